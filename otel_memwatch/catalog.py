@@ -1,0 +1,172 @@
+"""THE metric table: every metric once, with all that is said about it anywhere.
+
+Instruments, the reference table in README, dashboards, alerts and tests come from `METRICS`. Names are those of
+OpenTelemetry's semantic conventions where one exists (`stability` tells which), `memwatch.*` otherwise.
+"""
+
+from __future__ import annotations
+
+import enum
+import re
+from typing import NamedTuple
+
+
+class Instrument(str, enum.Enum):
+    """Kind of OpenTelemetry instrument. Memory usage and limits are up-down counters, as the conventions demand."""
+
+    COUNTER = "counter"
+    UP_DOWN_COUNTER = "updowncounter"
+    GAUGE = "gauge"
+    HISTOGRAM = "histogram"
+
+
+class Stability(str, enum.Enum):
+    """State of the name: of OpenTelemetry's conventions, or our own promise."""
+
+    RELEASE_CANDIDATE = "release candidate"
+    DEVELOPMENT = "development"
+    MEMWATCH = "memwatch"
+
+
+class Metric(NamedTuple):
+    """One row of the table."""
+
+    name: str
+    instrument: Instrument
+    unit: str
+    """UCUM unit: "By", "s", "{process}" ..."""
+    description: str
+    attributes: tuple[str, ...] = ()
+    source: str = ""
+    """Name of the source that reads it, or of the part of the monitor that makes it."""
+    stability: Stability = Stability.MEMWATCH
+    note: str = ""
+    """When it misleads."""
+    integer: bool = True
+
+
+_C, _U, _G, _H = Instrument.COUNTER, Instrument.UP_DOWN_COUNTER, Instrument.GAUGE, Instrument.HISTOGRAM
+_RC, _DEV = Stability.RELEASE_CANDIDATE, Stability.DEVELOPMENT
+
+_CPU_MODE = ("cpu.mode",)
+_IO = ("disk.io.direction",)
+_FAULT = ("system.paging.fault.type",)
+_SWITCH = ("process.context_switch.type",)
+_PRESSURE = ("memwatch.pressure.resource", "memwatch.pressure.stall_type")
+
+_ROWS: tuple[Metric, ...] = (
+    # the target's own process
+    Metric("process.memory.usage", _U, "By", "Resident memory of the target's own process.", (), "process_tree", _RC,
+           "Counts pages shared with other processes in full."),
+    Metric("process.memory.virtual", _U, "By", "Virtual memory of the target's own process.", (), "process_tree", _RC,
+           "Address space, not memory: allocators and GPU drivers reserve far more than they use."),
+    Metric("process.cpu.time", _C, "s", "CPU time of the target's own process, its reaped children not included.",
+           _CPU_MODE, "process_tree", _RC, integer=False),
+    Metric("process.disk.io", _C, "By", "Bytes that the target's own process and its reaped children caused to be read "
+           "from or written to storage.", _IO, "process_tree", _RC,
+           "Written bytes count when a page becomes dirty, also if the file is deleted before it reaches the disk."),
+    Metric("process.paging.faults", _C, "{fault}", "Page faults of the target's own process.", _FAULT, "process_tree", _RC),
+    Metric("process.context_switches", _C, "{context_switch}", "Context switches of the target's main thread.",
+           _SWITCH, "process_tree", _RC),
+    Metric("process.thread.count", _U, "{thread}", "Threads of the target's own process.", (), "process_tree", _RC),
+    Metric("process.unix.file_descriptor.count", _U, "{file_descriptor}", "Open file descriptors of the target's own "
+           "process.", (), "process_tree", _RC),
+    Metric("process.uptime", _G, "s", "Time since the start of the target.", (), "process_tree", _RC, integer=False),
+    Metric("memwatch.process.memory.peak", _G, "By", "Largest resident memory so far of the target's own process (VmHWM).",
+           (), "process_tree", note="With operations or --exact, the largest of all segments between resets."),
+    Metric("memwatch.process.memory.linux.anon", _U, "By", "Anonymous resident memory (heap, stacks) of the target's own "
+           "process.", (), "process_tree"),
+    Metric("memwatch.process.memory.linux.file", _U, "By", "File-backed resident memory of the target's own process.",
+           (), "process_tree"),
+    Metric("memwatch.process.memory.linux.shmem", _U, "By", "Shared resident memory of the target's own process.",
+           (), "process_tree"),
+    # the tree
+    Metric("memwatch.tree.memory.usage", _U, "By", "Resident memory of the target and all its descendants, summed.",
+           (), "process_tree", note="Pages shared between processes count once for each: see memwatch.tree.memory.pss."),
+    Metric("memwatch.tree.memory.virtual", _U, "By", "Virtual memory of the tree, summed.", (), "process_tree"),
+    Metric("memwatch.tree.memory.peak", _G, "By", "Memory that the tree needed at its worst so far: the lower end of what "
+           "is certain.", ("memwatch.certainty",), "analysis"),
+    Metric("memwatch.tree.memory.bound", _G, "By", "Upper bound of the tree's resident memory since the tick before, from "
+           "windowed watermarks.", (), "process_tree", note="Only with --exact."),
+    Metric("memwatch.tree.memory.pss", _U, "By", "Proportional set size of the tree: shared pages divided among those who "
+           "share them.", (), "memory_detail", note="Read seldom: reading it stalls the target's mmap calls."),
+    Metric("memwatch.tree.memory.uss", _U, "By", "Memory private to the processes of the tree, summed.", (), "memory_detail"),
+    Metric("memwatch.tree.memory.swap", _U, "By", "Swapped-out memory of the tree.", (), "memory_detail"),
+    Metric("memwatch.tree.cpu.time", _C, "s", "CPU time of the tree, reaped children included.", _CPU_MODE, "process_tree",
+           note="Children of a parent that ignores SIGCHLD are lost to the kernel's accounting when they exit.",
+           integer=False),
+    Metric("memwatch.tree.disk.io", _C, "By", "Bytes that the tree caused to be read from or written to storage, reaped "
+           "children included.", _IO, "process_tree", note="Reads served from the page cache are not in it."),
+    Metric("memwatch.tree.syscall.io", _C, "By", "Bytes that the tree passed to read and write calls, reaped children "
+           "included.", _IO, "process_tree", note="Counts pipes, terminals and cached files; mapped files are not in it."),
+    Metric("memwatch.tree.paging.faults", _C, "{fault}", "Page faults of the tree, reaped children included.", _FAULT,
+           "process_tree"),
+    Metric("memwatch.tree.context_switches", _C, "{context_switch}", "Context switches of the tree's living main threads.",
+           _SWITCH, "process_tree"),
+    Metric("memwatch.tree.process.count", _U, "{process}", "Living processes of the tree.", (), "process_tree"),
+    Metric("memwatch.tree.thread.count", _U, "{thread}", "Threads of the tree.", (), "process_tree"),
+    Metric("memwatch.tree.file_descriptor.count", _U, "{file_descriptor}", "Open file descriptors of the tree.",
+           (), "process_tree"),
+    Metric("memwatch.tree.unobserved", _C, "{process}", "Upper bound of the processes of the tree that began and ended "
+           "between two ticks.", (), "process_tree"),
+    # control group
+    Metric("memwatch.cgroup.memory.usage", _U, "By", "Memory charged to the control group, page cache included.",
+           (), "cgroup", note="What the OOM killer compares with the limit, after reclaiming cache."),
+    Metric("memwatch.cgroup.memory.working_set", _U, "By", "Charged memory less inactive file cache.", (), "cgroup"),
+    Metric("memwatch.cgroup.memory.anon", _U, "By", "Anonymous memory charged to the control group.", (), "cgroup"),
+    Metric("memwatch.cgroup.memory.file", _U, "By", "Page cache charged to the control group, shared memory excluded.",
+           (), "cgroup"),
+    Metric("memwatch.cgroup.memory.shmem", _U, "By", "Shared memory (tmpfs) charged to the control group.", (), "cgroup"),
+    Metric("memwatch.cgroup.memory.kernel", _U, "By", "Kernel memory charged to the control group.", (), "cgroup"),
+    Metric("memwatch.cgroup.memory.peak", _G, "By", "Watermark of the control group's charged memory.", (), "cgroup",
+           note="Covers the group's whole life and all its processes unless the group is the run's own."),
+    Metric("memwatch.cgroup.memory.limit", _U, "By", "Smallest memory limit that applies to the control group.",
+           ("memwatch.cgroup.limit.type",), "cgroup", note="Absent when there is no limit."),
+    Metric("memwatch.cgroup.memory.swap", _U, "By", "Swap charged to the control group.", (), "cgroup"),
+    Metric("memwatch.cgroup.memory.events", _C, "{event}", "Memory events of the control group.",
+           ("memwatch.cgroup.memory.event.type",), "cgroup"),
+    Metric("memwatch.cgroup.cpu.throttled", _C, "s", "Time for which the control group was stopped by its CPU limit.",
+           (), "cgroup", integer=False),
+    Metric("memwatch.cgroup.pressure.time", _C, "s", "Time in which tasks of the control group waited for a resource.",
+           _PRESSURE, "cgroup", integer=False),
+    # host
+    Metric("system.memory.usage", _U, "By", "Memory of the machine by state; used is total less available.",
+           ("system.memory.state",), "host", _DEV, "Other programs' memory is in it."),
+    Metric("system.memory.limit", _U, "By", "Memory of the machine.", (), "host", _DEV),
+    Metric("system.memory.linux.available", _U, "By", "Memory that can be had without swapping.", (), "host", _DEV),
+    Metric("system.paging.usage", _U, "By", "Swap space of the machine by state.", ("system.paging.state",), "host", _DEV),
+    Metric("system.cpu.logical.count", _U, "{cpu}", "Processors that the monitor may run on.", (), "host", _DEV),
+    Metric("memwatch.system.load", _G, "{process}", "Runnable processes of the machine, averaged over a minute.",
+           (), "host", integer=False),
+    Metric("memwatch.system.pressure.time", _C, "s", "Time in which tasks of the machine waited for a resource.",
+           _PRESSURE, "pressure", integer=False),
+    # the monitor itself
+    Metric("memwatch.source.up", _U, "{source}", "1 while the source can be read, 0 while it fails.",
+           ("memwatch.source.name",), "sampler"),
+    Metric("memwatch.source.duration", _C, "s", "Time spent reading the source.", ("memwatch.source.name",), "sampler",
+           integer=False),
+    Metric("memwatch.source.failures", _C, "{failure}", "Failed reads of the source.", ("memwatch.source.name",), "sampler"),
+    Metric("memwatch.sampler.ticks", _C, "{tick}", "Ticks taken.", (), "sampler"),
+    Metric("memwatch.sampler.missed", _C, "{tick}", "Deadlines that passed without a tick.", (), "sampler"),
+)
+
+METRICS: dict[str, Metric] = {row.name: row for row in _ROWS}
+"""Every metric by its name."""
+
+_PROMETHEUS_UNITS = {"By": "bytes", "s": "seconds", "W": "watts", "J": "joules", "Cel": "celsius", "Hz": "hertz"}
+
+
+def prometheus_names(metric: Metric) -> tuple[str, ...]:
+    """The metric's names in Prometheus: first the Python exporter's, then the Collector's where it differs.
+
+    They differ for gauges of unit "1": the Collector and Prometheus' own OTLP receiver append `_ratio`.
+    """
+    name = re.sub(r"[^A-Za-z0-9:]+", "_", metric.name)
+    unit = _PROMETHEUS_UNITS.get(metric.unit, "")
+    if unit and not name.endswith(f"_{unit}"):
+        name += f"_{unit}"
+    if metric.instrument is Instrument.COUNTER:
+        name += "_total"
+    if metric.unit == "1" and metric.instrument is Instrument.GAUGE:
+        return name, f"{name}_ratio"
+    return (name,)

@@ -1,0 +1,138 @@
+"""THE option table: every setting once; Click, README and `doctor` are fed from it.
+
+A setting is taken from, in this order: the command line (or the keyword of the Python call), its environment
+variable `OTEL_MEMWATCH_<NAME>`, its default.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from otel_memwatch.errors import UsageError
+
+PREFIX = "OTEL_MEMWATCH_"
+
+
+class Option(NamedTuple):
+    """One setting."""
+
+    name: str
+    """Name in Python: a keyword. On the command line "--" and the name with hyphens."""
+    default: Any
+    help: str
+    parse: Callable[[str], Any]
+    """From its text; raises `ValueError` with the reason."""
+    metavar: str | None = None
+    """Placeholder of its value in help; `None`: a flag, with a --no- form where the default is true."""
+    choices: tuple[str, ...] = ()
+    commands: tuple[str, ...] = ("wrap", "attach", "watch")
+
+    @property
+    def variable(self) -> str:
+        """Its environment variable."""
+        return PREFIX + self.name.upper()
+
+    @property
+    def flag(self) -> str:
+        """Its spelling on the command line."""
+        return "--" + self.name.replace("_", "-")
+
+
+MIN_INTERVAL, MAX_INTERVAL = 0.001, 3600.0
+
+
+def parse_interval(text: str) -> float:
+    """Seconds between ticks, from "0.1", "100ms", "1s" or "2min"."""
+    units = {"ms": 1e-3, "min": 60.0, "s": 1.0}
+    lowered = text.strip().lower()
+    suffix = next((u for u in units if lowered.endswith(u)), "")
+    try:
+        seconds = float(lowered.removesuffix(suffix)) * units.get(suffix, 1.0)
+    except ValueError:
+        raise ValueError(f"{text!r} is not a number of seconds") from None
+    if not math.isfinite(seconds) or not MIN_INTERVAL <= seconds <= MAX_INTERVAL:
+        raise ValueError(f"{text!r} is not between {MIN_INTERVAL:g} and {MAX_INTERVAL:g} seconds")
+    return seconds
+
+
+def parse_seconds(text: str) -> float:
+    """A duration of zero or more seconds."""
+    try:
+        seconds = float(text)
+    except ValueError:
+        raise ValueError(f"{text!r} is not a number of seconds") from None
+    if not math.isfinite(seconds) or seconds < 0:
+        raise ValueError(f"{text!r} is not a duration")
+    return seconds
+
+
+def parse_flag(text: str) -> bool:
+    """A truth value, from 1, true, yes, on and their opposites."""
+    lowered = text.strip().lower()
+    if lowered in {"1", "true", "yes", "on"}:
+        return True
+    if lowered in {"0", "false", "no", "off", ""}:
+        return False
+    raise ValueError(f"{text!r} is neither true nor false")
+
+
+def _text(text: str) -> str:
+    if not text:
+        raise ValueError("is empty")
+    return text
+
+
+_OPTIONS: tuple[Option, ...] = (
+    Option("out", None, "Run directory to create. Default: memwatch-runs/<time>-<program>-<pid>.", _text, "DIR"),
+    Option("interval", 0.1, "Time between ticks, in seconds (or 50ms, 1s).", parse_interval, "SECONDS"),
+    Option("cgroup", "auto", "Use a control group of the run's own for the tree's exact peak: where that is ours to do "
+           "(auto), never (off), or not start without (require).", _text, "auto|off|require",
+           ("auto", "off", "require"), ("wrap",)),
+    Option("exact", False, "Reset the watermark of each process at every tick: a narrow certified interval of the tree's "
+           "peak without a control group. The target's own ru_maxrss becomes smaller.", parse_flag),
+    Option("quiet", False, "Print nothing at the end.", parse_flag),
+    Option("report", True, "Write report.txt into the run directory at the end.", parse_flag),
+    Option("plot", True, "Draw memory.png into the run directory at the end.", parse_flag),
+    Option("strict", False, "Fail the run (exit code 125) when it could not be recorded whole.", parse_flag, None, (),
+           ("wrap",)),
+)
+
+OPTIONS: dict[str, Option] = {option.name: option for option in _OPTIONS}
+"""Every setting by its name."""
+
+
+def settings(command: str, given: Mapping[str, Any], environ: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """All settings of a command: those given (`None`: not given), else from the environment, else the defaults.
+
+    A given value may be text, as from a command line, or already of the option's type.
+    Raises `UsageError` for an unknown name or a value that cannot be used, naming the option or the variable.
+    """
+    environ = os.environ if environ is None else environ
+    known = {name: option for name, option in OPTIONS.items() if command in option.commands}
+    unknown = sorted(set(given) - set(known))
+    if unknown:
+        raise UsageError(f"There is no setting {unknown[0]!r} for {command}.", "known are " + ", ".join(sorted(known)))
+    result = {}
+    for name, option in known.items():
+        value = given.get(name)
+        if value is not None:
+            result[name] = _parse(option, value, option.flag)
+        elif option.variable in environ:
+            result[name] = _parse(option, environ[option.variable], option.variable)
+        else:
+            result[name] = option.default
+    return result
+
+
+def _parse(option: Option, value: Any, where: str) -> Any:
+    text = value if isinstance(value, str) else str(value)
+    try:
+        parsed = option.parse(text)
+    except ValueError as error:
+        raise UsageError(f"{where}: {error}.") from None
+    if option.choices and parsed not in option.choices:
+        raise UsageError(f"{where}: {text!r} is not one of {', '.join(option.choices)}.")
+    return parsed

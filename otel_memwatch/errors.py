@@ -1,0 +1,52 @@
+"""Errors that a person reads: what happened, to what, what to do.
+
+Every error of this package derives from `MemwatchError`. The command line prints its message as one
+sentence, then its hint, and exits with its `exit_code`; a traceback is left to defects.
+"""
+
+from __future__ import annotations
+
+
+class MemwatchError(Exception):
+    """Base of all errors of this package.
+
+    Args:
+        message: one sentence that names the thing concerned.
+        hint: what to do about it, or nothing.
+    """
+
+    exit_code: int = 1
+
+    def __init__(self, message: str, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+    def __str__(self) -> str:
+        return f"{self.message} ({self.hint})" if self.hint else self.message
+
+
+class UsageError(MemwatchError):
+    """A setting or an argument that cannot be used. Nothing has been started."""
+
+    exit_code = 2
+
+
+class RunError(MemwatchError):
+    """A run directory that cannot be read, or cannot be written."""
+
+    exit_code = 1
+
+
+class Unavailable(MemwatchError):  # noqa: N818 - a normal outcome: the feature is absent here
+    """A source, exporter or report that cannot work on this machine; the hint says what would change it."""
+
+    exit_code = 1
+
+
+class CommandNotStarted(MemwatchError):  # noqa: N818 - named for what happened
+    """The command could not be executed; carries a shell's exit code, 127 (not found) or 126 (not executable)."""
+
+    def __init__(self, message: str, exit_code: int, hint: str | None = None) -> None:
+        super().__init__(message, hint)
+        self.exit_code = exit_code

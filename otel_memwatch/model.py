@@ -1,0 +1,223 @@
+"""The values that the layers exchange: columns, snapshots, processes, operations, peaks.
+
+All sizes are bytes, all durations seconds, all `time` values seconds on the machine's monotonic clock
+(`time.monotonic()`, which every process of one machine shares). `None` means "not known", never zero.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+Attributes = tuple[tuple[str, str], ...]
+"""Attribute names and values of one series, sorted by name."""
+
+Value = float | int | None
+
+
+class Column(NamedTuple):
+    """One series that a source delivers: a metric of the catalogue with fixed attributes."""
+
+    metric: str
+    """Name of the metric, a row of `catalog.METRICS`."""
+    attributes: Attributes = ()
+    period: float = 0.0
+    """Seconds between two values; 0 stands for every tick. In between the value is `None`."""
+
+
+class Snapshot(NamedTuple):
+    """All values of one tick, of one moment."""
+
+    time: float
+    """Monotonic seconds at which the tick began."""
+    wall: float
+    """Unix seconds of the same moment."""
+    values: tuple[Value, ...]
+    """One value for each column of the sampler, in its order."""
+    late: float = 0.0
+    """Seconds by which the tick began after its deadline."""
+    missed: int = 0
+    """Deadlines that passed without a tick since the one before."""
+
+
+class Source(Protocol):
+    """One thing that can be read. A failing `read` publishes nothing for that tick; it never ends the run.
+
+    `columns` is fixed when the source has been constructed. A constructor raises
+    `otel_memwatch.errors.Unavailable` where the machine does not have the thing.
+    """
+
+    name: str
+    columns: Sequence[Column]
+
+    def read(self, now: float) -> Sequence[Value]:
+        """One value for each column (`None`: not known, or not due at this tick); `now` is monotonic seconds."""
+
+
+class Certainty(str, enum.Enum):
+    """How surely a peak is known."""
+
+    EXACT = "exact"
+    """A kernel or allocator watermark covered the whole time: the truth lies within `low` and `high`, which are near."""
+    INTERVAL = "interval"
+    """The truth lies between `low` and `high`, certified; `bytes` is the lower end."""
+    CENSORED = "censored"
+    """The counter only says "no more than": the truth is at most `high`."""
+    SAMPLED = "sampled"
+    """The largest value that a tick happened to see; the truth may be larger."""
+
+
+class Peak(NamedTuple):
+    """A largest value with its certainty."""
+
+    bytes: int
+    certainty: Certainty
+    low: int | None = None
+    """Bytes that the truth is not below; `None`: unknown."""
+    high: int | None = None
+    """Bytes that the truth is not above; `None`: unbounded."""
+    at: float | None = None
+    """Seconds after the start of the run at which it was first seen, to one tick; `None`: unknown."""
+    pid: int | None = None
+    """The process that held it, where it is one process."""
+    operation: str | None = None
+    """Name of the innermost operation that was open at `at`."""
+    how: str = ""
+    """Where the figure comes from, in words: "VmHWM", "wait4", "cgroup watermark" ..."""
+
+    @classmethod
+    def exact(cls, value: int, eps: int = 0, **rest: object) -> Peak:
+        """A watermark's value, true to `eps` bytes."""
+        return cls(value, Certainty.EXACT, max(0, value - eps), value + eps, **rest)  # type: ignore[arg-type]
+
+    @classmethod
+    def interval(cls, low: int, high: int | None, **rest: object) -> Peak:
+        """A certified interval; `high` of `None` means that no upper bound is known."""
+        return cls(low, Certainty.INTERVAL, low, high, **rest)  # type: ignore[arg-type]
+
+    @classmethod
+    def censored(cls, floor: int, low: int | None = None, **rest: object) -> Peak:
+        """No more than `floor` bytes."""
+        return cls(floor, Certainty.CENSORED, low, floor, **rest)  # type: ignore[arg-type]
+
+    @classmethod
+    def sampled(cls, value: int, high: int | None = None, **rest: object) -> Peak:
+        """The largest of the samples."""
+        return cls(value, Certainty.SAMPLED, value, high, **rest)  # type: ignore[arg-type]
+
+    def to_json(self) -> dict[str, object]:
+        """The form of the report's contract (schema 1)."""
+        return {
+            "bytes": self.bytes,
+            "certainty": self.certainty.value,
+            "low": self.low,
+            "high": self.high,
+            "at": self.at,
+            "pid": self.pid,
+            "operation": self.operation,
+            "how": self.how,
+        }
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, object] | None) -> Peak | None:
+        """The inverse of `to_json`; `None` for `None`. Raises `ValueError` or `KeyError` for anything else."""
+        if value is None:
+            return None
+        fields = {name: value.get(name) for name in ("low", "high", "at", "pid", "operation")}
+        return cls(
+            int(value["bytes"]),  # type: ignore[call-overload]
+            Certainty(value["certainty"]),
+            how=str(value.get("how") or ""),
+            **fields,  # type: ignore[arg-type]
+        )
+
+
+class ProcessEvent(str, enum.Enum):
+    """What a line of `processes.jsonl` tells."""
+
+    SEEN = "seen"
+    FIGURES = "figures"
+    EXIT = "exit"
+
+
+class ProcessRecord(NamedTuple):
+    """What is known of one process at one moment; totals are since its start, without its children.
+
+    A process is identified by `pid` and `start` together: pids are used again.
+    """
+
+    event: ProcessEvent
+    time: float
+    """Monotonic seconds of the observation; for an exit, the latest moment at which it can have happened."""
+    pid: int
+    start: float
+    """Start of the process in monotonic seconds (to one clock tick, 10 ms)."""
+    ppid: int | None = None
+    command: str | None = None
+    """Short name (comm)."""
+    argv: tuple[str, ...] | None = None
+    rss: int | None = None
+    peak: int | None = None
+    """VmHWM, or a larger maximum that is known for certain."""
+    peak_bound: int | None = None
+    """Upper bound of the lifetime peak where `peak` is not final; `None`: unknown."""
+    cpu_user: float | None = None
+    cpu_system: float | None = None
+    read_bytes: int | None = None
+    write_bytes: int | None = None
+    read_chars: int | None = None
+    write_chars: int | None = None
+    minor_faults: int | None = None
+    major_faults: int | None = None
+    threads: int | None = None
+    exit_code: int | None = None
+    """Exit code where we were told it (direct and adopted children)."""
+    signal: int | None = None
+    """Signal that ended it, where we were told."""
+    note: str | None = None
+    """"zombie", "denied", "foreign", "alive at the end" ... where something about it is special."""
+
+
+class Operation(NamedTuple):
+    """One named stretch of the target's work."""
+
+    name: str
+    pid: int
+    id: int
+    """Number of the operation within its process."""
+    start: float
+    """Monotonic seconds."""
+    end: float | None
+    """Monotonic seconds; `None`: open at the end of the record."""
+    status: str
+    """"ok", "error", or "open" when it was never closed."""
+    trace_id: str
+    span_id: str
+    parent_span_id: str | None
+    peak: Peak | None
+    """Peak of the process it ran in, within the operation."""
+    start_bytes: int | None = None
+    """RSS of its process at its start."""
+    end_bytes: int | None = None
+    """RSS of its process at its end."""
+    error: str | None = None
+    """Type of the exception that ended it."""
+    thread: int | None = None
+    attributes: Mapping[str, object] = {}
+    totals: Mapping[str, float] = {}
+    """Exact totals of its process inside it: cpu_seconds, minor_faults, major_faults, read_bytes ..."""
+    gpu: Mapping[str, object] = {}
+    """Allocator peaks inside it, by device; empty without a GPU."""
+
+
+class Ending(NamedTuple):
+    """How the target ended."""
+
+    exit_code: int | None
+    """`None` while it runs, and when a signal ended it."""
+    signal: int | None
+    oom_kills: int | None
+    """Processes of the tree's control group killed by the kernel's OOM killer during the run; `None`: unknown."""
+    reason: str
+    """One phrase: "exit code 0", "killed by SIGKILL: the kernel's OOM killer, at 96.0 MiB of 96.0 MiB" ..."""

@@ -1,0 +1,85 @@
+"""The run directory, schema 1: names of its files, their lines, and what each field means.
+
+A promise: a run directory written by any released version is read by every later one. Fields may be added;
+none changes its meaning. Sizes are bytes, times monotonic seconds of the recording machine, `null` is "not known".
+
+`run.json`
+    One object, replaced atomically at the start, on a change and at the end.
+
+    ==============  ==========================================================================
+    schema          1
+    id              name of the run, unique
+    state           "running", then "finished"; "running" left behind: the monitor died
+    command         argv of the target, verbatim
+    cwd             its working directory
+    target          {"pid", "start"}; start in monotonic seconds
+    host            {"name", "system", "release", "machine", "cpus", "memory_bytes"}
+    monitor         {"version", "pid", "python", "mode"}; mode is "wrap", "attach" or "watch"
+    started         {"wall", "monotonic"}: the moment of the command's start in Unix and monotonic seconds
+    ended           {"wall", "monotonic"} or null
+    interval        seconds between ticks
+    limits          {"cgroup_bytes", "host_bytes", "rlimit_as_bytes"}; absent or null: none known
+    quirks          list of sentences about this kernel that lower a certainty
+    sources         {name: {"state": "ok" | "unavailable" | "failed", "hint", "reads", "failures", "seconds"}}
+    settings        {name: value} of the options in force
+    trace           {"trace_id", "span_id", "parent_span_id"} of the run's span
+    exit            null, or {"exit_code", "signal", "oom_kills", "reason"}
+    peaks           null, or {"main", "process", "tree", "cgroup", "gpu"} as in the report's contract
+    totals          null, or as in the report's contract
+    quality         null, or as in the report's contract
+    marks           [{"time", "text"}]: what went wrong with the recording, and when
+    ==============  ==========================================================================
+
+`samples.jsonl`
+    A line that is an object declares the columns of the arrays after it::
+
+        {"schema": 1, "columns": [{"metric": "process.memory.usage", "unit": "By", "attributes": {}, "period": 0}]}
+
+    A line that is an array is one tick: monotonic seconds, then one value for each column. Values missing at
+    the end of the array are null: columns that are not read every tick stand last.
+
+`processes.jsonl`
+    Objects of the fields of `model.ProcessRecord`, fields of no value left out. A process has one "seen",
+    any number of "figures" and at most one "exit". A process without "exit" was alive when the record ended.
+
+`operations-<pid>.jsonl`
+    Written by the process `pid` itself (or by `otel-memwatch mark`, whose file is `operations-mark-<pid>.jsonl`
+    with the pid of the shell). Objects, one a line:
+
+    header
+        {"schema": 1, "pid", "start", "program", "exact": true|false, "floor"}: `start` is the start of the process
+        in monotonic seconds, `exact` whether it resets its own watermark.
+    opening
+        {"open": id, "time", "name", "trace", "span", "parent", "thread", "rss", "segment", "attributes"}
+    closing
+        {"close": id, "time", "status": "ok"|"error", "error", "rss", "segment", "peak", "low", "high", "certainty",
+        "cpu_user", "cpu_system", "minor_faults", "major_faults", "read_bytes", "write_bytes", "read_chars",
+        "write_chars", "gpu"}: the totals are those of the process between opening and closing, its reaped children
+        included. `attributes` added while it was open may stand here too.
+
+    `segment` is the largest RSS of the process since its boundary before this one (whatever the operation), exact
+    where the header says so: the largest of all segments is the process's lifetime peak although it was reset.
+"""
+
+from __future__ import annotations
+
+SCHEMA = 1
+
+RUN_FILE = "run.json"
+SAMPLES_FILE = "samples.jsonl"
+PROCESSES_FILE = "processes.jsonl"
+OPERATIONS_PREFIX = "operations-"
+OPERATIONS_SUFFIX = ".jsonl"
+REPORT_FILE = "report.txt"
+PLOT_FILE = "memory.png"
+METRICS_OTLP_FILE = "metrics.otlp.jsonl"
+TRACES_OTLP_FILE = "traces.otlp.jsonl"
+
+RUNNING = "running"
+FINISHED = "finished"
+
+DIRECTORY_MODE = 0o700
+FILE_MODE = 0o600
+
+RUN_DIRECTORY_VARIABLE = "OTEL_MEMWATCH_RUN_DIR"
+"""Environment variable that names the run directory to the target and all its descendants."""
