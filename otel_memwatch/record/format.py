@@ -12,7 +12,11 @@ none changes its meaning. Sizes are bytes, times monotonic seconds of the record
     state           "running", then "finished"; "running" left behind: the monitor died
     command         argv of the target, verbatim
     cwd             its working directory
-    target          {"pid", "start"}; start in monotonic seconds
+    target          {"pid", "start", "floor"}; start in monotonic seconds, floor: bytes below which wait4's maximum
+                    tells of the launcher, not of the target
+    own_cgroup      path of the control group made for the run, or null
+    rss_error_bytes how far this kernel's resident-memory counters may be off, per process
+    portable        true where the figures come from psutil and nothing is exact
     host            {"name", "system", "release", "machine", "cpus", "memory_bytes"}
     monitor         {"version", "pid", "python", "mode"}; mode is "wrap", "attach" or "watch"
     started         {"wall", "monotonic"}: the moment of the command's start in Unix and monotonic seconds
@@ -42,6 +46,9 @@ none changes its meaning. Sizes are bytes, times monotonic seconds of the record
     Objects of the fields of `model.ProcessRecord`, fields of no value left out. A process has one "seen",
     any number of "figures" and at most one "exit". A process without "exit" was alive when the record ended.
 
+`.reserve`
+    64 KiB kept aside for `run.json` while the run is recorded, so that a full disk can still be told of.
+
 `operations-<pid>.jsonl`
     Written by the process `pid` itself (or by `otel-memwatch mark`, whose file is `operations-mark-<pid>.jsonl`
     with the pid of the shell). Objects, one a line:
@@ -70,6 +77,8 @@ SAMPLES_FILE = "samples.jsonl"
 PROCESSES_FILE = "processes.jsonl"
 OPERATIONS_PREFIX = "operations-"
 OPERATIONS_SUFFIX = ".jsonl"
+RESERVE_FILE = ".reserve"
+"""Space kept aside while the run is recorded, for `run.json` on a full disk."""
 REPORT_FILE = "report.txt"
 PLOT_FILE = "memory.png"
 METRICS_OTLP_FILE = "metrics.otlp.jsonl"
