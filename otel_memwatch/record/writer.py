@@ -62,7 +62,8 @@ class RunWriter:
         self.stopped: str | None = None
         """Why nothing is recorded any more; `None` while all is well."""
         self._on_trouble = on_trouble
-        self._info: dict[str, Any] = {"schema": SCHEMA, "marks": []}
+        self.info: dict[str, Any] = {"schema": SCHEMA, "marks": []}
+        """What `run.json` holds."""
         self._descriptors: dict[str, int] = {}
         self._reserve()
 
@@ -76,9 +77,9 @@ class RunWriter:
 
     def update(self, **fields: Any) -> None:
         """Sets fields of `run.json` and replaces the file atomically."""
-        self._info.update(fields)
+        self.info.update(fields)
         temporary = self.path / f".{RUN_FILE}.{os.getpid()}"
-        text = json.dumps(self._info, indent=1, ensure_ascii=False) + "\n"
+        text = json.dumps(self.info, indent=1, ensure_ascii=False) + "\n"
         try:
             descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, FILE_MODE)
             try:
@@ -93,7 +94,7 @@ class RunWriter:
 
     def mark(self, text: str) -> None:
         """Notes in `run.json` that something was wrong with the recording, and when."""
-        self._info["marks"].append({"time": time.monotonic(), "text": text})
+        self.info["marks"].append({"time": time.monotonic(), "text": text})
         self.update()
 
     def columns(self, columns: Sequence[Column]) -> None:

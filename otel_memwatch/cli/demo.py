@@ -1,0 +1,134 @@
+"""`demo`: a small real workload to try the product with."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from otel_memwatch.operations import operation
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    Array = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
+
+MIB = 1024 * 1024
+_DOUBLES_PER_MIB = MIB // 8
+
+
+@click.command()
+@click.option(
+    "--seconds", type=click.FloatRange(0.5, 600), default=8.0, show_default=True, help="About how long it takes."
+)
+@click.option("--scale", type=click.FloatRange(0.01, 64), default=1.0, show_default=True, help="Times 480 MiB of memory.")
+@click.option("--oom", is_flag=True, help="Allocate without end, to be killed by a memory limit.")
+def command(seconds: float, scale: float, *, oom: bool) -> None:
+    """Load, transform, fork workers, write a file, spike and free: something to watch.
+
+    Try: otel-memwatch wrap -- otel-memwatch demo
+    """
+    if oom:
+        _allocate_without_end()
+    with tempfile.TemporaryDirectory(prefix="memwatch-demo-") as folder:
+        _pipeline(Path(folder), seconds / 8, scale)
+
+
+def _pipeline(folder: Path, second: float, scale: float) -> None:
+    """The whole workload in about eight times `second`."""
+    with operation("Load"):
+        data = _load(folder / "input.bin", int(96 * scale), second)
+    with operation("Transform"):
+        result = _transform(data, second)
+    with operation("Train", workers=3):
+        _train(result, scale, second)
+    with operation("Export"):
+        with operation("Spike"):
+            _spike(int(256 * scale))
+        del data
+        _export(folder / "output.bin", result, second)
+    _say("done")
+
+
+def _say(text: str) -> None:
+    print(f"demo: {text}", file=sys.stdout, flush=True)
+
+
+def _load(path: Path, mib: int, second: float) -> Array:
+    """Writes a file of `mib` MiB and reads it back piece by piece."""
+    import numpy as np
+
+    _say(f"loading {mib} MiB")
+    path.write_bytes(os.urandom(MIB) * mib)
+    data = np.empty(mib * _DOUBLES_PER_MIB)
+    with path.open("rb") as file:
+        for piece in range(8):
+            part = data[piece * data.size // 8 : (piece + 1) * data.size // 8]
+            part[:] = np.frombuffer(file.read(part.size * 8), dtype=np.uint8).view("<u8") % 1000
+            time.sleep(second / 8)
+    return data
+
+
+def _transform(data: Array, second: float) -> Array:
+    """Keeps both cores' caches busy for two `second`s and needs twice the data's memory."""
+    import numpy as np
+
+    _say("transforming")
+    until = time.monotonic() + 2 * second
+    result = np.sqrt(data)
+    while time.monotonic() < until:
+        np.sqrt(np.abs(result - data), out=result)
+    return result
+
+
+def _train(shared: Array, scale: float, second: float) -> None:
+    """Three workers share the parent's array and hold 40 MiB each of their own."""
+    _say("training in three workers")
+    context = multiprocessing.get_context("fork")
+    workers = [context.Process(target=_work, args=(shared, int(40 * scale), second)) for _ in range(3)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+
+
+def _work(shared: Array, mib: int, second: float) -> None:
+    import numpy as np
+
+    with operation("Epoch"):
+        own = np.ones(mib * _DOUBLES_PER_MIB)
+        until = time.monotonic() + 2 * second
+        while time.monotonic() < until:
+            own[: shared.size // 8] += float(shared[: own.size].mean())
+            time.sleep(second / 50)
+
+
+def _spike(mib: int) -> None:
+    """Touches `mib` MiB and gives them back at once: no sampler sees it, the watermark does."""
+    import numpy as np
+
+    _say(f"a spike of {mib} MiB")
+    np.ones(mib * _DOUBLES_PER_MIB)
+
+
+def _export(path: Path, result: Array, second: float) -> None:
+    _say("exporting")
+    with path.open("wb") as file:
+        for piece in range(8):
+            file.write(result[piece * result.size // 8 : (piece + 1) * result.size // 8].tobytes())
+            time.sleep(second / 8)
+
+
+def _allocate_without_end() -> None:
+    """Grows by 8 MiB every 20 ms."""
+    _say("allocating until somebody stops it")
+    kept = []
+    while True:
+        kept.append(bytearray(os.urandom(1024) * (8 * 1024)))
+        time.sleep(0.02)

@@ -1,0 +1,25 @@
+"""`wrap`: the main job."""
+
+from __future__ import annotations
+
+import click
+
+from otel_memwatch import session
+from otel_memwatch.cli import say
+from otel_memwatch.cli.settings import setting_options
+from otel_memwatch.config import settings
+from otel_memwatch.errors import UsageError
+
+
+@click.command(context_settings={"allow_interspersed_args": False})
+@setting_options("wrap")
+@click.argument("argv", metavar="[--] COMMAND [ARGS]...", nargs=-1, type=click.UNPROCESSED)
+def command(argv: tuple[str, ...], **given: object) -> None:
+    """Run COMMAND as it would run alone, and record what it and its descendants use.
+
+    Exit code, signals, terminal, descriptors and environment are the command's own. What is printed here goes
+    to stderr, at the end. Every option can also be set in the environment, by the name in brackets.
+    """
+    if not argv:
+        raise UsageError("There is no command to run.", "write it after --, as in: otel-memwatch wrap -- python train.py")
+    session.wrap(argv, settings("wrap", given), say)

@@ -1,0 +1,325 @@
+"""The monitor: sources, sampler, recorder, tally and telemetry of one run, in one thread beside the supervisor's.
+
+Everything heavy is imported in that thread, after the target has started. Whatever goes wrong here is told in one
+line and marked in the record; it never reaches the target.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from otel_memwatch import __version__
+from otel_memwatch.errors import MemwatchError
+from otel_memwatch.model import Column
+from otel_memwatch.record.format import FINISHED, RUNNING
+
+if TYPE_CHECKING:
+    from otel_memwatch.analysis import Run, Tally
+    from otel_memwatch.model import Ending, ProcessRecord, Snapshot
+    from otel_memwatch.record.follower import OperationFollower
+    from otel_memwatch.record.writer import RunWriter
+    from otel_memwatch.sampler import Sampler, SourceHealth
+    from otel_memwatch.session.trace_context import TraceContext
+    from otel_memwatch.sources import Context, OwnCgroup, ProcessTree
+    from otel_memwatch.supervise import ChildExit
+
+_OOM_KILLS = Column("memwatch.cgroup.memory.events", (("memwatch.cgroup.memory.event.type", "oom_kill"),))
+_LIMIT = Column("memwatch.cgroup.memory.limit", (("memwatch.cgroup.limit.type", "max"),))
+
+REPORT_MIN_TICKS = 3
+"""Ticks below which there is no curve to draw, and no picture is made by itself."""
+
+
+class Target:
+    """What is watched, as far as the monitor has to know it."""
+
+    def __init__(
+        self,
+        mode: str,
+        argv: Sequence[str],
+        pid: int,
+        started: float,
+        floor: int = 0,
+        own_cgroup: OwnCgroup | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        self.mode = mode
+        self.argv = tuple(argv)
+        self.pid = pid
+        self.started = started
+        self.floor = floor
+        self.own_cgroup = own_cgroup
+        self.environment = environment or {}
+
+
+class Monitor:
+    """Records one run from `start` to `finish`."""
+
+    def __init__(
+        self, directory: Path, settings: Mapping[str, Any], target: Target, trace: TraceContext, say: Callable[[str], None]
+    ) -> None:
+        self.directory = directory
+        self.troubles: list[str] = []
+        """One sentence for each thing that kept the record from being whole."""
+        self._settings = settings
+        self._target = target
+        self._trace = trace
+        self._say = say
+        self._stop = threading.Event()
+        self._first_tick = threading.Event()
+        self._first: Snapshot | None = None
+        self._early: deque[ChildExit] = deque()
+        self._lock = threading.Lock()
+        self._tree: ProcessTree | None = None
+        self._tally: Tally | None = None
+        self._sampler: Sampler | None = None
+        self._writer: RunWriter | None = None
+        self._follower: OperationFollower | None = None
+        self._context: Context | None = None
+        self._thread = threading.Thread(target=self._guarded, name="otel-memwatch", daemon=True)
+
+    # -- called by the supervisor's thread
+
+    def start(self) -> None:
+        """Starts the thread."""
+        self._thread.start()
+
+    def wait_for_first_tick(self, seconds: float) -> bool:
+        """Whether the first tick was recorded within `seconds`."""
+        return self._first_tick.wait(seconds)
+
+    def note_exit(self, child: ChildExit) -> None:
+        """Takes in what the kernel said of a process that the supervisor reaped."""
+        with self._lock:
+            if self._tree is None:
+                self._early.append(child)
+            else:
+                self._tree.note_exit(child)
+
+    def oom_kills(self) -> int | None:
+        """Processes of the control group that the OOM killer has killed since the first tick; `None`: unknown."""
+        first, last = self._cgroup_value(_OOM_KILLS, self._first), self._cgroup_value(_OOM_KILLS, self._latest())
+        return None if first is None or last is None else int(last - first)
+
+    def cgroup_peak(self) -> int | None:
+        """Bytes of the control group's watermark; `None`: unknown."""
+        return self._cgroup_value(Column("memwatch.cgroup.memory.peak"), self._latest())
+
+    def cgroup_limit(self) -> int | None:
+        """Bytes of the smallest limit that applies; `None`: none, or unknown."""
+        return self._cgroup_value(_LIMIT, self._latest())
+
+    def _latest(self) -> Snapshot | None:
+        return self._sampler.latest() if self._sampler else None
+
+    def _cgroup_value(self, column: Column, snapshot: Snapshot | None) -> int | None:
+        if self._sampler is None or snapshot is None:
+            return None
+        for place, candidate in enumerate(self._sampler.columns):
+            if candidate[:2] == column[:2]:
+                value = snapshot.values[place]
+                return None if value is None else int(value)
+        return None
+
+    def finish(self, end: Callable[[Monitor], Ending]) -> None:
+        """Takes a last tick, completes the record, and makes the report. `end` words how the target ended."""
+        ended = time.monotonic()
+        self._stop.set()
+        self._thread.join()
+        try:
+            self._complete(end, ended)
+        except Exception as error:  # noqa: BLE001 - the target's exit code must not depend on us
+            self._trouble(f"the record could not be completed: {_words(error)}")
+
+    # -- the monitor's thread
+
+    def _guarded(self) -> None:
+        try:
+            self._open()
+            assert self._sampler is not None
+            self._sampler.run(self._stop)
+            self._sampler.tick()
+        except Exception as error:  # noqa: BLE001 - the target goes on without us
+            self._trouble(f"recording stopped: {_words(error)}")
+        finally:
+            self._first_tick.set()
+
+    def _open(self) -> None:
+        from otel_memwatch.record.follower import OperationFollower
+        from otel_memwatch.record.writer import RunWriter
+        from otel_memwatch.sampler import Sampler
+
+        self._writer = RunWriter(self.directory, self._trouble)
+        self._writer.update(state=RUNNING, **self._description())
+        self._follower = OperationFollower(self.directory)
+        sources = self._open_sources()
+        self._sampler = Sampler(sources, self._settings["interval"], self._health_changed)
+        self._writer.columns(self._sampler.columns)
+        self._open_tally()
+        self._sampler.subscribe(self._recorded)
+
+    def _open_sources(self) -> Sequence[Any]:
+        from otel_memwatch.sources import Context, open_sources
+        from otel_memwatch.sources.quirks import quirks, rss_error
+
+        assert self._writer is not None
+        assert self._follower is not None
+        target = self._target
+        self._context = Context(
+            root=target.pid,
+            interval=self._settings["interval"],
+            exact=self._settings["exact"],
+            adopt=target.mode == "wrap",
+            exclude=frozenset({os.getpid()}),
+            on_process=self._process,
+            marks_operations=self._follower.marks_operations,
+            own_cgroup=target.own_cgroup,
+            environment=target.environment,
+        )
+        sources, absent = open_sources(self._context)
+        with self._lock:
+            self._tree = self._context.tree
+            for child in self._early:
+                self._tree.note_exit(child)
+        self._writer.update(
+            sources={source.name: {"state": "ok"} for source in sources}
+            | {name: {"state": "unavailable", "hint": str(why)} for name, why in absent.items()},
+            quirks=list(quirks()),
+            rss_error_bytes=rss_error(),
+            portable=self._context.portable,
+        )
+        return sources
+
+    def _open_tally(self) -> None:
+        from otel_memwatch.analysis import Tally
+
+        assert self._sampler is not None
+        assert self._writer is not None
+        self._tally = Tally(self._sampler.columns, self._writer.info)
+
+    def _description(self) -> dict[str, Any]:
+        target, now = self._target, time.monotonic()
+        return {
+            "id": self.directory.name,
+            "command": list(target.argv),
+            "cwd": os.getcwd(),
+            "target": {"pid": target.pid, "start": target.started, "floor": target.floor},
+            "host": {
+                "name": platform.node(),
+                "system": platform.system(),
+                "release": platform.release(),
+                "machine": platform.machine(),
+                "cpus": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+                "memory_bytes": os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
+            },
+            "monitor": {
+                "version": __version__,
+                "pid": os.getpid(),
+                "python": platform.python_version(),
+                "mode": target.mode,
+            },
+            "started": {"wall": time.time() - (now - target.started), "monotonic": target.started},
+            "ended": None,
+            "interval": self._settings["interval"],
+            "settings": dict(self._settings),
+            "own_cgroup": str(target.own_cgroup.path) if target.own_cgroup else None,
+            "trace": {
+                "trace_id": self._trace.trace_id,
+                "span_id": self._trace.span_id,
+                "parent_span_id": self._trace.parent_span_id,
+            },
+        }
+
+    def _process(self, record: ProcessRecord) -> None:
+        assert self._writer is not None
+        self._writer.process(record)
+        if self._tally is not None:
+            self._tally.process(record)
+
+    def _recorded(self, snapshot: Snapshot) -> None:
+        assert self._writer is not None
+        assert self._tally is not None
+        assert self._follower is not None
+        self._writer.tick(snapshot)
+        self._tally.tick(snapshot)
+        self._follower.poll()
+        if self._first is None:
+            self._first = snapshot
+            self._first_tick.set()
+
+    def _health_changed(self, name: str, health: SourceHealth) -> None:
+        assert self._writer is not None
+        state = "works again" if health.up else f"failed: {health.error}"
+        self._writer.mark(f"source {name} {state}")
+
+    def _trouble(self, sentence: str) -> None:
+        self.troubles.append(sentence)
+        self._say(f"otel-memwatch: {sentence}")
+
+    # -- the end
+
+    def _complete(self, end: Callable[[Monitor], Ending], ended: float) -> None:
+        if self._writer is None or self._tally is None or self._tree is None or self._sampler is None:
+            return
+        self._tree.finish(time.monotonic())
+        ending = end(self)
+        health = {
+            name: {
+                "state": "ok" if state.up else "failed",
+                "hint": state.error,
+                "reads": state.reads,
+                "failures": state.failures,
+                "stretched": state.stretched,
+                "seconds": round(state.seconds, 6),
+            }
+            for name, state in self._sampler.health().items()
+        }
+        self._writer.update(
+            state=FINISHED,
+            ended={"wall": time.time() - (time.monotonic() - ended), "monotonic": ended},
+            exit=ending._asdict(),
+            peaks=self._tally.peaks().to_json(),
+            totals=self._tally.totals(),
+            quality=self._tally.quality(),
+            sources={**self._writer.info["sources"], **health},
+        )
+        self._writer.close()
+        self._render()
+
+    def _render(self) -> None:
+        from otel_memwatch.analysis import load
+        from otel_memwatch.reports import write
+
+        try:
+            run = load(self.directory)
+        except MemwatchError as error:
+            self._trouble(str(error))
+            return
+        if self._settings["report"]:
+            self._attempt("report.txt", lambda: write("text", run, self.directory / "report.txt"))
+        if self._settings["plot"] and run.quality["ticks"] >= REPORT_MIN_TICKS:
+            self._attempt("memory.png", lambda: write("plot", run, self.directory / "memory.png"))
+        if not self._settings["quiet"]:
+            self._summarise(run)
+
+    def _attempt(self, name: str, make: Callable[[], object]) -> None:
+        try:
+            make()
+        except Exception as error:  # noqa: BLE001 - the record is whole, a picture can be made later
+            self._trouble(f"{name} could not be made: {_words(error)}")
+
+    def _summarise(self, run: Run) -> None:
+        from otel_memwatch.reports.summary import summary
+
+        self._say(summary(run))
+
+
+def _words(error: Exception) -> str:
+    return str(error) if isinstance(error, MemwatchError) else f"{type(error).__name__}: {error}"

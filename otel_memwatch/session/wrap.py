@@ -1,0 +1,70 @@
+"""`wrap`: start a command, record it, end as it ended."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from otel_memwatch.errors import CommandNotStarted
+from otel_memwatch.record.format import RUN_DIRECTORY_VARIABLE
+from otel_memwatch.session.monitor import Monitor, Target
+from otel_memwatch.session.place import make_run_directory
+from otel_memwatch.session.trace_context import VARIABLE as TRACEPARENT
+from otel_memwatch.session.trace_context import run_context
+from otel_memwatch.supervise import ChildExit, end_like, launch
+
+if TYPE_CHECKING:
+    from otel_memwatch.model import Ending
+    from otel_memwatch.sources import OwnCgroup
+
+STRICT_EXIT_CODE = 125
+"""Exit code of a run that was not recorded whole, under --strict."""
+
+
+def wrap(argv: Sequence[str], settings: Mapping[str, Any], say: Callable[[str], None]) -> NoReturn:
+    """Runs `argv` and ends the calling process as the command ended.
+
+    Raises `UsageError` before anything has been started, `CommandNotStarted` when the command cannot be executed
+    (its exit code is a shell's: 127 or 126), `Unavailable` when `cgroup` is "require" and there can be none.
+    """
+    own_cgroup = _own_cgroup(settings["cgroup"])
+    try:
+        directory = make_run_directory(settings["out"], argv, say)
+        trace = run_context(os.environ.get(TRACEPARENT))
+        try:
+            target = launch(
+                argv,
+                variables={RUN_DIRECTORY_VARIABLE: str(directory), TRACEPARENT: trace.traceparent},
+                before_exec=own_cgroup.add_self if own_cgroup else None,
+            )
+        except CommandNotStarted:
+            shutil.rmtree(directory, ignore_errors=True)
+            raise
+        watched = Target("wrap", argv, target.pid, target.started, target.floor, own_cgroup, dict(os.environ))
+        monitor = Monitor(directory, settings, watched, trace, say)
+        monitor.start()
+        ended = target.wait(monitor.note_exit)
+        monitor.finish(lambda m: _ending(m, ended, own_cgroup))
+    finally:
+        if own_cgroup is not None:
+            own_cgroup.remove()
+    if settings["strict"] and monitor.troubles:
+        raise SystemExit(STRICT_EXIT_CODE)
+    end_like(ended)
+
+
+def _own_cgroup(mode: str) -> OwnCgroup | None:
+    if mode == "off":
+        return None
+    from otel_memwatch.sources.own_cgroup import OwnCgroup
+
+    return OwnCgroup.create(mode)
+
+
+def _ending(monitor: Monitor, ended: ChildExit, own_cgroup: OwnCgroup | None) -> Ending:
+    from otel_memwatch.analysis import describe_end
+
+    oom_kills = own_cgroup.oom_kills() if own_cgroup else monitor.oom_kills()
+    return describe_end(ended.exit_code, ended.signal, oom_kills, monitor.cgroup_peak(), monitor.cgroup_limit())
