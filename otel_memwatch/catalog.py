@@ -140,6 +140,19 @@ _ROWS: tuple[Metric, ...] = (
            (), "host", integer=False),
     Metric("memwatch.system.pressure.time", _C, "s", "Time in which tasks of the machine waited for a resource.",
            _PRESSURE, "pressure", integer=False),
+    # the run and its operations
+    Metric("memwatch.tree.process.memory.peak", _G, "By", "Largest resident memory so far of any single process of the "
+           "tree: the lower end of what is certain.", ("memwatch.certainty",), "analysis"),
+    Metric("memwatch.run.active", _U, "{run}", "1 while the target runs, 0 once it has ended.", (), "telemetry",
+           note="A monitor that was killed leaves no 0 behind: the series ends."),
+    Metric("memwatch.run.exit.code", _G, "{code}", "Exit code of the target, 128 and the signal's number where a signal "
+           "ended it.", (), "telemetry", note="Absent while the target runs."),
+    Metric("memwatch.operation.active", _U, "{operation}", "Operations that are open now.", ("memwatch.operation.name",),
+           "telemetry", note="The first 100 names; those after them are counted together as \"(other)\"."),
+    Metric("memwatch.operation.duration", _H, "s", "Durations of closed operations.",
+           ("memwatch.operation.name", "memwatch.operation.status"), "telemetry", integer=False),
+    Metric("memwatch.operation.memory.peak", _H, "By", "Peaks of closed operations: largest resident memory of the "
+           "process that each ran in.", ("memwatch.operation.name",), "telemetry"),
     # the monitor itself
     Metric("memwatch.source.up", _U, "{source}", "1 while the source can be read, 0 while it fails.",
            ("memwatch.source.name",), "sampler"),
@@ -148,6 +161,11 @@ _ROWS: tuple[Metric, ...] = (
     Metric("memwatch.source.failures", _C, "{failure}", "Failed reads of the source.", ("memwatch.source.name",), "sampler"),
     Metric("memwatch.sampler.ticks", _C, "{tick}", "Ticks taken.", (), "sampler"),
     Metric("memwatch.sampler.missed", _C, "{tick}", "Deadlines that passed without a tick.", (), "sampler"),
+    Metric("memwatch.export.failures", _C, "{failure}", "Batches that an exporter could not deliver.",
+           ("memwatch.exporter.name",), "telemetry"),
+    Metric("memwatch.monitor.cpu.time", _C, "s", "CPU time of the monitor itself.", (), "telemetry", integer=False),
+    Metric("memwatch.monitor.memory.usage", _U, "By", "Resident memory of the monitor itself.", (), "telemetry",
+           note="Not part of the tree."),
 )
 
 METRICS: dict[str, Metric] = {row.name: row for row in _ROWS}

@@ -69,6 +69,46 @@ def parse_seconds(text: str) -> float:
     return seconds
 
 
+def parse_address(text: str) -> str:
+    """"HOST:PORT" of an endpoint to listen on, from "9464", "0.0.0.0:9464" or "[::1]:9464"; loopback by default."""
+    host, _, port = text.strip().rpartition(":")
+    if not port.isascii() or not port.isdecimal() or int(port) > 65535:
+        raise ValueError(f"{text!r} is not [HOST:]PORT with a port from 0 to 65535")
+    if not host and text.strip().startswith(":"):
+        raise ValueError(f"{text!r} names no host; 0.0.0.0:{port} listens on all of them")
+    if ":" in host and not (host.startswith("[") and host.endswith("]")):
+        raise ValueError(f"{text!r}: write an IPv6 address in brackets, as in [::1]:{port}")
+    return f"{host or '127.0.0.1'}:{int(port)}"
+
+
+def parse_url(text: str) -> str:
+    """Base URL of an OTLP endpoint, without the path of a signal and without a slash at its end."""
+    from urllib.parse import urlsplit
+
+    stripped = text.strip()
+    try:
+        parts = urlsplit(stripped)
+        port = parts.port
+    except ValueError as error:
+        raise ValueError(f"{text!r} is not a URL: {error}") from None
+    if parts.scheme not in {"http", "https"} or not parts.hostname or port == 0 or any(c.isspace() for c in stripped):
+        raise ValueError(f"{text!r} is not a URL such as http://127.0.0.1:4318")
+    if parts.username is not None or parts.password is not None:
+        raise ValueError("a URL with a password would be recorded; put it into OTEL_EXPORTER_OTLP_HEADERS")
+    if parts.query or parts.fragment:
+        raise ValueError("an endpoint's URL has no query; put keys into OTEL_EXPORTER_OTLP_HEADERS")
+    for signal in ("/v1/metrics", "/v1/traces", "/v1/logs"):
+        stripped = stripped.rstrip("/").removesuffix(signal)
+    return stripped.rstrip("/")
+
+
+def parse_textfile(text: str) -> str:
+    """Path of a file for node_exporter's textfile collector."""
+    if not text.endswith(".prom") or text.endswith("/.prom"):
+        raise ValueError(f"{text!r} does not end in .prom: node_exporter would not read it")
+    return text
+
+
 def parse_flag(text: str) -> bool:
     """A truth value, from 1, true, yes, on and their opposites."""
     lowered = text.strip().lower()
@@ -96,6 +136,24 @@ _OPTIONS: tuple[Option, ...] = (
     Option("quiet", False, "Print nothing at the end.", parse_flag),
     Option("report", True, "Write report.txt into the run directory at the end.", parse_flag),
     Option("plot", True, "Draw memory.png into the run directory at the end.", parse_flag),
+    Option("prometheus", None, "Serve the metrics to Prometheus at this address while the command runs; 127.0.0.1 unless "
+           "a host is named, port 0 for any free one (it is printed).", parse_address, "[HOST:]PORT"),
+    Option("prometheus_cert", None, "Certificate (PEM) with which the Prometheus endpoint speaks TLS.", _text, "FILE"),
+    Option("prometheus_key", None, "Private key (PEM) of that certificate.", _text, "FILE"),
+    Option("prometheus_client_ca", None, "Serve only clients whose certificate these authorities (PEM) have signed.",
+           _text, "FILE"),
+    Option("linger", 0.0, "Stay for at most so long after the command's end, until a scrape has seen the final values.",
+           parse_seconds, "SECONDS"),
+    Option("textfile", None, "Keep the metrics in this file for node_exporter's textfile collector.", parse_textfile,
+           "FILE.prom"),
+    Option("otlp", None, "Push metrics and spans to this OTLP endpoint. Default: OTEL_EXPORTER_OTLP_ENDPOINT, if set. "
+           "Headers, TLS and compression: the other OTEL_EXPORTER_OTLP_* variables.", parse_url, "URL"),
+    Option("otlp_protocol", None, "Protocol of the push. Default: OTEL_EXPORTER_OTLP_PROTOCOL, else http/protobuf.", _text,
+           "http/protobuf|grpc", ("http/protobuf", "grpc")),
+    Option("metric_interval", None, "Time between two pushes, and between two writes of the textfile. Default: "
+           "OTEL_METRIC_EXPORT_INTERVAL, else 10 s.", parse_interval, "SECONDS"),
+    Option("receive_otlp", False, "Receive the spans that the command's own OpenTelemetry SDK sends, in any language, as "
+           "operations of the run, and forward them to the endpoint that was configured.", parse_flag, None, (), ("wrap",)),
     Option("strict", False, "Fail the run (exit code 125) when it could not be recorded whole.", parse_flag, None, (),
            ("wrap",)),
 )
