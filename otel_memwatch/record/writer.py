@@ -36,11 +36,11 @@ _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC
 def create_directory(path: Path) -> None:
     """Makes the run directory, parents included. Raises `UsageError` when it exists or cannot be made."""
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.mkdir(mode=DIRECTORY_MODE)
-    except FileExistsError:
-        raise UsageError(f"{path} exists already.", "a run is never overwritten: name another directory") from None
+        os.makedirs(path.parent, exist_ok=True)
+        os.mkdir(path, DIRECTORY_MODE)
     except OSError as error:
+        if os.path.lexists(path):
+            raise UsageError(f"{path} exists already.", "a run is never overwritten: name another directory") from None
         raise UsageError(f"The run directory {path} cannot be made: {error.strerror}.") from None
 
 

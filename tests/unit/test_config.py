@@ -1,0 +1,51 @@
+"""Settings: where they come from, and what is refused."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from otel_memwatch.config import MAX_INTERVAL, MIN_INTERVAL, OPTIONS, parse_interval, settings
+from otel_memwatch.errors import UsageError
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("0.1", 0.1), ("100ms", 0.1), ("1s", 1.0), ("2min", 120.0), (" 5 ", 5.0), ("1e-1", 0.1)]
+)
+def test_intervals(text: str, seconds: float) -> None:
+    assert parse_interval(text) == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "nan", "inf", "1e9", "", "fast", "1h", "0.0001", "--", "1 2"])
+def test_bad_intervals_name_the_option(text: str) -> None:
+    with pytest.raises(UsageError, match="--interval: "):
+        settings("wrap", {"interval": text}, {})
+
+
+@given(st.text())
+def test_any_text_is_an_interval_or_an_error(text: str) -> None:
+    try:
+        seconds = parse_interval(text)
+    except ValueError:
+        return
+    assert MIN_INTERVAL <= seconds <= MAX_INTERVAL
+
+
+def test_given_beats_environment_beats_default() -> None:
+    environ = {"OTEL_MEMWATCH_INTERVAL": "0.5", "OTEL_MEMWATCH_QUIET": "1"}
+    assert settings("wrap", {"interval": "0.2"}, environ)["interval"] == 0.2
+    assert settings("wrap", {}, environ)["interval"] == 0.5
+    assert settings("wrap", {}, {})["interval"] == OPTIONS["interval"].default
+    assert settings("wrap", {}, environ)["quiet"] is True
+    assert settings("wrap", {"quiet": False}, environ)["quiet"] is False
+
+
+def test_a_bad_variable_is_named() -> None:
+    with pytest.raises(UsageError, match="OTEL_MEMWATCH_CGROUP: 'maybe' is not one of auto, off, require"):
+        settings("wrap", {}, {"OTEL_MEMWATCH_CGROUP": "maybe"})
+
+
+def test_an_unknown_setting_is_refused() -> None:
+    with pytest.raises(UsageError, match="'intervall'"):
+        settings("watch", {"intervall": 1}, {})
