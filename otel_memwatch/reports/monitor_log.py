@@ -1,0 +1,165 @@
+"""Two-column logs of memory over time with a plot each: `{rss,system}_memory_usage{,_from-zero}.{txt,png}`.
+
+The text: one line `<seconds> <memory>` for each sample, then `Total time: ...` and `Max memory: ... (<unit>)`.
+"rss" is the resident memory of the process tree, "system" the machine's memory that is not available.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, NamedTuple
+
+from otel_memwatch.errors import RunError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from matplotlib.figure import Figure
+
+UNITS: dict[str, int] = {
+    "B": 1,
+    "KiB": 2**10,
+    "MiB": 2**20,
+    "GiB": 2**30,
+    "KB": 10**3,
+    "MB": 10**6,
+    "GB": 10**9,
+}
+"""Bytes in each unit."""
+
+KINDS = ("rss", "system")
+FROM_ZERO = "_from-zero"
+
+EMPTY = "No measurements recorded.\nPlease make sure logging duration or interval were enough."
+"""Text of a log without samples."""
+
+
+class Log(NamedTuple):
+    """What a log file holds."""
+
+    times: list[float]
+    """Seconds since the first sample."""
+    memory: list[float]
+    """In `unit`."""
+    total_time: float
+    maximum: float
+    unit: str
+
+
+class Series(NamedTuple):
+    """Memory over time, before it is put into a log."""
+
+    times: Sequence[float]
+    """Seconds; any origin."""
+    memory: Sequence[float]
+    """Bytes."""
+
+
+def values(series: Series, unit: str = "MiB", *, from_zero: bool = False) -> tuple[list[float], list[float]]:
+    """Seconds since the first sample and memory in `unit`; with `from_zero` less the first sample's memory."""
+    if not len(series.times):
+        return [], []
+    start, base = series.times[0], series.memory[0] if from_zero else 0.0
+    # The first time has always been written as "0", without a decimal point.
+    return [0, *(float(time) - start for time in series.times[1:])], [
+        (value - base) / UNITS[unit] for value in series.memory
+    ]
+
+
+def text(times: Sequence[float], memory: Sequence[float], unit: str) -> str:
+    """The content of a log file."""
+    if not times:
+        return EMPTY
+    lines = [f"{time} {value:.3f}\n" for time, value in zip(times, memory, strict=True)]
+    lines.append(f"Total time: {times[-1] - times[0]}\nMax memory: {max(memory):.3f} ({unit})")
+    return "".join(lines)
+
+
+def parse(content: str) -> Log:
+    """The inverse of `text`. Raises `RunError` when it is no such text, or holds no samples."""
+    if content.startswith(EMPTY.splitlines()[0]):
+        raise RunError("The log holds no measurements.", "the recording was shorter than one interval")
+    tail = re.search(r"^Total time: (\S+)\nMax memory: (\S+) \((\w+)\)\s*\Z", content, re.MULTILINE)
+    try:
+        if tail is None:
+            raise ValueError  # noqa: TRY301 - one sentence for all that is no log
+        pairs = [line.split() for line in content[: tail.start()].splitlines()]
+        times, memory = [float(time) for time, _ in pairs], [float(value) for _, value in pairs]
+        return Log(times, memory, float(tail[1]), float(tail[2]), tail[3])
+    except ValueError:
+        raise RunError(
+            "This is not a memory log.", "its last lines are 'Total time: ...' and 'Max memory: ...'"
+        ) from None
+
+
+def figure(log: Log, kind: str, title: str = "") -> Figure:
+    """The plot of a log, 1000 x 600 pixels. Touches no global state of matplotlib."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg  # noqa: PLC0415
+    from matplotlib.figure import Figure  # noqa: PLC0415
+
+    drawn = Figure(figsize=(10, 6), dpi=100)
+    FigureCanvasAgg(drawn)
+    axes = drawn.add_subplot()
+    axes.plot(log.times, log.memory)
+    axes.set_xlabel("Time (seconds)")
+    axes.set_ylabel(f"Memory Usage ({kind}, {log.unit})")
+    axes.set_title(f"{title} Max_{kind}: {max(log.memory):.2f} {log.unit}")
+    axes.grid(visible=True)
+    drawn.tight_layout()
+    return drawn
+
+
+def plot(log_file: Path, image: Path, title: str = "") -> None:
+    """Draws a log file. Raises `RunError` when it is none, or is empty."""
+    kind = log_file.name.split("_", 1)[0]
+    figure(parse(log_file.read_text(encoding="utf-8")), kind, title).savefig(image, format="png", dpi=100)
+
+
+def log_name(kind: str, suffix: str = "") -> str:
+    """Name of a log file."""
+    return f"{kind}_memory_usage{suffix}.txt"
+
+
+def write_text(path: Path, times: Sequence[float], memory: Sequence[float], unit: str) -> Path:
+    """Writes one log file and gives its path; the directory is made if need be."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text(times, memory, unit), encoding="utf-8")
+    return path
+
+
+def write(
+    directory: Path, series: Mapping[str, Series], unit: str = "MiB"
+) -> dict[tuple[str, bool], float | None]:
+    """Writes a text and a plot for each kind, from zero and not.
+
+    Gives the maximum of each, in `unit`, by kind and from-zero, in the order of the summary; `None`: no samples
+    (then there is no plot).
+    """
+    maxima: dict[tuple[str, bool], float | None] = {}
+    for kind in KINDS:
+        for from_zero in (True, False):
+            times, memory = values(series[kind], unit, from_zero=from_zero)
+            path = write_text(
+                directory, kind, FROM_ZERO if from_zero else "", times=times, memory=memory, unit=unit
+            )
+            if times:
+                plot(path, path.with_suffix(".png"))
+            maxima[kind, from_zero] = max(memory, default=None)
+    return maxima
+
+
+def summary(maxima: Mapping[tuple[str, bool], float | None], unit: str = "MiB") -> str:
+    """The table of maxima, below its heading."""
+    rows = [("Memory type", "From zero", "Peak value")]
+    rows += [
+        (kind, str(from_zero), "not known" if value is None else f"{int(value)} {unit}")
+        for (kind, from_zero), value in maxima.items()
+    ]
+    # A header is at least two characters wider than its text, as in the tables that people parse today.
+    widths = [max(len(rows[0][i]) + 2, *(len(row[i]) for row in rows)) for i in range(3)]
+    rows.insert(1, ("-" * widths[0], "-" * widths[1], "-" * widths[2]))
+    lines = [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
+    ]
+    return "\nMemory summary:\n" + "\n".join(lines)

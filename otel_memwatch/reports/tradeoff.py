@@ -1,0 +1,408 @@
+"""Accuracy against footprint of compressed models: a Markdown table and a plot from a CSV file.
+
+The input has one row for each variant of a model, and the columns of `REQUIRED`. The row whose mode is "fp32" is
+the baseline, wherever it stands. The footprint of a row is its model's size, or the measured peak of a run.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, NamedTuple
+
+from otel_memwatch.errors import RunError, UsageError
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Callable, Mapping, Sequence
+
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from otel_memwatch.model import Peak
+
+MODE, INT4, INT8, RANK, NAME = "mode", "%int4", "%int8", "lora rank", "plot name"
+SIZE = "model size, Gb"
+WIKITEXT, ACCURACY, PERPLEXITY = (
+    "wikitext, word perplexity",
+    "lambada-openai, acc",
+    "lambada-openai, perplexity",
+)
+SIMILARITY = "WWB, similarity"
+RUN = "run"
+
+REQUIRED = (MODE, INT4, INT8, RANK, NAME, SIZE, WIKITEXT, ACCURACY, PERPLEXITY, SIMILARITY)
+"""Columns that the file has; with measured footprints `run` takes the place of the model's size."""
+
+MODE_WORDS = ("gptq", "int4", "fp32")
+"""Each must be part of some row's mode."""
+
+_ABSENT = {"", "nan", "na", "n/a", "null", "none", "<na>", "#n/a"}
+
+
+class TradeoffError(UsageError, RuntimeError):
+    """A file that no trade-off can be computed from; a `RuntimeError` too, which older callers catch."""
+
+
+class Row(NamedTuple):
+    """One variant of the model."""
+
+    mode: str
+    int4: float
+    """Share of the layers in int4, 0 to 1."""
+    int8: float
+    rank: float | None
+    """Rank of the adapters; `None`: no adapters."""
+    name: str
+    """Annotation in the plot; may be empty."""
+    footprint: float
+    """Gb as the file has it, or bytes where it was measured."""
+    peak: Peak | None
+    """The measured peak, where the footprint is one."""
+    wikitext: float
+    accuracy: float
+    perplexity: float
+    similarity: float
+
+
+class Variant(NamedTuple):
+    """A row set against the baseline."""
+
+    row: Row
+    error: float
+    """Mean of four relative errors; 0.01 stands for one per cent."""
+    rate: float
+    """How many times smaller the footprint is than the baseline's."""
+    low: float
+    """Lower end of the rate, by what is certain of both peaks."""
+    high: float
+    """Upper end; may be infinite."""
+
+
+class Tradeoff(NamedTuple):
+    """All variants by rising error."""
+
+    model: str
+    """First value of the first column."""
+    measured: bool
+    """Whether footprints are measured peaks."""
+    variants: tuple[Variant, ...]
+
+
+def read(path: str | os.PathLike[str], *, measured: bool = False) -> Tradeoff:
+    """Reads a file and sets each row against the baseline.
+
+    With `measured` the footprint is the peak of the run directory that the column `run` names, relative to the
+    file. Raises `TradeoffError` with one sentence that names the file, and the line where it is one line's fault.
+    """
+    path = Path(path)
+    header, records = _records(path)
+    required = tuple(RUN if measured and column == SIZE else column for column in REQUIRED)
+    missing = [column for column in required if column not in header]
+    if missing:
+        raise TradeoffError(f"The following columns are missing: {missing}", str(path))
+    absent = [word for word in MODE_WORDS if not any(word in record[MODE] for _, record in records)]
+    if absent:
+        words = (
+            f"The `{MODE}` column must have at least one entry that includes the following words: {absent}"
+        )
+        raise TradeoffError(words, str(path))
+    rows = [_row(path, line, record, measured=measured) for line, record in records]
+    return Tradeoff(records[0][1][header[0]], measured, _compare(rows, _baseline(path, rows)))
+
+
+def _records(path: Path) -> tuple[list[str], list[tuple[int, Mapping[str, str]]]]:
+    """The header, and the rows with the numbers of their lines."""
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            lines = csv.reader(file, strict=True)
+            header = next(lines, [])
+            records = [
+                (lines.line_num, _record(path, lines.line_num, header, cells))
+                for cells in lines
+                if any(cells)
+            ]
+    except OSError as error:
+        raise TradeoffError(f"{path} cannot be read: {error.strerror}.") from None
+    except UnicodeDecodeError:
+        raise TradeoffError(f"{path} is not a text file in UTF-8.") from None
+    except csv.Error as error:
+        raise TradeoffError(f"{path} is not a CSV file: {error}.") from None
+    if not header:
+        raise TradeoffError(
+            f"{path} is empty.", "it needs a line of column names and a line for each variant"
+        )
+    repeated = sorted({column for column in header if column in REQUIRED and header.count(column) > 1})
+    if repeated:
+        raise TradeoffError(f"{path} has the column {repeated[0]!r} more than once.")
+    return header, records
+
+
+def _record(path: Path, line: int, header: Sequence[str], cells: Sequence[str]) -> Mapping[str, str]:
+    if len(cells) != len(header):
+        raise TradeoffError(f"{path}, line {line}: {len(cells)} fields where the header has {len(header)}.")
+    return dict(zip(header, (cell.strip() for cell in cells), strict=True))
+
+
+def _row(path: Path, line: int, record: Mapping[str, str], *, measured: bool) -> Row:
+    def number(column: str, accept: Callable[[float], bool], expected: str) -> float:
+        text = record[column]
+        try:
+            value = float(text)
+        except ValueError:
+            value = math.nan
+        if not math.isfinite(value) or not accept(value):
+            raise TradeoffError(f"{path}, line {line}: {column!r} is {text!r}, which is not {expected}.")
+        return value
+
+    if record[MODE].lower() in _ABSENT:
+        raise TradeoffError(f"{path}, line {line}: {MODE!r} is empty.")
+    share = (lambda value: 0 <= value <= 1), "a share between 0 and 1"
+    positive = (lambda value: value > 0), "a number above 0"
+    peak = _measured_peak(path, line, record[RUN]) if measured else None
+    return Row(
+        mode=record[MODE],
+        int4=number(INT4, *share),
+        int8=number(INT8, *share),
+        rank=None if record[RANK].lower() in _ABSENT else number(RANK, *positive),
+        name="" if record[NAME].lower() in _ABSENT else record[NAME],
+        footprint=number(SIZE, *positive) if peak is None else float(peak.bytes),
+        peak=peak,
+        wikitext=number(WIKITEXT, *positive),
+        accuracy=number(ACCURACY, lambda value: 0 <= value <= 1, "an accuracy between 0 and 1"),
+        perplexity=number(PERPLEXITY, *positive),
+        similarity=number(SIMILARITY, lambda value: abs(value) <= 1, "a similarity of at most 1"),
+    )
+
+
+def _measured_peak(path: Path, line: int, name: str) -> Peak:
+    # Only a table of measured footprints needs the reader of runs.
+    from otel_memwatch.analysis import load  # noqa: PLC0415
+
+    if name.lower() in _ABSENT:
+        raise TradeoffError(
+            f"{path}, line {line}: {RUN!r} is empty.", "it names the run directory of this variant"
+        )
+    try:
+        peaks = load(path.parent / name).peaks
+    except RunError as error:
+        raise TradeoffError(f"{path}, line {line}: {error.message}", error.hint) from None
+    peak: Peak | None = peaks.cgroup or peaks.tree
+    if peak is None or peak.bytes <= 0:
+        raise TradeoffError(
+            f"{path}, line {line}: the run {name!r} has no peak.", "it ended before its first tick"
+        )
+    return peak
+
+
+def _baseline(path: Path, rows: Sequence[Row]) -> Row:
+    named = [row for row in rows if row.mode == "fp32"] or [row for row in rows if "fp32" in row.mode]
+    if len(named) > 1:
+        raise TradeoffError(
+            f"{path} has {len(named)} rows of the mode {named[0].mode!r}: which one is the baseline?"
+        )
+    if named[0].accuracy == 0:
+        raise TradeoffError(f"{path}: the accuracy of the fp32 row is 0, nothing can be set against it.")
+    return named[0]
+
+
+def _compare(rows: Sequence[Row], base: Row) -> tuple[Variant, ...]:
+    def variant(row: Row) -> Variant:
+        error = (
+            (base.accuracy - row.accuracy) / base.accuracy
+            + (row.perplexity - base.perplexity) / base.perplexity
+            + (1 - row.similarity)
+            + (row.wikitext - base.wikitext) / base.wikitext
+        ) / 4
+        rate = base.footprint / row.footprint
+        if row is base or base.peak is None or row.peak is None:
+            return Variant(row, error, rate, rate, rate)
+        return Variant(
+            row, error, rate, _floor(base.peak) / _ceiling(row.peak), _ceiling(base.peak) / _floor(row.peak)
+        )
+
+    return tuple(sorted(map(variant, rows), key=lambda variant: variant.error))
+
+
+def _floor(peak: Peak) -> float:
+    return float(peak.low or peak.bytes)
+
+
+def _ceiling(peak: Peak) -> float:
+    return math.inf if peak.high is None else float(peak.high)
+
+
+# -- the table ---------------------------------------------------------------------------------------------
+
+
+def markdown(tradeoff: Tradeoff) -> str:
+    """The table, without a newline at its end; columns are as wide as their widest cell."""
+    ranks, ranks_right = _rank_column([variant.row.rank for variant in tradeoff.variants])
+    columns: list[tuple[str, list[str], bool]] = [
+        ("mode", [variant.row.mode.replace("|", "\\|") for variant in tradeoff.variants], False),
+        ("%int4", [f"{variant.row.int4 * 100:.0f}%" for variant in tradeoff.variants], False),
+        ("%int8", [f"{variant.row.int8 * 100:.0f}%" for variant in tradeoff.variants], False),
+        ("lora<br>rank", ranks, ranks_right),
+        (
+            "average<br>relative<br>error",
+            [f"{_zero(variant.error * 100):.1f}%" for variant in tradeoff.variants],
+            False,
+        ),
+        ("compression<br>rate", [f"{variant.rate:.1f}x" for variant in tradeoff.variants], False),
+    ]
+    if tradeoff.measured:
+        columns.insert(
+            5, ("peak<br>memory", [_memory(variant.row.peak) for variant in tradeoff.variants], False)
+        )
+    return "\n".join(_pipe_table(columns))
+
+
+def _zero(value: float) -> float:
+    """No "-0.0%" for the baseline and what rounds to it."""
+    return 0.0 if abs(value) < 0.05 else value
+
+
+def _rank_column(ranks: Sequence[float | None]) -> tuple[list[str], bool]:
+    """Cells aligned at the decimal point, and whether they stand on the right: as long as there is a number."""
+    texts = ["" if rank is None else f"{rank:g}" for rank in ranks]
+    tails = [len(text) - text.index(".") if "." in text else 0 for text in texts]
+    widest = max(tails, default=0)
+    padded = [text + " " * (widest - tail) if text else "" for text, tail in zip(texts, tails, strict=True)]
+    return padded, any(texts)
+
+
+def _pipe_table(columns: Sequence[tuple[str, list[str], bool]]) -> list[str]:
+    cells, rules = [], []
+    for header, values, right in columns:
+        width = max([len(header) + 2, *map(len, values)])
+        cells.append([text.rjust(width) if right else text.ljust(width) for text in [header, *values]])
+        rules.append("-" * (width + 1) + ":" if right else ":" + "-" * (width + 1))
+    lines = ["| " + " | ".join(line) + " |" for line in zip(*cells, strict=True)]
+    lines.insert(1, "|" + "|".join(rules) + "|")
+    return lines
+
+
+def _memory(peak: Peak | None) -> str:
+    if peak is None:
+        return ""
+    low, high = _floor(peak), _ceiling(peak)
+    if math.isinf(high):
+        return f"at least {low / 2**20:.1f} MiB"
+    if high - low <= 0.01 * high:
+        return f"{peak.bytes / 2**20:.1f} MiB"
+    return f"{low / 2**20:.1f} to {high / 2**20:.1f} MiB"
+
+
+# -- the plot ----------------------------------------------------------------------------------------------
+
+
+class _Series(NamedTuple):
+    colour: str
+    label: str
+    offset: tuple[int, int]
+    """Points from a marker to its annotation."""
+    variants: list[Variant]
+
+
+def figure(tradeoff: Tradeoff) -> Figure:
+    """The scatter of all compressed variants; the fp32 and int8 rows are not in it. Touches no global state."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg  # noqa: PLC0415
+    from matplotlib.figure import Figure  # noqa: PLC0415
+
+    drawn = Figure(figsize=(6.4, 4.8), dpi=100)
+    FigureCanvasAgg(drawn)
+    axes = drawn.add_subplot()
+    for series in _series(tradeoff.variants):
+        if series.variants:
+            _draw(axes, series)
+    what = "Peak memory" if tradeoff.measured else "Compression"
+    axes.set_xlabel("Relative error to fp32 model on 3 tasks, %")
+    axes.set_ylabel(
+        f"{what} reduction relative to fp32 model"
+        if tradeoff.measured
+        else f"{what} rate relative to fp32 model"
+    )
+    axes.set_title(f"Footprint/Accuracy tradeoff for {_plain(tradeoff.model)}")
+    if axes.lines:
+        axes.legend()
+    return drawn
+
+
+def _series(variants: Sequence[Variant]) -> list[_Series]:
+    lora = [variant for variant in variants if variant.row.rank is not None]
+    gptq = [variant for variant in variants if "gptq" in variant.row.mode]
+    data_free = [variant for variant in variants if variant.row.mode == "int4"]
+    taken = {"fp32", "int8", "int4"}
+    rest = [
+        v
+        for v in variants
+        if v.row.mode not in taken and v not in lora and v not in gptq and "fp32" not in v.row.mode
+    ]
+    algorithm = rest[0].row.mode.rpartition("int4 + ")[2] if rest else ""
+    with_algorithm = f" + {algorithm}" if algorithm else ""
+    return [
+        _Series("r", f"100% int4, lora correction{with_algorithm}", (10, -10), lora),
+        _Series("green", f"100% int4, gptq{with_algorithm}", (10, 2), gptq),
+        _Series("gray", "100% int4, data-free", (0, -10), data_free),
+        _Series("b", f"mixed-precision, {algorithm}", (10, -10), rest),
+    ]
+
+
+def _draw(axes: Axes, series: _Series) -> None:
+    errors = [variant.error * 100 for variant in series.variants]
+    rates = [variant.rate for variant in series.variants]
+    axes.plot(errors, rates, "o-", color=series.colour, label=_plain(series.label))
+    spread = [
+        (v, [[v.rate - v.low], [v.high - v.rate]])
+        for v in series.variants
+        if v.high > v.low and math.isfinite(v.high)
+    ]
+    for variant, reach in spread:
+        # What is certain of a measured peak, where that is an interval.
+        axes.errorbar(
+            [variant.error * 100], [variant.rate], yerr=reach, color=series.colour, alpha=0.4, capsize=3
+        )
+    for variant, error in zip(series.variants, errors, strict=True):
+        if variant.row.name:
+            axes.annotate(
+                _plain(variant.row.name),
+                (error, variant.rate),
+                textcoords="offset points",
+                xytext=series.offset,
+                ha="center",
+            )
+
+
+def _plain(text: str) -> str:
+    """Text that is not taken for a formula."""
+    return text.replace("$", r"\$")
+
+
+# -- both --------------------------------------------------------------------------------------------------
+
+
+def write(
+    path: str | os.PathLike[str], directory: str | os.PathLike[str] | None, *, measured: bool = False
+) -> tuple[Path, Path]:
+    """Writes `<stem>.md` and `<stem>.png` into `directory` (default: the file's own), which is made if need be.
+
+    Everything is computed before anything is written. Raises `TradeoffError`, also where nothing can be written.
+    """
+    path = Path(path)
+    tradeoff = read(path, measured=measured)
+    text, drawn = markdown(tradeoff), figure(tradeoff)
+    target = Path(directory) if directory else path.parent
+    table, image = target / f"{path.stem}.md", target / f"{path.stem}.png"
+    try:
+        target.mkdir(parents=True, exist_ok=True)
+        table.write_text(text, encoding="utf-8")
+        with image.open("wb") as file:
+            _save(drawn, file)
+    except OSError as error:
+        raise TradeoffError(f"{error.filename or target} cannot be written: {error.strerror}.") from None
+    return table, image
+
+
+def _save(drawn: Figure, file: IO[Any]) -> None:
+    drawn.savefig(file, format="png", dpi=100)
