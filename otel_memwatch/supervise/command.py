@@ -1,0 +1,133 @@
+"""The command as it will be executed: arguments, environment, places to look for it; and why it was not."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Mapping, Sequence
+
+from otel_memwatch.errors import CommandNotStarted
+
+_NOT_HERE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ESTALE, errno.ENODEV, errno.ETIMEDOUT})
+_SHELL = b"/bin/sh"
+
+
+class Command:
+    """Arguments and environment in bytes, and `execute`, which replaces the process as execvp(3) would.
+
+    Args:
+        argv: program and arguments; text is encoded as the file system's names are (surrogates become the
+            bytes they stand for).
+        variables: added to the environment that this process was given, in place of those of the same name.
+
+    Raises:
+        CommandNotStarted: for a command that no system call could express.
+    """
+
+    def __init__(self, argv: Sequence[str | bytes], variables: Mapping[str, str]) -> None:
+        self.argv = [os.fsencode(argument) for argument in argv]
+        if not self.argv:
+            raise CommandNotStarted("There is no command to start", 127)
+        if any(b"\0" in argument for argument in self.argv):
+            raise CommandNotStarted("An argument of the command contains a null byte", 126)
+        self.environment = environment()
+        self.environment.update((os.fsencode(name), os.fsencode(value)) for name, value in variables.items())
+        self.candidates = self._candidates()
+
+    def _candidates(self) -> list[bytes]:
+        """Paths to try, in order: the name itself when it has a slash, else the name in each place of PATH."""
+        name = self.argv[0]
+        if b"/" in name or not name:
+            return [name] if name else []
+        path = self.environment.get(b"PATH")
+        if path is None:
+            path = os.fsencode(os.confstr("CS_PATH") or os.defpath)
+        return [os.path.join(place, name) for place in path.split(b":")]
+
+    def execute(self) -> tuple[int, bytes]:
+        """Become the command. Returns only when that failed: the errno, and the path that it is about."""
+        failure = (errno.ENOENT, self.argv[0])
+        for path in self.candidates:
+            error = self._become(path, self.argv)
+            if error == errno.ENOEXEC and _looks_like_text(path):
+                error = self._become(_SHELL, [_SHELL, path, *self.argv[1:]])
+            if error == errno.EACCES:
+                failure = (error, path)
+            elif error not in _NOT_HERE:
+                return error, path
+            elif failure[0] != errno.EACCES and os.path.lexists(path):
+                failure = (error, path)
+        return failure
+
+    def _become(self, path: bytes, argv: list[bytes]) -> int:
+        try:
+            os.execve(path, argv, self.environment)  # noqa: S606 - verbatim: no shell
+        except OSError as error:
+            return error.errno or errno.EINVAL
+
+    def failure(self, number: int, path: bytes) -> CommandNotStarted:
+        """The error of `execute` as a person wants to read it, with a shell's exit code."""
+        name, place = _readable(self.argv[0]), _readable(path)
+        if number == errno.ENOENT:
+            interpreter = _interpreter(path)
+            if interpreter:
+                return CommandNotStarted(f"{place}: its interpreter {interpreter} does not exist", 126)
+            if b"/" in self.argv[0]:
+                return CommandNotStarted(f"{name}: no such file", 127)
+            hint = (
+                f"to run the file of that name here, write ./{name}" if os.path.isfile(self.argv[0]) else None
+            )
+            return CommandNotStarted(f"{name}: command not found", 127, hint)
+        if os.path.isdir(path):
+            return CommandNotStarted(f"{place} is a directory", 126)
+        if number == errno.EACCES:
+            hint = None if os.access(path, os.X_OK) else f"chmod +x {place}, or name its interpreter"
+            return CommandNotStarted(f"{place}: permission denied", 126, hint)
+        if number == errno.ENOEXEC:
+            return CommandNotStarted(f"{place} is not a program that this machine can run", 126)
+        return CommandNotStarted(f"{place}: {os.strerror(number).lower()}", 126)
+
+
+def environment() -> dict[bytes, bytes]:
+    """The environment that this process was given, byte for byte.
+
+    Python may have added LC_CTYPE to `os.environ` (PEP 538), so the kernel's copy is read; without /proc it
+    is `os.environb`. Of variables that are there twice the first counts, as for getenv(3).
+    """
+    try:
+        with open("/proc/self/environ", "rb") as file:
+            entries = file.read().split(b"\0")
+    except OSError:
+        return dict(os.environb)
+    variables: dict[bytes, bytes] = {}
+    for entry in entries:
+        end = entry.find(b"=", 1)
+        if end > 0:
+            variables.setdefault(entry[:end], entry[end + 1 :])
+    return variables
+
+
+def _looks_like_text(path: bytes) -> bool:
+    """Whether a file that the kernel cannot execute may be a shell script: no null byte in its first line."""
+    try:
+        with open(path, "rb") as file:
+            return b"\0" not in file.read(80).split(b"\n")[0]
+    except OSError:
+        return False
+
+
+def _interpreter(path: bytes) -> str | None:
+    """What the first line of a script names, when the script is there and that is not."""
+    try:
+        with open(path, "rb") as file:
+            first = file.readline(256)
+    except OSError:
+        return None
+    words = first[2:].split()
+    if first.startswith(b"#!") and words and not os.path.exists(words[0]):
+        return _readable(words[0])
+    return None
+
+
+def _readable(name: bytes) -> str:
+    return name.decode("utf-8", "backslashreplace") or "''"

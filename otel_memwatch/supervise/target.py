@@ -1,0 +1,102 @@
+"""See the target through: pass signals on, stop when it stops, reap the tree."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+from collections.abc import Callable
+
+from otel_memwatch.supervise import ending, signals
+from otel_memwatch.supervise.ending import ChildExit
+
+
+class Target:
+    """The command that `launch` started."""
+
+    def __init__(
+        self, pid: int, started: float, floor: int, misplaced: str | None, strangers: frozenset[int]
+    ) -> None:
+        self.pid = pid
+        self.started = started
+        """Monotonic seconds, just before exec."""
+        self.floor = floor
+        """Bytes: RSS that the child had from us before exec. Its `max_rss` is never less, whatever it used."""
+        self.misplaced = misplaced
+        """What `before_exec` raised; `None`: nothing."""
+        self._strangers = strangers
+
+    def wait(
+        self, on_exit: Callable[[ChildExit], None], on_signal: Callable[[int], None] | None = None
+    ) -> ChildExit:
+        """Supervise until the target ends, and give its end. Daemons that it left behind are not waited for.
+
+        Call it in the thread that called `launch`. Every child is reaped here: while it runs, nobody else in
+        this process can wait for children.
+
+        Args:
+            on_exit: called for every process reaped, the target included, in the order of reaping.
+            on_signal: called after a signal was passed on to the target.
+        """
+        end: ChildExit | None = None
+        while True:
+            while (dead := ending.reap(self.pid)) is not None:
+                if dead.pid in self._strangers:
+                    continue
+                on_exit(dead)
+                end = dead if dead.main else end
+            if end is not None:
+                return end
+            self._follow_stop()
+            taken = signals.take()
+            if self._is_for_target(taken):
+                self._send(taken.number)
+                if on_signal is not None:
+                    on_signal(taken.number)
+
+    def _is_for_target(self, taken: signals.Taken) -> bool:
+        """Whether it was sent to us alone, and so is meant for the target, which has not got it."""
+        if taken.child_changed or taken.sender in (self.pid, os.getpid()):
+            return False
+        if taken.code == signals.SI_KERNEL:
+            # The terminal sends to the whole group; only a hang-up is told to the session's leader alone.
+            return taken.number == signal.SIGHUP and os.getsid(0) == os.getpid()
+        return True
+
+    def _send(self, number: int) -> None:
+        # Not reaped yet, so the pid is still its own. A target of another user cannot be reached, as without us.
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(self.pid, number)
+
+    def _follow_stop(self) -> None:
+        """When the target has stopped, stop as well if a shell with job control looks at us.
+
+        Without such a parent nobody would continue us together with the target: then we go on.
+        """
+        if not hasattr(os, "waitid"):
+            return
+        with contextlib.suppress(ChildProcessError):
+            stopped = os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WNOHANG)
+            if stopped and _is_job_of_parent():
+                _stop(stopped.si_status)
+
+
+def _is_job_of_parent() -> bool:
+    """Whether our parent runs us as a job: in its session, in a group other than its own."""
+    parent = os.getppid()
+    try:
+        return bool(parent) and os.getsid(parent) == os.getsid(0) and os.getpgid(parent) != os.getpgrp()
+    except OSError:
+        return False
+
+
+def _stop(number: int) -> None:
+    """Stop this process by that signal until it is continued."""
+    signals.discard(signals.JOB_CONTROL)  # the terminal's own, which would stop us a second time
+    if signal.SIGCONT in signal.sigpending():
+        return
+    if signal.getsignal(number) is not signal.SIG_DFL:
+        number = signal.SIGSTOP
+    mask = signal.pthread_sigmask(signal.SIG_UNBLOCK, {number})
+    os.kill(os.getpid(), number)
+    signal.pthread_sigmask(signal.SIG_SETMASK, mask)
