@@ -10,6 +10,9 @@ from typing import NamedTuple
 JOB_CONTROL = frozenset({signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU})
 """Signals that stop a job."""
 
+FROM_KEYS = JOB_CONTROL | {signal.SIGINT, signal.SIGQUIT, signal.SIGWINCH}
+"""Signals that the terminal sends to the foreground group, when nothing tells who sent them."""
+
 TAKEN = frozenset(signal.valid_signals()) - {signal.SIGKILL, signal.SIGSTOP}
 """Signals that are blocked in every thread of ours and taken by `take`.
 

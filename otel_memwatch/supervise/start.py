@@ -11,6 +11,7 @@ from typing import NoReturn
 from otel_memwatch.supervise import ending, signals, system
 from otel_memwatch.supervise.command import Command
 from otel_memwatch.supervise.target import Target
+from otel_memwatch.supervise.witness import Witness
 
 _FLOOR_MARGIN = 1024 * 1024
 """Bytes by which RSS may grow in the child after it was read: a search along PATH takes half of this."""
@@ -59,7 +60,9 @@ def launch(
         signals.let_go(inherited)
         raise command.failure(*failure)
     _close_what_is_the_targets()
-    return Target(pid, started, floor + _FLOOR_MARGIN, misplaced, frozenset(children))
+    return Target(
+        pid, started, floor + _FLOOR_MARGIN, misplaced, witness=Witness(), strangers=frozenset(children)
+    )
 
 
 def _become(
@@ -124,12 +127,19 @@ def _close_what_is_the_targets() -> None:
     with contextlib.suppress(OSError):
         null = os.open(os.devnull, os.O_RDWR)
         for fd in (0, 1):
-            os.dup2(null, fd)
+            if not _is_ours(fd):
+                os.dup2(null, fd)
         if null > 2:
             os.close(null)
-    place = "/proc/self/fd" if os.path.isdir("/proc/self/fd") else "/dev/fd"
-    with contextlib.suppress(OSError):
-        for name in os.listdir(place):
-            with contextlib.suppress(OSError, ValueError):
-                if int(name) > 2 and os.get_inheritable(int(name)):
-                    os.close(int(name))
+    for fd in system.open_files():
+        if fd > 2 and not _is_ours(fd):
+            with contextlib.suppress(OSError):
+                os.close(fd)
+
+
+def _is_ours(fd: int) -> bool:
+    """Whether this program opened it: possible for 0 to 2 too, where we were started with those closed."""
+    try:
+        return not os.get_inheritable(fd)
+    except OSError:
+        return False

@@ -9,13 +9,21 @@ from collections.abc import Callable
 
 from otel_memwatch.supervise import ending, signals
 from otel_memwatch.supervise.ending import ChildExit
+from otel_memwatch.supervise.witness import Witness
 
 
 class Target:
     """The command that `launch` started."""
 
     def __init__(
-        self, pid: int, started: float, floor: int, misplaced: str | None, strangers: frozenset[int]
+        self,
+        pid: int,
+        started: float,
+        floor: int,
+        misplaced: str | None,
+        *,
+        witness: Witness,
+        strangers: frozenset[int],
     ) -> None:
         self.pid = pid
         self.started = started
@@ -24,6 +32,7 @@ class Target:
         """Bytes: RSS that the child had from us before exec. Its `max_rss` is never less, whatever it used."""
         self.misplaced = misplaced
         """What `before_exec` raised; `None`: nothing."""
+        self._witness = witness
         self._strangers = strangers
 
     def wait(
@@ -38,14 +47,10 @@ class Target:
             on_exit: called for every process reaped, the target included, in the order of reaping.
             on_signal: called after a signal was passed on to the target.
         """
-        end: ChildExit | None = None
         while True:
-            while (dead := ending.reap(self.pid)) is not None:
-                if dead.pid in self._strangers:
-                    continue
-                on_exit(dead)
-                end = dead if dead.main else end
+            end = self._reap(on_exit)
             if end is not None:
+                self._witness.dismiss()
                 return end
             self._follow_stop()
             taken = signals.take()
@@ -54,14 +59,30 @@ class Target:
                 if on_signal is not None:
                     on_signal(taken.number)
 
+    def _reap(self, on_exit: Callable[[ChildExit], None]) -> ChildExit | None:
+        """Reap all that are dead; the target's end when it is among them."""
+        end: ChildExit | None = None
+        while (dead := ending.reap(self.pid)) is not None:
+            if dead.pid == self._witness.pid:
+                self._witness.dismiss()
+            elif dead.pid not in self._strangers:
+                on_exit(dead)
+                end = dead if dead.main else end
+        return end
+
     def _is_for_target(self, taken: signals.Taken) -> bool:
-        """Whether it was sent to us alone, and so is meant for the target, which has not got it."""
-        if taken.child_changed or taken.sender in (self.pid, os.getpid()):
+        """Whether it was sent to us and not to our group, and so is meant for the target, which has not got it."""
+        if taken.child_changed:
+            return False
+        seen = self._witness.saw(taken.number, taken.sender)
+        if seen or taken.sender in (self.pid, os.getpid()):
             return False
         if taken.code == signals.SI_KERNEL:
-            # The terminal sends to the whole group; only a hang-up is told to the session's leader alone.
-            return taken.number == signal.SIGHUP and os.getsid(0) == os.getpid()
-        return True
+            # The terminal's keys go to the group. A hang-up is told to the leader of the session, alone.
+            return taken.number in (signal.SIGHUP, signal.SIGCONT) and os.getsid(0) == os.getpid()
+        return (
+            taken.code is not None or self._witness.pid is not None or taken.number not in signals.FROM_KEYS
+        )
 
     def _send(self, number: int) -> None:
         # Not reaped yet, so the pid is still its own. A target of another user cannot be reached, as without us.
