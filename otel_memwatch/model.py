@@ -209,6 +209,8 @@ class Operation(NamedTuple):
     """Exact totals of its process inside it: cpu_seconds, minor_faults, major_faults, read_bytes ..."""
     gpu: Mapping[str, object] = {}
     """Allocator peaks inside it, by device; empty without a GPU."""
+    exported: bool = False
+    """Whether the program's own tracer made its span, so that nobody else must export one."""
 
 
 class Ending(NamedTuple):

@@ -31,6 +31,8 @@ none changes its meaning. Sizes are bytes, times monotonic seconds of the record
     peaks           null, or {"main", "process", "tree", "cgroup", "gpu"} as in the report's contract
     totals          null, or as in the report's contract
     quality         null, or as in the report's contract
+    resource        attributes of the run as an OpenTelemetry resource: service, process, host, container ...
+    ci              attributes of the CI run that it belongs to; on spans, not on metrics
     marks           [{"time", "text"}]: what went wrong with the recording, and when
     ==============  ==========================================================================
 
@@ -51,13 +53,15 @@ none changes its meaning. Sizes are bytes, times monotonic seconds of the record
 
 `operations-<pid>.jsonl`
     Written by the process `pid` itself (or by `otel-memwatch mark`, whose file is `operations-mark-<pid>.jsonl`
-    with the pid of the shell). Objects, one a line:
+    with the pid of the shell; or by the monitor from spans that it received, `operations-otlp-<pid>.jsonl`, without
+    figures of memory). Objects, one a line:
 
     header
         {"schema": 1, "pid", "start", "program", "exact": true|false, "floor"}: `start` is the start of the process
         in monotonic seconds, `exact` whether it resets its own watermark.
     opening
-        {"open": id, "time", "name", "trace", "span", "parent", "thread", "rss", "segment", "attributes"}
+        {"open": id, "time", "name", "trace", "span", "parent", "thread", "rss", "segment", "attributes",
+        "exported"}: `exported` is true where the program's own tracer made a span of it
     closing
         {"close": id, "time", "status": "ok"|"error", "error", "rss", "segment", "peak", "low", "high", "certainty",
         "cpu_user", "cpu_system", "minor_faults", "major_faults", "read_bytes", "write_bytes", "read_chars",
