@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import click
 
-from otel_memwatch import session
 from otel_memwatch.cli import say
 from otel_memwatch.cli.settings import setting_options
 from otel_memwatch.config import settings
+from otel_memwatch.session.attach import attach
 
 
 @click.command()
@@ -20,4 +20,4 @@ def command(pid: int, ready_fd: int | None, stop_fd: int | None, **given: object
 
     Peaks of the time before are known where the kernel keeps them; the process is not disturbed.
     """
-    session.attach(pid, settings("attach", given), say, ready_fd=ready_fd, stop_fd=stop_fd)
+    attach(pid, settings("attach", given), say, ready_fd=ready_fd, stop_fd=stop_fd)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import click
 
-from otel_memwatch import session
 from otel_memwatch.cli import say
 from otel_memwatch.cli.settings import setting_options
 from otel_memwatch.config import settings
 from otel_memwatch.errors import UsageError
+from otel_memwatch.session.wrap import wrap
 
 
 @click.command(context_settings={"allow_interspersed_args": False})
@@ -22,4 +22,4 @@ def command(argv: tuple[str, ...], **given: object) -> None:
     """
     if not argv:
         raise UsageError("There is no command to run.", "write it after --, as in: otel-memwatch wrap -- python train.py")
-    session.wrap(argv, settings("wrap", given), say)
+    wrap(argv, settings("wrap", given), say)

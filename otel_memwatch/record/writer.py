@@ -15,10 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from otel_memwatch.catalog import METRICS
-from otel_memwatch.errors import UsageError
 from otel_memwatch.model import Column, ProcessRecord, Snapshot
 from otel_memwatch.record.format import (
-    DIRECTORY_MODE,
     FILE_MODE,
     PROCESSES_FILE,
     RESERVE_FILE,
@@ -33,17 +31,6 @@ _RESERVE_BYTES = 64 * 1024
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC
 
 
-def create_directory(path: Path) -> None:
-    """Makes the run directory, parents included. Raises `UsageError` when it exists or cannot be made."""
-    try:
-        os.makedirs(path.parent, exist_ok=True)
-        os.mkdir(path, DIRECTORY_MODE)
-    except OSError as error:
-        if os.path.lexists(path):
-            raise UsageError(f"{path} exists already.", "a run is never overwritten: name another directory") from None
-        raise UsageError(f"The run directory {path} cannot be made: {error.strerror}.") from None
-
-
 def compact(value: Any) -> str:
     """JSON without spaces."""
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
@@ -53,7 +40,7 @@ class RunWriter:
     """The only writer of a run directory's files, but for `operations-*.jsonl`.
 
     Args:
-        path: the directory, made by `create_directory`.
+        path: the directory, made by `directory.create_directory`.
         on_trouble: called once, with one sentence, when the recording has to stop.
     """
 

@@ -7,7 +7,6 @@ line and marked in the record; it never reaches the target.
 from __future__ import annotations
 
 import os
-import platform
 import threading
 import time
 from collections import deque
@@ -17,21 +16,22 @@ from typing import TYPE_CHECKING, Any
 
 from otel_memwatch import __version__
 from otel_memwatch.errors import MemwatchError
-from otel_memwatch.model import Column
 from otel_memwatch.record.format import FINISHED, RUNNING
 
 if TYPE_CHECKING:
     from otel_memwatch.analysis import Run, Tally
-    from otel_memwatch.model import Ending, ProcessRecord, Snapshot
+    from otel_memwatch.model import Attributes, Ending, ProcessRecord, Snapshot
     from otel_memwatch.record.follower import OperationFollower
     from otel_memwatch.record.writer import RunWriter
     from otel_memwatch.sampler import Sampler, SourceHealth
     from otel_memwatch.session.trace_context import TraceContext
-    from otel_memwatch.sources import Context, OwnCgroup, ProcessTree
+    from otel_memwatch.sources import Context
+    from otel_memwatch.sources.own_cgroup import OwnCgroup
     from otel_memwatch.supervise import ChildExit
 
-_OOM_KILLS = Column("memwatch.cgroup.memory.events", (("memwatch.cgroup.memory.event.type", "oom_kill"),))
-_LIMIT = Column("memwatch.cgroup.memory.limit", (("memwatch.cgroup.limit.type", "max"),))
+_OOM_KILLS = "memwatch.cgroup.memory.events", (("memwatch.cgroup.memory.event.type", "oom_kill"),)
+_LIMIT = "memwatch.cgroup.memory.limit", (("memwatch.cgroup.limit.type", "max"),)
+_PEAK: tuple[str, Attributes] = "memwatch.cgroup.memory.peak", ()
 
 REPORT_MIN_TICKS = 3
 """Ticks below which there is no curve to draw, and no picture is made by itself."""
@@ -77,7 +77,7 @@ class Monitor:
         self._first: Snapshot | None = None
         self._early: deque[ChildExit] = deque()
         self._lock = threading.Lock()
-        self._tree: ProcessTree | None = None
+        self._tree: Any = None
         self._tally: Tally | None = None
         self._sampler: Sampler | None = None
         self._writer: RunWriter | None = None
@@ -110,7 +110,7 @@ class Monitor:
 
     def cgroup_peak(self) -> int | None:
         """Bytes of the control group's watermark; `None`: unknown."""
-        return self._cgroup_value(Column("memwatch.cgroup.memory.peak"), self._latest())
+        return self._cgroup_value(_PEAK, self._latest())
 
     def cgroup_limit(self) -> int | None:
         """Bytes of the smallest limit that applies; `None`: none, or unknown."""
@@ -119,11 +119,11 @@ class Monitor:
     def _latest(self) -> Snapshot | None:
         return self._sampler.latest() if self._sampler else None
 
-    def _cgroup_value(self, column: Column, snapshot: Snapshot | None) -> int | None:
+    def _cgroup_value(self, series: tuple[str, Attributes], snapshot: Snapshot | None) -> int | None:
         if self._sampler is None or snapshot is None:
             return None
         for place, candidate in enumerate(self._sampler.columns):
-            if candidate[:2] == column[:2]:
+            if candidate[:2] == series:
                 value = snapshot.values[place]
                 return None if value is None else int(value)
         return None
@@ -184,16 +184,19 @@ class Monitor:
             environment=target.environment,
         )
         sources, absent = open_sources(self._context)
+        tree: Any = next((source for source in sources if source.name == "process_tree"), None)
+        if tree is None:
+            raise absent["process_tree"]
         with self._lock:
-            self._tree = self._context.tree
+            self._tree = tree
             for child in self._early:
-                self._tree.note_exit(child)
+                tree.note_exit(child)
         self._writer.update(
             sources={source.name: {"state": "ok"} for source in sources}
             | {name: {"state": "unavailable", "hint": str(why)} for name, why in absent.items()},
             quirks=list(quirks()),
             rss_error_bytes=rss_error(),
-            portable=self._context.portable,
+            portable=self._context.system != "linux",
         )
         return sources
 
@@ -205,6 +208,8 @@ class Monitor:
         self._tally = Tally(self._sampler.columns, self._writer.info)
 
     def _description(self) -> dict[str, Any]:
+        import platform
+
         target, now = self._target, time.monotonic()
         return {
             "id": self.directory.name,
@@ -252,7 +257,16 @@ class Monitor:
         self._follower.poll()
         if self._first is None:
             self._first = snapshot
+            self._writer.update(limits=self._limits())
             self._first_tick.set()
+
+    def _limits(self) -> dict[str, int | None]:
+        """Memory limits that apply to the target, in bytes."""
+        return {
+            "cgroup_bytes": self.cgroup_limit(),
+            "host_bytes": self._description()["host"]["memory_bytes"],
+            "rlimit_as_bytes": _address_space_limit(self._target.pid),
+        }
 
     def _health_changed(self, name: str, health: SourceHealth) -> None:
         assert self._writer is not None
@@ -319,6 +333,17 @@ class Monitor:
         from otel_memwatch.reports.summary import summary
 
         self._say(summary(run))
+
+
+def _address_space_limit(pid: int) -> int | None:
+    """RLIMIT_AS of the process in bytes; `None`: none, or not to be had."""
+    import resource
+
+    try:
+        soft, _ = resource.prlimit(pid, resource.RLIMIT_AS)
+    except (AttributeError, OSError):
+        return None
+    return None if soft == resource.RLIM_INFINITY else soft
 
 
 def _words(error: Exception) -> str:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 import re
-import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from otel_memwatch.errors import UsageError
-from otel_memwatch.record.writer import create_directory
+from otel_memwatch.record.directory import create_directory
 
 RUNS_DIRECTORY = "memwatch-runs"
 """Default parent of run directories, in the working directory."""
@@ -38,6 +37,8 @@ def make_run_directory(out: str | None, argv: Sequence[str], say: Callable[[str]
     try:
         create_directory(path)
     except UsageError as refused:
+        import tempfile
+
         path = Path(tempfile.gettempdir()) / f"{RUNS_DIRECTORY}-{os.getuid()}" / name
         create_directory(path)
         say(f"otel-memwatch: {refused.message} Recording in {path}.")

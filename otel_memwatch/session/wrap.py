@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from otel_memwatch.errors import CommandNotStarted
 from otel_memwatch.record.format import RUN_DIRECTORY_VARIABLE
-from otel_memwatch.session.monitor import Monitor, Target
 from otel_memwatch.session.place import make_run_directory
 from otel_memwatch.session.trace_context import VARIABLE as TRACEPARENT
 from otel_memwatch.session.trace_context import run_context
@@ -17,7 +15,8 @@ from otel_memwatch.supervise import ChildExit, end_like, launch
 
 if TYPE_CHECKING:
     from otel_memwatch.model import Ending
-    from otel_memwatch.sources import OwnCgroup
+    from otel_memwatch.session.monitor import Monitor
+    from otel_memwatch.sources.own_cgroup import OwnCgroup
 
 STRICT_EXIT_CODE = 125
 """Exit code of a run that was not recorded whole, under --strict."""
@@ -40,8 +39,13 @@ def wrap(argv: Sequence[str], settings: Mapping[str, Any], say: Callable[[str], 
                 before_exec=own_cgroup.add_self if own_cgroup else None,
             )
         except CommandNotStarted:
+            import shutil
+
             shutil.rmtree(directory, ignore_errors=True)
             raise
+        # From here on the command runs: whatever is imported now, it does not wait for.
+        from otel_memwatch.session.monitor import Monitor, Target
+
         watched = Target("wrap", argv, target.pid, target.started, target.floor, own_cgroup, dict(os.environ))
         monitor = Monitor(directory, settings, watched, trace, say)
         monitor.start()

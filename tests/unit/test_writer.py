@@ -13,7 +13,8 @@ import pytest
 
 from otel_memwatch.errors import UsageError
 from otel_memwatch.model import Column, ProcessEvent, ProcessRecord, Snapshot
-from otel_memwatch.record.writer import RunWriter, create_directory
+from otel_memwatch.record.directory import create_directory
+from otel_memwatch.record.writer import RunWriter
 
 COLUMNS = (Column("process.memory.usage"), Column("process.cpu.time", (("cpu.mode", "user"),)), Column("process.thread.count", (), 1.0))
 
@@ -79,7 +80,8 @@ FULL_DISK = """
 import sys
 from pathlib import Path
 from otel_memwatch.model import Column, Snapshot
-from otel_memwatch.record.writer import RunWriter, create_directory
+from otel_memwatch.record.directory import create_directory
+from otel_memwatch.record.writer import RunWriter
 run = Path(sys.argv[1]) / "run"
 create_directory(run)
 w = RunWriter(run, lambda sentence: print("TOLD", sentence))

@@ -1,0 +1,139 @@
+"""`doctor`: what works on this machine, how exactly, and what would improve it."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import platform
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import click
+
+from otel_memwatch import __version__
+from otel_memwatch.config import OPTIONS, settings
+from otel_memwatch.errors import MemwatchError, Unavailable
+
+
+class Finding(NamedTuple):
+    """One line of the diagnosis."""
+
+    subject: str
+    state: str
+    """"ok", "limited" or "absent"."""
+    text: str
+    hint: str = ""
+    """What would improve it."""
+
+
+@click.command()
+@click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
+def command(*, as_json: bool) -> None:
+    """Tell, source by source, what works here, how exact it will be, and what would improve it."""
+    findings = [*_peaks(), *_sources(), *_exporters()]
+    if as_json:
+        click.echo(json.dumps([finding._asdict() for finding in findings], indent=1))
+        return
+    click.echo(f"otel-memwatch {__version__}, Python {platform.python_version()}, {platform.platform()}\n")
+    width = max(len(finding.subject) for finding in findings)
+    for finding in findings:
+        click.echo(f"{finding.subject:<{width}}  {finding.state:<7}  {finding.text}")
+        if finding.hint:
+            click.echo(f"{'':<{width}}           -> {finding.hint}")
+    click.echo("\nSettings in force")
+    for line in _settings():
+        click.echo(f"  {line}")
+
+
+def _peaks() -> Iterator[Finding]:
+    """How exactly each sort of peak will be known."""
+    from otel_memwatch.sources.quirks import quirks, rss_error
+
+    error = rss_error()
+    yield Finding("peak of a process", "ok", f"exact from the kernel's watermark, to {error // 1024} KiB")
+    for quirk in quirks():
+        yield Finding("kernel", "limited", quirk)
+    yield _tree_peak()
+    yield _reset()
+
+
+def _tree_peak() -> Finding:
+    from otel_memwatch.sources.own_cgroup import OwnCgroup
+
+    try:
+        group = OwnCgroup.create("require")
+    except Unavailable as why:
+        return Finding("peak of the tree", "limited", "a certified interval", f"exact with a control group: {why}")
+    assert group is not None
+    where = group.path
+    group.remove()
+    return Finding("peak of the tree", "ok", f"exact from a control group of the run's own ({where.parent})")
+
+
+def _reset() -> Finding:
+    try:
+        with open("/proc/self/clear_refs", "w", encoding="ascii") as file:
+            file.write("5")
+    except OSError as error:
+        return Finding(
+            "peak of an operation",
+            "limited",
+            f"an interval: the watermark cannot be reset ({error.strerror})",
+            "Linux with CONFIG_PROC_PAGE_MONITOR and a writable /proc",
+        )
+    return Finding("peak of an operation", "ok", "exact: a process may reset its own watermark")
+
+
+def _sources() -> Iterator[Finding]:
+    """Every source, opened on this very process."""
+    from otel_memwatch.sources import Context, open_sources
+
+    sources, absent = open_sources(Context(root=os.getpid(), interval=1.0))
+    for source in sources:
+        try:
+            values = source.read(0.0)
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is what the user wants to know
+            yield Finding(source.name, "absent", f"fails: {type(error).__name__}: {error}")
+        else:
+            known = sum(value is not None for value in values)
+            yield Finding(source.name, "ok", f"{known} of {len(source.columns)} series are readable now")
+    for name, why in absent.items():
+        yield Finding(name, "absent", why.message, why.hint or "")
+
+
+_EXPORTERS = (
+    ("prometheus", "opentelemetry.exporter.prometheus", "otel-memwatch"),
+    ("otlp over http", "opentelemetry.exporter.otlp.proto.http", "otel-memwatch"),
+    ("otlp over grpc", "opentelemetry.exporter.otlp.proto.grpc", "'otel-memwatch[grpc]'"),
+    ("export to parquet", "pyarrow", "'otel-memwatch[parquet]'"),
+    ("pictures", "matplotlib", "otel-memwatch"),
+)
+
+
+def _exporters() -> Iterator[Finding]:
+    for name, module, package in _EXPORTERS:
+        if _installed(module):
+            yield Finding(name, "ok", f"{module} is installed")
+        else:
+            yield Finding(name, "absent", f"{module} is not installed", f"pip install {package}")
+
+
+def _installed(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:
+        return False
+
+
+def _settings() -> Iterator[str]:
+    """Effective settings of `wrap` and where each comes from."""
+    try:
+        values = settings("wrap", {})
+    except MemwatchError as error:
+        yield str(error)
+        return
+    for name, value in values.items():
+        option = OPTIONS[name]
+        origin = option.variable if option.variable in os.environ else "default"
+        yield f"{option.flag:<20} {value!s:<10} ({origin})"

@@ -1,0 +1,123 @@
+/* Does what its arguments say, one after the other, so that a test knows the truth.
+ *
+ *   aN  map N MiB of private memory and touch every page     f   unmap the newest mapping
+ *   mN  map N MiB of shared anonymous memory and touch it    sN  sleep N ms
+ *   (   fork a child that does what follows up to ) and exits
+ *   w   wait for all children                                xN  exit with code N
+ *   tN  start N threads that touch 64 KiB each and stay      i   ignore SIGCHLD
+ *   d   become non-dumpable                                  u   become user nobody
+ *   S   setsid                                               kN  send signal N to itself
+ *   oN  write N MiB to the file "out" in the working directory
+ *   bN  burn N ms of CPU time
+ *   p   print one line: pid, then VmHWM in KiB
+ */
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <grp.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#define MIB ((size_t)1 << 20)
+static struct { char *start; size_t size; } maps[4096];
+static int top;
+
+static void die(const char *what) { perror(what); _exit(99); }
+
+static void map(size_t size, int kind) {
+    char *p = mmap(0, size, PROT_READ | PROT_WRITE, kind | MAP_ANONYMOUS, -1, 0);
+    if (p == MAP_FAILED) die("mmap");
+    for (size_t i = 0; i < size; i += 4096) p[i] = (char)(i >> 12) | 1;
+    maps[top].start = p;
+    maps[top++].size = size;
+}
+
+static void nap(long ms) {
+    struct timespec t = {ms / 1000, ms % 1000 * 1000000L};
+    while (nanosleep(&t, &t)) {}
+}
+
+static void *thread(void *unused) {
+    (void)unused;
+    volatile char stack[65536];
+    for (size_t i = 0; i < sizeof stack; i += 4096) stack[i] = 1;
+    for (;;) pause();
+    return 0;
+}
+
+static void threads(long n) {
+    pthread_attr_t attr;
+    pthread_attr_init(&attr);
+    pthread_attr_setstacksize(&attr, 128 * 1024);
+    while (n--) {
+        pthread_t t;
+        if (pthread_create(&t, &attr, thread, 0)) die("pthread_create");
+    }
+}
+
+static void burn(long ms) {
+    struct timespec t;
+    do clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t); while (t.tv_sec * 1000 + t.tv_nsec / 1000000 < ms);
+}
+
+static void write_file(size_t mib) {
+    static char block[1 << 20];
+    int fd = open("out", O_WRONLY | O_CREAT | O_TRUNC, 0600);
+    if (fd < 0) die("open");
+    memset(block, 7, sizeof block);
+    while (mib--)
+        if (write(fd, block, sizeof block) != (ssize_t)sizeof block) die("write");
+    close(fd);
+}
+
+static void print_peak(void) {
+    char line[256];
+    FILE *status = fopen("/proc/self/status", "r");
+    long peak = -1;
+    while (status && fgets(line, sizeof line, status)) sscanf(line, "VmHWM: %ld", &peak);
+    printf("%d %ld\n", getpid(), peak);
+    fflush(stdout);
+}
+
+int main(int argc, char **argv) {
+    int inside = 0;
+    for (int i = 1; i < argc; i++) {
+        char *word = argv[i];
+        long n = atol(word + 1);
+        switch (*word) {
+        case 'a': map(n * MIB, MAP_PRIVATE); break;
+        case 'm': map(n * MIB, MAP_SHARED); break;
+        case 'f': top--; munmap(maps[top].start, maps[top].size); break;
+        case 's': nap(n); break;
+        case 'w': while (wait(0) > 0) {} break;
+        case 'x': exit((int)n);
+        case 't': threads(n); break;
+        case 'i': signal(SIGCHLD, SIG_IGN); break;
+        case 'd': prctl(PR_SET_DUMPABLE, 0); break;
+        case 'u': if (setgroups(0, 0) || setgid(65534) || setuid(65534)) die("setuid"); break;
+        case 'S': setsid(); break;
+        case 'k': kill(getpid(), (int)n); break;
+        case 'o': write_file(n); break;
+        case 'b': burn(n); break;
+        case 'p': print_peak(); break;
+        case ')': if (inside) exit(0); break;
+        case '(': {
+            pid_t child = fork();
+            if (child < 0) die("fork");
+            if (child == 0) { inside = 1; break; }
+            for (int depth = 1; depth && ++i < argc;) depth += *argv[i] == '(' ? 1 : *argv[i] == ')' ? -1 : 0;
+            break;
+        }
+        default: fprintf(stderr, "workload: what is %s?\n", word); return 98;
+        }
+    }
+    return 0;
+}
