@@ -1,1 +1,149 @@
-"""."""
+"""Outputs that are made from a recorded run: one module each, listed in `REPORTS`.
+
+A report's module has `render(run, out, options)`: it writes to the binary stream `out` and to nothing else.
+Files are opened, kept from being overwritten, put in place whole and cleared away after a failure here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+from collections.abc import Iterator, Mapping
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, Protocol
+
+from otel_memwatch.errors import RunError, UsageError
+from otel_memwatch.record.format import FILE_MODE
+
+if TYPE_CHECKING:
+    from otel_memwatch.analysis import Run
+
+Options = Mapping[str, Any]
+"""What a report may be told beside the run; each takes what it knows and ignores the rest."""
+
+
+class Renderer(Protocol):
+    """The function `render` of a report's module."""
+
+    def __call__(self, run: Run, out: BinaryIO, options: Options) -> None:
+        """Writes the whole report to `out`. Raises `MemwatchError` for what a person can change."""
+
+
+class Report(NamedTuple):
+    """One output."""
+
+    name: str
+    help: str
+    suffix: str
+    """Usual ending of its files."""
+    module: str
+    """Below this package."""
+    exported: bool = False
+    """A format for other programs: offered by `export --to`, not by `report --format`."""
+    binary: bool = False
+    """Not text: never written to a terminal."""
+
+
+_ROWS = (
+    Report("text", "The whole story for a person: memory, operations, processes.", ".txt", "text"),
+    Report("summary", "The dozen lines that stand at the end of wrap.", ".txt", "summary"),
+    Report("json", "The figures as JSON, schema 1: a contract.", ".json", "document", exported=True),
+    Report("plot", "Memory, CPU, I/O, GPU and operations over time.", ".png", "plot", binary=True),
+    Report("csv", "Every tick as one row, every metric as one column.", ".csv", "ticks", exported=True),
+)
+
+REPORTS: dict[str, Report] = {row.name: row for row in _ROWS}
+"""Every output by its name."""
+
+
+def renderer(name: str) -> Renderer:
+    """The function that makes the report `name`. Raises `UsageError` when there is none of that name."""
+    if name not in REPORTS:
+        raise UsageError(f"There is no report {name!r}.", "there are " + ", ".join(REPORTS))
+    render: Renderer = import_module(f"{__name__}.{REPORTS[name].module}").render
+    return render
+
+
+def render(name: str, run: Run, out: BinaryIO, **options: Any) -> None:
+    """Writes the report `name` of `run` to a binary stream."""
+    renderer(name)(run, out, options)
+
+
+def write(name: str, run: Run, path: str | os.PathLike[str], *, force: bool = True, **options: Any) -> Path:
+    """Writes the report `name` of `run` to a file, whole or not at all, and gives its path.
+
+    An existing file is replaced; with `force=False` it is kept and `UsageError` is raised. In the run directory
+    the file is for its owner alone, as all files there; elsewhere the umask decides. What is no regular file,
+    as /dev/stdout or a named pipe, is written to directly.
+    """
+    make = renderer(name)
+    target = Path(path)
+    options.setdefault("suffix", target.suffix.lower())
+    with _destination(target, run.path, force=force) as out:
+        make(run, out, options)
+    return target
+
+
+@contextlib.contextmanager
+def _destination(path: Path, run_directory: Path, *, force: bool) -> Iterator[BinaryIO]:
+    try:
+        with _opened(path, run_directory, force=force) as out:
+            yield out
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise RunError(f"{path} cannot be written: {error.strerror or error}.") from None
+
+
+@contextlib.contextmanager
+def _opened(path: Path, run_directory: Path, *, force: bool) -> Iterator[BinaryIO]:
+    kind = _kind(path)
+    if kind is not None and stat.S_ISDIR(kind):
+        raise UsageError(f"{path} is a directory.", "name a file in it")
+    if kind is not None and not stat.S_ISREG(kind):
+        with path.open("wb") as out:
+            yield out
+        return
+    if kind is not None and not force:
+        raise _exists(path)
+    place = Path(os.path.realpath(path))
+    mode = FILE_MODE if place.parent == Path(os.path.realpath(run_directory)) else 0o666
+    temporary = place.with_name(f".{place.name[:200]}.{os.urandom(4).hex()}.part")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+    try:
+        with os.fdopen(descriptor, "wb") as out:
+            yield out
+        _put(temporary, place, force=force)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+        raise
+
+
+def _kind(path: Path) -> int | None:
+    try:
+        return path.stat().st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+
+
+def _put(temporary: Path, place: Path, *, force: bool) -> None:
+    if force:
+        temporary.replace(place)
+        return
+    try:
+        # Unlike a rename, a link never replaces what somebody else has put there in the meantime.
+        os.link(temporary, place)
+    except FileExistsError:
+        raise _exists(place) from None
+    except OSError:
+        # This file system has no links.
+        temporary.replace(place)
+        return
+    temporary.unlink()
+
+
+def _exists(path: Path) -> UsageError:
+    return UsageError(f"{path} exists already.", "give --force to replace it")

@@ -1,0 +1,142 @@
+"""The dozen lines at the end of `wrap`: what one wants to know first, in words."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from typing import TYPE_CHECKING, BinaryIO
+
+from otel_memwatch.reports import facts
+from otel_memwatch.reports.figures import (
+    clean,
+    command_line,
+    count,
+    duration,
+    peak_figure,
+    peak_sentence,
+    shorten,
+    size,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from pathlib import Path
+
+    from otel_memwatch.analysis import OperationFigures, Run
+    from otel_memwatch.reports import Options
+
+WIDTH = 100
+_LABEL = 13
+_ROOM = WIDTH - _LABEL - 2
+_OPERATIONS = 2
+_DEVICES = 2
+
+
+def render(run: Run, out: BinaryIO, options: Options) -> None:  # noqa: ARG001 - every report is called alike
+    """Writes the summary as UTF-8."""
+    out.write((summary(run) + "\n").encode("utf-8", "backslashreplace"))
+
+
+def summary(run: Run) -> str:
+    """The summary, without a newline at its end."""
+    lines = [f"otel-memwatch: {command_line(run.command, WIDTH - 15)}"]
+    for label, values in _parts(run):
+        name = label
+        for value in values:
+            if value:
+                lines.append(f"  {name:<{_LABEL}}{value}")
+                name = ""
+    return "\n".join(lines)
+
+
+def _parts(run: Run) -> Iterator[tuple[str, Iterable[str]]]:
+    yield "ended", (facts.ending(run),)
+    yield "memory", _memory(run)
+    yield "process", _processes(run)
+    yield "GPU", _gpu(run)
+    yield "CPU", (_cpu(run),)
+    yield "disk", (_disk(run),)
+    yield "operations", _operations(run)
+    yield "recorded", (facts.recording(run),)
+    yield "trouble", _trouble(run)
+    yield "more", (f"otel-memwatch report {shlex.quote(_near(run.path))}",)
+
+
+def _memory(run: Run) -> Iterator[str]:
+    peak = run.peaks.tree
+    where = facts.place(peak)
+    yield peak_sentence(peak) + (f", {where}" if where else "")
+    limit = facts.limit(run)
+    used = facts.limit_share(peak, limit) if limit else None
+    if limit and used:
+        yield f"{used} of the {limit.whose}'s {size(limit.bytes)}"
+
+
+def _processes(run: Run) -> Iterator[str]:
+    """The largest process, and the main one where that is another; one line where the tree is one process."""
+    largest = run.peaks.process
+    number = run.totals.get("processes")
+    if largest is None or (
+        number == 1 and run.peaks.tree is not None and largest.bytes == run.peaks.tree.bytes
+    ):
+        return
+    start = f"largest of {number:.0f}: " if number and number > 1 else ""
+    text = f"{start}{peak_sentence(largest)}"
+    name = facts.holder(run, largest, max(24, _ROOM - len(text) - 2))
+    yield f"{text}: {name}" if name else text
+    if not facts.main_is_largest(run):
+        yield f"main process: {peak_sentence(run.peaks.main)}"
+
+
+def _gpu(run: Run) -> Iterator[str]:
+    devices = sorted(run.peaks.gpu.items(), key=lambda item: (-item[1].bytes, item[0]))
+    for device, peak in devices[:_DEVICES]:
+        yield f"{peak_sentence(peak)}: {shorten(device, 44)}"
+    if len(devices) > _DEVICES:
+        yield f"and {count(len(devices) - _DEVICES, 'more device')}"
+
+
+def _cpu(run: Run) -> str:
+    faults = run.totals.get("major_faults")
+    return facts.cpu(run) + (f", {count(faults, 'major page fault')}" if faults else "")
+
+
+def _disk(run: Run) -> str:
+    totals = run.totals
+    disk = facts.io_pair(totals.get("read_bytes"), totals.get("write_bytes"))
+    calls = facts.io_pair(totals.get("read_chars"), totals.get("write_chars"))
+    if not disk:
+        return f"through system calls {calls}" if calls else ""
+    return f"{disk}; through system calls {calls}" if calls else disk
+
+
+def _operations(run: Run) -> Iterator[str]:
+    """The operations that needed most, in one line each: the one of the run's peak first."""
+    if not run.operations:
+        return
+    ranked = sorted(run.operations, key=_need, reverse=True)
+    for figures in ranked[:_OPERATIONS]:
+        peak = figures.tree_peak or figures.operation.peak
+        mark = "  <- the run's peak" if figures.sets_run_peak else ""
+        status = {"error": ", failed", "open": ", open at the end"}.get(figures.operation.status, "")
+        yield f"{shorten(figures.operation.name, 40)}: {peak_figure(peak)} in {duration(figures.seconds)}{status}{mark}"
+    if len(ranked) > _OPERATIONS:
+        yield f"and {count(len(ranked) - _OPERATIONS, 'more operation')}"
+
+
+def _need(figures: OperationFigures) -> tuple[bool, int, float]:
+    peak = figures.tree_peak or figures.operation.peak
+    return figures.sets_run_peak, peak.bytes if peak else -1, figures.seconds
+
+
+def _trouble(run: Run) -> Iterator[str]:
+    texts = [text for _, text in run.marks] + list(run.damage)
+    if texts:
+        more = f" (and {len(texts) - 1} more)" if len(texts) > 1 else ""
+        yield clean(texts[-1]) + more
+
+
+def _near(path: Path) -> str:
+    """The path as one would type it here."""
+    relative = os.path.relpath(path)
+    return str(path) if relative.startswith(os.pardir) else relative

@@ -1,0 +1,81 @@
+"""The whole story of a run as plain text: what ran, how it ended, memory, operations, processes, recording."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, BinaryIO
+
+from otel_memwatch.reports import facts
+from otel_memwatch.reports.figures import clean, command_line, count, duration, size
+from otel_memwatch.reports.text.memory import memory
+from otel_memwatch.reports.text.operations import operations
+from otel_memwatch.reports.text.page import Page
+from otel_memwatch.reports.text.processes import processes
+from otel_memwatch.reports.text.recording import recording
+
+if TYPE_CHECKING:
+    from otel_memwatch.analysis import Run
+    from otel_memwatch.reports import Options
+
+
+def render(run: Run, out: BinaryIO, options: Options) -> None:
+    """Writes the text in the encoding of `options["encoding"]` (UTF-8); what that cannot hold is escaped."""
+    out.write(text(run).encode(options.get("encoding") or "utf-8", "backslashreplace"))
+
+
+def text(run: Run) -> str:
+    """The report, with a newline at its end."""
+    page = Page()
+    _what_ran(run, page)
+    memory(run, page)
+    operations(run, page)
+    processes(run, page)
+    _totals(run, page)
+    recording(run, page)
+    return page.text()
+
+
+def _what_ran(run: Run, page: Page) -> None:
+    page.title(f"otel-memwatch: {clean(run.id)}")
+    page.fact("command", command_line(run.command) or "unknown")
+    page.fact("directory", clean(run.cwd))
+    page.fact("started", f"{_wall(run.started_wall)}{_on(run)}")
+    page.fact("ended", facts.ending(run))
+
+
+def _wall(unix: float) -> str:
+    try:
+        return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(unix)) if unix else "unknown"
+    except (OverflowError, OSError, ValueError):
+        return "unknown"
+
+
+def _on(run: Run) -> str:
+    host = run.host
+    system = " ".join(clean(str(host[k])) for k in ("system", "release", "machine") if host.get(k))
+    cpus, memory_bytes = host.get("cpus"), host.get("memory_bytes")
+    parts = [system]
+    if isinstance(cpus, int):
+        parts.append(count(cpus, "CPU"))
+    if isinstance(memory_bytes, int):
+        parts.append(size(memory_bytes))
+    told = ", ".join(part for part in parts if part)
+    name = clean(str(host.get("name") or ""))
+    return (f" on {name}" if name else "") + (f" ({told})" if told else "")
+
+
+def _totals(run: Run, page: Page) -> None:
+    totals = run.totals
+    page.section("Totals of all processes")
+    page.fact("duration", duration(run.seconds))
+    page.fact("CPU time", facts.cpu(run))
+    page.fact("disk", facts.io_pair(totals.get("read_bytes"), totals.get("write_bytes")))
+    page.fact("system calls", facts.io_pair(totals.get("read_chars"), totals.get("write_chars")))
+    page.fact("", "Disk is what reached storage; system calls count pipes and cached files too.")
+    if totals.get("major_faults") is not None:
+        page.fact(
+            "page faults",
+            f"{count(totals['major_faults'], 'major fault')}: pages that had to be read from disk",
+        )
+    if totals.get("processes") is not None:
+        page.fact("processes", count(totals["processes"], "process", "processes"))

@@ -1,0 +1,72 @@
+"""The memory section: every peak with its certainty, when it was, and what it means."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from otel_memwatch.model import Certainty, Peak
+from otel_memwatch.reports import facts
+from otel_memwatch.reports.figures import clean, peak_sentence, size
+
+if TYPE_CHECKING:
+    from otel_memwatch.analysis import Run
+    from otel_memwatch.reports.text.page import Page
+
+_MEANINGS = {
+    Certainty.EXACT: "Exact: a watermark of the kernel, or of the allocator, covered the whole time; nothing between two "
+    "ticks was missed.",
+    Certainty.INTERVAL: "Between: the truth lies within these bounds for certain; it was not possible here to have the "
+    "kernel watch the whole tree.",
+    Certainty.CENSORED: "No more than: the kernel's counter also holds memory from before the command was started.",
+    Certainty.SAMPLED: "Sampled: the largest value that a tick happened to see; a shorter spike may have been higher.",
+}
+_NARROW = 1024 * 1024
+"""An exact peak's error is told from here on: bytes."""
+
+
+def memory(run: Run, page: Page) -> None:
+    """Writes the section."""
+    peaks = run.peaks
+    page.section("Memory")
+    _peak(run, page, "needed by all", peaks.tree)
+    _limit(run, page)
+    if peaks.process is not None:
+        _peak(run, page, "largest process", peaks.process)
+    if not facts.main_is_largest(run):
+        _peak(run, page, "main process", peaks.main)
+    if peaks.cgroup is not None:
+        _peak(run, page, "control group", peaks.cgroup)
+        page.fact("", "with page cache and kernel memory: what the OOM killer compares with the limit")
+    for device, peak in sorted(peaks.gpu.items()):
+        _peak(run, page, "GPU", peak)
+        page.fact("", clean(device))
+    page.gap()
+    page.paragraph(facts.HEADLINE_MEANING)
+    shown = [peaks.tree, peaks.process, peaks.main, peaks.cgroup, *peaks.gpu.values()]
+    used = {peak.certainty for peak in shown if peak is not None}
+    for certainty, meaning in _MEANINGS.items():
+        if certainty in used:
+            page.paragraph(meaning)
+
+
+def _peak(run: Run, page: Page, label: str, peak: Peak | None) -> None:
+    page.fact(label, peak_sentence(peak) + _error(peak))
+    where = facts.place(peak)
+    who = facts.holder(run, peak, 80)
+    page.fact("", ", ".join(part for part in (where, f"by {who}" if who else "") if part))
+
+
+def _error(peak: Peak | None) -> str:
+    """How far an exact peak can be off, where that is worth a word."""
+    if peak is None or peak.certainty is not Certainty.EXACT or peak.high is None:
+        return ""
+    error = peak.high - peak.bytes
+    return f", to {size(error)}" if error >= _NARROW else ""
+
+
+def _limit(run: Run, page: Page) -> None:
+    limit = facts.limit(run)
+    if limit is None:
+        return
+    used = facts.limit_share(run.peaks.tree, limit)
+    page.fact("limit", f"{size(limit.bytes)} ({limit.whose})" + (f": {used} used" if used else ""))

@@ -1,0 +1,196 @@
+"""The operations section: timeline and tree in one, totals of names that occur again, what was open at the end."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+from otel_memwatch.reports import facts
+from otel_memwatch.reports.figures import (
+    certainty,
+    change,
+    clean,
+    count,
+    duration,
+    peak_figure,
+    peak_sentence,
+    shorten,
+    size,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from otel_memwatch.analysis import OperationFigures, Run
+    from otel_memwatch.reports.text.page import Page
+
+FIRST, LAST = 100, 20
+"""Operations shown of a run that has more: its first, its last, and the one of its peak."""
+
+_NAME = 44
+_MAX_DEPTH = 8
+_NAMES = 40
+
+_HEADER = (
+    "start",
+    "duration",
+    "operation",
+    "change",
+    "peak",
+    "",
+    "all processes",
+    "",
+    "CPU",
+    "read",
+    "written",
+    "",
+)
+_ALIGNED = "rrlrrlrlrrrl"
+
+
+def operations(run: Run, page: Page) -> None:
+    """Writes the section; nothing when the program marked no operation."""
+    listed = run.operations
+    if not listed:
+        return
+    page.section(f"Operations ({len(listed)})")
+    several = len({figures.operation.pid for figures in listed}) > 1
+    page.table(_timeline(listed, several=several), _HEADER, _ALIGNED)
+    page.gap()
+    page.paragraph(
+        "Peak is that of the process that the operation ran in, all processes that of the whole tree meanwhile."
+    )
+    _totals_by_name(listed, page)
+    _open_at_the_end(run, page)
+
+
+def _timeline(listed: Sequence[OperationFigures], *, several: bool) -> list[tuple[str, ...]]:
+    rows = []
+    left_out = 0
+    for place, figures in enumerate(listed):
+        if FIRST <= place < len(listed) - LAST and not figures.sets_run_peak:
+            left_out += 1
+            continue
+        if left_out:
+            rows.append(_left_out(left_out))
+            left_out = 0
+        rows.append(_row(figures, several=several))
+    return rows
+
+
+def _left_out(number: int) -> tuple[str, ...]:
+    return (
+        "",
+        "",
+        f"... {count(number, 'more operation')}: --json lists them all",
+        *[""] * (len(_HEADER) - 3),
+    )
+
+
+def _row(figures: OperationFigures, *, several: bool) -> tuple[str, ...]:
+    operation = figures.operation
+    indent = "  " * min(figures.depth, _MAX_DEPTH)
+    name = (
+        indent + shorten(operation.name, _NAME - len(indent)) + (f" (pid {operation.pid})" if several else "")
+    )
+    return (
+        duration(figures.start),
+        duration(figures.seconds),
+        name,
+        "-" if figures.delta_bytes is None else change(figures.delta_bytes),
+        peak_figure(operation.peak),
+        certainty(operation.peak),
+        peak_figure(figures.tree_peak),
+        certainty(figures.tree_peak),
+        *_use(figures.totals),
+        _remark(figures),
+    )
+
+
+def _use(totals: Mapping[str, float]) -> tuple[str, str, str]:
+    """CPU, read and written: of the whole tree where that is known, else of the operation's process."""
+    cpu, read, written = (_either(totals, name) for name in ("cpu_seconds", "read_bytes", "write_bytes"))
+    return (
+        "-" if cpu is None else duration(cpu),
+        "-" if read is None else size(read),
+        "-" if written is None else size(written),
+    )
+
+
+def _either(totals: Mapping[str, float], name: str) -> float | None:
+    value = totals.get(f"tree_{name}")
+    return totals.get(name) if value is None else value
+
+
+def _remark(figures: OperationFigures) -> str:
+    remarks = []
+    if figures.sets_run_peak:
+        remarks.append("<- the run's peak")
+    if figures.operation.status == "error":
+        remarks.append(f"failed: {clean(figures.operation.error or 'error')}")
+    if figures.operation.status == "open":
+        remarks.append("open at the end")
+    return ", ".join(remarks)
+
+
+def _totals_by_name(listed: Iterable[OperationFigures], page: Page) -> None:
+    groups: dict[str, list[OperationFigures]] = defaultdict(list)
+    for figures in listed:
+        groups[figures.operation.name].append(figures)
+    repeated = [(name, group) for name, group in groups.items() if len(group) > 1]
+    if not repeated:
+        return
+    repeated.sort(key=lambda item: -sum(figures.seconds for figures in item[1]))
+    page.gap()
+    page.paragraph("Names that occur more than once:")
+    header = ("operation", "times", "in all", "mean", "longest", "mean peak", "largest peak", "CPU in all")
+    page.table([_group(name, group) for name, group in repeated[:_NAMES]], header, "lrrrrrrr")
+    if len(repeated) > _NAMES:
+        page.paragraph(f"... and {count(len(repeated) - _NAMES, 'more name')}.")
+
+
+def _group(name: str, group: Sequence[OperationFigures]) -> tuple[str, ...]:
+    seconds = [figures.seconds for figures in group]
+    peaks = [figures.operation.peak.bytes for figures in group if figures.operation.peak]
+    cpu = [
+        value for value in (_either(figures.totals, "cpu_seconds") for figures in group) if value is not None
+    ]
+    return (
+        shorten(name, _NAME),
+        str(len(group)),
+        duration(sum(seconds)),
+        duration(sum(seconds) / len(seconds)),
+        duration(max(seconds)),
+        size(sum(peaks) / len(peaks)) if peaks else "-",
+        size(max(peaks)) if peaks else "-",
+        duration(sum(cpu)) if cpu else "-",
+    )
+
+
+def _open_at_the_end(run: Run, page: Page) -> None:
+    still_open = [figures for figures in run.operations if figures.operation.status == "open"]
+    if not still_open:
+        return
+    page.gap()
+    when = (
+        "now" if run.state == "running" else "when it ended" if not facts.ended_badly(run) else "at its death"
+    )
+    page.paragraph(f"Open {when}:")
+    for figures in still_open[:LAST]:
+        operation = figures.operation
+        page.item(
+            f"{_path(run.operations, figures)} (pid {operation.pid}), for {duration(figures.seconds)}, "
+            f"peak so far {peak_sentence(operation.peak or figures.tree_peak)}"
+        )
+    if len(still_open) > LAST:
+        page.item(f"and {count(len(still_open) - LAST, 'more operation')}")
+
+
+def _path(listed: Sequence[OperationFigures], figures: OperationFigures) -> str:
+    """The names from the outermost operation inwards."""
+    names = [figures.operation.name]
+    parent = figures.parent
+    while parent is not None and len(names) < _MAX_DEPTH:
+        names.append(listed[parent].operation.name)
+        parent = listed[parent].parent
+    return " > ".join(shorten(name, _NAME) for name in reversed(names))

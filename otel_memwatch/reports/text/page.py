@@ -1,0 +1,65 @@
+"""The layout of the text report: sections, named facts, tables, paragraphs."""
+
+from __future__ import annotations
+
+import textwrap
+from typing import TYPE_CHECKING
+
+from otel_memwatch.reports.figures import cells, pad, table
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+WIDTH = 110
+"""Columns of a paragraph, and of a table unless its names are longer."""
+
+_LABEL = 22
+_INDENT = "  "
+
+
+class Page:
+    """Lines of text, put together from above to below."""
+
+    def __init__(self) -> None:
+        self._lines: list[str] = []
+
+    def title(self, text: str) -> None:
+        """The first line, underlined."""
+        self._lines += [text, "=" * min(WIDTH, cells(text))]
+
+    def section(self, text: str) -> None:
+        """The heading of a part."""
+        self._lines += ["", text, "-" * cells(text)]
+
+    def fact(self, label: str, value: str) -> None:
+        """One named value; nothing when the value is empty. Without a label it belongs to the one above."""
+        if value:
+            self._lines.append(f"{_INDENT}{pad(label, _LABEL)}{value}")
+
+    def paragraph(self, text: str) -> None:
+        """Running text, broken into lines."""
+        self._lines += textwrap.wrap(
+            text, WIDTH, initial_indent=_INDENT, subsequent_indent=_INDENT, break_on_hyphens=False
+        )
+
+    def item(self, text: str) -> None:
+        """One entry of a list."""
+        self._lines += textwrap.wrap(
+            text,
+            WIDTH,
+            initial_indent=f"{_INDENT}- ",
+            subsequent_indent=f"{_INDENT}  ",
+            break_on_hyphens=False,
+        )
+
+    def table(self, rows: Sequence[Sequence[str]], header: Sequence[str], right: str) -> None:
+        """A table, see `figures.table`."""
+        self._lines += [_INDENT + line for line in table(rows, header, right)]
+
+    def gap(self) -> None:
+        """An empty line."""
+        self._lines.append("")
+
+    def text(self) -> str:
+        """All of it."""
+        return "\n".join(self._lines) + "\n"
