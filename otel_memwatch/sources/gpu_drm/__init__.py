@@ -1,0 +1,20 @@
+"""GPUs of AMD, Intel and others through the kernel's open drivers: no library, no privilege, also in containers.
+
+The kernel tells what each client holds at present (/proc/PID/fdinfo), and keeps no peak: what comes of it is sampled.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from otel_memwatch.sources.gpu_drm.source import GpuDrm
+
+if TYPE_CHECKING:
+    from otel_memwatch.sources import Context
+
+__all__ = ["GpuDrm", "open_source"]
+
+
+def open_source(context: Context) -> GpuDrm:
+    """The source; raises `Unavailable` where no GPU has an open driver."""
+    return GpuDrm(context)
