@@ -52,6 +52,7 @@ _CPU_MODE = ("cpu.mode",)
 _IO = ("disk.io.direction",)
 _FAULT = ("system.paging.fault.type",)
 _SWITCH = ("process.context_switch.type",)
+_GPU = ("hw.id", "hw.name", "hw.parent")
 _PRESSURE = ("memwatch.pressure.resource", "memwatch.pressure.stall_type")
 
 _ROWS: tuple[Metric, ...] = (
@@ -148,11 +149,49 @@ _ROWS: tuple[Metric, ...] = (
     Metric("memwatch.run.exit.code", _G, "{code}", "Exit code of the target, 128 and the signal's number where a signal "
            "ended it.", (), "telemetry", note="Absent while the target runs."),
     Metric("memwatch.operation.active", _U, "{operation}", "Operations that are open now.", ("memwatch.operation.name",),
-           "telemetry", note="The first 100 names; those after them are counted together as \"(other)\"."),
+           "telemetry", note="The first 100 names; those after them are counted together as (other)."),
     Metric("memwatch.operation.duration", _H, "s", "Durations of closed operations.",
            ("memwatch.operation.name", "memwatch.operation.status"), "telemetry", integer=False),
     Metric("memwatch.operation.memory.peak", _H, "By", "Peaks of closed operations: largest resident memory of the "
            "process that each ran in.", ("memwatch.operation.name",), "telemetry"),
+    # GPUs
+    Metric("hw.gpu.memory.limit", _U, "By", "Memory of the GPU, of a MIG instance its part.", _GPU, "gpu_nvidia", _DEV),
+    Metric("hw.gpu.memory.usage", _U, "By", "Memory of the GPU that is in use, by whomever.", _GPU, "gpu_nvidia", _DEV,
+           "Device-wide: other programs' memory and the driver's contexts are in it, and what allocators keep in reserve. "
+           "Old drivers count reserved memory as used."),
+    Metric("hw.gpu.utilization", _G, "1", "Part of the time in which the GPU computed anything.", _GPU, "gpu_nvidia", _DEV,
+           "Says that the GPU was busy, not how much of it: one small kernel after the other gives 1.", integer=False),
+    Metric("hw.gpu.io", _C, "By", "Bytes over the GPU's PCIe bus since its driver was loaded.",
+           (*_GPU, "network.io.direction"), "gpu_nvidia", _DEV, "Absent where the driver has no counter."),
+    Metric("hw.power", _G, "W", "Power drawn by the GPU, averaged since the value before.", (*_GPU, "hw.type"),
+           "gpu_nvidia", _DEV, "The whole board; shared by all instances of a GPU in MIG mode.", integer=False),
+    Metric("hw.energy", _C, "J", "Energy used by the GPU since its driver was loaded.", (*_GPU, "hw.type"), "gpu_nvidia",
+           _DEV, "Exact between two values, whatever happened in between.", integer=False),
+    Metric("hw.temperature", _G, "Cel", "Temperature of the GPU.", _GPU, "gpu_nvidia", _DEV, integer=False),
+    Metric("hw.errors", _C, "{error}", "Errors of the GPU: of its memory since the driver was loaded, and XID errors since "
+           "the run began.", (*_GPU, "hw.type", "error.type"), "gpu_nvidia", _DEV),
+    Metric("memwatch.gpu.memory.free", _U, "By", "Memory of the GPU that is free.", _GPU, "gpu_nvidia"),
+    Metric("memwatch.gpu.memory.reserved", _U, "By", "Memory of the GPU that driver and firmware keep.", _GPU, "gpu_nvidia"),
+    Metric("memwatch.gpu.memory.utilization", _G, "1", "Part of the time in which the GPU's memory was read or written.",
+           _GPU, "gpu_nvidia", note="Time, not space: how full it is follows from hw.gpu.memory.usage.", integer=False),
+    Metric("memwatch.gpu.power.peak", _G, "W", "Largest power since the value before, from the driver's own samples.",
+           _GPU, "gpu_nvidia", integer=False),
+    Metric("memwatch.gpu.throttled", _U, "1", "1 while the GPU's clocks are held down for the reason, else 0.",
+           (*_GPU, "memwatch.gpu.throttle.reason"), "gpu_nvidia"),
+    Metric("memwatch.gpu.nvlink.io", _C, "By", "Payload bytes over all NVLinks of the GPU.",
+           (*_GPU, "network.io.direction"), "gpu_nvidia"),
+    Metric("memwatch.tree.gpu.memory.usage", _U, "By", "Memory of the GPU held by processes of the tree.", _GPU,
+           "gpu_nvidia, gpu_drm", note="Absent where the driver's pids are not ours: a container with its own pids. Open "
+           "drivers count a buffer that two processes share twice."),
+    Metric("memwatch.tree.gpu.memory.system", _U, "By", "System memory held by the tree for a GPU: all of it for one "
+           "without memory of its own.", _GPU, "gpu_drm", note="Part of it may be in the processes' resident memory too."),
+    Metric("memwatch.tree.gpu.time", _C, "s", "Time for which the engines of a GPU worked for the tree.", _GPU, "gpu_drm",
+           note="Several engines work at once: it may grow faster than time.", integer=False),
+    Metric("memwatch.process.gpu.memory.usage", _U, "By", "Memory of the GPU held by the process of the tree that holds "
+           "most of it.", _GPU, "gpu_nvidia, gpu_drm"),
+    Metric("memwatch.process.gpu.memory.peak", _G, "By", "Most memory of the GPU that one process of the tree ever held, "
+           "from the driver's accounting.", _GPU, "gpu_nvidia", note="Exact; only where an administrator switched "
+           "accounting on (nvidia-smi --accounting-mode=1)."),
     # the monitor itself
     Metric("memwatch.source.up", _U, "{source}", "1 while the source can be read, 0 while it fails.",
            ("memwatch.source.name",), "sampler"),
