@@ -1,0 +1,58 @@
+"""What has to be known of a run before its figures can be judged; from `run.json`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from otel_memwatch.record.fields import mapping, number, whole
+
+PAGE = 4096
+_CHARGE_BATCH_PAGES = 64
+"""Pages that the kernel charges to a control group ahead of their use, per processor."""
+
+
+class Basis(NamedTuple):
+    """Circumstances of a run."""
+
+    started: float
+    """Monotonic seconds."""
+    interval: float
+    """Seconds between ticks."""
+    root: int | None
+    """Pid of the target."""
+    joined: bool
+    """Whether the target was there before the run."""
+    own_cgroup: bool
+    """Whether the control group in the samples holds the run and nothing else, from its first moment on."""
+    floor: int
+    """Bytes below which wait4's maximum tells of the launcher, not of the target."""
+    rss_error: int
+    """Bytes by which the kernel's counters of one process may be off."""
+    cpus: int
+    portable: bool
+    """Whether the figures come from a system without watermarks."""
+    exact: bool
+    """Whether the watermarks were reset at every tick."""
+
+    @property
+    def charge_error(self) -> int:
+        """Bytes by which a control group's watermark may be off."""
+        return _CHARGE_BATCH_PAGES * PAGE * self.cpus
+
+    @classmethod
+    def of(cls, info: Mapping[str, Any]) -> Basis:
+        """From the fields of `run.json`; what is not there is taken at its most careful."""
+        target = mapping(info.get("target"))
+        return cls(
+            started=number(mapping(info.get("started")).get("monotonic")) or 0.0,
+            interval=number(info.get("interval")) or 0.0,
+            root=whole(target.get("pid")),
+            joined=mapping(info.get("monitor")).get("mode") in ("attach", "watch"),
+            own_cgroup=bool(info.get("own_cgroup")),
+            floor=whole(target.get("floor")) or 0,
+            rss_error=whole(info.get("rss_error_bytes")) or 0,
+            cpus=max(1, whole(mapping(info.get("host")).get("cpus")) or 1),
+            portable=info.get("portable") is True,
+            exact=mapping(info.get("settings")).get("exact") is True,
+        )

@@ -1,0 +1,138 @@
+"""How the target ended, in words."""
+
+from __future__ import annotations
+
+import os
+import signal as signals
+import socket
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from otel_memwatch.model import Ending
+from otel_memwatch.record.fields import mapping, number, text, whole
+from otel_memwatch.record.format import RUNNING, SAMPLES_FILE
+
+_SILENCE = 60.0
+"""Seconds without a tick after which a monitor on another machine counts as dead (or 20 intervals, if more)."""
+
+_START_TOLERANCE = 1.0
+"""Seconds by which the start of the monitor's process may differ from what it wrote down."""
+
+
+def describe_end(
+    exit_code: int | None, signal: int | None, oom_kills: int | None, usage: int | None, limit: int | None
+) -> Ending:
+    """How the target ended, with the reason in one phrase.
+
+    Args:
+        exit_code: of the target; `None` when a signal ended it, or it was not ours to know.
+        signal: that ended it.
+        oom_kills: processes of its control group that the kernel's OOM killer killed during the run.
+        usage: bytes of the control group's watermark.
+        limit: bytes that the control group may have; `None`: no limit.
+    """
+    if signal is not None:
+        reason = f"killed by {signal_name(signal)}"
+    elif exit_code is not None:
+        reason = f"exit code {exit_code}"
+    else:
+        reason = "ended"
+    if oom_kills:
+        at = _of_limit(usage, limit)
+        if signal == signals.SIGKILL:
+            reason += f": the kernel's OOM killer{at}"
+            if oom_kills > 1:
+                reason += f" ({oom_kills} processes killed)"
+        else:
+            who = "a process" if oom_kills == 1 else f"{oom_kills} processes"
+            reason += f"; the kernel's OOM killer killed {who} of it{at}"
+    return Ending(exit_code, signal, oom_kills, reason)
+
+
+def signal_name(number: int) -> str:
+    """ "SIGKILL"; "signal 77" for one without a name."""
+    try:
+        return signals.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def _of_limit(usage: int | None, limit: int | None) -> str:
+    if usage is not None and limit is not None:
+        return f", at {_mebibytes(usage)} of {_mebibytes(limit)}"
+    if limit is not None:
+        return f", limit {_mebibytes(limit)}"
+    return f", at {_mebibytes(usage)}" if usage is not None else ""
+
+
+def _mebibytes(size: int) -> str:
+    return f"{size / 1024**2:.1f} MiB"
+
+
+def ending_of(
+    info: Mapping[str, Any], state: str, last_tick: float | None, open_names: Sequence[str]
+) -> Ending:
+    """The ending of a recorded run: as it was written, or what is known of a run whose monitor died."""
+    written = mapping(info.get("exit"))
+    if written:
+        code, signal, kills = (whole(written.get(name)) for name in ("exit_code", "signal", "oom_kills"))
+        return Ending(
+            code,
+            signal,
+            kills,
+            text(written.get("reason")) or describe_end(code, signal, kills, None, None).reason,
+        )
+    if state == "running":
+        return Ending(None, None, None, "still running")
+    reason = "not known: the recording stopped without an end"
+    reason += f", last tick at {last_tick:.1f} s" if last_tick is not None else ", before its first tick"
+    if open_names:
+        reason += "; open then: " + ", ".join(open_names)
+    return Ending(None, None, None, reason)
+
+
+def state_of(info: Mapping[str, Any], path: Path) -> str:
+    """ "finished", "running", or "incomplete" when the monitor died and left "running" behind."""
+    if info.get("state") != RUNNING:
+        return "finished"
+    if mapping(info.get("host")).get("name") in (None, socket.gethostname(), os.uname().nodename):
+        return "running" if _monitor_lives(info) else "incomplete"
+    interval = number(info.get("interval")) or 0.0
+    try:
+        silence = time.time() - (path / SAMPLES_FILE).stat().st_mtime
+    except OSError:
+        return "incomplete"
+    return "running" if silence <= max(_SILENCE, 20 * interval) else "incomplete"
+
+
+def _monitor_lives(info: Mapping[str, Any]) -> bool:
+    """Whether the process that records is there, and is not another one that got its pid."""
+    pid = whole(mapping(info.get("monitor")).get("pid"))
+    if pid is None or pid <= 0:
+        return False
+    try:
+        os.kill(pid, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        pass
+    started = number(mapping(info.get("monitor")).get("start"))
+    if started is None:
+        # Without its own start: the monitor was there when it wrote the start of the run.
+        latest = number(mapping(info.get("started")).get("wall"))
+        born = _born(pid)
+        return born is None or latest is None or born <= latest + _START_TOLERANCE
+    born = _born(pid)
+    return born is None or abs(born - (started + time.time() - time.monotonic())) <= _START_TOLERANCE
+
+
+def _born(pid: int) -> float | None:
+    """Unix seconds at which the process started; `None` when that cannot be told."""
+    import psutil
+
+    try:
+        return float(psutil.Process(pid).create_time())
+    except (psutil.Error, OSError, ValueError):
+        return None

@@ -1,0 +1,65 @@
+"""Largest values, with the moment at which each was first seen."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from otel_memwatch.model import Column, Peak, Value
+
+
+class Maximum:
+    """The largest value so far. `value` and `at` (monotonic seconds) are `None` before the first."""
+
+    __slots__ = ("at", "value")
+
+    def __init__(self) -> None:
+        self.value: int | None = None
+        self.at: float | None = None
+
+    def take(self, time: float, value: int | None) -> None:
+        """Takes a value in; `None` is no value."""
+        if value is not None and (self.value is None or value > self.value):
+            self.value, self.at = value, time
+
+
+class Rise(Maximum):
+    """A watermark: its largest value, and the first one read, to tell whether it rose."""
+
+    __slots__ = ("first",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first: int | None = None
+
+    def take(self, time: float, value: int | None) -> None:
+        """Takes a value in; `None` is no value."""
+        if self.first is None:
+            self.first = value
+        super().take(time, value)
+
+
+class Devices:
+    """Largest device memory by device, from the columns of `hw.gpu.memory.usage`."""
+
+    def __init__(self, columns: Sequence[Column]) -> None:
+        self._places = [
+            (place, dict(column.attributes)["hw.id"])
+            for place, column in enumerate(columns)
+            if column.metric == "hw.gpu.memory.usage" and "hw.id" in dict(column.attributes)
+        ]
+        self._largest: dict[str, Maximum] = {device: Maximum() for _, device in self._places}
+
+    def take(self, time: float, values: Sequence[Value]) -> None:
+        """Takes a tick in."""
+        for place, device in self._places:
+            value = values[place]
+            if value is not None:
+                self._largest[device].take(time, int(value))
+
+    def peaks(self, started: float) -> Mapping[str, Peak]:
+        """By device; devices without a value are left out."""
+        return {
+            device: Peak.sampled(largest.value, at=largest.at - started, how="device memory in use, at ticks")
+            for device, largest in self._largest.items()
+            if largest.value is not None and largest.at is not None
+        }

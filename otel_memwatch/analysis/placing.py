@@ -1,0 +1,65 @@
+"""Which operation a peak belongs to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from otel_memwatch.analysis.figures import Peaks
+from otel_memwatch.model import Operation, Peak
+
+
+def place(peaks: Peaks, operations: Sequence[Operation], started: float) -> Peaks:
+    """The peaks with `operation` filled in; `started` is the start of the run in monotonic seconds."""
+    if not operations:
+        return peaks
+    placed = {
+        name: _placed(getattr(peaks, name), operations, started)
+        for name in ("main", "process", "tree", "cgroup")
+    }
+    gpu = {uuid: _placed(peak, operations, started) or peak for uuid, peak in peaks.gpu.items()}
+    return Peaks(**placed, gpu=gpu)
+
+
+def _placed(peak: Peak | None, operations: Sequence[Operation], started: float) -> Peak | None:
+    found = None if peak is None else operation_of(peak, operations, started)
+    if peak is None or found is None:
+        return peak
+    operation = operations[found]
+    return peak._replace(operation=operation.name, at=_within(peak, operation, started))
+
+
+def _within(peak: Peak, operation: Operation, started: float) -> float | None:
+    """The moment of the peak, moved into the operation: it is first seen at a tick, which may come after its end."""
+    if peak.at is None:
+        return None if operation.end is None else round(operation.end - started, 4)
+    at = max(peak.at, operation.start - started)
+    return round(at if operation.end is None else min(at, operation.end - started), 4)
+
+
+def operation_of(peak: Peak, operations: Sequence[Operation], started: float) -> int | None:
+    """Index of the innermost operation in which the peak was reached; `None`: in none.
+
+    First choice is one whose own exact peak is the peak (the shortest of them: an operation holds all that is inside
+    it); else the one open at the moment at which the peak was first seen that began last.
+    """
+    holders = [i for i, operation in enumerate(operations) if _holds(operation, peak)]
+    if holders:
+        return min(holders, key=lambda i: (_length(operations[i]), -operations[i].start))
+    if peak.at is None:
+        return None
+    time = peak.at + started
+    there = [i for i, o in enumerate(operations) if o.start <= time and (o.end is None or time <= o.end)]
+    if peak.pid is not None:
+        there = [i for i in there if operations[i].pid == peak.pid] or there
+    return max(there, key=lambda i: operations[i].start, default=None)
+
+
+def _holds(operation: Operation, peak: Peak) -> bool:
+    own = operation.peak
+    if own is None or own.low is None or peak.low is None:
+        return False
+    return (peak.pid is None or operation.pid == peak.pid) and own.low >= peak.low > 0
+
+
+def _length(operation: Operation) -> float:
+    return float("inf") if operation.end is None else operation.end - operation.start

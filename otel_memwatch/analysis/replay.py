@@ -1,0 +1,67 @@
+"""Folds the raw lines of a record with the code that folded them, or would have, while they were recorded."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from otel_memwatch.analysis.tally import METRICS, Tally
+from otel_memwatch.model import Snapshot, Value
+from otel_memwatch.record.reader import Record, Samples
+
+_CHUNK = 4096
+"""Ticks that are turned into Python numbers at a time."""
+
+
+class Replayed(NamedTuple):
+    """A record, folded."""
+
+    tally: Tally
+    seconds: float
+    """Between the start of the run and the last thing recorded."""
+
+
+def replay(record: Record) -> Replayed:
+    """Folds all ticks, process records and operation boundaries of a record."""
+    samples = record.samples(METRICS)
+    tally = Tally([c for c in samples.columns if c.metric in METRICS], record.info)
+    tally.boundaries(record.operation_lines)
+    processes = record.process_records()
+    waiting = next(processes, None)
+    last = record.started
+    for snapshot in _snapshots(samples, record.started, tally.basis.interval):
+        while waiting is not None and waiting.time <= snapshot.time:
+            tally.process(waiting)
+            waiting = next(processes, None)
+        tally.tick(snapshot)
+        last = snapshot.time
+    while waiting is not None:
+        tally.process(waiting)
+        last = max(last, waiting.time)
+        waiting = next(processes, None)
+    last = max([last, *(lines.last_time for lines in record.operation_lines if lines.last_time is not None)])
+    return Replayed(tally, last - record.started)
+
+
+def _snapshots(samples: Samples, started: float, interval: float) -> Iterator[Snapshot]:
+    """The ticks again; missed deadlines are told from the gaps."""
+    arrays = [samples.values(c) for c in samples.columns if c.metric in METRICS]
+    before: float | None = None
+    for begin in range(0, len(samples), _CHUNK):
+        times = (samples.time[begin : begin + _CHUNK] + started).tolist()
+        rows = (
+            zip(*(array[begin : begin + _CHUNK].tolist() for array in arrays), strict=True)
+            if arrays
+            else iter(())
+        )
+        for time in times:
+            missed = 0
+            if before is not None and interval > 0:
+                missed = max(0, math.floor((time - before) / interval + 1e-6) - 1)
+            before = time
+            yield Snapshot(time, 0.0, _known(next(rows, ())), 0.0, missed)
+
+
+def _known(row: tuple[float, ...]) -> tuple[Value, ...]:
+    return tuple(None if value != value else value for value in row)  # noqa: PLR0124 - NaN

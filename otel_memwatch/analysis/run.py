@@ -1,0 +1,158 @@
+"""A recorded run, derived from its directory: what every report gets."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from functools import cached_property
+from typing import Any
+
+from otel_memwatch.analysis.basis import Basis
+from otel_memwatch.analysis.ending import ending_of, state_of
+from otel_memwatch.analysis.figures import QUALITY, TOTALS, OperationFigures, Peaks, ProcessFigures
+from otel_memwatch.analysis.operations import Surroundings, operation_figures, sum_of_bounds
+from otel_memwatch.analysis.processes import LivedProcess, lived_processes, process_figures
+from otel_memwatch.analysis.replay import Replayed, replay
+from otel_memwatch.analysis.tally import METRICS
+from otel_memwatch.analysis.ticks import TreeTicks
+from otel_memwatch.model import Ending
+from otel_memwatch.record.fields import mapping, number, text, texts
+from otel_memwatch.record.reader import Record, Samples, read_run
+
+
+class Run:
+    """One run: its description, its peaks, its operations, its processes, its samples.
+
+    What is costly is computed when it is first asked for. Of a finished run `peaks`, `totals` and `quality` are
+    what the monitor wrote at the end; of any other they are folded from the lines that are there, by the same code.
+    """
+
+    def __init__(self, record: Record) -> None:
+        self.record = record
+        self.path = record.path
+        self.info = record.info
+        """`run.json` as it is."""
+        self.id: str = text(self.info.get("id")) or self.path.resolve().name
+        self.command: tuple[str, ...] = texts(self.info.get("command"))
+        self.cwd: str = text(self.info.get("cwd")) or ""
+        self.host: Mapping[str, Any] = mapping(self.info.get("host"))
+        """ "name", "system", "release", "machine", "cpus", "memory_bytes"."""
+        self.mode: str = text(mapping(self.info.get("monitor")).get("mode")) or "wrap"
+        self.state: str = state_of(self.info, self.path)
+        """ "running"; "finished"; "incomplete": the monitor died before the end."""
+        self.started_wall: float = number(mapping(self.info.get("started")).get("wall")) or 0.0
+        """Unix seconds."""
+        self.interval: float | None = number(self.info.get("interval"))
+        """Seconds between ticks, as asked for."""
+        self.limits: Mapping[str, int | None] = mapping(self.info.get("limits"))
+        """ "cgroup_bytes", "host_bytes", "rlimit_as_bytes"; absent or `None`: none known."""
+        self.quirks: tuple[str, ...] = texts(self.info.get("quirks"))
+        self.sources: Mapping[str, Mapping[str, Any]] = mapping(self.info.get("sources"))
+        self.settings: Mapping[str, Any] = mapping(self.info.get("settings"))
+        self.trace: Mapping[str, Any] = mapping(self.info.get("trace"))
+
+    @property
+    def started(self) -> float:
+        """Start in monotonic seconds of the recording machine."""
+        return self.record.started
+
+    @cached_property
+    def seconds(self) -> float:
+        """How long it lasted; of an unfinished run, up to the last thing recorded."""
+        ended = number(mapping(self.info.get("ended")).get("monotonic"))
+        if ended is not None:
+            return max(0.0, ended - self.started)
+        return self._replayed.seconds
+
+    @property
+    def marks(self) -> tuple[tuple[float | None, str], ...]:
+        """What went wrong with the recording: seconds since the start of the run, and a sentence."""
+        listed = self.info.get("marks")
+        entries = [mapping(entry) for entry in listed] if isinstance(listed, list) else []
+        return tuple(
+            (self._since_start(entry.get("time")), text(entry.get("text")) or "") for entry in entries
+        )
+
+    def _since_start(self, value: Any) -> float | None:
+        time = number(value)
+        return None if time is None else time - self.started
+
+    @property
+    def damage(self) -> list[str]:
+        """What of the files read so far could not be read, in sentences."""
+        return self.record.damage
+
+    @cached_property
+    def ending(self) -> Ending:
+        """How the target ended."""
+        if self.state != "incomplete":
+            return ending_of(self.info, self.state, None, ())
+        names = [figures.operation.name for figures in self.operations if figures.operation.status == "open"]
+        return ending_of(self.info, self.state, self._replayed.tally.last_tick, names)
+
+    @cached_property
+    def peaks(self) -> Peaks:
+        """The peaks of the run."""
+        written = self.info.get("peaks")
+        if self.state == "finished" and isinstance(written, dict):
+            try:
+                return Peaks.from_json(written)
+            except (ValueError, KeyError, TypeError, AttributeError):
+                pass
+        return self._replayed.tally.peaks(self.record.operations)
+
+    @cached_property
+    def totals(self) -> Mapping[str, float | None]:
+        """Totals of the whole tree, keys `figures.TOTALS`."""
+        return self._written("totals", TOTALS) or self._replayed.tally.totals()
+
+    @cached_property
+    def quality(self) -> Mapping[str, Any]:
+        """How well it was recorded, keys `figures.QUALITY`."""
+        return self._written("quality", QUALITY) or self._replayed.tally.quality()
+
+    def _written(self, name: str, keys: Iterable[str]) -> dict[str, float | None] | None:
+        written = self.info.get(name)
+        if self.state != "finished" or not isinstance(written, dict):
+            return None
+        return {key: number(written.get(key)) if written.get(key) is not None else None for key in keys}
+
+    @cached_property
+    def operations(self) -> tuple[OperationFigures, ...]:
+        """All operations by their start, nested ones after the one around them."""
+        operations = self.record.operations
+        if not operations:
+            return ()
+        basis = Basis.of(self.info)
+        lives = [entry.life for entry in self._lived]
+        ticks = TreeTicks(self.samples(METRICS), self.started)
+        told = [life.bound for life in lives if life.told and life.bound is not None]
+        unobserved = self.samples(METRICS).column("memwatch.tree.unobserved")
+        sums = sum_of_bounds(lives, basis, max(told, default=None), bool((unobserved > 0).any()), self._last)
+        return operation_figures(operations, Surroundings(basis, ticks, lives, sums, self._last), self.peaks)
+
+    @cached_property
+    def processes(self) -> tuple[ProcessFigures, ...]:
+        """All processes that were seen, by their start."""
+        return process_figures(self._lived, Basis.of(self.info))
+
+    @cached_property
+    def _lived(self) -> list[LivedProcess]:
+        return lived_processes(self.record, Basis.of(self.info))
+
+    @property
+    def _last(self) -> float:
+        return self.started + self.seconds
+
+    def samples(self, metrics: Iterable[str] | None = None) -> Samples:
+        """The ticks as numpy arrays; naming the metrics that are needed saves time and memory for long runs."""
+        return self.record.samples(metrics)
+
+    @cached_property
+    def _replayed(self) -> Replayed:
+        return replay(self.record)
+
+
+def load(path: str | os.PathLike[str]) -> Run:
+    """Opens a run directory. Raises `RunError` when it is none, or one that this version cannot read."""
+    return Run(read_run(path))

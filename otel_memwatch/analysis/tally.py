@@ -1,0 +1,216 @@
+"""Folds a run into its figures, tick by tick: while it is recorded, and again when a broken record is read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from otel_memwatch.analysis.basis import Basis
+from otel_memwatch.analysis.figures import Peaks
+from otel_memwatch.analysis.lives import Lives
+from otel_memwatch.analysis.maxima import Devices
+from otel_memwatch.analysis.overlap import Span
+from otel_memwatch.analysis.placing import place
+from otel_memwatch.analysis.verdicts import Facts, judge, tree_low
+from otel_memwatch.model import Column, Operation, ProcessRecord, Snapshot, Value
+from otel_memwatch.record.operation_lines import OperationLines
+
+_READ = {"disk.io.direction": "read"}
+_WRITE = {"disk.io.direction": "write"}
+_MAJOR = {"system.paging.fault.type": "major"}
+
+_TOTAL_COLUMNS: tuple[tuple[str, str, Mapping[str, str]], ...] = (
+    ("cpu_seconds", "memwatch.tree.cpu.time", {}),
+    ("read_bytes", "memwatch.tree.disk.io", _READ),
+    ("write_bytes", "memwatch.tree.disk.io", _WRITE),
+    ("read_chars", "memwatch.tree.syscall.io", _READ),
+    ("write_chars", "memwatch.tree.syscall.io", _WRITE),
+    ("major_faults", "memwatch.tree.paging.faults", _MAJOR),
+)
+"""Keys of the totals, and the columns that are summed for each."""
+
+METRICS = frozenset(metric for _, metric, _ in _TOTAL_COLUMNS) | {
+    "process.memory.usage",
+    "memwatch.process.memory.peak",
+    "memwatch.tree.memory.usage",
+    "memwatch.tree.memory.pss",
+    "memwatch.tree.memory.bound",
+    "memwatch.tree.process.count",
+    "memwatch.tree.unobserved",
+    "memwatch.cgroup.memory.usage",
+    "memwatch.cgroup.memory.file",
+    "memwatch.cgroup.memory.shmem",
+    "memwatch.cgroup.memory.kernel",
+    "memwatch.cgroup.memory.peak",
+    "hw.gpu.memory.usage",
+}
+"""The metrics that the tally looks at."""
+
+
+def columns_for_total(columns: Iterable[Column], key: str) -> list[Column]:
+    """The columns whose sum is the total `key` so far (a key of `figures.TOTALS`); none where it is not recorded."""
+    for name, metric, attributes in _TOTAL_COLUMNS:
+        if name == key:
+            return [
+                c for c in columns if c.metric == metric and attributes.items() <= dict(c.attributes).items()
+            ]
+    return []
+
+
+class Tally:
+    """The figures of a run so far. A tick costs a few microseconds; memory does not grow with ticks or ended processes.
+
+    Args:
+        columns: of the snapshots.
+        info: `run.json` as it is at the start: what `Basis.of` reads has to be in it.
+    """
+
+    def __init__(self, columns: Sequence[Column], info: Mapping[str, Any]) -> None:
+        self.basis = Basis.of(info)
+        self.lives = Lives(self.basis)
+        self.ticks = self.missed = 0
+        self.first_tick: float | None = None
+        """Seconds since the start of the run."""
+        self.last_tick: float | None = None
+        """Seconds since the start of the run."""
+        self._longest_gap: float | None = None
+        self._facts = Facts(self.basis, self.lives)
+        self._unobserved = 0
+        self._last_time: float | None = None
+        self._totals: dict[int, Value] = {}
+        self._total_places = {
+            name: [place for place, c in enumerate(columns) if c in columns_for_total(columns, name)]
+            for name, *_ in _TOTAL_COLUMNS
+        }
+        self._connect(columns)
+
+    def _connect(self, columns: Sequence[Column]) -> None:
+        """Finds the places of the columns that it looks at."""
+        by_metric = {column.metric: place for place, column in reversed(list(enumerate(columns)))}
+        place = by_metric.get
+        self._main_rss, self._main_peak = place("process.memory.usage"), place("memwatch.process.memory.peak")
+        self._tree_rss, self._count = (
+            place("memwatch.tree.memory.usage"),
+            place("memwatch.tree.process.count"),
+        )
+        self._pss, self._bound = place("memwatch.tree.memory.pss"), place("memwatch.tree.memory.bound")
+        self._unobserved_place = place("memwatch.tree.unobserved")
+        prefix = "memwatch.cgroup.memory."
+        self._charged, self._file = place(prefix + "usage"), place(prefix + "file")
+        self._shmem, self._kernel = place(prefix + "shmem"), place(prefix + "kernel")
+        self._watermark = place(prefix + "peak")
+        self._devices = Devices(columns)
+        self._counters = [p for places in self._total_places.values() for p in places]
+
+    def tick(self, snapshot: Snapshot) -> None:
+        """Takes a tick in."""
+        time, values = snapshot.time, snapshot.values
+        if self._last_time is not None:
+            gap = time - self._last_time
+            self._longest_gap = max(gap, self._longest_gap or 0.0)
+        else:
+            self.first_tick = time - self.basis.started
+        self.ticks += 1
+        self.missed += snapshot.missed
+        self.last_tick = time - self.basis.started
+        self._fold_processes(time, values)
+        self._fold_cgroup(time, values)
+        for place_ in self._counters:
+            if values[place_] is not None:
+                self._totals[place_] = values[place_]
+        self._devices.take(time, values)
+        self._last_time = time
+        self.lives.settle(time)
+
+    def _fold_processes(self, time: float, values: Sequence[Value]) -> None:
+        facts = self._facts
+        main = self.lives.main
+        rss, peak = _at(values, self._main_rss), _at(values, self._main_peak)
+        if main is not None and rss is not None:
+            main.raise_to(rss, time)
+        if main is not None and peak is not None:
+            main.observe_peak(peak, time)
+            facts.main_known = True
+        facts.rss.take(time, _at(values, self._tree_rss))
+        facts.pss.take(time, _at(values, self._pss))
+        bound, living = _at(values, self._bound), _at(values, self._count)
+        if bound is not None:
+            facts.bound.take(time, bound)
+            facts.bounded_until = time
+        elif living != 0:
+            facts.bounded = False
+        self._fold_unobserved(time, _at(values, self._unobserved_place))
+
+    def _fold_unobserved(self, time: float, total: int | None) -> None:
+        if total is None or total <= self._unobserved:
+            return
+        begin = self.basis.started if self._last_time is None else self._last_time
+        more = total - self._unobserved
+        self.lives.past.add(Span(begin, time, 0, more))
+        self._facts.most_unobserved = max(more, self._facts.most_unobserved)
+        self._facts.unobserved = self._unobserved = total
+
+    def _fold_cgroup(self, time: float, values: Sequence[Value]) -> None:
+        facts = self._facts
+        charged, file = _at(values, self._charged), _at(values, self._file)
+        if charged is not None and file is not None:
+            facts.needed.take(time, max(0, charged - file))
+        shmem, kernel = _at(values, self._shmem), _at(values, self._kernel)
+        if shmem is not None and kernel is not None:
+            facts.unmapped.take(time, shmem + kernel)
+        facts.watermark.take(time, _at(values, self._watermark))
+
+    def process(self, record: ProcessRecord) -> None:
+        """Takes in what is known of a process."""
+        self.lives.take(record)
+
+    def boundaries(self, lines: Iterable[OperationLines]) -> None:
+        """Takes in the maxima between the boundaries of operations so far.
+
+        Needed before `peaks` where processes reset their own watermark: what the kernel tells afterwards is only
+        the maximum since the last reset.
+        """
+        for line in lines:
+            if line.largest is not None:
+                self.lives.segment(line.pid, line.start, *line.largest)
+
+    @property
+    def tree_low(self) -> int | None:
+        """Bytes that the tree certainly needed at its worst so far; `None`: nothing known. Cheap."""
+        return tree_low(self._facts)
+
+    def peaks(self, operations: Iterable[Operation] = ()) -> Peaks:
+        """The peaks so far, each with the innermost of `operations` that was open when it was reached."""
+        peaks = judge(self._facts)._replace(gpu=self._devices.peaks(self.basis.started))
+        return place(peaks, tuple(operations), self.basis.started)
+
+    def totals(self) -> dict[str, float | None]:
+        """Totals of the tree so far: the last values of the counters, and the processes seen."""
+        totals: dict[str, float | None] = {}
+        for name, places in self._total_places.items():
+            known = [v for v in (self._totals.get(p) for p in places) if v is not None]
+            totals[name] = round(sum(known), 6) if known else None
+        totals["processes"] = self.lives.seen or None
+        return totals
+
+    def quality(self) -> dict[str, float | None]:
+        """How well it was recorded so far."""
+        hertz = None
+        if self.ticks > 1 and self.first_tick is not None and self.last_tick is not None:
+            seconds = self.last_tick - self.first_tick
+            hertz = round((self.ticks - 1) / seconds, 3) if seconds > 0 else None
+        return {
+            "interval": self.basis.interval or None,
+            "achieved_hz": hertz,
+            "ticks": self.ticks,
+            "missed_ticks": self.missed,
+            "longest_gap": None if self._longest_gap is None else round(self._longest_gap, 4),
+        }
+
+
+def _at(values: Sequence[Value], place: int | None) -> int | None:
+    """The value at a place; `None` when there is no such column, or no value."""
+    if place is None:
+        return None
+    value = values[place]
+    return None if value is None else int(value)

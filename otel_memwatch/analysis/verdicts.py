@@ -1,0 +1,228 @@
+"""What is certain about the peaks of a run: from facts folded by the tally to `Peak`s.
+
+The rules, and why they hold:
+
+* A watermark (VmHWM, the maximum that wait4 tells, a control group's) misses nothing; it is exact up to the error of
+  the kernel's counters. wait4's covers a process *and* all the descendants that it reaped: it is the target's own
+  only where the target's last watermark already reached it, else an upper bound. At or below the launcher's own
+  maximum it tells nothing: censored.
+* A tree never has more than the sum of the bounds of its processes that live at the same time, and never less than
+  its largest process, or its proportional set sizes at one moment. The sum of resident sizes is no lower bound: it
+  counts shared pages several times.
+* A control group of the run's own counts every page once, page cache included. So its watermark is an upper bound of
+  what was needed, and usage without the file cache, at any tick, a lower one.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from otel_memwatch.analysis.basis import Basis
+from otel_memwatch.analysis.figures import Peaks
+from otel_memwatch.analysis.lives import Life, Lives
+from otel_memwatch.analysis.maxima import Maximum, Rise
+from otel_memwatch.model import Peak
+
+_NEAR_SHARE = 0.02
+_NEAR_BYTES = 4 * 1024**2
+
+
+class Facts:
+    """What the tally has folded so far.
+
+    Attributes:
+        rss: largest sum of resident sizes.
+        pss: largest sum of proportional set sizes.
+        bound: largest upper bound from windowed watermarks; whole only while `bounded`.
+        needed: largest charged memory without file cache, at ticks.
+        unmapped: largest charged memory that no process's resident size holds (shared memory files, kernel).
+        watermark: of the control group.
+        bounded_until: monotonic seconds of the last tick that had such a bound.
+        unobserved: upper bound of the processes that no tick saw; `most_unobserved`: between two ticks.
+        main_known: whether the target's own watermark was read at ticks.
+    """
+
+    def __init__(self, basis: Basis, lives: Lives) -> None:
+        self.basis = basis
+        self.lives = lives
+        self.rss, self.pss, self.bound = Maximum(), Maximum(), Maximum()
+        self.needed, self.unmapped = Maximum(), Maximum()
+        self.watermark = Rise()
+        self.bounded = True
+        self.bounded_until = -math.inf
+        self.unobserved = self.most_unobserved = 0
+        self.main_known = False
+
+    def since_start(self, time: float | None) -> float | None:
+        """Seconds since the start of the run."""
+        return None if time is None else round(max(0.0, time - self.basis.started), 4)
+
+
+def judge(facts: Facts) -> Peaks:
+    """The peaks of a run; `gpu` is left empty."""
+    main = _main(facts)
+    process = _process(facts, main)
+    return Peaks(main, process, _tree(facts, main, process), _cgroup(facts))
+
+
+def tree_low(facts: Facts) -> int | None:
+    """Bytes that the tree certainly needed so far; `None`: nothing known."""
+    largest = facts.lives.largest
+    low = largest.low if largest is not None else 0
+    if facts.basis.portable:
+        low = max(low, facts.rss.value or 0)
+    elif facts.basis.own_cgroup and facts.watermark.value is not None:
+        low = max(facts.needed.value or 0, min(low, facts.watermark.value))
+    else:
+        low = max(low, facts.pss.value or 0)
+    return low or None
+
+
+def _main(facts: Facts) -> Peak | None:
+    life = facts.lives.main
+    if life is None:
+        return None
+    return _life_peak(facts, life)
+
+
+def _life_peak(facts: Facts, life: Life) -> Peak | None:
+    """The peak of one process."""
+    return life_peak(life, facts.basis, facts.since_start(life.at), facts.since_start(life.end))
+
+
+def life_peak(life: Life, basis: Basis, at: float | None, end: float | None) -> Peak | None:
+    """The peak of one process, first seen `at`; `None` when nothing is known of it."""
+    low, high, eps = life.low, life.bound, basis.rss_error
+    where: dict[str, Any] = {"at": at, "pid": life.pid}
+    if high is None:
+        if basis.portable and low:
+            return Peak.sampled(low, **where, how="resident size at ticks")
+        return Peak.interval(low, None, **where, how="VmHWM, last read before its end") if low else None
+    high = max(high, low)
+    if low and low >= high - eps:
+        return Peak.exact(high, eps, **where, how="VmHWM")
+    where["at"] = at if low else end
+    if high <= basis.floor:
+        return Peak.censored(basis.floor, low or None, **where, how="wait4, not above the launcher's own")
+    if low:
+        return Peak.interval(low, high, **where, how="VmHWM, wait4")
+    return Peak.interval(0, high, **where, how="wait4, its descendants included")
+
+
+def _process(facts: Facts, main: Peak | None) -> Peak | None:
+    """The largest single process."""
+    lives, eps = facts.lives, facts.basis.rss_error
+    if main is not None and lives.seen == 1 and not facts.unobserved:
+        return main
+    largest = lives.largest
+    low = largest.low if largest is not None else 0
+    where: dict[str, Any] = {}
+    if largest is not None and low:
+        where = {"at": facts.since_start(largest.at), "pid": largest.pid}
+    if not _covered(facts):
+        if facts.basis.portable and low:
+            return Peak.sampled(low, **where, how="resident size at ticks")
+        return Peak.interval(low, _largest_bound(facts), **where, how="VmHWM") if low else None
+    high = max(low, lives.reaped or 0, *(life.bound or 0 for life in lives.living))
+    if not high:
+        return None
+    if low >= high - eps:
+        return Peak.exact(high, eps, **where, how="VmHWM")
+    if high <= facts.basis.floor:
+        return Peak.censored(facts.basis.floor, low or None, how="wait4, not above the launcher's own")
+    return Peak.exact(high, eps, how="wait4")
+
+
+def _covered(facts: Facts) -> bool:
+    """Whether no process can have had more than what is known: all ended under our eyes, or left word with the kernel."""
+    lives = facts.lives
+    if any(not life.final for life in lives.living):
+        return False
+    if not lives.vanished and not facts.unobserved:
+        return bool(lives.seen)
+    main = lives.main
+    return main is not None and main.told and not lives.living
+
+
+def _largest_bound(facts: Facts) -> int | None:
+    """Upper bound of any single process; `None`: there is none."""
+    lives = facts.lives
+    if any(life.bound is None for life in lives.living) or lives.vanished or facts.unobserved:
+        return None
+    return max((life.bound or 0 for life in lives.present()), default=0) or None
+
+
+def _tree(facts: Facts, main: Peak | None, process: Peak | None) -> Peak | None:
+    if facts.basis.portable:
+        rss = facts.rss
+        if rss.value is None:
+            return None
+        return Peak.sampled(rss.value, at=facts.since_start(rss.at), how="sum of resident sizes at ticks")
+    if facts.basis.own_cgroup and facts.watermark.value is not None:
+        return _tree_by_cgroup(facts)
+    if main is not None and facts.lives.seen == 1 and not facts.unobserved:
+        return main
+    return _tree_by_bounds(facts, process)
+
+
+def _tree_by_cgroup(facts: Facts) -> Peak:
+    watermark, batch = facts.watermark.value or 0, facts.basis.charge_error
+    low = min(tree_low(facts) or 0, watermark)
+    high, how = watermark, "cgroup watermark"
+    held = tree_bound(facts)
+    if held is not None and facts.unmapped.value is not None and held + facts.unmapped.value < watermark:
+        high, how = max(low, held + facts.unmapped.value), "sum of VmHWM and cgroup"
+    at = facts.since_start(facts.watermark.at)
+    if high - low <= max(batch, _NEAR_SHARE * high, _NEAR_BYTES):
+        return Peak.exact(high, how=how, at=at)._replace(
+            low=max(0, min(low, high - batch)), high=high + batch
+        )
+    if facts.needed.value is not None and facts.needed.value >= low:
+        at = facts.since_start(facts.needed.at)
+    return Peak.interval(low, high + batch, at=at, how=f"cgroup usage without cache, {how}")
+
+
+def _tree_by_bounds(facts: Facts, process: Peak | None) -> Peak | None:
+    low = (process.low or 0) if process is not None else 0
+    at, how = (process.at if process is not None else None), "largest process"
+    if facts.pss.value is not None and facts.pss.value > low:
+        low, at, how = facts.pss.value, facts.since_start(facts.pss.at), "sum of PSS"
+    high = tree_bound(facts)
+    if high is not None and high <= low + 2 * facts.basis.rss_error:
+        return Peak.exact(max(low, high - facts.basis.rss_error), facts.basis.rss_error, at=at, how=how)
+    if not low and high is None:
+        return None
+    above = ", sum of VmHWM" if high is not None else ""
+    return Peak.interval(low, high, at=at, how=how + above)
+
+
+def tree_bound(facts: Facts) -> int | None:
+    """Bytes that the processes of the tree never had together; `None`: no bound can be certified."""
+    lives = facts.lives
+    unit = None if lives.reaped is None else lives.reaped + facts.basis.rss_error
+    if not lives.seen or (unit is None and (lives.vanished or facts.unobserved)):
+        return None
+    if any(life.bound is None for life in lives.living):
+        return None
+    sums = lives.past.steps(unit or 0, [lives.span(life) for life in lives.present()])
+    overlap = sums.largest()
+    if not facts.basis.exact or not facts.bounded or facts.bound.value is None:
+        return overlap
+    # After the last tick nobody looked: there the bounds of whole lives hold.
+    tail = sums.largest(math.nextafter(facts.bounded_until, math.inf))
+    return min(overlap, max(facts.bound.value + facts.most_unobserved * (unit or 0), tail))
+
+
+def _cgroup(facts: Facts) -> Peak | None:
+    watermark = facts.watermark
+    if watermark.value is None:
+        return None
+    at, batch = facts.since_start(watermark.at), facts.basis.charge_error
+    if facts.basis.own_cgroup:
+        return Peak.exact(watermark.value, batch, at=at, how="cgroup watermark")
+    if watermark.first is not None and watermark.value > watermark.first:
+        return Peak.exact(
+            watermark.value, batch, at=at, how="watermark of the cgroup around it, rose during the run"
+        )
+    return Peak.censored(watermark.value, how="watermark of the cgroup around it, not reached")

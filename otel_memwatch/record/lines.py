@@ -1,0 +1,113 @@
+"""Lines of JSON as a crash, a full disk or a stranger may have left them.
+
+Reading never fails: a torn last line is dropped (it was being written), whatever else is not what it should be is
+left out and counted. Memory is bounded by `MAX_LINE`, whatever the file holds.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+MAX_LINE = 8 * 1024 * 1024
+"""Bytes of the longest line that is read; a longer one is damage."""
+
+_BLOCK = 1024 * 1024
+
+
+class Damage:
+    """What could not be read of one file.
+
+    Args:
+        name: of the file, for its sentences.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.lines = 0
+        """Lines left out, the torn last one not counted."""
+        self.torn = False
+        """Whether the last line was incomplete: normal after a kill."""
+        self.other: list[str] = []
+        """Whatever else was wrong, in sentences."""
+
+    def sentences(self) -> list[str]:
+        """What a person should know; nothing for a torn last line."""
+        told = (
+            [f"{self.name}: {count(self.lines, 'line')} could not be read and left out."]
+            if self.lines
+            else []
+        )
+        return told + self.other
+
+
+def count(number: int, noun: str) -> str:
+    """ "1 line", "3 lines"."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def text_lines(path: Path, damage: Damage) -> Iterator[bytes]:
+    """The non-empty complete lines of a file, without their ends; nothing when the file is missing.
+
+    The last line counts as complete only with its newline, or when it is whole JSON (a writer's last act may have
+    been cut exactly before the newline).
+    """
+    for lines in line_blocks(path, damage):
+        yield from lines
+
+
+def line_blocks(path: Path, damage: Damage, block: int = _BLOCK) -> Iterator[list[bytes]]:
+    """As `text_lines`, some `block` bytes of lines at a time."""
+    rest = b""
+    skipping = False
+    try:
+        with path.open("rb") as file:
+            while data := file.read(block):
+                *lines, rest = (rest + data).split(b"\n")
+                if skipping and lines:
+                    lines, skipping = lines[1:], False
+                if len(rest) > MAX_LINE:
+                    damage.lines += not skipping
+                    rest, skipping = b"", True
+                yield _clean(lines)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        damage.other.append(f"{damage.name} cannot be read: {error.strerror}.")
+        return
+    rest = rest.strip(b"\0 \r\t")
+    if rest and not skipping:
+        if parse(rest) is None:
+            damage.torn = True
+        else:
+            yield [rest]
+
+
+def _clean(lines: list[bytes]) -> list[bytes]:
+    """Without empty lines, and without the NUL bytes that a crash of the machine leaves in a file."""
+    return [line.strip(b"\0 \r\t") if line[:1] == b"\0" else line for line in lines if line.strip(b"\0 \r\t")]
+
+
+def parse(line: bytes | str) -> Any:
+    """The line's JSON value; `None` when it is none (`null` stands for nothing we write)."""
+    try:
+        text = line if isinstance(line, str) else line.decode("utf-8", "surrogateescape")
+        return json.loads(text, parse_constant=_not_a_number)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _not_a_number(_: str) -> None:
+    """`NaN` and `Infinity` are no JSON; what they stood for is not known."""
+
+
+def objects(path: Path, damage: Damage) -> Iterator[dict[str, Any]]:
+    """The objects of a file of JSON lines."""
+    for line in text_lines(path, damage):
+        value = parse(line)
+        if isinstance(value, dict):
+            yield value
+        else:
+            damage.lines += 1

@@ -1,0 +1,146 @@
+"""Operations from the lines of one `operations-<pid>.jsonl`, taken in one by one: while it grows, or afterwards."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from otel_memwatch.model import Certainty, Operation, Peak
+from otel_memwatch.record.fields import mapping, number, text, whole
+
+_TOTALS = ("minor_faults", "major_faults", "read_bytes", "write_bytes", "read_chars", "write_chars")
+
+
+class _Opened(NamedTuple):
+    """An operation that is open."""
+
+    line: Mapping[str, Any]
+    time: float
+    boundary: int
+    """Number of boundaries before its own."""
+
+
+class OperationLines:
+    """What one process said of its operations.
+
+    Attributes:
+        pid: the process; from the header, else as given (the file's name).
+        start: its start in monotonic seconds; `None`: the header is missing.
+        exact: whether it resets its own watermark at each boundary.
+        largest: (bytes, monotonic seconds) of the largest segment so far: with resets, the process's lifetime peak
+            up to its last boundary; `None` before the first.
+    """
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self.start: float | None = None
+        self.exact = False
+        self.largest: tuple[int, float] | None = None
+        self.last_time: float | None = None
+        """Monotonic seconds of the last boundary."""
+        self._segments = array("q")
+        self._open: dict[int, _Opened] = {}
+
+    def take(self, line: Mapping[str, Any]) -> Operation | None:
+        """Takes a line in; gives the operation that it closes. Raises `ValueError` for a line that is none of ours."""
+        if "open" in line:
+            self._opened(line)
+            return None
+        if "close" in line:
+            return self._closed(line)
+        if "schema" in line:
+            self.pid = whole(line.get("pid")) or self.pid
+            self.start = number(line.get("start"))
+            self.exact = line.get("exact") is True
+            return None
+        raise ValueError("neither header nor boundary")
+
+    def still_open(self) -> list[Operation]:
+        """The operations that are open after the last line, with their peak so far."""
+        return [self._operation(number, opened, {}) for number, opened in self._open.items()]
+
+    def _boundary(self, line: Mapping[str, Any]) -> float:
+        time = number(line.get("time"))
+        if time is None:
+            raise ValueError("a boundary without a time")
+        segment = whole(line.get("segment"))
+        self._segments.append(-1 if segment is None else segment)
+        if segment is not None and (self.largest is None or segment > self.largest[0]):
+            self.largest = segment, time
+        self.last_time = time
+        return time
+
+    def _opened(self, line: Mapping[str, Any]) -> None:
+        identity = whole(line["open"])
+        if identity is None:
+            raise ValueError("an opening without a number")
+        time = self._boundary(line)
+        self._open[identity] = _Opened(line, time, len(self._segments))
+
+    def _closed(self, line: Mapping[str, Any]) -> Operation:
+        identity = whole(line["close"])
+        self._boundary(line)
+        if identity is None or identity not in self._open:
+            raise ValueError("the closing of an operation that is not open")
+        return self._operation(identity, self._open.pop(identity), line)
+
+    def _operation(self, identity: int, opened: _Opened, closing: Mapping[str, Any]) -> Operation:
+        opening = opened.line
+        closed = bool(closing)
+        status = text(closing.get("status")) or "ok"
+        return Operation(
+            name=text(opening.get("name")) or "",
+            pid=self.pid,
+            id=identity,
+            start=opened.time,
+            end=number(closing.get("time")),
+            status=status if closed else "open",
+            trace_id=text(opening.get("trace")) or "",
+            span_id=text(opening.get("span")) or "",
+            parent_span_id=text(opening.get("parent")),
+            peak=_peak(closing, self.pid) if closed else self._peak_so_far(opened),
+            start_bytes=whole(opening.get("rss")),
+            end_bytes=whole(closing.get("rss")),
+            error=text(closing.get("error")),
+            thread=whole(opening.get("thread")),
+            attributes={**mapping(opening.get("attributes")), **mapping(closing.get("attributes"))},
+            totals=_totals(closing),
+            gpu=mapping(closing.get("gpu")),
+        )
+
+    def _peak_so_far(self, opened: _Opened) -> Peak | None:
+        """At least the largest segment after the opening, where the process resets; else what it had at the start."""
+        known = [whole(opened.line.get("rss")) or 0]
+        if self.exact:
+            known.extend(self._segments[opened.boundary :])
+        low = max(known)
+        return (
+            Peak.interval(low, None, pid=self.pid, how="VmHWM up to its last boundary") if low > 0 else None
+        )
+
+
+def _peak(closing: Mapping[str, Any], pid: int) -> Peak | None:
+    value = whole(closing.get("peak"))
+    if value is None:
+        return None
+    low, high = whole(closing.get("low")), whole(closing.get("high"))
+    try:
+        certainty = Certainty(closing.get("certainty"))
+    except ValueError:
+        certainty = Certainty.SAMPLED
+    if certainty is Certainty.EXACT:
+        low, high = value if low is None else low, value if high is None else high
+    return Peak(value, certainty, low, high, pid=pid, how="VmHWM")
+
+
+def _totals(closing: Mapping[str, Any]) -> dict[str, float]:
+    totals: dict[str, float] = {}
+    user, system = number(closing.get("cpu_user")), number(closing.get("cpu_system"))
+    if user is not None and system is not None:
+        totals["cpu_seconds"] = round(user + system, 6)
+    for name in _TOTALS:
+        value = whole(closing.get(name))
+        if value is not None:
+            totals[name] = value
+    return totals

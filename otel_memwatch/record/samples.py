@@ -1,0 +1,283 @@
+"""The ticks of a run as arrays.
+
+A day at ten ticks a second is 30 million values: lines are parsed some thousands at a time, as one JSON array, and
+only the columns asked for are kept.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from otel_memwatch.model import Column
+from otel_memwatch.record.fields import mapping, number, text
+from otel_memwatch.record.lines import Damage, line_blocks, parse
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Array = NDArray[np.float64]
+
+MAX_COLUMNS = 100_000
+"""Columns that one file may declare; more is damage."""
+
+
+class Reduced(NamedTuple):
+    """A column in few points: for each bin its smallest and largest value, so that no peak is lost."""
+
+    time: Array
+    """Seconds since the start of the run: the middle of each bin that holds a value."""
+    low: Array
+    high: Array
+
+
+class Samples:
+    """All ticks of a run, column by column.
+
+    Attributes:
+        time: seconds since the start of the run, never falling.
+        columns: what there is, in the order of the record.
+    """
+
+    def __init__(self, time: Array, columns: Sequence[Column], values: Mapping[Column, Array]) -> None:
+        self.time = time
+        self.columns = tuple(columns)
+        self._values = values
+
+    def __len__(self) -> int:
+        return len(self.time)
+
+    def find(
+        self, metric: str, attributes: Mapping[str, str] | None = None, **more: str
+    ) -> tuple[Column, ...]:
+        """The columns of a metric that have these attributes (all columns of it when none are given)."""
+        wanted = {**(attributes or {}), **more}.items()
+        return tuple(c for c in self.columns if c.metric == metric and wanted <= dict(c.attributes).items())
+
+    def column(self, metric: str, attributes: Mapping[str, str] | None = None, **more: str) -> Array:
+        """The values of the first column of `find`, NaN where not known; all NaN when there is no such column."""
+        import numpy as np
+
+        found = self.find(metric, attributes, **more)
+        return self.values(found[0]) if found else np.full(len(self.time), math.nan)
+
+    def values(self, column: Column) -> Array:
+        """The values of one of `columns`, one for each tick; NaN where not known."""
+        return self._values[column]
+
+    def known(self, column: Column) -> tuple[Array, Array]:
+        """Times and values of the ticks at which the column has a value."""
+        import numpy as np
+
+        values = self.values(column)
+        there = ~np.isnan(values)
+        return self.time[there], values[there]
+
+    def reduced(
+        self, column: Column | str, bins: int = 2000, start: float | None = None, end: float | None = None
+    ) -> Reduced:
+        """The column between `start` and `end` (seconds since the start of the run) in at most `bins` points.
+
+        A bin's `low` and `high` are its smallest and largest value: every peak stays, to the byte. Bins without a
+        value are left out; with fewer values than bins every value is a point of its own.
+        """
+        import numpy as np
+
+        if isinstance(column, str):
+            column = next(iter(self.find(column)), Column(column))
+        empty = np.empty(0)
+        if column not in self._values or bins < 1:
+            return Reduced(empty, empty, empty)
+        time, values = self.known(column)
+        first = 0 if start is None else int(np.searchsorted(time, start, "left"))
+        last = len(time) if end is None else int(np.searchsorted(time, end, "right"))
+        time, values = time[first:last], values[first:last]
+        if len(time) <= bins:
+            return Reduced(time, values, values)
+        width = (time[-1] - time[0]) / bins
+        if width <= 0:
+            return Reduced(time[:1], values.min(keepdims=True), values.max(keepdims=True))
+        edges = np.searchsorted(time, time[0] + width * np.arange(bins), "left")
+        edges = np.unique(np.minimum(edges, len(time) - 1))
+        ends = np.append(edges[1:], len(time)) - 1
+        middle = (time[edges] + time[ends]) / 2
+        return Reduced(middle, np.minimum.reduceat(values, edges), np.maximum.reduceat(values, edges))
+
+
+def parse_columns(declared: Any) -> tuple[Column, ...] | None:
+    """The columns that a header line declares; `None` when it is no header."""
+    listed = mapping(declared).get("columns")
+    if not isinstance(listed, list) or len(listed) > MAX_COLUMNS:
+        return None
+    columns = []
+    for entry in listed:
+        fields = mapping(entry)
+        metric = text(fields.get("metric"))
+        if metric is None:
+            return None
+        attributes = sorted(
+            (k, v) for k, v in mapping(fields.get("attributes")).items() if isinstance(v, str)
+        )
+        columns.append(Column(metric, tuple(attributes), number(fields.get("period")) or 0.0))
+    return tuple(columns)
+
+
+Row = list[float | None]
+
+
+def tick_blocks(path: Path, damage: Damage) -> Iterator[tuple[tuple[Column, ...], list[Row]]]:
+    """The ticks of `samples.jsonl`, some thousands at a time, with the columns that they have.
+
+    A row is the time and then the values; it may be shorter than the columns (the rest is not known), never
+    longer. Ticks before the first header cannot be understood: they are damage.
+    """
+    columns: tuple[Column, ...] | None = None
+    for lines in line_blocks(path, damage):
+        begin = 0
+        for place in _headers(lines):
+            if columns is not None:
+                yield columns, _rows(lines[begin:place], len(columns), damage)
+            else:
+                damage.lines += place - begin
+            begin = place + 1
+            declared = parse_columns(parse(lines[place]))
+            if declared is None:
+                damage.lines += 1
+            else:
+                columns = declared
+        if columns is None:
+            damage.lines += len(lines) - begin
+        else:
+            yield columns, _rows(lines[begin:], len(columns), damage)
+
+
+def _headers(lines: list[bytes]) -> list[int]:
+    return [place for place, line in enumerate(lines) if line[:1] == b"{"]
+
+
+def _rows(lines: list[bytes], width: int, damage: Damage) -> list[Row]:
+    """The rows of lines that are arrays; all at once when they are sound, else one by one."""
+    try:
+        rows = json.loads(b"[" + b",".join(lines) + b"]", parse_constant=_not_known)
+    except (ValueError, RecursionError):
+        rows = None
+    if rows is not None and len(rows) == len(lines) and all(_fits(row, width) for row in rows):
+        return rows  # type: ignore[no-any-return]
+    kept = []
+    for line in lines:
+        row = parse(line)
+        if _fits(row, width):
+            kept.append(row)
+        else:
+            damage.lines += 1
+    return kept
+
+
+def _not_known(_: str) -> None:
+    """`NaN` and `Infinity` are no JSON; what they stood for is not known."""
+
+
+def _fits(row: Any, width: int) -> bool:
+    return type(row) is list and 1 <= len(row) <= width + 1 and row[0] is not None
+
+
+def is_tick(row: Sequence[Any]) -> bool:
+    """Whether a row is a time and then numbers or nulls, all finite."""
+    return number(row[0]) is not None and all(value is None or number(value) is not None for value in row)
+
+
+def read_samples(path: Path, damage: Damage, started: float, wanted: Iterable[str] | None = None) -> Samples:
+    """The ticks of `samples.jsonl`; `wanted` names the metrics to keep, all when `None`.
+
+    Columns that never have a value are declared all the same. `started` is the start of the run in monotonic
+    seconds. Ticks whose time goes backwards (damage) are left out.
+    """
+    import numpy as np
+
+    names = None if wanted is None else frozenset(wanted)
+    times: list[Array] = []
+    parts: dict[Column, list[tuple[int, Array]]] = {}
+    total = 0
+    for columns, rows in tick_blocks(path, damage):
+        for column in columns:
+            if names is None or column.metric in names:
+                parts.setdefault(column, [])
+        table = _table(rows, len(columns) + 1, damage)
+        times.append(table[:, 0] - started)
+        for place, column in enumerate(columns, 1):
+            if column in parts:
+                parts[column].append((total, table[:, place].copy()))
+        total += len(table)
+    time = np.concatenate(times) if times else np.empty(0)
+    del times
+    values = {}
+    for column in list(parts):
+        values[column] = _whole_column(parts.pop(column), total)
+    if len(time) and bool(np.any(np.diff(time) < 0)):
+        kept = np.array(_longest_rise(time.tolist()))
+        damage.lines += len(time) - len(kept)
+        time, values = time[kept], {column: array[kept] for column, array in values.items()}
+    return Samples(time, list(values), values)
+
+
+def _table(rows: list[Row], width: int, damage: Damage) -> Array:
+    """Rows of different lengths as one array; NaN for what is not known."""
+    import numpy as np
+
+    padded = _padded(rows, width)
+    try:
+        table = np.array(padded, dtype=np.float64).reshape(-1, width)
+    except (ValueError, TypeError, OverflowError):
+        sound = [row for row in padded if is_tick(row)]
+        damage.lines += len(padded) - len(sound)
+        table = np.array(sound, dtype=np.float64).reshape(-1, width)
+    table[np.isinf(table)] = math.nan
+    timed = ~np.isnan(table[:, 0])
+    if not bool(timed.all()):
+        damage.lines += int((~timed).sum())
+        table = table[timed]
+    return table
+
+
+def _padded(rows: list[Row], width: int) -> list[Row]:
+    fillings: dict[int, Row] = {}
+    for place, row in enumerate(rows):
+        missing = width - len(row)
+        if missing:
+            rows[place] = row + fillings.setdefault(missing, [None] * missing)
+    return rows
+
+
+def _whole_column(parts: list[tuple[int, Array]], total: int) -> Array:
+    import numpy as np
+
+    whole = np.full(total, math.nan)
+    for begin, part in parts:
+        whole[begin : begin + len(part)] = part
+    return whole
+
+
+def _longest_rise(times: list[float]) -> list[int]:
+    """Places of a longest non-decreasing subsequence: what stays when misread times are left out."""
+    tails: list[float] = []
+    places: list[int] = []
+    before: list[int] = []
+    for place, time in enumerate(times):
+        rank = bisect_right(tails, time)
+        if rank == len(tails):
+            tails.append(time)
+            places.append(place)
+        else:
+            tails[rank], places[rank] = time, place
+        before.append(places[rank - 1] if rank else -1)
+    kept = []
+    place = places[-1]
+    while place >= 0:
+        kept.append(place)
+        place = before[place]
+    return kept[::-1]
