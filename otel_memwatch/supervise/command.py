@@ -8,7 +8,11 @@ from collections.abc import Mapping, Sequence
 
 from otel_memwatch.errors import CommandNotStarted
 
-_NOT_HERE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ESTALE, errno.ENODEV, errno.ETIMEDOUT})
+_NOT_HERE = frozenset(
+    getattr(errno, name)
+    for name in ("ENOENT", "ENOTDIR", "ESTALE", "ENODEV", "ETIMEDOUT", "ENAMETOOLONG", "ELOOP")
+)
+"""Errors after which a search along PATH goes on."""
 _SHELL = b"/bin/sh"
 
 
@@ -51,10 +55,10 @@ class Command:
             error = self._become(path, self.argv)
             if error == errno.ENOEXEC and _looks_like_text(path):
                 error = self._become(_SHELL, [_SHELL, path, *self.argv[1:]])
+            if error not in _NOT_HERE | {errno.EACCES} or b"/" in self.argv[0]:
+                return error, path
             if error == errno.EACCES:
                 failure = (error, path)
-            elif error not in _NOT_HERE:
-                return error, path
             elif failure[0] != errno.EACCES and os.path.lexists(path):
                 failure = (error, path)
         return failure

@@ -1,0 +1,51 @@
+"""The same command bare, under `otel_memwatch.supervise` alone, and under the whole product.
+
+The bare command is the witness: what it does, the wrapped one must do.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from tests.support.wrapped import PROGRAM, environment
+
+HERE = Path(__file__).parent
+BARE: list[str] = []
+SUPERVISED = [sys.executable, str(HERE / "supervised.py")]
+WRAP = [*PROGRAM, "wrap", "--quiet", "--no-plot", "--no-report", "--"]
+WRAPPERS = {"supervise": SUPERVISED, "wrap": WRAP}
+ALL = {"bare": BARE, **WRAPPERS}
+COUNTER = [sys.executable, str(HERE / "counter.py")]
+"""Counts the signals that it gets; see there."""
+
+GUARD = 60
+"""Seconds after which something hangs: no test depends on how long anything takes."""
+
+
+def run(argv: list[Any], cwd: Path, **how: Any) -> subprocess.CompletedProcess[bytes]:
+    """Run it to its end, in `cwd`, its output captured unless `how` says otherwise."""
+    how.setdefault("env", environment())
+    if not {"stdout", "stderr"} & set(how):
+        how["capture_output"] = True
+    return subprocess.run(argv, cwd=cwd, timeout=GUARD, check=False, **how)
+
+
+def start(argv: list[Any], cwd: Path, **how: Any) -> subprocess.Popen[bytes]:
+    """Start it as the leader of a session of its own, with pipes."""
+    how = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "env": environment(), **how}
+    return subprocess.Popen(argv, cwd=cwd, start_new_session=True, **how)
+
+
+def kill_session(leader: int) -> None:
+    """End whatever is left of a session that `start` began."""
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            try:
+                if os.getsid(int(name)) == leader:
+                    os.kill(int(name), 9)
+            except (ProcessLookupError, PermissionError):
+                continue
