@@ -101,13 +101,29 @@ def figure(log: Log, kind: str, title: str = "") -> Figure:
     drawn = Figure(figsize=(10, 6), dpi=100)
     FigureCanvasAgg(drawn)
     axes = drawn.add_subplot()
-    axes.plot(log.times, log.memory)
+    axes.plot(*_thinned(log.times, log.memory))
     axes.set_xlabel("Time (seconds)")
     axes.set_ylabel(f"Memory Usage ({kind}, {log.unit})")
     axes.set_title(f"{title} Max_{kind}: {max(log.memory):.2f} {log.unit}")
     axes.grid(visible=True)
     drawn.tight_layout()
     return drawn
+
+
+_POINTS = 4000
+"""More than the picture has columns for."""
+
+
+def _thinned(times: Sequence[float], memory: Sequence[float]) -> tuple[Sequence[float], Sequence[float]]:
+    """The smallest and the largest value of each of many stretches, where there are more values than can be drawn."""
+    step = -(-len(times) // (_POINTS // 2))
+    if step <= 2:
+        return times, memory
+    kept: list[int] = []
+    for start in range(0, len(times), step):
+        stretch = range(start, min(start + step, len(times)))
+        kept += sorted({min(stretch, key=memory.__getitem__), max(stretch, key=memory.__getitem__)})
+    return [times[i] for i in kept], [memory[i] for i in kept]
 
 
 def plot(log_file: Path, image: Path, title: str = "") -> None:
@@ -140,9 +156,8 @@ def write(
     for kind in KINDS:
         for from_zero in (True, False):
             times, memory = values(series[kind], unit, from_zero=from_zero)
-            path = write_text(
-                directory, kind, FROM_ZERO if from_zero else "", times=times, memory=memory, unit=unit
-            )
+            name = log_name(kind, FROM_ZERO if from_zero else "")
+            path = write_text(directory / name, times, memory, unit)
             if times:
                 plot(path, path.with_suffix(".png"))
             maxima[kind, from_zero] = max(memory, default=None)
