@@ -1,1 +1,202 @@
-"""."""
+"""Live telemetry of a run: scraped by Prometheus, pushed by OTLP, spans, and spans received.
+
+Importing this package imports nothing heavy. `start` returns at once; OpenTelemetry's SDK is loaded in a thread of
+its own, and only when something was asked for. Nothing here raises into the session or blocks the sampler.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from otel_memwatch.telemetry.settings import Wanted, wanted
+
+if TYPE_CHECKING:
+    from otel_memwatch.model import Column, Operation
+    from otel_memwatch.telemetry.frame import LatestLike
+    from otel_memwatch.telemetry.listening import Listening
+    from otel_memwatch.telemetry.pipeline import Pipeline
+
+__all__ = ["Parts", "Telemetry", "start", "wanted"]
+
+OPENING_SECONDS = 20.0
+"""Time that loading and opening everything may take before the run is ended without it. It takes 0.3 s."""
+
+DELIVERY_SECONDS = 1.9
+"""Time that the last delivery may delay the end of a run."""
+
+_POLL_SECONDS = 0.2
+
+
+class Parts:
+    """What telemetry looks at. Every callable may be called from any thread, at any time; none reads the machine."""
+
+    def __init__(
+        self,
+        *,
+        run: Mapping[str, Any],
+        columns: Sequence[Column],
+        latest: Callable[[], LatestLike | None],
+        health: Callable[[], Mapping[str, Any]] = dict,
+        ticks: Callable[[], tuple[int, int]] = lambda: (0, 0),
+        peaks: Callable[[], Any] = lambda: None,
+        directory: Path | None = None,
+        environment: Mapping[str, str] | None = None,
+        listening: Listening | None = None,
+        say: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        self.run = run
+        """Fields of run.json that are known at the start, `resource` and `ci` among them."""
+        self.columns = columns
+        self.latest = latest
+        """Latest snapshot, slow columns filled with their last valid value."""
+        self.health = health
+        """State of each source: `up`, `seconds`, `failures`."""
+        self.ticks = ticks
+        """Ticks taken and deadlines missed."""
+        self.peaks = peaks
+        """Peaks so far: `tree` and `process` are exported."""
+        self.directory = directory
+        """Run directory."""
+        self.environment = environment or {}
+        self.listening = listening
+        """The port of `--receive-otlp`; `None`: nothing is received."""
+        self.say = say
+        """Prints a line of ours."""
+
+
+class Telemetry:
+    """Telemetry of one run. Does nothing when nothing was asked for."""
+
+    def __init__(self, settings: Mapping[str, Any], parts: Parts) -> None:
+        self.wanted: Wanted = wanted(settings, parts.environment)
+        self.problems: list[str] = []
+        """One sentence for each thing that did not work."""
+        self._settings = settings
+        self._parts = parts
+        self._pipeline: Pipeline | None = None
+        self._events: deque[tuple[str, Any]] = deque()
+        self._wake = threading.Event()
+        self._opened = threading.Event()
+        self._ending = False
+        self._thread: threading.Thread | None = None
+        if self.wanted or parts.listening is not None:
+            self._thread = threading.Thread(target=self._guarded, name="otel-memwatch-telemetry", daemon=True)
+            self._thread.start()
+
+    @property
+    def endpoint(self) -> str | None:
+        """URL that Prometheus scrapes; `None`: none, or not open yet."""
+        return self._pipeline.url if self._pipeline else None
+
+    def wait_until_open(self, seconds: float = OPENING_SECONDS) -> bool:
+        """Whether everything that was asked for is open, or has been given up, within `seconds`."""
+        return self._thread is None or self._opened.wait(seconds)
+
+    def operation_opened(self, name: str) -> None:
+        """An operation was opened. Costs a microsecond."""
+        if self._thread is not None:
+            self._events.append(("opened", name))
+
+    def operation_closed(self, operation: Operation) -> None:
+        """An operation was closed. Costs a microsecond."""
+        if self._thread is not None:
+            self._events.append(("closed", operation))
+
+    def finish(self, run: Any) -> list[str]:
+        """Delivers the final values; gives all problems, each of which has been said.
+
+        Args:
+            run: `analysis.Run` of the finished record: `ending`, `peaks`, `operations`, `seconds`.
+
+        An endpoint that does not take them delays this by no more than `DELIVERY_SECONDS`.
+
+        """
+        if self._thread is None:
+            return self.problems
+        if not self.wait_until_open():
+            self._tell("telemetry was not ready in time and is left out")
+            return self.problems
+        self._ending = True
+        self._wake.set()
+        self._thread.join(OPENING_SECONDS)
+        if self._pipeline is not None:
+            try:
+                self._pipeline.end(run)
+                for sentence in self._pipeline.deliver(DELIVERY_SECONDS):
+                    self._tell(sentence)
+            except Exception as error:  # noqa: BLE001 - the run's end must not depend on telemetry
+                self._tell(f"telemetry could not be completed: {type(error).__name__}: {error}")
+        return self.problems
+
+    def linger(self, interrupted: Callable[[], bool] = lambda: False) -> bool:
+        """Waits, after `finish`, for a scrape of the final values: at most as long as `--linger` says.
+
+        Returns whether there was one. `interrupted` is asked several times a second.
+        """
+        seconds = float(self._settings.get("linger") or 0)
+        if self._pipeline is None or self._pipeline.url is None or seconds <= 0:
+            return False
+        until = time.monotonic() + seconds
+        while (left := until - time.monotonic()) > 0 and not interrupted():
+            if self._pipeline.wait_for_scrape(min(left, _POLL_SECONDS)):
+                return True
+        return False
+
+    def close(self) -> None:
+        """Closes all ports."""
+        if self._pipeline is not None:
+            with contextlib.suppress(Exception):
+                self._pipeline.close()
+
+    # -- telemetry's own thread
+
+    def _guarded(self) -> None:
+        try:
+            self._open()
+        except Exception as error:  # noqa: BLE001 - the run goes on without telemetry
+            self._tell(f"telemetry could not be started: {type(error).__name__}: {error}")
+            return
+        finally:
+            self._opened.set()
+        while not self._ending:
+            self._take_events()
+            self._wake.wait(_POLL_SECONDS)
+        self._take_events()
+
+    def _open(self) -> None:
+        from otel_memwatch.telemetry.pipeline import Pipeline
+
+        pipeline = Pipeline(self._settings, self.wanted, self._parts, self._tell)
+        pipeline.open()
+        self._pipeline = pipeline
+        if pipeline.url is not None:
+            self._say(f"metrics for Prometheus: {pipeline.url}")
+
+    def _take_events(self) -> None:
+        assert self._pipeline is not None
+        while self._events:
+            kind, what = self._events.popleft()
+            with contextlib.suppress(Exception):
+                if kind == "opened":
+                    self._pipeline.operation_opened(what)
+                else:
+                    self._pipeline.operation_closed(what)
+
+    def _tell(self, sentence: str) -> None:
+        if sentence not in self.problems:
+            self.problems.append(sentence)
+            self._say(sentence)
+
+    def _say(self, sentence: str) -> None:
+        self._parts.say(f"otel-memwatch: {sentence}")
+
+
+def start(settings: Mapping[str, Any], parts: Parts) -> Telemetry:
+    """Starts what `settings` and the environment ask for, after the target was started; returns at once."""
+    return Telemetry(settings, parts)

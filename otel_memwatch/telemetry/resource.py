@@ -1,0 +1,235 @@
+"""Who the run is, in OpenTelemetry's terms: service, process, host, container, Kubernetes, Slurm, CI. Stdlib only.
+
+What the person set in OTEL_RESOURCE_ATTRIBUTES and OTEL_SERVICE_NAME comes first. Arguments of the command are
+never among the attributes. Reading a few small files once costs about a millisecond.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from urllib.parse import unquote
+
+Attributes = dict[str, str | int]
+
+_ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64", "armv7l": "arm32", "ppc64le": "ppc64", "i686": "x86"}
+
+_SLURM = {
+    "SLURM_JOB_ID": "memwatch.slurm.job.id",
+    "SLURM_JOB_NAME": "memwatch.slurm.job.name",
+    "SLURM_ARRAY_JOB_ID": "memwatch.slurm.array.job.id",
+    "SLURM_ARRAY_TASK_ID": "memwatch.slurm.array.task.id",
+    "SLURM_STEP_ID": "memwatch.slurm.step.id",
+    "SLURM_PROCID": "memwatch.slurm.process.id",
+    "SLURMD_NODENAME": "memwatch.slurm.node.name",
+    "SLURM_CLUSTER_NAME": "memwatch.slurm.cluster.name",
+    "SLURM_JOB_PARTITION": "memwatch.slurm.partition.name",
+}
+
+_KUBERNETES: dict[str, tuple[str, ...]] = {
+    "k8s.pod.name": ("K8S_POD_NAME", "OTEL_RESOURCE_ATTRIBUTES_POD_NAME", "POD_NAME"),
+    "k8s.pod.uid": ("K8S_POD_UID", "OTEL_RESOURCE_ATTRIBUTES_POD_UID", "POD_UID"),
+    "k8s.namespace.name": ("K8S_NAMESPACE_NAME", "K8S_NAMESPACE", "K8S_POD_NAMESPACE", "POD_NAMESPACE"),
+    "k8s.node.name": ("K8S_NODE_NAME", "OTEL_RESOURCE_ATTRIBUTES_NODE_NAME", "NODE_NAME"),
+    "k8s.container.name": ("K8S_CONTAINER_NAME", "CONTAINER_NAME"),
+    "k8s.job.name": ("K8S_JOB_NAME",),
+    "k8s.cronjob.name": ("K8S_CRONJOB_NAME",),
+    "k8s.cluster.name": ("K8S_CLUSTER_NAME",),
+}
+
+_CONTAINER_ID = re.compile(r"(?<![0-9a-f])([0-9a-f]{64})(?![0-9a-f])")
+
+
+def resource_attributes(
+    run: Mapping[str, object], environ: Mapping[str, str], root: Path = Path("/")
+) -> Attributes:
+    """Attributes of the resource that all metrics and spans of a run belong to.
+
+    Args:
+        run: the fields of run.json that are known at the start.
+        environ: environment that the target was started with.
+        root: where /proc and /etc lie; tests put their own here.
+
+    """
+    given = parse_attributes(environ.get("OTEL_RESOURCE_ATTRIBUTES", ""))
+    container = _container_id(root)
+    found: Attributes = {
+        **_service(run),
+        **_process(run),
+        **_host(run, root, container is not None),
+        **({"container.id": container} if container else {}),
+        **_kubernetes(environ, root),
+        **_named(environ, _SLURM),
+    }
+    name = environ.get("OTEL_SERVICE_NAME", "").strip()
+    return {**found, **given, **({"service.name": name} if name else {})}
+
+
+def parse_attributes(text: str) -> dict[str, str]:
+    """OTEL_RESOURCE_ATTRIBUTES: "key=value,key=value" with percent-encoded values; malformed parts are left out."""
+    result = {}
+    for part in text.split(","):
+        key, equals, value = part.partition("=")
+        if equals and key.strip():
+            result[key.strip()] = unquote(value.strip())
+    return result
+
+
+def _service(run: Mapping[str, object]) -> Attributes:
+    identifier = str(run.get("id") or "run")
+    trace = run.get("trace")
+    unique = str(trace.get("span_id", ""))[:8] if isinstance(trace, Mapping) else ""
+    return {
+        "service.name": _program(run) or "unknown_service",
+        "service.instance.id": f"{identifier}-{unique}" if unique else identifier,
+        "memwatch.run.id": identifier,
+        "telemetry.distro.name": "otel-memwatch",
+    }
+
+
+def _program(run: Mapping[str, object]) -> str:
+    command = run.get("command")
+    return os.path.basename(str(command[0])) if isinstance(command, (list, tuple)) and command else ""
+
+
+def _process(run: Mapping[str, object]) -> Attributes:
+    attributes: Attributes = {}
+    program, target, started = _program(run), run.get("target"), run.get("started")
+    if program:
+        attributes["process.executable.name"] = program
+    if isinstance(target, Mapping) and isinstance(target.get("pid"), int):
+        attributes["process.pid"] = target["pid"]
+    if isinstance(started, Mapping) and isinstance(started.get("wall"), (int, float)):
+        wall = float(started["wall"])
+        moment = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(wall))
+        attributes["process.creation.time"] = f"{moment}.{int(wall % 1 * 1000):03d}Z"
+    return attributes
+
+
+def _host(run: Mapping[str, object], root: Path, contained: bool) -> Attributes:
+    host = run.get("host")
+    if not isinstance(host, Mapping):
+        return {}
+    machine = str(host.get("machine") or "")
+    attributes: Attributes = {
+        "host.name": str(host.get("name") or ""),
+        "host.arch": _ARCHITECTURES.get(machine, machine),
+        "os.type": str(host.get("system") or "").lower(),
+        "os.version": str(host.get("release") or ""),
+    }
+    description = re.search(r'^PRETTY_NAME="?([^"\n]*)', _text(root / "etc/os-release"), re.MULTILINE)
+    if description:
+        attributes["os.description"] = description[1]
+    if not contained:
+        # An image's machine id would be that of all its containers.
+        attributes["host.id"] = _text(root / "etc/machine-id").strip()
+    return {name: value for name, value in attributes.items() if value}
+
+
+def _container_id(root: Path) -> str | None:
+    """Id of the container that we are in: from our control group, or from what is mounted on /etc/hostname."""
+    for line in _text(root / "proc/self/cgroup").splitlines():
+        match = _CONTAINER_ID.search(line.rpartition("/")[2])
+        if match:
+            return match[1]
+    for line in _text(root / "proc/self/mountinfo").splitlines():
+        if " /etc/hostname " in line and "/containers/" in line:
+            match = _CONTAINER_ID.search(line)
+            if match:
+                return match[1]
+    return None
+
+
+def _kubernetes(environ: Mapping[str, str], root: Path) -> Attributes:
+    inside = "KUBERNETES_SERVICE_HOST" in environ
+    found: Attributes = {}
+    for attribute, variables in _KUBERNETES.items():
+        for variable in variables:
+            # A name without a prefix may mean anything outside of a cluster.
+            if environ.get(variable) and (inside or variable.startswith(("K8S_", "OTEL_"))):
+                found[attribute] = environ[variable]
+                break
+    if inside:
+        namespace = _text(root / "var/run/secrets/kubernetes.io/serviceaccount/namespace").strip()
+        for attribute, value in (
+            ("k8s.pod.name", environ.get("HOSTNAME")),
+            ("k8s.namespace.name", namespace),
+        ):
+            if value:
+                found.setdefault(attribute, value)
+    return found
+
+
+def _named(environ: Mapping[str, str], names: Mapping[str, str]) -> Attributes:
+    return {attribute: environ[variable] for variable, attribute in names.items() if environ.get(variable)}
+
+
+def ci_attributes(environ: Mapping[str, str]) -> Attributes:
+    """Identity of the CI run that the run belongs to, for its span; empty outside of CI.
+
+    They are ids of single runs: on the resource of metrics they would make a series of each build, which the
+    conventions forbid by default.
+    """
+    for variable, read in (("GITHUB_ACTIONS", _github), ("GITLAB_CI", _gitlab), ("JENKINS_URL", _jenkins)):
+        if environ.get(variable):
+            return {name: value for name, value in read(environ) if value}
+    return {}
+
+
+def _github(environ: Mapping[str, str]) -> Iterable[tuple[str, str]]:
+    get = environ.get
+    server, repository, run = (
+        get("GITHUB_SERVER_URL", ""),
+        get("GITHUB_REPOSITORY", ""),
+        get("GITHUB_RUN_ID", ""),
+    )
+    attempt = get("GITHUB_RUN_ATTEMPT", "")
+    url = f"{server}/{repository}" if server and repository else ""
+    yield "cicd.pipeline.name", get("GITHUB_WORKFLOW", "")
+    yield "cicd.pipeline.run.id", f"{run}-{attempt}" if run and attempt else run
+    yield "cicd.pipeline.run.url.full", f"{url}/actions/runs/{run}" if url and run else ""
+    yield "cicd.pipeline.task.name", get("GITHUB_JOB", "")
+    yield "cicd.worker.name", get("RUNNER_NAME", "")
+    yield "vcs.provider.name", "github"
+    yield "vcs.repository.url.full", url
+    yield "vcs.ref.head.name", get("GITHUB_HEAD_REF") or get("GITHUB_REF_NAME", "")
+    yield "vcs.ref.head.revision", get("GITHUB_SHA", "")
+
+
+def _gitlab(environ: Mapping[str, str]) -> Iterable[tuple[str, str]]:
+    get = environ.get
+    yield "cicd.pipeline.name", get("CI_PIPELINE_NAME") or get("CI_PROJECT_PATH", "")
+    yield "cicd.pipeline.run.id", get("CI_PIPELINE_ID", "")
+    yield "cicd.pipeline.run.url.full", get("CI_PIPELINE_URL", "")
+    yield "cicd.pipeline.task.name", get("CI_JOB_NAME", "")
+    yield "cicd.pipeline.task.run.id", get("CI_JOB_ID", "")
+    yield "cicd.pipeline.task.run.url.full", get("CI_JOB_URL", "")
+    yield "cicd.worker.id", get("CI_RUNNER_ID", "")
+    yield "cicd.worker.name", get("CI_RUNNER_DESCRIPTION", "")
+    yield "vcs.provider.name", "gitlab"
+    yield "vcs.repository.url.full", get("CI_PROJECT_URL", "")
+    yield "vcs.ref.head.name", get("CI_COMMIT_REF_NAME", "")
+    yield "vcs.ref.head.revision", get("CI_COMMIT_SHA", "")
+
+
+def _jenkins(environ: Mapping[str, str]) -> Iterable[tuple[str, str]]:
+    get = environ.get
+    yield "cicd.pipeline.name", get("JOB_NAME", "")
+    yield "cicd.pipeline.run.id", get("BUILD_NUMBER", "")
+    yield "cicd.pipeline.run.url.full", get("BUILD_URL", "")
+    yield "cicd.pipeline.task.name", get("STAGE_NAME", "")
+    yield "cicd.worker.name", get("NODE_NAME", "")
+    yield "vcs.repository.url.full", re.sub(r"(?<=://)[^/@]*@", "", get("GIT_URL", ""))
+    yield "vcs.ref.head.name", get("GIT_BRANCH", "")
+    yield "vcs.ref.head.revision", get("GIT_COMMIT", "")
+
+
+def _text(path: Path) -> str:
+    """Content of a small file; nothing where it cannot be read."""
+    try:
+        return path.read_text(errors="replace")
+    except OSError:
+        return ""
