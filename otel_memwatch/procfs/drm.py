@@ -33,7 +33,7 @@ class DrmClient(NamedTuple):
     engines: Mapping[str, int]
     """Nanoseconds for which each engine worked for it, where the driver counts time."""
     cycles: Mapping[str, tuple[int, int]]
-    """Cycles of each engine for it, and in all, where the driver counts cycles."""
+    """Cycles of each engine for it, and in all, where the driver counts cycles only."""
 
     @property
     def device_bytes(self) -> int:
@@ -84,7 +84,9 @@ def _regions(keys: Mapping[str, str]) -> dict[str, int]:
 
 def _cycles(keys: Mapping[str, str]) -> dict[str, tuple[int, int]]:
     total = _numbers(keys, "total-cycles-")
-    return {name: (own, total[name]) for name, own in _numbers(keys, "cycles-").items() if name in total}
+    timed = _numbers(keys, "engine-")
+    own = _numbers(keys, "cycles-")
+    return {name: (cycles, total[name]) for name, cycles in own.items() if name in total and name not in timed}
 
 
 def _numbers(keys: Mapping[str, str], prefix: str) -> dict[str, int]:

@@ -1,0 +1,166 @@
+"""The arithmetic: from readings of watermarks at boundaries to the peak of each of many overlapping operations.
+
+Time is cut into segments by the boundaries of all operations. A segment's peak is exact when the lifetime watermark
+rose in it, or when the segment began at its watermark (as after a reset); else it lies between what was in use at the
+segment's ends and the watermark. An operation's peak is the largest of its segments'.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+
+class Reading(NamedTuple):
+    """What an allocator says of one device at one moment, in bytes. `None`: it does not say."""
+
+    allocator: str
+    current: int
+    """In tensors."""
+    peak: int | None
+    """Largest `current` since the allocator began, or since its watermark was reset."""
+    reserved: int | None = None
+    """Held from the device, the cache included."""
+    reserved_peak: int | None = None
+    ooms: int | None = None
+    retries: int | None = None
+
+
+class _Bounds:
+    """Bounds of a peak; `high` of `None`: unknown."""
+
+    __slots__ = ("high", "low")
+
+    def __init__(self, value: int) -> None:
+        self.low = value
+        self.high: int | None = value
+
+    def extend(self, low: int, high: int | None) -> None:
+        """Takes a segment in."""
+        self.low = max(self.low, low)
+        self.high = None if high is None or self.high is None else max(self.high, high)
+
+
+class _Window:
+    """One operation on one device."""
+
+    __slots__ = ("reserved", "start", "used")
+
+    def __init__(self, start: Reading) -> None:
+        self.start = start
+        self.used = _Bounds(start.current)
+        self.reserved = None if start.reserved is None else _Bounds(start.reserved)
+
+
+class Windows:
+    """All open operations. Not thread-safe."""
+
+    def __init__(self) -> None:
+        self._last: dict[str, Reading] = {}
+        self._open: dict[int, dict[str, _Window]] = {}
+
+    def segment(self, allocator: str, readings: dict[str, Reading]) -> None:
+        """A segment of an allocator ends: adds its bounds to all open operations.
+
+        A device of the allocator that did not answer may have held anything meanwhile.
+        """
+        for device, last in self._last.items():
+            if last.allocator == allocator and device not in readings:
+                self._lose(device)
+        for device, reading in readings.items():
+            before = self._last.get(device) or _unused(reading)
+            used = _segment(before.current, before.peak, reading.current, reading.peak)
+            for windows in self._open.values():
+                window = windows.get(device)
+                if window is None:
+                    window = windows[device] = _Window(before)
+                window.used.extend(*used)
+                if window.reserved is not None and reading.reserved is not None:
+                    reserved = _segment(
+                        before.reserved or 0, before.reserved_peak, reading.reserved, reading.reserved_peak
+                    )
+                    window.reserved.extend(*reserved)
+            self._last[device] = reading
+
+    def _lose(self, device: str) -> None:
+        for windows in self._open.values():
+            if device in windows:
+                windows[device].used.extend(0, None)
+
+    def begin_segment(self, readings: dict[str, Reading]) -> None:
+        """The watermarks have been reset: the next segment begins with these readings."""
+        self._last.update(readings)
+
+    def open(self, key: int) -> None:
+        """An operation begins at the last boundary."""
+        self._open[key] = {device: _Window(reading) for device, reading in self._last.items()}
+
+    def close(self, key: int) -> dict[str, Any] | None:
+        """An operation ends at the last boundary: its figures by device; `None` where there was nothing."""
+        windows = self._open.pop(key, None)
+        if windows is None:
+            windows = self._since_ever()
+        figures = {device: _figures(window, self._last[device]) for device, window in windows.items()}
+        return {device: known for device, known in figures.items() if known["high"] != 0} or None
+
+    def _since_ever(self) -> dict[str, _Window]:
+        """Windows of an operation that is as old as the allocators: the watermark covers it, unless it was reset."""
+        result = {}
+        for device, reading in self._last.items():
+            window = result[device] = _Window(_unused(reading))
+            window.used.extend(
+                *_segment(0, 0 if reading.peak is not None else None, reading.current, reading.peak)
+            )
+            if window.reserved is not None and reading.reserved is not None:
+                known = 0 if reading.reserved_peak is not None else None
+                window.reserved.extend(*_segment(0, known, reading.reserved, reading.reserved_peak))
+        return result
+
+
+def _segment(start: int, mark: int | None, end: int, peak: int | None) -> tuple[int, int | None]:
+    """Bounds of the largest value within a segment.
+
+    Args:
+        start: value at the segment's start.
+        mark: watermark at its start.
+        end: value at its end.
+        peak: watermark at its end; lower than `mark` when the program has reset it in between.
+
+    """
+    low = max(start, end)
+    if mark is None or peak is None:
+        return low, None
+    if peak > mark:
+        return peak, peak
+    if peak < mark:
+        return max(low, peak), None
+    return low, peak
+
+
+def _unused(reading: Reading) -> Reading:
+    """What the allocator would have said before anybody used it."""
+    zero = {
+        name: None if getattr(reading, name) is None else 0
+        for name in ("peak", "reserved", "reserved_peak", "ooms", "retries")
+    }
+    return Reading(reading.allocator, 0, **zero)
+
+
+def _figures(window: _Window, end: Reading) -> dict[str, Any]:
+    start, used, reserved = window.start, window.used, window.reserved
+    return {
+        "allocator": end.allocator,
+        "peak": used.low,
+        "low": used.low,
+        "high": used.high,
+        "certainty": "exact" if used.low == used.high else "interval",
+        "reserved_peak": None if reserved is None else reserved.low,
+        "start": start.current,
+        "end": end.current,
+        "ooms": _difference(start.ooms, end.ooms),
+        "retries": _difference(start.retries, end.retries),
+        "fragmentation": None if end.reserved is None else max(0, end.reserved - end.current),
+    }
+
+
+def _difference(before: int | None, after: int | None) -> int | None:
+    return None if before is None or after is None else max(0, after - before)
