@@ -177,6 +177,11 @@ class ProcessRecord(NamedTuple):
     """Signal that ended it, where we were told."""
     note: str | None = None
     """"zombie", "denied", "foreign", "alive at the end" ... where something about it is special."""
+    max_rss: int | None = None
+    """Maximum that wait4 told at its exit: the largest of it and all descendants that it waited for, each since the
+    last reset of its watermark. Where we waited for it ourselves."""
+    childless: bool | None = None
+    """Whether it never waited for a child, so that `max_rss` is its own; `None`: unknown."""
 
 
 class Operation(NamedTuple):

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from otel_memwatch.record.fields import mapping, number, whole
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 PAGE = 4096
 _CHARGE_BATCH_PAGES = 64
@@ -39,6 +41,10 @@ class Basis(NamedTuple):
     def charge_error(self) -> int:
         """Bytes by which a control group's watermark may be off."""
         return _CHARGE_BATCH_PAGES * PAGE * self.cpus
+
+    def since_start(self, time: float | None) -> float | None:
+        """Seconds since the start of the run, of a moment in monotonic seconds."""
+        return None if time is None else round(max(0.0, time - self.started), 4)
 
     @classmethod
     def of(cls, info: Mapping[str, Any]) -> Basis:

@@ -6,13 +6,15 @@ import os
 import signal as signals
 import socket
 import time
-from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from otel_memwatch.model import Ending
 from otel_memwatch.record.fields import mapping, number, text, whole
 from otel_memwatch.record.format import RUNNING, SAMPLES_FILE
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
 
 _SILENCE = 60.0
 """Seconds without a tick after which a monitor on another machine counts as dead (or 20 intervals, if more)."""
@@ -32,6 +34,7 @@ def describe_end(
         oom_kills: processes of its control group that the kernel's OOM killer killed during the run.
         usage: bytes of the control group's watermark.
         limit: bytes that the control group may have; `None`: no limit.
+
     """
     if signal is not None:
         reason = f"killed by {signal_name(signal)}"
@@ -52,7 +55,7 @@ def describe_end(
 
 
 def signal_name(number: int) -> str:
-    """ "SIGKILL"; "signal 77" for one without a name."""
+    """Its name, as SIGKILL; "signal 77" for one without a name."""
     try:
         return signals.Signals(number).name
     except ValueError:
@@ -94,7 +97,7 @@ def ending_of(
 
 
 def state_of(info: Mapping[str, Any], path: Path) -> str:
-    """ "finished", "running", or "incomplete" when the monitor died and left "running" behind."""
+    """State of a run: "finished", "running", or "incomplete" when the monitor died and left "running" behind."""
     if info.get("state") != RUNNING:
         return "finished"
     if mapping(info.get("host")).get("name") in (None, socket.gethostname(), os.uname().nodename):
@@ -130,7 +133,7 @@ def _monitor_lives(info: Mapping[str, Any]) -> bool:
 
 def _born(pid: int) -> float | None:
     """Unix seconds at which the process started; `None` when that cannot be told."""
-    import psutil
+    import psutil  # noqa: PLC0415 - only for a run that is not finished
 
     try:
         return float(psutil.Process(pid).create_time())

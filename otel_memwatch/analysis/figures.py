@@ -5,10 +5,12 @@ Sizes are bytes, durations seconds; times are seconds since the start of the run
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from otel_memwatch.model import Operation, Peak
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 
 class Peaks(NamedTuple):

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from otel_memwatch.analysis.basis import Basis
 from otel_memwatch.analysis.overlap import Overlap, Span
 from otel_memwatch.model import ProcessEvent, ProcessRecord
 
+if TYPE_CHECKING:
+    from otel_memwatch.analysis.basis import Basis
+
 ALIVE_AT_END = "alive at the end"
 """Note of the last figures of a process that outlived the recording."""
+
+UNREAPED = "nobody waits for it"
+"""Note of a process whose parent ignores its end: the kernel tells nobody what it used."""
 
 _CLOCK_TICK = 0.01
 """Seconds by which a process can have started before the time that the kernel tells."""
@@ -27,15 +32,16 @@ class Life:
     """What is known of one process's memory.
 
     Attributes:
-        low: bytes that it certainly had during the run.
-        bound: bytes that it certainly never exceeded in its life so far; `None`: not known.
-        told: whether we reaped it ourselves.
+        low: bytes that it certainly had during the run, first seen `at` (monotonic seconds).
+        bound: bytes that it certainly never exceeded; `None`: not known.
+        told: whether we waited for it ourselves.
         final: whether its last figures were taken at the end of the run.
+
     """
 
-    __slots__ = ("at", "bound", "end", "final", "low", "pid", "start", "told", "_before")
+    __slots__ = ("_before", "_ceiling", "at", "bound", "end", "final", "low", "pid", "start", "told")
 
-    def __init__(self, pid: int, start: float, before: bool) -> None:
+    def __init__(self, pid: int, start: float, basis: Basis) -> None:
         self.pid = pid
         self.start = start
         self.end: float | None = None
@@ -43,38 +49,54 @@ class Life:
         self.at: float | None = None
         self.bound: int | None = None
         self.told = self.final = False
-        self._before: int | None = -1 if before else None
+        self._before: int | None = -1 if basis.joined and start < basis.started else None
+        self._ceiling = 0
 
-    def observe(self, record: ProcessRecord) -> None:
-        """Takes in the record's memory figures.
-
-        The watermark of a process that was there before the run may be older than the run: it says what the
-        process certainly had only once it has risen.
-        """
+    def take(self, record: ProcessRecord, basis: Basis) -> None:
+        """Takes in what a record says of its memory."""
         if record.rss is not None:
             self.raise_to(record.rss, record.time)
         if record.peak is not None:
             self.observe_peak(record.peak, record.time)
+        if record.max_rss is not None and record.childless and record.max_rss > basis.floor:
+            self.raise_to(record.max_rss, record.time)
+        self._ceiling = max(self._ceiling, record.peak_bound or 0, record.max_rss or 0)
+        if record.event is ProcessEvent.EXIT:
+            self.end = record.time
+            self.told = record.exit_code is not None or record.signal is not None
+            # Of a process that others waited for, what was read last is no bound: it may have grown since.
+            if self.told and (record.peak_bound is not None or record.max_rss is not None):
+                self.bound = self.known
+        elif record.note == ALIVE_AT_END:
+            self.final = True
+            self.bound = self.known or None
 
     def observe_peak(self, peak: int, time: float) -> None:
-        """Takes in a watermark."""
+        """Takes in a watermark.
+
+        That of a process that was there before the run may be older than the run: it says what the process
+        certainly had only once it has risen.
+        """
+        self._ceiling = max(self._ceiling, peak)
         if self._before == -1:
             self._before = peak
         if self._before is None or peak > self._before:
             self._before = None
             self.raise_to(peak, time)
-        if self.bound is not None:
-            self.bound = max(self.bound, peak)
+        elif self.bound is not None:
+            self.bound = self.known
 
     def raise_to(self, value: int, time: float) -> None:
         """It certainly had `value` bytes, seen at `time`."""
         if value > self.low:
             self.low, self.at = value, time
+        if self.bound is not None and value > self.bound:
+            self.bound = value
 
     @property
-    def watermark(self) -> int:
-        """The largest value of its watermark that was read, during the run or before."""
-        return max(self.low, self._before or 0)
+    def known(self) -> int:
+        """Bytes that it did not exceed up to its last figures."""
+        return max(self.low, self._ceiling)
 
 
 class Segments(NamedTuple):
@@ -91,15 +113,20 @@ class Lives:
     Attributes:
         seen: how many processes there were.
         vanished: how many ended without an upper bound of their memory.
-        reaped: the largest maximum that the kernel told for what we reaped ourselves, its reaped descendants included.
+        reaped: upper bound of everything that ended and that we, or what we waited for, waited for.
+        attained: the largest maximum that the kernel told for these: one of them had it, unless it is the launcher's.
+        unreaped: whether there were processes for which nobody waited, so that `reaped` is no bound.
         largest: the life with the largest certain maximum.
         main: the target's own process.
+
     """
 
     def __init__(self, basis: Basis) -> None:
         self._basis = basis
         self.seen = self.vanished = 0
         self.reaped: int | None = None
+        self.attained = 0
+        self.unreaped = False
         self.largest: Life | None = None
         self.main: Life | None = None
         self.past = Overlap()
@@ -116,18 +143,15 @@ class Lives:
             if record.event is ProcessEvent.EXIT and self._is_over(record):
                 return
             life = self._living[key] = self._begin(record)
-        life.observe(record)
+        life.take(record, self._basis)
+        self.unreaped = self.unreaped or record.note == UNREAPED
         if record.event is ProcessEvent.EXIT:
             del self._living[key]
             self._exit(life, record)
-        elif record.note == ALIVE_AT_END:
-            life.final = True
-            life.bound = max(life.watermark, record.peak_bound or 0) or None
         self._remember(life)
 
     def _begin(self, record: ProcessRecord) -> Life:
-        before = self._basis.joined and record.start < self._basis.started
-        life = Life(record.pid, record.start, before)
+        life = Life(record.pid, record.start, self._basis)
         self.seen += 1
         self._by_pid[record.pid] = life
         if self.main is None and record.pid == self._basis.root:
@@ -142,14 +166,14 @@ class Lives:
         return life is not None and life.end is not None and life.start == record.start
 
     def _exit(self, life: Life, record: ProcessRecord) -> None:
-        life.end = record.time
-        life.told = record.exit_code is not None or record.signal is not None
-        if record.peak_bound is not None:
-            life.bound = max(record.peak_bound, life.watermark)
-            if life.told:
-                self.reaped = max(self.reaped or 0, record.peak_bound)
-        else:
+        if life.bound is None:
             self.vanished += 1
+        elif life.told:
+            self.reaped = max(self.reaped or 0, life.bound)
+            if record.max_rss is not None:
+                self.attained = max(self.attained, record.max_rss)
+            elif not self._basis.exact:
+                self.attained = max(self.attained, life.bound)
         self._ended.append(life)
         self.settle(record.time)
 
@@ -172,8 +196,6 @@ class Lives:
         if segments.start is not None and abs(segments.start - life.start) > 1.0:
             return
         life.raise_to(segments.value, segments.time)
-        if life.bound is not None:
-            life.bound = max(life.bound, segments.value)
 
     def settle(self, now: float) -> None:
         """Folds processes that ended some time before `now` into the past."""
@@ -196,8 +218,8 @@ class Lives:
         end = math.inf if life.end is None else life.end
         begin = life.start - _CLOCK_TICK
         if life.bound is not None:
-            return Span(begin, end, max(life.bound, life.watermark) + self._basis.rss_error)
-        return Span(begin, end, max(0, life.watermark - (self.reaped or 0)), 1)
+            return Span(begin, end, life.bound + self._basis.rss_error)
+        return Span(begin, end, max(0, life.known - (self.reaped or 0)), 1)
 
     def present(self) -> list[Life]:
         """Those who live, or ended a moment ago."""

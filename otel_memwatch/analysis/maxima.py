@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from otel_memwatch.model import Column, Peak, Value
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
 
 
 class Maximum:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from otel_memwatch.analysis.basis import Basis
 from otel_memwatch.analysis.figures import TOTALS, OperationFigures, Peaks
-from otel_memwatch.analysis.lives import Life
 from otel_memwatch.analysis.overlap import Steps, steps
 from otel_memwatch.analysis.placing import operation_of
-from otel_memwatch.analysis.ticks import TreeTicks
 from otel_memwatch.model import Certainty, Operation, Peak
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from otel_memwatch.analysis.basis import Basis
+    from otel_memwatch.analysis.lives import Life
+    from otel_memwatch.analysis.ticks import TreeTicks
 
 _NEAR_SHARE = 0.02
 _NEAR_BYTES = 4 * 1024**2
@@ -41,6 +44,7 @@ def sum_of_bounds(
         reaped: the largest maximum that the kernel told of reaped processes.
         unobserved: whether processes may have lived between two ticks.
         end: of the record, in monotonic seconds: where the lives of processes without an end are cut.
+
     """
     if unobserved or not lives:
         return None
@@ -50,7 +54,7 @@ def sum_of_bounds(
         if bound is None:
             if reaped is None or life.end is None:
                 return None
-            bound = max(reaped, life.watermark)
+            bound = max(reaped, life.known)
         stop = end if life.end is None else life.end
         weighted.append((life.start - 0.01, max(stop, life.start), bound + basis.rss_error))
     return steps(weighted)
@@ -62,7 +66,7 @@ def operation_figures(
     """The figures of all operations, by their start."""
     ordered = sorted(operations, key=lambda o: (o.start, -_end(o, around)))
     ordered = [_with_last_words(o, around) if o.status == "open" else o for o in ordered]
-    parents = _parents(ordered, around)
+    parents = _parents(ordered)
     setter = _setter(ordered, peaks, around.basis.started)
     depths: list[int] = []
     figures = []
@@ -93,7 +97,7 @@ def _end(operation: Operation, around: Surroundings) -> float:
     return max(operation.start, around.end) if operation.end is None else operation.end
 
 
-def _parents(ordered: Sequence[Operation], around: Surroundings) -> list[int | None]:
+def _parents(ordered: Sequence[Operation]) -> list[int | None]:
     """Index of the operation around each: by span ids. A parent that comes later, or a circle, is none."""
     by_span = {
         operation.span_id: index
@@ -155,7 +159,7 @@ def _tree_peak(operation: Operation, end: float, around: Surroundings) -> Peak |
     own = (operation.peak.low or 0) if operation.peak is not None else 0
     held = _held(operation, end, around)
     if basis.own_cgroup and ticks.watermark.known:
-        return _by_cgroup(own, held, ticks, start, end, basis)
+        return _by_cgroup(own, held, (start, end), around)
     low = max(own, ticks.pss.largest(start, end) or 0)
     if held is not None and held <= low + 2 * basis.rss_error:
         single = operation.peak is not None and operation.peak.certainty is Certainty.EXACT
@@ -182,10 +186,9 @@ def _held(operation: Operation, end: float, around: Surroundings) -> int | None:
     return total
 
 
-def _by_cgroup(
-    own: int, held: int | None, ticks: TreeTicks, start: float, end: float, basis: Basis
-) -> Peak | None:
+def _by_cgroup(own: int, held: int | None, stretch: tuple[float, float], around: Surroundings) -> Peak | None:
     """From the watermark of the run's own group: if it rose inside, its new value is the peak, else no more than it."""
+    (start, end), ticks, basis = stretch, around.ticks, around.basis
     after = ticks.watermark.first_from(end)
     high = after if after is not None else ticks.watermark.last_until(end)
     if high is None:

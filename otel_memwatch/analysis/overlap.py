@@ -9,8 +9,10 @@ from __future__ import annotations
 import math
 from array import array
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
 
 
 class Span(NamedTuple):
@@ -81,7 +83,7 @@ class Overlap:
         self._start.append(span.start)
         self._end.append(span.end)
         self._bound.append(span.bound)
-        self._units.append(span.count)
+        self._units.append(span.units)
 
     def spans(self) -> list[Span]:
         """All of them, as merged so far."""
@@ -99,6 +101,7 @@ class Overlap:
         Args:
             borders: the moments that matter to spans added later: the starts of what still lives.
             horizon: monotonic seconds; later spans stay as they are.
+
         """
         old = [span for span in self.spans() if span.end < horizon]
         new = [span for span in self.spans() if span.end >= horizon]

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from otel_memwatch.analysis.figures import Peaks
-from otel_memwatch.model import Operation, Peak
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from otel_memwatch.model import Operation, Peak
 
 
 def place(peaks: Peaks, operations: Sequence[Operation], started: float) -> Peaks:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from otel_memwatch.analysis.basis import Basis
 from otel_memwatch.analysis.figures import ProcessFigures
-from otel_memwatch.analysis.lives import ALIVE_AT_END, Life
+from otel_memwatch.analysis.lives import Life
 from otel_memwatch.analysis.verdicts import life_peak
-from otel_memwatch.model import ProcessEvent, ProcessRecord
-from otel_memwatch.record.operation_lines import OperationLines
-from otel_memwatch.record.reader import Record
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from otel_memwatch.analysis.basis import Basis
+    from otel_memwatch.record.operation_lines import OperationLines
+    from otel_memwatch.record.reader import Record
 
 _KEPT = (
     "command", "argv", "ppid", "cpu_user", "cpu_system", "read_bytes", "write_bytes", "read_chars", "write_chars",
@@ -34,26 +36,14 @@ def lived_processes(record: Record, basis: Basis) -> list[LivedProcess]:
         key = line.pid, line.start
         lived = found.get(key)
         if lived is None:
-            before = basis.joined and line.start < basis.started
-            lived = found[key] = LivedProcess(Life(line.pid, line.start, before), {})
-        _take(lived, line)
+            lived = found[key] = LivedProcess(Life(line.pid, line.start, basis), {})
+        lived.life.take(line, basis)
+        for name in _KEPT:
+            value = getattr(line, name)
+            if value is not None:
+                lived.fields[name] = value
     _add_segments(found.values(), record.operation_lines)
     return sorted(found.values(), key=lambda lived: (lived.life.start, lived.life.pid))
-
-
-def _take(lived: LivedProcess, line: ProcessRecord) -> None:
-    life = lived.life
-    life.observe(line)
-    for name in _KEPT:
-        value = getattr(line, name)
-        if value is not None:
-            lived.fields[name] = value
-    if line.event is ProcessEvent.EXIT:
-        life.end = line.time
-        life.told = line.exit_code is not None or line.signal is not None
-        life.bound = None if line.peak_bound is None else max(line.peak_bound, life.watermark)
-    elif line.note == ALIVE_AT_END:
-        life.bound = max(life.watermark, line.peak_bound or 0) or None
 
 
 def _add_segments(lived: Iterable[LivedProcess], files: Iterable[OperationLines]) -> None:
@@ -66,8 +56,6 @@ def _add_segments(lived: Iterable[LivedProcess], files: Iterable[OperationLines]
             if lines.start is not None and abs(lines.start - life.start) > 1.0:
                 continue
             life.raise_to(*lines.largest)
-            if life.bound is not None:
-                life.bound = max(life.bound, life.low)
 
 
 def process_figures(lived: Iterable[LivedProcess], basis: Basis) -> tuple[ProcessFigures, ...]:
@@ -79,7 +67,6 @@ def _figures(entry: LivedProcess, basis: Basis) -> ProcessFigures:
     life, fields = entry.life, dict(entry.fields)
     user, system = fields.pop("cpu_user", None), fields.pop("cpu_system", None)
     end = None if life.end is None else round(life.end - basis.started, 4)
-    at = None if life.at is None else round(max(0.0, life.at - basis.started), 4)
     return ProcessFigures(
         pid=life.pid,
         command=fields.pop("command", None),
@@ -87,7 +74,7 @@ def _figures(entry: LivedProcess, basis: Basis) -> ProcessFigures:
         ppid=fields.pop("ppid", None),
         start=round(life.start - basis.started, 4),
         end=end,
-        peak=life_peak(life, basis, at, end),
+        peak=life_peak(life, basis),
         cpu_seconds=None if user is None and system is None else round((user or 0.0) + (system or 0.0), 6),
         **fields,
     )

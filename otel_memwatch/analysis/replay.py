@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from otel_memwatch.analysis.tally import METRICS, Tally
 from otel_memwatch.model import Snapshot, Value
-from otel_memwatch.record.reader import Record, Samples
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from otel_memwatch.record.reader import Record, Samples
 
 _CHUNK = 4096
 """Ticks that are turned into Python numbers at a time."""

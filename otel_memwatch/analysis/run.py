@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterable, Mapping
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from otel_memwatch.analysis.basis import Basis
 from otel_memwatch.analysis.ending import ending_of, state_of
@@ -15,9 +13,14 @@ from otel_memwatch.analysis.processes import LivedProcess, lived_processes, proc
 from otel_memwatch.analysis.replay import Replayed, replay
 from otel_memwatch.analysis.tally import METRICS
 from otel_memwatch.analysis.ticks import TreeTicks
-from otel_memwatch.model import Ending
 from otel_memwatch.record.fields import mapping, number, text, texts
 from otel_memwatch.record.reader import Record, Samples, read_run
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Iterable, Mapping
+
+    from otel_memwatch.model import Ending
 
 
 class Run:
@@ -36,16 +39,16 @@ class Run:
         self.command: tuple[str, ...] = texts(self.info.get("command"))
         self.cwd: str = text(self.info.get("cwd")) or ""
         self.host: Mapping[str, Any] = mapping(self.info.get("host"))
-        """ "name", "system", "release", "machine", "cpus", "memory_bytes"."""
+        """Of the machine: "name", "system", "release", "machine", "cpus", "memory_bytes"."""
         self.mode: str = text(mapping(self.info.get("monitor")).get("mode")) or "wrap"
         self.state: str = state_of(self.info, self.path)
-        """ "running"; "finished"; "incomplete": the monitor died before the end."""
+        """Either "running"; "finished"; "incomplete": the monitor died before the end."""
         self.started_wall: float = number(mapping(self.info.get("started")).get("wall")) or 0.0
         """Unix seconds."""
         self.interval: float | None = number(self.info.get("interval"))
         """Seconds between ticks, as asked for."""
         self.limits: Mapping[str, int | None] = mapping(self.info.get("limits"))
-        """ "cgroup_bytes", "host_bytes", "rlimit_as_bytes"; absent or `None`: none known."""
+        """In bytes: "cgroup_bytes", "host_bytes", "rlimit_as_bytes"; absent or `None`: none known."""
         self.quirks: tuple[str, ...] = texts(self.info.get("quirks"))
         self.sources: Mapping[str, Mapping[str, Any]] = mapping(self.info.get("sources"))
         self.settings: Mapping[str, Any] = mapping(self.info.get("settings"))

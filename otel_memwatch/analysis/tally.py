@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from otel_memwatch.analysis.basis import Basis
-from otel_memwatch.analysis.figures import Peaks
 from otel_memwatch.analysis.lives import Lives
 from otel_memwatch.analysis.maxima import Devices
 from otel_memwatch.analysis.overlap import Span
 from otel_memwatch.analysis.placing import place
 from otel_memwatch.analysis.verdicts import Facts, judge, tree_low
-from otel_memwatch.model import Column, Operation, ProcessRecord, Snapshot, Value
-from otel_memwatch.record.operation_lines import OperationLines
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from otel_memwatch.analysis.figures import Peaks
+    from otel_memwatch.model import Column, Operation, ProcessRecord, Snapshot, Value
+    from otel_memwatch.record.operation_lines import OperationLines
 
 _READ = {"disk.io.direction": "read"}
 _WRITE = {"disk.io.direction": "write"}
@@ -63,6 +66,7 @@ class Tally:
     Args:
         columns: of the snapshots.
         info: `run.json` as it is at the start: what `Basis.of` reads has to be in it.
+
     """
 
     def __init__(self, columns: Sequence[Column], info: Mapping[str, Any]) -> None:
@@ -128,9 +132,8 @@ class Tally:
         rss, peak = _at(values, self._main_rss), _at(values, self._main_peak)
         if main is not None and rss is not None:
             main.raise_to(rss, time)
-        if main is not None and peak is not None:
+        if main is not None and main.end is None and peak is not None:
             main.observe_peak(peak, time)
-            facts.main_known = True
         facts.rss.take(time, _at(values, self._tree_rss))
         facts.pss.take(time, _at(values, self._pss))
         bound, living = _at(values, self._bound), _at(values, self._count)

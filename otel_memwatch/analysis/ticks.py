@@ -19,6 +19,7 @@ class Series:
     Args:
         times: monotonic seconds, rising.
         values: one for each time.
+
     """
 
     def __init__(self, times: list[float], values: list[float]) -> None:

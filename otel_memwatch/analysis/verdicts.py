@@ -16,13 +16,15 @@ The rules, and why they hold:
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from otel_memwatch.analysis.basis import Basis
 from otel_memwatch.analysis.figures import Peaks
-from otel_memwatch.analysis.lives import Life, Lives
 from otel_memwatch.analysis.maxima import Maximum, Rise
-from otel_memwatch.model import Peak
+from otel_memwatch.model import Certainty, Peak
+
+if TYPE_CHECKING:
+    from otel_memwatch.analysis.basis import Basis
+    from otel_memwatch.analysis.lives import Life, Lives
 
 _NEAR_SHARE = 0.02
 _NEAR_BYTES = 4 * 1024**2
@@ -40,7 +42,7 @@ class Facts:
         watermark: of the control group.
         bounded_until: monotonic seconds of the last tick that had such a bound.
         unobserved: upper bound of the processes that no tick saw; `most_unobserved`: between two ticks.
-        main_known: whether the target's own watermark was read at ticks.
+
     """
 
     def __init__(self, basis: Basis, lives: Lives) -> None:
@@ -52,11 +54,6 @@ class Facts:
         self.bounded = True
         self.bounded_until = -math.inf
         self.unobserved = self.most_unobserved = 0
-        self.main_known = False
-
-    def since_start(self, time: float | None) -> float | None:
-        """Seconds since the start of the run."""
-        return None if time is None else round(max(0.0, time - self.basis.started), 4)
 
 
 def judge(facts: Facts) -> Peaks:
@@ -80,21 +77,28 @@ def tree_low(facts: Facts) -> int | None:
 
 
 def _main(facts: Facts) -> Peak | None:
-    life = facts.lives.main
-    if life is None:
+    """The target's own process. If it never had a descendant, what wait4 told is its own."""
+    lives, basis = facts.lives, facts.basis
+    if lives.main is None:
         return None
-    return _life_peak(facts, life)
+    peak = life_peak(lives.main, basis)
+    if peak is None or peak.certainty is not Certainty.INTERVAL or not _alone(facts):
+        return peak
+    if basis.floor < lives.attained and lives.attained >= (peak.high or 0) - basis.rss_error:
+        at = basis.since_start(lives.main.end)
+        return Peak.exact(lives.attained, basis.rss_error, at=at, pid=lives.main.pid, how="wait4")
+    return peak
 
 
-def _life_peak(facts: Facts, life: Life) -> Peak | None:
-    """The peak of one process."""
-    return life_peak(life, facts.basis, facts.since_start(life.at), facts.since_start(life.end))
+def _alone(facts: Facts) -> bool:
+    """Whether the target is the only process there was."""
+    return facts.lives.seen == 1 and not facts.unobserved
 
 
-def life_peak(life: Life, basis: Basis, at: float | None, end: float | None) -> Peak | None:
-    """The peak of one process, first seen `at`; `None` when nothing is known of it."""
+def life_peak(life: Life, basis: Basis) -> Peak | None:
+    """The peak of one process; `None` when nothing is known of it."""
     low, high, eps = life.low, life.bound, basis.rss_error
-    where: dict[str, Any] = {"at": at, "pid": life.pid}
+    where: dict[str, Any] = {"at": basis.since_start(life.at), "pid": life.pid}
     if high is None:
         if basis.portable and low:
             return Peak.sampled(low, **where, how="resident size at ticks")
@@ -102,7 +106,8 @@ def life_peak(life: Life, basis: Basis, at: float | None, end: float | None) -> 
     high = max(high, low)
     if low and low >= high - eps:
         return Peak.exact(high, eps, **where, how="VmHWM")
-    where["at"] = at if low else end
+    if not low:
+        where["at"] = basis.since_start(life.end)
     if high <= basis.floor:
         return Peak.censored(basis.floor, low or None, **where, how="wait4, not above the launcher's own")
     if low:
@@ -113,25 +118,29 @@ def life_peak(life: Life, basis: Basis, at: float | None, end: float | None) -> 
 def _process(facts: Facts, main: Peak | None) -> Peak | None:
     """The largest single process."""
     lives, eps = facts.lives, facts.basis.rss_error
-    if main is not None and lives.seen == 1 and not facts.unobserved:
+    if main is not None and _alone(facts):
         return main
     largest = lives.largest
     low = largest.low if largest is not None else 0
     where: dict[str, Any] = {}
     if largest is not None and low:
-        where = {"at": facts.since_start(largest.at), "pid": largest.pid}
+        where = {"at": facts.basis.since_start(largest.at), "pid": largest.pid}
     if not _covered(facts):
         if facts.basis.portable and low:
             return Peak.sampled(low, **where, how="resident size at ticks")
-        return Peak.interval(low, _largest_bound(facts), **where, how="VmHWM") if low else None
-    high = max(low, lives.reaped or 0, *(life.bound or 0 for life in lives.living))
+        return Peak.interval(low, None, **where, how="VmHWM") if low else None
+    high = max([low, lives.reaped or 0, *(life.bound or 0 for life in lives.living)])
     if not high:
         return None
     if low >= high - eps:
         return Peak.exact(high, eps, **where, how="VmHWM")
     if high <= facts.basis.floor:
         return Peak.censored(facts.basis.floor, low or None, how="wait4, not above the launcher's own")
-    return Peak.exact(high, eps, how="wait4")
+    if facts.basis.floor < lives.attained and lives.attained >= high - eps:
+        return Peak.exact(high, eps, how="wait4")
+    if facts.basis.floor < lives.attained and lives.attained > low:
+        low, where = lives.attained, {}
+    return Peak.interval(low, high, **where, how="wait4, windows of VmHWM")
 
 
 def _covered(facts: Facts) -> bool:
@@ -142,15 +151,7 @@ def _covered(facts: Facts) -> bool:
     if not lives.vanished and not facts.unobserved:
         return bool(lives.seen)
     main = lives.main
-    return main is not None and main.told and not lives.living
-
-
-def _largest_bound(facts: Facts) -> int | None:
-    """Upper bound of any single process; `None`: there is none."""
-    lives = facts.lives
-    if any(life.bound is None for life in lives.living) or lives.vanished or facts.unobserved:
-        return None
-    return max((life.bound or 0 for life in lives.present()), default=0) or None
+    return main is not None and main.told and not lives.living and not lives.unreaped
 
 
 def _tree(facts: Facts, main: Peak | None, process: Peak | None) -> Peak | None:
@@ -158,10 +159,12 @@ def _tree(facts: Facts, main: Peak | None, process: Peak | None) -> Peak | None:
         rss = facts.rss
         if rss.value is None:
             return None
-        return Peak.sampled(rss.value, at=facts.since_start(rss.at), how="sum of resident sizes at ticks")
+        return Peak.sampled(
+            rss.value, at=facts.basis.since_start(rss.at), how="sum of resident sizes at ticks"
+        )
     if facts.basis.own_cgroup and facts.watermark.value is not None:
         return _tree_by_cgroup(facts)
-    if main is not None and facts.lives.seen == 1 and not facts.unobserved:
+    if main is not None and _alone(facts):
         return main
     return _tree_by_bounds(facts, process)
 
@@ -173,13 +176,13 @@ def _tree_by_cgroup(facts: Facts) -> Peak:
     held = tree_bound(facts)
     if held is not None and facts.unmapped.value is not None and held + facts.unmapped.value < watermark:
         high, how = max(low, held + facts.unmapped.value), "sum of VmHWM and cgroup"
-    at = facts.since_start(facts.watermark.at)
+    at = facts.basis.since_start(facts.watermark.at)
     if high - low <= max(batch, _NEAR_SHARE * high, _NEAR_BYTES):
         return Peak.exact(high, how=how, at=at)._replace(
             low=max(0, min(low, high - batch)), high=high + batch
         )
     if facts.needed.value is not None and facts.needed.value >= low:
-        at = facts.since_start(facts.needed.at)
+        at = facts.basis.since_start(facts.needed.at)
     return Peak.interval(low, high + batch, at=at, how=f"cgroup usage without cache, {how}")
 
 
@@ -187,7 +190,7 @@ def _tree_by_bounds(facts: Facts, process: Peak | None) -> Peak | None:
     low = (process.low or 0) if process is not None else 0
     at, how = (process.at if process is not None else None), "largest process"
     if facts.pss.value is not None and facts.pss.value > low:
-        low, at, how = facts.pss.value, facts.since_start(facts.pss.at), "sum of PSS"
+        low, at, how = facts.pss.value, facts.basis.since_start(facts.pss.at), "sum of PSS"
     high = tree_bound(facts)
     if high is not None and high <= low + 2 * facts.basis.rss_error:
         return Peak.exact(max(low, high - facts.basis.rss_error), facts.basis.rss_error, at=at, how=how)
@@ -200,7 +203,7 @@ def _tree_by_bounds(facts: Facts, process: Peak | None) -> Peak | None:
 def tree_bound(facts: Facts) -> int | None:
     """Bytes that the processes of the tree never had together; `None`: no bound can be certified."""
     lives = facts.lives
-    unit = None if lives.reaped is None else lives.reaped + facts.basis.rss_error
+    unit = None if lives.reaped is None or lives.unreaped else lives.reaped + facts.basis.rss_error
     if not lives.seen or (unit is None and (lives.vanished or facts.unobserved)):
         return None
     if any(life.bound is None for life in lives.living):
@@ -218,7 +221,7 @@ def _cgroup(facts: Facts) -> Peak | None:
     watermark = facts.watermark
     if watermark.value is None:
         return None
-    at, batch = facts.since_start(watermark.at), facts.basis.charge_error
+    at, batch = facts.basis.since_start(watermark.at), facts.basis.charge_error
     if facts.basis.own_cgroup:
         return Peak.exact(watermark.value, batch, at=at, how="cgroup watermark")
     if watermark.first is not None and watermark.value > watermark.first:

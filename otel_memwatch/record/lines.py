@@ -7,9 +7,11 @@ left out and counted. Memory is bounded by `MAX_LINE`, whatever the file holds.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
 
 MAX_LINE = 8 * 1024 * 1024
 """Bytes of the longest line that is read; a longer one is damage."""
@@ -22,6 +24,7 @@ class Damage:
 
     Args:
         name: of the file, for its sentences.
+
     """
 
     def __init__(self, name: str) -> None:
@@ -44,7 +47,7 @@ class Damage:
 
 
 def count(number: int, noun: str) -> str:
-    """ "1 line", "3 lines"."""
+    """A number of things: "1 line", "3 lines"."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from array import array
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from otel_memwatch.model import Certainty, Operation, Peak
+from otel_memwatch.operations.segments import Segments
 from otel_memwatch.record.fields import mapping, number, text, whole
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 _TOTALS = ("minor_faults", "major_faults", "read_bytes", "write_bytes", "read_chars", "write_chars")
 
@@ -18,7 +20,7 @@ class _Opened(NamedTuple):
     line: Mapping[str, Any]
     time: float
     boundary: int
-    """Number of boundaries before its own."""
+    """Number of its own boundary."""
 
 
 class OperationLines:
@@ -30,6 +32,7 @@ class OperationLines:
         exact: whether it resets its own watermark at each boundary.
         largest: (bytes, monotonic seconds) of the largest segment so far: with resets, the process's lifetime peak
             up to its last boundary; `None` before the first.
+
     """
 
     def __init__(self, pid: int) -> None:
@@ -39,7 +42,8 @@ class OperationLines:
         self.largest: tuple[int, float] | None = None
         self.last_time: float | None = None
         """Monotonic seconds of the last boundary."""
-        self._segments = array("q")
+        self._segments = Segments()
+        self._boundaries = 0
         self._open: dict[int, _Opened] = {}
 
     def take(self, line: Mapping[str, Any]) -> Operation | None:
@@ -65,9 +69,11 @@ class OperationLines:
         if time is None:
             raise ValueError("a boundary without a time")
         segment = whole(line.get("segment"))
-        self._segments.append(-1 if segment is None else segment)
-        if segment is not None and (self.largest is None or segment > self.largest[0]):
-            self.largest = segment, time
+        self._boundaries += 1
+        if segment is not None:
+            self._segments.push(self._boundaries, segment)
+            if self.largest is None or segment > self.largest[0]:
+                self.largest = segment, time
         self.last_time = time
         return time
 
@@ -76,7 +82,7 @@ class OperationLines:
         if identity is None:
             raise ValueError("an opening without a number")
         time = self._boundary(line)
-        self._open[identity] = _Opened(line, time, len(self._segments))
+        self._open[identity] = _Opened(line, time, self._boundaries)
 
     def _closed(self, line: Mapping[str, Any]) -> Operation:
         identity = whole(line["close"])
@@ -107,14 +113,14 @@ class OperationLines:
             attributes={**mapping(opening.get("attributes")), **mapping(closing.get("attributes"))},
             totals=_totals(closing),
             gpu=mapping(closing.get("gpu")),
+            exported=opening.get("exported") is True,
         )
 
     def _peak_so_far(self, opened: _Opened) -> Peak | None:
         """At least the largest segment after the opening, where the process resets; else what it had at the start."""
-        known = [whole(opened.line.get("rss")) or 0]
+        low = whole(opened.line.get("rss")) or 0
         if self.exact:
-            known.extend(self._segments[opened.boundary :])
-        low = max(known)
+            low = max(low, self._segments.since(opened.boundary) or 0)
         return (
             Peak.interval(low, None, pid=self.pid, how="VmHWM up to its last boundary") if low > 0 else None
         )

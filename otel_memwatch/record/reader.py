@@ -7,10 +7,9 @@ inside a run is left out and told in `Record.damage`; reading goes on.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from otel_memwatch.errors import RunError
 from otel_memwatch.model import Column, Operation, ProcessEvent, ProcessRecord, Value
@@ -27,6 +26,9 @@ from otel_memwatch.record.lines import Damage, objects, parse
 from otel_memwatch.record.operation_lines import OperationLines
 from otel_memwatch.record.samples import Samples, is_tick, read_samples, tick_blocks
 
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
 __all__ = ["Record", "Samples", "read_run"]
 
 _MAX_INFO = 64 * 1024 * 1024
@@ -39,6 +41,7 @@ class Record:
     Attributes:
         path: the directory.
         info: `run.json`, see `record.format`.
+
     """
 
     def __init__(self, path: Path, info: Mapping[str, Any]) -> None:
@@ -225,7 +228,7 @@ def _read_info(path: Path) -> Mapping[str, Any]:
 
 _WHOLES = (
     "ppid", "rss", "peak", "peak_bound", "read_bytes", "write_bytes", "read_chars", "write_chars", "minor_faults",
-    "major_faults", "threads", "exit_code", "signal",
+    "major_faults", "threads", "exit_code", "signal", "max_rss",
 )  # fmt: skip
 
 
@@ -249,5 +252,6 @@ def _process_record(line: Mapping[str, Any]) -> ProcessRecord | None:
         cpu_user=number(line.get("cpu_user")),
         cpu_system=number(line.get("cpu_system")),
         note=text(line.get("note")),
+        childless=childless if isinstance(childless := line.get("childless"), bool) else None,
         **{name: whole(line.get(name)) for name in _WHOLES},
     )

@@ -9,8 +9,6 @@ from __future__ import annotations
 import json
 import math
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from otel_memwatch.model import Column
@@ -18,6 +16,9 @@ from otel_memwatch.record.fields import mapping, number, text
 from otel_memwatch.record.lines import Damage, line_blocks, parse
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
+
     import numpy as np
     from numpy.typing import NDArray
 
@@ -42,6 +43,7 @@ class Samples:
     Attributes:
         time: seconds since the start of the run, never falling.
         columns: what there is, in the order of the record.
+
     """
 
     def __init__(self, time: Array, columns: Sequence[Column], values: Mapping[Column, Array]) -> None:
@@ -61,7 +63,7 @@ class Samples:
 
     def column(self, metric: str, attributes: Mapping[str, str] | None = None, **more: str) -> Array:
         """The values of the first column of `find`, NaN where not known; all NaN when there is no such column."""
-        import numpy as np
+        import numpy as np  # noqa: PLC0415 - costs 100 ms
 
         found = self.find(metric, attributes, **more)
         return self.values(found[0]) if found else np.full(len(self.time), math.nan)
@@ -72,7 +74,7 @@ class Samples:
 
     def known(self, column: Column) -> tuple[Array, Array]:
         """Times and values of the ticks at which the column has a value."""
-        import numpy as np
+        import numpy as np  # noqa: PLC0415 - costs 100 ms
 
         values = self.values(column)
         there = ~np.isnan(values)
@@ -86,7 +88,7 @@ class Samples:
         A bin's `low` and `high` are its smallest and largest value: every peak stays, to the byte. Bins without a
         value are left out; with fewer values than bins every value is a point of its own.
         """
-        import numpy as np
+        import numpy as np  # noqa: PLC0415 - costs 100 ms
 
         if isinstance(column, str):
             column = next(iter(self.find(column)), Column(column))
@@ -197,7 +199,7 @@ def read_samples(path: Path, damage: Damage, started: float, wanted: Iterable[st
     Columns that never have a value are declared all the same. `started` is the start of the run in monotonic
     seconds. Ticks whose time goes backwards (damage) are left out.
     """
-    import numpy as np
+    import numpy as np  # noqa: PLC0415 - costs 100 ms
 
     names = None if wanted is None else frozenset(wanted)
     times: list[Array] = []
@@ -227,7 +229,7 @@ def read_samples(path: Path, damage: Damage, started: float, wanted: Iterable[st
 
 def _table(rows: list[Row], width: int, damage: Damage) -> Array:
     """Rows of different lengths as one array; NaN for what is not known."""
-    import numpy as np
+    import numpy as np  # noqa: PLC0415 - costs 100 ms
 
     padded = _padded(rows, width)
     try:
@@ -254,7 +256,7 @@ def _padded(rows: list[Row], width: int) -> list[Row]:
 
 
 def _whole_column(parts: list[tuple[int, Array]], total: int) -> Array:
-    import numpy as np
+    import numpy as np  # noqa: PLC0415 - costs 100 ms
 
     whole = np.full(total, math.nan)
     for begin, part in parts:
