@@ -1,0 +1,25 @@
+"""Operations: the library inside the watched program. Standard library only, no thread, cheap to import.
+
+At every boundary (an opening or a closing) of an operation the process reads its watermark of resident memory, counts
+it for every operation that is open, and starts it anew: so each operation has its exact peak, however they nest,
+overlap or repeat. Each boundary is one line, written at once, in the run directory of the run that the program is
+part of (`OTEL_MEMWATCH_RUN_DIR`); outside a run nothing happens.
+"""
+
+from __future__ import annotations
+
+from otel_memwatch.operations.journal import OPERATIONS_PREFIX, OPERATIONS_SUFFIX
+from otel_memwatch.operations.phases import mark
+from otel_memwatch.operations.scope import Operation, operation
+from otel_memwatch.operations.state import RUN_DIRECTORY_VARIABLE, activate, deactivate
+
+__all__ = [
+    "OPERATIONS_PREFIX",
+    "OPERATIONS_SUFFIX",
+    "RUN_DIRECTORY_VARIABLE",
+    "Operation",
+    "activate",
+    "deactivate",
+    "mark",
+    "operation",
+]

@@ -1,0 +1,104 @@
+"""The file of one process's operations: one `write()` for each boundary, so that a line is there or is not.
+
+The process may die at any moment, of any cause: what was written is in the kernel's page cache and survives it.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from time import monotonic
+
+from otel_memwatch.operations.files import close_quietly, keep_open, read_quietly
+from otel_memwatch.operations.text import quote
+
+OPERATIONS_PREFIX = "operations-"
+OPERATIONS_SUFFIX = ".jsonl"
+
+_told: set[str] = set()
+
+
+def warn_once(kind: str, text: str) -> None:
+    """One line on stderr for each kind of trouble in the life of the program; never an exception.
+
+    Not through `warnings`: a program that turns warnings into errors would get an exception from us.
+    """
+    if kind in _told:
+        return
+    _told.add(kind)
+    try:
+        sys.stderr.write(f"otel-memwatch: {text}\n")
+        sys.stderr.flush()
+    except Exception:  # noqa: BLE001, S110 - stderr may be closed, replaced or full: there is nobody left to tell
+        pass
+
+
+def process_start() -> float | None:
+    """Start of this process in monotonic seconds, to one clock tick; `None` where /proc does not tell."""
+    fields = read_quietly("/proc/self/stat").rpartition(b")")[2].split()
+    if len(fields) < 20:
+        return None
+    ticks = int(fields[19])
+    from time import CLOCK_BOOTTIME, clock_gettime
+
+    return ticks / os.sysconf("SC_CLK_TCK") - (clock_gettime(CLOCK_BOOTTIME) - monotonic())
+
+
+class Journal:
+    """Append-only lines. A file that cannot be written any more is given up after one warning.
+
+    Raises `OSError` when the file cannot be opened.
+    """
+
+    __slots__ = ("_descriptor", "_path", "first_id", "lost", "written")
+
+    def __init__(self, directory: str, name: str) -> None:
+        self._path = os.path.join(directory, f"{OPERATIONS_PREFIX}{name}{OPERATIONS_SUFFIX}")
+        self._descriptor: int = self._open()
+        self.lost = False
+        self.written = 0
+        """Bytes written through this object, to be taken off the program's own I/O."""
+        self.first_id = os.fstat(self._descriptor).st_size + 1
+        """Ids go on behind those that the same process wrote before an exec: a line is longer than its id counts."""
+
+    def _open(self) -> int:
+        return keep_open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+
+    def write(self, line: str) -> None:
+        """Append one line; never an exception."""
+        data = line.encode()
+        try:
+            done = os.write(self._descriptor, data)
+            if done < len(data):
+                os.write(self._descriptor, data[done:])
+            self.written += len(data)
+        except OSError as error:
+            self._recover(data, error)
+
+    def _recover(self, data: bytes, error: OSError) -> None:
+        """A program that closed all descriptors gets them opened again; anything else is the end of the recording."""
+        if self.lost:
+            return
+        try:
+            if error.errno != 9:  # EBADF
+                raise error
+            self._descriptor = self._open()
+            os.write(self._descriptor, data)
+        except OSError as final:
+            self.lost = True
+            warn_once("journal", f"operations are no longer recorded: {self._path}: {final.strerror}.")
+
+    def close(self) -> None:
+        """Give the descriptor back."""
+        close_quietly(self._descriptor)
+
+
+def header_line(exact: bool, floor: int | None) -> str:
+    """The line that stands before the boundaries of a process."""
+    program = sys.argv[0] if getattr(sys, "argv", None) else sys.executable
+    start = process_start()
+    return (
+        f'{{"schema":1,"pid":{os.getpid()},"start":{"null" if start is None else round(start, 3)},'
+        f'"program":{quote(str(program) or "python")},"exact":{"true" if exact else "false"},'
+        f'"floor":{"null" if floor is None else floor}}}\n'
+    )
