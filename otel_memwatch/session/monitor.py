@@ -49,6 +49,7 @@ class Target:
         floor: int = 0,
         own_cgroup: OwnCgroup | None = None,
         environment: Mapping[str, str] | None = None,
+        helpers: frozenset[int] = frozenset(),
     ) -> None:
         self.mode = mode
         self.argv = tuple(argv)
@@ -57,6 +58,8 @@ class Target:
         self.floor = floor
         self.own_cgroup = own_cgroup
         self.environment = environment or {}
+        self.helpers = helpers
+        """Pids of our own processes beside the target."""
 
 
 class Monitor:
@@ -88,8 +91,12 @@ class Monitor:
     # -- called by the supervisor's thread
 
     def start(self) -> None:
-        """Starts the thread."""
-        self._thread.start()
+        """Starts the thread; where the system allows no more, the run is not recorded."""
+        try:
+            self._thread.start()
+        except RuntimeError as error:
+            self._trouble(f"nothing is recorded: {error}")
+            self._first_tick.set()
 
     def wait_for_first_tick(self, seconds: float) -> bool:
         """Whether the first tick was recorded within `seconds`."""
@@ -132,7 +139,8 @@ class Monitor:
         """Takes a last tick, completes the record, and makes the report. `end` words how the target ended."""
         ended = time.monotonic()
         self._stop.set()
-        self._thread.join()
+        if self._thread.ident is not None:
+            self._thread.join()
         try:
             self._complete(end, ended)
         except Exception as error:  # noqa: BLE001 - the target's exit code must not depend on us
@@ -177,7 +185,7 @@ class Monitor:
             interval=self._settings["interval"],
             exact=self._settings["exact"],
             adopt=target.mode == "wrap",
-            exclude=frozenset({os.getpid()}),
+            exclude=target.helpers | {os.getpid()},
             on_process=self._process,
             marks_operations=self._follower.marks_operations,
             own_cgroup=target.own_cgroup,
@@ -282,8 +290,12 @@ class Monitor:
     def _complete(self, end: Callable[[Monitor], Ending], ended: float) -> None:
         if self._writer is None or self._tally is None or self._tree is None or self._sampler is None:
             return
+        from otel_memwatch.record.reader import read_run
+
         self._tree.finish(time.monotonic())
         ending = end(self)
+        record = read_run(self.directory)
+        self._tally.boundaries(record.operation_lines)
         health = {
             name: {
                 "state": "ok" if state.up else "failed",
@@ -299,7 +311,7 @@ class Monitor:
             state=FINISHED,
             ended={"wall": time.time() - (time.monotonic() - ended), "monotonic": ended},
             exit=ending._asdict(),
-            peaks=self._tally.peaks().to_json(),
+            peaks=self._tally.peaks(record.operations).to_json(),
             totals=self._tally.totals(),
             quality=self._tally.quality(),
             sources={**self._writer.info["sources"], **health},

@@ -46,11 +46,17 @@ def wrap(argv: Sequence[str], settings: Mapping[str, Any], say: Callable[[str], 
         # From here on the command runs: whatever is imported now, it does not wait for.
         from otel_memwatch.session.monitor import Monitor, Target
 
-        watched = Target("wrap", argv, target.pid, target.started, target.floor, own_cgroup, dict(os.environ))
+        placed = own_cgroup if target.misplaced is None else None
+        watched = Target(
+            "wrap", argv, target.pid, target.started, target.floor, placed, dict(os.environ), target.helpers
+        )
         monitor = Monitor(directory, settings, watched, trace, say)
+        if target.misplaced is not None and settings["cgroup"] == "require":
+            monitor.troubles.append(f"the command is not in its control group: {target.misplaced}")
+            say(f"otel-memwatch: {monitor.troubles[0]}")
         monitor.start()
         ended = target.wait(monitor.note_exit)
-        monitor.finish(lambda m: _ending(m, ended, own_cgroup))
+        monitor.finish(lambda m: _ending(m, ended, placed))
     finally:
         if own_cgroup is not None:
             own_cgroup.remove()

@@ -35,6 +35,11 @@ class Target:
         self._witness = witness
         self._strangers = strangers
 
+    @property
+    def helpers(self) -> frozenset[int]:
+        """Pids of processes of ours that stand beside the target: never part of its tree."""
+        return self._strangers if self._witness.pid is None else self._strangers | {self._witness.pid}
+
     def wait(
         self, on_exit: Callable[[ChildExit], None], on_signal: Callable[[int], None] | None = None
     ) -> ChildExit:
