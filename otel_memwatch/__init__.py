@@ -9,14 +9,32 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from otel_memwatch.api import Run, attach, load_run, watch
+    from otel_memwatch.devices import GPU, GPUMemory, best_gpu, gpus
     from otel_memwatch.errors import MemwatchError
     from otel_memwatch.operations import mark, operation
 
 __version__ = "0.1.0"
 
-__all__ = ["MemwatchError", "Run", "__version__", "attach", "load_run", "mark", "operation", "watch"]
+__all__ = [
+    "GPU",
+    "GPUMemory",
+    "MemwatchError",
+    "Run",
+    "__version__",
+    "attach",
+    "best_gpu",
+    "gpus",
+    "load_run",
+    "mark",
+    "operation",
+    "watch",
+]
 
 _HOMES = {
+    "GPU": "devices",
+    "GPUMemory": "devices",
+    "best_gpu": "devices",
+    "gpus": "devices",
     "MemwatchError": "errors",
     "Run": "api",
     "attach": "api",

@@ -11,6 +11,7 @@ figures (`hw.gpu.memory.usage`) have all of it.
 from __future__ import annotations
 
 import os
+import sys
 from threading import RLock
 from typing import Any
 
@@ -52,7 +53,10 @@ class Allocators:
             return self._windows.close(key)
 
     def _boundary(self) -> None:
+        imported = sys.modules
         for library in self._libraries:
+            if library.module not in imported:
+                continue
             try:
                 readings = library.read()
                 self._windows.segment(library.name, readings)

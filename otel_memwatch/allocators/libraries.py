@@ -17,6 +17,8 @@ class Library(NamedTuple):
 
     name: str
     """As in its readings: "torch.cuda", "jax" ..."""
+    module: str
+    """Its Python module: while the program has not imported that, there is nothing to ask."""
     read: Callable[[], dict[str, Reading]]
     """Readings by device; nothing where the library is not in use."""
     reset: Callable[[dict[str, Reading]], None] | None
@@ -68,7 +70,7 @@ def _torch(kind: str) -> Library:
             if _torch_device(kind, devices, index) in readings:
                 devices.reset_peak_memory_stats(index)
 
-    return Library(f"torch.{kind}", read, reset)
+    return Library(f"torch.{kind}", "torch", read, reset)
 
 
 def _torch_device(kind: str, devices: Any, index: int) -> str:
@@ -89,9 +91,9 @@ def _nvidia(uuid: str) -> str:
 
 
 def _read_mps() -> dict[str, Reading]:
-    """PyTorch on Apple GPUs: what is in use, no watermark. Asked on macOS only."""
-    torch = sys.modules.get("torch")
-    if sys.platform != "darwin" or torch is None or not torch.backends.mps.is_available():
+    """PyTorch on Apple GPUs: what is in use, no watermark."""
+    torch = sys.modules["torch"]
+    if not torch.backends.mps.is_available():
         return {}
     current, held = torch.mps.current_allocated_memory(), torch.mps.driver_allocated_memory()
     return {"mps": Reading("torch.mps", current, None, held, None)} if held else {}
@@ -99,7 +101,7 @@ def _read_mps() -> dict[str, Reading]:
 
 def _read_jax() -> dict[str, Reading]:
     """JAX: the backends that it has opened so far; its own list is the only one that opens none."""
-    backends = getattr(sys.modules.get("jax._src.xla_bridge"), "_backends", None) or {}
+    backends = getattr(sys.modules["jax._src.xla_bridge"], "_backends", None) or {}
     readings = {}
     for platform, client in list(backends.items()):
         if platform == "cpu":
@@ -121,7 +123,7 @@ def _read_jax() -> dict[str, Reading]:
 def _tensorflow_devices() -> list[str]:
     """Names of TensorFlow's GPUs, if its context is initialised; asking for them would initialise it."""
     tensorflow = sys.modules.get("tensorflow")
-    context = getattr(sys.modules.get("tensorflow.python.eager.context"), "_context", None)
+    context = getattr(sys.modules["tensorflow.python.eager.context"], "_context", None)
     if tensorflow is None or not getattr(context, "_initialized", False):
         return []
     return [f"GPU:{index}" for index, _ in enumerate(tensorflow.config.list_logical_devices("GPU"))]
@@ -145,8 +147,8 @@ def _read_cupy() -> dict[str, Reading]:
 
     Asked only on a thread that has a CUDA context: a question to the pool would initialise CUDA otherwise.
     """
-    cupy = sys.modules.get("cupy")
-    if cupy is None or not _has_cuda_context():
+    cupy = sys.modules["cupy"]
+    if not _has_cuda_context():
         return {}
     index = cupy.cuda.runtime.getDevice()
     pool = cupy.get_default_memory_pool()
@@ -178,11 +180,11 @@ def _has_cuda_context() -> bool:
 
 
 LIBRARIES = (
-    Library("cupy", _read_cupy, None),
-    Library("jax", _read_jax, None),
+    Library("cupy", "cupy", _read_cupy, None),
+    Library("jax", "jax._src.xla_bridge", _read_jax, None),
     _torch("cuda"),
     _torch("xpu"),
-    Library("torch.mps", _read_mps, None),
-    Library("tensorflow", _read_tensorflow, _reset_tensorflow),
+    *((Library("torch.mps", "torch", _read_mps, None),) if sys.platform == "darwin" else ()),
+    Library("tensorflow", "tensorflow.python.eager.context", _read_tensorflow, _reset_tensorflow),
 )
 """All libraries that are known."""

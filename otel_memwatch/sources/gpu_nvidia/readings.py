@@ -38,7 +38,7 @@ class Call(NamedTuple):
     """Whether a MIG instance has an answer of its own."""
 
 
-def _memory(driver: Driver, device: Device) -> Sequence[Value] | None:
+def memory(driver: Driver, device: Device) -> Sequence[Value] | None:
     """Total, used, free and reserved bytes. The first version of the call counts what is reserved as used."""
     nvml = driver.nvml
     info = driver.ask("nvmlDeviceGetMemoryInfo", device.handle, nvml.nvmlMemory_v2)
@@ -130,7 +130,7 @@ CALLS = (
             ("memwatch.gpu.memory.free", ()),
             ("memwatch.gpu.memory.reserved", ()),
         ),
-        _memory,
+        memory,
         instances=True,
     ),
     Call("utilization", (("hw.gpu.utilization", ()), ("memwatch.gpu.memory.utilization", ())), _utilization),
