@@ -210,6 +210,13 @@ _ROWS: tuple[Metric, ...] = (
 METRICS: dict[str, Metric] = {row.name: row for row in _ROWS}
 """Every metric by its name."""
 
+BOUNDS: dict[str, tuple[float, ...]] = {
+    "memwatch.operation.duration": (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1e3, 3600.0, 10800.0, 43200.0),
+    "memwatch.operation.memory.peak": tuple(float(1 << power) for power in range(20, 43)),
+}
+"""Bucket bounds of the histograms, in their unit: from a call to half a day; powers of two from 1 MiB to 4 TiB."""
+
+
 _PROMETHEUS_UNITS = {"By": "bytes", "s": "seconds", "W": "watts", "J": "joules", "Cel": "celsius", "Hz": "hertz"}
 
 

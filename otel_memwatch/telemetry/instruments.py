@@ -7,22 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from opentelemetry.metrics import CallbackOptions, Observation
 
-from otel_memwatch.catalog import METRICS, Instrument
+from otel_memwatch.catalog import BOUNDS, METRICS, Instrument
 from otel_memwatch.telemetry.frame import Frame, Series
 
 if TYPE_CHECKING:
     from opentelemetry.metrics import Histogram, Meter
-
-SCHEMA_URL = "https://opentelemetry.io/schemas/1.44.0"
-"""Version of the semantic conventions that the catalogue follows."""
-
-SCOPE = "otel_memwatch"
-
-DURATION_BOUNDS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0, 3600.0, 10800.0, 43200.0)
-"""Bucket bounds in seconds: from a call to half a day."""
-
-MEMORY_BOUNDS = tuple(float(1 << power) for power in range(20, 43))
-"""Bucket bounds in bytes: powers of two from 1 MiB to 4 TiB."""
 
 
 def create_instruments(meter: Meter, frame: Frame) -> tuple[Histogram, Histogram]:
@@ -41,8 +30,8 @@ def create_instruments(meter: Meter, frame: Frame) -> tuple[Histogram, Histogram
         if metric not in places and metric != "memwatch.sampler.ticks":
             _observe(meter, metric, series)
     return (
-        _histogram(meter, "memwatch.operation.duration", DURATION_BOUNDS),
-        _histogram(meter, "memwatch.operation.memory.peak", MEMORY_BOUNDS),
+        _histogram(meter, "memwatch.operation.duration"),
+        _histogram(meter, "memwatch.operation.memory.peak"),
     )
 
 
@@ -83,11 +72,11 @@ def _observe(meter: Meter, name: str, series: Callable[[], Iterable[Series]]) ->
     create[metric.instrument](metric.name, [callback], unit=metric.unit, description=metric.description)
 
 
-def _histogram(meter: Meter, name: str, bounds: tuple[float, ...]) -> Histogram:
+def _histogram(meter: Meter, name: str) -> Histogram:
     metric = METRICS[name]
     return meter.create_histogram(
         metric.name,
         unit=metric.unit,
         description=metric.description,
-        explicit_bucket_boundaries_advisory=bounds,
+        explicit_bucket_boundaries_advisory=BOUNDS[name],
     )

@@ -166,13 +166,14 @@ class Pipeline:
     def _open_provider(self) -> None:
         from opentelemetry.sdk.metrics import MeterProvider
 
-        from otel_memwatch.telemetry.instruments import SCHEMA_URL, SCOPE, create_instruments
+        from otel_memwatch.analysis.spans import SCHEMA_URL, SCOPE
+        from otel_memwatch.telemetry.instruments import create_instruments
         from otel_memwatch.telemetry.spans import Spans
 
         # Meant for the target's SDK; ours was asked for by name.
         os.environ.pop("OTEL_SDK_DISABLED", None)
         resource = self._resource()
-        self._spans = Spans(self._parts.run, resource, self._parts.run.get("ci") or {})
+        self._spans = Spans(self._parts.run, resource)
         self._provider = MeterProvider(self._readers, resource, shutdown_on_exit=False)
         meter = self._provider.get_meter(SCOPE, __version__, SCHEMA_URL)
         self._histograms = create_instruments(meter, self._frame)

@@ -14,39 +14,34 @@ from opentelemetry.trace import NonRecordingSpan, SpanContext, SpanKind, TraceFl
 from opentelemetry.trace.status import Status, StatusCode
 
 from otel_memwatch import __version__
-from otel_memwatch.telemetry.instruments import SCHEMA_URL, SCOPE
+from otel_memwatch.analysis.spans import (
+    SCHEMA_URL,
+    SCOPE,
+    operation_attributes,
+    run_attributes,
+    run_failed,
+    run_name,
+)
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context
     from opentelemetry.sdk.resources import Resource
 
-    from otel_memwatch.model import Operation, Peak
-
-_TOTALS = {
-    "cpu_seconds": "memwatch.cpu.time",
-    "read_bytes": "memwatch.io.read",
-    "write_bytes": "memwatch.io.write",
-    "minor_faults": "memwatch.faults.minor",
-    "major_faults": "memwatch.faults.major",
-}
-
-Attributes = dict[str, Any]
+    from otel_memwatch.model import Operation
 
 
 class Spans:
     """Makes the spans of one run.
 
     Args:
-        run: fields of run.json known at the start: `trace`, `started`, `command`, `id`, `target`.
+        run: fields of run.json known at the start: `trace`, `started`, `command`, `id`, `target`, `ci`.
         resource: what the spans belong to.
-        attributes: more attributes of the run's span, such as the CI run.
 
     """
 
-    def __init__(self, run: Mapping[str, Any], resource: Resource, attributes: Mapping[str, Any]) -> None:
+    def __init__(self, run: Mapping[str, Any], resource: Resource) -> None:
         self._run = run
         self._resource = resource
-        self._attributes = dict(attributes)
         trace = run["trace"]
         self._trace_id: str = trace["trace_id"]
         self._span_id: str = trace["span_id"]
@@ -90,97 +85,29 @@ class Spans:
 
     def of_run(self, end: float, ending: Any, peaks: Any) -> ReadableSpan:
         """Span of the whole run, which ended at `end` (monotonic seconds) as `ending` says."""
-        attributes = {
-            **self._attributes,
-            **self._identity(),
-            **_ending_attributes(ending),
-            **_peak_attributes(peaks),
-        }
         events = []
         if ending is not None and ending.oom_kills:
             events.append(
                 Event("memwatch.oom_kill", {"memwatch.oom_kills": ending.oom_kills}, self._nanoseconds(end))
             )
-        failed = ending is not None and bool(ending.signal or ending.exit_code or ending.oom_kills)
-        command = self._run.get("command") or ["run"]
         return ReadableSpan(
-            str(command[0]).rpartition("/")[2] or "run",
+            run_name(self._run),
             context=self._context(self._trace_id, self._span_id),
             parent=self._context(self._trace_id, self._parent, remote=True) if self._parent else None,
             resource=self._resource,
-            attributes=attributes,
+            attributes=run_attributes(self._run, ending, peaks),
             events=events,
             kind=SpanKind.INTERNAL,
-            status=Status(StatusCode.ERROR, ending.reason) if failed else Status(StatusCode.UNSET),
+            status=Status(StatusCode.ERROR, ending.reason)
+            if run_failed(ending)
+            else Status(StatusCode.UNSET),
             start_time=self._nanoseconds(self._started),
             end_time=self._nanoseconds(end),
             instrumentation_scope=self._scope,
         )
-
-    def _identity(self) -> Attributes:
-        target = self._run.get("target") or {}
-        pid = target.get("pid")
-        return {"memwatch.run.id": str(self._run.get("id")), **({"process.pid": pid} if pid else {})}
 
     def _context(self, trace_id: str, span_id: str, *, remote: bool = False) -> SpanContext:
         return SpanContext(int(trace_id, 16), int(span_id, 16), is_remote=remote, trace_flags=self._flags)
 
     def _nanoseconds(self, monotonic: float) -> int:
         return int((monotonic + self._offset) * 1e9)
-
-
-def operation_attributes(operation: Operation) -> Attributes:
-    """Attributes of an operation's span: the program's own, then the figures that are known."""
-    attributes: Attributes = {name: _plain(value) for name, value in operation.attributes.items()}
-    attributes["process.pid"] = operation.pid
-    if operation.start_bytes is not None:
-        attributes["memwatch.memory.start"] = operation.start_bytes
-    if operation.end_bytes is not None:
-        attributes["memwatch.memory.end"] = operation.end_bytes
-    if operation.start_bytes is not None and operation.end_bytes is not None:
-        attributes["memwatch.memory.delta"] = operation.end_bytes - operation.start_bytes
-    attributes.update(_peak("memwatch.memory", operation.peak))
-    attributes.update({_TOTALS[name]: value for name, value in operation.totals.items() if name in _TOTALS})
-    if operation.status == "open":
-        attributes["memwatch.operation.open"] = True
-    return attributes
-
-
-def _peak(prefix: str, peak: Peak | None) -> Attributes:
-    if peak is None:
-        return {}
-    return {f"{prefix}.peak": peak.bytes, f"{prefix}.certainty": peak.certainty.value}
-
-
-def _ending_attributes(ending: Any) -> Attributes:
-    if ending is None:
-        return {}
-    known = {
-        "process.exit.code": ending.exit_code,
-        "memwatch.exit.signal": ending.signal,
-        "memwatch.oom_kills": ending.oom_kills,
-        "memwatch.exit.reason": ending.reason,
-    }
-    return {name: value for name, value in known.items() if value is not None}
-
-
-def _peak_attributes(peaks: Any) -> Attributes:
-    attributes: Attributes = {}
-    for prefix, which in (
-        ("memwatch.memory", "tree"),
-        ("memwatch.main.memory", "main"),
-        ("memwatch.process.memory", "process"),
-        ("memwatch.cgroup.memory", "cgroup"),
-    ):
-        attributes.update(_peak(prefix, getattr(peaks, which, None)))
-    return attributes
-
-
-def _plain(value: object) -> Any:
-    """A value that OpenTelemetry takes as an attribute."""
-    if isinstance(value, (str, bool, int, float)):
-        return value
-    if isinstance(value, (list, tuple)) and value and all(isinstance(item, type(value[0])) for item in value):
-        if isinstance(value[0], (str, bool, int, float)):
-            return list(value)
-    return str(value)
