@@ -1,0 +1,20 @@
+"""The target and all its descendants, read from /proc.
+
+`files` keeps descriptors, `discovery` finds processes, `member` reads one, `accounting` adds up what only grows,
+`unobserved` bounds what was never seen, `windows` resets watermarks (exact), `records` tells of single processes, `tree`
+puts them together once a tick, `columns` says what of it is published.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from otel_memwatch.sources.process_tree.tree import ProcessTree
+
+if TYPE_CHECKING:
+    from otel_memwatch.sources import Context
+
+
+def open_source(context: Context) -> ProcessTree:
+    """Open the source; raises `Unavailable` without /proc, and when there is no such process to attach to."""
+    return ProcessTree(context)

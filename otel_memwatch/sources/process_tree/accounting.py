@@ -1,0 +1,122 @@
+"""Totals of a tree whose processes come and go.
+
+The kernel adds what a process used to its parent's figures when the parent waits for it. So the sum over the living,
+each with what its reaped children used, is complete, with two exceptions: what our own children took with them
+when we waited for them (the supervisor tells, exactly), and children of a parent that ignores SIGCHLD, of which only
+what was read last is left. Members are read parents first: a child that is reaped in between is then missed for one
+tick, never counted twice; what the sum lost in that tick is held back by never letting a total fall.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from otel_memwatch.procfs.process import Io, Stat, parse_io, parse_stat
+from otel_memwatch.sources.process_tree.member import Member, Totals
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from otel_memwatch.sources import ChildEnd
+
+AWAIT_SECONDS = 5.0
+"""How long the exact figures of a child of ours are waited for, after it has gone."""
+
+
+class Gone:
+    """A member that has vanished and whose totals are not in its parent's."""
+
+    def __init__(self, member: Member, now: float, *, awaited: bool) -> None:
+        self.member = member
+        self.totals = member.totals()
+        self.deadline = now + (AWAIT_SECONDS if awaited else 0.0)
+        """Until then the supervisor may tell exact figures."""
+
+
+class Account:
+    """Totals of the tree."""
+
+    def __init__(self) -> None:
+        self._departed = Totals()
+        self._gone: dict[int, Gone] = {}
+        self._highest = Totals()
+
+    def lost(self, member: Member, now: float, *, awaited: bool) -> None:
+        """A member has vanished without its parent getting its totals; `awaited`: `reaped` will tell them."""
+        self._gone[member.pid] = Gone(member, now, awaited=awaited)
+
+    def reaped(self, end: ChildEnd, last_io: Io | None) -> None:
+        """The supervisor has waited for a process: take its exact totals, in place of what is known of it.
+
+        Its I/O is that of the zombie, else what was read last; without both the tree's I/O is unknown from now on.
+        """
+        gone = self._gone.pop(end.pid, None)
+        io = end_io(end)
+        if io is None:
+            io = last_io if gone is None else gone.totals.io
+        self._departed += Totals(end.cpu_user, end.cpu_system, end.minor_faults, end.major_faults, io)
+
+    def awaited(self, pid: int) -> Member | None:
+        """The vanished member of this pid whose exact figures are not known yet."""
+        gone = self._gone.get(pid)
+        return gone.member if gone is not None else None
+
+    def overdue(self, now: float) -> list[Member]:
+        """Vanished members whose figures are no longer waited for: their last totals are taken for good."""
+        done = [pid for pid, gone in self._gone.items() if now > gone.deadline]
+        members = []
+        for pid in done:
+            gone = self._gone.pop(pid)
+            self._departed += gone.totals
+            members.append(gone.member)
+        return members
+
+    def sum(self, members: Iterable[Member]) -> Totals:
+        """Totals of the tree now. None ever falls; the I/O is `None` while a living process's is denied."""
+        user, system, minor, major, io = self._departed
+        known = io is not None
+        read_chars, write_chars, read_bytes, write_bytes = io or (0, 0, 0, 0)
+        for totals in [gone.totals for gone in self._gone.values()] + [member.totals() for member in members]:
+            user += totals.cpu_user
+            system += totals.cpu_system
+            minor += totals.minor_faults
+            major += totals.major_faults
+            if totals.io is None:
+                known = False
+            elif known:
+                read_chars += totals.io.read_chars
+                write_chars += totals.io.write_chars
+                read_bytes += totals.io.read_bytes
+                write_bytes += totals.io.write_bytes
+        high = self._highest
+        held = high.io or Io(0, 0, 0, 0)
+        summed = Io(
+            max(held.read_chars, read_chars),
+            max(held.write_chars, write_chars),
+            max(held.read_bytes, read_bytes),
+            max(held.write_bytes, write_bytes),
+        )
+        self._highest = Totals(
+            max(high.cpu_user, user),
+            max(high.cpu_system, system),
+            max(high.minor_faults, minor),
+            max(high.major_faults, major),
+            summed if known else high.io,
+        )
+        return self._highest if known else self._highest._replace(io=None)
+
+
+def end_io(end: ChildEnd) -> Io | None:
+    """I/O of a reaped process, from its zombie."""
+    try:
+        return None if end.io is None else parse_io(end.io)
+    except (ValueError, IndexError):
+        return None
+
+
+def end_stat(end: ChildEnd) -> Stat | None:
+    """/proc/PID/stat of a reaped process, from its zombie."""
+    try:
+        return None if end.stat is None else parse_stat(end.stat)
+    except (ValueError, IndexError):
+        return None

@@ -1,0 +1,63 @@
+"""The bound of the processes that nobody saw."""
+
+from __future__ import annotations
+
+import resource
+
+
+class Unobserved:
+    """Upper bound of the processes that began and ended between two ticks.
+
+    A process that nobody saw used up a pid, and somebody waited for it, whose figures of reaped children then rose by
+    its page faults. So the bound of a tick is
+
+    * 0, when no pid was given since the tick before (nor in the one before that, which see below);
+    * 0, when no member's count of reaped children's faults moved, none but processes that we waited for ourselves
+      vanished, what we waited for brought no reaped children of its own that were not known, and no member ignores
+      SIGCHLD;
+    * else the pids given, less the processes that were seen for the first time, less the threads that members have
+      more than before, not below 0. Other programs' processes and threads are in it: on a busy machine the bound is
+      generous, never too small.
+
+    Two things happen while a tick is taken. Pids that were given then may already have been seen and are counted in the
+    next tick: what was given during a tick is not explained away in the next. A process may have used its pid in one
+    tick and have been reaped in the next: a tick with signs of unseen children claims the unexplained pids of the
+    tick before too.
+
+    Not found: children of a process that sets SA_NOCLDWAIT without ignoring SIGCHLD, which cannot be seen from outside.
+    """
+
+    def __init__(self) -> None:
+        self.total = 0
+        self._late = 0
+        self._unclaimed = 0
+        self._fault_gap = _own_reaped_faults()
+
+    def missed_by_supervisor(self, noted_faults: int) -> bool:
+        """Whether our own process has waited for a child that nobody told of since the last call.
+
+        Args:
+            noted_faults: minor faults of all the children that were told of.
+        """
+        gap = _own_reaped_faults() - noted_faults
+        moved, self._fault_gap = gap != self._fault_gap, gap
+        return moved
+
+    def tick(self, given: int, late: int, explained: int, *, suspicious: bool) -> int:
+        """Close a tick: pids given since the tick before, those of them given during this tick, and what explains them.
+
+        Returns by how much the bound rose.
+        """
+        unexplained = max(0, given - max(0, explained - self._late))
+        self._late = late
+        risen = 0
+        if suspicious:
+            risen = unexplained + self._unclaimed
+            unexplained = 0
+        self._unclaimed = unexplained
+        self.total += risen
+        return risen
+
+
+def _own_reaped_faults() -> int:
+    return resource.getrusage(resource.RUSAGE_CHILDREN).ru_minflt

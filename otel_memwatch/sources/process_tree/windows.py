@@ -1,0 +1,215 @@
+"""Windowed watermarks: a certified upper bound of the tree's resident memory between two ticks.
+
+At every tick each process's watermark is read and reset. The bound of a window is the sum of the watermarks that the
+processes reached in it. Three things are added, so that it holds:
+
+* what a process may have mapped between the reading of its watermark and the reset, from its page faults;
+* the error of the kernel's counters;
+* for processes that vanished without telling: what they had at the last tick, and what their parents' count of reaped
+  children's page faults allows; for processes that nobody saw, also what they can have inherited by fork.
+
+A scan takes time. At an instant within it some processes are already in the new window and the rest in the old one: the
+bound covers every such mixture.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from typing import TYPE_CHECKING, NamedTuple
+
+from otel_memwatch.procfs.kernel import rss_error
+from otel_memwatch.procfs.process import PAGE_SIZE, parse_stat, parse_watermark
+from otel_memwatch.sources.process_tree.files import Descriptors, read_once
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+    from pathlib import Path
+
+    from otel_memwatch.sources.process_tree.member import Member
+
+RESET_WATERMARK = b"5"
+"""Written to clear_refs: the watermark becomes the present resident memory."""
+FAULT_AROUND = 16 * PAGE_SIZE
+"""Bytes that one fault on a cached file maps at most (fault_around_bytes)."""
+DEFAULT_HUGE_PAGE = 2 << 20
+
+
+def fault_bytes(sys: Path) -> int:
+    """Bytes by which one page fault can raise resident memory here: a huge page, unless these are switched off."""
+    pages = sys / "kernel/mm/transparent_hugepage"
+    try:
+        if b"[never]" in read_once(str(pages / "enabled")):
+            return FAULT_AROUND
+        return max(FAULT_AROUND, int(read_once(str(pages / "hpage_pmd_size"))))
+    except FileNotFoundError:
+        return DEFAULT_HUGE_PAGE if pages.exists() else FAULT_AROUND
+    except (OSError, ValueError):
+        return DEFAULT_HUGE_PAGE
+
+
+class Vanished(NamedTuple):
+    """A member that is gone since the last scan."""
+
+    pid: int
+    rss: int
+    """Bytes when it was last read."""
+    faults: int
+    """Page faults when it was last read."""
+    reaped_peak: int | None
+    """Watermark of its last window as the kernel told when we waited for it; `None`: another process waited for it."""
+
+
+class _Window:
+    """The present window of one process."""
+
+    __slots__ = ("clear_refs", "faults", "resets", "rss", "upper")
+
+    def __init__(self, clear_refs: int | None) -> None:
+        self.clear_refs = clear_refs
+        self.resets = False
+        """It has been reset at the last scan: the watermark is that of the window."""
+        self.rss = 0
+        """Bytes at the beginning of the window."""
+        self.faults = 0
+        """Page faults, minor and major, at the beginning of the window."""
+        self.upper = 0
+        """Bound of the window before."""
+
+
+class Windows:
+    """Scans the members at every tick: 20 to 40 us for each process."""
+
+    def __init__(
+        self, proc: str, sys: Path, descriptors: Descriptors, marks_operations: Callable[[int], bool]
+    ) -> None:
+        self._proc = proc
+        self._descriptors = descriptors
+        self._marks_operations = marks_operations
+        self._per_fault = fault_bytes(sys)
+        self._cpus = os.cpu_count() or 1
+        self._release = os.uname().release
+        self._windows: dict[int, _Window] = {}
+        self._last_sum: int | None = None
+        self.disturbed: set[int] = set()
+        """Processes whose watermark someone else resets: we leave them alone since we noticed."""
+
+    def scan(
+        self, members: Mapping[int, Member], vanished: Iterable[Vanished], child_faults: int, unobserved: int
+    ) -> int | None:
+        """Upper bound in bytes of the tree's resident memory since the scan before; `None` at the first scan.
+
+        Args:
+            members: the living, zombies among them.
+            vanished: members that have gone since the last scan.
+            child_faults: by how much the members' counts of reaped children's page faults rose, in all.
+            unobserved: upper bound of the processes that nobody saw since the last scan.
+        """
+        first = not self._windows
+        before, after, newborn = [], [], 0
+        for pid, member in members.items():
+            old = self._windows.get(pid)
+            upper = self._measure(member, old)
+            if upper is None:
+                continue
+            if old is None:
+                newborn += upper
+            else:
+                before.append(self._windows[pid].upper)
+                after.append(upper)
+            self._windows[pid].upper = upper
+        gone = self._gone(vanished, child_faults) + unobserved * max([*after, *before, newborn, 0])
+        return None if first else _prefix_bound(before, after) + newborn + gone
+
+    def _measure(self, member: Member, window: _Window | None) -> int | None:
+        """Bound of the process's window that ends now; a new one begins. `None`: it has no memory, or vanished."""
+        if window is None:
+            window = self._windows[member.pid] = _Window(self._open(member))
+        if member.zombie or member.shares_memory:
+            return window.rss
+        try:
+            stat = parse_stat(member.stat_file.read())
+            faults = stat.minor_faults + stat.major_faults
+            mark = parse_watermark(member.status_file.read())
+            if mark is None:
+                return window.rss
+            upper = self._bound(member, window, mark, faults)
+            reset = self._reset(member, window)
+            later = parse_stat(member.stat_file.read()) if reset else stat
+            gap = later.minor_faults + later.major_faults - faults
+            member.refresh()
+        except OSError:
+            return window.rss
+        upper += gap * self._per_fault + rss_error(stat.threads, self._cpus, self._release)
+        window.resets, window.rss = reset, member.rss
+        window.faults = later.minor_faults + later.major_faults
+        member.windowed = member.windowed or reset
+        member.watermark = max(mark, member.watermark or 0)
+        if member.windowed:
+            member.window_bound = max(upper, member.window_bound or 0)
+        return upper
+
+    def _bound(self, member: Member, window: _Window, mark: int, faults: int) -> int:
+        """Most that the process can have had in the window, by its watermark or by its page faults."""
+        by_faults = window.rss + (faults - window.faults) * self._per_fault
+        if window.resets and mark < window.rss - rss_error(member.stat.threads, self._cpus, self._release):
+            self.disturbed.add(member.pid)
+        if member.pid in self.disturbed or self._marks_operations(member.pid):
+            return max(mark, by_faults)
+        return mark
+
+    def _open(self, member: Member) -> int | None:
+        if self._descriptors.free <= 0:
+            return None
+        try:
+            fd = os.open(f"{self._proc}/{member.pid}/clear_refs", os.O_WRONLY | os.O_CLOEXEC)
+        except OSError:
+            return None
+        self._descriptors.free -= 1
+        return fd
+
+    def _reset(self, member: Member, window: _Window) -> bool:
+        """Reset the watermark; `False` where that is not ours to do, or denied (another user's process)."""
+        if window.clear_refs is None or member.pid in self.disturbed or self._marks_operations(member.pid):
+            return False
+        try:
+            os.pwrite(window.clear_refs, RESET_WATERMARK, 0)
+        except OSError:
+            return False
+        return True
+
+    def _gone(self, vanished: Iterable[Vanished], child_faults: int) -> int:
+        """Bound of what the processes that vanished can have had since the last scan."""
+        total, known_faults = 0, 0
+        for process in vanished:
+            window = self._windows.pop(process.pid, None)
+            if window is not None:
+                self._close(window)
+            if process.reaped_peak is not None:
+                total += max(process.reaped_peak, process.rss)
+            else:
+                total += process.rss
+                known_faults += process.faults
+        return total + max(0, child_faults - known_faults) * self._per_fault
+
+    def _close(self, window: _Window) -> None:
+        if window.clear_refs is not None:
+            with contextlib.suppress(OSError):
+                os.close(window.clear_refs)
+            window.clear_refs = None
+            self._descriptors.free += 1
+
+    def close(self) -> None:
+        """Close all files."""
+        for window in self._windows.values():
+            self._close(window)
+        self._windows.clear()
+
+
+def _prefix_bound(before: list[int], after: list[int]) -> int:
+    """Largest sum over the mixtures in which the first processes are in the new window and the rest in the old one."""
+    current = most = sum(before)
+    for old, new in zip(before, after, strict=True):
+        current += new - old
+        most = max(most, current)
+    return most
