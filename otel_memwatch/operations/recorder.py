@@ -180,19 +180,20 @@ class Recorder:
             segment, rss, usage = self._boundary()
             after = self._counters.read(now, self.journal.written)
             figures = self._peak(opened, segment, rss)
-            is_open = self._open
-            is_open.discard(opened.id)
-            if not is_open:
+            self._open.discard(opened.id)
+            if not self._open:
                 self._segments.clear()
                 self._gaps.clear()
-        figures.start, figures.end = opened.rss, rss
-        figures.before, figures.after = opened.reading, after
+        before = opened.reading
+        figures.start, figures.end, figures.before, figures.after = opened.rss, rss, before, after
+        status = '"ok","error":null' if error is None else f'"error","error":{quote(error)}'
+        peak, low, high = figures.peak, figures.low, figures.high
         line = (
-            f'{{"close":{opened.id},"time":{now:.6f},"status":"{"ok" if error is None else "error"}",'
-            f'"error":{_text(error)},"rss":{_null(rss)},"segment":{_null(segment)},"peak":{_null(figures.peak)},'
-            f'"low":{_null(figures.low)},"high":{_null(figures.high)},"certainty":"{figures.certainty}",'
-            + _cpu_text(opened.usage, usage, opened.reading.children, after.children)
-            + (NOTHING if opened.reading is after else io_text(figures.io()))
+            f'{{"close":{opened.id},"time":{now:.6f},"status":{status},"rss":{"null" if rss is None else rss},'
+            f'"segment":{"null" if segment is None else segment},"peak":{"null" if peak is None else peak},'
+            f'"low":{"null" if low is None else low},"high":{"null" if high is None else high},'
+            f'"certainty":"{figures.certainty}",{_cpu_text(opened.usage, usage, before.children, after.children)}'
+            f"{NOTHING if before is after else io_text(figures.io())}"
         )
         if _allocators_present():
             figures.gpu = _allocators("closed", opened.id)
@@ -274,10 +275,6 @@ def _allocators(call: str, key: int) -> dict[str, Any] | None:
     except Exception:  # noqa: BLE001 - whatever a GPU library raises must not reach the program
         return None
     return answer if isinstance(answer, dict) else None
-
-
-def _null(value: int | None) -> int | str:
-    return "null" if value is None else value
 
 
 def _text(value: str | None) -> str:

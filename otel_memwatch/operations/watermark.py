@@ -18,6 +18,8 @@ try:
     import resource
 except ImportError:  # not a Unix
     resource = None  # type: ignore[assignment]
+else:
+    _getrusage, _pwrite = resource.getrusage, os.pwrite  # looked up once: every boundary calls them
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -137,11 +139,11 @@ class Resettable:
     def read(self) -> Moment:
         """Read the watermark and start it anew: 2.2 us; 9 us while the size is below an inherited watermark."""
         began = monotonic()
-        usage = resource.getrusage(_SELF)
+        usage = _getrusage(_SELF)
         top = usage[2]
         segment = top * 1024 if top >= self._genuine else self._verify(top)
-        os.pwrite(self._reset, b"5", 0)
-        after = resource.getrusage(_SELF)
+        _pwrite(self._reset, b"5", 0)
+        after = _getrusage(_SELF)
         top = after[2]
         rss = top * 1024 if top >= self._genuine else self._rss(top)
         gap = 0
@@ -149,7 +151,8 @@ class Resettable:
             gap = self._gap(after[6] - usage[6], monotonic() - began)
         foreign = segment + _FOREIGN_SLACK < self._last
         self._last = rss
-        return max(segment, rss), rss, usage, gap, foreign
+        segment = max(segment, rss)
+        return segment, rss, usage, gap, foreign
 
     def _verify(self, top: int) -> int:
         """The watermark in bytes, when `ru_maxrss` is `top` kB; learns from which value on that can be believed."""
