@@ -72,6 +72,8 @@ def find(context: Context) -> Groups:
     if location is None:
         raise Unavailable("No memory control group is mounted.", "mount cgroup2 on /sys/fs/cgroup")
     usage = "memory.usage_in_bytes" if location.version == 1 else "memory.current"
+    if context.own_cgroup is not None:
+        location = location._replace(path=str(context.own_cgroup.path))
     chain = ancestors(location)
     readable = [place for place, group in enumerate(chain) if os.access(f"{group}/{usage}", os.R_OK)]
     if not readable:
