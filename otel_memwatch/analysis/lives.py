@@ -126,6 +126,7 @@ class Lives:
         self.seen = self.vanished = 0
         self.reaped: int | None = None
         self.attained = 0
+        self._largest_vanished = 0
         self.unreaped = False
         self.largest: Life | None = None
         self.main: Life | None = None
@@ -168,6 +169,7 @@ class Lives:
     def _exit(self, life: Life, record: ProcessRecord) -> None:
         if life.bound is None:
             self.vanished += 1
+            self._largest_vanished = max(self._largest_vanished, life.known)
         elif life.told:
             self.reaped = max(self.reaped or 0, life.bound)
             if record.max_rss is not None:
@@ -214,12 +216,23 @@ class Lives:
             self.past.merge(waiting, now - _SETTLE)
 
     def span(self, life: Life) -> Span:
-        """The life with an upper bound of its memory: a multiple of the largest maximum reaped where none is known."""
+        """The life with an upper bound of its memory: one `unit` where none of its own is known."""
         end = math.inf if life.end is None else life.end
         begin = life.start - _CLOCK_TICK
         if life.bound is not None:
             return Span(begin, end, life.bound + self._basis.rss_error)
-        return Span(begin, end, max(0, life.known - (self.reaped or 0)), 1)
+        return Span(begin, end, 0, 1)
+
+    @property
+    def unit(self) -> int | None:
+        """Upper bound of any process that ended without one of its own; `None`: there is none.
+
+        Each of them was waited for by another process, in the end by one of ours, so that wait4 covers the time
+        since the last reset of its watermark; what was read before covers the rest.
+        """
+        if self.reaped is None or self.unreaped:
+            return None
+        return max(self.reaped, self._largest_vanished) + self._basis.rss_error
 
     def present(self) -> list[Life]:
         """Those who live, or ended a moment ago."""

@@ -62,7 +62,11 @@ class Devices:
     def peaks(self, started: float) -> Mapping[str, Peak]:
         """By device; devices without a value are left out."""
         return {
-            device: Peak.sampled(largest.value, at=largest.at - started, how="device memory in use, at ticks")
+            device: Peak.sampled(
+                largest.value,
+                at=round(max(0.0, largest.at - started), 4),
+                how="device memory in use, at ticks",
+            )
             for device, largest in self._largest.items()
             if largest.value is not None and largest.at is not None
         }

@@ -203,7 +203,7 @@ def _tree_by_bounds(facts: Facts, process: Peak | None) -> Peak | None:
 def tree_bound(facts: Facts) -> int | None:
     """Bytes that the processes of the tree never had together; `None`: no bound can be certified."""
     lives = facts.lives
-    unit = None if lives.reaped is None or lives.unreaped else lives.reaped + facts.basis.rss_error
+    unit = lives.unit
     if not lives.seen or (unit is None and (lives.vanished or facts.unobserved)):
         return None
     if any(life.bound is None for life in lives.living):

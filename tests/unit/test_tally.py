@@ -1,0 +1,440 @@
+"""What is said of a run's peaks is true, and says how surely it is known."""
+
+from __future__ import annotations
+
+import tracemalloc
+from typing import NamedTuple
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from otel_memwatch.analysis import Tally
+from otel_memwatch.model import Certainty, Column, Peak, ProcessEvent, ProcessRecord, Snapshot, Value
+from otel_memwatch.record.operation_lines import OperationLines
+from tests.support.run_directory import MIB, PID, STARTED, column, description
+
+EPS = 256 * 1024
+FLOOR = 10 * MIB
+
+
+def tally_of(*columns: Column, **fields: object) -> Tally:
+    return Tally(columns, description(**fields))
+
+
+def tick(tally: Tally, seconds: float, *values: Value, missed: int = 0) -> None:
+    tally.tick(Snapshot(STARTED + seconds, 0.0, values, 0.0, missed))
+
+
+def seen(tally: Tally, pid: int, start: float, **fields: object) -> None:
+    tally.process(ProcessRecord(ProcessEvent.SEEN, STARTED + start, pid, STARTED + start, **fields))  # type: ignore[arg-type]
+
+
+def figures(tally: Tally, pid: int, start: float, at: float, **fields: object) -> None:
+    tally.process(ProcessRecord(ProcessEvent.FIGURES, STARTED + at, pid, STARTED + start, **fields))  # type: ignore[arg-type]
+
+
+def ended(tally: Tally, pid: int, start: float, at: float, **fields: object) -> None:
+    tally.process(ProcessRecord(ProcessEvent.EXIT, STARTED + at, pid, STARTED + start, **fields))  # type: ignore[arg-type]
+
+
+def contains(peak: Peak | None, truth: int) -> bool:
+    if peak is None:
+        return False
+    return (peak.low is None or peak.low <= truth) and (peak.high is None or truth <= peak.high)
+
+
+class TestOneProcess:
+    def test_its_watermark_reached_what_wait4_told(self) -> None:
+        tally = tally_of()
+        seen(tally, PID, 0, rss=5 * MIB, peak=5 * MIB)
+        figures(tally, PID, 0, 0.7, rss=20 * MIB, peak=300 * MIB)
+        ended(tally, PID, 0, 0.9, peak=300 * MIB, peak_bound=300 * MIB, exit_code=0)
+        peaks = tally.peaks()
+        for peak in (peaks.main, peaks.process, peaks.tree):
+            assert peak is not None
+            assert (peak.bytes, peak.certainty, peak.at, peak.pid) == (300 * MIB, Certainty.EXACT, 0.7, PID)
+
+    def test_it_grew_after_its_watermark_was_last_read(self) -> None:
+        tally = tally_of()
+        seen(tally, PID, 0, rss=5 * MIB, peak=5 * MIB)
+        ended(tally, PID, 0, 0.9, peak=5 * MIB, peak_bound=300 * MIB, exit_code=0)
+        main = tally.peaks().main
+        assert main is not None
+        assert (main.bytes, main.certainty, main.how) == (300 * MIB, Certainty.EXACT, "wait4")
+        assert tally.peaks().tree == main
+
+    def test_what_wait4_told_may_be_a_descendants(self) -> None:
+        tally = tally_of(column("memwatch.tree.unobserved"))
+        seen(tally, PID, 0, rss=5 * MIB, peak=5 * MIB)
+        tick(tally, 0.1, 0)
+        tick(tally, 0.2, 1)
+        ended(tally, PID, 0, 0.9, peak=5 * MIB, peak_bound=300 * MIB, exit_code=0)
+        main, process, tree, *_ = tally.peaks()
+        assert main is not None and process is not None and tree is not None
+        assert (main.certainty, main.low, main.high) == (Certainty.INTERVAL, 5 * MIB, 300 * MIB)
+        assert (process.certainty, process.bytes, process.pid) == (Certainty.EXACT, 300 * MIB, None)
+        # The target may have had 300 MiB at its side: both together is the bound.
+        assert (tree.low, tree.high) == (300 * MIB - EPS, 600 * MIB + 2 * EPS)
+
+    def test_a_childless_process_had_what_wait4_told(self) -> None:
+        tally = tally_of(column("memwatch.tree.unobserved"))
+        seen(tally, PID, 0, rss=5 * MIB, peak=5 * MIB)
+        tick(tally, 0.1, 3)
+        ended(
+            tally,
+            PID,
+            0,
+            0.9,
+            peak=5 * MIB,
+            peak_bound=300 * MIB,
+            max_rss=300 * MIB,
+            childless=True,
+            exit_code=0,
+        )
+        main = tally.peaks().main
+        assert main is not None
+        assert (main.certainty, main.bytes, main.at) == (Certainty.EXACT, 300 * MIB, 0.9)
+
+    def test_not_above_the_launchers_own_maximum(self) -> None:
+        tally = tally_of()
+        ended(tally, PID, 0, 0.01, peak_bound=8 * MIB, max_rss=8 * MIB, childless=True, exit_code=0)
+        for peak in tally.peaks()[:3]:
+            assert isinstance(peak, Peak)
+            assert (peak.certainty, peak.high, peak.low) == (Certainty.CENSORED, FLOOR, None)
+
+    def test_a_watermark_below_the_floor_is_true_all_the_same(self) -> None:
+        tally = tally_of()
+        seen(tally, PID, 0, rss=2 * MIB, peak=3 * MIB)
+        ended(tally, PID, 0, 0.5, peak=8 * MIB, peak_bound=8 * MIB, exit_code=0)
+        assert tally.peaks().tree == Peak.exact(8 * MIB, EPS, at=0.5, pid=PID, how="VmHWM")
+
+    def test_still_running(self) -> None:
+        tally = tally_of(column("process.memory.usage"), column("memwatch.process.memory.peak"))
+        seen(tally, PID, 0, rss=5 * MIB, peak=5 * MIB)
+        tick(tally, 0.1, 6 * MIB, 60 * MIB)
+        tick(tally, 0.2, 6 * MIB, 60 * MIB)
+        main = tally.peaks().main
+        assert main is not None
+        assert (main.certainty, main.low, main.high, main.at) == (Certainty.INTERVAL, 60 * MIB, None, 0.1)
+        assert tally.tree_low == 60 * MIB
+
+    def test_alive_when_the_recording_ends(self) -> None:
+        tally = tally_of()
+        seen(tally, PID, 0, rss=5 * MIB, peak=5 * MIB)
+        figures(tally, PID, 0, 0.9, rss=5 * MIB, peak=70 * MIB, note="alive at the end")
+        for peak in tally.peaks()[:3]:
+            assert isinstance(peak, Peak)
+            assert (peak.certainty, peak.bytes) == (Certainty.EXACT, 70 * MIB)
+
+    def test_nothing_known(self) -> None:
+        tally = tally_of()
+        assert tally.peaks() == tally.peaks()._replace(main=None, process=None, tree=None, cgroup=None)
+        assert tally.tree_low is None
+        assert tally.totals() == dict.fromkeys(tally.totals())
+        assert tally.quality()["achieved_hz"] is None
+
+
+class TestJoinedLater:
+    def test_an_old_watermark_is_no_more_than_a_bound(self) -> None:
+        tally = tally_of(monitor={"mode": "attach"})
+        seen(tally, PID, -100, rss=50 * MIB, peak=900 * MIB)
+        figures(tally, PID, -100, 0.9, rss=60 * MIB, peak=900 * MIB, note="alive at the end")
+        for peak in tally.peaks()[:3]:
+            assert isinstance(peak, Peak)
+            assert (peak.certainty, peak.low, peak.high) == (Certainty.INTERVAL, 60 * MIB, 900 * MIB)
+
+    def test_one_that_rises_is_exact(self) -> None:
+        tally = tally_of(monitor={"mode": "attach"})
+        seen(tally, PID, -100, rss=50 * MIB, peak=900 * MIB)
+        figures(tally, PID, -100, 0.9, rss=60 * MIB, peak=950 * MIB, note="alive at the end")
+        main = tally.peaks().main
+        assert main is not None
+        assert (main.certainty, main.bytes) == (Certainty.EXACT, 950 * MIB)
+
+    def test_a_process_that_ended_unseen_has_no_bound(self) -> None:
+        tally = tally_of(monitor={"mode": "attach"})
+        seen(tally, PID, -100, rss=50 * MIB, peak=50 * MIB)
+        seen(tally, 5000, 0.2, rss=80 * MIB, peak=80 * MIB)
+        ended(tally, 5000, 0.2, 0.4, peak=80 * MIB)
+        figures(tally, PID, -100, 0.9, rss=50 * MIB, peak=50 * MIB, note="alive at the end")
+        peaks = tally.peaks()
+        assert peaks.process is not None and peaks.tree is not None
+        assert (peaks.process.certainty, peaks.process.low, peaks.process.high) == (
+            Certainty.INTERVAL,
+            80 * MIB,
+            None,
+        )
+        assert (peaks.tree.low, peaks.tree.high) == (80 * MIB, None)
+
+
+class TestTree:
+    def test_processes_one_after_the_other_are_not_added(self) -> None:
+        tally = tally_of()
+        seen(tally, PID, 0, rss=20 * MIB, peak=20 * MIB)
+        for place in range(5):
+            start = 0.1 + place * 0.1
+            seen(tally, 5000 + place, start, rss=MIB, peak=100 * MIB)
+            ended(tally, 5000 + place, start, start + 0.05, peak=100 * MIB)
+        ended(tally, PID, 0, 0.9, peak=20 * MIB, peak_bound=100 * MIB, exit_code=0)
+        tree = tally.peaks().tree
+        assert tree is not None
+        assert (tree.certainty, tree.low) == (Certainty.INTERVAL, 100 * MIB - EPS)
+        # The target itself may have had the 100 MiB that wait4 told of.
+        assert tree.high == 200 * MIB + 2 * EPS
+
+    def test_the_sum_of_resident_sizes_is_no_lower_bound(self) -> None:
+        tally = tally_of(column("memwatch.tree.memory.usage"), column("memwatch.tree.memory.pss", 5.0))
+        for pid in (PID, 5000, 5001):
+            seen(tally, pid, 0, rss=512 * MIB, peak=512 * MIB)
+        tick(tally, 0.1, 3 * 512 * MIB, None)
+        assert tally.tree_low == 512 * MIB
+        tick(tally, 0.2, 3 * 512 * MIB, 540 * MIB)
+        assert tally.tree_low == 540 * MIB
+        for pid in (5001, 5000, PID):
+            ended(tally, pid, 0, 0.9, peak=512 * MIB, peak_bound=512 * MIB, exit_code=0)
+        tree = tally.peaks().tree
+        assert tree is not None
+        assert (tree.low, tree.high, tree.at) == (540 * MIB, 3 * (512 * MIB + EPS), 0.2)
+
+    def test_a_process_nobody_waits_for_takes_the_bound_away(self) -> None:
+        tally = tally_of()
+        seen(tally, PID, 0, rss=20 * MIB, peak=20 * MIB)
+        seen(tally, 5000, 0.1, rss=MIB, peak=MIB)
+        ended(tally, 5000, 0.1, 0.2, peak=MIB, note="nobody waits for it")
+        ended(tally, PID, 0, 0.9, peak=20 * MIB, peak_bound=20 * MIB, exit_code=0)
+        peaks = tally.peaks()
+        assert peaks.tree is not None and peaks.process is not None
+        assert peaks.tree.high is None
+        assert (peaks.process.certainty, peaks.process.high) == (Certainty.INTERVAL, None)
+
+    def test_windowed_bounds_are_tighter_than_lifetimes(self) -> None:
+        bound, unobserved = column("memwatch.tree.memory.bound"), column("memwatch.tree.unobserved")
+        tally = tally_of(bound, unobserved, settings={"exact": True})
+        seen(tally, PID, 0, rss=20 * MIB, peak=20 * MIB)
+        seen(tally, 5000, 0.0, rss=20 * MIB, peak=20 * MIB)
+        for place, value in enumerate((120, 110, 90), 1):
+            tick(tally, place * 0.1, value * MIB, 0)
+        ended(tally, 5000, 0, 0.3, peak=100 * MIB, peak_bound=100 * MIB, exit_code=0)
+        ended(tally, PID, 0, 0.3, peak=100 * MIB, peak_bound=100 * MIB, exit_code=0)
+        tree = tally.peaks().tree
+        assert tree is not None
+        assert (tree.low, tree.high) == (100 * MIB - EPS, 120 * MIB)
+
+    def test_a_tick_without_windowed_bound_leaves_a_hole(self) -> None:
+        bound, living = column("memwatch.tree.memory.bound"), column("memwatch.tree.process.count")
+        tally = tally_of(bound, living, settings={"exact": True})
+        for pid in (PID, 5000):
+            seen(tally, pid, 0, rss=20 * MIB, peak=100 * MIB)
+        tick(tally, 0.1, 120 * MIB, 2)
+        tick(tally, 0.2, None, 2)
+        for pid in (5000, PID):
+            ended(tally, pid, 0, 0.3, peak=100 * MIB, peak_bound=100 * MIB, exit_code=0)
+        tree = tally.peaks().tree
+        assert tree is not None
+        assert tree.high == 200 * MIB + 2 * EPS
+
+    def test_a_system_without_watermarks_is_sampled(self) -> None:
+        tally = tally_of(column("memwatch.tree.memory.usage"), portable=True)
+        seen(tally, PID, 0, rss=20 * MIB)
+        tick(tally, 0.1, 50 * MIB)
+        tick(tally, 0.2, 30 * MIB)
+        peaks = tally.peaks()
+        assert peaks.tree == Peak.sampled(50 * MIB, at=0.1, how="sum of resident sizes at ticks")
+        assert peaks.main is not None
+        assert peaks.main.certainty is Certainty.SAMPLED
+
+
+CGROUP = tuple(
+    column(f"memwatch.cgroup.memory.{name}") for name in ("usage", "file", "shmem", "kernel", "peak")
+)
+
+
+class TestControlGroup:
+    def test_own_group_without_much_cache(self) -> None:
+        tally = tally_of(*CGROUP, own_cgroup="/sys/fs/cgroup/x")
+        tick(tally, 0.1, 100 * MIB, 0, 0, MIB, 100 * MIB)
+        tick(tally, 0.2, 500 * MIB, 2 * MIB, 0, MIB, 502 * MIB)
+        tick(tally, 0.3, 5 * MIB, 2 * MIB, 0, MIB, 502 * MIB)
+        tree, group = tally.peaks().tree, tally.peaks().cgroup
+        assert tree is not None and group is not None
+        assert (tree.certainty, tree.bytes, tree.low, tree.at) == (Certainty.EXACT, 502 * MIB, 498 * MIB, 0.2)
+        assert (group.certainty, group.bytes) == (Certainty.EXACT, 502 * MIB)
+
+    def test_page_cache_is_not_need(self) -> None:
+        tally = tally_of(*CGROUP, own_cgroup="/sys/fs/cgroup/x")
+        seen(tally, PID, 0, rss=20 * MIB, peak=20 * MIB)
+        tick(tally, 0.1, 5000 * MIB, 4900 * MIB, 10 * MIB, 5 * MIB, 5000 * MIB)
+        tree = tally.peaks().tree
+        assert tree is not None
+        assert (tree.certainty, tree.low, tree.high) == (Certainty.INTERVAL, 100 * MIB, 5001 * MIB)
+        ended(tally, PID, 0, 0.2, peak=110 * MIB, peak_bound=110 * MIB, exit_code=0)
+        tree = tally.peaks().tree
+        assert tree is not None
+        assert (tree.low, tree.high) == (110 * MIB, 126 * MIB + EPS)
+
+    @pytest.mark.parametrize(("last", "certainty"), [(900, Certainty.EXACT), (800, Certainty.CENSORED)])
+    def test_the_group_around_it(self, last: int, certainty: Certainty) -> None:
+        tally = tally_of(*CGROUP)
+        tick(tally, 0.1, 100 * MIB, 0, 0, MIB, 800 * MIB)
+        tick(tally, 0.2, 100 * MIB, 0, 0, MIB, last * MIB)
+        group = tally.peaks().cgroup
+        assert group is not None
+        assert (group.certainty, group.bytes) == (certainty, last * MIB)
+        assert tally.peaks().tree is None
+
+
+def test_segments_of_a_process_that_resets_its_own_watermark() -> None:
+    lines = OperationLines(PID)
+    lines.take({"schema": 1, "pid": PID, "start": STARTED, "exact": True})
+    lines.take({"open": 1, "time": STARTED + 0.2, "name": "a", "rss": MIB, "segment": 20 * MIB})
+    lines.take({"close": 1, "time": STARTED + 0.3, "status": "ok", "segment": 700 * MIB, "peak": 700 * MIB,
+                "certainty": "exact"})  # fmt: skip
+    for early in (True, False):
+        tally = tally_of()
+        if early:
+            tally.boundaries([lines])
+        seen(tally, PID, 0, rss=5 * MIB, peak=5 * MIB)
+        ended(tally, PID, 0, 0.9, peak=30 * MIB, peak_bound=30 * MIB, exit_code=0)
+        tally.boundaries([lines])
+        tree = tally.peaks().tree
+        assert tree is not None
+        assert (tree.certainty, tree.bytes, tree.at) == (Certainty.EXACT, 700 * MIB, 0.3)
+
+
+def test_gpu_is_sampled_by_device() -> None:
+    tally = tally_of(
+        column("hw.gpu.memory.usage", hw__id="GPU-1"), column("hw.gpu.memory.usage", hw__id="GPU-2")
+    )
+    tick(tally, 0.1, 5 * MIB, None)
+    tick(tally, 0.2, 3 * MIB, None)
+    gpu = tally.peaks().gpu
+    assert set(gpu) == {"GPU-1"}
+    assert (gpu["GPU-1"].bytes, gpu["GPU-1"].certainty, gpu["GPU-1"].at) == (5 * MIB, Certainty.SAMPLED, 0.1)
+
+
+def test_totals_are_the_last_known_values() -> None:
+    tally = tally_of(
+        column("memwatch.tree.cpu.time", cpu__mode="user"),
+        column("memwatch.tree.cpu.time", cpu__mode="system"),
+        column("memwatch.tree.disk.io", disk__io__direction="write"),
+        column("memwatch.tree.paging.faults", system__paging__fault__type="major"),
+        column("memwatch.tree.paging.faults", system__paging__fault__type="minor"),
+    )
+    seen(tally, PID, 0)
+    tick(tally, 0.1, 1.5, 0.25, 100, 3, 7)
+    tick(tally, 0.2, 2.5, 0.5, None, 4, 9)
+    totals = tally.totals()
+    assert totals["cpu_seconds"] == pytest.approx(3.0)
+    assert (totals["write_bytes"], totals["read_bytes"], totals["major_faults"]) == (100, None, 4)
+    assert totals["processes"] == 1
+
+
+def test_quality() -> None:
+    tally = tally_of()
+    for seconds, missed in ((0.0, 0), (0.1, 0), (0.4, 2), (0.5, 0)):
+        tick(tally, seconds, missed=missed)
+    assert tally.quality() == {
+        "interval": 0.1, "achieved_hz": 6.0, "ticks": 4, "missed_ticks": 2, "longest_gap": 0.3,
+    }  # fmt: skip
+
+
+class Simulated(NamedTuple):
+    """A process with private memory; time is in tenths of a tick."""
+
+    start: int
+    sizes: list[int]
+    """MiB held in each tenth of its life."""
+    ours: bool
+    """Whether we wait for it ourselves."""
+
+    def held(self, now: int) -> int:
+        return self.sizes[now - self.start] if 0 <= now - self.start < len(self.sizes) else 0
+
+    def watermark(self, now: int) -> int:
+        return max(self.sizes[: now - self.start + 1])
+
+
+SIZES = st.integers(1, 400)
+LENGTH = 60
+
+
+@st.composite
+def populations(draw: st.DrawFn) -> list[Simulated]:
+    main = Simulated(0, draw(st.lists(SIZES, min_size=LENGTH, max_size=LENGTH)), ours=True)
+    other = st.builds(Simulated, st.integers(1, 40), st.lists(SIZES, min_size=1, max_size=19), st.booleans())
+    return [main, *draw(st.lists(other, max_size=6))]
+
+
+def record_of(simulated: Simulated, pid: int, now: int, largest: int) -> ProcessRecord | None:
+    """What a recorder that looks at whole ticks says of a process at one of them."""
+    start, age = STARTED + simulated.start / 10, now - simulated.start
+    before = now - 10 - simulated.start
+    seen_before = 0 <= before < len(simulated.sizes)
+    if 0 <= age < len(simulated.sizes):
+        event = ProcessEvent.FIGURES if seen_before else ProcessEvent.SEEN
+        rss, peak = simulated.held(now) * MIB, simulated.watermark(now) * MIB
+        return ProcessRecord(event, STARTED + now / 10, pid, start, rss=rss, peak=peak)
+    if not seen_before:
+        return None
+    told: dict[str, int] = {}
+    if simulated.ours:
+        told = {"exit_code": 0, "peak_bound": (largest if pid == PID else max(simulated.sizes)) * MIB}
+    peak = max(simulated.sizes[: before + 1]) * MIB
+    return ProcessRecord(ProcessEvent.EXIT, STARTED + now / 10, pid, start, peak=peak, **told)  # type: ignore[arg-type]
+
+
+@settings(deadline=None)
+@given(populations(), st.booleans(), st.sets(st.integers(0, 6)))
+def test_simulated_trees_are_within_what_is_said(
+    population: list[Simulated], group: bool, pss_ticks: set[int]
+) -> None:
+    sums = [sum(p.held(now) for p in population) for now in range(LENGTH + 1)]
+    largest = max(max(p.sizes) for p in population)
+    columns = [column("memwatch.tree.unobserved"), column("memwatch.tree.memory.pss")]
+    own = {"own_cgroup": "/x"} if group else {}
+    tally = Tally([*columns, *(CGROUP if group else ())], description(rss_error_bytes=0, **own))
+    for now in range(0, LENGTH + 1, 10):
+        for place, simulated in enumerate(population):
+            record = record_of(simulated, PID + place, now, largest)
+            if record is not None:
+                tally.process(record)
+        over = [p for p in population if p.start + len(p.sizes) - 1 < now]
+        unobserved = sum(
+            p.start // 10 == (p.start + len(p.sizes) - 1) // 10 and p.start % 10 != 0 for p in over
+        )
+        values: list[Value] = [unobserved, sums[now] * MIB if now // 10 in pss_ticks else None]
+        if group:
+            watermark = (max(sums[: now + 1]) + 3) * MIB
+            values += [(sums[now] + 2) * MIB, 2 * MIB, 0, MIB, watermark]
+        tally.tick(Snapshot(STARTED + now / 10, 0.0, tuple(values)))
+    peaks = tally.peaks()
+    assert contains(peaks.main, max(population[0].sizes) * MIB)
+    assert contains(peaks.process, largest * MIB)
+    assert contains(peaks.tree, max(sums) * MIB)
+    assert peaks.tree is not None
+    assert peaks.tree.high is not None
+
+
+def test_a_hundred_thousand_short_processes_take_little_memory() -> None:
+    tally = tally_of(column("memwatch.tree.unobserved"))
+    seen(tally, PID, 0, rss=20 * MIB, peak=20 * MIB)
+    tracemalloc.start()
+    for place in range(100_000):
+        start = place * 0.01
+        seen(tally, 5000 + place % 30_000, start, rss=MIB, peak=2 * MIB)
+        ended(tally, 5000 + place % 30_000, start, start + 0.1, peak=2 * MIB)
+        if place % 10 == 0:
+            tick(tally, start, 0)
+    size, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert size < 10 * MIB
+    assert most < 30 * MIB
+    ended(tally, PID, 0, 1001.0, peak=20 * MIB, peak_bound=20 * MIB, exit_code=0)
+    tree = tally.peaks().tree
+    assert tree is not None
+    assert tally.totals()["processes"] == 100_001
+    assert tree.low == 20 * MIB - EPS
+    # Eleven or twelve of them live at any moment, each bounded by the largest maximum that was told.
+    assert tree.high is not None
+    assert 12 * 20 * MIB <= tree.high <= 14 * (20 * MIB + EPS)
