@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
     from otel_memwatch.operations.tracing import NativeSpan
 
-    Ids = tuple[str, str, str | None]
-    """Trace, span and parent span of an operation whose ids a tracer has given."""
+    Ids = tuple[str, str, str | None, bool]
+    """Trace, span and parent span of an operation whose ids a tracer has given, and whether that exports the span."""
 
 _LARGE_GAP = 1 << 20
 
@@ -136,8 +136,9 @@ class Recorder:
         ids: Ids | None = None,
     ) -> Opened:
         """Open an operation below `parent`, or with the ids that a tracer has given it."""
+        exported = False
         if ids is not None:
-            trace, span, parent_span = ids
+            trace, span, parent_span, exported = ids
         else:
             span = self.new_span()
             trace, parent_span = (
@@ -159,6 +160,7 @@ class Recorder:
             f'{{"open":{identity},"time":{now:.6f},"name":{quote(name)},"trace":"{trace}","span":"{span}",'
             f'"parent":{_text(parent_span)},"thread":{self._thread.id},"rss":{"null" if rss is None else rss},'
             f'"segment":{"null" if segment is None else segment}'
+            + (',"exported":true' if exported else "")
             + (f',"attributes":{attributes_text(attributes)}}}\n' if attributes else "}\n")
         )
         return opened

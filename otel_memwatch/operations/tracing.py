@@ -111,7 +111,7 @@ def start(name: str, attributes: Mapping[str, Any] | None) -> NativeSpan | None:
 
 
 def span_ids(span: Any) -> Ids | None:
-    """Trace, span and parent span of an OpenTelemetry span in hexadecimal; `None` when it has no valid ids."""
+    """Ids of an OpenTelemetry span in hexadecimal, and whether it is exported; `None` when it has no valid ids."""
     context = span.get_span_context()
     if context is None or not context.is_valid:
         return None
@@ -120,6 +120,7 @@ def span_ids(span: Any) -> Ids | None:
         f"{context.trace_id:032x}",
         f"{context.span_id:016x}",
         f"{parent.span_id:016x}" if parent is not None and parent.is_valid else None,
+        context.trace_flags.sampled,
     )
 
 

@@ -1,0 +1,153 @@
+"""Follows the operations of a run while it goes on."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, NamedTuple
+
+from otel_memwatch.operations import OPERATIONS_PREFIX, OPERATIONS_SUFFIX
+from otel_memwatch.record.lines import MAX_LINE, parse
+from otel_memwatch.record.operation_lines import OperationLines
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from otel_memwatch.model import Operation
+
+_BLOCK = 1 << 20
+"""Bytes read of one file at one poll: a program that marks more than that in a tick is read behind."""
+_MOST_DESCRIPTORS = 256
+"""Files kept open at once; the others are opened for each look at them."""
+
+
+class Followed(NamedTuple):
+    """What a poll has found."""
+
+    closed: list[Operation]
+    """Operations that have ended since the poll before."""
+    opened: int
+    """How many have begun."""
+
+
+class _File:
+    """One `operations-*.jsonl` that grows."""
+
+    def __init__(self, path: str, pid: int) -> None:
+        self.path = path
+        self.lines = OperationLines(pid)
+        self.damaged = 0
+        self.descriptor: int | None = None
+        self._rest = b""
+        self._offset = 0
+
+    def read(self, keep: bool) -> list[bytes]:
+        """The lines that were completed since the last time; what follows the last newline waits for its rest."""
+        try:
+            descriptor = self.descriptor
+            if descriptor is None:
+                descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                data = os.pread(descriptor, _BLOCK, self._offset)
+            finally:
+                if keep:
+                    self.descriptor = descriptor
+                elif self.descriptor is None:
+                    os.close(descriptor)
+        except OSError:
+            return []
+        if not data:
+            return []
+        self._offset += len(data)
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        if len(self._rest) > MAX_LINE:
+            self._rest, self.damaged = b"", self.damaged + 1
+        return lines
+
+    def close(self) -> None:
+        if self.descriptor is not None:
+            os.close(self.descriptor)
+            self.descriptor = None
+
+
+class OperationFollower:
+    """The operations of a run directory, as far as they have been written.
+
+    A poll costs one `stat` of the directory and one short `pread` for each process that marks operations; the
+    directory is listed only after it has changed.
+    """
+
+    def __init__(self, directory: Path | str) -> None:
+        self._directory = os.fspath(directory)
+        self._files: dict[str, _File] = {}
+        self._by_pid: dict[int, _File] = {}
+        self._listed: int | None = None
+
+    def poll(self) -> Followed:
+        """Read what was written since the last poll. Never raises for what a program wrote, or for a missing file."""
+        self._discover()
+        closed: list[Operation] = []
+        opened = 0
+        for file in self._files.values():
+            for text in file.read(keep=len(self._files) <= _MOST_DESCRIPTORS):
+                line = parse(text) if text else None
+                if not isinstance(line, dict):
+                    file.damaged += bool(text)
+                    continue
+                try:
+                    operation = file.lines.take(line)
+                except ValueError:
+                    file.damaged += 1
+                    continue
+                opened += "open" in line
+                if operation is not None:
+                    closed.append(operation)
+        return Followed(closed, opened)
+
+    def _discover(self) -> None:
+        try:
+            changed = os.stat(self._directory).st_mtime_ns
+            if changed == self._listed:
+                return
+            names = os.listdir(self._directory)
+        except OSError:
+            return
+        # A file made within the resolution of the time stamp would be missed: look once more after a change.
+        self._listed = changed if self._listed is not None and changed == -self._listed else -changed
+        for name in names:
+            if name in self._files or not name.startswith(OPERATIONS_PREFIX) or not name.endswith(OPERATIONS_SUFFIX):
+                continue
+            middle = name[len(OPERATIONS_PREFIX) : -len(OPERATIONS_SUFFIX)]
+            pid = middle.rpartition("-")[2]
+            file = _File(os.path.join(self._directory, name), int(pid) if pid.isdigit() else 0)
+            self._files[name] = file
+            if middle.isdigit():
+                self._by_pid[int(middle)] = file
+
+    def open_operations(self) -> list[Operation]:
+        """The operations that are open as of the last poll, with their peak so far, in the order of their start."""
+        found = [operation for file in self._files.values() for operation in file.lines.still_open()]
+        return sorted(found, key=lambda operation: operation.start)
+
+    def marks_operations(self, pid: int) -> bool:
+        """Whether the process starts its own watermark anew, so that nobody else may.
+
+        Answered from the directory itself for a process that has not been seen to: it may have begun a moment ago.
+        """
+        file = self._by_pid.get(pid)
+        if file is None:
+            path = os.path.join(self._directory, f"{OPERATIONS_PREFIX}{pid}{OPERATIONS_SUFFIX}")
+            if not os.path.exists(path):
+                return False
+            self._discover()
+            return True
+        return file.lines.exact or file.lines.start is None
+
+    @property
+    def damaged(self) -> int:
+        """Lines that were none of ours."""
+        return sum(file.damaged for file in self._files.values())
+
+    def close(self) -> None:
+        """Give all descriptors back."""
+        for file in self._files.values():
+            file.close()
