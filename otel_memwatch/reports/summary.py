@@ -52,7 +52,7 @@ def summary(run: Run) -> str:
 def _parts(run: Run) -> Iterator[tuple[str, Iterable[str]]]:
     yield "ended", (facts.ending(run),)
     yield "memory", _memory(run)
-    yield "process", _processes(run)
+    yield "largest", _processes(run)
     yield "GPU", _gpu(run)
     yield "CPU", (_cpu(run),)
     yield "disk", (_disk(run),)
@@ -80,8 +80,8 @@ def _processes(run: Run) -> Iterator[str]:
         number == 1 and run.peaks.tree is not None and largest.bytes == run.peaks.tree.bytes
     ):
         return
-    start = f"largest of {number:.0f}: " if number and number > 1 else ""
-    text = f"{start}{peak_sentence(largest)}"
+    of = f" of {count(number, 'process', 'processes')}" if number and number > 1 else ""
+    text = f"{peak_sentence(largest)}{of}"
     name = facts.holder(run, largest, max(24, _ROOM - len(text) - 2))
     yield f"{text}: {name}" if name else text
     if not facts.main_is_largest(run):

@@ -1,0 +1,72 @@
+"""The picture of a run: memory, CPU, I/O and GPUs over time, operations in lanes above, the peak with its certainty.
+
+Drawn with matplotlib's objects alone: no pyplot, no window, no setting of anybody's changed.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+from otel_memwatch.errors import UsageError
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from otel_memwatch.analysis import Run
+    from otel_memwatch.reports import Options
+
+FORMATS = ("png", "pdf", "svg")
+STYLES = ("memory",)
+
+
+def render(run: Run, out: BinaryIO, options: Options) -> None:
+    """Writes the picture in the format of `options["suffix"]`: ".png" (the default), ".pdf" or ".svg"."""
+    form = (options.get("suffix") or ".png").removeprefix(".")
+    if form not in FORMATS:
+        raise UsageError(f"A plot cannot be written as {form!r}.", f"its file ends in .{', .'.join(FORMATS)}")
+    style = options.get("style") or STYLES[0]
+    if style not in STYLES:
+        raise UsageError(f"There is no plot of the style {style!r}.", "there are " + ", ".join(STYLES))
+    out.write(_image(figure(run), form))
+
+
+def figure(run: Run) -> Figure:
+    """The picture as a matplotlib figure that belongs to no window."""
+    from otel_memwatch.reports.plot.picture import picture
+
+    return picture(run)
+
+
+def _image(drawn: Figure, form: str) -> bytes:
+    """The same bytes for the same run: without dates and random names."""
+    buffer = io.BytesIO()
+    canvas: Any
+    if form == "pdf":
+        from matplotlib.backends.backend_pdf import FigureCanvasPdf
+
+        canvas = FigureCanvasPdf(drawn)
+        canvas.print_pdf(buffer, metadata={"CreationDate": None})
+        return buffer.getvalue()
+    if form == "svg":
+        from matplotlib.backends.backend_svg import FigureCanvasSVG
+
+        canvas = FigureCanvasSVG(drawn)
+        canvas.print_svg(buffer, metadata={"Date": None})
+        return _with_stable_names(buffer.getvalue())
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    canvas = FigureCanvasAgg(drawn)
+    canvas.print_png(buffer)
+    return buffer.getvalue()
+
+
+_RANDOM_NAME = re.compile(rb'\bid="([a-z]*[0-9a-f]{10})"')
+
+
+def _with_stable_names(svg: bytes) -> bytes:
+    """Numbers the ids that matplotlib draws by lot."""
+    for number, name in enumerate(dict.fromkeys(_RANDOM_NAME.findall(svg))):
+        svg = re.sub(rb"(?<=[\"#])" + name + rb"(?=[\")])", b"n%d" % number, svg)
+    return svg

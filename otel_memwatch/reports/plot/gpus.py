@@ -1,0 +1,108 @@
+"""The panels of GPUs: memory and utilization of each device."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from otel_memwatch.reports.figures import shorten, size_scale
+from otel_memwatch.reports.plot import style
+from otel_memwatch.reports.plot.curves import draw_line
+from otel_memwatch.reports.plot.series import line
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from matplotlib.axes import Axes
+
+    from otel_memwatch.model import Column
+    from otel_memwatch.record.samples import Samples
+    from otel_memwatch.reports.plot.view import View
+
+_USAGE, _LIMIT, _BUSY = "hw.gpu.memory.usage", "hw.gpu.memory.limit", "hw.gpu.utilization"
+_TREE = "memwatch.tree.gpu.memory.usage"
+GPU_METRICS = (_USAGE, _LIMIT, _BUSY, _TREE)
+
+_NAMED = 8
+"""Devices that the legend names."""
+_HEADROOM = 1.12
+_FEW = 40
+"""Values up to which each is a point."""
+
+
+def gpu_panels(samples: Samples) -> list[Callable[[Axes, View], int]]:
+    """The panels for what was recorded; none without a GPU."""
+    panels: list[Callable[[Axes, View], int]] = []
+    if samples.find(_USAGE) or samples.find(_TREE):
+        panels.append(_draw_memory)
+    if samples.find(_BUSY):
+        panels.append(_draw_utilization)
+    return panels
+
+
+def device_label(column: Column, place: int) -> str:
+    """How a device is called: its number and model, and the beginning of its id."""
+    attributes = dict(column.attributes)
+    identity = attributes.get("hw.id", "")
+    words = [f"GPU {place}", attributes.get("hw.name", ""), shorten(identity.removeprefix("GPU-"), 11)]
+    return style.lettering(" ".join(word for word in words if word))
+
+
+def _draw_memory(axes: Axes, view: View) -> int:
+    samples = view.samples
+    used, held = samples.find(_USAGE), samples.find(_TREE)
+    devices = sorted({_device(c) for c in (*used, *held)})
+    known = {c: line(samples, c, view.interval) for c in (*used, *held)}
+    most = max(
+        (found for found in (one.maximum() for one in known.values()) if found is not None), default=0.0
+    )
+    limits = [samples.known(c)[1] for c in samples.find(_LIMIT)]
+    limit = max((float(values.max()) for values in limits if len(values)), default=0.0)
+    peaks = {device: peak for device, peak in view.run.peaks.gpu.items() if device in devices}
+    most = max([most, *(peak.bytes for peak in peaks.values())])
+    shown = limit if 0 < limit <= 3 * most else 0.0
+    scale, unit = size_scale(max(most, shown, 1024.0**2))
+    style.plain_axes(axes, "GPU memory", unit)
+    for column, one in known.items():
+        place = devices.index(_device(column))
+        whole = column.metric == _USAGE
+        draw_line(
+            axes, one, view.scale, scale, color=_colour(place), linewidth=1.5 if whole else 1.0,
+            linestyle="-" if whole else ":", marker="o" if len(one.time) < _FEW else "", markersize=2.5,
+            label=_label(column, place, "" if whole else ", these processes"),
+        )  # fmt: skip
+    for device, peak in peaks.items():
+        if peak.at is not None:
+            axes.plot(
+                [peak.at / view.scale], [peak.bytes / scale], marker="o", markersize=5, linestyle="",
+                color=_colour(devices.index(device)), markeredgecolor=style.INK, markeredgewidth=0.8, zorder=5,
+            )  # fmt: skip
+    if shown:
+        axes.axhline(
+            shown / scale, color=style.VERMILION, linewidth=1.0, linestyle=(0, (5, 3)), label="all there is"
+        )
+    axes.set_ylim(0, max(most, shown, scale / 10) / scale * _HEADROOM)
+    return style.legend(axes, 3)
+
+
+def _draw_utilization(axes: Axes, view: View) -> int:
+    style.plain_axes(axes, "GPU utilization", "%")
+    for place, column in enumerate(view.samples.find(_BUSY)):
+        one = line(view.samples, column, view.interval)
+        draw_line(
+            axes, one, view.scale, 0.01, color=_colour(place), linewidth=1.1, linestyle="-",
+            marker="o" if len(one.time) < _FEW else "", markersize=2.5,
+        )  # fmt: skip
+    axes.set_ylim(0, 105)
+    return 1
+
+
+def _device(column: Column) -> str:
+    return dict(column.attributes).get("hw.id", "")
+
+
+def _colour(place: int) -> str:
+    return style.DEVICES[place % len(style.DEVICES)]
+
+
+def _label(column: Column, place: int, what: str) -> str | None:
+    return device_label(column, place) + what if place < _NAMED else None

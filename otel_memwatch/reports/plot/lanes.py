@@ -1,0 +1,121 @@
+"""Operations as bars in lanes: nested ones below the one around them, concurrent ones below each other."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from otel_memwatch.analysis import OperationFigures
+
+LANES = 6
+"""Lanes that are drawn; what lies deeper is counted."""
+
+
+class Bar(NamedTuple):
+    """One operation, or several that are too short to be told apart."""
+
+    lane: int
+    start: float
+    end: float
+    names: tuple[str, ...]
+    """Different names in it, in the order of their appearance."""
+    count: int = 1
+    failed: bool = False
+    open: bool = False
+    sets_peak: bool = False
+
+    @property
+    def label(self) -> str:
+        """What stands on it."""
+        if self.count == 1:
+            return self.names[0]
+        return f"{self.names[0]} x {self.count}" if len(self.names) == 1 else f"{self.count} operations"
+
+
+class Lanes(NamedTuple):
+    """All bars, and how many operations found no lane."""
+
+    bars: tuple[Bar, ...]
+    lanes: int
+    hidden: int
+
+
+def lay_out(operations: Sequence[OperationFigures], shortest: float) -> Lanes:
+    """Puts operations into lanes.
+
+    Args:
+        operations: by their start, each after the one around it.
+        shortest: seconds that can just be seen; shorter ones that follow each other become one bar.
+    """
+    busy_until: list[float] = []
+    lane_of: list[int | None] = []
+    in_lanes: list[list[Bar]] = []
+    for figures in operations:
+        around = None if figures.parent is None else lane_of[figures.parent]
+        lane = None
+        if figures.parent is None or around is not None:
+            lane = _free_lane(busy_until, 0 if around is None else around + 1, figures.start)
+        lane_of.append(lane)
+        if lane is None:
+            continue
+        if lane == len(busy_until):
+            busy_until.append(figures.end)
+            in_lanes.append([])
+        busy_until[lane] = max(figures.end, figures.start)
+        in_lanes[lane].append(_bar(lane, figures))
+    bars = [bar for lane_bars in in_lanes for bar in _joined(lane_bars, shortest)]
+    return Lanes(tuple(bars), len(in_lanes), sum(lane is None for lane in lane_of))
+
+
+def _free_lane(busy_until: Sequence[float], first: int, start: float) -> int | None:
+    for lane in range(first, min(len(busy_until) + 1, LANES)):
+        if lane == len(busy_until) or busy_until[lane] <= start:
+            return lane
+    return None
+
+
+def _bar(lane: int, figures: OperationFigures) -> Bar:
+    status = figures.operation.status
+    return Bar(
+        lane,
+        figures.start,
+        figures.end,
+        (figures.operation.name,),
+        failed=status == "error",
+        open=status == "open",
+        sets_peak=figures.sets_run_peak,
+    )
+
+
+def _joined(bars: Iterable[Bar], shortest: float) -> list[Bar]:
+    """The bars of one lane; runs of those that are too short become one each."""
+    joined: list[Bar] = []
+    run_is_short = False
+    for bar in bars:
+        short = bar.end - bar.start < shortest
+        if short and run_is_short and bar.start - joined[-1].end < shortest:
+            joined[-1] = _both(joined[-1], bar)
+        else:
+            joined.append(bar)
+        run_is_short = short
+    return joined
+
+
+_NAMES = 2
+"""Names that a joined bar keeps: one says what all are, two that they differ."""
+
+
+def _both(first: Bar, second: Bar) -> Bar:
+    names = first.names
+    if len(names) < _NAMES and second.names[0] not in names:
+        names = (*names, second.names[0])
+    return first._replace(
+        end=max(first.end, second.end),
+        names=names,
+        count=first.count + second.count,
+        failed=first.failed or second.failed,
+        open=first.open or second.open,
+        sets_peak=first.sets_peak or second.sets_peak,
+    )

@@ -1,0 +1,168 @@
+"""The memory panel: resident memory over time, what the control group was charged, the limit, and the peak."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from otel_memwatch.reports import facts
+from otel_memwatch.reports.figures import size, size_scale
+from otel_memwatch.reports.plot import style
+from otel_memwatch.reports.plot.peak import Extent, draw_peak, peak_extent
+from otel_memwatch.reports.plot.curves import draw_line
+from otel_memwatch.reports.plot.series import Line, line
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from otel_memwatch.model import Column
+    from otel_memwatch.reports.plot.view import View
+
+_TREE, _MAIN = "memwatch.tree.memory.usage", "process.memory.usage"
+_PSS = "memwatch.tree.memory.pss"
+_GROUP, _WORKING_SET = "memwatch.cgroup.memory.usage", "memwatch.cgroup.memory.working_set"
+_EVENTS, _KILL = "memwatch.cgroup.memory.events", {"memwatch.cgroup.memory.event.type": "oom_kill"}
+
+MEMORY_METRICS = (_TREE, _MAIN, _PSS, _GROUP, _WORKING_SET, _EVENTS)
+
+NEAR = 3.0
+"""Times the peak up to which a limit, or the control group's memory, is drawn: beyond, the curve would be flat."""
+_HEADROOM = 1.17
+"""Of the panel, above all that is drawn: room for the peak's label."""
+_FEW = 80
+"""Ticks up to which each is a point."""
+
+
+class _Curve(NamedTuple):
+    line: Line
+    label: str
+    colour: str
+    width: float
+    dashes: str
+    filled: bool = False
+    points: bool = False
+
+
+def draw_memory(axes: Axes, view: View) -> int:
+    """Draws the panel; the number of rows that its legend takes."""
+    curves = _curves(view)
+    extent = peak_extent(view.run.peaks.tree)
+    most = max([c.line.maximum() or 0.0 for c in curves] + ([extent.top] if extent else []), default=0.0)
+    group, absent = _group_curves(view, most)
+    curves += group
+    most = max([most] + [c.line.maximum() or 0.0 for c in group])
+    limit = facts.limit(view.run)
+    near = limit is not None and most > 0 and limit.bytes <= NEAR * most
+    top = max(most, float(limit.bytes) if limit and near else 0.0, 1024.0)
+    scale, unit = size_scale(top)
+    if limit is not None and not near:
+        absent.append(f"{limit.whose} {size(limit.bytes)}")
+    style.plain_axes(axes, "Memory", unit, f"off the scale: {', '.join(absent)}" if absent else "")
+    axes.set_ylim(0, top / scale * _HEADROOM)
+    for curve in curves:
+        _draw(axes, curve, view, scale)
+    if limit is not None and near:
+        words = f"{'memory of the machine' if limit.whose == 'machine' else 'limit'} {size(limit.bytes)}"
+        axes.axhline(
+            limit.bytes / scale,
+            color=style.VERMILION,
+            linewidth=1.3,
+            linestyle=(0, (5, 3)),
+            label=words,
+            zorder=2,
+        )
+    _draw_kills(axes, view)
+    if extent is not None:
+        ceiling = limit.bytes if limit and near else None
+        draw_peak(axes, view, extent, scale, _curve_at(curves, extent), ceiling)
+    if not curves:
+        axes.text(
+            0.5, 0.5, "no tick was recorded", transform=axes.transAxes, ha="center", va="center", color=style.SOFT,
+            fontproperties=style.font(style.NORMAL),
+        )  # fmt: skip
+    return style.legend(axes)
+
+
+def _curves(view: View) -> list[_Curve]:
+    """The tree, its main process where that is not the same, and its proportional set."""
+    curves = []
+    tree, main = _line(view, _TREE), _line(view, _MAIN)
+    if tree is not None:
+        curves.append(_Curve(tree, "all processes (RSS)", style.BLUE, 1.6, "-", filled=True))
+    if main is not None and not (tree is not None and _same(tree, main)):
+        curves.append(_Curve(main, "main process", style.ORANGE, 1.2, "-"))
+    pss = _line(view, _PSS)
+    if pss is not None:
+        curves.append(_Curve(pss, "shared pages once (PSS)", style.PURPLE, 0.0, "", points=True))
+    return curves
+
+
+def _group_curves(view: View, most: float) -> tuple[list[_Curve], list[str]]:
+    """The control group's curves; those that other programs' memory or cache puts out of scale, in words."""
+    curves, absent = [], []
+    for metric, label, colour, dashes in (
+        (_GROUP, "control group with cache", style.SOFT, "--"),
+        (_WORKING_SET, "working set", style.GREEN, "-"),
+    ):
+        found = _line(view, metric)
+        maximum = found.maximum() if found else None
+        if found is None or maximum is None:
+            continue
+        if maximum <= NEAR * most or (view.run.info.get("own_cgroup") and most == 0):
+            curves.append(_Curve(found, label, colour, 1.0, dashes))
+        elif metric == _GROUP:
+            absent.append(f"control group {size(maximum)}")
+    return curves, absent
+
+
+def _line(view: View, metric: str) -> Line | None:
+    found: tuple[Column, ...] = view.samples.find(metric)
+    made = line(view.samples, found[0], view.interval) if found else None
+    return made if made is not None and len(made.time) else None
+
+
+def _same(first: Line, second: Line) -> bool:
+    """Whether two lines would hide each other."""
+    return len(first.time) == len(second.time) and bool(
+        np.allclose(first.value, second.value, rtol=0.002, atol=0, equal_nan=True)
+    )
+
+
+def _draw(axes: Axes, curve: _Curve, view: View, scale: float) -> None:
+    marker = "D" if curve.points else "o" if len(curve.line.time) <= _FEW else ""
+    draw_line(
+        axes, curve.line, view.scale, scale, color=curve.colour, linewidth=curve.width, linestyle=curve.dashes,
+        marker=marker, markersize=4.0 if curve.points else 2.5, label=curve.label,
+    )  # fmt: skip
+    if curve.filled:
+        time, value = curve.line.time / view.scale, curve.line.value / scale
+        axes.fill_between(
+            time, value, 0, facecolor=curve.colour, edgecolor="none", alpha=0.11, linewidth=0, zorder=1
+        )
+
+
+def _draw_kills(axes: Axes, view: View) -> None:
+    """Marks the ticks at which the OOM killer had killed another process of the control group."""
+    found = view.samples.find(_EVENTS, _KILL)
+    if not found:
+        return
+    time, kills = view.samples.known(found[0])
+    label: str | None = "OOM kill"
+    for at in time[1:][np.diff(kills) > 0][:50]:
+        axes.axvline(
+            at / view.scale, color=style.VERMILION, linewidth=1.2, linestyle=":", label=label, zorder=2
+        )
+        label = None
+
+
+def _curve_at(curves: list[_Curve], extent: Extent) -> float | None:
+    """Bytes of the first curve nearest to the moment of the peak."""
+    if not curves or extent.at is None:
+        return None
+    drawn = curves[0].line
+    known = ~np.isnan(drawn.value)
+    if not known.any():
+        return None
+    time, value = drawn.time[known], drawn.value[known]
+    return float(value[np.argmin(np.abs(time - extent.at))])

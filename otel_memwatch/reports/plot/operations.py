@@ -1,0 +1,133 @@
+"""Draws the operations: bars with names above the memory panel, light areas behind it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from matplotlib.patches import Rectangle
+
+from otel_memwatch.reports.figures import count, shorten
+from otel_memwatch.reports.plot import style
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.backends.backend_agg import RendererAgg
+
+    from otel_memwatch.reports.plot.lanes import Bar, Lanes
+
+_SHADED = 60
+"""Outermost operations up to which the memory panel is shaded; more would be a carpet."""
+_LEAST = 1 / 900
+"""Part of the time axis that a bar takes at least."""
+_HEIGHT = 0.84
+_LEAST_ROOM = 14
+"""Pixels of a bar from which a name may stand on it."""
+_KEYS, _KEY_LETTERS = 8, 20
+
+
+class Drawn(NamedTuple):
+    """What was drawn in the lanes."""
+
+    bars: tuple[Bar, ...]
+    colours: dict[str, str]
+    key: bool
+    """Whether the names of colours stand below."""
+
+
+def draw_lanes(axes: Axes, lanes: Lanes, scale: float, end: float, renderer: RendererAgg) -> Drawn:
+    """Draws the bars, their names where there is room."""
+    axes.set_axis_off()
+    axes.set_ylim(lanes.lanes, 0)
+    colours = _colours(lanes.bars)
+    least = _LEAST * end
+    for bar in lanes.bars:
+        width = max(bar.end - bar.start, least)
+        axes.add_patch(_rectangle(bar, width, scale, colours))
+    unnamed = _names(axes, lanes.bars, scale, least, renderer)
+    _key(axes, unnamed, colours)
+    if lanes.hidden:
+        axes.text(
+            1.004, 0.0, f"+{lanes.hidden}", transform=axes.transAxes, va="bottom", ha="left", color=style.SOFT,
+            fontproperties=style.font(style.SMALL - 1), gid=f"{count(lanes.hidden, 'operation')} not shown",
+        )  # fmt: skip
+    axes.text(
+        -0.008, 0.5, "operations", transform=axes.transAxes, rotation=0, va="center", ha="right", color=style.SOFT,
+        fontproperties=style.font(style.SMALL - 1),
+    )  # fmt: skip
+    return Drawn(lanes.bars, colours, key=axes.get_legend() is not None)
+
+
+def _colours(bars: tuple[Bar, ...]) -> dict[str, str]:
+    """A colour for each name, in the order of lanes and time; names of joined bars last."""
+    names = dict.fromkeys(bar.names[0] for bar in bars if len(bar.names) == 1)
+    return {name: style.AREAS[i % len(style.AREAS)] for i, name in enumerate(names)}
+
+
+def _colour(bar: Bar, colours: dict[str, str]) -> str:
+    return colours[bar.names[0]] if len(bar.names) == 1 else style.MIXED
+
+
+def _rectangle(bar: Bar, width: float, scale: float, colours: dict[str, str]) -> Rectangle:
+    marked = bar.sets_peak or bar.failed
+    return Rectangle(
+        (bar.start / scale, bar.lane + (1 - _HEIGHT) / 2),
+        width / scale,
+        _HEIGHT,
+        facecolor=_colour(bar, colours),
+        edgecolor=style.VERMILION if bar.failed else style.INK if bar.sets_peak else style.PAPER,
+        linewidth=1.3 if marked else 0.4,
+        linestyle="--" if bar.open and not marked else "-",
+        zorder=3 if marked else 2,
+    )
+
+
+def _names(axes: Axes, bars: tuple[Bar, ...], scale: float, least: float, renderer: RendererAgg) -> list[str]:
+    """Writes the names onto the bars that have room; gives the names that stand nowhere in full."""
+    written: dict[str, bool] = {}
+    left, right = axes.get_xlim()
+    pixels = axes.get_window_extent(renderer).width / (right - left)
+    for bar in bars:
+        width = max(bar.end - bar.start, least) / scale
+        room = width * pixels - 6
+        for name in bar.names:
+            written.setdefault(name, False)
+        if room < _LEAST_ROOM:
+            continue
+        label = axes.text(
+            bar.start / scale + width / 2, bar.lane + 0.5, "", ha="center", va="center_baseline", color=style.INK,
+            fontproperties=style.font(style.SMALL - 1, bold=bar.sets_peak), zorder=4, clip_on=True,
+        )  # fmt: skip
+        if not style.fitted(label, bar.label, room, renderer, style.beginning):
+            label.remove()
+        elif len(bar.names) == 1 and not label.get_text().endswith(style.CUT):
+            written[bar.names[0]] = True
+    return [name for name, whole in written.items() if not whole]
+
+
+def _key(axes: Axes, names: list[str], colours: dict[str, str]) -> None:
+    """What the colours of the bars without a name mean: below the lanes."""
+    shown = [name for name in names if name in colours][:_KEYS]
+    patches = [Rectangle((0, 0), 1, 1, facecolor=colours[name], edgecolor="none") for name in shown]
+    if patches:
+        labels = [style.lettering(shorten(name, _KEY_LETTERS)) for name in shown]
+        axes.legend(
+            patches, labels, loc="upper left", bbox_to_anchor=(0.0, 0.0), ncols=len(patches), frameon=False,
+            prop=style.font(style.SMALL - 1), labelcolor=style.INK, borderaxespad=0.1, borderpad=0.1, handlelength=0.9,
+            handletextpad=0.4, columnspacing=1.2,
+        )  # fmt: skip
+
+
+def shade(axes: Axes, drawn: Drawn, scale: float) -> None:
+    """Shades a panel for the outermost operations."""
+    outermost = [bar for bar in drawn.bars if bar.lane == 0]
+    if len(outermost) > _SHADED:
+        return
+    for bar in outermost:
+        axes.axvspan(
+            bar.start / scale,
+            bar.end / scale,
+            facecolor=_colour(bar, drawn.colours),
+            edgecolor="none",
+            alpha=0.13,
+            zorder=0,
+        )

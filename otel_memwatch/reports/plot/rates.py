@@ -1,0 +1,117 @@
+"""The panels of CPU and I/O: mean rates between ticks, from counters that miss nothing."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from otel_memwatch.reports.figures import size_scale
+from otel_memwatch.reports.plot import style
+from otel_memwatch.reports.plot.series import Steps, rates, total
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from otel_memwatch.reports.plot.view import View
+    from otel_memwatch.reports.plot.series import Array
+
+_CPU, _DISK, _CALLS = "memwatch.tree.cpu.time", "memwatch.tree.disk.io", "memwatch.tree.syscall.io"
+RATE_METRICS = (_CPU, _DISK, _CALLS)
+
+_SHORTEST = 0.05
+"""Seconds: the kernel counts CPU time in hundredths on many machines."""
+_HEADROOM = 1.12
+_MIB = 1024**2
+
+
+def draw_cpu(axes: Axes, view: View) -> int:
+    """Cores in use; of them the system's part, below."""
+    style.plain_axes(axes, "CPU", "cores")
+    user = total(view.samples, _CPU, cpu_mode="user")
+    system = total(view.samples, _CPU, cpu_mode="system")
+    if user is None and system is None:
+        return _nothing(axes, "not recorded")
+    both = rates(view.samples.time, _sum(user, system), _SHORTEST)
+    _area(axes, both, view, style.BLUE, "user" if system is not None else "all")
+    if user is not None and system is not None:
+        _area(axes, rates(view.samples.time, _where(system, user), _SHORTEST), view, style.ORANGE, "system")
+    most = both.maximum()
+    cpus = view.run.host.get("cpus")
+    if isinstance(cpus, int) and cpus <= 3 * most:
+        axes.axhline(cpus, color=style.VERMILION, linewidth=1.0, linestyle=(0, (5, 3)), label=f"{cpus} CPUs")
+        most = max(most, cpus)
+    axes.set_ylim(0, max(most, 0.1) * _HEADROOM)
+    return style.legend(axes)
+
+
+def _where(counter: Array, other: Array) -> Array:
+    """A counter where another is known too, so that the edges of their steps are the same."""
+    return np.where(np.isnan(other), np.nan, counter)
+
+
+def _sum(first: Array | None, second: Array | None) -> Array:
+    if first is None or second is None:
+        known = first if first is not None else second
+        assert known is not None
+        return known
+    return first + second
+
+
+def draw_io(axes: Axes, view: View) -> int:
+    """Bytes per second to and from storage, and through system calls."""
+    time = view.samples.time
+    counters = {
+        (metric, direction): total(view.samples, metric, disk_io_direction=direction)
+        for metric in (_DISK, _CALLS)
+        for direction in ("read", "write")
+    }
+    steps = {key: rates(time, counter, _SHORTEST) for key, counter in counters.items() if counter is not None}
+    most = max((s.maximum() for s in steps.values()), default=0.0)
+    scale, unit = size_scale(most) if most >= _MIB else (float(_MIB), "MiB")
+    style.plain_axes(axes, "I/O", f"{unit}/s")
+    if not steps:
+        return _nothing(axes, "not recorded")
+    look = {"read": style.BLUE, "write": style.ORANGE}
+    words = {"read": "read", "write": "written"}
+    for (metric, direction), one in steps.items():
+        disk = metric == _DISK
+        where = "disk" if disk else "system calls"
+        _outline(axes, one, view, scale, look[direction], f"{words[direction]}, {where}", filled=disk)
+    axes.set_ylim(0, max(most / scale, 0.1) * _HEADROOM)
+    return style.legend(axes)
+
+
+def _area(axes: Axes, steps: Steps, view: View, colour: str, label: str) -> None:
+    if len(steps.rates):
+        axes.stairs(
+            steps.rates, steps.edges / view.scale, fill=True, facecolor=colour, edgecolor=colour, linewidth=0.5,
+            alpha=1.0, label=label, zorder=2,
+        )  # fmt: skip
+
+
+def _outline(
+    axes: Axes, steps: Steps, view: View, scale: float, colour: str, label: str, *, filled: bool
+) -> None:
+    if len(steps.rates):
+        values = np.append(steps.rates, steps.rates[-1]) / scale
+        axes.plot(
+            steps.edges / view.scale, values, drawstyle="steps-post", color=colour, linewidth=1.2 if filled else 0.9,
+            linestyle="-" if filled else (0, (1.5, 1)), marker="", label=label, zorder=3,
+        )  # fmt: skip
+        if filled:
+            axes.fill_between(
+                steps.edges / view.scale, values, 0, step="post", facecolor=colour, edgecolor="none", linewidth=0, alpha=0.25,
+                zorder=2,
+            )  # fmt: skip
+
+
+def _nothing(axes: Axes, words: str) -> int:
+    """Says why the panel is empty."""
+    axes.set_ylim(0, 1)
+    axes.set_yticks([])
+    axes.text(
+        0.5, 0.5, words, transform=axes.transAxes, ha="center", va="center", color=style.SOFT,
+        fontproperties=style.font(style.NORMAL),
+    )  # fmt: skip
+    return 1

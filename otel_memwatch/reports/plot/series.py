@@ -1,0 +1,117 @@
+"""From ticks to the points of a line: few enough to draw, with every peak, and with a gap where nothing is known."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from otel_memwatch.model import Column
+    from otel_memwatch.record.samples import Samples
+
+    Array = NDArray[np.float64]
+
+BUCKETS = 1500
+"""Parts of the time axis in each of which a line keeps its first, last, smallest and largest value."""
+
+_GAP = 3.0
+"""Intervals without a tick from which on a line is interrupted: one missed tick is no gap."""
+
+
+class Line(NamedTuple):
+    """Points in the order of time; NaN where the line is interrupted."""
+
+    time: Array
+    value: Array
+    lonely: NDArray[np.bool_]
+    """Points without a neighbour to draw a line to."""
+
+    def maximum(self) -> float | None:
+        """The largest value; `None` without any."""
+        return None if not len(self.value) or np.all(np.isnan(self.value)) else float(np.nanmax(self.value))
+
+
+class Steps(NamedTuple):
+    """Mean rates between edges."""
+
+    edges: Array
+    rates: Array
+
+    def maximum(self) -> float:
+        """The largest rate; 0 without any."""
+        return float(self.rates.max()) if len(self.rates) else 0.0
+
+
+def line(samples: Samples, column: Column, interval: float) -> Line:
+    """The line of a column, interrupted where ticks or values are missing."""
+    values = samples.values(column)
+    there = np.flatnonzero(~np.isnan(values))
+    time, known = samples.time[there], values[there]
+    if not len(time):
+        return Line(time, known, np.zeros(0, dtype=bool))
+    step, ticks = np.diff(time), np.diff(there)
+    usual_step = float(np.median(step)) if len(step) else 0.0
+    usual_ticks = float(np.median(ticks)) if len(ticks) else 1.0
+    width = float(time[-1] - time[0]) / BUCKETS
+    missing = step > max(_GAP * max(interval, column.period, usual_step), 2 * width)
+    if usual_ticks <= 1 and column.period <= interval:
+        # A tick whose value is not known interrupts too, unless that is too short to be seen.
+        missing |= (ticks > 1) & (step > 2 * width)
+    kept = _kept(time, known, width) if len(time) > 4 * BUCKETS and width > 0 else np.arange(len(time))
+    return _interrupted(time, known, kept, np.flatnonzero(missing) + 1)
+
+
+def _kept(time: Array, value: Array, width: float) -> NDArray[np.intp]:
+    """Places of the first, last, smallest and largest value of each bucket."""
+    bucket = np.minimum(((time - time[0]) / width).astype(np.intp), BUCKETS - 1)
+    first = np.flatnonzero(np.diff(bucket, prepend=-1))
+    last = np.append(first[1:], len(time)) - 1
+    by_size = np.lexsort((value, bucket))
+    return np.unique(np.concatenate((first, last, by_size[first], by_size[last])))
+
+
+def _interrupted(time: Array, value: Array, kept: NDArray[np.intp], breaks: NDArray[np.intp]) -> Line:
+    """The kept points with a NaN before each of the places `breaks`."""
+    at = np.searchsorted(kept, breaks, "left")
+    at = np.unique(at[(at > 0) & (at < len(kept))])
+    starts = np.zeros(len(kept) + 1, dtype=bool)
+    starts[[0, -1]] = True
+    starts[at] = True
+    lonely = starts[:-1] & starts[1:]
+    return Line(
+        np.insert(time[kept], at, time[kept][at]),
+        np.insert(value[kept], at, np.nan),
+        np.insert(lonely, at, False),  # noqa: FBT003 - numpy's signature
+    )
+
+
+def rates(time: Array, counter: Array, shortest: float, buckets: int = BUCKETS // 3) -> Steps:
+    """Mean rates of a counter, in steps of at least `shortest` seconds.
+
+    A counter tells the mean over a gap exactly, so nothing is interrupted. What a counter loses (children that
+    nobody waited for) is no negative rate.
+    """
+    there = ~np.isnan(counter)
+    time, counter = time[there], counter[there]
+    if len(time) < 2 or time[-1] <= time[0]:
+        return Steps(np.zeros(0), np.zeros(0))
+    width = max(shortest, float(time[-1] - time[0]) / buckets)
+    # A little less than the width: ticks are late by some microseconds, and must not fall out one after the other.
+    grid = np.arange(time[0], time[-1] + width, width)
+    places = np.unique(np.clip(np.searchsorted(time, grid - width / 4, "left"), 0, len(time) - 1))
+    if places[-1] != len(time) - 1:
+        places = np.append(places, len(time) - 1)
+    edges = time[places]
+    keep = np.append(True, np.diff(edges) > 0)
+    edges, counter = edges[keep], counter[places][keep]
+    return Steps(edges, np.maximum(0.0, np.diff(counter)) / np.diff(edges))
+
+
+def total(samples: Samples, metric: str, **attributes: str) -> Array | None:
+    """The counter of a metric and an attribute (dots as underscores); `None` when it was not recorded."""
+    named = {name.replace("_", "."): value for name, value in attributes.items()}
+    found = samples.find(metric, named)
+    return samples.values(found[0]) if found else None

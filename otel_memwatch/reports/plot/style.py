@@ -1,0 +1,121 @@
+"""Colours, letters and axes of the plot, all said explicitly: nobody's matplotlib settings change it, nor are changed.
+
+The colours are told apart by colour-blind people too (Okabe and Ito for lines, Tol's light scheme for areas).
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from matplotlib.font_manager import FontProperties, findfont, get_font
+from matplotlib.patheffects import withStroke
+from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+from otel_memwatch.reports.figures import clean, shorten
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from matplotlib.axes import Axes
+    from matplotlib.backends.backend_agg import RendererAgg
+    from matplotlib.text import Text
+
+BLUE, SKY, GREEN, ORANGE, VERMILION, PURPLE, YELLOW = (
+    "#0072B2", "#56B4E9", "#009E73", "#E69F00", "#D55E00", "#CC79A7", "#F0E442",
+)  # fmt: skip
+INK, SOFT, FAINT, PAPER = "#222222", "#666666", "#DDDDDD", "#FFFFFF"
+DEVICES = (BLUE, ORANGE, GREEN, PURPLE, SKY, VERMILION)
+AREAS = ("#77AADD", "#EE8866", "#EEDD88", "#FFAABB", "#99DDFF", "#44BB99", "#BBCC33", "#AAAA00")
+MIXED = "#CCCCCC"
+"""Of a bar that stands for operations of several names."""
+
+FAMILY = "DejaVu Sans"
+"""Comes with matplotlib, so that it is there everywhere."""
+SMALL, NORMAL, LARGE = 8.5, 9.5, 13.0
+_LEAST_LETTERS = 4
+CUT = "\u2026"
+"""Ends a text whose end was cut off."""
+
+HALO: list[Any] = [withStroke(linewidth=2.5, foreground=PAPER)]
+"""Keeps letters legible on lines."""
+
+
+@lru_cache(maxsize=1)
+def _glyphs() -> frozenset[int]:
+    return frozenset(get_font(findfont(FontProperties(family=FAMILY))).get_charmap())
+
+
+def lettering(text: str) -> str:
+    """Text that matplotlib shows as it is: no formulas between dollar signs, a box for letters the font lacks."""
+    glyphs = _glyphs()
+    shown = "".join(c if ord(c) in glyphs else "\u25a1" for c in clean(text))
+    return shown.replace("$", r"\$")
+
+
+def font(size: float = SMALL, *, bold: bool = False) -> FontProperties:
+    """The font of everything but the numbers at the axes."""
+    return FontProperties(family=FAMILY, size=size, weight="bold" if bold else "normal", style="normal")
+
+
+def fitted(
+    artist: Text, text: str, width: float, renderer: RendererAgg, cut: Callable[[str, int], str] = shorten
+) -> bool:
+    """Sets `text` on the artist, cut until it takes `width` pixels at most; whether anything fits."""
+    kept = len(text)
+    while kept > 0:
+        artist.set_text(lettering(cut(text, kept)))
+        taken = artist.get_window_extent(renderer).width
+        if taken <= width:
+            return True
+        if kept <= _LEAST_LETTERS:
+            break
+        kept = max(_LEAST_LETTERS, min(kept - 1, int(kept * width / taken)))
+    artist.set_text("")
+    return False
+
+
+def beginning(text: str, length: int) -> str:
+    """The beginning of a text that is too long: what tells short names apart."""
+    return text if len(text) <= length else text[: length - 1] + CUT
+
+
+def plain_axes(axes: Axes, title: str, unit: str, remark: str = "") -> None:
+    """The look of a panel: its title and a remark above to the left, a light grid, two sides without a frame."""
+    axes.set_facecolor(PAPER)
+    for side, spine in axes.spines.items():
+        spine.set_visible(side in {"left", "bottom"})
+        spine.set_edgecolor(SOFT)
+        spine.set_linewidth(0.8)
+    axes.grid(visible=True, which="major", color=FAINT, linewidth=0.6, linestyle="-", alpha=1.0)
+    axes.set_axisbelow(True)
+    axes.tick_params(
+        which="both", direction="out", length=3, width=0.8, color=SOFT, labelcolor=INK, labelsize=SMALL, pad=3,
+        top=False, right=False, labeltop=False, labelright=False,
+    )  # fmt: skip
+    axes.yaxis.set_major_locator(MaxNLocator(nbins=5, min_n_ticks=2, steps=[1, 2, 2.5, 5, 10]))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    heading = axes.set_title(
+        f"{title} ({unit})", loc="left", fontproperties=font(NORMAL, bold=True), color=INK, pad=5, y=1.0
+    )
+    if remark:
+        axes.annotate(
+            lettering(remark), (1.0, 0.0), (9, 0), xycoords=heading, textcoords="offset points", va="bottom", ha="left",
+            fontproperties=font(), color=SOFT, annotation_clip=False,
+        )  # fmt: skip
+
+
+def legend(axes: Axes, in_a_row: int = 4) -> int:
+    """The names of the lines, above the panel to the right, where they hide nothing; the number of rows it takes."""
+    handles, labels = axes.get_legend_handles_labels()
+    if not handles:
+        return 1
+    rows = -(-len(handles) // in_a_row)
+    columns = -(-len(handles) // rows)
+    made = axes.legend(
+        handles, labels, loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=columns, frameon=False, prop=font(),
+        labelcolor=INK, borderaxespad=0.1, borderpad=0.1, handlelength=1.6, handletextpad=0.5, columnspacing=1.4,
+        numpoints=1, markerscale=1.0,
+    )  # fmt: skip
+    made.set_zorder(10)
+    return rows
