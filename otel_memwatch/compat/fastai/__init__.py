@@ -1,0 +1,95 @@
+"""`fastai.utils.mem` of fastai 1.0.61, and the helpers of `fastai.utils.ipython`.
+
+Change the import: `from otel_memwatch.compat.fastai import *` for `from fastai.utils.mem import *`.
+
+Works the same:
+    GPUMemory, b2mb, gpu_mem_get, gpu_mem_get_all, gpu_mem_get_free, gpu_mem_get_free_no_cache, gpu_mem_get_used,
+    gpu_mem_get_used_no_cache, gpu_mem_get_used_fast, gpu_with_max_free_mem, preload_pytorch; GPUMemTrace as object and
+    context manager, gpu_mem_trace, reduce_mem_usage, gpu_mem_restore, gpu_mem_restore_ctx, get_ref_free_exc_info,
+    is_in_ipython, is_in_colab. MB are 2**20 bytes. Without a GPU all figures are 0, and nothing fails. The older
+    spelling `report(note=...)` of 1.0.46 is taken too.
+
+Differs, and why:
+    * GPUMemTrace reads PyTorch's allocator: this process and device only, exact to the byte, no blip is missed, and no
+      thread runs. Before, the driver's figure for the whole device was polled, which missed peaks and counted other
+      programs. The allocator has one resettable peak: tracers reset it at their boundaries (and share it rightly
+      among themselves), so `torch.cuda.max_memory_allocated()` tells the time since the last boundary only. Without
+      PyTorch, GPUMemTrace falls back to the whole device at its boundaries.
+    * No reading empties PyTorch's cache, but for the `_no_cache` functions, whose purpose that is.
+    * GPUMemTrace works without CUDA, with zeros, instead of an assertion; a peak is never negative; deleting the object
+      ends it; `silent` is a value and can be called.
+    * Numbers of devices are CUDA's in this program (`CUDA_VISIBLE_DEVICES` is respected), not the driver's.
+    * A driver in trouble is told in a warning, once; before, it looked like no memory.
+    * gpu_mem_restore and gpu_mem_restore_ctx let the very exception through, with all its arguments; interrupts
+      (Ctrl-C) are covered too. gpu_mem_restore works again in IPython.
+    * reduce_mem_usage keeps every integer, also of unsigned and nullable columns, leaves what it does not know alone,
+      never makes a column larger, and leaves the frame unchanged when something fails. Sizes include what columns
+      point to.
+
+Not supported:
+    GPUMemTrace.peak_monitor_func raises: there is no polling thread, `data()` has the peak. PeakMemMetric and
+    CpuPeakMemMetric for fastai 1 do not exist: see `otel_memwatch.compat.callbacks` for fastai 2 and others.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from otel_memwatch.compat.fastai.dataframe import reduce_mem_usage
+    from otel_memwatch.compat.fastai.frames import (
+        get_ref_free_exc_info,
+        gpu_mem_restore,
+        gpu_mem_restore_ctx,
+        is_in_colab,
+        is_in_ipython,
+    )
+    from otel_memwatch.compat.fastai.memory import (
+        GPUMemory,
+        b2mb,
+        gpu_mem_get,
+        gpu_mem_get_all,
+        gpu_mem_get_free,
+        gpu_mem_get_free_no_cache,
+        gpu_mem_get_used,
+        gpu_mem_get_used_fast,
+        gpu_mem_get_used_no_cache,
+        gpu_with_max_free_mem,
+        preload_pytorch,
+    )
+    from otel_memwatch.compat.fastai.trace import GPUMemTrace, gpu_mem_trace
+
+__all__ = [
+    "GPUMemTrace",
+    "GPUMemory",
+    "b2mb",
+    "get_ref_free_exc_info",
+    "gpu_mem_get",
+    "gpu_mem_get_all",
+    "gpu_mem_get_free",
+    "gpu_mem_get_free_no_cache",
+    "gpu_mem_get_used",
+    "gpu_mem_get_used_fast",
+    "gpu_mem_get_used_no_cache",
+    "gpu_mem_restore",
+    "gpu_mem_restore_ctx",
+    "gpu_mem_trace",
+    "gpu_with_max_free_mem",
+    "is_in_colab",
+    "is_in_ipython",
+    "preload_pytorch",
+    "reduce_mem_usage",
+]
+
+_HOMES = ("memory", "trace", "frames", "dataframe")
+
+
+def __getattr__(name: str) -> Any:
+    if name in __all__:
+        from importlib import import_module
+
+        for home in _HOMES:
+            module = import_module(f"{__name__}.{home}")
+            if name in vars(module):
+                return vars(module)[name]
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
