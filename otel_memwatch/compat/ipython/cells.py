@@ -1,0 +1,131 @@
+"""What is measured of one cell, how it reads, and a notebook's cells ranked."""
+
+from __future__ import annotations
+
+from html import escape
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from otel_memwatch.compat.ipython.perf import Count
+
+MIB = 2**20
+
+
+class Cell(NamedTuple):
+    """Figures of one cell, in bytes and seconds; the properties give them in MiB, as older tools named them."""
+
+    number: int
+    source: str
+    used: int
+    """Resident memory at the cell's end less that at the end of the cell before; children included."""
+    seconds: float
+    cpu_mean: float
+    """Per cent of all the machine's processors, over the cell; other programs' work is in it."""
+    cpu_max: float
+    """Per cent of the busiest processor."""
+    peaked: int
+    """Largest resident memory in the cell less that at its end; never negative."""
+    current: int
+    """Resident memory at the cell's end; children included."""
+    certainty: str = "exact"
+    """How surely the peak is known: "exact", "interval" or "sampled"; see `model.Certainty`."""
+    failed: bool = False
+    """Whether the cell raised."""
+    counts: tuple[Count, ...] = ()
+    """Counters of `perf stat`, where they were asked for."""
+
+    @property
+    def peak(self) -> int:
+        """Largest resident memory in the cell, in bytes."""
+        return self.current + self.peaked
+
+    @property
+    def memory_delta(self) -> float:
+        """`used` in MiB."""
+        return self.used / MIB
+
+    @property
+    def time_delta(self) -> float:
+        """`seconds`."""
+        return self.seconds
+
+    @property
+    def memory_peak(self) -> float:
+        """`peaked` in MiB."""
+        return self.peaked / MIB
+
+    @property
+    def memory_usage(self) -> float:
+        """`current` in MiB."""
+        return self.current / MIB
+
+    def __str__(self) -> str:
+        return (
+            f"In [{self.number}] used {self.memory_delta:0.1f} MiB RAM in {self.seconds:0.2f}s "
+            f"(system mean cpu {self.cpu_mean:0.0f}%, single max cpu {self.cpu_max:0.0f}%), "
+            f"peaked {self.memory_peak:0.1f} MiB above final usage, current RAM usage now {self.memory_usage:0.1f} MiB"
+        )
+
+    def _repr_pretty_(self, printer: object, cycle: object) -> None:  # noqa: ARG002 - IPython's signature
+        """How IPython shows it in a terminal."""
+        printer.text(str(self))  # type: ignore[attr-defined]
+
+    def _repr_html_(self) -> str:
+        return _html_table([self])
+
+
+class Summary:
+    """The cells of a session, the largest peak first."""
+
+    def __init__(self, cells: Iterable[Cell]) -> None:
+        self.cells = tuple(sorted(cells, key=lambda cell: cell.peak, reverse=True))
+
+    def __len__(self) -> int:
+        return len(self.cells)
+
+    def __str__(self) -> str:
+        if not self.cells:
+            return "No cell has been measured."
+        rows = [_HEADER, *map(_row, self.cells)]
+        widths = [max(len(row[i]) for row in rows) for i in range(len(_HEADER) - 1)]
+        lines = (
+            "  ".join([*(c.rjust(w) for c, w in zip(row, widths, strict=False)), row[-1]]) for row in rows
+        )
+        return "\n".join(line.rstrip() for line in lines)
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        return _html_table(self.cells) if self.cells else f"<p>{self}</p>"
+
+
+_HEADER = ("In", "peak MiB", "used MiB", "peaked MiB", "now MiB", "seconds", "cpu %", "cell")
+
+
+def _row(cell: Cell) -> tuple[str, ...]:
+    source = next((line.strip() for line in cell.source.splitlines() if line.strip()), "")
+    return (
+        str(cell.number),
+        f"{cell.peak / MIB:.1f}",
+        f"{cell.memory_delta:+.1f}",
+        f"{cell.memory_peak:.1f}",
+        f"{cell.memory_usage:.1f}",
+        f"{cell.seconds:.2f}",
+        f"{cell.cpu_mean:.0f}",
+        (source if len(source) <= 60 else source[:57] + "...") + (" (failed)" if cell.failed else ""),
+    )
+
+
+def _html_table(cells: Sequence[Cell]) -> str:
+    head = "".join(f"<th>{name}</th>" for name in _HEADER)
+    body = []
+    largest = max((cell.peak for cell in cells), default=0) or 1
+    for cell in cells:
+        *figures, source = map(escape, _row(cell))
+        share = 100 * cell.peak / largest
+        bar = f'style="background:linear-gradient(to right,#2E86AB33 {share:.0f}%,transparent {share:.0f}%)"'
+        numbers = "".join(f"<td {bar if i == 1 else ''}>{text}</td>" for i, text in enumerate(figures))
+        body.append(f'<tr>{numbers}<td style="text-align:left"><code>{source}</code></td></tr>')
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(body)}</tbody></table>"

@@ -1,0 +1,220 @@
+"""Hardware and software counters of this process by `perf stat`, and the reading of what it prints."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import select
+import signal
+import subprocess
+import time
+from typing import NamedTuple
+
+from otel_memwatch.errors import Unavailable, UsageError
+
+DEFAULT_EVENT = "cache-misses"
+NO_RESULTS = "perf - no results to report, possibly the collection time was too short?"
+
+NOT_COUNTED, NOT_SUPPORTED = "<not counted>", "<not supported>"
+
+_ACKNOWLEDGED_SECONDS = 5.0
+_PARANOID = "/proc/sys/kernel/perf_event_paranoid"
+
+_GROUPING = "[,.'\u2019\u00a0\u2009\u202f ]"
+"""What locales put between thousands."""
+
+_LINE = re.compile(
+    r"^\s*(?:(?P<time>\d+[.,]\d+)\s+)?"
+    rf"(?P<count>{NOT_COUNTED}|{NOT_SUPPORTED}|\d+(?:{_GROUPING}\d{{3}})*(?:[.,]\d+)?)\s+"
+    r"(?:(?P<unit>msec|nsec|Joules|MiB|Bytes|MB/s)\s+)?"
+    r"(?P<event>[A-Za-z][\w./:,=@-]*)(?=\s|$)"
+)
+
+
+class Count(NamedTuple):
+    """One counter as `perf stat` reports it."""
+
+    event: str
+    value: float | None
+    """`None`: not counted or not supported; zero is a count."""
+    state: str = ""
+    """Why there is no value, in perf's words."""
+    unit: str = ""
+
+
+def parse_csv(text: str) -> list[Count]:
+    """The counters of `perf stat -x ';'` output; other lines are not counters."""
+    counts = []
+    for line in text.splitlines():
+        fields = line.split(";")
+        if len(fields) < 3 or not fields[2]:
+            continue
+        if fields[0] in (NOT_COUNTED, NOT_SUPPORTED):
+            counts.append(Count(fields[2], None, fields[0], fields[1]))
+        else:
+            # perf writes the decimal point of the locale even here.
+            with contextlib.suppress(ValueError):
+                counts.append(Count(fields[2], float(fields[0].replace(",", ".")), "", fields[1]))
+    return counts
+
+
+def parse_line(line: str) -> Count | None:
+    """The counter in a line of perf's output for people, with or without `-I`; `None`: there is none."""
+    line = line.partition("#")[0]
+    found = _LINE.match(line)
+    if found is None:
+        return None
+    text, unit = found["count"], found["unit"] or ""
+    if text.startswith("<"):
+        return Count(found["event"], None, text, unit)
+    return Count(found["event"], _number(text, fraction=bool(unit)), "", unit)
+
+
+def _number(text: str, *, fraction: bool) -> float:
+    """A number with a locale's grouping. Only a quantity with a unit has decimals, two or three of them."""
+    decimals = ""
+    if fraction:
+        whole, mark, rest = re.fullmatch(r"(.*?)(?:([.,])(\d{1,3}))?", text).groups()  # type: ignore[union-attr]
+        if mark:
+            text, decimals = whole, rest
+    return float(re.sub(_GROUPING, "", text) + ("." + decimals if decimals else ""))
+
+
+def process_line(line: str, event: str = DEFAULT_EVENT) -> float | None:
+    """The count of `event` in one line; `None`: the line has no count of it. Zero is a count."""
+    count = parse_line(line)
+    return (
+        count.value
+        if count is not None and count.event.partition(":")[0] == event.partition(":")[0]
+        else None
+    )
+
+
+def process_lines(text: str, event: str = DEFAULT_EVENT) -> list[float]:
+    """All counts of `event` in perf's output, zeros included."""
+    values = (process_line(line, event) for line in text.splitlines())
+    return [value for value in values if value is not None]
+
+
+def describe(counts: list[Count], seconds: float) -> str:
+    """One line for each counter: its mean rate, or why there is none."""
+    lines = []
+    for count in counts:
+        if count.value is not None and seconds > 0:
+            lines.append(f"perf value for {count.event} averages to {int(count.value / seconds):,}/second")
+        elif count.state == NOT_SUPPORTED:
+            lines.append(f"perf - {count.event} is not supported on this machine")
+    return "\n".join(lines) or NO_RESULTS
+
+
+def _command(event: str, *target: str) -> list[str]:
+    return ["perf", "stat", "-x", ";", "-e", event, *target]
+
+
+def check(event: str) -> None:
+    """Tries an event once. Raises `Unavailable` when perf is absent or not allowed, `UsageError` for an unknown event."""
+    try:
+        done = subprocess.run(
+            _command(event, "--", "true"),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=20,
+        )
+    except FileNotFoundError:
+        raise Unavailable(
+            "perf is not installed.", "Debian: apt install linux-perf; Ubuntu: linux-tools"
+        ) from None
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise Unavailable(f"perf cannot be run: {error}.") from None
+    if done.returncode == 0 and parse_csv(done.stderr):
+        return
+    if "event syntax error" in done.stderr or "unknown" in done.stderr.lower():
+        raise UsageError(f"perf has no event {event!r}.", "`perf list` names them")
+    first = next(
+        (line.strip() for line in done.stderr.splitlines() if line.strip()), f"exit code {done.returncode}"
+    )
+    raise Unavailable(
+        f"perf cannot count here: {first}", f"{_PARANOID} is {_paranoid()}; 2 or less allows it"
+    )
+
+
+def _paranoid() -> str:
+    try:
+        with open(_PARANOID, encoding="ascii") as file:
+            return file.read().strip()
+    except OSError:
+        return "not readable"
+
+
+class PerfCounter:
+    """Counts events of all threads and children of a process from `start` to `stop`.
+
+    perf is told when to begin and acknowledges it, so that a short stretch is counted whole and nobody has to wait
+    for a sampling interval. Costs some 10 ms at `start`.
+    """
+
+    def __init__(self, event: str, pid: int | None = None) -> None:
+        self._event = event
+        self._pid = os.getpid() if pid is None else pid
+        self._process: subprocess.Popen[str] | None = None
+        self._control = self._answers = -1
+
+    def start(self) -> None:
+        """Begins to count; when perf fails there will be no counts, and no error."""
+        told, self._control = os.pipe()
+        self._answers, answers = os.pipe()
+        options = ("-D", "-1", "--control", f"fd:{told},{answers}", "-p", str(self._pid))
+        try:
+            self._process = subprocess.Popen(
+                _command(self._event, *options),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                text=True,
+                pass_fds=(told, answers),
+                # Ctrl-C at the prompt is for the cell, not for perf.
+                start_new_session=True,
+            )
+        except OSError:
+            self._process = None
+        finally:
+            os.close(told)
+            os.close(answers)
+        self._tell(b"enable\n")
+
+    def _tell(self, command: bytes) -> None:
+        """Sends a command and waits for the acknowledgement, or perf's end."""
+        with contextlib.suppress(OSError):
+            os.write(self._control, command)
+            answer, deadline = b"", time.monotonic() + _ACKNOWLEDGED_SECONDS
+            while b"ack" not in answer and time.monotonic() < deadline:
+                if select.select([self._answers], [], [], _ACKNOWLEDGED_SECONDS)[0]:
+                    chunk = os.read(self._answers, 64)
+                    if not chunk:
+                        return
+                    answer += chunk
+
+    def stop(self) -> list[Count]:
+        """Ends counting and gives the counters."""
+        if self._process is None:
+            self._close()
+            return []
+        self._tell(b"disable\n")
+        self._close()
+        with contextlib.suppress(ProcessLookupError):
+            self._process.send_signal(signal.SIGINT)
+        try:
+            _, errors = self._process.communicate(timeout=_ACKNOWLEDGED_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            _, errors = self._process.communicate()
+        return parse_csv(errors)
+
+    def _close(self) -> None:
+        for descriptor in (self._control, self._answers):
+            with contextlib.suppress(OSError):
+                os.close(descriptor)
+        self._control = self._answers = -1

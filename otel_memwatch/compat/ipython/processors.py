@@ -1,0 +1,68 @@
+"""How busy the machine's processors were between two moments, without a thread that watches them."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import NamedTuple
+
+
+class Load(NamedTuple):
+    """Per cent, over the time between the two readings."""
+
+    mean: float
+    """Over all processors."""
+    busiest: float
+    """Of the one that was busiest."""
+
+
+class Processors:
+    """The kernel's counters at one moment.
+
+    They advance by clock ticks of 10 ms: over a shorter time the CPU time of this process stands in.
+    """
+
+    def __init__(self) -> None:
+        self._clock = time.perf_counter()
+        self._own = time.process_time()
+        self._counters = _counters()
+
+    def load(self) -> Load:
+        """The load from then until now."""
+        seconds = max(time.perf_counter() - self._clock, 1e-9)
+        own = 100 * (time.process_time() - self._own) / seconds
+        now = _counters()
+        shares = []
+        for before, after in zip(self._counters, now, strict=False):
+            total = after[1] - before[1]
+            if total > 0:
+                shares.append(100 * min(1.0, max(0.0, (after[0] - before[0]) / total)))
+        processors = os.cpu_count() or 1
+        if seconds < 0.05 or len(shares) < len(now):
+            return Load(min(100.0, own / processors), min(100.0, own))
+        return (
+            Load(sum(shares) / len(shares), max(shares))
+            if shares
+            else Load(min(100.0, own / processors), min(100.0, own))
+        )
+
+
+def _counters() -> list[tuple[float, float]]:
+    """Busy and whole time of each processor."""
+    try:
+        with open("/proc/stat", encoding="ascii") as file:
+            lines = [line.split() for line in file if line.startswith("cpu") and line[3:4].isdigit()]
+    except OSError:
+        return _portable_counters()
+    result = []
+    for _, *texts in lines:
+        # user, nice, system, idle, iowait, irq, softirq, steal; guest time is part of user time
+        times = [float(text) for text in texts[:8]]
+        result.append((sum(times) - times[3] - times[4], sum(times)))
+    return result
+
+
+def _portable_counters() -> list[tuple[float, float]]:
+    import psutil  # noqa: PLC0415 - only where there is no /proc
+
+    return [(sum(times) - times.idle, sum(times)) for times in psutil.cpu_times(percpu=True)]

@@ -1,0 +1,152 @@
+"""What `perf stat` prints, read rightly; and perf itself where it is installed."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import shutil
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from otel_memwatch.compat.ipython import perf
+from otel_memwatch.compat.ipython.perf import (
+    Count,
+    PerfCounter,
+    describe,
+    parse_csv,
+    parse_line,
+    process_line,
+    process_lines,
+)
+from otel_memwatch.errors import Unavailable, UsageError
+
+HUMAN = """
+# started on Sat Nov 21 03:00:00 2026
+
+#           time             counts unit events
+     0.100201057             12,345      cache-misses              #  1.2 M/sec
+     0.200511327                  0      cache-misses
+     0.300755449      <not counted>      cache-misses
+     0.400755449    <not supported>      instructions
+     0.500755449          1,001.52 msec task-clock                #    0.998 CPUs utilized
+     0.600755449              2,000      cache-misses                                          (66.67%)
+"""
+
+
+def test_lines_for_people() -> None:
+    assert process_lines(HUMAN) == [12345.0, 0.0, 2000.0]
+    assert process_lines(HUMAN, "task-clock") == [1001.52]
+    assert process_lines(HUMAN, "instructions") == []
+    assert process_lines("") == []
+
+
+@pytest.mark.parametrize(
+    ("line", "value"),
+    [
+        ("12345 cache-misses", 12345.0),
+        ("     12 345      cache-misses", 12345.0),
+        ("     12\u202f345      cache-misses", 12345.0),
+        ("     12\u00a0345\u00a0678      cache-misses", 12345678.0),
+        ("     12'345      cache-misses", 12345.0),
+        ("     1.234.567      cache-misses", 1234567.0),
+        ("     0,100201057   1.234   cache-misses", 1234.0),
+        ("     0.100201057   7   cache-misses:u", 7.0),
+        ("     0      cache-misses", 0.0),
+        ("     <not counted>      cache-misses", None),
+        ("     <not supported>      cache-misses", None),
+        ("     1.5 msec task-clock", None),
+        ("     99      cache-misses-all", None),
+        ("       0.001017841 seconds time elapsed", None),
+        (" Performance counter stats for 'true':", None),
+        ("", None),
+    ],
+)
+def test_counts_of_one_event_in_any_locale(line: str, value: float | None) -> None:
+    assert process_line(line) == value
+
+
+def test_what_is_not_counted_is_told_apart_from_what_is_absent() -> None:
+    assert parse_line("<not counted> cache-misses") == Count("cache-misses", None, "<not counted>")
+    assert parse_line("<not supported> cache-misses") == Count("cache-misses", None, "<not supported>")
+    assert parse_line("nothing here") is None
+
+
+def test_output_for_programs() -> None:
+    text = "Events enabled\n<not supported>;;cache-misses;0;100.00;;\n50;;page-faults;514884;100.00;97.1;K/sec\n0,51;msec;task-clock;1;100,00;0;CPUs\n"
+    assert parse_csv(text) == [
+        Count("cache-misses", None, "<not supported>"),
+        Count("page-faults", 50.0),
+        Count("task-clock", 0.51, "", "msec"),
+    ]
+
+
+def test_the_sentence_about_counts() -> None:
+    assert (
+        describe([Count("cache-misses", 12345.0)], 0.5)
+        == "perf value for cache-misses averages to 24,690/second"
+    )
+    assert describe([Count("cache-misses", 0.0)], 0.5) == "perf value for cache-misses averages to 0/second"
+    assert (
+        describe([Count("cache-misses", None, "<not supported>")], 1.0)
+        == "perf - cache-misses is not supported on this machine"
+    )
+    nothing = "perf - no results to report, possibly the collection time was too short?"
+    assert describe([], 1.0) == nothing
+    assert describe([Count("cache-misses", None, "<not counted>")], 1.0) == nothing
+
+
+needs_perf = pytest.mark.skipif(
+    shutil.which("perf") is None and "CI" not in os.environ,
+    reason="perf is not installed (apt install linux-perf)",
+)
+
+
+@needs_perf
+def test_faults_of_all_threads_are_counted_from_start_to_stop() -> None:
+    perf.check("page-faults")
+    before = mmap.mmap(-1, 64 << 20)
+    inside = mmap.mmap(-1, 2000 * mmap.PAGESIZE)
+    before.write(b"x" * (8 << 20))
+    counter = PerfCounter("page-faults")
+    counter.start()
+    thread = threading.Thread(target=lambda: [inside.__setitem__(i * mmap.PAGESIZE, 1) for i in range(2000)])
+    thread.start()
+    thread.join()
+    (count,) = counter.stop()
+    for i in range(5000):
+        before[(8 << 20) + i * mmap.PAGESIZE] = 1
+    assert count.event == "page-faults"
+    assert count.value is not None
+    assert 2000 <= count.value < 4000
+
+
+@needs_perf
+def test_an_unknown_event_is_told_in_one_sentence() -> None:
+    with pytest.raises(UsageError, match="perf has no event 'no-such-thing'"):
+        perf.check("no-such-thing")
+
+
+def test_perf_that_is_absent_is_told_in_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nonexistent")
+    with pytest.raises(Unavailable, match="perf is not installed"):
+        perf.check("cache-misses")
+    counter = PerfCounter("cache-misses")
+    counter.start()
+    assert counter.stop() == []
+
+
+@needs_perf
+def test_a_counter_leaves_no_process_and_no_descriptor() -> None:
+    code = (
+        "import os; from otel_memwatch.compat.ipython.perf import PerfCounter\n"
+        "counter = PerfCounter('page-faults'); counter.start(); counter.stop()\n"
+        "before = len(os.listdir('/proc/self/fd'))\n"
+        "for _ in range(5):\n    counter = PerfCounter('page-faults'); counter.start(); counter.stop()\n"
+        "assert len(os.listdir('/proc/self/fd')) == before\n"
+        "try: os.waitpid(-1, os.WNOHANG); raise SystemExit('a child is left')\n"
+        "except ChildProcessError: pass\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
