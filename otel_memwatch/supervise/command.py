@@ -57,9 +57,7 @@ class Command:
                 error = self._become(_SHELL, [_SHELL, path, *self.argv[1:]])
             if error not in _NOT_HERE | {errno.EACCES} or b"/" in self.argv[0]:
                 return error, path
-            if error == errno.EACCES:
-                failure = (error, path)
-            elif failure[0] != errno.EACCES and os.path.lexists(path):
+            if error == errno.EACCES or (failure[0] != errno.EACCES and os.path.lexists(path)):
                 failure = (error, path)
         return failure
 

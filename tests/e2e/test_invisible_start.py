@@ -313,11 +313,9 @@ def test_inherited_files(prefix: list[str], tmp_path: Path) -> None:
     (tmp_path / "file").write_text("nine")
     shell = ["sh", "-c", 'exec 9<file 8>other; exec "$@" >out', "sh"]
     found = []
+    null = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     for argv in ([], prefix):
-        assert (
-            run([*shell, *argv, sys.executable, "-c", FILES], tmp_path, stdin=subprocess.DEVNULL).returncode
-            == 0
-        )
+        assert run([*shell, *argv, sys.executable, "-c", FILES], tmp_path, **null).returncode == 0
         found.append((tmp_path / "out").read_text())
         assert (tmp_path / "other").read_text() == "eight"
     assert found[0] == found[1]

@@ -5,6 +5,7 @@ The bare command is the witness: what it does, the wrapped one must do.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -40,8 +41,18 @@ def start(argv: list[Any], cwd: Path, **how: Any) -> subprocess.Popen[bytes]:
     return subprocess.Popen(argv, cwd=cwd, start_new_session=True, **how)
 
 
+def finish(process: subprocess.Popen[bytes]) -> None:
+    """End whatever is left of what `start` began, and close its pipes."""
+    kill_session(process.pid)
+    for pipe in (process.stdin, process.stdout, process.stderr):
+        if pipe is not None:
+            with contextlib.suppress(BrokenPipeError):
+                pipe.close()
+    process.wait(GUARD)
+
+
 def kill_session(leader: int) -> None:
-    """End whatever is left of a session that `start` began."""
+    """Kill every process of the session that has this leader."""
     for name in os.listdir("/proc"):
         if name.isdigit():
             try:
