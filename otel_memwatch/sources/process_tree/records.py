@@ -15,6 +15,11 @@ if TYPE_CHECKING:
 
     from otel_memwatch.sources import ChildEnd
 
+ALIVE = "alive at the end"
+UNREAPED = "nobody waits for it"
+"""Its parent ignores the end of its children: the kernel tells nobody what it used."""
+HEEDLESS = "ignores the end of its children"
+
 LINES_PER_SECOND = 4.0
 """Figures told in a second at most, of the whole tree: large trees are told more seldom."""
 SHORTEST, LONGEST = 1.0, 10.0
@@ -64,13 +69,13 @@ class Records:
 
     def last(self, member: Member, now: float) -> None:
         """The record ends and the process lives, or nobody has waited for it yet."""
-        note = None if member.zombie else "alive at the end"
+        note = None if member.zombie else ALIVE
         self._record(ProcessEvent.FIGURES, member, now, note=note)
 
-    def gone(self, member: Member, now: float) -> None:
-        """A process has ended that others waited for: its last figures stand, and nothing bounds its peak."""
+    def gone(self, member: Member, now: float, *, unreaped: bool = False) -> None:
+        """A process has ended that others waited for, or nobody: its last figures stand, and nothing bounds its peak."""
         member.window_bound = None
-        self._record(ProcessEvent.EXIT, member, now)
+        self._record(ProcessEvent.EXIT, member, now, note=UNREAPED if unreaped else None)
 
     def reaped(self, end: ChildEnd, member: Member | None) -> None:
         """A process that we waited for ourselves, known or not: its exit, exact."""
@@ -95,6 +100,8 @@ class Records:
                 exit_code=end.exit_code,
                 signal=end.signal,
                 note=None if member is not None else "never seen alive",
+                max_rss=end.max_rss or None,
+                childless=None if stat is None else stat.child_minor_faults == 0,
             )
         )
 
@@ -138,7 +145,9 @@ def _note(member: Member) -> str | None:
         return "zombie"
     if member.denied:
         return "denied"
-    return "runs in its parent's memory" if member.shares_memory else None
+    if member.shares_memory:
+        return "runs in its parent's memory"
+    return HEEDLESS if member.ignores_children else None
 
 
 def _start(end: ChildEnd, stat: Stat | None) -> float:

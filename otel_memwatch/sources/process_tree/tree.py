@@ -43,7 +43,10 @@ class _Tick:
         """It is known of all that vanished who waited for them."""
         self.vanished: list[Vanished] = []
         self.child_faults = 0
-        """By how much the members' counts of reaped children's faults rose."""
+        """By how much the members' counts of reaped children's faults rose, minor and major."""
+        self.child_minor_faults = 0
+        self.known_minor_faults = 0
+        """Those of them that vanished members are known to have had: with all explained, no unseen child was reaped."""
 
 
 class ProcessTree:
@@ -81,7 +84,8 @@ class ProcessTree:
         period = context.slow_period()
         self._slow_pace = Pace(period, context.interval)
         self._walk_pace = Pace(context.slow_period(WALK_SECONDS), context.interval)
-        self._last_pid = self._forks.last
+        # whatever began after our child did may have been its child, and gone by now
+        self._last_pid = context.root if context.adopt else self._forks.last
         self._round = 0
         self._sum = Totals()
         self.columns = columns(period, exact=context.exact)
@@ -123,7 +127,7 @@ class ProcessTree:
         """Tell the last of every process, and close all files. Not while `read` is running."""
         self._take_ends(_Tick(now))
         for member in self._account.overdue(float("inf")):
-            self._records.gone(member, now)
+            self._records.gone(member, now, unreaped=True)
         self._sum = self._account.sum(self._members.values())
         for member in self._members.values():
             self._records.last(member, now)
@@ -142,11 +146,11 @@ class ProcessTree:
         self._take_ends(tick)
         self._refresh_all(tick)
         for member in self._account.overdue(now):
-            self._records.gone(member, now)
+            self._records.gone(member, now, unreaped=True)
         self._discover(tick)
         self._refresh_statuses()
-        risen = self._count_unobserved(tick, begun_at)
-        bound = self._scan_windows(tick, risen)
+        self._count_unobserved(tick, begun_at)
+        bound = self._scan_windows(tick)
         self._sum = self._account.sum(self._members.values())
         members = len(self._members)
         for member in self._members.values():
@@ -198,7 +202,7 @@ class ProcessTree:
             if stat.threads > old.threads:
                 tick.explained += stat.threads - old.threads
             if stat.child_minor_faults != old.child_minor_faults:
-                tick.suspicious = True
+                tick.child_minor_faults += stat.child_minor_faults - old.child_minor_faults
                 tick.child_faults += stat.child_minor_faults - old.child_minor_faults
                 tick.child_faults += stat.child_major_faults - old.child_major_faults
             if member.ignores_children:
@@ -221,6 +225,7 @@ class ProcessTree:
             self._account.lost(member, tick.now, awaited=False)
             tick.suspicious, tick.certain = True, False
         else:
+            tick.known_minor_faults += member.stat.minor_faults + member.stat.child_minor_faults
             self._records.gone(member, tick.now)
 
     def _remove(self, member: Member) -> None:
@@ -257,6 +262,7 @@ class ProcessTree:
         self._members[pid] = member
         self._seen += 1
         tick.explained += member.stat.threads
+        tick.suspicious |= member.stat.child_minor_faults > 0
         self._records.seen(member, tick.now)
         return True
 
@@ -291,15 +297,16 @@ class ProcessTree:
             except GONE:
                 continue
 
-    def _count_unobserved(self, tick: _Tick, begun_at: int) -> int:
+    def _count_unobserved(self, tick: _Tick, begun_at: int) -> None:
         ended_at = self._forks.read()
         given = self._forks.between(self._last_pid, ended_at)
         late = self._forks.between(begun_at, ended_at)
         self._last_pid = ended_at
-        return self._unobserved.tick(given, late, tick.explained, suspicious=tick.suspicious)
+        tick.suspicious |= tick.child_minor_faults != tick.known_minor_faults
+        self._unobserved.tick(given, late, tick.explained, suspicious=tick.suspicious)
 
-    def _scan_windows(self, tick: _Tick, unobserved: int) -> int | None:
+    def _scan_windows(self, tick: _Tick) -> int | None:
         if self._windows is None:
             return None
-        bound = self._windows.scan(self._members, tick.vanished, tick.child_faults, unobserved)
+        bound = self._windows.scan(self._members, tick.vanished, tick.child_faults)
         return bound if tick.certain else None

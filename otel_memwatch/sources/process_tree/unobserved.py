@@ -12,9 +12,9 @@ class Unobserved:
     its page faults. So the bound of a tick is
 
     * 0, when no pid was given since the tick before (nor in the one before that, which see below);
-    * 0, when no member's count of reaped children's faults moved, none but processes that we waited for ourselves
-      vanished, what we waited for brought no reaped children of its own that were not known, and no member ignores
-      SIGCHLD;
+    * 0, when the members' counts of reaped children's faults moved by what the members that vanished are known to have
+      had, and no more; and every one of these was waited for by a member or by us; and what we waited for, and what was
+      seen for the first time, brought no reaped children of its own; and no member ignores SIGCHLD;
     * else the pids given, less the processes that were seen for the first time, less the threads that members have
       more than before, not below 0. Other programs' processes and threads are in it: on a busy machine the bound is
       generous, never too small.
@@ -43,20 +43,14 @@ class Unobserved:
         moved, self._fault_gap = gap != self._fault_gap, gap
         return moved
 
-    def tick(self, given: int, late: int, explained: int, *, suspicious: bool) -> int:
-        """Close a tick: pids given since the tick before, those of them given during this tick, and what explains them.
-
-        Returns by how much the bound rose.
-        """
+    def tick(self, given: int, late: int, explained: int, *, suspicious: bool) -> None:
+        """Close a tick: pids given since the tick before, those of them given during this tick, and what explains them."""
         unexplained = max(0, given - max(0, explained - self._late))
         self._late = late
-        risen = 0
         if suspicious:
-            risen = unexplained + self._unclaimed
+            self.total += unexplained + self._unclaimed
             unexplained = 0
         self._unclaimed = unexplained
-        self.total += risen
-        return risen
 
 
 def _own_reaped_faults() -> int:

@@ -6,7 +6,10 @@ processes reached in it. Three things are added, so that it holds:
 * what a process may have mapped between the reading of its watermark and the reset, from its page faults;
 * the error of the kernel's counters;
 * for processes that vanished without telling: what they had at the last tick, and what their parents' count of reaped
-  children's page faults allows; for processes that nobody saw, also what they can have inherited by fork.
+  children's page faults allows.
+
+Not in it: processes that nobody saw (`memwatch.tree.unobserved` counts them), and what a child has between fork and exec,
+which is its parent's memory but for the few pages that it writes.
 
 A scan takes time. At an instant within it some processes are already in the new window and the rest in the old one: the
 bound covers every such mixture.
@@ -63,10 +66,14 @@ class Vanished(NamedTuple):
 class _Window:
     """The present window of one process."""
 
-    __slots__ = ("clear_refs", "faults", "resets", "rss", "upper")
+    __slots__ = ("clear_refs", "faults", "known", "resets", "rss", "stack", "upper")
 
-    def __init__(self, clear_refs: int | None) -> None:
+    def __init__(self, clear_refs: int | None, stack: int) -> None:
         self.clear_refs = clear_refs
+        self.stack = stack
+        """Address of the stack at its beginning: another one since means an exec."""
+        self.known = False
+        """The process was measured at the last scan: `rss` and `faults` are those of the window's beginning."""
         self.resets = False
         """It has been reset at the last scan: the watermark is that of the window."""
         self.rss = 0
@@ -90,72 +97,76 @@ class Windows:
         self._cpus = os.cpu_count() or 1
         self._release = os.uname().release
         self._windows: dict[int, _Window] = {}
-        self._last_sum: int | None = None
         self.disturbed: set[int] = set()
         """Processes whose watermark someone else resets: we leave them alone since we noticed."""
 
-    def scan(
-        self, members: Mapping[int, Member], vanished: Iterable[Vanished], child_faults: int, unobserved: int
-    ) -> int | None:
-        """Upper bound in bytes of the tree's resident memory since the scan before; `None` at the first scan.
+    def scan(self, members: Mapping[int, Member], vanished: Iterable[Vanished], child_faults: int) -> int:
+        """Upper bound in bytes of the tree's resident memory since the scan before.
+
+        At the first scan, since the members' beginning.
 
         Args:
             members: the living, zombies among them.
             vanished: members that have gone since the last scan.
             child_faults: by how much the members' counts of reaped children's page faults rose, in all.
-            unobserved: upper bound of the processes that nobody saw since the last scan.
         """
-        first = not self._windows
         before, after, newborn = [], [], 0
         for pid, member in members.items():
             old = self._windows.get(pid)
             upper = self._measure(member, old)
-            if upper is None:
-                continue
             if old is None:
                 newborn += upper
             else:
                 before.append(self._windows[pid].upper)
                 after.append(upper)
             self._windows[pid].upper = upper
-        gone = self._gone(vanished, child_faults) + unobserved * max([*after, *before, newborn, 0])
-        return None if first else _prefix_bound(before, after) + newborn + gone
+        return _prefix_bound(before, after) + newborn + self._gone(vanished, child_faults)
 
-    def _measure(self, member: Member, window: _Window | None) -> int | None:
-        """Bound of the process's window that ends now; a new one begins. `None`: it has no memory, or vanished."""
+    def _measure(self, member: Member, window: _Window | None) -> int:
+        """Bound of the process's window that ends now; a new one begins."""
         if window is None:
-            window = self._windows[member.pid] = _Window(self._open(member))
-        if member.zombie or member.shares_memory:
-            return window.rss
+            window = self._windows[member.pid] = _Window(self._open(member), member.stat.stack)
+        if member.shares_memory:
+            return 0
         try:
-            stat = parse_stat(member.stat_file.read())
-            faults = stat.minor_faults + stat.major_faults
+            faults = _faults(member)
             mark = parse_watermark(member.status_file.read())
-            if mark is None:
-                return window.rss
+            if member.zombie or mark is None:
+                return self._last_window(window, faults)
             upper = self._bound(member, window, mark, faults)
-            reset = self._reset(member, window)
-            later = parse_stat(member.stat_file.read()) if reset else stat
-            gap = later.minor_faults + later.major_faults - faults
+            window.resets = self._reset(member, window)
+            window.faults = _faults(member) if window.resets else faults
             member.refresh()
         except OSError:
-            return window.rss
-        upper += gap * self._per_fault + rss_error(stat.threads, self._cpus, self._release)
-        window.resets, window.rss = reset, member.rss
-        window.faults = later.minor_faults + later.major_faults
-        member.windowed = member.windowed or reset
+            # it has gone since this tick's refresh: the next tick finds out who waited for it
+            return window.upper
+        upper += (window.faults - faults) * self._per_fault
+        upper += rss_error(member.stat.threads, self._cpus, self._release)
+        window.rss, window.stack = member.rss, member.stat.stack
         member.watermark = max(mark, member.watermark or 0)
+        member.windowed = member.windowed or window.resets
         if member.windowed:
             member.window_bound = max(upper, member.window_bound or 0)
         return upper
 
+    def _last_window(self, window: _Window, faults: int) -> int:
+        """Bound of the window in which a process ended: its memory and its watermark are gone, its faults are not."""
+        upper = window.rss + (faults - window.faults) * self._per_fault
+        window.rss, window.faults = 0, faults
+        return upper
+
     def _bound(self, member: Member, window: _Window, mark: int, faults: int) -> int:
-        """Most that the process can have had in the window, by its watermark or by its page faults."""
-        by_faults = window.rss + (faults - window.faults) * self._per_fault
-        if window.resets and mark < window.rss - rss_error(member.stat.threads, self._cpus, self._release):
+        """Most that the process can have had in the window: its watermark, unless that does not cover the window.
+
+        It does not when somebody else resets it, or when an exec in the window has begun another address space.
+        """
+        error = rss_error(member.stat.threads, self._cpus, self._release)
+        executed = window.stack not in (0, member.stat.stack)
+        if window.resets and not executed and mark < window.rss - error:
             self.disturbed.add(member.pid)
-        if member.pid in self.disturbed or self._marks_operations(member.pid):
-            return max(mark, by_faults)
+        if window.known and (executed or member.pid in self.disturbed or self._marks_operations(member.pid)):
+            mark = max(mark, window.rss + (faults - window.faults) * self._per_fault)
+        window.known = True
         return mark
 
     def _open(self, member: Member) -> int | None:
@@ -204,6 +215,11 @@ class Windows:
         for window in self._windows.values():
             self._close(window)
         self._windows.clear()
+
+
+def _faults(member: Member) -> int:
+    stat = parse_stat(member.stat_file.read())
+    return stat.minor_faults + stat.major_faults
 
 
 def _prefix_bound(before: list[int], after: list[int]) -> int:
