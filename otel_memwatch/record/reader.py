@@ -15,12 +15,14 @@ from otel_memwatch.errors import RunError
 from otel_memwatch.model import Column, Operation, ProcessEvent, ProcessRecord, Value
 from otel_memwatch.record.fields import mapping, number, text, texts, whole
 from otel_memwatch.record.format import (
+    METRICS_OTLP_FILE,
     OPERATIONS_PREFIX,
     OPERATIONS_SUFFIX,
     PROCESSES_FILE,
     RUN_FILE,
     SAMPLES_FILE,
     SCHEMA,
+    TRACES_OTLP_FILE,
 )
 from otel_memwatch.record.lines import Damage, objects, parse
 from otel_memwatch.record.operation_lines import OperationLines
@@ -91,6 +93,7 @@ class Record:
         """
         wanted = None if metrics is None else frozenset(metrics)
         if self._samples is None or not (self._kept is None or (wanted is not None and wanted <= self._kept)):
+            wanted = None if wanted is None or self._kept is None else wanted | self._kept
             damage = self._fresh(SAMPLES_FILE)
             self._samples = read_samples(self.path / SAMPLES_FILE, damage, self.started, wanted)
             self._kept = wanted
@@ -167,13 +170,14 @@ def read_run(path: str | os.PathLike[str]) -> Record:
             f"There is no run {directory}.", "name a run directory; `otel-memwatch runs` lists them"
         ) from None
     except NotADirectoryError:
-        raise RunError(
-            f"{directory} is a file, not a run directory.", "name the directory that it lies in"
-        ) from None
+        return _otlp_file(directory)
     except (OSError, ValueError) as error:
         raise RunError(f"The run {str(directory)!r} cannot be read: {_reason(error)}.") from None
+    lines = {METRICS_OTLP_FILE, TRACES_OTLP_FILE} & set(names)
     if RUN_FILE not in names:
-        _refuse_foreign(directory, names)
+        if not lines:
+            _refuse_foreign(directory, names)
+        return _otlp_record(directory, None)
     info = _read_info(directory / RUN_FILE)
     schema = whole(info.get("schema"))
     if schema is None:
@@ -185,7 +189,25 @@ def read_run(path: str | os.PathLike[str]) -> Record:
             f"The run {directory} was recorded by a newer version (schema {schema}, known is {SCHEMA}).",
             "upgrade otel-memwatch",
         )
+    if lines:
+        return _otlp_record(directory, info, recorded=SAMPLES_FILE in names)
     return Record(directory, info)
+
+
+def _otlp_file(path: Path) -> Record:
+    """A file that is named for itself: it has to be of OTLP JSON lines."""
+    if path.name in {RUN_FILE, SAMPLES_FILE, PROCESSES_FILE}:
+        raise RunError(f"{path} is a file, not a run directory.", "name the directory that it lies in")
+    return _otlp_record(path, None)
+
+
+def _otlp_record(path: Path, info: Mapping[str, Any] | None, *, recorded: bool = False) -> Record:
+    """A run whose ticks (or, where it was `recorded`, whose spans) lie in OTLP JSON lines."""
+    from otel_memwatch.record.otlp_file import OtlpRecord, SpannedRecord
+
+    if recorded and info is not None:
+        return SpannedRecord(path, info) if (path / TRACES_OTLP_FILE).is_file() else Record(path, info)
+    return OtlpRecord(path, info)
 
 
 def _reason(error: Exception) -> str:

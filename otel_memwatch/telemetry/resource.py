@@ -55,17 +55,20 @@ def resource_attributes(
 
     """
     given = parse_attributes(environ.get("OTEL_RESOURCE_ATTRIBUTES", ""))
+    place = place_attributes(environ, root)
+    found = {**_service(run), **_process(run), **_host(run, root, "container.id" in place), **place}
+    name = environ.get("OTEL_SERVICE_NAME", "").strip()
+    return {**found, **given, **({"service.name": name} if name else {})}
+
+
+def place_attributes(environ: Mapping[str, str], root: Path = Path("/")) -> Attributes:
+    """Container, pod and Slurm job that this process runs in."""
     container = _container_id(root)
-    found: Attributes = {
-        **_service(run),
-        **_process(run),
-        **_host(run, root, container is not None),
+    return {
         **({"container.id": container} if container else {}),
         **_kubernetes(environ, root),
         **_named(environ, _SLURM),
     }
-    name = environ.get("OTEL_SERVICE_NAME", "").strip()
-    return {**found, **given, **({"service.name": name} if name else {})}
 
 
 def parse_attributes(text: str) -> dict[str, str]:

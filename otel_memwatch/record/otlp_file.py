@@ -1,0 +1,371 @@
+"""Runs from OTLP JSON lines: as our local exporter, our export, or a Collector's file exporter writes them.
+
+Every number series becomes a column, every span an operation, whoever made them. Times are Unix seconds throughout:
+such a file knows no other clock. Histograms have no place in a tick and are left out.
+"""
+
+from __future__ import annotations
+
+import math
+from array import array
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from otel_memwatch.errors import RunError
+from otel_memwatch.model import Column, Operation, Peak, ProcessRecord, Value
+from otel_memwatch.record.fields import mapping, number, text, whole
+from otel_memwatch.record.format import FINISHED, METRICS_OTLP_FILE, SCHEMA, TRACES_OTLP_FILE
+from otel_memwatch.record.lines import Damage, objects
+from otel_memwatch.record.reader import Record
+from otel_memwatch.record.samples import Samples
+
+if TYPE_CHECKING:
+    from otel_memwatch.record.operation_lines import OperationLines
+
+_ERROR = 2
+
+_PEAKS = {
+    "tree": ("memwatch.tree.memory.peak", "memwatch.memory"),
+    "process": ("memwatch.tree.process.memory.peak", "memwatch.process.memory"),
+    "main": ("memwatch.process.memory.peak", "memwatch.main.memory"),
+    "cgroup": ("", "memwatch.cgroup.memory"),
+}
+"""Each peak of a run: the metric that tells it, and the prefix of the attributes of the run's span that do."""
+
+
+class Resource(NamedTuple):
+    """Whose data it is."""
+
+    service: str
+    instance: str
+
+    def __str__(self) -> str:
+        return f"{self.service} {self.instance}".strip()
+
+
+class Contents:
+    """What the lines of some files hold of one resource: the one that has most points."""
+
+    def __init__(self) -> None:
+        self.attributes: dict[Resource, dict[str, Any]] = {}
+        self._points: dict[Resource, dict[Column, tuple[array[float], array[float]]]] = {}
+        self._spans: dict[Resource, list[Operation]] = {}
+
+    @property
+    def resources(self) -> list[Resource]:
+        """All that were found, the one with most data first."""
+
+        def size(resource: Resource) -> int:
+            series = self._points.get(resource, {}).values()
+            return sum(len(times) for times, _ in series) + len(self._spans.get(resource, ()))
+
+        return sorted(self.attributes, key=size, reverse=True)
+
+    def series(self, resource: Resource) -> dict[Column, tuple[array[float], array[float]]]:
+        """Times (Unix seconds) and values of every series."""
+        return self._points.get(resource, {})
+
+    def spans(self, resource: Resource) -> list[Operation]:
+        """Spans as operations, times in Unix seconds."""
+        return self._spans.get(resource, [])
+
+    def take(self, line: Mapping[str, Any]) -> bool:
+        """Takes a line in; whether it was OTLP of a signal that we know."""
+        known = False
+        for group in _list(line, "resourceMetrics"):
+            known = True
+            series = self._points.setdefault(self._resource(group), {})
+            for scope in _list(group, "scopeMetrics"):
+                for metric in _list(scope, "metrics"):
+                    _take_metric(series, metric)
+        for group in _list(line, "resourceSpans"):
+            known = True
+            resource = self._resource(group)
+            pid = whole(self.attributes[resource].get("process.pid")) or 0
+            spans = self._spans.setdefault(resource, [])
+            for scope in _list(group, "scopeSpans"):
+                for span in _list(scope, "spans"):
+                    operation = _operation(span, pid, len(spans) + 1)
+                    if operation is not None:
+                        spans.append(operation)
+        return known or "resourceLogs" in line
+
+    def _resource(self, group: Mapping[str, Any]) -> Resource:
+        attributes = _attributes(mapping(group.get("resource")))
+        resource = Resource(
+            str(attributes.get("service.name") or ""), str(attributes.get("service.instance.id") or "")
+        )
+        self.attributes.setdefault(resource, attributes)
+        return resource
+
+
+def read_contents(paths: Iterable[Path], damages: Mapping[str, Damage]) -> Contents:
+    """The contents of files of JSON lines; a line that is no OTLP is counted in the file's damage."""
+    contents = Contents()
+    for path in paths:
+        damage = damages[path.name]
+        for line in objects(path, damage):
+            if not contents.take(line):
+                damage.lines += 1
+    return contents
+
+
+class OtlpRecord(Record):
+    """A run whose ticks come from OTLP lines.
+
+    Args:
+        path: run directory, or a file of lines.
+        info: its `run.json`, where there is one.
+    """
+
+    def __init__(self, path: Path, info: Mapping[str, Any] | None = None) -> None:
+        files = [path] if path.is_file() else [path / name for name in (METRICS_OTLP_FILE, TRACES_OTLP_FILE)]
+        files = [file for file in files if file.exists()]
+        damages = {file.name: Damage(file.name) for file in files}
+        contents = read_contents(files, damages)
+        resources = contents.resources
+        if not resources:
+            raise RunError(
+                f"{path} holds no OTLP JSON lines.",
+                "a Collector writes them with its file exporter, format json",
+            )
+        self._resource = resources[0]
+        self._series = contents.series(self._resource)
+        spans = contents.spans(self._resource)
+        self._run_span = next((span for span in spans if "memwatch.run.id" in span.attributes), None)
+        self._spans = [span for span in spans if span is not self._run_span]
+        if len(resources) > 1:
+            others = ", ".join(str(resource) for resource in resources[1:4])
+            damages[files[0].name].other.append(
+                f"{path} holds {len(resources)} services; {self._resource} was read, left out: {others}"
+                + (" ..." if len(resources) > 4 else ".")
+            )
+        described = self._description(path, contents.attributes[self._resource], info or {})
+        super().__init__(path if path.is_dir() else path.parent, described)
+        self._damage.update(damages)
+
+    def _description(
+        self, path: Path, resource: Mapping[str, Any], info: Mapping[str, Any]
+    ) -> Mapping[str, Any]:
+        times = [t for series, _ in self._series.values() for t in (series[0], series[-1])]
+        spans = [*self._spans, *([self._run_span] if self._run_span else [])]
+        times += [t for span in spans for t in (span.start, span.end or span.start)]
+        start, end = min(times, default=0.0), max(times, default=0.0)
+        began = number(mapping(info.get("started")).get("wall"))
+        start = start if began is None else min(began, start)
+        identifier = text(resource.get("memwatch.run.id")) or self._resource.instance or path.stem
+        return {
+            "schema": SCHEMA,
+            "id": identifier,
+            "command": [self._resource.service or path.stem],
+            "host": {"name": resource.get("host.name"), "system": resource.get("os.type")},
+            "target": {"pid": whole(resource.get("process.pid"))},
+            "monitor": {"mode": "otlp"},
+            **info,
+            "state": FINISHED,
+            "started": {"wall": start, "monotonic": start},
+            "ended": {"wall": end, "monotonic": end},
+            "interval": self._interval(),
+            "resource": dict(resource),
+            "exit": self._exit(),
+            "peaks": self._peaks(),
+            "trace": self._trace(),
+        }
+
+    def _trace(self) -> dict[str, Any]:
+        span = self._run_span
+        if span is None:
+            return {}
+        return {"trace_id": span.trace_id, "span_id": span.span_id, "parent_span_id": span.parent_span_id}
+
+    def _peaks(self) -> dict[str, Any] | None:
+        """The peaks that the run itself told, with their certainty; `None`: it did not, they come from the ticks."""
+        told = self._run_span.attributes if self._run_span else {}
+        peaks: dict[str, Any] = {}
+        for which, (metric, prefix) in _PEAKS.items():
+            value, certainty = whole(told.get(f"{prefix}.peak")), text(told.get(f"{prefix}.certainty"))
+            for column, (_, values) in self._series.items():
+                if value is None and column.metric == metric and values:
+                    value, certainty = int(values[-1]), dict(column.attributes).get("memwatch.certainty")
+            peak = None if value is None else _peak(value, certainty)
+            peaks[which] = None if peak is None else peak.to_json()
+        return {**peaks, "gpu": {}} if peaks["tree"] else None
+
+    def _interval(self) -> float | None:
+        """Median of the distances between the points of the longest series."""
+        times = max((times for times, _ in self._series.values()), key=len, default=array("d"))
+        steps = sorted(after - before for before, after in zip(times, times[1:], strict=False))
+        return round(steps[len(steps) // 2], 6) if steps else None
+
+    def _exit(self) -> dict[str, Any] | None:
+        if self._run_span is not None:
+            told = self._run_span.attributes
+            names = {
+                "exit_code": "process.exit.code",
+                "signal": "memwatch.exit.signal",
+                "oom_kills": "memwatch.oom_kills",
+            }
+            known: dict[str, Any] = {field: whole(told.get(name)) for field, name in names.items()}
+            return {**known, "reason": text(told.get("memwatch.exit.reason"))}
+        for column, (_, values) in self._series.items():
+            if column.metric == "memwatch.run.exit.code":
+                code = int(values[-1])
+                signal = code - 128 if 128 < code < 160 else None
+                return {"exit_code": None if signal else code, "signal": signal, "oom_kills": None}
+        return None
+
+    @cached_property
+    def columns(self) -> tuple[Column, ...]:
+        """All number series."""
+        return tuple(self._series)
+
+    def ticks(self) -> Iterator[tuple[float, tuple[Value, ...]]]:
+        """Every moment at which something was measured, with the values of that moment."""
+        samples = self.samples()
+        arrays = [samples.values(column) for column in self.columns]
+        for place, time in enumerate(samples.time):
+            values = tuple(
+                None if math.isnan(a[place]) else int(a[place]) if a[place].is_integer() else float(a[place])
+                for a in arrays
+            )
+            yield float(time) + self.started, values
+
+    def samples(self, metrics: Iterable[str] | None = None) -> Samples:  # noqa: ARG002 - all are in memory
+        """The ticks as numpy arrays."""
+        import numpy as np
+
+        if self._samples is None:
+            everything = np.unique(np.round(np.array([t for s, _ in self._series.values() for t in s]), 3))
+            values = {}
+            for column, (times, numbers) in self._series.items():
+                row = np.full(len(everything), math.nan)
+                row[np.searchsorted(everything, np.round(np.array(times), 3))] = np.array(numbers)
+                values[column] = row
+            self._samples = Samples(everything - self.started, self.columns, values)
+        return self._samples
+
+    def process_records(self) -> Iterator[ProcessRecord]:
+        """None: OTLP tells of one process only, in its series."""
+        return iter(())
+
+    @cached_property
+    def operations(self) -> list[Operation]:
+        """All spans, by their start."""
+        return sorted(self._spans, key=lambda span: span.start)
+
+    @cached_property
+    def operation_lines(self) -> list[OperationLines]:
+        """None: no process wrote boundaries."""
+        return []
+
+
+class SpannedRecord(Record):
+    """A run beside whose own record lie spans that a program exported into it."""
+
+    @cached_property
+    def operations(self) -> list[Operation]:
+        """The operations of the run, and the spans that are none of them."""
+        own = super().operations
+        known = {operation.span_id for operation in own}
+        damage = Damage(TRACES_OTLP_FILE)
+        contents = read_contents([self.path / TRACES_OTLP_FILE], {TRACES_OTLP_FILE: damage})
+        self._damage[TRACES_OTLP_FILE] = damage
+        offset = (number(mapping(self.info.get("started")).get("wall")) or 0.0) - self.started
+        spans = [
+            span._replace(start=span.start - offset, end=None if span.end is None else span.end - offset)
+            for resource in contents.resources
+            for span in contents.spans(resource)
+            if span.span_id not in known
+        ]
+        return sorted([*own, *spans], key=lambda operation: operation.start)
+
+
+def _peak(value: int, certainty: str | None) -> Peak:
+    """A peak of which only the value and the kind of certainty travelled."""
+    if certainty == "exact":
+        return Peak.exact(value, how="OTLP")
+    if certainty == "interval":
+        return Peak.interval(value, None, how="OTLP")
+    if certainty == "censored":
+        return Peak.censored(value, how="OTLP")
+    return Peak.sampled(value, how="OTLP")
+
+
+def _take_metric(series: dict[Column, tuple[array[float], array[float]]], metric: Mapping[str, Any]) -> None:
+    name = text(metric.get("name"))
+    data = mapping(metric.get("sum")) or mapping(metric.get("gauge"))
+    if not name:
+        return
+    for point in _list(data, "dataPoints"):
+        nanoseconds = _integer(point.get("timeUnixNano"))
+        value = number(point.get("asDouble"))
+        if value is None:
+            value = _integer(point.get("asInt"))
+        if nanoseconds is None or value is None:
+            continue
+        column = Column(name, tuple(sorted((key, str(item)) for key, item in _attributes(point).items())))
+        times, values = series.setdefault(column, (array("d"), array("d")))
+        times.append(nanoseconds / 1e9)
+        values.append(float(value))
+
+
+def _operation(span: Mapping[str, Any], pid: int, place: int) -> Operation | None:
+    start, end = _integer(span.get("startTimeUnixNano")), _integer(span.get("endTimeUnixNano"))
+    name, trace, identity = (text(span.get(key)) for key in ("name", "traceId", "spanId"))
+    if start is None or not name or not trace or not identity:
+        return None
+    attributes = _attributes(span)
+    peak = whole(attributes.get("memwatch.memory.peak"))
+    return Operation(
+        name=name,
+        pid=whole(attributes.pop("process.pid", None)) or pid,
+        id=place,
+        start=start / 1e9,
+        end=None if end is None else end / 1e9,
+        status="error" if whole(mapping(span.get("status")).get("code")) == _ERROR else "ok",
+        trace_id=trace.lower(),
+        span_id=identity.lower(),
+        parent_span_id=(text(span.get("parentSpanId")) or "").lower() or None,
+        peak=None if peak is None else _peak(peak, text(attributes.get("memwatch.memory.certainty"))),
+        start_bytes=whole(attributes.get("memwatch.memory.start")),
+        end_bytes=whole(attributes.get("memwatch.memory.end")),
+        attributes=attributes,
+        exported=True,
+    )
+
+
+def _attributes(carrier: Mapping[str, Any]) -> dict[str, Any]:
+    result: dict[str, Any] = {}
+    for item in _list(carrier, "attributes"):
+        key = text(item.get("key"))
+        if key:
+            result[key] = _plain(mapping(item.get("value")))
+    return result
+
+
+def _plain(value: Mapping[str, Any]) -> Any:
+    if "intValue" in value:
+        return _integer(value["intValue"])
+    if "arrayValue" in value:
+        return [_plain(mapping(item)) for item in _list(mapping(value["arrayValue"]), "values")]
+    for key in ("stringValue", "boolValue", "doubleValue", "bytesValue"):
+        if key in value:
+            return value[key]
+    return None
+
+
+def _integer(value: Any) -> int | None:
+    """OTLP writes 64-bit numbers as text; readers take both."""
+    if isinstance(value, str):
+        try:
+            return whole(int(value))
+        except ValueError:
+            return None
+    return whole(value)
+
+
+def _list(value: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
+    items = value.get(key)
+    return [item for item in items if isinstance(item, dict)] if isinstance(items, list) else []

@@ -1,0 +1,103 @@
+"""Every tick as OpenMetrics text with timestamps: what `promtool tsdb create-blocks-from openmetrics` takes.
+
+Names are those of the Prometheus endpoint; `job` and `instance` are the service's name and instance, as in the series
+that Prometheus makes of OTLP.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, BinaryIO
+
+from otel_memwatch.analysis.spans import resource_of
+from otel_memwatch.catalog import METRICS, Instrument, Metric, prometheus_names
+
+if TYPE_CHECKING:
+    from otel_memwatch.analysis import Run
+    from otel_memwatch.model import Column
+    from otel_memwatch.reports import Options
+
+_TYPES = {Instrument.COUNTER: "counter", Instrument.UP_DOWN_COUNTER: "gauge", Instrument.GAUGE: "gauge"}
+
+
+def render(run: Run, out: BinaryIO, options: Options) -> None:  # noqa: ARG001 - every report is called alike
+    """Writes metric by metric, as the format demands."""
+    resource = resource_of(run.info)
+    common = {
+        "job": _job(resource),
+        "instance": str(resource.get("service.instance.id") or run.info.get("id") or ""),
+    }
+    by_name: dict[str, list[Column]] = {}
+    for column in run.record.columns:
+        if column.metric in METRICS and METRICS[column.metric].instrument in _TYPES:
+            by_name.setdefault(column.metric, []).append(column)
+    samples = run.samples()
+    for name in sorted(by_name):
+        _family(out, METRICS[name])
+        for column in by_name[name]:
+            times, values = samples.known(column)
+            labels = _labels({**common, **dict(column.attributes)})
+            _write(out, _series(METRICS[name], labels, times + run.started_wall, values))
+    _peaks(run, out, common)
+    out.write(b"# EOF\n")
+
+
+def _job(resource: dict[str, object]) -> str:
+    namespace, name = resource.get("service.namespace"), str(resource.get("service.name") or "")
+    return f"{namespace}/{name}" if namespace else name
+
+
+def _family(out: BinaryIO, metric: Metric) -> None:
+    name = prometheus_names(metric)[0]
+    base = name.removesuffix("_total") if metric.instrument is Instrument.COUNTER else name
+    out.write(
+        f"# TYPE {base} {_TYPES[metric.instrument]}\n# HELP {base} {_escape(metric.description)}\n".encode()
+    )
+
+
+def _series(metric: Metric, labels: str, times: Iterable[float], values: Iterable[float]) -> Iterator[str]:
+    name = prometheus_names(metric)[0] + labels
+    before = -math.inf
+    for time, value in zip(times, values, strict=True):
+        # Two points of one millisecond are one to Prometheus.
+        stamp = round(float(time), 3)
+        if stamp > before:
+            yield f"{name} {_number(float(value))} {stamp:.3f}\n"
+            before = stamp
+
+
+def _write(out: BinaryIO, lines: Iterator[str]) -> None:
+    for line in lines:
+        out.write(line.encode())
+
+
+def _peaks(run: Run, out: BinaryIO, common: dict[str, str]) -> None:
+    """The peaks that are known at the end; the source's own peak is a column."""
+    end = run.started_wall + run.seconds
+    for name, peak in (
+        ("memwatch.tree.memory.peak", run.peaks.tree),
+        ("memwatch.tree.process.memory.peak", run.peaks.process),
+    ):
+        if peak is not None:
+            _family(out, METRICS[name])
+            labels = _labels({**common, "memwatch.certainty": peak.certainty.value})
+            _write(out, _series(METRICS[name], labels, [end], [peak.bytes]))
+
+
+def _labels(attributes: dict[str, str]) -> str:
+    parts = (
+        f'{re.sub(r"[^A-Za-z0-9_]+", "_", name)}="{_escape(value)}"'
+        for name, value in attributes.items()
+        if value
+    )
+    return "{" + ",".join(parts) + "}"
+
+
+def _escape(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+
+
+def _number(value: float) -> str:
+    return str(int(value)) if value.is_integer() else repr(value)

@@ -1,0 +1,171 @@
+"""The ticks of a run as OTLP metrics."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from otel_memwatch.catalog import BOUNDS, METRICS, Instrument
+from otel_memwatch.reports.otlp.values import SCHEMA_URL, Json, Times, attributes, resource, scope
+
+if TYPE_CHECKING:
+    from otel_memwatch.analysis import Run
+    from otel_memwatch.model import Column, Operation, Peak, Value
+
+_POINTS_PER_LINE = 4000
+"""Points of one request: about 600 kB. The Collector's receiver of such files skips lines above 1 MiB."""
+
+_CUMULATIVE = 2
+
+
+def metric_requests(run: Run) -> Iterator[Mapping[str, Any]]:
+    """Requests with all ticks, then one with the figures of the end: peaks, exit code, operations."""
+    times = Times(run)
+    columns = run.record.columns
+    batch = _Batch(columns, times)
+    for time, values in run.record.ticks():
+        batch.add(times.of(time), values)
+        if batch.points >= _POINTS_PER_LINE:
+            yield _request(run, batch.metrics())
+            batch = _Batch(columns, times)
+    if batch.points:
+        yield _request(run, batch.metrics())
+    last = list(_final(run, times))
+    if last:
+        yield _request(run, last)
+
+
+def _request(run: Run, metrics: Iterable[Json]) -> Json:
+    return {
+        "resourceMetrics": [
+            {
+                "resource": resource(run),
+                "scopeMetrics": [{"scope": scope(), "metrics": list(metrics), "schemaUrl": SCHEMA_URL}],
+                "schemaUrl": SCHEMA_URL,
+            }
+        ]
+    }
+
+
+class _Batch:
+    """The points of some ticks, series by series."""
+
+    def __init__(self, columns: tuple[Column, ...], times: Times) -> None:
+        self.points = 0
+        self._columns = columns
+        self._times = times
+        self._attributes = [attributes(dict(column.attributes)) for column in columns]
+        self._series: list[list[Json]] = [[] for _ in columns]
+
+    def add(self, time: str, values: Iterable[Value]) -> None:
+        for place, value in enumerate(values):
+            if value is not None:
+                self._series[place].append(
+                    _point(
+                        self._columns[place].metric, self._attributes[place], value, time, self._times.start
+                    )
+                )
+                self.points += 1
+
+    def metrics(self) -> Iterator[Json]:
+        by_name: dict[str, list[Json]] = {}
+        for column, points in zip(self._columns, self._series, strict=True):
+            by_name.setdefault(column.metric, []).extend(points)
+        for name, points in by_name.items():
+            if points and name in METRICS:
+                yield _metric(name, points)
+
+
+def _metric(name: str, points: list[Json]) -> Json:
+    row = METRICS[name]
+    described: Json = {"name": name, "unit": row.unit, "description": row.description}
+    if row.instrument is Instrument.GAUGE:
+        return {**described, "gauge": {"dataPoints": points}}
+    data: Json = {"dataPoints": points, "aggregationTemporality": _CUMULATIVE}
+    if row.instrument is Instrument.HISTOGRAM:
+        return {**described, "histogram": data}
+    if row.instrument is Instrument.COUNTER:
+        data["isMonotonic"] = True
+    return {**described, "sum": data}
+
+
+def _point(metric: str, labels: list[Json], value: Value, time: str, start: str) -> Json:
+    point: Json = {"timeUnixNano": time}
+    if labels:
+        point["attributes"] = labels
+    row = METRICS.get(metric)
+    if row is not None and row.instrument is not Instrument.GAUGE:
+        point["startTimeUnixNano"] = start
+    if isinstance(value, float):
+        point["asDouble"] = value
+    else:
+        point["asInt"] = str(value)
+    return point
+
+
+def _final(run: Run, times: Times) -> Iterator[Json]:
+    """What the live export tells at the end."""
+
+    def single(name: str, value: Value, labels: Mapping[str, str]) -> Json:
+        return _metric(name, [_point(name, attributes(labels), value, times.end, times.start)])
+
+    def of_peak(name: str, peak: Peak | None) -> Iterator[Json]:
+        if peak is not None:
+            yield single(name, peak.bytes, {"memwatch.certainty": peak.certainty.value})
+
+    yield from of_peak("memwatch.tree.memory.peak", run.peaks.tree)
+    yield from of_peak("memwatch.tree.process.memory.peak", run.peaks.process)
+    if run.peaks.main is not None:
+        yield single("memwatch.process.memory.peak", run.peaks.main.bytes, {})
+    if run.state == "finished":
+        yield single("memwatch.run.active", 0, {})
+    ending = run.ending
+    code = 128 + ending.signal if ending.signal else ending.exit_code
+    if code is not None:
+        yield single("memwatch.run.exit.code", code, {})
+    yield from _operations([figures.operation for figures in run.operations], times)
+
+
+def _operations(operations: list[Operation], times: Times) -> Iterator[Json]:
+    durations: dict[tuple[str, str], list[float]] = {}
+    peaks: dict[str, list[float]] = {}
+    for operation in operations:
+        if operation.end is not None:
+            seconds = max(0.0, operation.end - operation.start)
+            durations.setdefault((operation.name, operation.status), []).append(seconds)
+        if operation.peak is not None:
+            peaks.setdefault(operation.name, []).append(operation.peak.bytes)
+    metric = "memwatch.operation.duration"
+    points = [
+        _histogram(
+            metric, {"memwatch.operation.name": name, "memwatch.operation.status": status}, values, times
+        )
+        for (name, status), values in durations.items()
+    ]
+    if points:
+        yield _metric(metric, points)
+    metric = "memwatch.operation.memory.peak"
+    points = [
+        _histogram(metric, {"memwatch.operation.name": name}, values, times) for name, values in peaks.items()
+    ]
+    if points:
+        yield _metric(metric, points)
+
+
+def _histogram(metric: str, labels: Mapping[str, str], values: list[float], times: Times) -> Json:
+    bounds = BOUNDS[metric]
+    counts = [0] * (len(bounds) + 1)
+    for value in values:
+        counts[bisect_left(bounds, value)] += 1
+    return {
+        "attributes": attributes(labels),
+        "startTimeUnixNano": times.start,
+        "timeUnixNano": times.end,
+        "count": str(len(values)),
+        "sum": float(sum(values)),
+        "min": float(min(values)),
+        "max": float(max(values)),
+        "bucketCounts": [str(count) for count in counts],
+        "explicitBounds": list(bounds),
+    }

@@ -1,0 +1,97 @@
+"""The run and its operations as OTLP spans."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from otel_memwatch.analysis.spans import operation_attributes, run_attributes, run_failed, run_name
+from otel_memwatch.reports.otlp.values import SCHEMA_URL, Json, Times, attributes, resource, scope
+
+if TYPE_CHECKING:
+    from otel_memwatch.analysis import OperationFigures, Run
+
+_SPANS_PER_LINE = 500
+_INTERNAL = 1
+_ERROR = 2
+
+
+def trace_requests(run: Run) -> Iterator[Mapping[str, Any]]:
+    """Requests with the run's span and those of its operations that the program did not export itself."""
+    times = Times(run)
+    spans = [_run_span(run, times)] if run.trace.get("trace_id") else []
+    for figures in run.operations:
+        if figures.operation.exported or not figures.operation.trace_id:
+            continue
+        spans.append(_operation_span(run, figures, times))
+        if len(spans) >= _SPANS_PER_LINE:
+            yield _request(run, spans)
+            spans = []
+    if spans:
+        yield _request(run, spans)
+
+
+def _request(run: Run, spans: list[Json]) -> Json:
+    return {
+        "resourceSpans": [
+            {
+                "resource": resource(run),
+                "scopeSpans": [{"scope": scope(), "spans": spans, "schemaUrl": SCHEMA_URL}],
+                "schemaUrl": SCHEMA_URL,
+            }
+        ]
+    }
+
+
+def _run_span(run: Run, times: Times) -> Json:
+    ending, trace = run.ending, run.trace
+    span: Json = {
+        "traceId": trace["trace_id"],
+        "spanId": trace["span_id"],
+        "name": run_name(run.info),
+        "kind": _INTERNAL,
+        "startTimeUnixNano": times.start,
+        "endTimeUnixNano": times.end,
+        "attributes": attributes(run_attributes(run.info, ending, run.peaks)),
+    }
+    if trace.get("parent_span_id"):
+        span["parentSpanId"] = trace["parent_span_id"]
+    if ending.oom_kills:
+        span["events"] = [
+            {
+                "timeUnixNano": times.end,
+                "name": "memwatch.oom_kill",
+                "attributes": attributes({"memwatch.oom_kills": ending.oom_kills}),
+            }
+        ]
+    if run_failed(ending):
+        span["status"] = {"code": _ERROR, "message": ending.reason}
+    return span
+
+
+def _operation_span(run: Run, figures: OperationFigures, times: Times) -> Json:
+    operation = figures.operation
+    end = times.of(run.started + figures.end)
+    span: Json = {
+        "traceId": operation.trace_id,
+        "spanId": operation.span_id,
+        "name": operation.name,
+        "kind": _INTERNAL,
+        "startTimeUnixNano": times.of(operation.start),
+        "endTimeUnixNano": end,
+        "attributes": attributes(operation_attributes(operation)),
+    }
+    parent = operation.parent_span_id or run.trace.get("span_id")
+    if parent:
+        span["parentSpanId"] = parent
+    if operation.status == "error":
+        span["status"] = {"code": _ERROR, "message": operation.error or ""}
+        if operation.error:
+            span["events"] = [
+                {
+                    "timeUnixNano": end,
+                    "name": "exception",
+                    "attributes": attributes({"exception.type": operation.error}),
+                }
+            ]
+    return span

@@ -1,0 +1,57 @@
+"""OTLP's JSON form of attributes, resources and times."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from otel_memwatch import __version__
+from otel_memwatch.analysis.spans import SCHEMA_URL, SCOPE, resource_of
+
+if TYPE_CHECKING:
+    from otel_memwatch.analysis import Run
+
+Json = dict[str, Any]
+
+
+def attributes(items: Mapping[str, Any]) -> list[Json]:
+    """A list of key and value."""
+    return [{"key": name, "value": _value(value)} for name, value in items.items()]
+
+
+def _value(value: Any) -> Json:
+    if isinstance(value, bool):
+        return {"boolValue": value}
+    if isinstance(value, int):
+        return {"intValue": str(value)}
+    if isinstance(value, float):
+        return {"doubleValue": value}
+    if isinstance(value, (list, tuple)):
+        return {"arrayValue": {"values": [_value(item) for item in value]}}
+    return {"stringValue": str(value).encode("utf-8", "replace").decode()}
+
+
+def resource(run: Run) -> Json:
+    """The resource that everything of the run belongs to."""
+    return {"attributes": attributes(resource_of(run.info))}
+
+
+def scope() -> Json:
+    """The instrumentation scope."""
+    return {"name": SCOPE, "version": __version__}
+
+
+class Times:
+    """Moments of a run as OTLP has them: nanoseconds since 1970, in text."""
+
+    def __init__(self, run: Run) -> None:
+        self._offset = run.started_wall - run.started
+        self.start = self.of(run.started)
+        self.end = self.of(run.started + run.seconds)
+
+    def of(self, monotonic: float) -> str:
+        """The moment at `monotonic` seconds."""
+        return str(round((monotonic + self._offset) * 1e9))
+
+
+__all__ = ["SCHEMA_URL", "Json", "Times", "attributes", "resource", "scope"]

@@ -1,0 +1,67 @@
+"""Every tick as a row of a Parquet file, every series as a column, for pandas, DuckDB, Spark and the like.
+
+Columns are named as in CSV. Needs the extra `parquet`.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+from otel_memwatch.catalog import METRICS
+from otel_memwatch.errors import Unavailable
+
+if TYPE_CHECKING:
+    from otel_memwatch.analysis import Run
+    from otel_memwatch.model import Column
+    from otel_memwatch.reports import Options
+
+_ROWS_AT_ONCE = 20_000
+
+
+def render(run: Run, out: BinaryIO, options: Options) -> None:  # noqa: ARG001 - every report is called alike
+    """Writes the rows in groups as they are read; run.json is in the file's metadata, key "memwatch"."""
+    try:
+        import pyarrow  # noqa: ICN001, PLC0415 - an extra
+        from pyarrow import parquet  # noqa: PLC0415
+    except ImportError:
+        raise Unavailable("Parquet needs pyarrow.", "pip install 'otel-memwatch[parquet]'") from None
+    columns = run.record.columns
+    schema = pyarrow.schema(
+        [("time", pyarrow.float64()), ("wall", pyarrow.timestamp("us", tz="UTC"))]
+        + [(_name(column), _kind(column, pyarrow)) for column in columns],
+        metadata={"memwatch": json.dumps(dict(run.info))},
+    )
+    started, offset = run.started, run.started_wall - run.started
+    with parquet.ParquetWriter(out, schema, compression="zstd") as writer:
+        rows: list[tuple[Any, ...]] = []
+        for time, values in run.record.ticks():
+            rows.append((time - started, int((time + offset) * 1e6), *values))
+            if len(rows) >= _ROWS_AT_ONCE:
+                writer.write_table(_table(rows, schema, pyarrow))
+                rows = []
+        writer.write_table(_table(rows, schema, pyarrow))
+
+
+def _table(rows: list[tuple[Any, ...]], schema: Any, pyarrow: Any) -> Any:
+    arrays = [
+        pyarrow.array(_fitting([row[place] for row in rows], field.type, pyarrow), field.type)
+        for place, field in enumerate(schema)
+    ]
+    return pyarrow.Table.from_arrays(arrays, schema=schema)
+
+
+def _fitting(values: list[Any], kind: Any, pyarrow: Any) -> list[Any]:
+    if pyarrow.types.is_integer(kind):
+        return [None if value is None else int(value) for value in values]
+    return values
+
+
+def _kind(column: Column, pyarrow: Any) -> Any:
+    metric = METRICS.get(column.metric)
+    return pyarrow.int64() if metric is not None and metric.integer else pyarrow.float64()
+
+
+def _name(column: Column) -> str:
+    attributes = ",".join(f"{name}={value}" for name, value in column.attributes)
+    return column.metric + (f"{{{attributes}}}" if attributes else "")

@@ -1,0 +1,121 @@
+"""A run as trace events in JSON, which ui.perfetto.dev and chrome://tracing open: curves, operations, processes.
+
+A curve has at most `POINTS` pairs of points: the smallest and the largest of each stretch, so that every peak stays.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+from otel_memwatch.analysis.spans import operation_attributes, run_name
+from otel_memwatch.catalog import METRICS, Instrument
+
+if TYPE_CHECKING:
+    from otel_memwatch.analysis import Run
+    from otel_memwatch.model import Column
+    from otel_memwatch.record.samples import Samples
+    from otel_memwatch.reports import Options
+
+Json = dict[str, Any]
+
+POINTS = 20_000
+
+_CURVES = 1
+"""Process id of the curves in the trace; 1 is no process of a tree that we watch, or its init."""
+
+
+def render(run: Run, out: BinaryIO, options: Options) -> None:  # noqa: ARG001 - every report is called alike
+    """Writes the events one by one."""
+    head = {"displayTimeUnit": "ms", "otherData": {"run": str(run.info.get("id") or "")}}
+    out.write(json.dumps(head)[:-1].encode() + b', "traceEvents": [\n')
+    separator = b""
+    for event in _events(run):
+        out.write(separator + json.dumps(event, separators=(",", ":")).encode())
+        separator = b",\n"
+    out.write(b"\n]}\n")
+
+
+def _events(run: Run) -> Iterator[Json]:
+    yield _name(_CURVES, f"run {run_name(run.info)}")
+    yield {
+        "ph": "X",
+        "name": run_name(run.info),
+        "pid": _CURVES,
+        "tid": 0,
+        "ts": 0,
+        "dur": _micro(run.seconds),
+    }
+    for process in run.processes:
+        yield _name(process.pid, process.command or str(process.pid))
+        end = run.seconds if process.end is None else process.end
+        start = max(0.0, process.start)
+        yield {
+            "ph": "X",
+            "name": process.command or str(process.pid),
+            "cat": "process",
+            "pid": process.pid,
+            "tid": process.pid,
+            "ts": _micro(start),
+            "dur": _micro(max(0.0, end - start)),
+            "args": _known(
+                {
+                    "peak_bytes": process.peak.bytes if process.peak else None,
+                    "cpu_seconds": process.cpu_seconds,
+                    "exit_code": process.exit_code,
+                    "signal": process.signal,
+                }
+            ),
+        }
+    yield from _operations(run)
+    samples = run.samples()
+    for column in samples.columns:
+        if column.metric in METRICS:
+            yield from _curve(samples, column)
+
+
+def _operations(run: Run) -> Iterator[Json]:
+    """Asynchronous events: operations of one process may overlap in any way."""
+    for place, figures in enumerate(run.operations):
+        operation = figures.operation
+        common = {
+            "cat": "operation",
+            "name": operation.name,
+            "id": operation.span_id or str(place),
+            "pid": operation.pid,
+            "tid": operation.thread or operation.pid,
+        }
+        details = operation_attributes(operation)
+        yield {**common, "ph": "b", "ts": _micro(figures.start), "args": details}
+        yield {**common, "ph": "e", "ts": _micro(figures.end)}
+
+
+def _curve(samples: Samples, column: Column) -> Iterator[Json]:
+    """A counter track: levels as they are, totals as they grow."""
+    reduced = samples.reduced(column, POINTS)
+    attributes = ",".join(value for _, value in column.attributes)
+    metric = METRICS[column.metric]
+    unit = " (total)" if metric.instrument is Instrument.COUNTER else ""
+    name = f"{column.metric}{f'[{attributes}]' if attributes else ''} {metric.unit}{unit}"
+    for time, low, high in zip(reduced.time, reduced.low, reduced.high, strict=True):
+        for value in (low,) if low == high else (low, high):
+            yield {
+                "ph": "C",
+                "name": name,
+                "pid": _CURVES,
+                "ts": _micro(float(time)),
+                "args": {"value": float(value)},
+            }
+
+
+def _name(pid: int, name: str) -> Json:
+    return {"ph": "M", "name": "process_name", "pid": pid, "args": {"name": name}}
+
+
+def _known(values: dict[str, Any]) -> Json:
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _micro(seconds: float) -> float:
+    return round(seconds * 1e6, 1)
