@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 _Result = TypeVar("_Result")
 
-STALE_PERIODS = 3.0
-"""Periods of silence after which a read counts as hanging."""
+PATIENCE = 3.0
+"""Seconds, and periods, after which a call that has not returned counts as hanging."""
 
 LONGEST_REST = 60.0
 """Seconds beyond which a slow read is not stretched: it is still worth a value a minute."""
@@ -83,11 +83,11 @@ class Poller:
     def take(self, now: float) -> Sequence[Value] | None:
         """Values that came since the last call; `None`: none did.
 
-        Raises `Unavailable` while the thread waits for an answer longer than three periods, and whatever the
-        last call raised.
+        Raises `Unavailable` while the thread waits for an answer longer than that is normal, and whatever
+        the last call raised.
         """
         asked = self._asked
-        if asked is not None and now - asked > self._period * STALE_PERIODS:
+        if asked is not None and now - asked > PATIENCE * max(1.0, self._period):
             raise Unavailable(f"{self._name} has not answered for {now - asked:.0f} s", self._hint)
         error = self._error
         if error is not None:

@@ -54,7 +54,9 @@ class Machine:
         known = self._devices.setdefault(
             f"device {index}",
             {
-                "uuid": [FIRST, SECOND][index] if index < 2 else f"GPU-{index:08d}-aaaa-bbbb-cccc-000000000000",
+                "uuid": [FIRST, SECOND][index]
+                if index < 2
+                else f"GPU-{index:08d}-aaaa-bbbb-cccc-000000000000",
                 "pci": f"00000000:{index + 1:02x}:00.0",
                 "name": H100,
                 "total": 80 * GIB,
@@ -68,7 +70,10 @@ class Machine:
         """Adds a MIG instance, or changes figures of it."""
         known = self._devices.setdefault(
             f"mig {card} {index}",
-            {"uuid": f"MIG-{card}{index}{'0' * 6}-dddd-eeee-ffff-000000000000", "name": f"{H100}_MIG_1g.10gb"},
+            {
+                "uuid": f"MIG-{card}{index}{'0' * 6}-dddd-eeee-ffff-000000000000",
+                "name": f"{H100}_MIG_1g.10gb",
+            },
         )
         known.update(figures)
         self.card(card, mig=1)

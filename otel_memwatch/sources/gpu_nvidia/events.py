@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 KEPT = 100
 """Events whose code and time are kept; the count goes on."""
 
-_WAIT_MILLISECONDS = 500
+_WAIT_MILLISECONDS = 250
 
 
 class Events:
