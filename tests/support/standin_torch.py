@@ -1,0 +1,67 @@
+"""A stand-in for the parts of `torch` that allocators are asked through, with an allocator that keeps watermarks.
+
+Only for the arithmetic of operations: the real thing needs a GPU.
+"""
+
+from __future__ import annotations
+
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+UUID = "0d1e2f30-1111-2222-3333-444455556666"
+"""Of the first device; of the others, with their number as the first digit."""
+
+
+class Device:
+    """One device's caching allocator: it keeps what tensors give back."""
+
+    def __init__(self) -> None:
+        self.current = self.peak = self.reserved = self.reserved_peak = 0
+        self.ooms = self.retries = 0
+
+    def take(self, size: int) -> None:
+        """Allocates `size` bytes."""
+        self.current += size
+        self.reserved = max(self.reserved, self.current)
+        self.peak = max(self.peak, self.current)
+        self.reserved_peak = max(self.reserved_peak, self.reserved)
+
+    def give(self, size: int) -> None:
+        """Frees `size` bytes into the cache."""
+        self.current -= size
+
+    def reset(self) -> None:
+        """As torch.cuda.reset_peak_memory_stats."""
+        self.peak, self.reserved_peak = self.current, self.reserved
+
+    def stats(self) -> dict[str, Any]:
+        """As torch.cuda.memory_stats_as_nested_dict."""
+        return {
+            "allocated_bytes": {"all": {"current": self.current, "peak": self.peak}},
+            "reserved_bytes": {"all": {"current": self.reserved, "peak": self.reserved_peak}},
+            "num_ooms": self.ooms,
+            "num_alloc_retries": self.retries,
+        }
+
+
+class Torch(ModuleType):
+    """The module. `calls` notes whatever touches the devices."""
+
+    def __init__(self, devices: int = 1, initialized: bool = True) -> None:
+        super().__init__("torch")
+        self.devices = [Device() for _ in range(devices)]
+        self.initialized = initialized
+        self.calls: list[str] = []
+        self.version = SimpleNamespace(hip=None)
+        self._C = SimpleNamespace(_cuda_hasPrimaryContext=lambda index: self.devices[index].reserved_peak > 0)
+        self.cuda = SimpleNamespace(
+            is_initialized=lambda: self.initialized,
+            device_count=lambda: self._noted("device_count", len(self.devices)),
+            memory_stats_as_nested_dict=lambda index: self._noted("stats", self.devices[index].stats()),
+            reset_peak_memory_stats=lambda index: self._noted("reset", self.devices[index].reset()),
+            get_device_properties=lambda index: SimpleNamespace(uuid=f"{index}{UUID[1:]}"),
+        )
+
+    def _noted(self, call: str, answer: Any) -> Any:
+        self.calls.append(call)
+        return answer
