@@ -43,22 +43,27 @@ def parse_traceparent(text: str | None) -> tuple[str, str] | None:
     return (trace, span) if is_id(trace, _TRACE_DIGITS) and is_id(span, _SPAN_DIGITS) else None
 
 
-def run_trace(directory: str) -> tuple[str, str] | None:
-    """Trace id and span id of the run's own span, from its `run.json`; `None` when that does not say.
+class RunTrace:
+    """Trace id, span id and parent span id of the run's own span, from its `run.json`; empty where not told.
 
-    The file is searched instead of parsed: importing `json` costs the program 7 ms, and this runs once.
+    The file is searched instead of parsed: importing `json` costs the program 7 ms, and this is read once.
     """
-    try:
-        with open(os.path.join(directory, "run.json"), encoding="utf-8", errors="replace") as file:
-            text = file.read(1 << 20)
-    except OSError:
-        return None
-    _, found, rest = text.partition('"trace":')
-    if not found:
-        return None
-    fields = rest.partition("}")[0]
-    trace, span = _text_field(fields, "trace_id"), _text_field(fields, "span_id")
-    return (trace, span) if is_id(trace, _TRACE_DIGITS) and is_id(span, _SPAN_DIGITS) else None
+
+    def __init__(self, directory: str) -> None:
+        try:
+            with open(os.path.join(directory, "run.json"), encoding="utf-8", errors="replace") as file:
+                text = file.read(1 << 20)
+        except OSError:
+            text = ""
+        fields = text.partition('"trace":')[2].partition("}")[0]
+        self.trace, self.span, self.parent = (
+            _text_field(fields, name) for name in ("trace_id", "span_id", "parent_span_id")
+        )
+
+    @property
+    def known(self) -> bool:
+        """Whether it can be continued."""
+        return is_id(self.trace, _TRACE_DIGITS) and is_id(self.span, _SPAN_DIGITS)
 
 
 def _text_field(fields: str, name: str) -> str:
@@ -70,10 +75,13 @@ def root_parent(directory: str) -> tuple[str, str] | None:
     """Trace id and span id under which the operations of this process without a parent belong.
 
     `TRACEPARENT` is believed where it belongs to the run's trace (a process between the run and this one may
-    have put its own span there); the run's own span otherwise, and any `TRACEPARENT` when the run has no trace.
+    have put its own span there), unless it is what the run itself was started under; the run's own span otherwise,
+    and any `TRACEPARENT` when the run has no trace.
     """
     given = parse_traceparent(os.environ.get("TRACEPARENT"))
-    run = run_trace(directory)
-    if run is None or (given is not None and given[0] == run[0]):
+    run = RunTrace(directory)
+    if not run.known:
         return given
-    return run
+    if given is not None and given[0] == run.trace and given[1] != run.parent:
+        return given
+    return run.trace, run.span

@@ -33,9 +33,9 @@ def warn_once(kind: str, text: str) -> None:
         pass
 
 
-def process_start() -> float | None:
-    """Start of this process in monotonic seconds, to one clock tick; `None` where /proc does not tell."""
-    fields = read_quietly("/proc/self/stat").rpartition(b")")[2].split()
+def process_start(pid: int | str = "self") -> float | None:
+    """Start of a process in monotonic seconds, to one clock tick; `None` where /proc does not tell."""
+    fields = read_quietly(f"/proc/{pid}/stat").rpartition(b")")[2].split()
     if len(fields) < 20:
         return None
     ticks = int(fields[19])
@@ -63,6 +63,22 @@ class Journal:
 
     def _open(self) -> int:
         return keep_open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+
+    @property
+    def is_new(self) -> bool:
+        """Whether nothing had been written to the file before it was opened."""
+        return self.first_id == 1
+
+    def tail(self, size: int) -> bytes:
+        """The last bytes that had been written to the file before it was opened, from a whole line on."""
+        try:
+            with open(self._path, "rb") as file:
+                begin = max(0, self.first_id - 1 - size)
+                file.seek(begin)
+                text = file.read(self.first_id - 1 - begin)
+        except OSError:
+            return b""
+        return text.partition(b"\n")[2] if begin else text
 
     def write(self, line: str) -> None:
         """Append one line; never an exception."""

@@ -96,7 +96,7 @@ class Operation:
 
 
 def operation(name: object, /, **attributes: object) -> Any:
-    """A stretch of work with figures of its own: `with operation("Compilation", model="x"):`, `@operation("Export")`.
+    """Mark a stretch of work; as a context manager or as a decorator.
 
     Its exact peak, memory at start and end, CPU, I/O and faults are recorded in the run directory of the run that
     the program is part of; outside a run nothing happens, in less than a microsecond. `@operation` alone names
