@@ -22,7 +22,9 @@ def load_run(path: str | os.PathLike[str]) -> Run:
 
 
 def watch(path: str | os.PathLike[str] | None = None, **settings: Any) -> Run:
-    """Record this program and its descendants from now on: `with watch("runs/a") as run:`, or `run.stop()` later.
+    """Record this program and its descendants from now on, until the block, `run.stop()` or the process ends.
+
+    As in `with watch("runs/a") as run:`, or with `run = watch()` at the top of a script or notebook.
 
     A monitor is started beside the program; nothing is sampled in it. The call returns when the first sample has been
     recorded. The recording ends with the block, with `stop()` or with the process, however that dies. In a program

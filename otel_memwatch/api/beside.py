@@ -29,6 +29,7 @@ _BOOT = """
 import os, sys
 if os.fork():
     os._exit(0)
+os.set_inheritable(int(sys.argv.pop(1)), False)
 package = sys.argv.pop(1)
 sys.path[:] = [entry for entry in sys.path if entry]
 if package not in sys.path:
@@ -64,27 +65,25 @@ class Monitor:
     def _start(self, pid: int, directory: Path, settings: Mapping[str, Any]) -> tuple[int, int]:
         told, tell = os.pipe()
         stopped, stop = os.pipe()
-        package = str(Path(__file__).resolve().parents[2])
+        alive = os.dup(tell)  # held open until the monitor is gone: the other one it closes after its byte
         argv = [
             sys.executable,
             "-W",
             "ignore",
             "-c",
             _BOOT,
-            package,
-            "attach",
-            str(pid),
-            "--out",
-            str(directory),
+            str(alive),
+            str(Path(__file__).resolve().parents[2]),
         ]
-        argv += ["--ready-fd", str(tell), "--stop-fd", str(stopped), *options(settings)]
+        argv += ["attach", str(pid), f"--out={directory}", *options(settings)]
+        argv += [f"--ready-fd={tell}", f"--stop-fd={stopped}"]
         environment = {name: value for name, value in os.environ.items() if name != RUN_DIRECTORY_VARIABLE}
         try:
             subprocess.Popen(
                 argv,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
-                pass_fds=(tell, stopped),
+                pass_fds=(tell, alive, stopped),
                 start_new_session=True,
                 env=environment,
             ).wait()
@@ -93,8 +92,8 @@ class Monitor:
             os.close(stop)
             raise
         finally:
-            os.close(tell)
-            os.close(stopped)
+            for descriptor in (tell, alive, stopped):
+                os.close(descriptor)
         return told, stop
 
     def _wait_until_ready(self) -> None:

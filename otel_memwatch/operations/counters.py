@@ -43,10 +43,10 @@ class Reading:
 class Counters:
     """Readings of this process. Not thread-safe."""
 
-    __slots__ = ("_io", "_own_read", "_until", "last")
+    __slots__ = ("_io", "_own", "_until", "last")
 
     def __init__(self) -> None:
-        self._own_read = 0
+        self._own = 0
         self._until = 0.0
         self._io: int | None = None
         try:
@@ -54,21 +54,21 @@ class Counters:
         except OSError:  # no /proc, or not ours to read
             pass
         self.last = Reading(None, b"", 0, 0)
-        self.read(monotonic(), 0)
+        self.read(monotonic(), 0, 0)
 
-    def read(self, now: float, own_written: int) -> Reading:
-        """A reading of not more than 20 us ago; `own_written`: bytes that this library has written so far."""
+    def read(self, now: float, own_read: int, own_written: int) -> Reading:
+        """A reading of not more than 20 us ago; `own_...`: bytes that the rest of this library has moved so far."""
         if now < self._until:
             return self.last
         children = resource.getrusage(_CHILDREN) if resource else None
         text = b""
-        own_read = self._own_read
+        own_read += self._own
         if self._io is not None:
             try:
                 text = os.pread(self._io, 256, 0)
             except OSError:  # the program closed it
                 self._io = None
-            self._own_read += len(text)
+            self._own += len(text)
         self.last = last = Reading(children, text, own_read, own_written)
         self._until = now + _LIFE
         return last

@@ -154,7 +154,7 @@ class Recorder:
             opened.number = self._number
             self._open.add(identity)
             now = monotonic()
-            opened.reading = self._counters.read(now, self.journal.written)
+            opened.reading = self._read_counters(now)
         rss = opened.rss
         self.journal.write(
             f'{{"open":{identity},"time":{now:.6f},"name":{quote(name)},"trace":"{trace}","span":"{span}",'
@@ -180,7 +180,7 @@ class Recorder:
                 return False
             opened.closed = True
             segment, rss, usage = self._boundary()
-            after = self._counters.read(now, self.journal.written)
+            after = self._read_counters(now)
             figures = self._peak(opened, segment, rss)
             self._open.discard(opened.id)
             if not self._open:
@@ -212,7 +212,9 @@ class Recorder:
         try:
             segment, rss, usage, gap, foreign = self.watermark.read()
         except OSError:  # the program closed descriptors that it does not know
-            self.watermark = open_watermark(self.watermark.exact)
+            lost, self.watermark = self.watermark, open_watermark(self.watermark.exact)
+            self.watermark.own_read += lost.own_read
+            self.watermark.own_written += lost.own_written
             segment, rss, usage, gap, foreign = self.watermark.read()
         self._number = number = self._number + 1
         if self._open:
@@ -227,6 +229,10 @@ class Recorder:
             segment = max(segment or 0, self._before)
             self._before = 0
         return segment, rss, usage
+
+    def _read_counters(self, now: float) -> Reading:
+        watermark = self.watermark
+        return self._counters.read(now, watermark.own_read, watermark.own_written + self.journal.written)
 
     def _peak(self, opened: Opened, segment: int | None, rss: int | None) -> Figures:
         """Largest resident size between opening and closing, with its certainty. The lock is held."""

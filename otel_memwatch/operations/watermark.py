@@ -73,6 +73,7 @@ class Blind:
     exact = False
     floor: int | None = None
     eps = 0
+    own_read = own_written = 0
 
     def read(self) -> Moment:
         """Nothing is known but the time."""
@@ -88,6 +89,7 @@ class Lifetime:
     exact = False
 
     def __init__(self) -> None:
+        self.own_read = self.own_written = 0
         self.floor: int | None = None
         self.eps = 0
         self._statm: int | None = None
@@ -102,8 +104,9 @@ class Lifetime:
         usage = resource.getrusage(_SELF)
         if self._statm is None or self._status is None:
             return (usage[2] * _UNIT, None, usage, 0, False)
-        peak = _status_bytes(os.pread(self._status, 4096, 0), b"VmHWM")
-        rss = int(os.pread(self._statm, 128, 0).split(None, 2)[1]) * _PAGE
+        status, statm = os.pread(self._status, 4096, 0), os.pread(self._statm, 128, 0)
+        self.own_read += len(status) + len(statm)
+        peak, rss = _status_bytes(status, b"VmHWM"), int(statm.split(None, 2)[1]) * _PAGE
         return (peak, rss, usage, 0, False)
 
     def close(self) -> None:
@@ -119,6 +122,8 @@ class Resettable:
     exact = True
 
     def __init__(self) -> None:
+        self.own_read = self.own_written = 0
+        """Bytes that this object's own calls have added to the process's I/O."""
         self._reset = keep_open("/proc/self/clear_refs", os.O_WRONLY)
         try:
             self._statm = keep_open("/proc/self/statm", os.O_RDONLY)
@@ -143,6 +148,7 @@ class Resettable:
         top = usage[2]
         segment = top * 1024 if top >= self._genuine else self._verify(top)
         _pwrite(self._reset, b"5", 0)
+        self.own_written += 1
         after = _getrusage(_SELF)
         top = after[2]
         rss = top * 1024 if top >= self._genuine else self._rss(top)
@@ -167,12 +173,15 @@ class Resettable:
         return peak
 
     def _true_peak(self) -> int | None:
-        return _status_bytes(os.pread(self._status, 4096, 0), b"VmHWM")
+        text = os.pread(self._status, 4096, 0)
+        self.own_read += len(text)
+        return _status_bytes(text, b"VmHWM")
 
     def _rss(self, top: int) -> int:
         """Present size in bytes from the exact counters, never above `ru_maxrss` (`top` kB)."""
-        rss = int(os.pread(self._statm, 128, 0).split(None, 2)[1]) * _PAGE
-        return min(rss, top * 1024)
+        text = os.pread(self._statm, 128, 0)
+        self.own_read += len(text)
+        return min(int(text.split(None, 2)[1]) * _PAGE, top * 1024)
 
     def _gap(self, faults: int, seconds: float) -> int:
         """Largest growth that so many page faults in so much time can have caused."""
