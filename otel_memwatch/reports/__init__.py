@@ -52,6 +52,25 @@ _ROWS = (
     Report("json", "The figures as JSON, schema 1: a contract.", ".json", "document", exported=True),
     Report("plot", "Memory, CPU, I/O, GPU and operations over time.", ".png", "plot", binary=True),
     Report("csv", "Every tick as one row, every metric as one column.", ".csv", "ticks", exported=True),
+    Report(
+        "otlp",
+        "Metrics as OTLP JSON lines, as the file exporter writes them.",
+        ".jsonl",
+        "otlp",
+        exported=True,
+    ),
+    Report("otlp-traces", "Spans as OTLP JSON lines.", ".jsonl", "otlp.spans", exported=True),
+    Report(
+        "openmetrics",
+        "For promtool tsdb create-blocks-from openmetrics.",
+        ".om",
+        "openmetrics",
+        exported=True,
+    ),
+    Report("perfetto", "Trace events for ui.perfetto.dev.", ".json", "perfetto", exported=True),
+    Report(
+        "parquet", "Every tick as one row; needs pyarrow.", ".parquet", "parquet", exported=True, binary=True
+    ),
 )
 
 REPORTS: dict[str, Report] = {row.name: row for row in _ROWS}

@@ -28,11 +28,10 @@ def render(run: Run, out: BinaryIO, options: Options) -> None:  # noqa: ARG001 -
     writer = csv.writer(lines, lineterminator="\n")
     writer.writerow([TIME, WALL, *(header(column) for column in run.record.columns)])
     started, offset = run.started, run.started_wall - run.started
-    rows = 0
-    for time, values in run.record.ticks():
-        writer.writerow([f"{time - started:.4f}", f"{time + offset:.4f}", *values])
-        rows += 1
-        if rows % _ROWS_AT_ONCE == 0:
+    for row, (time, values) in enumerate(run.record.ticks()):
+        wall = f"{time + offset:.4f}" if run.started_wall else ""
+        writer.writerow([f"{time - started:.4f}", wall, *values])
+        if row % _ROWS_AT_ONCE == 0:
             _flush(lines, out)
     _flush(lines, out)
 

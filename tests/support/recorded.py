@@ -5,31 +5,34 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from otel_memwatch.catalog import METRICS
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 MIB = 1024 * 1024
 STARTED = 5000.0
 """Monotonic seconds at which every run here starts."""
 WALL = 1_790_000_000.0
 
-TREE = ("memwatch.tree.memory.usage", {})
-MAIN = ("process.memory.usage", {})
-PSS = ("memwatch.tree.memory.pss", {})
+Series = tuple[str, Mapping[str, str]]
+
+TREE: Series = ("memwatch.tree.memory.usage", {})
+MAIN: Series = ("process.memory.usage", {})
+PSS: Series = ("memwatch.tree.memory.pss", {})
 CPU_USER = ("memwatch.tree.cpu.time", {"cpu.mode": "user"})
 CPU_SYSTEM = ("memwatch.tree.cpu.time", {"cpu.mode": "system"})
 DISK_READ = ("memwatch.tree.disk.io", {"disk.io.direction": "read"})
 DISK_WRITE = ("memwatch.tree.disk.io", {"disk.io.direction": "write"})
 CALL_READ = ("memwatch.tree.syscall.io", {"disk.io.direction": "read"})
 CALL_WRITE = ("memwatch.tree.syscall.io", {"disk.io.direction": "write"})
-GROUP = ("memwatch.cgroup.memory.usage", {})
-WORKING_SET = ("memwatch.cgroup.memory.working_set", {})
+GROUP: Series = ("memwatch.cgroup.memory.usage", {})
+WORKING_SET: Series = ("memwatch.cgroup.memory.working_set", {})
 LIMIT = ("memwatch.cgroup.memory.limit", {"memwatch.cgroup.limit.type": "max"})
 KILLS = ("memwatch.cgroup.memory.events", {"memwatch.cgroup.memory.event.type": "oom_kill"})
 
-Series = tuple[str, Mapping[str, str]]
 PERIODS = {PSS[0]: 10.0}
 """Seconds between two values of those that are not read at every tick."""
 
@@ -122,20 +125,20 @@ def _samples(path: Path, series: Sequence[Series], ticks: Iterable[Sequence[floa
     with (path / "samples.jsonl").open("w") as file:
         file.write(json.dumps({"schema": 1, "columns": columns}) + "\n")
         for seconds, *values in ticks:
-            file.write(json.dumps([round(STARTED + seconds, 4), *values]) + "\n")
+            file.write(json.dumps([round(STARTED + (seconds or 0.0), 4), *values]) + "\n")
             count += 1
     return count
 
 
 def _absolute(line: Mapping[str, Any]) -> dict[str, Any]:
-    return {k: STARTED + v if k in {"time", "start"} and v is not None else v for k, v in line.items()}
+    return {k: STARTED + v if k in {"time", "start"} else v for k, v in line.items()}
 
 
 def process(pid: int, start: float, end: float | None, peak_mib: float, **rest: Any) -> list[dict[str, Any]]:
     """The lines of a process: seen, and its exit or its last figures."""
     seen = {"event": "seen", "time": start, "pid": pid, "start": start, "ppid": rest.pop("ppid", 100)}
     seen |= {k: rest.pop(k) for k in ("command", "argv") if k in rest}
-    last = {"event": "exit", "time": end} if end is not None else {"event": "figures", "time": start + 0.1}
+    last = {"event": "figures", "time": start + 0.1} if end is None else {"event": "exit", "time": end}
     size = round(peak_mib * MIB)
     return [seen, {"pid": pid, "start": start, "peak": size, "peak_bound": size, **last, **rest}]
 

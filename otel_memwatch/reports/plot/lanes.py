@@ -21,7 +21,8 @@ class Bar(NamedTuple):
     end: float
     names: tuple[str, ...]
     """Different names in it, in the order of their appearance."""
-    count: int = 1
+    number: int = 1
+    """Operations that it stands for."""
     failed: bool = False
     open: bool = False
     sets_peak: bool = False
@@ -29,9 +30,9 @@ class Bar(NamedTuple):
     @property
     def label(self) -> str:
         """What stands on it."""
-        if self.count == 1:
+        if self.number == 1:
             return self.names[0]
-        return f"{self.names[0]} x {self.count}" if len(self.names) == 1 else f"{self.count} operations"
+        return f"{self.names[0]} x {self.number}" if len(self.names) == 1 else f"{self.number} operations"
 
 
 class Lanes(NamedTuple):
@@ -90,11 +91,11 @@ def _bar(lane: int, figures: OperationFigures) -> Bar:
 
 
 def _joined(bars: Iterable[Bar], shortest: float) -> list[Bar]:
-    """The bars of one lane; runs of those that are too short become one each."""
+    """The bars of one lane; runs of those that are too short become one each, but for that of the run's peak."""
     joined: list[Bar] = []
     run_is_short = False
     for bar in bars:
-        short = bar.end - bar.start < shortest
+        short = bar.end - bar.start < shortest and not bar.sets_peak
         if short and run_is_short and bar.start - joined[-1].end < shortest:
             joined[-1] = _both(joined[-1], bar)
         else:
@@ -114,8 +115,7 @@ def _both(first: Bar, second: Bar) -> Bar:
     return first._replace(
         end=max(first.end, second.end),
         names=names,
-        count=first.count + second.count,
+        number=first.number + second.number,
         failed=first.failed or second.failed,
         open=first.open or second.open,
-        sets_peak=first.sets_peak or second.sets_peak,
     )

@@ -9,8 +9,8 @@ import numpy as np
 from otel_memwatch.reports import facts
 from otel_memwatch.reports.figures import size, size_scale
 from otel_memwatch.reports.plot import style
-from otel_memwatch.reports.plot.peak import Extent, draw_peak, peak_extent
 from otel_memwatch.reports.plot.curves import draw_line
+from otel_memwatch.reports.plot.peak import Extent, draw_peak, peak_extent
 from otel_memwatch.reports.plot.series import Line, line
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def draw_memory(axes: Axes, view: View) -> int:
     _draw_kills(axes, view)
     if extent is not None:
         ceiling = limit.bytes if limit and near else None
-        draw_peak(axes, view, extent, scale, _curve_at(curves, extent), ceiling)
+        draw_peak(axes, view, extent, scale=scale, curve=_curve_at(curves, extent), ceiling=ceiling)
     if not curves:
         axes.text(
             0.5, 0.5, "no tick was recorded", transform=axes.transAxes, ha="center", va="center", color=style.SOFT,

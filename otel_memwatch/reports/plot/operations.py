@@ -119,7 +119,7 @@ def _key(axes: Axes, names: list[str], colours: dict[str, str]) -> None:
 
 def shade(axes: Axes, drawn: Drawn, scale: float) -> None:
     """Shades a panel for the outermost operations."""
-    outermost = [bar for bar in drawn.bars if bar.lane == 0]
+    outermost = [bar for bar in drawn.bars if bar.lane == 0 and bar.number == 1]
     if len(outermost) > _SHADED:
         return
     for bar in outermost:

@@ -67,7 +67,7 @@ def peak_extent(peak: Peak | None) -> Extent | None:
 
 
 def draw_peak(
-    axes: Axes, view: View, extent: Extent, scale: float, curve: float | None, ceiling: float | None
+    axes: Axes, view: View, extent: Extent, *, scale: float, curve: float | None, ceiling: float | None
 ) -> None:
     """Draws the peak and its label.
 
@@ -80,11 +80,12 @@ def draw_peak(
         ceiling: bytes of a limit line that the label must not lie on.
     """
     low, high = extent.low / scale, extent.high / scale
+    line = None if ceiling is None else ceiling / scale
     if extent.at is None:
         axes.axhspan(
             low, max(high, low), facecolor=style.INK, edgecolor=style.INK, linewidth=0.9, alpha=0.25, zorder=4
         )
-        _label(axes, extent, view.end / view.scale / 2, high, ceiling, scale)
+        _label(axes, extent, (view.end / view.scale / 2, high), line)
         return
     at = extent.at / view.scale
     if curve is not None and (low - curve / scale) > _NEAR_CURVE * axes.get_ylim()[1]:
@@ -102,13 +103,13 @@ def draw_peak(
             [at], [low], linestyle="", marker="o" if exact else "^", markersize=7, color=style.INK if exact else style.PAPER,
             markeredgecolor=style.INK, markeredgewidth=1.2, clip_on=False, zorder=6,
         )  # fmt: skip
-    _label(axes, extent, at, high, ceiling, scale)
+    _label(axes, extent, (at, high), line)
 
 
-def _label(axes: Axes, extent: Extent, x: float, y: float, ceiling: float | None, scale: float) -> None:
+def _label(axes: Axes, extent: Extent, point: tuple[float, float], line: float | None) -> None:
     """Above the peak, and above a limit line that is near; towards the middle of the panel."""
+    x, y = point
     height = axes.get_ylim()[1]
-    line = None if ceiling is None else ceiling / scale
     if line is not None and y < line + 0.02 * height and line - y < 0.14 * height:
         y = line
     left, right = axes.get_xlim()

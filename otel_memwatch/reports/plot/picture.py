@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from matplotlib.axes import Axes
+    from matplotlib.backends.backend_agg import RendererAgg
 
     from otel_memwatch.analysis import Run
 
@@ -51,16 +52,15 @@ class _Placed(NamedTuple):
 def picture(run: Run) -> Figure:
     """The whole picture. Its height follows from what there is to be shown."""
     view = _view(run)
-    figure = Figure(
-        figsize=(WIDTH, 8.0), dpi=DPI, facecolor=style.PAPER, edgecolor=style.PAPER, layout="none"
-    )
-    canvas = FigureCanvasAgg(figure)
-    panels = _panels(figure, canvas, view)
+    figure = Figure(figsize=(WIDTH, 8.0), dpi=DPI, facecolor=style.PAPER, edgecolor=style.PAPER)
+    figure.set_layout_engine("none")
+    renderer: RendererAgg = FigureCanvasAgg(figure).get_renderer()  # type: ignore[no-untyped-call]
+    panels = _panels(figure, renderer, view)
     height = _TOP + sum(panel.above + panel.height for panel in panels) + _BOTTOM
     figure.set_size_inches(WIDTH, height)
     _place(panels, height)
     _time_axis(panels[-1].axes, view.unit)
-    _title(figure, run, canvas)
+    _title(figure, run, renderer)
     _foot(figure, run)
     return figure
 
@@ -71,7 +71,7 @@ def _view(run: Run) -> View:
     return View(run, samples, end, run.interval or 0.1, *time_unit(end))
 
 
-def _panels(figure: Figure, canvas: FigureCanvasAgg, view: View) -> list[_Placed]:
+def _panels(figure: Figure, renderer: RendererAgg, view: View) -> list[_Placed]:
     """All panels from above to below, drawn at a provisional place of their final width."""
     memory = _axes(figure, None)
     memory.set_xlim(0, view.end / view.scale)
@@ -80,7 +80,7 @@ def _panels(figure: Figure, canvas: FigureCanvasAgg, view: View) -> list[_Placed
     below_title = 0.0
     if lanes.lanes:
         strip = _axes(figure, memory)
-        drawn = draw_lanes(strip, lanes, view.scale, view.end, canvas.get_renderer())
+        drawn = draw_lanes(strip, lanes, view.scale, view.end, renderer)
         shade(memory, drawn, view.scale)
         placed.append(_Placed(strip, lanes.lanes * _LANE, 0.04))
         below_title = _KEY if drawn.key else 0.0
@@ -118,10 +118,9 @@ def _time_axis(axes: Axes, unit: str) -> None:
     )
 
 
-def _title(figure: Figure, run: Run, canvas: FigureCanvasAgg) -> None:
+def _title(figure: Figure, run: Run, renderer: RendererAgg) -> None:
     width, height = figure.get_size_inches()
     room = (width - _LEFT - _RIGHT) * figure.dpi
-    renderer = canvas.get_renderer()
     x = _LEFT / width
     title = figure.text(
         x, 1 - 0.12 / height, "", va="top", fontproperties=style.font(style.LARGE, bold=True), color=style.INK

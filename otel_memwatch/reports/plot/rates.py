@@ -13,8 +13,8 @@ from otel_memwatch.reports.plot.series import Steps, rates, total
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from otel_memwatch.reports.plot.view import View
     from otel_memwatch.reports.plot.series import Array
+    from otel_memwatch.reports.plot.view import View
 
 _CPU, _DISK, _CALLS = "memwatch.tree.cpu.time", "memwatch.tree.disk.io", "memwatch.tree.syscall.io"
 RATE_METRICS = (_CPU, _DISK, _CALLS)
@@ -77,7 +77,15 @@ def draw_io(axes: Axes, view: View) -> int:
     for (metric, direction), one in steps.items():
         disk = metric == _DISK
         where = "disk" if disk else "system calls"
-        _outline(axes, one, view, scale, look[direction], f"{words[direction]}, {where}", filled=disk)
+        _outline(
+            axes,
+            one,
+            view,
+            scale=scale,
+            colour=look[direction],
+            label=f"{words[direction]}, {where}",
+            filled=disk,
+        )
     axes.set_ylim(0, max(most / scale, 0.1) * _HEADROOM)
     return style.legend(axes)
 
@@ -91,7 +99,7 @@ def _area(axes: Axes, steps: Steps, view: View, colour: str, label: str) -> None
 
 
 def _outline(
-    axes: Axes, steps: Steps, view: View, scale: float, colour: str, label: str, *, filled: bool
+    axes: Axes, steps: Steps, view: View, *, scale: float, colour: str, label: str, filled: bool
 ) -> None:
     if len(steps.rates):
         values = np.append(steps.rates, steps.rates[-1]) / scale

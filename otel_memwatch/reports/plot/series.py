@@ -84,7 +84,7 @@ def _interrupted(time: Array, value: Array, kept: NDArray[np.intp], breaks: NDAr
     return Line(
         np.insert(time[kept], at, time[kept][at]),
         np.insert(value[kept], at, np.nan),
-        np.insert(lonely, at, False),  # noqa: FBT003 - numpy's signature
+        np.insert(lonely, at, False),
     )
 
 

@@ -93,7 +93,7 @@ def plain_axes(axes: Axes, title: str, unit: str, remark: str = "") -> None:
         which="both", direction="out", length=3, width=0.8, color=SOFT, labelcolor=INK, labelsize=SMALL, pad=3,
         top=False, right=False, labeltop=False, labelright=False,
     )  # fmt: skip
-    axes.yaxis.set_major_locator(MaxNLocator(nbins=5, min_n_ticks=2, steps=[1, 2, 2.5, 5, 10]))
+    axes.yaxis.set_major_locator(MaxNLocator(nbins=6, min_n_ticks=3, steps=[1, 2, 2.5, 5, 10]))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     heading = axes.set_title(
         f"{title} ({unit})", loc="left", fontproperties=font(NORMAL, bold=True), color=INK, pad=5, y=1.0

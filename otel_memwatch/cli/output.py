@@ -1,0 +1,72 @@
+"""Where a command's result goes: stdout, or a file that is never overwritten unasked."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+import click
+
+from otel_memwatch.errors import RunError, UsageError
+from otel_memwatch.reports import REPORTS, render, write
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from otel_memwatch.analysis import Run
+
+STDOUT = "-"
+
+
+def put(name: str, run: Run, output: str | None, *, force: bool, **options: Any) -> None:
+    """Writes the report `name` to a file, and says which; to stdout when there is none or it is "-"."""
+    if output in (None, STDOUT):
+        print_report(name, run, **options)
+        return
+    click.echo(write(name, run, Path(str(output)), force=force, **options), err=True)
+
+
+def print_report(name: str, run: Run, **options: Any) -> None:
+    """Writes the report `name` to stdout, in its encoding."""
+    with _stdout() as out:
+        if REPORTS[name].binary and out.isatty():
+            raise UsageError(
+                "A picture is nothing for a terminal.", "name a file with -o, or send stdout to one"
+            )
+        options.setdefault("encoding", _encoding())
+        render(name, run, out, **options)
+
+
+def print_text(text: str) -> None:
+    """Writes text to stdout; what its encoding cannot hold is escaped."""
+    with _stdout() as out:
+        out.write(text.encode(_encoding(), "backslashreplace"))
+
+
+def _encoding() -> str:
+    return getattr(sys.stdout, "encoding", None) or "utf-8"
+
+
+@contextlib.contextmanager
+def _stdout() -> Iterator[BinaryIO]:
+    """Our stdout as a stream of bytes. Raises `RunError` when it cannot be written."""
+    stream: BinaryIO | None = getattr(sys.stdout, "buffer", None)
+    if stream is None:
+        raise UsageError("stdout is closed.", "name a file")
+    try:
+        yield stream
+        stream.flush()
+    except BrokenPipeError:
+        # The reader has seen enough, as `| head` does: nothing is wrong.
+        _let_go()
+    except OSError as error:
+        _let_go()
+        raise RunError(f"stdout cannot be written: {error.strerror or error}.") from None
+
+
+def _let_go() -> None:
+    """What is buffered still must go somewhere when the interpreter ends."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

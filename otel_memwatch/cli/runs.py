@@ -1,0 +1,126 @@
+"""`runs`: the recorded runs."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import click
+
+from otel_memwatch.analysis import load
+from otel_memwatch.cli.found_runs import runs_below, started
+from otel_memwatch.cli.output import print_text
+from otel_memwatch.errors import RunError
+from otel_memwatch.reports.figures import (
+    certainty,
+    clean,
+    command_line,
+    duration,
+    peak_figure,
+    shorten,
+    table,
+)
+from otel_memwatch.session.place import RUNS_DIRECTORY
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from otel_memwatch.analysis import Run
+
+_LEAST_COMMAND = 20
+_END = 34
+
+
+class _Listed(NamedTuple):
+    path: Path
+    started: float
+    run: Run | None
+    error: str | None
+
+
+@click.command()
+@click.argument("directories", metavar="[DIR]...", nargs=-1)
+@click.option("--json", "as_json", is_flag=True, help="As JSON, one object for each run.")
+def command(directories: tuple[str, ...], *, as_json: bool) -> None:
+    """List the runs in each DIR, the newest last; a DIR may be a run itself. Without DIR: those in memwatch-runs.
+
+    Runs that cannot be read are listed too, with the reason.
+    """
+    listed = sorted(_listed(directories), key=lambda entry: (entry.started, entry.path))
+    if as_json:
+        print_text(json.dumps([_as_json(entry) for entry in listed], indent=2) + "\n")
+    elif listed:
+        print_text("\n".join(_lines(listed)) + "\n")
+    else:
+        where = ", ".join(directories) or RUNS_DIRECTORY
+        click.echo(f"otel-memwatch: There is no run below {clean(where)}.", err=True)
+
+
+def _listed(directories: Iterable[str]) -> Iterable[_Listed]:
+    for directory in directories or (RUNS_DIRECTORY,):
+        if directories and not Path(directory).exists():
+            raise RunError(f"There is no directory {directory}.")
+        for path in runs_below(Path(directory)):
+            try:
+                run = load(path)
+                run.peaks  # noqa: B018 - folds an unfinished run, so that what is broken shows here
+                yield _Listed(path, run.started_wall or started(path), run, None)
+            except RunError as error:
+                yield _Listed(path, started(path), None, error.message)
+
+
+def _lines(listed: list[_Listed]) -> list[str]:
+    width = _command_width(listed)
+    header = ("run", "started", "duration", "memory", "", "end", "command")
+    return table([_row(entry, width) for entry in listed], header, "llrrlll")
+
+
+def _command_width(listed: list[_Listed]) -> int | None:
+    """Columns left for the command on a terminal; `None` elsewhere: all of it."""
+    if not sys.stdout.isatty():
+        return None
+    used = max(len(str(entry.path)) for entry in listed) + 19 + 12 + 22 + 10 + _END
+    return max(_LEAST_COMMAND, shutil.get_terminal_size().columns - used)
+
+
+def _row(entry: _Listed, width: int | None) -> tuple[str, ...]:
+    when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(entry.started))
+    run = entry.run
+    if run is None:
+        return (clean(str(entry.path)), when, "-", "-", "", f"broken: {clean(entry.error or '')}", "")
+    end = shorten(run.ending.reason, _END) if width is not None else clean(run.ending.reason)
+    peak = run.peaks.tree
+    return (
+        clean(str(entry.path)),
+        when,
+        duration(run.seconds),
+        peak_figure(peak),
+        certainty(peak),
+        run.state if run.state != "finished" else end,
+        command_line(run.command, width),
+    )
+
+
+def _as_json(entry: _Listed) -> dict[str, Any]:
+    fields: dict[str, Any] = {
+        "path": str(entry.path),
+        "id": entry.path.name,
+        "state": "broken",
+        "error": entry.error,
+    }
+    run = entry.run
+    if run is None:
+        return fields
+    return fields | {
+        "id": run.id,
+        "state": run.state,
+        "started": run.started_wall or None,
+        "seconds": round(run.seconds, 6),
+        "command": list(run.command),
+        "ended": run.ending._asdict(),
+        "peaks": run.peaks.to_json(),
+    }
