@@ -85,7 +85,7 @@ class ProcessTree(Protocol):
         """One value for each column."""
 
     def pids(self) -> Sequence[int]:
-        """Living processes of the tree as of the last reading, the target first."""
+        """Living processes with memory of their own as of the last reading, the target first."""
 
     def note_exit(self, end: ChildEnd) -> None:
         """Take in what the kernel said of a child that was waited for. May be called from another thread."""

@@ -9,6 +9,7 @@ tick, never counted twice; what the sum lost in that tick is held back by never 
 
 from __future__ import annotations
 
+import enum
 from typing import TYPE_CHECKING
 
 from otel_memwatch.procfs.process import Io, Stat, parse_io, parse_stat
@@ -23,13 +24,25 @@ AWAIT_SECONDS = 5.0
 """How long the exact figures of a child of ours are waited for, after it has gone."""
 
 
-class Gone:
-    """A member that has vanished and whose totals are not in its parent's."""
+class Fate(enum.Enum):
+    """Who waited for a member that has vanished, and so where its totals are."""
 
-    def __init__(self, member: Member, now: float, *, awaited: bool) -> None:
+    OURS = "ours"
+    """We did: the supervisor will tell exact figures."""
+    PARENTS = "parents"
+    """Its parent, which has gone too, or we did after that: then the supervisor will tell exact figures."""
+    NOBODYS = "nobodys"
+    """Nobody that we know: what was read last is all there is. The supervisor may still tell."""
+
+
+class Gone:
+    """A member that has vanished and whose end is not settled."""
+
+    def __init__(self, member: Member, now: float, fate: Fate) -> None:
         self.member = member
-        self.totals = member.totals()
-        self.deadline = now + (AWAIT_SECONDS if awaited else 0.0)
+        self.fate = fate
+        self.totals = Totals() if fate is Fate.PARENTS else member.totals()
+        self.deadline = now + (AWAIT_SECONDS if fate is Fate.OURS else 0.0)
         """Until then the supervisor may tell exact figures."""
 
 
@@ -41,9 +54,9 @@ class Account:
         self._gone: dict[int, Gone] = {}
         self._highest = Totals()
 
-    def lost(self, member: Member, now: float, *, awaited: bool) -> None:
-        """A member has vanished without its parent getting its totals; `awaited`: `reaped` will tell them."""
-        self._gone[member.pid] = Gone(member, now, awaited=awaited)
+    def vanished(self, member: Member, now: float, fate: Fate) -> None:
+        """A member has vanished and no living member has got its totals."""
+        self._gone[member.pid] = Gone(member, now, fate)
 
     def reaped(self, end: ChildEnd, last_io: Io | None) -> None:
         """The supervisor has waited for a process: take its exact totals, in place of what is known of it.
@@ -53,7 +66,7 @@ class Account:
         gone = self._gone.pop(end.pid, None)
         io = end_io(end)
         if io is None:
-            io = last_io if gone is None else gone.totals.io
+            io = last_io if gone is None else gone.member.io
         self._departed += Totals(end.cpu_user, end.cpu_system, end.minor_faults, end.major_faults, io)
 
     def awaited(self, pid: int) -> Member | None:
@@ -61,15 +74,12 @@ class Account:
         gone = self._gone.get(pid)
         return gone.member if gone is not None else None
 
-    def overdue(self, now: float) -> list[Member]:
-        """Vanished members whose figures are no longer waited for: their last totals are taken for good."""
-        done = [pid for pid, gone in self._gone.items() if now > gone.deadline]
-        members = []
-        for pid in done:
-            gone = self._gone.pop(pid)
+    def overdue(self, now: float) -> list[Gone]:
+        """Vanished members whose exact figures are no longer waited for: their last totals are taken for good."""
+        done = [self._gone.pop(pid) for pid, gone in list(self._gone.items()) if now > gone.deadline]
+        for gone in done:
             self._departed += gone.totals
-            members.append(gone.member)
-        return members
+        return done
 
     def sum(self, members: Iterable[Member]) -> Totals:
         """Totals of the tree now. None ever falls; the I/O is `None` while a living process's is denied."""

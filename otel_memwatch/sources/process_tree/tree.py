@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections import deque
 from typing import TYPE_CHECKING
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING
 from otel_memwatch.errors import Unavailable
 from otel_memwatch.procfs.process import Io, parse_stat
 from otel_memwatch.sources import ChildEnd, Context, Pace
-from otel_memwatch.sources.process_tree.accounting import Account, end_stat
+from otel_memwatch.sources.process_tree.accounting import Account, Fate, end_stat
 from otel_memwatch.sources.process_tree.columns import columns, fast_values, slow_values
 from otel_memwatch.sources.process_tree.discovery import Discovery, ForkCounter
 from otel_memwatch.sources.process_tree.files import Descriptors, read_once
@@ -42,6 +43,8 @@ class _Tick:
         self.certain = True
         """It is known of all that vanished who waited for them."""
         self.vanished: list[Vanished] = []
+        self.removed: dict[int, Member] = {}
+        """Members that are no more."""
         self.child_faults = 0
         """By how much the members' counts of reaped children's faults rose, minor and major."""
         self.child_minor_faults = 0
@@ -72,6 +75,8 @@ class ProcessTree:
         self._members: dict[int, Member] = {}
         self._ends: deque[ChildEnd] = deque()
         self._noted_faults = 0
+        self._ended: dict[int, Member] = {}
+        """Members that vanished at the tick before."""
         self._seen = 0
         self._account = Account()
         self._unobserved = Unobserved()
@@ -103,8 +108,10 @@ class ProcessTree:
     # -- for others
 
     def pids(self) -> Sequence[int]:
-        """Living processes of the tree as of the last reading, the target first."""
-        return tuple(pid for pid, member in self._members.items() if not member.zombie)
+        """Living processes with memory of their own as of the last reading, the target first."""
+        return tuple(
+            pid for pid, member in self._members.items() if not member.zombie and not member.shares_memory
+        )
 
     def note_exit(self, end: ChildEnd) -> None:
         """Take in what the kernel said of a child that was waited for. May be called from another thread."""
@@ -126,8 +133,7 @@ class ProcessTree:
     def finish(self, now: float) -> None:
         """Tell the last of every process, and close all files. Not while `read` is running."""
         self._take_ends(_Tick(now))
-        for member in self._account.overdue(float("inf")):
-            self._records.gone(member, now, unreaped=True)
+        self._settle(now, math.inf)
         self._sum = self._account.sum(self._members.values())
         for member in self._members.values():
             self._records.last(member, now)
@@ -145,10 +151,10 @@ class ProcessTree:
         tick.suspicious = self._unobserved.missed_by_supervisor(self._noted_faults)
         self._take_ends(tick)
         self._refresh_all(tick)
-        for member in self._account.overdue(now):
-            self._records.gone(member, now, unreaped=True)
+        self._settle(now, now)
         self._discover(tick)
         self._refresh_statuses()
+        self._ended = tick.removed
         self._count_unobserved(tick, begun_at)
         bound = self._scan_windows(tick)
         self._sum = self._account.sum(self._members.values())
@@ -178,8 +184,14 @@ class ProcessTree:
                 member = None
             if member is not None:
                 self._remove(member)
+                tick.removed[member.pid] = member
             else:
                 member = self._account.awaited(end.pid)
+            ended = self._ended.get(end.pid)
+            if member is None and ended is not None and stat is not None and ended.stat.start == stat.start:
+                # its parent lived at the last tick, but did not wait for it: its exit has been told
+                self._account.reaped(end, ended.io)
+                continue
             if member is None:
                 tick.explained += 1
                 self._seen += 1
@@ -214,19 +226,27 @@ class ProcessTree:
     def _vanish(self, member: Member, tick: _Tick) -> None:
         """A member is gone: find out who waited for it, and so where its totals are."""
         self._remove(member)
-        parent = self._members.get(member.stat.ppid)
-        faults = member.stat.minor_faults + member.stat.major_faults
-        if member.stat.ppid == self._adopter:
-            self._account.lost(member, tick.now, awaited=True)
+        tick.removed[member.pid] = member
+        ppid = member.stat.ppid
+        parent = self._members.get(ppid) or tick.removed.get(ppid)
+        if ppid == self._adopter:
             tick.certain = False
+            self._account.vanished(member, tick.now, Fate.OURS)
             return
+        faults = member.stat.minor_faults + member.stat.major_faults
         tick.vanished.append(Vanished(member.pid, member.rss, faults, None))
-        if parent is None or parent.ignores_children:
-            self._account.lost(member, tick.now, awaited=False)
-            tick.suspicious, tick.certain = True, False
-        else:
+        if ppid in self._members and not self._members[ppid].ignores_children:
             tick.known_minor_faults += member.stat.minor_faults + member.stat.child_minor_faults
             self._records.gone(member, tick.now)
+            return
+        tick.suspicious, tick.certain = True, False
+        heeded = parent is not None and not parent.ignores_children
+        self._account.vanished(member, tick.now, Fate.PARENTS if heeded else Fate.NOBODYS)
+
+    def _settle(self, now: float, until: float) -> None:
+        """Give up waiting for exact figures of members for which they were due before `until`."""
+        for gone in self._account.overdue(until):
+            self._records.gone(gone.member, now, unreaped=gone.fate is Fate.NOBODYS)
 
     def _remove(self, member: Member) -> None:
         del self._members[member.pid]
