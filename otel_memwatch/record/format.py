@@ -25,8 +25,14 @@ none changes its meaning. Sizes are bytes, times monotonic seconds of the record
     limits          {"cgroup_bytes", "host_bytes", "rlimit_as_bytes"}; absent or null: none known
     quirks          list of sentences about this kernel that lower a certainty
     sources         {name: {"state": "ok" | "unavailable" | "failed", "hint", "reads", "failures", "seconds"}}
+    gpus            [{"id", "name", "pci", "vendor", "driver", "parent", "visible", "recorded", "absent", "accounting",
+                    "processes", "trouble", "held", "accounted", "xid"}]: the machine's GPUs. `parent` is the card of
+                    a MIG instance; `visible` null: which devices the target may use could not be told; `absent` names
+                    what it does not tell; `processes` whether memory is told by process, or why not; `held` and
+                    `accounted` are {pid: bytes} for processes of the tree: most that was seen, and the driver's own
+                    exact peak; `xid` [{"time", "uuid", "code"}]
     settings        {name: value} of the options in force
-    trace           {"trace_id", "span_id", "parent_span_id"} of the run's span
+    trace           {"trace_id", "span_id", "parent_span_id", "flags"} of the run's span, all in hexadecimal digits
     exit            null, or {"exit_code", "signal", "oom_kills", "reason"}
     peaks           null, or {"main", "process", "tree", "cgroup", "gpu"} as in the report's contract
     totals          null, or as in the report's contract

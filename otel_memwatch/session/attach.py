@@ -52,7 +52,7 @@ def attach(
             os.write(ready_fd, b"1")
             os.close(ready_fd)
     why = _wait(pid, pidfd, stop_fd, wake)
-    monitor.finish(lambda m: _ending(m, why))
+    monitor.finish(lambda m: _ending(m, why), lambda: bool(select.select([wake], [], [], 0)[0]))
 
 
 def _now() -> float:

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from otel_memwatch.sources import Context
     from otel_memwatch.sources.own_cgroup import OwnCgroup
     from otel_memwatch.supervise import ChildExit
+    from otel_memwatch.telemetry import Telemetry
+    from otel_memwatch.telemetry.listening import Listening
 
 _OOM_KILLS = "memwatch.cgroup.memory.events", (("memwatch.cgroup.memory.event.type", "oom_kill"),)
 _LIMIT = "memwatch.cgroup.memory.limit", (("memwatch.cgroup.limit.type", "max"),)
@@ -66,7 +68,13 @@ class Monitor:
     """Records one run from `start` to `finish`."""
 
     def __init__(
-        self, directory: Path, settings: Mapping[str, Any], target: Target, trace: TraceContext, say: Callable[[str], None]
+        self,
+        directory: Path,
+        settings: Mapping[str, Any],
+        target: Target,
+        trace: TraceContext,
+        say: Callable[[str], None],
+        listening: Listening | None = None,
     ) -> None:
         self.directory = directory
         self.troubles: list[str] = []
@@ -82,10 +90,13 @@ class Monitor:
         self._lock = threading.Lock()
         self._tree: Any = None
         self._tally: Tally | None = None
+        self._sources: Sequence[Any] = ()
         self._sampler: Sampler | None = None
         self._writer: RunWriter | None = None
         self._follower: OperationFollower | None = None
         self._context: Context | None = None
+        self._telemetry: Telemetry | None = None
+        self._listening = listening
         self._thread = threading.Thread(target=self._guarded, name="otel-memwatch", daemon=True)
 
     # -- called by the supervisor's thread
@@ -135,8 +146,11 @@ class Monitor:
                 return None if value is None else int(value)
         return None
 
-    def finish(self, end: Callable[[Monitor], Ending]) -> None:
-        """Takes a last tick, completes the record, and makes the report. `end` words how the target ended."""
+    def finish(self, end: Callable[[Monitor], Ending], interrupted: Callable[[], bool] = lambda: True) -> None:
+        """Takes a last tick, completes the record, and makes the report. `end` words how the target ended.
+
+        Then lingers for a last scrape, where that was asked for, until `interrupted` says that we should go.
+        """
         ended = time.monotonic()
         self._stop.set()
         if self._thread.ident is not None:
@@ -145,6 +159,9 @@ class Monitor:
             self._complete(end, ended)
         except Exception as error:  # noqa: BLE001 - the target's exit code must not depend on us
             self._trouble(f"the record could not be completed: {_words(error)}")
+        if self._telemetry is not None:
+            self._telemetry.linger(interrupted)
+            self._telemetry.close()
 
     # -- the monitor's thread
 
@@ -158,20 +175,48 @@ class Monitor:
             self._trouble(f"recording stopped: {_words(error)}")
         finally:
             self._first_tick.set()
+            if self._listening is not None and self._telemetry is None:
+                # The target would wait for answers of a port that nobody serves.
+                self._listening.socket.close()
 
     def _open(self) -> None:
         from otel_memwatch.record.follower import OperationFollower
         from otel_memwatch.record.writer import RunWriter
         from otel_memwatch.sampler import Sampler
+        from otel_memwatch.telemetry.resource import ci_attributes, resource_attributes
 
         self._writer = RunWriter(self.directory, self._trouble)
-        self._writer.update(state=RUNNING, **self._description())
+        description = self._description()
+        description["resource"] = resource_attributes(description, self._target.environment)
+        description["ci"] = ci_attributes(self._target.environment)
+        self._writer.update(state=RUNNING, **description)
         self._follower = OperationFollower(self.directory)
         sources = self._open_sources()
         self._sampler = Sampler(sources, self._settings["interval"], self._health_changed)
         self._writer.columns(self._sampler.columns)
         self._open_tally()
+        self._open_telemetry(description)
         self._sampler.subscribe(self._recorded)
+
+    def _open_telemetry(self, description: Mapping[str, Any]) -> None:
+        from otel_memwatch.telemetry import Parts, start
+
+        sampler, tally = self._sampler, self._tally
+        assert sampler is not None
+        assert tally is not None
+        parts = Parts(
+            run=description,
+            columns=sampler.columns,
+            latest=sampler.latest,
+            health=sampler.health,
+            ticks=lambda: (sampler.ticks, sampler.missed),
+            peaks=tally.peaks,
+            directory=self.directory,
+            environment=dict(os.environ),
+            listening=self._listening,
+            say=self._say,
+        )
+        self._telemetry = start(self._settings, parts)
 
     def _open_sources(self) -> Sequence[Any]:
         from otel_memwatch.sources import Context, open_sources
@@ -192,6 +237,7 @@ class Monitor:
             environment=target.environment,
         )
         sources, absent = open_sources(self._context)
+        self._sources = sources
         tree: Any = next((source for source in sources if source.name == "process_tree"), None)
         if tree is None:
             raise absent["process_tree"]
@@ -202,6 +248,7 @@ class Monitor:
         self._writer.update(
             sources={source.name: {"state": "ok"} for source in sources}
             | {name: {"state": "unavailable", "hint": str(why)} for name, why in absent.items()},
+            gpus=_gpus(sources),
             quirks=list(quirks()),
             rss_error_bytes=rss_error(),
             portable=self._context.system != "linux",
@@ -247,6 +294,7 @@ class Monitor:
                 "trace_id": self._trace.trace_id,
                 "span_id": self._trace.span_id,
                 "parent_span_id": self._trace.parent_span_id,
+                "flags": self._trace.flags,
             },
         }
 
@@ -262,11 +310,21 @@ class Monitor:
         assert self._follower is not None
         self._writer.tick(snapshot)
         self._tally.tick(snapshot)
-        self._follower.poll()
+        self._follow()
         if self._first is None:
             self._first = snapshot
             self._writer.update(limits=self._limits())
             self._first_tick.set()
+
+    def _follow(self) -> bool:
+        """Takes in what the target said of its operations since the last time; whether it said anything."""
+        assert self._follower is not None
+        found = self._follower.poll()
+        if not found.closed and not found.opened:
+            return False
+        if self._telemetry is not None and self._telemetry.active:
+            self._telemetry.operations(found.closed, [one.name for one in self._follower.open_operations()])
+        return True
 
     def _limits(self) -> dict[str, int | None]:
         """Memory limits that apply to the target, in bytes."""
@@ -315,9 +373,26 @@ class Monitor:
             totals=self._tally.totals(),
             quality=self._tally.quality(),
             sources={**self._writer.info["sources"], **health},
+            gpus=_gpus(self._sources),
         )
+        self._deliver(ending, ended)
         self._writer.close()
         self._render()
+
+    def _deliver(self, ending: Ending, ended: float) -> None:
+        """Gives telemetry the final figures; what it could not deliver is marked in the record."""
+        if self._telemetry is None or not self._telemetry.active:
+            return
+        from otel_memwatch.analysis import Peaks
+        from otel_memwatch.telemetry import Ended
+
+        assert self._writer is not None
+        assert self._follower is not None
+        while self._follow():
+            pass
+        peaks = Peaks.from_json(self._writer.info["peaks"])
+        for problem in self._telemetry.finish(Ended(ended, ending, peaks, self._follower.open_operations())):
+            self._writer.mark(problem)
 
     def _render(self) -> None:
         from otel_memwatch.analysis import load
@@ -356,6 +431,11 @@ def _address_space_limit(pid: int) -> int | None:
     except (AttributeError, OSError):
         return None
     return None if soft == resource.RLIM_INFINITY else soft
+
+
+def _gpus(sources: Sequence[Any]) -> list[dict[str, Any]]:
+    """What the GPU sources know of their devices beside the samples."""
+    return [device for source in sources if source.name.startswith("gpu_") for device in source.info()]
 
 
 def _words(error: Exception) -> str:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from otel_memwatch.model import Ending
     from otel_memwatch.session.monitor import Monitor
     from otel_memwatch.sources.own_cgroup import OwnCgroup
+    from otel_memwatch.telemetry.listening import Listening
 
 STRICT_EXIT_CODE = 125
 """Exit code of a run that was not recorded whole, under --strict."""
@@ -30,12 +31,14 @@ def wrap(argv: Sequence[str], settings: Mapping[str, Any], say: Callable[[str], 
     """
     own_cgroup = _own_cgroup(settings["cgroup"])
     try:
+        listening = _listen(settings)
         directory = make_run_directory(settings["out"], argv, say)
         trace = run_context(os.environ.get(TRACEPARENT))
+        variables = {RUN_DIRECTORY_VARIABLE: str(directory), TRACEPARENT: trace.traceparent}
         try:
             target = launch(
                 argv,
-                variables={RUN_DIRECTORY_VARIABLE: str(directory), TRACEPARENT: trace.traceparent},
+                variables={**variables, **(listening.variables if listening else {})},
                 before_exec=own_cgroup.add_self if own_cgroup else None,
             )
         except CommandNotStarted:
@@ -50,19 +53,35 @@ def wrap(argv: Sequence[str], settings: Mapping[str, Any], say: Callable[[str], 
         watched = Target(
             "wrap", argv, target.pid, target.started, target.floor, placed, dict(os.environ), target.helpers
         )
-        monitor = Monitor(directory, settings, watched, trace, say)
+        monitor = Monitor(directory, settings, watched, trace, say, listening)
         if target.misplaced is not None and settings["cgroup"] == "require":
             monitor.troubles.append(f"the command is not in its control group: {target.misplaced}")
             say(f"otel-memwatch: {monitor.troubles[0]}")
         monitor.start()
         ended = target.wait(monitor.note_exit)
-        monitor.finish(lambda m: _ending(m, ended, placed))
+        monitor.finish(lambda m: _ending(m, ended, placed), _told_to_end)
     finally:
         if own_cgroup is not None:
             own_cgroup.remove()
     if settings["strict"] and monitor.troubles:
         raise SystemExit(STRICT_EXIT_CODE)
     end_like(ended)
+
+
+def _listen(settings: Mapping[str, Any]) -> Listening | None:
+    """The port for the target's own spans, where it is asked for: the target has to know it."""
+    if not settings["receive_otlp"]:
+        return None
+    from otel_memwatch.telemetry.listening import listen
+
+    return listen(os.environ, settings["otlp"])
+
+
+def _told_to_end() -> bool:
+    """Whether somebody wants us gone, after the target: all signals are blocked, so what was sent is pending."""
+    import signal
+
+    return bool(signal.sigpending() & {signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT})
 
 
 def _own_cgroup(mode: str) -> OwnCgroup | None:

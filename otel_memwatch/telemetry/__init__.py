@@ -12,17 +12,18 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from otel_memwatch.telemetry.settings import Wanted, wanted
 
 if TYPE_CHECKING:
-    from otel_memwatch.model import Column, Operation
+    from otel_memwatch.analysis import Peaks
+    from otel_memwatch.model import Column, Ending, Operation
     from otel_memwatch.telemetry.frame import LatestLike
     from otel_memwatch.telemetry.listening import Listening
     from otel_memwatch.telemetry.pipeline import Pipeline
 
-__all__ = ["Parts", "Telemetry", "start", "wanted"]
+__all__ = ["Ended", "Parts", "Telemetry", "start", "wanted"]
 
 OPENING_SECONDS = 20.0
 """Time that loading and opening everything may take before the run is ended without it. It takes 0.3 s."""
@@ -31,6 +32,17 @@ DELIVERY_SECONDS = 1.9
 """Time that the last delivery may delay the end of a run."""
 
 _POLL_SECONDS = 0.2
+
+
+class Ended(NamedTuple):
+    """How a run ended."""
+
+    at: float
+    """Monotonic seconds."""
+    ending: Ending | None
+    peaks: Peaks | None
+    open_operations: Sequence[Operation] = ()
+    """Operations that were never closed, with their peak so far."""
 
 
 class Parts:
@@ -80,7 +92,8 @@ class Telemetry:
         self._settings = settings
         self._parts = parts
         self._pipeline: Pipeline | None = None
-        self._events: deque[tuple[str, Any]] = deque()
+        self._closed: deque[Operation] = deque()
+        self._open_names: tuple[str, ...] = ()
         self._wake = threading.Event()
         self._opened = threading.Event()
         self._ending = False
@@ -98,21 +111,22 @@ class Telemetry:
         """Whether everything that was asked for is open, or has been given up, within `seconds`."""
         return self._thread is None or self._opened.wait(seconds)
 
-    def operation_opened(self, name: str) -> None:
-        """An operation was opened. Costs a microsecond."""
-        if self._thread is not None:
-            self._events.append(("opened", name))
+    @property
+    def active(self) -> bool:
+        """Whether anything was asked for: without it nobody need tell of operations."""
+        return self._thread is not None
 
-    def operation_closed(self, operation: Operation) -> None:
-        """An operation was closed. Costs a microsecond."""
-        if self._thread is not None:
-            self._events.append(("closed", operation))
+    def operations(self, closed: Sequence[Operation], open_names: Sequence[str]) -> None:
+        """Operations were opened or closed: those closed since the last call, and the names of all open ones.
 
-    def finish(self, run: Any) -> list[str]:
+        Costs a microsecond; the work is done in a thread of telemetry's own.
+        """
+        if self._thread is not None:
+            self._closed.extend(closed)
+            self._open_names = tuple(open_names)
+
+    def finish(self, ended: Ended) -> list[str]:
         """Delivers the final values; gives all problems, each of which has been said.
-
-        Args:
-            run: `analysis.Run` of the finished record: `ending`, `peaks`, `operations`, `seconds`.
 
         An endpoint that does not take them delays this by no more than `DELIVERY_SECONDS`.
 
@@ -127,7 +141,7 @@ class Telemetry:
         self._thread.join(OPENING_SECONDS)
         if self._pipeline is not None:
             try:
-                self._pipeline.end(run)
+                self._pipeline.end(ended)
                 for sentence in self._pipeline.deliver(DELIVERY_SECONDS):
                     self._tell(sentence)
             except Exception as error:  # noqa: BLE001 - the run's end must not depend on telemetry
@@ -161,13 +175,16 @@ class Telemetry:
             self._open()
         except Exception as error:  # noqa: BLE001 - the run goes on without telemetry
             self._tell(f"telemetry could not be started: {type(error).__name__}: {error}")
+            if self._parts.listening is not None:
+                # The target would wait for answers of a port that nobody serves.
+                self._parts.listening.socket.close()
             return
         finally:
             self._opened.set()
         while not self._ending:
-            self._take_events()
+            self._take_operations()
             self._wake.wait(_POLL_SECONDS)
-        self._take_events()
+        self._take_operations()
 
     def _open(self) -> None:
         from otel_memwatch.telemetry.pipeline import Pipeline
@@ -178,15 +195,12 @@ class Telemetry:
         if pipeline.url is not None:
             self._say(f"metrics for Prometheus: {pipeline.url}")
 
-    def _take_events(self) -> None:
+    def _take_operations(self) -> None:
         assert self._pipeline is not None
-        while self._events:
-            kind, what = self._events.popleft()
+        self._pipeline.operations_open(self._open_names)
+        while self._closed:
             with contextlib.suppress(Exception):
-                if kind == "opened":
-                    self._pipeline.operation_opened(what)
-                else:
-                    self._pipeline.operation_closed(what)
+                self._pipeline.operation_closed(self._closed.popleft())
 
     def _tell(self, sentence: str) -> None:
         if sentence not in self.problems:

@@ -94,15 +94,13 @@ class Frame:
         except Exception:  # noqa: BLE001 - the tally is at work in the sampling thread
             return
 
-    def opened(self, name: str) -> None:
-        """Counts an operation that was opened."""
-        bounded = self.names.bounded(name)
-        self._open[bounded] = self._open.get(bounded, 0) + 1
-
-    def closed(self, name: str) -> None:
-        """Counts an operation that was closed."""
-        bounded = self.names.bounded(name)
-        self._open[bounded] = max(0, self._open.get(bounded, 0) - 1)
+    def set_open(self, names: Sequence[str]) -> None:
+        """Takes in which operations are open; a name that was open once stays, with 0."""
+        counts = dict.fromkeys(self._open, 0)
+        for name in names:
+            bounded = self.names.bounded(name)
+            counts[bounded] = counts.get(bounded, 0) + 1
+        self._open = counts
 
     def end(self, exit_code: int | None, peaks: Any, main_peak: int | None) -> None:
         """Takes in how the run ended; its figures stand for those of the last tick from now on."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from opentelemetry.sdk.resources import Resource
 
     from otel_memwatch.model import Operation
-    from otel_memwatch.telemetry import Parts
+    from otel_memwatch.telemetry import Ended, Parts
     from otel_memwatch.telemetry.push import Pusher, SpanQueue
     from otel_memwatch.telemetry.receiver import Receiver
     from otel_memwatch.telemetry.scrape import PrometheusEndpoint
@@ -192,13 +192,12 @@ class Pipeline:
 
     # -- while it runs
 
-    def operation_opened(self, name: str) -> None:
-        """Counts an operation that was opened."""
-        self._frame.opened(name)
+    def operations_open(self, names: Sequence[str]) -> None:
+        """Takes in which operations are open."""
+        self._frame.set_open(names)
 
     def operation_closed(self, operation: Operation) -> None:
         """Measures an operation that was closed, and hands its span to the exporters."""
-        self._frame.closed(operation.name)
         if self._histograms is None or self._spans is None:
             return
         duration, peak = self._histograms
@@ -242,9 +241,9 @@ class Pipeline:
 
     # -- the end
 
-    def end(self, run: Any) -> None:
+    def end(self, ended: Ended) -> None:
         """Takes in how the run ended: final values, the run's span, and spans of operations that are still open."""
-        ending, peaks = run.ending, run.peaks
+        ending, peaks = ended.ending, ended.peaks
         code = None
         if ending is not None:
             code = 128 + ending.signal if ending.signal else ending.exit_code
@@ -253,12 +252,9 @@ class Pipeline:
         if self._endpoint is not None:
             self._endpoint.forget_scrapes()
         if self._spans is not None and self._spans.sampled:
-            end = float(self._parts.run["started"]["monotonic"]) + run.seconds
-            for figures in run.operations:
-                operation = figures.operation
-                if operation.status == "open":
-                    self._export_span(operation._replace(end=end))
-            span = self._spans.of_run(end, ending, peaks)
+            for operation in ended.open_operations:
+                self._export_span(operation._replace(end=ended.at))
+            span = self._spans.of_run(ended.at, ending, peaks)
             for queue in self._queues:
                 queue.add([span])
 

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from otel_memwatch.analysis import Peaks
 from otel_memwatch.catalog import METRICS, Instrument
 from otel_memwatch.model import Column, Ending, Operation, Peak, Snapshot
+from otel_memwatch.telemetry import Ended
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 SPAN = "b7ad6b7169203331"
@@ -82,12 +83,7 @@ def operation(name="Compilation", number=1, start=None, seconds=0.5, span="11223
     return Operation(**{**fields, **more})
 
 
-def finished(info, exit_code=0, signal=None, oom_kills=0, operations=(), reason="exit code 0", seconds=2.0):
-    """The end of a run, as the analysis gives it."""
-    return SimpleNamespace(
-        ending=Ending(exit_code, signal, oom_kills, reason),
-        peaks=peaks(),
-        operations=tuple(SimpleNamespace(operation=o) for o in operations),
-        seconds=seconds,
-        info=info,
-    )
+def finished(info, exit_code=0, signal=None, oom_kills=0, open_operations=(), reason="exit code 0", seconds=2.0):
+    """The end of a run."""
+    ending = Ending(exit_code, signal, oom_kills, reason)
+    return Ended(info["started"]["monotonic"] + seconds, ending, peaks(), tuple(open_operations))
