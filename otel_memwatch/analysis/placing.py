@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from otel_memwatch.analysis.figures import Peaks
+from otel_memwatch.analysis.gpu import raised_by_allocators
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,8 +21,17 @@ def place(peaks: Peaks, operations: Sequence[Operation], started: float) -> Peak
         name: _placed(getattr(peaks, name), operations, started)
         for name in ("main", "process", "tree", "cgroup")
     }
-    gpu = {uuid: _placed(peak, operations, started) or peak for uuid, peak in peaks.gpu.items()}
-    return Peaks(**placed, gpu=gpu)
+    gpu = {device: _timed(peak, operations, started) for device, peak in peaks.gpu.items()}
+    return Peaks(**placed, gpu=raised_by_allocators(gpu, operations, started))
+
+
+def _timed(peak: Peak, operations: Sequence[Operation], started: float) -> Peak:
+    """A GPU's peak, placed by its moment alone: sizes of operations are those of another memory."""
+    if peak.at is None:
+        return peak
+    time = peak.at + started
+    there = [o for o in operations if o.start <= time and (o.end is None or time <= o.end)]
+    return peak._replace(operation=max(there, key=lambda o: o.start).name) if there else peak
 
 
 def _placed(peak: Peak | None, operations: Sequence[Operation], started: float) -> Peak | None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from otel_memwatch.reports import facts
 from otel_memwatch.reports.figures import clean, command_line, count, duration, size
+from otel_memwatch.reports.text.gpus import gpus
 from otel_memwatch.reports.text.memory import memory
 from otel_memwatch.reports.text.operations import operations
 from otel_memwatch.reports.text.page import Page
@@ -29,6 +30,7 @@ def text(run: Run) -> str:
     _what_ran(run, page)
     memory(run, page)
     operations(run, page)
+    gpus(run, page)
     processes(run, page)
     _totals(run, page)
     recording(run, page)

@@ -1,0 +1,87 @@
+"""GPU memory of operations, from what allocators told at their boundaries."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from otel_memwatch.model import Certainty, Peak
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from otel_memwatch.model import Operation
+
+
+class AllocatorFigures(NamedTuple):
+    """What one allocator held of one device during one operation, in bytes. `None`: not told."""
+
+    device: str
+    allocator: str
+    peak: Peak
+    """In tensors, or whatever the library calls what it hands out."""
+    reserved_peak: int | None
+    """Held from the device at the worst moment, at least."""
+    ooms: int | None
+    retries: int | None
+    fragmentation: int | None
+    """Held from the device but not handed out, at the operation's end."""
+
+
+def allocator_figures(operation: Operation) -> list[AllocatorFigures]:
+    """The figures of an operation, by device; entries that are not of the record's form are left out."""
+    found = []
+    for device, told in operation.gpu.items():
+        if not isinstance(told, dict):
+            continue
+        low, high = _whole(told.get("low")), _whole(told.get("high"))
+        if low is None:
+            continue
+        exact = told.get("certainty") == Certainty.EXACT.value and high == low
+        name = str(told.get("allocator") or "unknown")
+        peak = (
+            Peak.exact(low, how=f"{name} watermark")
+            if exact
+            else Peak.interval(low, high, how=f"{name} watermark")
+        )
+        rest = [_whole(told.get(key)) for key in ("reserved_peak", "ooms", "retries", "fragmentation")]
+        found.append(AllocatorFigures(str(device), name, peak, *rest))
+    return found
+
+
+def raised_by_allocators(
+    peaks: Mapping[str, Peak], operations: Sequence[Operation], started: float
+) -> Mapping[str, Peak]:
+    """Peaks of devices, where an allocator held more than any tick saw, or nobody else told of the device.
+
+    Args:
+        peaks: by device, as the ticks saw them.
+        operations: of the whole run.
+        started: of the run, in monotonic seconds.
+
+    """
+    result = dict(peaks)
+    shortest_first = sorted(
+        operations, key=lambda operation: (operation.end or float("inf")) - operation.start
+    )
+    for operation in shortest_first:
+        for figures in allocator_figures(operation):
+            held = max(figures.peak.bytes, figures.reserved_peak or 0)
+            known = result.get(figures.device)
+            if held > (known.bytes if known else 0):
+                result[figures.device] = Peak.sampled(
+                    held,
+                    at=None if operation.end is None else round(operation.end - started, 4),
+                    pid=operation.pid,
+                    operation=operation.name,
+                    how=f"held by {figures.allocator}",
+                )
+    return result
+
+
+def told_by_allocators(operations: Iterable[Operation]) -> bool:
+    """Whether any operation has figures of an allocator."""
+    return any(operation.gpu for operation in operations)
+
+
+def _whole(value: Any) -> int | None:
+    return int(value) if isinstance(value, int | float) and not isinstance(value, bool) else None

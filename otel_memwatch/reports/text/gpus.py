@@ -1,0 +1,160 @@
+"""The GPU sections: what each device held, what of it was this run's, and its allocators by operation."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from otel_memwatch.analysis.gpu import allocator_figures, told_by_allocators
+from otel_memwatch.record.fields import mapping
+from otel_memwatch.reports.figures import certainty, clean, count, duration, peak_figure, shorten, size
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from otel_memwatch.analysis import OperationFigures, Run
+    from otel_memwatch.record.samples import Samples
+    from otel_memwatch.reports.text.page import Page
+
+METRICS = (
+    "hw.gpu.memory.limit",
+    "hw.gpu.utilization",
+    "hw.energy",
+    "hw.errors",
+    "memwatch.gpu.throttled",
+    "memwatch.tree.gpu.memory.usage",
+    "memwatch.tree.gpu.memory.system",
+    "memwatch.process.gpu.memory.peak",
+)
+_SHOWN = 100
+"""Rows of the table by operation."""
+_PROCESSES = 5
+
+
+def gpus(run: Run, page: Page) -> None:
+    """Writes the sections; nothing for a run without a GPU."""
+    listed = run.info.get("gpus")
+    devices = [device for device in listed if isinstance(device, dict)] if isinstance(listed, list) else []
+    recorded = [device for device in devices if device.get("recorded")]
+    if recorded:
+        page.section(f"GPUs ({len(recorded)})")
+        samples = run.samples(METRICS)
+        for device in recorded:
+            _device(run, samples, device, page)
+    operations = [figures for figures in run.operations if figures.operation.gpu]
+    if told_by_allocators(figures.operation for figures in operations):
+        _operations(operations, page)
+
+
+def _device(run: Run, samples: Samples, device: Mapping[str, Any], page: Page) -> None:
+    key = str(device.get("id"))
+    page.fact(clean(str(device.get("name") or "GPU")), clean(f"{key}, {device.get('pci')}"))
+    limit = _largest(samples, "hw.gpu.memory.limit", key)
+    peak = run.peaks.gpu.get(key)
+    if peak is not None:
+        of = f" of {size(limit)}" if limit else ""
+        page.fact("", f"{size(peak.bytes)}{of} in use at most, by all programs")
+    for text in _tree(samples, device, key):
+        page.fact("", text)
+    for text in _meanwhile(samples, device, key):
+        page.fact("", text)
+
+
+def _tree(samples: Samples, device: Mapping[str, Any], key: str) -> Iterator[str]:
+    """What of the device's memory was this run's."""
+    usage = _largest(samples, "memwatch.tree.gpu.memory.usage", key)
+    system = _largest(samples, "memwatch.tree.gpu.memory.system", key)
+    if usage is not None:
+        more = f", and {size(system)} of the machine's" if system else ""
+        yield f"{size(usage)} seen held by this run{more}"
+    elif device.get("processes"):
+        yield clean(str(device["processes"]))
+    exact, seen = mapping(device.get("accounted")), mapping(device.get("held"))
+    ranked = sorted({**seen, **exact}.items(), key=lambda item: -item[1])
+    for pid, held in ranked[:_PROCESSES]:
+        yield f"pid {pid}: {size(held)}, " + ("exact (driver's accounting)" if pid in exact else "seen")
+    if len(ranked) > _PROCESSES:
+        yield f"and {count(len(ranked) - _PROCESSES, 'more process', 'more processes')}"
+
+
+def _meanwhile(samples: Samples, device: Mapping[str, Any], key: str) -> Iterator[str]:
+    """What the card did."""
+    busy = _known(samples, "hw.gpu.utilization", key)
+    energy = _rise(samples, "hw.energy", key)
+    parts = [f"{100 * sum(busy) / len(busy):.0f} % busy on average"] if busy else []
+    if energy is not None:
+        parts.append(f"{energy:.0f} J used")
+    if parts:
+        yield ", ".join(parts)
+    held_down = [
+        reason
+        for reason in ("power", "thermal", "hardware", "sync")
+        if any(_known(samples, "memwatch.gpu.throttled", key, ("memwatch.gpu.throttle.reason", reason)))
+    ]
+    if held_down:
+        yield f"clocks were held down: {', '.join(held_down)}"
+    for kind, words in (
+        ("ecc_uncorrected", "uncorrected memory error"),
+        ("ecc_corrected", "corrected memory error"),
+    ):
+        number = _rise(samples, "hw.errors", key, ("error.type", kind))
+        if number:
+            yield count(number, words)
+    codes = [str(mapping(event).get("code")) for event in device.get("xid") or ()]
+    if codes:
+        yield f"XID errors reported by the driver: {clean(', '.join(codes[:10]))}"
+    if device.get("trouble"):
+        yield clean(str(device["trouble"]))
+
+
+def _known(samples: Samples, metric: str, key: str, *more: tuple[str, str]) -> list[float]:
+    column = next(
+        (c for c in samples.columns if c.metric == metric and {("hw.id", key), *more} <= set(c.attributes)),
+        None,
+    )
+    return [] if column is None else [float(value) for value in samples.known(column)[1]]
+
+
+def _largest(samples: Samples, metric: str, key: str) -> float | None:
+    return max(_known(samples, metric, key), default=None)
+
+
+def _rise(samples: Samples, metric: str, key: str, *more: tuple[str, str]) -> float | None:
+    """How much a counter grew between its first and its last value; `None`: fewer than two."""
+    values = _known(samples, metric, key, *more)
+    return values[-1] - values[0] if len(values) > 1 else None
+
+
+_HEADER = ("start", "operation", "device", "in tensors", "", "held", "unused at end", "")
+_ALIGNED = "rllrlrrl"
+
+
+def _operations(listed: list[OperationFigures], page: Page) -> None:
+    page.section("GPU memory of operations")
+    rows = []
+    for figures in listed[:_SHOWN]:
+        indent = "  " * min(figures.depth, 8)
+        for told in allocator_figures(figures.operation):
+            remarks = (
+                count(told.ooms, "allocation failed", "allocations failed") if told.ooms else "",
+                f"{told.retries} retried after giving the cache back" if told.retries else "",
+            )
+            rows.append(
+                (
+                    duration(figures.start),
+                    shorten(indent + figures.operation.name, 40),
+                    shorten(told.device, 24),
+                    peak_figure(told.peak),
+                    certainty(told.peak),
+                    "-" if told.reserved_peak is None else size(told.reserved_peak),
+                    "-" if told.fragmentation is None else size(told.fragmentation),
+                    ", ".join(remark for remark in remarks if remark),
+                )
+            )
+    page.table(rows, _HEADER, _ALIGNED)
+    page.gap()
+    if len(listed) > _SHOWN:
+        page.paragraph(f"{count(len(listed) - _SHOWN, 'more operation')}: --json lists them all.")
+    page.paragraph(
+        "In tensors is what the program's GPU library had handed out, held what it had taken from the device for that, "
+        "its cache included. Memory taken from the device without that library is in neither."
+    )
