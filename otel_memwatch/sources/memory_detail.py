@@ -85,6 +85,7 @@ class MemoryDetail:
             return (None, None, None)
         self._spent += done.seconds
         self._slower = max(0.1, 0.5 * self._slower + 0.5 * done.seconds / done.expected)
+        # not before what was spent has been saved up again
         self._next = max(now + self._period, self._begun + self._spent / SHARE)
         return (None, None, None) if done.sums is None else done.sums
 
@@ -95,7 +96,9 @@ class MemoryDetail:
         before = self._resident(pids)
         expected = len(pids) * PER_PROCESS + before * PER_BYTE
         seconds = expected * self._slower
-        if not pids or self._spent + seconds > (now - self._begun) * SHARE:
+        # what is saved up in the first seconds may be used at once
+        budget = max((now - self._begun) * SHARE, LONG)
+        if not pids or self._spent + seconds > budget:
             # asking for the tree's size is not free either
             self._next = now + self._period
             return
