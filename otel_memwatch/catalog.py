@@ -207,6 +207,17 @@ _ROWS: tuple[Metric, ...] = (
            note="Not part of the tree."),
 )
 
+SPAN_ATTRIBUTES: dict[str, str] = {
+    "memwatch.memory.peak": "Largest resident memory of the process within the operation, in bytes.",
+    "memwatch.memory.start": "Resident memory of the process at its start, in bytes.",
+    "memwatch.memory.end": "Resident memory of the process at its end, in bytes.",
+    "memwatch.memory.delta": "Growth from start to end, in bytes.",
+    "memwatch.memory.certainty": "How surely the peak is known: exact, interval, censored, sampled.",
+    "memwatch.io.read": "Bytes read from storage within the operation, reaped children included.",
+    "memwatch.io.write": "Bytes written to storage within the operation, reaped children included.",
+}
+"""What an operation puts on the span that the program's own tracer has made of it."""
+
 METRICS: dict[str, Metric] = {row.name: row for row in _ROWS}
 """Every metric by its name."""
 
