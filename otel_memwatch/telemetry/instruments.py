@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from opentelemetry.metrics import CallbackOptions, Observation
@@ -14,8 +14,10 @@ if TYPE_CHECKING:
     from opentelemetry.metrics import Histogram, Meter
 
 
-def create_instruments(meter: Meter, frame: Frame) -> tuple[Histogram, Histogram]:
-    """Creates all observable instruments on `meter`; gives the histograms of operation duration and peak.
+def create_instruments(
+    meter: Meter, frame: Frame, without: Collection[str] = ()
+) -> tuple[Histogram, Histogram]:
+    """Creates all observable instruments on `meter` but `without`; gives the histograms of operation duration and peak.
 
     The number of series is fixed by the columns and by what `Frame` bounds, whatever the tree does. Metrics of
     the catalogue for which the run has no source do not appear.
@@ -27,7 +29,7 @@ def create_instruments(meter: Meter, frame: Frame) -> tuple[Histogram, Histogram
     for metric, where in places.items():
         _observe(meter, metric, _columns(frame, where))
     for metric, series in frame.own_series().items():
-        if metric not in places and metric != "memwatch.sampler.ticks":
+        if metric not in places and metric not in without and metric != "memwatch.sampler.ticks":
             _observe(meter, metric, series)
     return (
         _histogram(meter, "memwatch.operation.duration"),
