@@ -33,12 +33,8 @@ class Target:
         self.misplaced = misplaced
         """What `before_exec` raised; `None`: nothing."""
         self._witness = witness
-        self._strangers = strangers
-
-    @property
-    def helpers(self) -> frozenset[int]:
-        """Pids of processes of ours that stand beside the target: never part of its tree."""
-        return self._strangers if self._witness.pid is None else self._strangers | {self._witness.pid}
+        self.helpers = strangers if witness.pid is None else strangers | {witness.pid}
+        """Pids of our children that are not the target's: never part of its tree."""
 
     def wait(
         self, on_exit: Callable[[ChildExit], None], on_signal: Callable[[int], None] | None = None
@@ -49,13 +45,14 @@ class Target:
         this process can wait for children.
 
         Args:
-            on_exit: called for every process reaped, the target included, in the order of reaping.
+            on_exit: called for every process reaped, in the order of reaping: the target, orphans of its tree, and
+                `helpers`, whose figures are in our own sums over children as well.
             on_signal: called after a signal was passed on to the target.
         """
         while True:
             end = self._reap(on_exit)
             if end is not None:
-                self._witness.dismiss()
+                self._end_witness(on_exit)
                 return end
             self._follow_stop()
             taken = signals.take()
@@ -69,11 +66,18 @@ class Target:
         end: ChildExit | None = None
         while (dead := ending.reap(self.pid)) is not None:
             if dead.pid == self._witness.pid:
-                self._witness.dismiss()
-            elif dead.pid not in self._strangers:
-                on_exit(dead)
-                end = dead if dead.main else end
+                self._witness.forget()
+            on_exit(dead)
+            end = dead if dead.main else end
         return end
+
+    def _end_witness(self, on_exit: Callable[[ChildExit], None]) -> None:
+        pid = self._witness.dismiss()
+        if pid is None:
+            return
+        with contextlib.suppress(ChildProcessError):
+            os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT) if hasattr(os, "waitid") else None
+        self._reap(on_exit)
 
     def _is_for_target(self, taken: signals.Taken) -> bool:
         """Whether it was sent to us and not to our group, and so is meant for the target, which has not got it."""

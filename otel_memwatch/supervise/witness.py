@@ -63,16 +63,21 @@ class Witness:
             self._told.remove((number, sender or 0))
         return seen
 
-    def dismiss(self) -> None:
-        """End the process, if it is there, and wait for it."""
-        pid, self.pid = self.pid, None
-        if pid is None:
-            return
-        os.close(self._ask)
-        os.close(self._answers)
-        with contextlib.suppress(OSError):
-            os.kill(pid, signal.SIGKILL)
-            os.waitpid(pid, 0)
+    def dismiss(self) -> int | None:
+        """End the process, and give its pid to be waited for; `None` when there is none."""
+        pid = self.pid
+        self.forget()
+        if pid is not None:
+            with contextlib.suppress(OSError):
+                os.kill(pid, signal.SIGKILL)
+        return pid
+
+    def forget(self) -> None:
+        """Close the lines to a process that is gone."""
+        if self.pid is not None:
+            self.pid = None
+            os.close(self._ask)
+            os.close(self._answers)
 
     def _heard(self, number: int, sender: int | None) -> bool:
         """Ask, and look for it in what the witness has told so far."""

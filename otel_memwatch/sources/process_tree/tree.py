@@ -91,6 +91,8 @@ class ProcessTree:
         self._walk_pace = Pace(context.slow_period(WALK_SECONDS), context.interval)
         # whatever began after our child did may have been its child, and gone by now
         self._last_pid = context.root if context.adopt else self._forks.last
+        self._looked_at = self._last_pid
+        """Last pid that has been looked for."""
         self._round = 0
         self._sum = Totals()
         self.columns = columns(period, exact=context.exact)
@@ -148,11 +150,11 @@ class ProcessTree:
         """One value for each column. Raises `OSError` only where /proc itself cannot be read."""
         tick = _Tick(now)
         begun_at = self._forks.read()
-        tick.suspicious = self._unobserved.missed_by_supervisor(self._noted_faults)
         self._take_ends(tick)
+        tick.suspicious |= self._unobserved.missed_by_supervisor(self._noted_faults)
         self._refresh_all(tick)
         self._settle(now, now)
-        self._discover(tick)
+        self._discover(tick, begun_at)
         self._refresh_statuses()
         self._ended = tick.removed
         self._count_unobserved(tick, begun_at)
@@ -206,9 +208,16 @@ class ProcessTree:
         for member in list(self._members.values()):
             old = member.stat
             try:
-                member.refresh()
+                changed = member.refresh()
+                if member.shares_memory and not self._shares(member):
+                    member.shares_memory = False
+                    member.refresh()
             except GONE:
                 self._vanish(member, tick)
+                continue
+            if member.ignores_children:
+                tick.suspicious = True
+            if not changed:
                 continue
             stat = member.stat
             if stat.threads > old.threads:
@@ -217,10 +226,6 @@ class ProcessTree:
                 tick.child_minor_faults += stat.child_minor_faults - old.child_minor_faults
                 tick.child_faults += stat.child_minor_faults - old.child_minor_faults
                 tick.child_faults += stat.child_major_faults - old.child_major_faults
-            if member.ignores_children:
-                tick.suspicious = True
-            if member.shares_memory and not self._shares(member):
-                member.shares_memory = False
             self._records.executed(member, tick.now)
 
     def _vanish(self, member: Member, tick: _Tick) -> None:
@@ -252,9 +257,10 @@ class ProcessTree:
         del self._members[member.pid]
         member.close()
 
-    def _discover(self, tick: _Tick) -> None:
-        last = self._forks.read()
-        moved = self._forks.between(self._last_pid, last)
+    def _discover(self, tick: _Tick, last: int) -> None:
+        """Look for processes that began before the tick; pids given since, until `last`, tell whether there are any."""
+        earlier, self._looked_at = self._looked_at, last
+        moved = self._forks.between(earlier, last)
         if not self._members and self._seen == 0:
             self._add(self._context.root, tick)
         if self._walk_pace.due(tick.now) or (
@@ -262,7 +268,7 @@ class ProcessTree:
         ):
             self._discovery.walk(self._members, lambda pid: self._add(pid, tick))
         elif moved:
-            pids = self._forks.given(self._last_pid, last)
+            pids = self._forks.given(earlier, last)
             self._discovery.probe(pids, self._members, lambda pid: self._add(pid, tick))
 
     def _add(self, pid: int, tick: _Tick) -> bool:
