@@ -179,6 +179,16 @@ class Lives:
         self._ended.append(life)
         self.settle(record.time)
 
+    def raise_to(self, life: Life, value: int, time: float) -> None:
+        """The process certainly had `value` bytes, seen at `time`."""
+        life.raise_to(value, time)
+        self._remember(life)
+
+    def raise_watermark(self, life: Life, peak: int, time: float) -> None:
+        """Takes in a watermark of the process."""
+        life.observe_peak(peak, time)
+        self._remember(life)
+
     def _remember(self, life: Life) -> None:
         if self.largest is None or life.low > self.largest.low:
             self.largest = life

@@ -11,34 +11,28 @@ if TYPE_CHECKING:
 
 
 class Maximum:
-    """The largest value so far. `value` and `at` (monotonic seconds) are `None` before the first."""
+    """The largest value so far. All are `None` before the first.
 
-    __slots__ = ("at", "value")
+    Attributes:
+        value: the largest.
+        at: when it was first seen, in monotonic seconds.
+        first: the first value of all.
+
+    """
+
+    __slots__ = ("at", "first", "value")
 
     def __init__(self) -> None:
         self.value: int | None = None
+        self.first: int | None = None
         self.at: float | None = None
 
     def take(self, time: float, value: int | None) -> None:
         """Takes a value in; `None` is no value."""
         if value is not None and (self.value is None or value > self.value):
+            if self.value is None:
+                self.first = value
             self.value, self.at = value, time
-
-
-class Rise(Maximum):
-    """A watermark: its largest value, and the first one read, to tell whether it rose."""
-
-    __slots__ = ("first",)
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.first: int | None = None
-
-    def take(self, time: float, value: int | None) -> None:
-        """Takes a value in; `None` is no value."""
-        if self.first is None:
-            self.first = value
-        super().take(time, value)
 
 
 class Devices:

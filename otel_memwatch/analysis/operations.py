@@ -26,7 +26,8 @@ class Surroundings(NamedTuple):
 
     basis: Basis
     ticks: TreeTicks
-    lives: Sequence[Life]
+    lives: Mapping[int, Sequence[Life]]
+    """All processes by their pid, which may be used again."""
     sums: Steps | None
     """Sum of the bounds of all processes over time; `None` where no bound can be certified."""
     end: float
@@ -124,10 +125,8 @@ def _life_of(operation: Operation, around: Surroundings) -> Life | None:
     return next(
         (
             life
-            for life in around.lives
-            if life.pid == operation.pid
-            and life.start <= operation.start + 1.0
-            and (life.end is None or operation.start <= life.end)
+            for life in around.lives.get(operation.pid, ())
+            if life.start <= operation.start + 1.0 and (life.end is None or operation.start <= life.end)
         ),
         None,
     )

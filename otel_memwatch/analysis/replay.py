@@ -12,6 +12,18 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from otel_memwatch.record.reader import Record, Samples
+    from otel_memwatch.record.samples import Array
+
+DRAWN = frozenset(
+    {
+        "memwatch.cgroup.memory.working_set",
+        "memwatch.cgroup.memory.events",
+        "hw.gpu.memory.limit",
+        "hw.gpu.utilization",
+        "memwatch.tree.gpu.memory.usage",
+    }
+)
+"""Metrics that reports draw beyond those of the tally: read with them, so that the file is read once."""
 
 _CHUNK = 4096
 """Ticks that are turned into Python numbers at a time."""
@@ -27,7 +39,7 @@ class Replayed(NamedTuple):
 
 def replay(record: Record) -> Replayed:
     """Folds all ticks, process records and operation boundaries of a record."""
-    samples = record.samples(METRICS)
+    samples = record.samples(METRICS | DRAWN)
     tally = Tally([c for c in samples.columns if c.metric in METRICS], record.info)
     tally.boundaries(record.operation_lines)
     processes = record.process_records()
@@ -49,22 +61,22 @@ def replay(record: Record) -> Replayed:
 
 def _snapshots(samples: Samples, started: float, interval: float) -> Iterator[Snapshot]:
     """The ticks again; missed deadlines are told from the gaps."""
-    arrays = [samples.values(c) for c in samples.columns if c.metric in METRICS]
+    columns = [c for c in samples.columns if c.metric in METRICS]
     before: float | None = None
     for begin in range(0, len(samples), _CHUNK):
         times = (samples.time[begin : begin + _CHUNK] + started).tolist()
-        rows = (
-            zip(*(array[begin : begin + _CHUNK].tolist() for array in arrays), strict=True)
-            if arrays
-            else iter(())
-        )
+        rows = zip(*(_known(samples.values(c)[begin : begin + _CHUNK]) for c in columns), strict=True)
         for time in times:
             missed = 0
             if before is not None and interval > 0:
                 missed = max(0, math.floor((time - before) / interval + 1e-6) - 1)
             before = time
-            yield Snapshot(time, 0.0, _known(next(rows, ())), 0.0, missed)
+            yield Snapshot(time, 0.0, next(rows, ()), 0.0, missed)
 
 
-def _known(row: tuple[float, ...]) -> tuple[Value, ...]:
-    return tuple(None if value != value else value for value in row)  # noqa: PLR0124 - NaN
+def _known(array: Array) -> list[Value]:
+    """The values as Python numbers, `None` where not known."""
+    values: list[Value] = array.tolist()
+    for place in (array != array).nonzero()[0].tolist():  # noqa: PLR0124 - NaN
+        values[place] = None
+    return values

@@ -17,6 +17,7 @@ from otel_memwatch.record.fields import mapping, number, text, texts
 from otel_memwatch.record.reader import Record, Samples, read_run
 
 if TYPE_CHECKING:
+    from otel_memwatch.analysis.lives import Life
     import os
     from collections.abc import Iterable, Mapping
 
@@ -131,8 +132,11 @@ class Run:
         ticks = TreeTicks(self.samples(METRICS), self.started)
         told = [life.bound for life in lives if life.told and life.bound is not None]
         unobserved = self.samples(METRICS).column("memwatch.tree.unobserved")
+        by_pid: dict[int, list[Life]] = {}
+        for life in lives:
+            by_pid.setdefault(life.pid, []).append(life)
         sums = sum_of_bounds(lives, basis, max(told, default=None), bool((unobserved > 0).any()), self._last)
-        return operation_figures(operations, Surroundings(basis, ticks, lives, sums, self._last), self.peaks)
+        return operation_figures(operations, Surroundings(basis, ticks, by_pid, sums, self._last), self.peaks)
 
     @cached_property
     def processes(self) -> tuple[ProcessFigures, ...]:

@@ -86,82 +86,90 @@ class Tally:
             name: [place for place, c in enumerate(columns) if c in columns_for_total(columns, name)]
             for name, *_ in _TOTAL_COLUMNS
         }
-        self._connect(columns)
-
-    def _connect(self, columns: Sequence[Column]) -> None:
-        """Finds the places of the columns that it looks at."""
-        by_metric = {column.metric: place for place, column in reversed(list(enumerate(columns)))}
-        place = by_metric.get
-        self._main_rss, self._main_peak = place("process.memory.usage"), place("memwatch.process.memory.peak")
-        self._tree_rss, self._count = (
-            place("memwatch.tree.memory.usage"),
-            place("memwatch.tree.process.count"),
-        )
-        self._pss, self._bound = place("memwatch.tree.memory.pss"), place("memwatch.tree.memory.bound")
-        self._unobserved_place = place("memwatch.tree.unobserved")
-        prefix = "memwatch.cgroup.memory."
-        self._charged, self._file = place(prefix + "usage"), place(prefix + "file")
-        self._shmem, self._kernel = place(prefix + "shmem"), place(prefix + "kernel")
-        self._watermark = place(prefix + "peak")
         self._devices = Devices(columns)
-        self._counters = [p for places in self._total_places.values() for p in places]
+        self._connect({column.metric: place for place, column in reversed(list(enumerate(columns)))})
+
+    def _connect(self, places: Mapping[str, int]) -> None:
+        """Finds the places of the columns that it looks at."""
+        facts, prefix = self._facts, "memwatch.cgroup.memory."
+        self._main_rss = places.get("process.memory.usage")
+        self._main_peak = places.get("memwatch.process.memory.peak")
+        largest = {
+            "memwatch.tree.memory.usage": facts.rss,
+            "memwatch.tree.memory.pss": facts.pss,
+            prefix + "peak": facts.watermark,
+        }
+        self._largest = [(places[metric], maximum) for metric, maximum in largest.items() if metric in places]
+        self._bound = places.get("memwatch.tree.memory.bound")
+        self._count = places.get("memwatch.tree.process.count")
+        self._unobserved_place = places.get("memwatch.tree.unobserved")
+        self._charged, self._file = places.get(prefix + "usage"), places.get(prefix + "file")
+        self._shmem, self._kernel = places.get(prefix + "shmem"), places.get(prefix + "kernel")
+        self._counters = [p for counters in self._total_places.values() for p in counters]
 
     def tick(self, snapshot: Snapshot) -> None:
         """Takes a tick in."""
         time, values = snapshot.time, snapshot.values
         if self._last_time is not None:
             gap = time - self._last_time
-            self._longest_gap = max(gap, self._longest_gap or 0.0)
+            if self._longest_gap is None or gap > self._longest_gap:
+                self._longest_gap = gap
         else:
             self.first_tick = time - self.basis.started
         self.ticks += 1
         self.missed += snapshot.missed
         self.last_tick = time - self.basis.started
-        self._fold_processes(time, values)
-        self._fold_cgroup(time, values)
+        for place_, maximum in self._largest:
+            value = values[place_]
+            if value is not None and (maximum.value is None or value > maximum.value):
+                maximum.take(time, int(value))
         for place_ in self._counters:
             if values[place_] is not None:
                 self._totals[place_] = values[place_]
+        self._fold_main(time, values)
+        self._fold_bounds(time, values)
+        self._fold_cgroup(time, values)
         self._devices.take(time, values)
         self._last_time = time
         self.lives.settle(time)
 
-    def _fold_processes(self, time: float, values: Sequence[Value]) -> None:
-        facts = self._facts
+    def _fold_main(self, time: float, values: Sequence[Value]) -> None:
         main = self.lives.main
+        if main is None or main.end is not None:
+            return
         rss, peak = _at(values, self._main_rss), _at(values, self._main_peak)
-        if main is not None and rss is not None:
-            main.raise_to(rss, time)
-        if main is not None and main.end is None and peak is not None:
-            main.observe_peak(peak, time)
-        facts.rss.take(time, _at(values, self._tree_rss))
-        facts.pss.take(time, _at(values, self._pss))
-        bound, living = _at(values, self._bound), _at(values, self._count)
-        if bound is not None:
-            facts.bound.take(time, bound)
-            facts.bounded_until = time
-        elif living != 0:
-            facts.bounded = False
-        self._fold_unobserved(time, _at(values, self._unobserved_place))
+        if rss is not None and rss > main.low:
+            self.lives.raise_to(main, rss, time)
+        if peak is not None and peak > main.low:
+            self.lives.raise_watermark(main, peak, time)
 
-    def _fold_unobserved(self, time: float, total: int | None) -> None:
+    def _fold_bounds(self, time: float, values: Sequence[Value]) -> None:
+        facts = self._facts
+        if self._bound is not None:
+            bound = _at(values, self._bound)
+            if bound is not None:
+                facts.bound.take(time, bound)
+                facts.bounded_until = time
+            elif facts.bound.value is None:
+                facts.bounded_from = time
+            elif _at(values, self._count) != 0:
+                facts.bounded = False
+        total = _at(values, self._unobserved_place)
         if total is None or total <= self._unobserved:
             return
         begin = self.basis.started if self._last_time is None else self._last_time
         more = total - self._unobserved
         self.lives.past.add(Span(begin, time, 0, more))
-        self._facts.most_unobserved = max(more, self._facts.most_unobserved)
-        self._facts.unobserved = self._unobserved = total
+        facts.most_unobserved = max(more, facts.most_unobserved)
+        facts.unobserved = self._unobserved = total
 
     def _fold_cgroup(self, time: float, values: Sequence[Value]) -> None:
-        facts = self._facts
         charged, file = _at(values, self._charged), _at(values, self._file)
         if charged is not None and file is not None:
-            facts.needed.take(time, max(0, charged - file))
+            self._facts.needed.take(time, max(0, charged - file))
         shmem, kernel = _at(values, self._shmem), _at(values, self._kernel)
         if shmem is not None and kernel is not None:
-            facts.unmapped.take(time, shmem + kernel)
-        facts.watermark.take(time, _at(values, self._watermark))
+            self._facts.unmapped.take(time, shmem + kernel)
 
     def process(self, record: ProcessRecord) -> None:
         """Takes in what is known of a process."""

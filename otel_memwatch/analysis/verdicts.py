@@ -19,7 +19,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from otel_memwatch.analysis.figures import Peaks
-from otel_memwatch.analysis.maxima import Maximum, Rise
+from otel_memwatch.analysis.maxima import Maximum
 from otel_memwatch.model import Certainty, Peak
 
 if TYPE_CHECKING:
@@ -40,7 +40,8 @@ class Facts:
         needed: largest charged memory without file cache, at ticks.
         unmapped: largest charged memory that no process's resident size holds (shared memory files, kernel).
         watermark: of the control group.
-        bounded_until: monotonic seconds of the last tick that had such a bound.
+        bounded_from: monotonic seconds of the last tick before the first that had such a bound.
+        bounded_until: monotonic seconds of the last one that had it.
         unobserved: upper bound of the processes that no tick saw; `most_unobserved`: between two ticks.
 
     """
@@ -50,9 +51,9 @@ class Facts:
         self.lives = lives
         self.rss, self.pss, self.bound = Maximum(), Maximum(), Maximum()
         self.needed, self.unmapped = Maximum(), Maximum()
-        self.watermark = Rise()
+        self.watermark = Maximum()
         self.bounded = True
-        self.bounded_until = -math.inf
+        self.bounded_from = self.bounded_until = -math.inf
         self.unobserved = self.most_unobserved = 0
 
 
@@ -212,9 +213,10 @@ def tree_bound(facts: Facts) -> int | None:
     overlap = sums.largest()
     if not facts.basis.exact or not facts.bounded or facts.bound.value is None:
         return overlap
-    # After the last tick nobody looked: there the bounds of whole lives hold.
+    # Before the first and after the last window nobody looked: there the bounds of whole lives hold.
+    head = sums.largest(-math.inf, facts.bounded_from)
     tail = sums.largest(math.nextafter(facts.bounded_until, math.inf))
-    return min(overlap, max(facts.bound.value + facts.most_unobserved * (unit or 0), tail))
+    return min(overlap, max(facts.bound.value + facts.most_unobserved * (unit or 0), head, tail))
 
 
 def _cgroup(facts: Facts) -> Peak | None:

@@ -24,6 +24,12 @@ if TYPE_CHECKING:
 
     Array = NDArray[np.float64]
 
+_PIECE = 65_536
+"""Ticks of a column in one piece of memory, while it is read."""
+
+_BLOCK = 256 * 1024
+"""Bytes that are parsed at once: few enough that the objects they become do not outlive a collection of garbage."""
+
 MAX_COLUMNS = 100_000
 """Columns that one file may declare; more is damage."""
 
@@ -139,7 +145,7 @@ def tick_blocks(path: Path, damage: Damage) -> Iterator[tuple[tuple[Column, ...]
     longer. Ticks before the first header cannot be understood: they are damage.
     """
     columns: tuple[Column, ...] | None = None
-    for lines in line_blocks(path, damage):
+    for lines in line_blocks(path, damage, _BLOCK):
         begin = 0
         for place in _headers(lines):
             if columns is not None:
@@ -199,27 +205,64 @@ def read_samples(path: Path, damage: Damage, started: float, wanted: Iterable[st
     Columns that never have a value are declared all the same. `started` is the start of the run in monotonic
     seconds. Ticks whose time goes backwards (damage) are left out.
     """
-    import numpy as np  # noqa: PLC0415 - costs 100 ms
-
     names = None if wanted is None else frozenset(wanted)
-    times: list[Array] = []
-    parts: dict[Column, list[tuple[int, Array]]] = {}
-    total = 0
+    time = _Growing(0.0)
+    growing: dict[Column, _Growing] = {}
     for columns, rows in tick_blocks(path, damage):
         for column in columns:
-            if names is None or column.metric in names:
-                parts.setdefault(column, [])
+            if column not in growing and (names is None or column.metric in names):
+                growing[column] = _Growing(math.nan)
         table = _table(rows, len(columns) + 1, damage)
-        times.append(table[:, 0] - started)
+        begin = time.length
+        time.put(begin, table[:, 0] - started)
         for place, column in enumerate(columns, 1):
-            if column in parts:
-                parts[column].append((total, table[:, place].copy()))
-        total += len(table)
-    time = np.concatenate(times) if times else np.empty(0)
-    del times
-    values = {}
-    for column in list(parts):
-        values[column] = _whole_column(parts.pop(column), total)
+            if column in growing:
+                growing[column].put(begin, table[:, place])
+    return _sorted(time.whole(time.length), {c: g.whole(time.length) for c, g in growing.items()}, damage)
+
+
+class _Growing:
+    """A column that becomes longer: in few large pieces, which cost no more than what is written into them.
+
+    Args:
+        missing: the value where nothing was put.
+    """
+
+    def __init__(self, missing: float) -> None:
+        self.length = 0
+        self._missing = missing
+        self._pieces: list[Array] = []
+
+    def put(self, begin: int, values: Array) -> None:
+        """Values for the places from `begin` on, which is not below `length`."""
+        import numpy as np  # noqa: PLC0415 - costs 100 ms
+
+        while len(self._pieces) * _PIECE < begin + len(values):
+            self._pieces.append(np.full(_PIECE, self._missing))
+        self.length = begin + len(values)
+        while len(values):
+            piece, offset = divmod(begin, _PIECE)
+            fitting = min(len(values), _PIECE - offset)
+            self._pieces[piece][offset : offset + fitting] = values[:fitting]
+            begin, values = begin + fitting, values[fitting:]
+
+    def whole(self, length: int) -> Array:
+        """All of it, `length` values long; it is empty afterwards."""
+        import numpy as np  # noqa: PLC0415 - costs 100 ms
+
+        whole = np.full(length, self._missing)
+        begin = 0
+        while self._pieces:
+            piece = self._pieces.pop(0)[: length - begin]
+            whole[begin : begin + len(piece)] = piece
+            begin += len(piece)
+        return whole
+
+
+def _sorted(time: Array, values: dict[Column, Array], damage: Damage) -> Samples:
+    """Without the ticks whose time is wrong: those that are not in a longest rising row of times."""
+    import numpy as np  # noqa: PLC0415 - costs 100 ms
+
     if len(time) and bool(np.any(np.diff(time) < 0)):
         kept = np.array(_longest_rise(time.tolist()))
         damage.lines += len(time) - len(kept)
@@ -253,15 +296,6 @@ def _padded(rows: list[Row], width: int) -> list[Row]:
         if missing:
             rows[place] = row + fillings.setdefault(missing, [None] * missing)
     return rows
-
-
-def _whole_column(parts: list[tuple[int, Array]], total: int) -> Array:
-    import numpy as np  # noqa: PLC0415 - costs 100 ms
-
-    whole = np.full(total, math.nan)
-    for begin, part in parts:
-        whole[begin : begin + len(part)] = part
-    return whole
 
 
 def _longest_rise(times: list[float]) -> list[int]:

@@ -214,12 +214,30 @@ class TestTree:
         seen(tally, PID, 0, rss=20 * MIB, peak=20 * MIB)
         seen(tally, 5000, 0.0, rss=20 * MIB, peak=20 * MIB)
         for place, value in enumerate((120, 110, 90), 1):
-            tick(tally, place * 0.1, value * MIB, 0)
+            tick(tally, place / 10, value * MIB, 0)
         ended(tally, 5000, 0, 0.3, peak=100 * MIB, peak_bound=100 * MIB, exit_code=0)
         ended(tally, PID, 0, 0.3, peak=100 * MIB, peak_bound=100 * MIB, exit_code=0)
         tree = tally.peaks().tree
         assert tree is not None
         assert (tree.low, tree.high) == (100 * MIB - EPS, 120 * MIB)
+
+    def test_what_was_before_the_first_window_is_bounded_by_lifetimes(self) -> None:
+        bound, living = column("memwatch.tree.memory.bound"), column("memwatch.tree.process.count")
+        tally = tally_of(bound, living, settings={"exact": True})
+        seen(tally, PID, 0, rss=20 * MIB, peak=20 * MIB)
+        seen(tally, 5000, 0, rss=20 * MIB, peak=20 * MIB)
+        tick(tally, 0.05, None, 2)
+        ended(tally, 5000, 0, 0.1, peak=60 * MIB, peak_bound=60 * MIB, exit_code=0)
+        for place in range(2, 5):
+            seen(tally, 5000 + place, 0.15, rss=100 * MIB, peak=100 * MIB)
+        tick(tally, 0.2, 320 * MIB, 4)
+        for place in range(2, 5):
+            ended(tally, 5000 + place, 0.15, 0.25, peak=100 * MIB, peak_bound=100 * MIB, exit_code=0)
+        ended(tally, PID, 0, 0.3, peak=100 * MIB, peak_bound=100 * MIB, exit_code=0)
+        tick(tally, 0.3, 90 * MIB, 0)
+        tree = tally.peaks().tree
+        assert tree is not None
+        assert tree.high == 320 * MIB
 
     def test_a_tick_without_windowed_bound_leaves_a_hole(self) -> None:
         bound, living = column("memwatch.tree.memory.bound"), column("memwatch.tree.process.count")
