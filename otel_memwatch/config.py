@@ -133,6 +133,9 @@ _OPTIONS: tuple[Option, ...] = (
            ("auto", "off", "require"), ("wrap",)),
     Option("exact", False, "Reset the watermark of each process at every tick: a narrow certified interval of the tree's "
            "peak without a control group. The target's own ru_maxrss becomes smaller.", parse_flag),
+    Option("exact_gpu", False, "Reset the watermarks of PyTorch's and TensorFlow's GPU allocators at the boundaries of "
+           "operations: every operation's GPU peak is exact. The program's own max_memory_allocated() becomes smaller.",
+           parse_flag, None, (), ("wrap", "watch")),
     Option("quiet", False, "Print nothing at the end.", parse_flag),
     Option("report", True, "Write report.txt into the run directory at the end.", parse_flag),
     Option("plot", True, "Draw memory.png into the run directory at the end.", parse_flag),

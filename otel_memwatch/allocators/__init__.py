@@ -37,6 +37,16 @@ class Allocators:
         self._windows = Windows()
         self._lock = RLock()  # one thread may come in twice: signal handlers and finalizers run anywhere
 
+    @property
+    def exact(self) -> bool:
+        """Whether the watermarks are reset at boundaries."""
+        return self._exact
+
+    def set_exact(self, wanted: bool) -> None:
+        """Resets them, or leaves them alone, from the next boundary on."""
+        with self._lock:
+            self._exact = wanted
+
     def opened(self, key: int) -> None:
         """An operation begins."""
         with self._lock:
@@ -92,13 +102,22 @@ def closed(key: int) -> dict[str, Any] | None:
     return _here.closed(key)
 
 
+def be_exact(wanted: bool) -> None:
+    """Whether to reset the watermarks from the next boundary on, here and in programs started from here."""
+    _here.set_exact(wanted)
+    if wanted:
+        os.environ[VARIABLE] = "1"
+    else:
+        os.environ.pop(VARIABLE, None)
+
+
 def _forget() -> None:
     """In a forked child: no operation of the parent is open here, and its lock may be held for ever."""
     global _here  # noqa: PLW0603 - one ledger for each process
-    _here = Allocators(_here._exact)  # noqa: SLF001 - of its own class
+    _here = Allocators(_here.exact)
 
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget)
 
-__all__ = ["VARIABLE", "Allocators", "Library", "Reading", "closed", "opened"]
+__all__ = ["VARIABLE", "Allocators", "Library", "Reading", "be_exact", "closed", "opened"]

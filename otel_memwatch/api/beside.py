@@ -16,6 +16,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from otel_memwatch import allocators
 from otel_memwatch.config import OPTIONS
 from otel_memwatch.operations import RUN_DIRECTORY_VARIABLE, deactivate
 
@@ -61,6 +62,9 @@ class Monitor:
         if self._watches_us and not self.dead:
             self._environment = os.environ.get(RUN_DIRECTORY_VARIABLE)
             os.environ[RUN_DIRECTORY_VARIABLE] = str(directory)
+            self._exact_gpu = OPTIONS["exact_gpu"].parse(str(settings.get("exact_gpu", False)))
+            if self._exact_gpu:
+                allocators.be_exact(wanted=True)
 
     def _start(self, pid: int, directory: Path, settings: Mapping[str, Any]) -> tuple[int, int]:
         told, tell = os.pipe()
@@ -116,6 +120,8 @@ class Monitor:
                 os.environ.pop(RUN_DIRECTORY_VARIABLE, None)
             else:
                 os.environ[RUN_DIRECTORY_VARIABLE] = self._environment
+            if self._exact_gpu:
+                allocators.be_exact(wanted=False)
         os.close(self._stop)
         self._stop = -1
         deadline = time.monotonic() + timeout
@@ -143,6 +149,8 @@ def options(settings: Mapping[str, Any]) -> list[str]:
     words: list[str] = []
     for name, value in settings.items():
         option = OPTIONS[name]
+        if "attach" not in option.commands:
+            continue  # of this process, not of the monitor
         if option.metavar is not None:
             words.append(f"{option.flag}={value}")
         else:

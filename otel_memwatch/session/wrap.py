@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from otel_memwatch.config import OPTIONS
 from otel_memwatch.errors import CommandNotStarted
 from otel_memwatch.record.format import RUN_DIRECTORY_VARIABLE
 from otel_memwatch.session.place import make_run_directory
@@ -35,6 +36,8 @@ def wrap(argv: Sequence[str], settings: Mapping[str, Any], say: Callable[[str], 
         directory = make_run_directory(settings["out"], argv, say)
         trace = run_context(os.environ.get(TRACEPARENT))
         variables = {RUN_DIRECTORY_VARIABLE: str(directory), TRACEPARENT: trace.traceparent}
+        if settings["exact_gpu"]:
+            variables[OPTIONS["exact_gpu"].variable] = "1"
         try:
             target = launch(
                 argv,
