@@ -62,10 +62,13 @@ class Member:
     """
 
     __slots__ = (
+        "_io_data",
         "_io_file",
         "_proc",
+        "_stat_data",
         "_statm_file",
         "_status_data",
+        "_totals",
         "argv",
         "children_file",
         "exec_stack",
@@ -83,6 +86,7 @@ class Member:
         "watermark",
         "window_bound",
         "windowed",
+        "zombie",
     )
 
     def __init__(self, proc: str, pid: int, descriptors: Descriptors) -> None:
@@ -95,7 +99,9 @@ class Member:
         self._io_file: KeptFile | None = KeptFile(f"{directory}/io", descriptors)
         self.status_file = KeptFile(f"{directory}/status", descriptors)
         self.children_file = KeptFile(f"{directory}/task/{pid}/children", descriptors)
+        self._stat_data = self._io_data = b""
         self._status_data: bytes | None = None
+        self._totals: Totals | None = None
         self.argv: tuple[str, ...] | None = None
         self.io: Io | None = None
         self.rss = 0
@@ -114,6 +120,8 @@ class Member:
         self.recorded_at = 0.0
         try:
             self.stat: Stat = parse_stat(self.stat_file.read())
+            self.zombie = False
+            """It has ended and has not been waited for. A leader whose threads live on is no zombie."""
             self.start = round(self.stat.start / CLOCK_TICKS - boot_offset(), 3)
             self.exec_stack = self.stat.stack
             self.refresh()
@@ -122,37 +130,46 @@ class Member:
             raise
 
     @property
-    def zombie(self) -> bool:
-        """It has ended and has not been waited for. A leader whose threads live on is no zombie."""
-        return self.stat.state in ZOMBIE_STATES and self.stat.threads <= 1
-
-    @property
     def denied(self) -> bool:
         """The kernel does not show us its I/O: it belongs to another user, or is not dumpable."""
         return self._io_file is None
 
-    def refresh(self) -> None:
-        """Read what is needed at every tick. Raises an `OSError` of `GONE` when the process is no more."""
-        stat = parse_stat(self.stat_file.read())
-        if stat.start != self.stat.start:
-            raise ProcessLookupError(f"pid {self.pid} is another process now")
-        self.stat = stat
-        if stat.state in ZOMBIE_STATES:
-            self.rss = self._rss_of_threads() if stat.threads > 1 else 0
-        elif self.shares_memory:
+    def refresh(self) -> bool:
+        """Read what is needed at every tick; whether stat has changed. What has not changed is not parsed again.
+
+        Raises an `OSError` of `GONE` when the process is no more.
+        """
+        data = self.stat_file.read()
+        changed = data != self._stat_data
+        if changed:
+            self._take_stat(data)
+        if self.zombie or self.shares_memory:
             self.rss = 0
+        elif self.stat.state in ZOMBIE_STATES:
+            self.rss = self._rss_of_threads()
         else:
             self.rss = parse_resident(self._statm_file.read())
-        self._refresh_io()
-
-    def _refresh_io(self) -> None:
         if self._io_file is not None:
             try:
-                self.io = parse_io(self._io_file.read())
+                data = self._io_file.read()
             except PermissionError:
-                self._io_file.close()
-                self._io_file = None
-                self.io = None
+                self._deny_io()
+            else:
+                if data != self._io_data:
+                    self._io_data, self.io, self._totals = data, parse_io(data), None
+        return changed
+
+    def _take_stat(self, data: bytes) -> None:
+        stat = parse_stat(data)
+        if stat.start != self.stat.start:
+            raise ProcessLookupError(f"pid {self.pid} is another process now")
+        self._stat_data, self.stat, self._totals = data, stat, None
+        self.zombie = stat.state in ZOMBIE_STATES and stat.threads <= 1
+
+    def _deny_io(self) -> None:
+        assert self._io_file is not None
+        self._io_file.close()
+        self._io_file = self.io = self._totals = None
 
     def retry_io(self) -> None:
         """Try again to read what was denied: a process may have become readable by an exec."""
@@ -160,7 +177,7 @@ class Member:
             file = KeptFile(f"{self._proc}/{self.pid}/io", self.stat_file.descriptors)
             with contextlib.suppress(OSError):
                 self.io = parse_io(file.read())
-                self._io_file = file
+                self._io_file, self._totals = file, None
                 return
             file.close()
 
@@ -194,14 +211,16 @@ class Member:
 
     def totals(self) -> Totals:
         """Its totals, its reaped children's included."""
-        stat = self.stat
-        return Totals(
-            stat.cpu_user + stat.child_cpu_user,
-            stat.cpu_system + stat.child_cpu_system,
-            stat.minor_faults + stat.child_minor_faults,
-            stat.major_faults + stat.child_major_faults,
-            self.io,
-        )
+        if self._totals is None:
+            stat = self.stat
+            self._totals = Totals(
+                stat.cpu_user + stat.child_cpu_user,
+                stat.cpu_system + stat.child_cpu_system,
+                stat.minor_faults + stat.child_minor_faults,
+                stat.major_faults + stat.child_major_faults,
+                self.io,
+            )
+        return self._totals
 
     def close(self) -> None:
         """Close its files; what was read stays."""
