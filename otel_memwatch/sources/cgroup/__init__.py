@@ -10,20 +10,22 @@ from typing import TYPE_CHECKING
 from otel_memwatch.model import Column, Value
 from otel_memwatch.sources import Context, Pace
 from otel_memwatch.sources.cgroup.files import Groups, find
-from otel_memwatch.sources.cgroup.readings import Fast, Slow, readings
+from otel_memwatch.sources.cgroup.readings import Slow, readings
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _EVENT = "memwatch.cgroup.memory.event.type"
 _LIMIT = "memwatch.cgroup.limit.type"
+_FILE = "memwatch.cgroup.memory.file"
 PRESSURE = tuple((resource, kind) for resource in ("cpu", "memory", "io") for kind in ("some", "full"))
 
 
 class Cgroup:
     """Usage, watermark and OOM kills at every tick (3 reads, 5 us); the rest about once a second (20 to 60 us).
 
-    It reads the run's own group where there is one, else the group that the target is in when it is opened. Read-only
+    In a group of the run's own also, at every tick, the file cache and the watermark since the tick before, which
+    is reset (10 us). It reads the run's own group where there is one, else the group that the target is in when it is opened. Read-only
     mounts do. A value that the kernel or the version does not have is `None`.
     """
 
@@ -34,13 +36,15 @@ class Cgroup:
         self._readings = readings(groups)
         period = context.slow_period(1.0)
         self._pace = Pace(period, context.interval)
+        self._slow_parts = [part for part in Slow._fields[:6] if not (groups.own and part == "file")]
         events = [name for name in self._readings.events if name != "oom_kill"]
         self._event_names = events
         self.columns: Sequence[Column] = (
             Column("memwatch.cgroup.memory.usage"),
             Column("memwatch.cgroup.memory.peak"),
             Column("memwatch.cgroup.memory.events", ((_EVENT, "oom_kill"),)),
-            *(Column(f"memwatch.cgroup.memory.{part}", (), period) for part in Slow._fields[:6]),
+            *((Column("memwatch.cgroup.memory.window"), Column(_FILE)) if groups.own else ()),
+            *(Column(f"memwatch.cgroup.memory.{part}", (), period) for part in self._slow_parts),
             Column("memwatch.cgroup.memory.limit", ((_LIMIT, "max"),), period),
             Column("memwatch.cgroup.memory.limit", ((_LIMIT, "high"),), period),
             Column("memwatch.cgroup.cpu.throttled", (), period),
@@ -58,11 +62,14 @@ class Cgroup:
 
     def read(self, now: float) -> Sequence[Value]:
         """Raises `OSError` when the group has been removed."""
-        fast: Fast = self._readings.fast()
+        fast: tuple[Value, ...] = self._readings.fast()
+        if self.groups.own:
+            fast += (self._readings.window(), self._readings.file())
         if not self._pace.due(now):
             return (*fast, *(None,) * (len(self.columns) - len(fast)))
         slow, events = self._readings.slow(), self._readings.all_events()
-        values: list[Value] = [*fast, *slow, *(events.get(name) for name in self._event_names)]
+        known = slow._asdict()
+        values: list[Value] = [*fast, *(known[part] for part in self._slow_parts), *slow[6:], *(events.get(name) for name in self._event_names)]
         if self._readings.has_pressure:
             stalls = self._readings.pressure()
             values += [stalls.get(key) for key in PRESSURE]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import time
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from otel_memwatch.procfs.control_group import parse_keyed, parse_limit
@@ -39,6 +40,11 @@ class Slow(NamedTuple):
     throttled: float | None
 
 
+LONGEST_GAP = 100e-6
+"""Seconds between reading a watermark and resetting it up to which nothing of size can have come and gone: at 2 GB/s
+and core (the speed of page faults) less than the kernel charges ahead of use."""
+
+
 class Readings(Protocol):
     """What both versions answer."""
 
@@ -59,6 +65,15 @@ class Readings(Protocol):
     def all_events(self) -> Mapping[str, int]:
         """Memory events since the group was made."""
 
+    def file(self) -> int | None:
+        """Bytes of page cache, shared memory not included (one read, 6 us)."""
+
+    def window(self) -> int | None:
+        """Bytes of the watermark since the call before, which is reset; `None`: unknown, or this kernel cannot reset.
+
+        Only for a group of the run's own: everybody who reads its watermark sees the reset.
+        """
+
     def pressure(self) -> Mapping[tuple[str, str], float]:
         """Seconds of stall by resource and type."""
 
@@ -73,6 +88,26 @@ class _Files:
         self._groups = groups
         self._descriptors: dict[str, int] = {}
         self.has_pressure = groups.pressure is not None
+        self._resettable: int | None = None
+
+    def _window(self, name: str) -> tuple[int, bool] | None:
+        """The watermark since its last reset, and whether it was reset at once; `None`: it cannot be reset."""
+        if self._resettable is None:
+            try:
+                self._resettable = os.open(f"{self._groups.memory}/{name}", os.O_RDWR | os.O_CLOEXEC)
+            except OSError:
+                self._resettable = -1
+        if self._resettable < 0:
+            return None
+        began = time.monotonic()
+        value = int(os.pread(self._resettable, 64, 0))
+        try:
+            os.pwrite(self._resettable, b"0", 0)
+        except OSError:
+            os.close(self._resettable)
+            self._resettable = -1
+            return None
+        return value, time.monotonic() - began <= LONGEST_GAP
 
     def _optional(self, path: str) -> bytes | None:
         fd = self._descriptors.get(path)
@@ -124,21 +159,41 @@ class _Files:
             if fd >= 0:
                 os.close(fd)
         self._descriptors.clear()
+        if self._resettable is not None and self._resettable >= 0:
+            os.close(self._resettable)
+            self._resettable = -1
 
 
 class Version1(_Files):
     """Version 1: memory and processor in hierarchies of their own."""
 
     events = ("oom_kill", "max")
+    _reset_away = 0
+    """Largest watermark that a reset has taken from the file, in bytes."""
 
     def fast(self) -> Fast:
         """Raises `OSError` when the group has gone."""
         control = self._keyed(self._groups.memory, "memory.oom_control")
+        peak = self._number("memory.max_usage_in_bytes")
         return Fast(
             int(self._needed("memory.usage_in_bytes")),
-            self._number("memory.max_usage_in_bytes"),
+            None if peak is None else max(peak, self._reset_away),
             control.get("oom_kill"),
         )
+
+    def file(self) -> int | None:
+        """Bytes of page cache, shared memory not included."""
+        stat = parse_keyed(self._needed("memory.stat"))
+        cache = stat.get("total_cache")
+        return None if cache is None else cache - stat.get("total_shmem", stat.get("total_mapped_shmem", 0))
+
+    def window(self) -> int | None:
+        """Bytes of the watermark since the call before. The file is reset for everybody."""
+        window = self._window("memory.max_usage_in_bytes")
+        if window is None:
+            return None
+        self._reset_away = max(self._reset_away, window[0])
+        return window[0] if window[1] else None
 
     def slow(self) -> Slow:
         """Raises `OSError` when the group has gone. Sums over the groups below are used: `total_`."""
@@ -181,6 +236,17 @@ class Version2(_Files):
             self._number("memory.peak"),
             self.all_events().get("oom_kill"),
         )
+
+    def file(self) -> int | None:
+        """Bytes of page cache, shared memory not included."""
+        stat = parse_keyed(self._needed("memory.stat"))
+        file = stat.get("file")
+        return None if file is None else file - stat.get("shmem", 0)
+
+    def window(self) -> int | None:
+        """Bytes of the watermark since the call before, of a descriptor of ours: from Linux 6.12 on each has its own."""
+        window = self._window("memory.peak")
+        return window[0] if window is not None and window[1] else None
 
     def slow(self) -> Slow:
         """Raises `OSError` when the group has gone."""
