@@ -19,7 +19,7 @@ from otel_memwatch.reports.plot import STYLES
     "-o", "--output", metavar="FILE", help="Where to: a .png, .pdf or .svg file. [default: memory.png in RUN]"
 )
 @click.option(
-    "--style", type=click.Choice(STYLES), default=STYLES[0], show_default=True, help="What to draw."
+    "--style", type=click.Choice((*STYLES, "phases")), default=STYLES[0], show_default=True, help="What to draw."
 )
 @click.option("--force", is_flag=True, help="Replace FILE.")
 def command(run: str | None, *, output: str | None, style: str, force: bool) -> None:
@@ -28,7 +28,8 @@ def command(run: str | None, *, output: str | None, style: str, force: bool) -> 
     Without RUN, or with "latest", it is the newest run below memwatch-runs.
     """
     found = load(find_run(run))
+    name, file = ("phases", "phases.png") if style == "phases" else ("plot", PLOT_FILE)
     if output is None:
-        put("plot", found, str(Path(found.path) / PLOT_FILE), force=True, style=style)
+        put(name, found, str(Path(found.path) / file), force=True, style=style)
     else:
-        put("plot", found, output, force=force, style=style)
+        put(name, found, output, force=force, style=style)

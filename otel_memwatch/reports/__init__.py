@@ -44,6 +44,8 @@ class Report(NamedTuple):
     """A format for other programs: offered by `export --to`, not by `report --format`."""
     binary: bool = False
     """Not text: never written to a terminal."""
+    directory: str = ""
+    """Name of the directory that `write_files` makes by default; empty: the report is one file."""
 
 
 _ROWS = (
@@ -73,7 +75,20 @@ _ROWS = (
     ),
 )
 
-REPORTS: dict[str, Report] = {row.name: row for row in _ROWS}
+_MORE_ROWS = (
+    Report("qefficient", "Peaks, statistics and the phases in their order, as QEfficient's profiler.", ".txt", "phases.text"),
+    Report("phases", "Four panels over the phases, as QEfficient's profiler.", ".png", "phases.figure", binary=True),
+    Report(
+        "monitor-log",
+        "Memory logs and plots as NNCF's monitor, eight files in a directory.",
+        ".txt",
+        "monitor_log",
+        exported=True,
+        directory="memory_logs",
+    ),
+)
+
+REPORTS: dict[str, Report] = {row.name: row for row in (*_ROWS, *_MORE_ROWS)}
 """Every output by its name."""
 
 
@@ -102,6 +117,16 @@ def write(name: str, run: Run, path: str | os.PathLike[str], *, force: bool = Tr
     options.setdefault("suffix", target.suffix.lower())
     with _destination(target, run.path, force=force) as out:
         make(run, out, options)
+    return target
+
+
+def write_files(name: str, run: Run, directory: str | os.PathLike[str]) -> Path:
+    """Writes the files of a report that has several into a directory, and gives its path.
+
+    Its module has `render_files(run, directory)`. Files of earlier times are replaced.
+    """
+    target = Path(directory)
+    import_module(f"{__name__}.{REPORTS[name].module}").render_files(run, target)
     return target
 
 

@@ -10,12 +10,17 @@ import re
 from typing import TYPE_CHECKING, NamedTuple
 
 from otel_memwatch.errors import RunError
+from otel_memwatch.model import Certainty
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
+    from typing import Any, BinaryIO
 
     from matplotlib.figure import Figure
+
+    from otel_memwatch.analysis import Run
+    from otel_memwatch.reports import Options
 
 UNITS: dict[str, int] = {
     "B": 1,
@@ -178,3 +183,57 @@ def summary(maxima: Mapping[tuple[str, bool], float | None], unit: str = "MiB") 
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
     ]
     return "\nMemory summary:\n" + "\n".join(lines)
+
+
+_RSS, _SYSTEM = "memwatch.tree.memory.usage", "system.memory.usage"
+_PROCESSES = "memwatch.tree.process.count"
+
+
+def series_of(run: Run) -> dict[str, Series]:
+    """Both kinds of memory of a run.
+
+    A wrapped command begins at nothing, which is its first sample. The tree's peak, where more than a sample is known
+    of it, is a sample too: at the moment of which it was told.
+    """
+    samples = run.samples([_RSS, _SYSTEM, _PROCESSES])
+    # The tick after the command's end would show a memory of 0.
+    alive = samples.column(_PROCESSES) != 0
+    rss = _points(samples.time[alive], samples.column(_RSS)[alive])
+    peak = run.peaks.tree
+    if run.mode == "wrap" and rss and rss[0][0] > 0:
+        rss.insert(0, (0.0, 0.0))
+    if (
+        rss
+        and peak is not None
+        and peak.certainty is not Certainty.CENSORED
+        and peak.bytes > max(m for _, m in rss)
+    ):
+        largest = max(range(len(rss)), key=lambda i: rss[i][1])
+        rss.append((rss[largest][0] if peak.at is None else max(rss[0][0], peak.at), float(peak.bytes)))
+        rss.sort(key=lambda point: point[0])
+    system = _points(samples.time, samples.column(_SYSTEM, {"system.memory.state": "used"}))
+    return {"rss": _series(rss), "system": _series(system)}
+
+
+def _points(time: Any, memory: Any) -> list[tuple[float, float]]:
+    pairs = zip(time.tolist(), memory.tolist(), strict=True)
+    return [(moment, value) for moment, value in pairs if value == value]  # noqa: PLR0124 - NaN: not known
+
+
+def _series(points: list[tuple[float, float]]) -> Series:
+    return Series([time for time, _ in points], [memory for _, memory in points])
+
+
+def render(run: Run, out: BinaryIO, options: Options) -> None:
+    """Writes one log: `options["memory_type"]` "rss" (the default) or "system"."""
+    kind = options.get("memory_type") or KINDS[0]
+    times, memory = values(series_of(run)[kind], from_zero=bool(options.get("from_zero")))
+    out.write(text(times, memory, "MiB").encode())
+
+
+def render_files(run: Run, directory: Path) -> None:
+    """Writes all eight files into a directory, which is made if need be. Raises `RunError` when that is not possible."""
+    try:
+        write(directory, series_of(run))
+    except OSError as error:
+        raise RunError(f"{error.filename or directory} cannot be written: {error.strerror}.") from None

@@ -396,7 +396,7 @@ class Monitor:
 
     def _render(self) -> None:
         from otel_memwatch.analysis import load
-        from otel_memwatch.reports import write
+        from otel_memwatch.reports import write, write_files
 
         try:
             run = load(self.directory)
@@ -407,6 +407,9 @@ class Monitor:
             self._attempt("report.txt", lambda: write("text", run, self.directory / "report.txt"))
         if self._settings["plot"] and run.quality["ticks"] >= REPORT_MIN_TICKS:
             self._attempt("memory.png", lambda: write("plot", run, self.directory / "memory.png"))
+        if self._settings["log_dir"]:
+            logs = self._settings["log_dir"]
+            self._attempt(f"the logs in {logs}", lambda: write_files("monitor-log", run, logs))
         if not self._settings["quiet"]:
             self._summarise(run)
 

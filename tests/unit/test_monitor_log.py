@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
 
 import pytest
 
 from otel_memwatch.errors import RunError
 from otel_memwatch.reports import monitor_log
 from otel_memwatch.reports.monitor_log import Series, figure, parse, plot, summary, text, values, write
-from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
 
 import pytest
 
 from otel_memwatch.reports.phases import COLOURS, MB, Phase, Timeline
 from otel_memwatch.reports.phases.figure import TITLE, figure, save
 from otel_memwatch.reports.phases.text import report
-from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pathlib import Path

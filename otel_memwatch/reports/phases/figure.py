@@ -9,14 +9,18 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
+from otel_memwatch.errors import RunError
 from otel_memwatch.reports.phases import COLOURS, MB, Phase, Timeline, phase_at, scale
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
-    from typing import IO
+    from typing import IO, BinaryIO
 
     from matplotlib.axes import Axes
+
+    from otel_memwatch.analysis import Run
+    from otel_memwatch.reports import Options
 
 TITLE = "QEfficient Enhanced Memory & Performance Analysis - Synchronized View"
 
@@ -240,3 +244,15 @@ def _box(axes: Axes, x: float, y: float, text: str, **alignment: Any) -> None:
 def _literal(text: str) -> str:
     """Text that matplotlib does not take for a formula."""
     return text.replace("$", r"\$")
+
+
+def render(run: Run, out: BinaryIO, options: Options) -> None:  # noqa: ARG001 - all reports have this signature
+    """Draws a run's outermost operations. Raises `RunError` for a run without samples."""
+    from otel_memwatch.reports.phases.timeline import timeline  # noqa: PLC0415 - reads runs, which brings numpy
+
+    drawn = timeline(run)
+    if not drawn.times:
+        raise RunError(
+            "There is nothing to draw: the run has no samples.", "it was shorter than one interval"
+        )
+    save(drawn, out)

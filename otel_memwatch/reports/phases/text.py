@@ -9,6 +9,10 @@ from otel_memwatch.reports.phases import MB, Phase, Timeline, phase_at, scale
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from typing import BinaryIO
+
+    from otel_memwatch.analysis import Run
+    from otel_memwatch.reports import Options
 
 EMPTY = "No memory data collected"
 
@@ -98,4 +102,11 @@ def _phase(number: int, phase: Phase, divisor: float, unit: str) -> str:
     delta = ""
     if phase.delta is not None and abs(phase.delta) > _DELTA_SHOWN:
         delta = f"[{phase.delta / divisor:+.1f} {unit}]"
-    return f"   {number:2d}. {phase.start:6.1f}s - {phase.name} {seconds} {delta}"
+    return f"   {number:2d}. {round(phase.start, 1) + 0.0:6.1f}s - {phase.name} {seconds} {delta}"
+
+
+def render(run: Run, out: BinaryIO, options: Options) -> None:  # noqa: ARG001 - all reports have this signature
+    """Writes the report of a run's outermost operations."""
+    from otel_memwatch.reports.phases.timeline import timeline  # noqa: PLC0415 - reads runs, which brings numpy
+
+    out.write((report(timeline(run)) + "\n").encode())

@@ -1,0 +1,179 @@
+"""`MemoryMonitor`: memory of this program over time, from a monitor beside it."""
+
+from __future__ import annotations
+
+import atexit
+import logging
+from enum import Enum
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from otel_memwatch.compat.recording import Recording, Tick, Window, acquire, release
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Callable, Sequence
+
+    from typing_extensions import Self
+
+logger = logging.getLogger("memory_monitor")
+
+
+class MemoryType(Enum):
+    """What is measured."""
+
+    RSS = "rss"
+    """Resident memory of this program and, unless told otherwise, its descendants."""
+    SYSTEM = "system"
+    """Memory of the machine that is not available; other programs' memory is in it."""
+
+
+class MemoryUnit(Enum):
+    """Unit of the values."""
+
+    B = "B"
+    KiB = "KiB"
+    MiB = "MiB"
+    GiB = "GiB"
+    KB = "KB"
+    MB = "MB"
+    GB = "GB"
+
+
+@lru_cache
+def _warn_about_system() -> None:
+    logger.warning(
+        "Please note that MemoryType.SYSTEM in general is affected by other processes that change RAM availability."
+    )
+
+
+class MemoryMonitor:
+    """Memory of this program between `start` and `stop`.
+
+    Args:
+        interval: seconds between samples. Monitors that run at the same time share those of the first.
+        memory_type: what is measured.
+        memory_unit: unit of the values.
+        include_child_processes: whether RSS counts descendants too; `None` stands for yes.
+
+    """
+
+    def __init__(
+        self,
+        interval: float | None = 0.1,
+        memory_type: MemoryType = MemoryType.RSS,
+        memory_unit: MemoryUnit = MemoryUnit.MiB,
+        include_child_processes: bool | None = None,
+    ) -> None:
+        if not isinstance(memory_type, MemoryType):
+            raise ValueError("Unknown memory type to log")  # noqa: TRY004 - what callers expect
+        if memory_type is MemoryType.SYSTEM:
+            _warn_about_system()
+        elif include_child_processes is None:
+            include_child_processes = True
+        self.interval = 0.1 if interval is None else interval
+        self.memory_type = memory_type
+        self.memory_unit = memory_unit
+        self.include_child_processes = include_child_processes
+        self._recording: Recording | None = None
+        self._window: Window | None = None
+        self._at_exit: Callable[[], Any] | None = None
+
+    def start(self, at_exit_fn: Callable[[], Any] | None = None) -> Self:
+        """Begins to measure, anew if it did before; `at_exit_fn` is called at the end of the program."""
+        if self._recording is not None:
+            raise Exception("Monitoring already in progress")  # noqa: TRY002 - what callers expect
+        self._recording = acquire(self.interval)
+        self._window = Window(self._recording, f"MemoryMonitor {self.memory_type.value}")
+        if at_exit_fn is not None:
+            self._at_exit = atexit.register(at_exit_fn)
+        return self
+
+    def stop(self) -> None:
+        """Ends measuring; what was measured stays."""
+        if self._recording is None or self._window is None:
+            return
+        self._window.close()
+        release(self._recording)
+        self._recording = None
+        if self._at_exit is not None:
+            atexit.unregister(self._at_exit)
+            self._at_exit = None
+
+    def get_data(self, memory_from_zero: bool = False) -> tuple[list[float], list[float]]:
+        """Seconds since the first sample, and memory; with `memory_from_zero` less the memory of the first sample.
+
+        The largest value is the true peak of this program, also where it came and went between two samples: that one
+        stands as a sample of its own, next to the largest of the others.
+        """
+        if self._window is None:
+            return [], []
+        from otel_memwatch.reports.monitor_log import Series, values  # noqa: PLC0415 - not needed to import the tool
+
+        points = self._points(self._window)
+        series = Series([time for time, _ in points], [memory for _, memory in points])
+        return values(series, self.memory_unit.value, from_zero=bool(memory_from_zero))
+
+    def _points(self, window: Window) -> list[tuple[float, float]]:
+        if self.memory_type is MemoryType.SYSTEM:
+            return [(tick.time, tick.system) for tick in window.ticks() if tick.system is not None]
+        own_peak, ticks = float(window.own_peak()), window.ticks()
+        if self.include_child_processes:
+            points = [(tick.time, tick.rss) for tick in ticks if tick.rss is not None]
+            own_peak += min(map(_children, ticks), default=0)
+        else:
+            ticks = ticks if window.recording.is_ours else [ticks[0], ticks[-1]]
+            points = [(tick.time, tick.own) for tick in ticks if tick.own is not None]
+        return _with_peak(points, own_peak)
+
+    def save_memory_logs(
+        self,
+        time_values: Sequence[float],
+        memory_values: Sequence[float],
+        save_dir: str | os.PathLike[str],
+        plot_title: str = "",
+        filename_suffix: str = "",
+    ) -> None:
+        """Writes the values and their plot into a directory, which is made if need be."""
+        from otel_memwatch.reports.monitor_log import log_name, write_text  # noqa: PLC0415 - as above
+
+        path = Path(save_dir) / log_name(self.memory_type.value, filename_suffix)
+        write_text(path, time_values, memory_values, self.memory_unit.value)
+        if time_values:
+            self.save_memory_plot(path, plot_title)
+
+    def save_memory_plot(
+        self, log_filepath: str | os.PathLike[str], plot_title: str = "", filename_suffix: str = ""
+    ) -> None:
+        """Draws a saved log beside it, in a process of its own. Raises `MemwatchError` for a log without samples."""
+        from otel_memwatch.compat.draw import draw  # noqa: PLC0415 - as above
+
+        log = Path(log_filepath)
+        image = log.with_name(f"{log.stem}{filename_suffix}.png")
+        if self._window is None:
+            draw("log", log, image, plot_title)
+        else:
+            with self._window.recording.unwanted():
+                draw("log", log, image, plot_title)
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+
+def _children(tick: Tick) -> float:
+    """Bytes of the descendants."""
+    return 0.0 if tick.rss is None or tick.own is None else max(0.0, tick.rss - tick.own)
+
+
+def _with_peak(points: list[tuple[float, float]], peak: float) -> list[tuple[float, float]]:
+    """The points with the peak, where it is above them all: its moment is not known better than by its neighbours."""
+    place = max(range(len(points)), key=lambda i: points[i][1])
+    if peak <= points[place][1]:
+        return points
+    before, after = (place, place + 1) if place + 1 < len(points) else (place - 1, place)
+    moment = (points[before][0] + points[after][0]) / 2
+    return [*points[: before + 1], (moment, peak), *points[after:]]

@@ -1,0 +1,236 @@
+"""The recording that the tools of this package share: one monitor beside the program, however many of them are in use.
+
+Nothing is sampled in the program. Ticks are read back from the run directory when somebody asks for them; the program
+holds none. The directory is removed when nobody needs it any more, and stays when the program dies: that is when it
+is wanted.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import threading
+import time
+import weakref
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, NamedTuple
+
+from otel_memwatch.compat.instant import size_of, system_used, tree_now
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from otel_memwatch.api import Run
+    from otel_memwatch.operations.recorder import Opened
+
+
+class Tick(NamedTuple):
+    """One moment of the program and its descendants. Bytes, and seconds of CPU; `None`: not known at that moment."""
+
+    time: float
+    """Monotonic seconds."""
+    rss: float | None = None
+    own: float | None = None
+    """Resident memory of this process alone."""
+    vms: float | None = None
+    """Known only twice a second."""
+    system: float | None = None
+    """Memory of the machine that is not available."""
+    cpu: float | None = None
+    read: float | None = None
+    """Bytes passed to read calls so far; pipes and cached files are in it."""
+    written: float | None = None
+    stored_read: float | None = None
+    """Bytes read from storage so far."""
+    stored_written: float | None = None
+    processes: float | None = None
+
+
+_MEANING = {
+    ("process.memory.usage", ""): "own",
+    ("memwatch.tree.memory.usage", ""): "rss",
+    ("memwatch.tree.memory.virtual", ""): "vms",
+    ("system.memory.usage", "used"): "system",
+    ("memwatch.tree.cpu.time", "user"): "cpu",
+    ("memwatch.tree.cpu.time", "system"): "cpu",
+    ("memwatch.tree.syscall.io", "read"): "read",
+    ("memwatch.tree.syscall.io", "write"): "written",
+    ("memwatch.tree.disk.io", "read"): "stored_read",
+    ("memwatch.tree.disk.io", "write"): "stored_written",
+    ("memwatch.tree.process.count", ""): "processes",
+}
+
+
+class TickReader:
+    """Reads the ticks of a run directory that may still grow, from where it stopped the last time."""
+
+    def __init__(self, directory: Path) -> None:
+        self._file = directory / "samples.jsonl"
+        self._offset = 0
+        self._fields: list[str | None] = []
+
+    def read(self) -> Iterator[Tick]:
+        """The ticks that have been recorded since the last call; a line that is being written is left for the next."""
+        try:
+            file = self._file.open("rb")
+        except OSError:
+            return
+        with file:
+            file.seek(self._offset)
+            for line in file:
+                if not line.endswith(b"\n"):
+                    break
+                self._offset += len(line)
+                tick = self._tick(line)
+                if tick is not None:
+                    yield tick
+
+    def _tick(self, line: bytes) -> Tick | None:
+        try:
+            row = json.loads(line)
+        except ValueError:
+            return None
+        if isinstance(row, dict):
+            columns = row.get("columns", ())
+            self._fields = [
+                _MEANING.get((c["metric"], next(iter(c["attributes"].values()), ""))) for c in columns
+            ]
+            return None
+        values: dict[str, float] = {}
+        for field, value in zip(self._fields, row[1:], strict=False):
+            if field is not None and value is not None:
+                values[field] = values.get(field, 0.0) + value
+        return Tick(row[0], **values)
+
+
+class Recording:
+    """A run that goes on, beside this program."""
+
+    def __init__(self, run: Run, *, own: bool) -> None:
+        self.run = run
+        self.path = run.path
+        self.users = 0
+        self.is_ours = run.latest.info.get("target", {}).get("pid") == os.getpid()
+        """Whether the run is about this program; else it is about one that contains it, as under `wrap`."""
+        self._unwanted: list[tuple[float, float]] = []
+        if own:
+            # At the end of the program this comes after the program's own exit functions, which may still read.
+            weakref.finalize(self, _remove, run, os.getpid())
+
+    def ticks(self, since: float, until: float = float("inf")) -> Iterator[Tick]:
+        """The ticks between two moments of the monotonic clock."""
+        for tick in TickReader(self.path).read():
+            if since <= tick.time <= until and not any(a <= tick.time <= b for a, b in self._unwanted):
+                yield tick
+
+    @contextmanager
+    def unwanted(self) -> Iterator[None]:
+        """What is done meanwhile, such as drawing, is not part of what is measured."""
+        begun = time.monotonic()
+        try:
+            yield
+        finally:
+            self._unwanted.append((begun, time.monotonic()))
+
+    def stop(self) -> None:
+        """Ends the recording; what was recorded stays readable as long as this object lives."""
+        self.run.stop()
+
+
+def _remove(run: Run, owner: int) -> None:
+    """Takes a run directory away that nobody named, when its program ended in an orderly way."""
+    if os.getpid() != owner:
+        return  # in a forked child the directory is the parent's
+    run.stop()
+    shutil.rmtree(run.path, ignore_errors=True)
+    with suppress(OSError):
+        run.path.parent.rmdir()  # only when it is empty
+
+
+_lock = threading.Lock()
+_shared: Recording | None = None
+
+
+def acquire(interval: float) -> Recording:
+    """The recording of this program, begun if there is none; to be released.
+
+    The first who asks sets the pace. In a program that is recorded already (`wrap`, `watch()`) that run is used.
+    """
+    global _shared  # noqa: PLW0603 - one monitor for a program
+    # Importing a tool must not import what records.
+    from otel_memwatch.api import watch  # noqa: PLC0415
+    from otel_memwatch.operations import RUN_DIRECTORY_VARIABLE  # noqa: PLC0415
+
+    with _lock:
+        if _shared is None or _shared.users == 0 or not _goes_on(_shared):
+            joined = os.environ.get(RUN_DIRECTORY_VARIABLE)
+            run = watch(interval=interval, report=False, plot=False, quiet=True)
+            _shared = Recording(run, own=joined != str(run.path))
+        _shared.users += 1
+        return _shared
+
+
+def _goes_on(recording: Recording) -> bool:
+    return recording.run.state == "running"
+
+
+def release(recording: Recording) -> None:
+    """Ends the recording when its last user has released it."""
+    with _lock:
+        recording.users -= 1
+        if recording.users == 0:
+            recording.stop()
+
+
+class Window:
+    """A stretch of the program's life with an exact peak: ticks from the monitor, the ends and the peak from here.
+
+    Windows may overlap in any way, in any thread.
+    """
+
+    def __init__(self, recording: Recording, name: str) -> None:
+        self.recording = recording
+        self.name = name
+        self.start = _moment()
+        self.end: Tick | None = None
+        self._own_peak = 0
+        self._opened = self._open()
+
+    def _open(self) -> Opened | None:
+        from otel_memwatch.operations.state import recorder  # noqa: PLC0415 - as above
+
+        current = recorder()
+        return None if current is None else current.begin(self.name, None, None)
+
+    def _close(self) -> None:
+        """Ends a part of the stretch, and takes in its peak."""
+        if self._opened is not None:
+            self._opened.recorder.finish(self._opened)
+            figures = self._opened.figures
+            if figures is not None and figures.peak is not None:
+                self._own_peak = max(self._own_peak, figures.peak)
+
+    def close(self) -> None:
+        """Ends the stretch."""
+        if self.end is None:
+            self._close()
+            self.end = _moment()
+
+    def own_peak(self) -> int:
+        """Largest resident memory of this process in it, in bytes: exact where the kernel lets us; at least the ends'."""
+        if self.end is None:
+            self._close()
+            self._opened = self._open()
+        return self._own_peak
+
+    def ticks(self) -> list[Tick]:
+        """All that is known of it in the order of time: its beginning, the monitor's ticks, its end or this moment."""
+        end = self.end or _moment()
+        return [self.start, *self.recording.ticks(self.start.time, end.time), end]
+
+
+def _moment() -> Tick:
+    own, tree = size_of(os.getpid()), tree_now()
+    return Tick(time.monotonic(), tree.rss, own.rss if own else None, tree.vms, system_used())
