@@ -24,6 +24,11 @@ class Answer:
     def __init__(self) -> None:
         self.problem: str | None = None
         """One phrase; `None`: nothing wrong."""
+        self._refused = False
+
+    def refused(self) -> bool:
+        """Whether the last answer was none of OTLP, whatever the SDK takes it for."""
+        return self._refused
 
     def on_response(self, response: Any, *_: Any, **__: Any) -> None:
         """Hook of the HTTP session: what the SDK takes for success may be a web page, or a redirect."""
@@ -35,6 +40,7 @@ class Answer:
             self.problem = f"answers {status} with {kind}: it is no OTLP endpoint"
         else:
             self.problem = None
+        self._refused = self.problem is not None
 
     def on_log(self, record: logging.LogRecord) -> None:
         """The reason that an exporter logged, in its shortest form."""
@@ -102,9 +108,9 @@ def open_exporter(signal: str, endpoint: Endpoint, timeout: float) -> Exporter:
 
 
 def _http(signal: str, endpoint: Endpoint, timeout: float, answer: Answer) -> Any:
-    import requests  # noqa: PLC0415 - loaded with its exporter only
+    from otel_memwatch.telemetry.http_session import Session  # noqa: PLC0415 - loaded with its exporter only
 
-    session = requests.Session()
+    session = Session()
     session.hooks["response"].append(answer.on_response)
     arguments: dict[str, Any] = {"endpoint": endpoint.url, "timeout": timeout, "session": session}
     if signal == "metrics":

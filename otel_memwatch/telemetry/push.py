@@ -109,14 +109,17 @@ class Pusher:
                 self.on_first_failure()
 
 
-def metric_push(reader: OnDemandReader, exporter: MetricExporter, timeout: float) -> Callable[[], bool]:
-    """A push of all metrics of the moment."""
+def metric_push(
+    reader: OnDemandReader, exporter: MetricExporter, timeout: float, refused: Callable[[], bool]
+) -> Callable[[], bool]:
+    """A push of all metrics of the moment; `refused` tells of answers that the SDK takes for success."""
 
     def push() -> bool:
         data = reader.taken()
-        return (
-            data is None or exporter.export(data, timeout_millis=timeout * 1000) is MetricExportResult.SUCCESS
-        )
+        if data is None:
+            return True
+        done = exporter.export(data, timeout_millis=timeout * 1000) is MetricExportResult.SUCCESS
+        return done and not refused()
 
     return push
 
@@ -124,8 +127,9 @@ def metric_push(reader: OnDemandReader, exporter: MetricExporter, timeout: float
 class SpanQueue:
     """Spans that wait for their push; those that could not be delivered wait for the next one."""
 
-    def __init__(self, exporter: SpanExporter) -> None:
+    def __init__(self, exporter: SpanExporter, refused: Callable[[], bool] = lambda: False) -> None:
         self.dropped = 0
+        self._refused = refused
         self._exporter = exporter
         self._waiting: deque[ReadableSpan] = deque()
         self._lock = threading.Lock()
@@ -145,7 +149,7 @@ class SpanQueue:
                 batch = [self._waiting.popleft() for _ in range(min(_BATCH, len(self._waiting)))]
             if not batch:
                 return True
-            if self._exporter.export(batch) is not SpanExportResult.SUCCESS:
+            if self._exporter.export(batch) is not SpanExportResult.SUCCESS or self._refused():
                 with self._lock:
                     self._waiting.extendleft(reversed(batch))
                 return False

@@ -22,6 +22,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 
 from otel_memwatch.errors import Unavailable
 from otel_memwatch.telemetry.exporters import check_certificates
+from otel_memwatch.telemetry.http_session import Session
 from otel_memwatch.telemetry.otlp_json import parse_json
 from otel_memwatch.telemetry.settings import Endpoint
 
@@ -54,7 +55,7 @@ class Sender:
             return own or environ.get(f"OTEL_EXPORTER_OTLP_{what}")
 
         self._gzip = (named("COMPRESSION") or "gzip").strip().lower() == "gzip"
-        self._session = requests.Session()
+        self._session = Session()
         self._session.headers["Content-Type"] = "application/x-protobuf"
         for part in (named("HEADERS") or "").split(","):
             name, equals, value = part.partition("=")

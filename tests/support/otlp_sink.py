@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import socket
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -47,7 +48,8 @@ class OtlpSink:
                     time.sleep(30)
                     return
                 if said == "reset":
-                    self.connection.close()
+                    self.connection.shutdown(socket.SHUT_RDWR)
+                    self.close_connection = True
                     return
                 if said is None:
                     headers = {name.lower(): value for name, value in self.headers.items()}

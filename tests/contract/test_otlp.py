@@ -1,0 +1,365 @@
+"""What an OTLP endpoint gets, checked request by request with the protocol's own classes; and endpoints that misbehave."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import subprocess
+import time
+
+import pytest
+
+from otel_memwatch.catalog import METRICS, Instrument
+from otel_memwatch.telemetry import Parts, start
+from tests.support.otlp_sink import OtlpSink, attributes
+from tests.support.telemetry_run import (
+    SPAN,
+    TRACE,
+    all_columns,
+    finished,
+    health,
+    operation,
+    peaks,
+    run_info,
+    snapshot,
+)
+
+
+@pytest.fixture
+def sink():
+    sink = OtlpSink()
+    yield sink
+    sink.close()
+    assert sink.defects == []
+
+
+def _start(settings, environment=None, info=None, columns=None, directory=None):
+    columns = all_columns() if columns is None else columns
+    latest = snapshot(columns)
+    said = []
+    info = info or run_info()
+    parts = Parts(
+        run=info, columns=columns, latest=lambda: latest, health=health, ticks=lambda: (50, 1), peaks=peaks,
+        environment=environment or {}, directory=directory, say=said.append,
+    )  # fmt: skip
+    return start(settings, parts), said, info
+
+
+def test_every_row_arrives_with_its_kind_and_unit_and_the_final_values(sink):
+    telemetry, said, info = _start({"otlp": sink.url})
+    telemetry.operations([operation()], ["Load"])
+    assert telemetry.finish(finished(info, exit_code=None, signal=9, oom_kills=1)) == []
+    assert said == []
+    kinds = {"sum": True, "gauge": False, "histogram": False}
+    got = {}
+    for resource, metric, point in sink.metrics():
+        assert resource["service.name"] == "train"
+        got.setdefault(metric.name, []).append((metric, point))
+    assert set(got) == set(METRICS)
+    for name, points in got.items():
+        row, (metric, point) = METRICS[name], points[0]
+        kind = metric.WhichOneof("data")
+        assert metric.unit == row.unit
+        assert kinds[kind] == (row.instrument in {Instrument.COUNTER, Instrument.UP_DOWN_COUNTER})
+        if kind == "sum":
+            assert metric.sum.is_monotonic == (row.instrument is Instrument.COUNTER)
+        assert set(attributes(point)) == set(row.attributes)
+    assert got["memwatch.run.exit.code"][0][1].as_int == 137
+    assert got["memwatch.run.active"][0][1].as_int == 0
+    assert got["memwatch.process.memory.peak"][0][1].as_int == 200 << 20
+
+
+def test_the_run_span_continues_the_trace_and_operations_lie_below_it(sink):
+    telemetry, _, info = _start({"otlp": sink.url}, info=run_info(ci={"cicd.pipeline.run.id": "77"}))
+    done = operation(attributes={"batch": 3, "odd": object, "list": [1, 2]})
+    failed = operation("Fails", 2, span="00000000000000aa", status="error", error="ValueError")
+    theirs = operation("Theirs", 3, span="00000000000000bb", exported=True)
+    left = operation("Left", 4, span="00000000000000cc", status="open", end=None)
+    telemetry.operations([done, failed, theirs], ["Left"])
+    telemetry.finish(
+        finished(info, exit_code=None, signal=9, oom_kills=1, reason="killed", open_operations=[left])
+    )
+    spans = {span.name: span for _, span in sink.spans()}
+    assert set(spans) == {"train", "Compilation", "Fails", "Left"}
+    run = spans["train"]
+    assert (run.trace_id.hex(), run.span_id.hex(), run.parent_span_id.hex()) == (
+        TRACE,
+        SPAN,
+        "00f067aa0ba902b7",
+    )
+    said = attributes(run)
+    assert said["memwatch.memory.peak"] == 300 << 20
+    assert said["memwatch.memory.certainty"] == "interval"
+    assert said["memwatch.exit.signal"] == 9
+    assert said["cicd.pipeline.run.id"] == "77"
+    assert run.status.code == 2
+    assert [event.name for event in run.events] == ["memwatch.oom_kill"]
+    compilation = spans["Compilation"]
+    assert compilation.parent_span_id.hex() == SPAN
+    assert compilation.end_time_unix_nano - compilation.start_time_unix_nano == pytest.approx(0.5e9, rel=1e-3)
+    assert attributes(compilation)["memwatch.memory.peak"] == 150 << 20
+    assert attributes(compilation)["memwatch.memory.delta"] == 20 << 20
+    assert attributes(compilation)["batch"] == 3
+    assert spans["Fails"].status.code == 2
+    assert attributes(spans["Left"])["memwatch.operation.open"] is True
+    assert not any("hunter2" in str(message) for *_, message in sink.requests), "an argument was exported"
+
+
+def test_exemplars_lead_from_the_histograms_to_the_spans(sink):
+    telemetry, _, info = _start({"otlp": sink.url})
+    telemetry.operations([operation()], [])
+    telemetry.finish(finished(info))
+    for name in ("memwatch.operation.duration", "memwatch.operation.memory.peak"):
+        points = [point for _, metric, point in sink.metrics() if metric.name == name]
+        exemplar = points[-1].exemplars[0]
+        assert exemplar.trace_id.hex() == TRACE
+        assert exemplar.span_id.hex() == "1122334455667788"
+
+
+def test_a_trace_that_is_not_sampled_stays_unexported(sink):
+    info = run_info()
+    info["trace"]["flags"] = "00"
+    telemetry, _, info = _start({"otlp": sink.url}, info=info)
+    telemetry.operations([operation()], [])
+    telemetry.finish(finished(info))
+    assert list(sink.spans()) == []
+    assert list(sink.metrics()) != []
+
+
+def test_it_pushes_again_and_again_while_the_run_goes_on(sink):
+    telemetry, _, info = _start({"otlp": sink.url, "metric_interval": 0.2})
+    until = time.monotonic() + 30
+    while len(sink.requests) < 3 and time.monotonic() < until:
+        time.sleep(0.05)
+    assert len(sink.requests) >= 3
+    telemetry.finish(finished(info))
+
+
+def test_standard_variables_say_where_and_how(sink, monkeypatch):
+    environment = {
+        "OTEL_EXPORTER_OTLP_ENDPOINT": sink.url,
+        "OTEL_EXPORTER_OTLP_HEADERS": "x-key=secret%20word",
+        "OTEL_EXPORTER_OTLP_COMPRESSION": "gzip",
+    }
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    telemetry, _, info = _start({}, environment)
+    telemetry.finish(finished(info))
+    assert {path for path, *_ in sink.requests} == {"/v1/metrics", "/v1/traces"}
+    for _, headers, _ in sink.requests:
+        assert headers["x-key"] == "secret word"
+        assert headers["content-encoding"] == "gzip"
+
+
+def test_the_number_of_series_is_bounded_whatever_operations_are_called(sink):
+    telemetry, _, info = _start({"otlp": sink.url}, columns=())
+    telemetry.operations([operation(f"step {n}", n, span=f"{n + 1:016x}") for n in range(5000)], [])
+    telemetry.finish(finished(info))
+    names = {
+        attributes(point)["memwatch.operation.name"]
+        for _, metric, point in sink.metrics()
+        if metric.name == "memwatch.operation.duration"
+    }
+    assert len(names) == 101
+    assert "(other)" in names
+    assert len(list(sink.spans())) == 5001
+
+
+# -- endpoints that misbehave
+
+
+def _ends_in_time(settings, expected, environment=None, tmp_path=None):
+    """One sentence, and the end of the run delayed by no more than two seconds."""
+    telemetry, said, info = _start(settings, environment, directory=tmp_path)
+    telemetry.wait_until_open(60)
+    began = time.monotonic()
+    problems = telemetry.finish(finished(info))
+    took = time.monotonic() - began
+    assert len(problems) == 1, problems
+    assert expected in problems[0], problems
+    assert said == [f"otel-memwatch: {problems[0]}"]
+    assert "\n" not in problems[0]
+    # The budget is 2 s; the rest is for a machine that is busy with other tests.
+    assert took < 6
+    return problems[0]
+
+
+def test_nobody_listens(tmp_path):
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{probe.getsockname()[1]}"
+    told = _ends_in_time({"otlp": url}, "refuses connections", tmp_path=tmp_path)
+    assert f"otel-memwatch replay {tmp_path} --otlp {url}" in told
+
+
+def test_an_endpoint_that_never_answers():
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen(16)
+        _ends_in_time(
+            {"otlp": f"http://127.0.0.1:{silent.getsockname()[1]}"}, "did not take everything in time"
+        )
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        ((200, "text/html", b"<html>Welcome</html>"), "answers 200 with text/html: it is no OTLP endpoint"),
+        ((404, "text/html", b"<html>no</html>"), "answers 404 Not Found with text/html"),
+        ((302, "text/plain", b"elsewhere"), "answers 302 Found"),
+        ((401, "application/json", b"{}"), "answers 401 Unauthorized"),
+        ((503, "text/plain", b"later"), "answers 503 Service Unavailable"),
+        ("reset", "closes the connection without an answer"),
+    ],
+    ids=["html", "not found", "redirect", "unauthorized", "unavailable", "reset"],
+)
+def test_an_endpoint_that_answers_wrongly(answer, expected):
+    sink = OtlpSink(lambda _path: answer)
+    try:
+        _ends_in_time({"otlp": sink.url}, expected)
+    finally:
+        sink.close()
+
+
+def test_spans_wait_for_an_endpoint_that_comes_back():
+    broken = [True]
+    sink = OtlpSink(lambda _path: (400, "text/plain", b"") if broken[0] else None)
+    telemetry, _, info = _start({"otlp": sink.url, "metric_interval": 0.2})
+    telemetry.operations([operation()], [])
+    until = time.monotonic() + 30
+    while not telemetry.problems and time.monotonic() < until:
+        time.sleep(0.05)
+    assert "answers 400" in telemetry.problems[0]
+    broken[0] = False
+    telemetry.finish(finished(info))
+    assert {span.name for _, span in sink.spans()} == {"Compilation", "train"}
+    failures = [p.as_int for _, m, p in sink.metrics() if m.name == "memwatch.export.failures"]
+    assert max(failures) >= 1
+    sink.close()
+
+
+def test_a_certificate_that_cannot_be_used(tmp_path, monkeypatch):
+    rubbish = tmp_path / "ca.pem"
+    rubbish.write_text("rubbish")
+    for path, reason in (
+        (rubbish, "it is not usable PEM"),
+        (tmp_path / "none.pem", "No such file or directory"),
+    ):
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_CERTIFICATE", str(path))
+        telemetry, said, info = _start({"otlp": "https://127.0.0.1:1"})
+        problems = telemetry.finish(finished(info))
+        assert problems == [f"OTEL_EXPORTER_OTLP_CERTIFICATE: {path} cannot be used: {reason}."]
+        assert len(said) == 1
+
+
+def test_a_server_whose_certificate_is_not_trusted(tmp_path):
+    key, certificate = _certificate(tmp_path)
+    sink = OtlpSink()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    sink.server.socket = context.wrap_socket(sink.server.socket, server_side=True)
+    try:
+        _ends_in_time({"otlp": sink.url.replace("http:", "https:")}, "has a certificate that is not trusted")
+    finally:
+        sink.close()
+
+
+def test_a_trusted_server_takes_it(tmp_path, monkeypatch):
+    key, certificate = _certificate(tmp_path)
+    sink = OtlpSink()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    sink.server.socket = context.wrap_socket(sink.server.socket, server_side=True)
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_CERTIFICATE", str(certificate))
+    telemetry, _, info = _start({"otlp": sink.url.replace("http:", "https:")})
+    assert telemetry.finish(finished(info)) == []
+    assert len(sink.requests) == 2
+    sink.close()
+
+
+def _certificate(directory):
+    key, certificate = directory / "key.pem", directory / "cert.pem"
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=127.0.0.1",
+         "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key), "-out", str(certificate)],
+        check=True, capture_output=True, timeout=60,
+    )  # fmt: skip
+    return key, certificate
+
+
+def test_an_exporter_that_is_not_installed():
+    telemetry, said, info = _start({}, {"OTEL_METRICS_EXPORTER": "carrier_pigeon"})
+    problems = telemetry.finish(finished(info))
+    assert problems == [
+        "OTEL_METRICS_EXPORTER names the exporter 'carrier_pigeon', which is not installed beside otel-memwatch."
+    ]
+    assert len(said) == 1
+
+
+def test_a_hung_source_does_not_hold_up_a_push(sink):
+    """The latest snapshot is looked at; the source that hangs is the sampler's affair."""
+    columns = all_columns()
+    old = snapshot(columns)
+    info = run_info()
+    parts = Parts(run=info, columns=columns, latest=lambda: old, say=lambda _: None)
+    telemetry = start({"otlp": sink.url}, parts)
+    telemetry.wait_until_open(60)
+    assert telemetry.finish(finished(info)) == []
+    usage = [p.as_int for _, m, p in sink.metrics() if m.name == "process.memory.usage"]
+    assert usage == [old.values[[c.metric for c in columns].index("process.memory.usage")]]
+
+
+def test_two_readers_look_once_each_and_never_read(sink):
+    looks = []
+    columns = all_columns()
+    latest = snapshot(columns)
+
+    def look():
+        looks.append(1)
+        return latest
+
+    info = run_info()
+    parts = Parts(run=info, columns=columns, latest=look)
+    telemetry = start({"otlp": sink.url, "prometheus": "127.0.0.1:0"}, parts)
+    telemetry.wait_until_open(60)
+    before = len(looks)
+    import urllib.request
+
+    urllib.request.urlopen(telemetry.endpoint, timeout=20).read()
+    assert len(looks) == before + 1, "one scrape takes one look, however many metrics there are"
+    telemetry.finish(finished(info))
+    assert len(looks) == before + 2
+    telemetry.close()
+
+
+def test_over_grpc():
+    grpc = pytest.importorskip("grpc")
+    from concurrent.futures import ThreadPoolExecutor
+
+    from opentelemetry.proto.collector.metrics.v1 import metrics_service_pb2, metrics_service_pb2_grpc
+    from opentelemetry.proto.collector.trace.v1 import trace_service_pb2, trace_service_pb2_grpc
+
+    got = []
+
+    class Metrics(metrics_service_pb2_grpc.MetricsServiceServicer):
+        def Export(self, request, _context):
+            got.append(request)
+            return metrics_service_pb2.ExportMetricsServiceResponse()
+
+    class Traces(trace_service_pb2_grpc.TraceServiceServicer):
+        def Export(self, request, _context):
+            got.append(request)
+            return trace_service_pb2.ExportTraceServiceResponse()
+
+    server = grpc.server(ThreadPoolExecutor(2))
+    metrics_service_pb2_grpc.add_MetricsServiceServicer_to_server(Metrics(), server)
+    trace_service_pb2_grpc.add_TraceServiceServicer_to_server(Traces(), server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    telemetry, said, info = _start({"otlp": f"http://127.0.0.1:{port}", "otlp_protocol": "grpc"})
+    assert telemetry.finish(finished(info)) == [], said
+    assert {type(message).__name__ for message in got} == {
+        "ExportMetricsServiceRequest",
+        "ExportTraceServiceRequest",
+    }
+    server.stop(None).wait(10)
