@@ -131,7 +131,7 @@ class Member:
 
     @property
     def denied(self) -> bool:
-        """The kernel does not show us its I/O: it belongs to another user, or is not dumpable."""
+        """The kernel does not show us its I/O: it belongs to another user, is not dumpable, or I/O is not counted."""
         return self._io_file is None
 
     def refresh(self) -> bool:
@@ -152,7 +152,8 @@ class Member:
         if self._io_file is not None:
             try:
                 data = self._io_file.read()
-            except PermissionError:
+            except (PermissionError, FileNotFoundError):
+                # denied, or a kernel that does not count I/O; a process that has gone is found by its stat
                 self._deny_io()
             else:
                 if data != self._io_data:
