@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from time import monotonic
 
-from otel_memwatch.operations.files import close_quietly, keep_open
+from otel_memwatch.operations.files import IO, close_quietly, keep_open
 
 try:
     import resource
@@ -48,11 +48,7 @@ class Counters:
     def __init__(self) -> None:
         self._own = 0
         self._until = 0.0
-        self._io: int | None = None
-        try:
-            self._io = keep_open("/proc/self/io", os.O_RDONLY)
-        except OSError:  # no /proc, or not ours to read
-            pass
+        self._io = _open()
         self.last = Reading(None, b"", 0, 0)
         self.read(monotonic(), 0, 0)
 
@@ -67,7 +63,7 @@ class Counters:
             try:
                 text = os.pread(self._io, 256, 0)
             except OSError:  # the program closed it
-                self._io = None
+                self._io = _open()
             self._own += len(text)
         self.last = last = Reading(children, text, own_read, own_written)
         self._until = now + _LIFE
@@ -77,6 +73,13 @@ class Counters:
         """Give the descriptor back."""
         close_quietly(self._io)
         self._io = None
+
+
+def _open() -> int | None:
+    try:
+        return keep_open("/proc/self/io", os.O_RDONLY, IO)
+    except OSError:  # no /proc, or not ours to read
+        return None
 
 
 def io_totals(before: Reading, after: Reading) -> tuple[int, int, int, int] | None:

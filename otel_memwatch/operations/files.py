@@ -9,10 +9,12 @@ try:
 except ImportError:  # not a Unix
     fcntl = None  # type: ignore[assignment]
 
-_PREFERRED = 512
+RESET, SIZE, STATUS, IO, JOURNAL = range(512, 832, 64)
+"""Numbers from which on the descriptors of each use are placed: when a program has closed them all, none that is
+opened again takes the number under which another one is still remembered."""
 
 
-def keep_open(path: str, flags: int, mode: int = 0o600) -> int:
+def keep_open(path: str, flags: int, place: int, mode: int = 0o600) -> int:
     """Open a file on a high descriptor that no program started from here inherits.
 
     High, so that a program which closes every descriptor it does not know (daemons do) and then opens its own
@@ -22,7 +24,7 @@ def keep_open(path: str, flags: int, mode: int = 0o600) -> int:
     if fcntl is None:
         return descriptor
     try:
-        high = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, _PREFERRED)
+        high = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, place)
     except (OSError, ValueError):  # a low limit on descriptors
         return descriptor
     os.close(descriptor)

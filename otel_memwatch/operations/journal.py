@@ -9,7 +9,7 @@ import os
 import sys
 from time import monotonic
 
-from otel_memwatch.operations.files import close_quietly, keep_open, read_quietly
+from otel_memwatch.operations.files import JOURNAL, close_quietly, keep_open, read_quietly
 from otel_memwatch.operations.text import quote
 
 OPERATIONS_PREFIX = "operations-"
@@ -62,7 +62,7 @@ class Journal:
         """Ids go on behind those that the same process wrote before an exec: a line is longer than its id counts."""
 
     def _open(self) -> int:
-        return keep_open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+        return keep_open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, JOURNAL)
 
     @property
     def is_new(self) -> bool:

@@ -110,6 +110,7 @@ class Recorder:
     """
 
     def __init__(self, directory: str, exact: bool, root: tuple[str, str | None] | None) -> None:
+        self.retired = False
         self.directory = directory
         self.pid = os.getpid()
         self.new_span = IdGenerator().span_id
@@ -170,10 +171,11 @@ class Recorder:
     ) -> bool:
         """Close an operation; `error` is the type of the exception that ended it. Its figures are there afterwards.
 
-        Nothing happens (false) when it is closed already, or was opened by a process from which this one was forked.
+        Nothing happens (false) when it is closed already, or this recorder has been closed: it may be the one of the
+        process from which this one was forked.
         """
         now = monotonic()
-        if opened.closed or opened.recorder is not self:
+        if opened.closed or self.retired or opened.recorder is not self:
             return False
         with self._lock:
             if opened.closed:
@@ -252,6 +254,7 @@ class Recorder:
 
     def close(self) -> None:
         """Give all descriptors back. Operations that are open stay open in the record."""
+        self.retired = True
         self.watermark.close()
         self._counters.close()
         self.journal.close()

@@ -12,7 +12,7 @@ import os
 import sys
 from time import monotonic
 
-from otel_memwatch.operations.files import close_quietly, keep_open, read_quietly
+from otel_memwatch.operations.files import RESET, SIZE, STATUS, close_quietly, keep_open, read_quietly
 
 try:
     import resource
@@ -95,8 +95,8 @@ class Lifetime:
         self._statm: int | None = None
         self._status: int | None = None
         if os.path.exists("/proc/self/statm"):
-            self._statm = keep_open("/proc/self/statm", os.O_RDONLY)
-            self._status = keep_open("/proc/self/status", os.O_RDONLY)
+            self._statm = keep_open("/proc/self/statm", os.O_RDONLY, SIZE)
+            self._status = keep_open("/proc/self/status", os.O_RDONLY, STATUS)
             self.eps = local_counter_error()
 
     def read(self) -> Moment:
@@ -124,10 +124,10 @@ class Resettable:
     def __init__(self) -> None:
         self.own_read = self.own_written = 0
         """Bytes that this object's own calls have added to the process's I/O."""
-        self._reset = keep_open("/proc/self/clear_refs", os.O_WRONLY)
+        self._reset = keep_open("/proc/self/clear_refs", os.O_WRONLY, RESET)
         try:
-            self._statm = keep_open("/proc/self/statm", os.O_RDONLY)
-            self._status = keep_open("/proc/self/status", os.O_RDONLY)
+            self._statm = keep_open("/proc/self/statm", os.O_RDONLY, SIZE)
+            self._status = keep_open("/proc/self/status", os.O_RDONLY, STATUS)
             self.before = self._true_peak() or 0
             """The watermark of the process's life until now."""
             os.pwrite(self._reset, b"5", 0)

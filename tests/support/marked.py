@@ -1,0 +1,115 @@
+"""Runs a program that marks operations, and reads what it recorded with nothing but `json`."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tests.support.wrapped import environment
+
+MIB = 1 << 20
+ROOT = Path(__file__).resolve().parents[2]
+
+PRELUDE = '''
+import asyncio, mmap, os, sys, threading, time
+from otel_memwatch import mark, operation
+MIB = 1 << 20
+def touch(mib):
+    """So many MiB of memory of our own, every page written to."""
+    memory = mmap.mmap(-1, int(mib * MIB), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    for place in range(0, len(memory), 4096):
+        memory[place] = 1
+    return memory
+def blip(mib, hold=0.0):
+    memory = touch(mib)
+    time.sleep(hold)
+    memory.close()
+'''
+
+
+class Marked(NamedTuple):
+    """One operation: its opening and closing lines (`closing` empty: it was left open)."""
+
+    opening: dict[str, Any]
+    closing: dict[str, Any]
+    pid: int
+
+    @property
+    def name(self) -> str:
+        return str(self.opening["name"])
+
+    @property
+    def grown(self) -> float:
+        """MiB by which the peak stands above the size at the start."""
+        return float(self.closing["peak"] - self.opening["rss"]) / MIB
+
+    @property
+    def delta(self) -> float:
+        """MiB by which the process has grown from start to end."""
+        return float(self.closing["rss"] - self.opening["rss"]) / MIB
+
+
+class Program:
+    """A finished program and its record."""
+
+    def __init__(self, done: subprocess.CompletedProcess[str], directory: Path) -> None:
+        self.code, self.out, self.err = done.returncode, done.stdout, done.stderr
+        self.directory = directory
+
+    @property
+    def operations(self) -> list[Marked]:
+        """All operations of all its processes, in the order of their opening."""
+        return sorted(
+            (found for path in self.directory.glob("operations-*.jsonl") for found in read_file(path)),
+            key=lambda found: found.opening["time"],
+        )
+
+    def named(self, name: str) -> list[Marked]:
+        return [found for found in self.operations if found.name == name]
+
+    def one(self, name: str) -> Marked:
+        (found,) = self.named(name)
+        return found
+
+
+def read_file(path: Path) -> list[Marked]:
+    """The operations of one process; every line has to be whole JSON."""
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    header, boundaries = lines[0], lines[1:]
+    assert header["schema"] == 1
+    boundaries = [line for line in boundaries if "schema" not in line]
+    closings = {line["close"]: line for line in boundaries if "close" in line}
+    openings = [line for line in boundaries if "open" in line]
+    assert len({line["open"] for line in openings}) == len(openings), "an id was given twice"
+    assert set(closings) <= {line["open"] for line in openings}, "something was closed that was never opened"
+    return [Marked(line, closings.get(line["open"], {}), header["pid"]) for line in openings]
+
+
+def run(
+    source: str, directory: Path, *, prelude: str = PRELUDE, arguments: tuple[str, ...] = (), **variables: str
+) -> Program:
+    """Runs Python source as a program of its own whose operations go to `directory`."""
+    directory.mkdir(exist_ok=True)
+    script = directory / "program.py"
+    script.write_text(prelude + textwrap.dedent(source))
+    done = subprocess.run(
+        [sys.executable, str(script), *arguments],
+        env=environment(OTEL_MEMWATCH_RUN_DIR=str(directory), PYTHONPATH=str(ROOT), **variables),
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    return Program(done, directory)
+
+
+def succeed(source: str, directory: Path, **variables: str) -> Program:
+    """As `run`; the program must end well and say nothing on stderr."""
+    program = run(source, directory, **variables)
+    assert program.code == 0, program.err
+    assert not program.err, program.err
+    return program
