@@ -1,0 +1,93 @@
+"""A run on a machine with GPUs, as far as a scripted driver can stand for them: record, report, and a driver that hangs."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.nvml import FIRST, GIB, SECOND, Machine
+
+ROOT = Path(__file__).parents[2]
+DEVICE = "GPU-0d1e2f30-1111-2222-3333-444455556666"
+
+PROGRAM = """
+import sys, time
+from tests.support.standin_torch import Torch
+torch = sys.modules["torch"] = Torch()
+from otel_memwatch import operation
+torch.devices[0].take(7 << 30); torch.devices[0].give(7 << 30)
+with operation("train"):
+    torch.devices[0].take(3 << 30)
+    time.sleep(1.5)
+"""
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Machine:
+    return Machine(tmp_path / "script")
+
+
+def wrap(machine: Machine, run: Path, *options: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Runs the program under the product on that machine."""
+    command = ["-m", "otel_memwatch", "wrap", "--no-plot", f"--out={run}", *options, "--"]
+    return subprocess.run(
+        [sys.executable, *command, sys.executable, "-c", PROGRAM],
+        env={**os.environ, **machine.environment(), "PYTHONPATH": str(ROOT), **variables},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+
+
+def info(run: Path) -> Any:
+    return json.loads((run / "run.json").read_text())
+
+
+def test_devices_their_peaks_and_those_of_operations_are_told(machine: Machine, tmp_path: Path) -> None:
+    machine.card(0, uuid=DEVICE, used=5 * GIB, gpu=50, memory=10)
+    machine.card(1)
+    run = tmp_path / "run"
+    wrap(machine, run, "--exact-gpu", CUDA_VISIBLE_DEVICES="0")
+    assert [(gpu["id"], gpu["visible"], gpu["recorded"]) for gpu in info(run)["gpus"]] == [
+        (DEVICE, True, True),
+        (SECOND, False, False),
+    ]
+    peaks = info(run)["peaks"]["gpu"]
+    assert list(peaks) == [DEVICE]
+    assert peaks[DEVICE]["bytes"] == 7 * GIB, (
+        "what the allocator held is more than what the driver was seen to tell"
+    )
+    report = (run / "report.txt").read_text()
+    assert "NVIDIA H100 80GB HBM3" in report
+    assert "50 % busy on average" in report
+    row = next(line for line in report.splitlines() if "train" in line and "GPU-0d1e" in line)
+    assert "3.00 GiB  exact" in row
+
+
+def test_a_driver_that_hangs_leaves_the_rest_of_the_record(machine: Machine, tmp_path: Path) -> None:
+    machine.card(0)
+    machine.also("hang nvmlDeviceGetMemoryInfo_v2")
+    run = tmp_path / "run"
+    wrap(machine, run)
+    assert info(run)["state"] == "finished"
+    assert info(run)["sources"]["process_tree"]["state"] == "ok"
+    nvidia = info(run)["sources"]["gpu_nvidia"]
+    assert nvidia["state"] == "unavailable"
+    assert "did not answer within" in nvidia["hint"]
+    assert info(run)["gpus"] == []
+
+
+def test_a_broken_driver_is_a_hint_not_an_error(machine: Machine, tmp_path: Path) -> None:
+    machine.card(0, uuid=FIRST)
+    machine.also("init 18")
+    run = tmp_path / "run"
+    done = wrap(machine, run)
+    assert "Traceback" not in done.stderr
+    assert "reboot" in info(run)["sources"]["gpu_nvidia"]["hint"]

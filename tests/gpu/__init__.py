@@ -1,0 +1,1 @@
+"""The claims about GPUs, on real hardware."""
