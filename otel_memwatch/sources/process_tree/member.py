@@ -84,6 +84,7 @@ class Member:
         "stat_file",
         "status_file",
         "watermark",
+        "watermark_faults",
         "window_bound",
         "windowed",
         "zombie",
@@ -106,6 +107,8 @@ class Member:
         self.io: Io | None = None
         self.rss = 0
         self.watermark: int | None = None
+        self.watermark_faults = 0
+        """Page faults of its own at the latest when its watermark was read."""
         """Largest VmHWM that was read, in bytes."""
         self.windowed = False
         """Its watermark is reset at every tick, so that VmHWM is that of a window."""
@@ -205,6 +208,7 @@ class Member:
         self.ignores_children = parse_ignores_children(data)
         if not self.shares_memory and (mark := parse_watermark(data)) is not None:
             self.watermark = max(mark, self.watermark or 0)
+            self.watermark_faults = self.stat.minor_faults + self.stat.major_faults
 
     def status(self) -> Status | None:
         """What status said when it was last read; `None` before."""

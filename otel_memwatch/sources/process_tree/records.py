@@ -40,9 +40,14 @@ class Records:
     """Turns members into `ProcessRecord`s. Figures are without the children's, but for I/O, which the kernel adds up."""
 
     def __init__(
-        self, proc: str, tell: Callable[[ProcessRecord], None], marks_operations: Callable[[int], bool]
+        self,
+        proc: str,
+        fault_bytes: int,
+        tell: Callable[[ProcessRecord], None],
+        marks_operations: Callable[[int], bool],
     ) -> None:
         self._proc = proc
+        self._fault_bytes = fault_bytes
         self._tell = tell
         self._marks_operations = marks_operations
 
@@ -113,7 +118,20 @@ class Records:
             return end.max_rss
         if member.windowed and member.window_bound is None:
             return None
-        return max(end.max_rss, member.watermark or 0, member.window_bound or 0)
+        if member.windowed or member.watermark is None:
+            return max(end.max_rss, member.watermark or 0, member.window_bound or 0)
+        return max(member.watermark, min(end.max_rss, member.watermark + self._grown(end, member)))
+
+    def _grown(self, end: ChildEnd, member: Member) -> int:
+        """Bytes that the process can have mapped after its watermark was read: so much for each page fault since.
+
+        What the kernel told when we waited for it may be a child's; its page faults are its own.
+        """
+        stat = end_stat(end)
+        if stat is None:
+            return end.max_rss
+        faults = stat.minor_faults + stat.major_faults - member.watermark_faults
+        return max(0, faults) * self._fault_bytes
 
     def _record(
         self, event: ProcessEvent, member: Member, now: float, *, named: bool = False, note: str | None = None

@@ -17,7 +17,7 @@ from otel_memwatch.sources.process_tree.files import Descriptors, read_once
 from otel_memwatch.sources.process_tree.member import GONE, Member, Totals
 from otel_memwatch.sources.process_tree.records import Records
 from otel_memwatch.sources.process_tree.unobserved import Unobserved
-from otel_memwatch.sources.process_tree.windows import Vanished, Windows
+from otel_memwatch.sources.process_tree.windows import Vanished, Windows, fault_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -80,7 +80,9 @@ class ProcessTree:
         self._seen = 0
         self._account = Account()
         self._unobserved = Unobserved()
-        self._records = Records(self._proc, context.on_process, context.marks_operations)
+        self._records = Records(
+            self._proc, fault_bytes(context.sys), context.on_process, context.marks_operations
+        )
         self._windows = (
             Windows(self._proc, context.sys, self._descriptors, context.marks_operations)
             if context.exact
