@@ -26,7 +26,9 @@ def find_run(given: str | None) -> Path:
     runs = runs_below(Path(RUNS_DIRECTORY))
     if not runs:
         raise UsageError(f"There is no run below {RUNS_DIRECTORY}.", "name a run directory")
-    return max(runs, key=started)
+    # What never became a run is not the newest one, but where there is nothing else the reader says what it is.
+    whole = [run for run in runs if _start_told(run) is not None]
+    return max(whole or runs, key=started)
 
 
 def runs_below(directory: Path) -> list[Path]:
@@ -57,12 +59,17 @@ def _is_run(path: Path, *, ours: bool) -> bool:
 
 def started(path: Path) -> float:
     """Unix seconds of a run's start; of a broken one, when its directory was changed last."""
-    try:
-        wall = json.loads((path / RUN_FILE).read_bytes())["started"]["wall"]
-        return float(wall)
-    except (OSError, ValueError, KeyError, TypeError):
-        pass
+    told = _start_told(path)
+    if told is not None:
+        return told
     try:
         return path.stat().st_mtime
     except OSError:
         return 0.0
+
+
+def _start_told(path: Path) -> float | None:
+    try:
+        return float(json.loads((path / RUN_FILE).read_bytes())["started"]["wall"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None

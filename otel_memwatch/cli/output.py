@@ -34,7 +34,7 @@ def print_report(name: str, run: Run, **options: Any) -> None:
     with _stdout() as out:
         if REPORTS[name].binary and out.isatty():
             raise UsageError(
-                "A picture is nothing for a terminal.", "name a file with -o, or send stdout to one"
+                f"{name} is not text for a terminal.", "name a file with -o, or send stdout to one"
             )
         options.setdefault("encoding", _encoding())
         render(name, run, out, **options)

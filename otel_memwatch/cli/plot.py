@@ -19,7 +19,11 @@ from otel_memwatch.reports.plot import STYLES
     "-o", "--output", metavar="FILE", help="Where to: a .png, .pdf or .svg file. [default: memory.png in RUN]"
 )
 @click.option(
-    "--style", type=click.Choice((*STYLES, "phases")), default=STYLES[0], show_default=True, help="What to draw."
+    "--style",
+    type=click.Choice((*STYLES, "phases")),
+    default=STYLES[0],
+    show_default=True,
+    help="What to draw.",
 )
 @click.option("--force", is_flag=True, help="Replace FILE.")
 def command(run: str | None, *, output: str | None, style: str, force: bool) -> None:

@@ -81,7 +81,7 @@ def _lines(listed: list[_Listed]) -> list[str]:
 
 def _command_width(listed: list[_Listed]) -> int | None:
     """Columns left for the command on a terminal; `None` elsewhere: all of it."""
-    if not sys.stdout.isatty():
+    if sys.stdout is None or not sys.stdout.isatty():
         return None
     used = max(len(str(entry.path)) for entry in listed) + 19 + 12 + 22 + 10 + _END
     return max(_LEAST_COMMAND, shutil.get_terminal_size().columns - used)

@@ -76,8 +76,19 @@ _ROWS = (
 )
 
 _MORE_ROWS = (
-    Report("qefficient", "Peaks, statistics and the phases in their order, as QEfficient's profiler.", ".txt", "phases.text"),
-    Report("phases", "Four panels over the phases, as QEfficient's profiler.", ".png", "phases.figure", binary=True),
+    Report(
+        "qefficient",
+        "Peaks, statistics and the phases in their order, as QEfficient's profiler.",
+        ".txt",
+        "phases.text",
+    ),
+    Report(
+        "phases",
+        "Four panels over the phases, as QEfficient's profiler.",
+        ".png",
+        "phases.figure",
+        binary=True,
+    ),
     Report(
         "monitor-log",
         "Memory logs and plots as NNCF's monitor, eight files in a directory.",

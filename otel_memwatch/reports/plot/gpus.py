@@ -78,7 +78,12 @@ def _draw_memory(axes: Axes, view: View) -> int:
             )  # fmt: skip
     if shown:
         axes.axhline(
-            shown / scale, color=style.VERMILION, linewidth=1.0, linestyle=(0, (5, 3)), label="all there is"
+            shown / scale,
+            color=style.VERMILION,
+            marker="",
+            linewidth=1.0,
+            linestyle=(0, (5, 3)),
+            label="all there is",
         )
     axes.set_ylim(0, max(most, shown, scale / 10) / scale * _HEADROOM)
     return style.legend(axes, 3)

@@ -67,6 +67,7 @@ def draw_memory(axes: Axes, view: View) -> int:
         axes.axhline(
             limit.bytes / scale,
             color=style.VERMILION,
+            marker="",
             linewidth=1.3,
             linestyle=(0, (5, 3)),
             label=words,
@@ -151,7 +152,13 @@ def _draw_kills(axes: Axes, view: View) -> None:
     label: str | None = "OOM kill"
     for at in time[1:][np.diff(kills) > 0][:50]:
         axes.axvline(
-            at / view.scale, color=style.VERMILION, linewidth=1.2, linestyle=":", label=label, zorder=2
+            at / view.scale,
+            color=style.VERMILION,
+            marker="",
+            linewidth=1.2,
+            linestyle=":",
+            label=label,
+            zorder=2,
         )
         label = None
 

@@ -153,7 +153,13 @@ def _mark_the_end(axes: Axes, run: Run) -> None:
     if words is None:
         return
     axes.axvline(
-        axes.get_xlim()[1], color=style.VERMILION, linewidth=2.0, linestyle="-", clip_on=False, zorder=6
+        axes.get_xlim()[1],
+        color=style.VERMILION,
+        marker="",
+        linewidth=2.0,
+        linestyle="-",
+        clip_on=False,
+        zorder=6,
     )
     axes.text(
         1.012, 0.5, style.lettering(words[:48]), transform=axes.transAxes, rotation=270, va="center", ha="left",

@@ -39,7 +39,9 @@ def draw_cpu(axes: Axes, view: View) -> int:
     most = both.maximum()
     cpus = view.run.host.get("cpus")
     if isinstance(cpus, int) and cpus <= 3 * most:
-        axes.axhline(cpus, color=style.VERMILION, linewidth=1.0, linestyle=(0, (5, 3)), label=f"{cpus} CPUs")
+        axes.axhline(
+            cpus, color=style.VERMILION, marker="", linewidth=1.0, linestyle=(0, (5, 3)), label=f"{cpus} CPUs"
+        )
         most = max(most, cpus)
     axes.set_ylim(0, max(most, 0.1) * _HEADROOM)
     return style.legend(axes)

@@ -54,7 +54,7 @@ def line(samples: Samples, column: Column, interval: float) -> Line:
         return Line(time, known, np.zeros(0, dtype=bool))
     step, ticks = np.diff(time), np.diff(there)
     usual_step = float(np.median(step)) if len(step) else 0.0
-    usual_ticks = float(np.median(ticks)) if len(ticks) else 1.0
+    usual_ticks = float(np.quantile(ticks, 0.25)) if len(ticks) else 1.0
     width = float(time[-1] - time[0]) / BUCKETS
     missing = step > max(_GAP * max(interval, column.period, usual_step), 2 * width)
     if usual_ticks <= 1 and column.period <= interval:

@@ -90,7 +90,7 @@ def plain_axes(axes: Axes, title: str, unit: str, remark: str = "") -> None:
     axes.grid(visible=True, which="major", color=FAINT, linewidth=0.6, linestyle="-", alpha=1.0)
     axes.set_axisbelow(True)
     axes.tick_params(
-        which="both", direction="out", length=3, width=0.8, color=SOFT, labelcolor=INK, labelsize=SMALL, pad=3,
+        which="both", direction="out", length=3, width=0.8, color=SOFT, labelcolor=INK, labelsize=SMALL, labelfontfamily=FAMILY, pad=3,
         top=False, right=False, labeltop=False, labelright=False,
     )  # fmt: skip
     axes.yaxis.set_major_locator(MaxNLocator(nbins=6, min_n_ticks=3, steps=[1, 2, 2.5, 5, 10]))

@@ -46,6 +46,7 @@ _HEADER = (
     "",
 )
 _ALIGNED = "rrlrrlrlrrrl"
+_PEAK, _TREE = _HEADER.index("peak"), _HEADER.index("all processes")
 
 
 def operations(run: Run, page: Page) -> None:
@@ -55,11 +56,17 @@ def operations(run: Run, page: Page) -> None:
         return
     page.section(f"Operations ({len(listed)})")
     several = len({figures.operation.pid for figures in listed}) > 1
-    page.table(_timeline(listed, several=several), _HEADER, _ALIGNED)
-    page.gap()
-    page.paragraph(
-        "Peak is that of the process that the operation ran in, all processes that of the whole tree meanwhile."
-    )
+    rows = _timeline(listed, several=several)
+    alone = all(row[_TREE] == row[_PEAK] for row in rows)
+    if alone:
+        # A program of one process: what it needed is what all needed.
+        rows = [(*row[:_TREE], "", "", *row[_TREE + 2 :]) for row in rows]
+    page.table(rows, _HEADER, _ALIGNED)
+    if not alone:
+        page.gap()
+        page.paragraph(
+            "Peak is that of the process that the operation ran in, all processes that of the whole tree meanwhile."
+        )
     _totals_by_name(listed, page)
     _open_at_the_end(run, page)
 
