@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from otel_memwatch.analysis.figures import Peaks
-from otel_memwatch.model import Ending, Operation, Peak
+from otel_memwatch.analysis.gpu import allocator_figures
+
+if TYPE_CHECKING:
+    from otel_memwatch.analysis.figures import Peaks
+    from otel_memwatch.model import Ending, Operation, Peak
 
 SCHEMA_URL = "https://opentelemetry.io/schemas/1.44.0"
 """Version of the semantic conventions that the catalogue and these names follow."""
@@ -73,8 +76,23 @@ def operation_attributes(operation: Operation) -> Attributes:
         attributes["memwatch.memory.delta"] = operation.end_bytes - operation.start_bytes
     attributes.update(_peak("memwatch.memory", operation.peak))
     attributes.update({_TOTALS[name]: value for name, value in operation.totals.items() if name in _TOTALS})
+    attributes.update(_gpu(operation))
     if operation.status == "open":
         attributes["memwatch.operation.open"] = True
+    return attributes
+
+
+def _gpu(operation: Operation) -> Attributes:
+    """GPU memory of the device of which it used most: a span has room for one."""
+    told = [(figures, operation.gpu[figures.device]) for figures in allocator_figures(operation)]
+    if not told:
+        return {}
+    figures, raw = max(told, key=lambda pair: pair[0].peak.bytes)
+    attributes: Attributes = {"hw.id": figures.device, **_peak("memwatch.gpu.memory", figures.peak)}
+    if isinstance(raw, dict):
+        for name in ("start", "end"):
+            if isinstance(raw.get(name), int):
+                attributes[f"memwatch.gpu.memory.{name}"] = raw[name]
     return attributes
 
 

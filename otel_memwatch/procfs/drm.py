@@ -86,7 +86,9 @@ def _cycles(keys: Mapping[str, str]) -> dict[str, tuple[int, int]]:
     total = _numbers(keys, "total-cycles-")
     timed = _numbers(keys, "engine-")
     own = _numbers(keys, "cycles-")
-    return {name: (cycles, total[name]) for name, cycles in own.items() if name in total and name not in timed}
+    return {
+        name: (cycles, total[name]) for name, cycles in own.items() if name in total and name not in timed
+    }
 
 
 def _numbers(keys: Mapping[str, str], prefix: str) -> dict[str, int]:

@@ -7,6 +7,7 @@ from typing import Any
 from otel_memwatch.analysis.figures import Peaks
 from otel_memwatch.analysis.gpu import allocator_figures
 from otel_memwatch.analysis.placing import place
+from otel_memwatch.analysis.spans import operation_attributes
 from otel_memwatch.model import Certainty, Operation, Peak
 
 DEVICE = "GPU-1"
@@ -55,3 +56,13 @@ def test_a_device_that_only_an_allocator_knows_has_a_peak() -> None:
 def test_a_smaller_figure_changes_nothing() -> None:
     operations = [operation("a", 10, 20, gpu={DEVICE: told(400, 400)})]
     assert place(Peaks(gpu={DEVICE: Peak.sampled(500)}), operations, 10.0).gpu[DEVICE].bytes == 500
+
+
+def test_a_span_tells_the_device_of_which_most_was_used() -> None:
+    gpu = {"GPU-1": told(400, 400, start=10, end=20), "GPU-2": told(500, 900, start=30, end=None)}
+    attributes = operation_attributes(operation("a", 10, 20, gpu=gpu))
+    assert attributes["hw.id"] == "GPU-2"
+    assert attributes["memwatch.gpu.memory.peak"] == 500
+    assert attributes["memwatch.gpu.memory.start"] == 30
+    assert "memwatch.gpu.memory.end" not in attributes
+    assert "hw.id" not in operation_attributes(operation("b", 10, 20))
