@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING, NamedTuple
 
 from otel_memwatch.analysis.figures import TOTALS, OperationFigures, Peaks
+from otel_memwatch.analysis.lives import CLOCK_TICK, UNREAPED
 from otel_memwatch.analysis.overlap import Steps, steps
 from otel_memwatch.analysis.placing import operation_of
 from otel_memwatch.model import Certainty, Operation, Peak
@@ -14,7 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from otel_memwatch.analysis.basis import Basis
-    from otel_memwatch.analysis.lives import Life
+    from otel_memwatch.analysis.life import Life
+    from otel_memwatch.analysis.processes import LivedProcess
     from otel_memwatch.analysis.ticks import TreeTicks
 
 _NEAR_SHARE = 0.02
@@ -34,31 +36,43 @@ class Surroundings(NamedTuple):
     """Monotonic seconds of the last thing recorded."""
 
 
-def sum_of_bounds(
-    lives: Sequence[Life], basis: Basis, reaped: int | None, unobserved: bool, end: float
-) -> Steps | None:
-    """Upper bound of the tree's memory over time; `None` where some process has no bound.
+def sum_of_bounds(lived: Sequence[LivedProcess], ticks: TreeTicks, basis: Basis, end: float) -> Steps | None:
+    """Upper bound of the tree's memory over time; `None` where none can be certified.
 
     Args:
-        lives: all processes.
+        lived: all processes that were seen.
+        ticks: of the run.
         basis: of the run.
-        reaped: the largest maximum that the kernel told of reaped processes.
-        unobserved: whether processes may have lived between two ticks.
         end: of the record, in monotonic seconds: where the lives of processes without an end are cut.
 
     """
-    if unobserved or not lives:
+    lives = [entry.life for entry in lived]
+    unit = _unit(lived)
+    unseen = ticks.unobserved.rises(basis.started)
+    if not lives or (unseen and unit is None):
         return None
     weighted = []
     for life in lives:
         bound = life.bound
         if bound is None:
-            if reaped is None or life.end is None:
+            if unit is None or life.end is None:
                 return None
-            bound = max(reaped, life.known)
+            bound = unit
         stop = end if life.end is None else life.end
-        weighted.append((life.start - 0.01, max(stop, life.start), bound + basis.rss_error))
+        weighted.append((life.start - CLOCK_TICK, max(stop, life.start), bound + basis.rss_error))
+    weighted += [(start, stop, int(rise) * ((unit or 0) + basis.rss_error)) for start, stop, rise in unseen]
     return steps(weighted)
+
+
+def _unit(lived: Sequence[LivedProcess]) -> int | None:
+    """Upper bound of a process that ended without one of its own, as `Lives.unit`."""
+    ended = [entry.life for entry in lived if entry.life.end is not None]
+    told = [max(life.max_rss or 0, life.bound or 0) for life in ended if life.told]
+    if not any(told) or any(life.told and life.bound is None for life in ended):
+        return None
+    if any(entry.fields.get("note") == UNREAPED for entry in lived):
+        return None
+    return max([*told, *(life.known for life in ended)])
 
 
 def operation_figures(

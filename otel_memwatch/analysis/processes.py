@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from otel_memwatch.analysis.figures import ProcessFigures
-from otel_memwatch.analysis.lives import Life
+from otel_memwatch.analysis.life import Life
 from otel_memwatch.analysis.verdicts import life_peak
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def _add_segments(lived: Iterable[LivedProcess], files: Iterable[OperationLines]
             assert lines.largest is not None
             if lines.start is not None and abs(lines.start - life.start) > 1.0:
                 continue
-            life.raise_to(*lines.largest)
+            life.add_segment(*lines.largest)
 
 
 def process_figures(lived: Iterable[LivedProcess], basis: Basis) -> tuple[ProcessFigures, ...]:

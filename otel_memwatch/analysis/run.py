@@ -17,10 +17,10 @@ from otel_memwatch.record.fields import mapping, number, text, texts
 from otel_memwatch.record.reader import Record, Samples, read_run
 
 if TYPE_CHECKING:
-    from otel_memwatch.analysis.lives import Life
     import os
     from collections.abc import Iterable, Mapping
 
+    from otel_memwatch.analysis.life import Life
     from otel_memwatch.model import Ending
 
 
@@ -128,14 +128,11 @@ class Run:
         if not operations:
             return ()
         basis = Basis.of(self.info)
-        lives = [entry.life for entry in self._lived]
         ticks = TreeTicks(self.samples(METRICS), self.started)
-        told = [life.bound for life in lives if life.told and life.bound is not None]
-        unobserved = self.samples(METRICS).column("memwatch.tree.unobserved")
         by_pid: dict[int, list[Life]] = {}
-        for life in lives:
-            by_pid.setdefault(life.pid, []).append(life)
-        sums = sum_of_bounds(lives, basis, max(told, default=None), bool((unobserved > 0).any()), self._last)
+        for entry in self._lived:
+            by_pid.setdefault(entry.life.pid, []).append(entry.life)
+        sums = sum_of_bounds(self._lived, ticks, basis, self._last)
         return operation_figures(operations, Surroundings(basis, ticks, by_pid, sums, self._last), self.peaks)
 
     @cached_property

@@ -59,6 +59,17 @@ class Series:
             return None
         return max(0.0, self._level(end) - self._level(start))
 
+    def rises(self, start: float) -> list[tuple[float, float, float]]:
+        """Every stretch in which a counter rose, the first from `start` on: from, to, by how much."""
+        found = []
+        before, level = start, 0.0
+        for time, value in zip(self._times, self._values, strict=True):
+            if value > level:
+                found.append((before, time, value - level))
+                level = value
+            before = time
+        return found
+
     def _level(self, time: float) -> float:
         place = bisect_right(self._times, time)
         if place == 0 or place == len(self._times):
@@ -77,6 +88,7 @@ class TreeTicks:
         self.main = self._series("process.memory.usage")
         self.rss = self._series("memwatch.tree.memory.usage")
         self.pss = self._series("memwatch.tree.memory.pss")
+        self.unobserved = self._series("memwatch.tree.unobserved")
         prefix = "memwatch.cgroup.memory."
         self.watermark = self._series(prefix + "peak")
         self.needed = self._difference(prefix + "usage", prefix + "file")

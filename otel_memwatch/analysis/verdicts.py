@@ -24,7 +24,8 @@ from otel_memwatch.model import Certainty, Peak
 
 if TYPE_CHECKING:
     from otel_memwatch.analysis.basis import Basis
-    from otel_memwatch.analysis.lives import Life, Lives
+    from otel_memwatch.analysis.life import Life
+    from otel_memwatch.analysis.lives import Lives
 
 _NEAR_SHARE = 0.02
 _NEAR_BYTES = 4 * 1024**2
@@ -83,9 +84,9 @@ def _main(facts: Facts) -> Peak | None:
     if lives.main is None:
         return None
     peak = life_peak(lives.main, basis)
-    if peak is None or peak.certainty is not Certainty.INTERVAL or not _alone(facts):
+    if peak is None or peak.certainty is not Certainty.INTERVAL or peak.high is None or not _alone(facts):
         return peak
-    if basis.floor < lives.attained and lives.attained >= (peak.high or 0) - basis.rss_error:
+    if basis.floor < lives.attained and lives.attained >= peak.high - basis.rss_error:
         at = basis.since_start(lives.main.end)
         return Peak.exact(lives.attained, basis.rss_error, at=at, pid=lives.main.pid, how="wait4")
     return peak
@@ -121,11 +122,7 @@ def _process(facts: Facts, main: Peak | None) -> Peak | None:
     lives, eps = facts.lives, facts.basis.rss_error
     if main is not None and _alone(facts):
         return main
-    largest = lives.largest
-    low = largest.low if largest is not None else 0
-    where: dict[str, Any] = {}
-    if largest is not None and low:
-        where = {"at": facts.basis.since_start(largest.at), "pid": largest.pid}
+    low, where = _largest_seen(facts)
     if not _covered(facts):
         if facts.basis.portable and low:
             return Peak.sampled(low, **where, how="resident size at ticks")
@@ -144,10 +141,21 @@ def _process(facts: Facts, main: Peak | None) -> Peak | None:
     return Peak.interval(low, high, **where, how="wait4, windows of VmHWM")
 
 
+def _largest_seen(facts: Facts) -> tuple[int, dict[str, Any]]:
+    """The largest maximum that a known process certainly had; when, and which one."""
+    largest, late = facts.lives.largest, facts.lives.late
+    low, where = 0, {}
+    if largest is not None and largest.low:
+        low, where = largest.low, {"at": facts.basis.since_start(largest.at), "pid": largest.pid}
+    if late is not None and late[1].value > low:
+        low, where = late[1].value, {"at": facts.basis.since_start(late[1].time), "pid": late[0]}
+    return low, where
+
+
 def _covered(facts: Facts) -> bool:
     """Whether no process can have had more than what is known: all ended under our eyes, or left word with the kernel."""
     lives = facts.lives
-    if any(not life.final for life in lives.living):
+    if any(not life.final for life in lives.living) or lives.untold:
         return False
     if not lives.vanished and not facts.unobserved:
         return bool(lives.seen)

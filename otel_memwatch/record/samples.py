@@ -226,6 +226,7 @@ class _Growing:
 
     Args:
         missing: the value where nothing was put.
+
     """
 
     def __init__(self, missing: float) -> None:

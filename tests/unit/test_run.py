@@ -245,11 +245,14 @@ class TestOperations:
         assert epoch.totals["tree_cpu_seconds"] == pytest.approx(0.25)
         # Alone until the worker starts at 0.2: then both.
         error = 256 * 1024
-        assert first.tree_peak is not None and second.tree_peak is not None and worker.tree_peak is not None
+        assert first.tree_peak is not None
+        assert second.tree_peak is not None
+        assert worker.tree_peak is not None
         assert (first.tree_peak.low, first.tree_peak.high) == (500 * MIB, 540 * MIB + 2 * error)
         assert (second.tree_peak.low, second.tree_peak.high) == (100 * MIB, 140 * MIB + 2 * error)
         assert (worker.tree_peak.low, worker.tree_peak.high) == (40 * MIB, 540 * MIB + 2 * error)
-        assert run.peaks.tree is not None and run.peaks.process is not None
+        assert run.peaks.tree is not None
+        assert run.peaks.process is not None
         assert (run.peaks.process.bytes, run.peaks.process.operation) == (500 * MIB, "Step")
         assert run.peaks.tree.operation == "Step"
 
@@ -278,7 +281,8 @@ class TestOperations:
             [opening(1, 0.12, "rises"), closing(1, 0.28, 20), opening(2, 0.5, "flat"), closing(2, 0.7, 20)]
         )
         rises, flat = load(tmp_path).operations
-        assert rises.tree_peak is not None and flat.tree_peak is not None
+        assert rises.tree_peak is not None
+        assert flat.tree_peak is not None
         assert (rises.tree_peak.certainty, rises.tree_peak.bytes) == (Certainty.EXACT, 300 * MIB)
         assert (flat.tree_peak.certainty, flat.tree_peak.low, flat.tree_peak.high) == (
             Certainty.INTERVAL, 49 * MIB, 301 * MIB,

@@ -71,7 +71,9 @@ class TestOneProcess:
         tick(tally, 0.2, 1)
         ended(tally, PID, 0, 0.9, peak=5 * MIB, peak_bound=300 * MIB, exit_code=0)
         main, process, tree, *_ = tally.peaks()
-        assert main is not None and process is not None and tree is not None
+        assert main is not None
+        assert process is not None
+        assert tree is not None
         assert (main.certainty, main.low, main.high) == (Certainty.INTERVAL, 5 * MIB, 300 * MIB)
         assert (process.certainty, process.bytes, process.pid) == (Certainty.EXACT, 300 * MIB, None)
         # The target may have had 300 MiB at its side: both together is the bound.
@@ -159,7 +161,8 @@ class TestJoinedLater:
         ended(tally, 5000, 0.2, 0.4, peak=80 * MIB)
         figures(tally, PID, -100, 0.9, rss=50 * MIB, peak=50 * MIB, note="alive at the end")
         peaks = tally.peaks()
-        assert peaks.process is not None and peaks.tree is not None
+        assert peaks.process is not None
+        assert peaks.tree is not None
         assert (peaks.process.certainty, peaks.process.low, peaks.process.high) == (
             Certainty.INTERVAL,
             80 * MIB,
@@ -204,7 +207,8 @@ class TestTree:
         ended(tally, 5000, 0.1, 0.2, peak=MIB, note="nobody waits for it")
         ended(tally, PID, 0, 0.9, peak=20 * MIB, peak_bound=20 * MIB, exit_code=0)
         peaks = tally.peaks()
-        assert peaks.tree is not None and peaks.process is not None
+        assert peaks.process is not None
+        assert peaks.tree is not None
         assert peaks.tree.high is None
         assert (peaks.process.certainty, peaks.process.high) == (Certainty.INTERVAL, None)
 
@@ -275,7 +279,8 @@ class TestControlGroup:
         tick(tally, 0.2, 500 * MIB, 2 * MIB, 0, MIB, 502 * MIB)
         tick(tally, 0.3, 5 * MIB, 2 * MIB, 0, MIB, 502 * MIB)
         tree, group = tally.peaks().tree, tally.peaks().cgroup
-        assert tree is not None and group is not None
+        assert tree is not None
+        assert group is not None
         assert (tree.certainty, tree.bytes, tree.low, tree.at) == (Certainty.EXACT, 502 * MIB, 498 * MIB, 0.2)
         assert (group.certainty, group.bytes) == (Certainty.EXACT, 502 * MIB)
 
@@ -308,16 +313,40 @@ def test_segments_of_a_process_that_resets_its_own_watermark() -> None:
     lines.take({"open": 1, "time": STARTED + 0.2, "name": "a", "rss": MIB, "segment": 20 * MIB})
     lines.take({"close": 1, "time": STARTED + 0.3, "status": "ok", "segment": 700 * MIB, "peak": 700 * MIB,
                 "certainty": "exact"})  # fmt: skip
-    for early in (True, False):
+    for when in ("before", "meanwhile", "after"):
         tally = tally_of()
-        if early:
+        if when == "before":
             tally.boundaries([lines])
         seen(tally, PID, 0, rss=5 * MIB, peak=5 * MIB)
-        ended(tally, PID, 0, 0.9, peak=30 * MIB, peak_bound=30 * MIB, exit_code=0)
-        tally.boundaries([lines])
+        if when == "meanwhile":
+            tally.boundaries([lines])
+        ended(tally, PID, 0, 0.9, peak=30 * MIB, max_rss=30 * MIB, exit_code=0)
+        if when == "after":
+            assert tally.peaks().tree == Peak.interval(
+                30 * MIB, None, at=0.9, pid=PID, how="VmHWM, last read before its end"
+            )
+            tally.boundaries([lines])
         tree = tally.peaks().tree
         assert tree is not None
         assert (tree.certainty, tree.bytes, tree.at) == (Certainty.EXACT, 700 * MIB, 0.3)
+
+
+def test_segments_of_a_process_that_ended_long_ago() -> None:
+    lines = OperationLines(5000)
+    lines.take({"schema": 1, "pid": 5000, "start": STARTED + 0.1, "exact": True})
+    lines.take({"open": 1, "time": STARTED + 0.2, "name": "a", "rss": MIB, "segment": 700 * MIB})
+    tally = tally_of()
+    seen(tally, PID, 0, rss=5 * MIB, peak=5 * MIB)
+    seen(tally, 5000, 0.1, rss=5 * MIB, peak=5 * MIB)
+    ended(tally, 5000, 0.1, 0.9, peak=30 * MIB)
+    tick(tally, 60.0)
+    ended(tally, PID, 0, 60.0, peak=5 * MIB, peak_bound=30 * MIB, exit_code=0)
+    tally.boundaries([lines])
+    process, tree = tally.peaks().process, tally.peaks().tree
+    assert process is not None
+    assert tree is not None
+    assert (process.certainty, process.bytes, process.pid) == (Certainty.EXACT, 700 * MIB, 5000)
+    assert (tree.low, tree.high) == (700 * MIB - EPS, 730 * MIB + 2 * EPS)
 
 
 def test_gpu_is_sampled_by_device() -> None:
