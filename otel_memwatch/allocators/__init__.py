@@ -102,7 +102,7 @@ def closed(key: int) -> dict[str, Any] | None:
     return _here.closed(key)
 
 
-def be_exact(wanted: bool) -> None:
+def be_exact(*, wanted: bool) -> None:
     """Whether to reset the watermarks from the next boundary on, here and in programs started from here."""
     _here.set_exact(wanted)
     if wanted:

@@ -7,7 +7,7 @@ import json
 import os
 import platform
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import click
 
@@ -64,7 +64,9 @@ def _tree_peak() -> Finding:
     try:
         group = OwnCgroup.create("require")
     except Unavailable as why:
-        return Finding("peak of the tree", "limited", "a certified interval", f"exact with a control group: {why}")
+        return Finding(
+            "peak of the tree", "limited", "a certified interval", f"exact with a control group: {why}"
+        )
     assert group is not None
     where = group.path
     group.remove()
@@ -98,8 +100,24 @@ def _sources() -> Iterator[Finding]:
         else:
             known = sum(value is not None for value in values)
             yield Finding(source.name, "ok", f"{known} of {len(source.columns)} series are readable now")
+        if source.name.startswith("gpu_"):
+            yield from _devices(source)
     for name, why in absent.items():
         yield Finding(name, "absent", why.message, why.hint or "")
+
+
+def _devices(source: Any) -> Iterator[Finding]:
+    """The GPUs of a source, each with what keeps its figures from being whole."""
+    for device in source.info():
+        seen = {True: "", False: ", hidden from programs started here", None: ", perhaps not CUDA's"}
+        visible = seen[device["visible"]] if device["vendor"] == "NVIDIA" else ""
+        accounting = ", accounting on" if device.get("accounting") else ""
+        words = (
+            f"{device['id']}, driver {device['driver']}, memory {device['processes']}{accounting}{visible}"
+        )
+        absent = device.get("absent")
+        hint = device.get("trouble") or (f"it does not tell {', '.join(absent)}" if absent else "")
+        yield Finding(device["name"], "ok" if not device.get("trouble") else "absent", words, hint)
 
 
 _EXPORTERS = (

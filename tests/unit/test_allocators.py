@@ -360,6 +360,26 @@ def test_a_forked_child_begins_anew(torch: Torch) -> None:
     assert allocators.closed(1) is not None
 
 
+def test_resets_can_be_asked_for_while_the_program_runs(
+    torch: Torch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(allocators.VARIABLE, raising=False)
+    torch.devices[0].take(100)
+    torch.devices[0].give(90)
+    allocators.be_exact(wanted=True)
+    assert os.environ[allocators.VARIABLE] == "1", "programs started from here do it too"
+    allocators.opened(1)
+    torch.devices[0].take(5)
+    torch.devices[0].give(5)
+    assert bounds(allocators.closed(1)) == (15, 15)
+    allocators.be_exact(wanted=False)
+    assert allocators.VARIABLE not in os.environ
+    torch.calls.clear()
+    allocators.opened(2)
+    allocators.closed(2)
+    assert "reset" not in torch.calls
+
+
 def test_importing_it_imports_no_gpu_library() -> None:
     code = (
         "import sys; from otel_memwatch import allocators; allocators.opened(1); allocators.closed(1);"
