@@ -35,6 +35,8 @@ _HOMES = {
     "GPUMemory": "devices",
     "best_gpu": "devices",
     "gpus": "devices",
+    "load_ipython_extension": "compat.ipython",
+    "unload_ipython_extension": "compat.ipython",
     "MemwatchError": "errors",
     "Run": "api",
     "attach": "api",

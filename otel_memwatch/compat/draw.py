@@ -1,40 +1,48 @@
-"""Draws in a process of its own: matplotlib's memory must not become part of what is measured.
+"""Draws and reports in a process of its own: what that needs must not become part of what is measured.
 
-`python -m otel_memwatch.compat.draw log LOG IMAGE [TITLE]` draws a memory log;
-`python -m otel_memwatch.compat.draw phases IMAGE < DESCRIPTION` a timeline of phases.
+Its arguments: `log LOG IMAGE [TITLE]` draws a memory log; `phases IMAGE` and `phases-report` draw and print the timeline
+of the selection on stdin (JSON: a run directory, and the fields of `reports.phases.timeline.Selection`).
 """
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from otel_memwatch.errors import MemwatchError
 
-_SECONDS = 300.0
+if TYPE_CHECKING:
+    from otel_memwatch.reports.phases import Timeline
+
+_SECONDS = 600.0
+
+_BOOT = "import sys; sys.path.append(sys.argv.pop(1)); from otel_memwatch.compat.draw import main; main(sys.argv[1:])"
+
+
+def run_out_of_process(*arguments: str | Path, description: str = "") -> str:
+    """Runs this module and gives what it printed. Raises `MemwatchError` when it failed."""
+    package = str(Path(__file__).resolve().parents[2])
+    command = [sys.executable, "-W", "ignore", "-c", _BOOT, package, *map(str, arguments)]
+    try:
+        done = subprocess.run(
+            command, input=description.encode(), capture_output=True, check=False, timeout=_SECONDS
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise MemwatchError(f"The report cannot be made: {error}.") from None
+    if done.returncode != 0:
+        last = done.stderr.decode(errors="replace").strip().splitlines()[-1:] or [
+            f"exit code {done.returncode}"
+        ]
+        raise MemwatchError(f"The report cannot be made: {last[0]}")
+    return done.stdout.decode()
 
 
 def draw(*arguments: str | Path, description: str = "") -> None:
-    """Runs this module. Raises `MemwatchError` when nothing was drawn."""
-    package = str(Path(__file__).resolve().parents[2])
-    boot = "import sys; sys.path.append(sys.argv.pop(1)); from otel_memwatch.compat.draw import main; main(sys.argv[1:])"
-    command = [sys.executable, "-c", boot, package, *map(str, arguments)]
-    try:
-        done = subprocess.run(
-            command,
-            input=description,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-            check=False,
-            timeout=_SECONDS,
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise MemwatchError(f"The picture cannot be drawn: {error}.") from None
-    if done.returncode != 0:
-        last = done.stderr.strip().splitlines()[-1:] or [f"exit code {done.returncode}"]
-        raise MemwatchError(f"The picture cannot be drawn: {last[0]}")
+    """Draws. Raises `MemwatchError` when nothing was drawn."""
+    run_out_of_process(*arguments, description=description)
 
 
 def main(arguments: list[str]) -> None:
@@ -45,10 +53,22 @@ def main(arguments: list[str]) -> None:
             from otel_memwatch.reports.monitor_log import plot  # noqa: PLC0415 - one of the two
 
             plot(Path(rest[0]), Path(rest[1]), rest[2] if len(rest) > 2 else "")
-        else:
-            from otel_memwatch.reports.phases import from_json  # noqa: PLC0415
+        elif what == "phases":
             from otel_memwatch.reports.phases.figure import save  # noqa: PLC0415
 
-            save(from_json(sys.stdin.read()), Path(rest[0]))
+            save(_timeline(), Path(rest[0]))
+        else:
+            from otel_memwatch.reports.phases.text import report  # noqa: PLC0415
+
+            sys.stdout.buffer.write(report(_timeline()).encode())
     except (MemwatchError, OSError) as error:
         sys.exit(str(error))
+
+
+def _timeline() -> Timeline:
+    from otel_memwatch.analysis import load  # noqa: PLC0415
+    from otel_memwatch.reports.phases.timeline import Selection, timeline  # noqa: PLC0415
+
+    fields = json.load(sys.stdin)
+    run = load(fields.pop("run"))
+    return timeline(run, Selection(**fields))

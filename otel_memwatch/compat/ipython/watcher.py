@@ -1,0 +1,178 @@
+"""Measures each cell of an IPython session: exact peak from the kernel, children from the monitor beside it."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from otel_memwatch.compat.instant import tree_now
+from otel_memwatch.compat.ipython.cells import Cell, Summary
+from otel_memwatch.compat.ipython.perf import PerfCounter, check, describe
+from otel_memwatch.compat.ipython.processors import Processors
+from otel_memwatch.compat.recording import Recording, TickReader, acquire, release
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_INTERVAL = 0.1
+
+
+class Measurement:
+    """One stretch of work being measured. The clock runs only between `begin` and `end`, not during the readings."""
+
+    def __init__(self, recording: Recording, name: str, event: str | None) -> None:
+        from otel_memwatch.operations import operation  # noqa: PLC0415 - importing the extension imports little
+
+        self._reader = TickReader(recording.path)
+        self._reader.skip()
+        self._operation = operation(name)
+        self._perf = None if event is None else PerfCounter(event)
+        self._event = event
+
+    def begin(self) -> None:
+        """From here on it counts."""
+        self._operation.__enter__()
+        if self._perf is not None:
+            self._perf.start()
+        self._processors = Processors()
+        self._began = time.monotonic()
+        self._clock = time.perf_counter()
+
+    def end(self, number: int, source: str, before: int | None, error: BaseException | None) -> Cell:
+        """The figures. `before`: resident memory that `used` is set against; `None`: that at the beginning."""
+        seconds, ended = time.perf_counter() - self._clock, time.monotonic()
+        load = self._processors.load()
+        counts = tuple(self._perf.stop()) if self._perf is not None else ()
+        self._operation.__exit__(None if error is None else type(error), error, None)
+        size = tree_now()
+        figures = self._operation.figures
+        peak, certainty = (figures.peak or 0, figures.certainty) if figures is not None else (0, "sampled")
+        inside = [t.rss for t in self._reader.read() if t.rss is not None and self._began <= t.time <= ended]
+        if inside and max(inside) > peak:
+            peak, certainty = int(max(inside)), "sampled"
+        start = (figures.start if figures is not None else None) if before is None else before
+        return Cell(
+            number=number,
+            source=source,
+            used=size.rss - (size.rss if start is None else start),
+            seconds=seconds,
+            cpu_mean=load.mean,
+            cpu_max=load.busiest,
+            peaked=max(0, peak - size.rss),
+            current=size.rss,
+            certainty=certainty,
+            failed=error is not None,
+            counts=counts,
+        )
+
+
+class Watcher:
+    """Measures and reports each cell of a shell while it is on.
+
+    Attributes:
+        history: all cells measured so far.
+
+    """
+
+    def __init__(self, shell: Any) -> None:
+        self._shell = shell
+        self.history: list[Cell] = []
+        self._recording: Recording | None = None
+        self._event: str | None = None
+        self._measurement: Measurement | None = None
+        self._resident: int | None = None
+
+    @property
+    def watching(self) -> bool:
+        """Whether cells are measured."""
+        return self._recording is not None
+
+    @property
+    def last(self) -> Cell | None:
+        """The cell measured last."""
+        return self.history[-1] if self.history else None
+
+    def summary(self) -> Summary:
+        """All cells, the largest peak first."""
+        return Summary(self.history)
+
+    def start(self, event: str | None = None) -> None:
+        """Begins to measure each cell, this one included; does nothing new when it does already.
+
+        Raises `Unavailable` or `UsageError` when `event` cannot be counted by perf.
+        """
+        if event is not None:
+            check(event)
+        self.stop()
+        self._event = event
+        self._recording = acquire(_INTERVAL)
+        self._shell.events.register("pre_run_cell", self.pre_run_cell)
+        self._shell.events.register("post_run_cell", self.post_run_cell)
+        self._resident = tree_now().rss
+        self._begin()
+
+    def stop(self) -> None:
+        """Ends measuring; the history stays."""
+        if self._recording is None:
+            return
+        self._forget()
+        for event, callback in (("pre_run_cell", self.pre_run_cell), ("post_run_cell", self.post_run_cell)):
+            self._shell.events.unregister(event, callback)
+        release(self._recording)
+        self._recording = None
+
+    def _forget(self) -> None:
+        """Gives up a measurement that nobody will hear of."""
+        if self._measurement is not None:
+            self._measurement.end(0, "", None, None)
+            self._measurement = None
+
+    def _begin(self) -> None:
+        if self._recording is not None:
+            self._measurement = Measurement(self._recording, f"In [{self._number() + 1}]", self._event)
+            self._measurement.begin()
+
+    def _number(self) -> int:
+        """Number of the cell that ran last; some kernels keep no list of inputs."""
+        return len(self._shell.user_ns.get("In", ())) - 1
+
+    def pre_run_cell(self, info: object = None) -> None:  # noqa: ARG002 - IPython's signature
+        """A cell begins."""
+        self._forget()
+        self._begin()
+
+    def post_run_cell(self, result: Any = None) -> None:
+        """A cell has ended: its line is printed."""
+        measurement, self._measurement = self._measurement, None
+        if measurement is None:
+            return
+        error = getattr(result, "error_in_exec", None) or getattr(result, "error_before_exec", None)
+        source = getattr(getattr(result, "info", None), "raw_cell", "") or ""
+        cell = measurement.end(self._number(), source, self._resident, error)
+        self._resident = cell.current
+        self.history.append(cell)
+        print(cell)  # noqa: T201 - a line for each cell is what was asked for
+        if self._event is not None:
+            print(describe(list(cell.counts), cell.seconds))  # noqa: T201
+
+    def measure(self, source: str, run: Callable[[], Any]) -> Cell:
+        """Runs something and gives its figures, whether or not cells are measured. What it raises goes on."""
+        recording = acquire(_INTERVAL)
+        try:
+            measurement = Measurement(recording, "%memwatch", None)
+            measurement.begin()
+            try:
+                run()
+            except BaseException as error:
+                self._keep(measurement.end(self._number(), source, None, error))
+                raise
+            cell = measurement.end(self._number(), source, None, None)
+        finally:
+            release(recording)
+        self._keep(cell)
+        return cell
+
+    def _keep(self, cell: Cell) -> None:
+        """Once is enough: when cells are measured, the one that it stands in comes into the history."""
+        if not self.watching:
+            self.history.append(cell)

@@ -1,0 +1,65 @@
+"""QEfficient's memory profiler (`scripts/memory_profiling` 2.0.0).
+
+Change the import: `from otel_memwatch.compat.qefficient import QEffMemoryProfiler` for
+`from scripts.memory_profiling import QEffMemoryProfiler`. Of any recorded run: `otel-memwatch report RUN --format
+qefficient` and `otel-memwatch plot RUN --style phases`.
+
+Works the same:
+    QEffMemoryProfiler with every method, property, attribute and keyword, ProfilerConfig, ProfileSample, __version__;
+    the text of the report, the four-panel figure, "MB" as 2**20 bytes, phases marked with mark_operation.
+
+Differs, and why:
+    * A monitor process beside the program samples, not a thread in it: no call that holds the interpreter stops it. The
+      report and the figure are made in a process of their own; the program's matplotlib settings stay as they are.
+    * A phase's memory delta is the difference of two readings at its marks; before, it was guessed from the number of
+      samples, and billed to the wrong phase. Phases of equal name keep their own figures in the report; the
+      dictionaries by name have the last one's.
+    * The peak is the kernel's watermark of this process where that is above all samples.
+    * Children are seen at every sample (`child_scan_interval` is not needed), and their I/O is counted, that of
+      `subprocess.run()` included. I/O per phase is that of read and write calls, as before; what reached storage stands
+      apart in a sample's storage_read_mb and storage_write_mb.
+    * CPU is not smoothed, and is a share of the processors that the program may use.
+    * Samples are read from the record when they are asked for; the program holds none. `samples` and the properties made
+      from it are new lists at each access; peaks are computed.
+    * `verbose=True` is heard without further configuration. Averages are over time, not over samples.
+
+Not supported:
+    MetricsCollector and QEffMemoryVisualizer raise on construction: there is no sampling in the program, and
+    `generate_memory_graph` draws. `monitor_thread` and `metrics_collector` are always None.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from otel_memwatch.compat.qefficient.profiler import QEffMemoryProfiler
+    from otel_memwatch.compat.qefficient.samples import ProfilerConfig, ProfileSample
+    from otel_memwatch.compat.qefficient.unsupported import MetricsCollector, QEffMemoryVisualizer
+
+__version__ = "2.0.0"
+
+__all__ = [
+    "MetricsCollector",
+    "ProfileSample",
+    "ProfilerConfig",
+    "QEffMemoryProfiler",
+    "QEffMemoryVisualizer",
+    "__version__",
+]
+
+_HOMES = {
+    "MetricsCollector": "unsupported",
+    "ProfileSample": "samples",
+    "ProfilerConfig": "samples",
+    "QEffMemoryProfiler": "profiler",
+    "QEffMemoryVisualizer": "unsupported",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        from importlib import import_module
+
+        return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,334 @@
+"""`QEffMemoryProfiler`: phases of a program with their memory, CPU and I/O, from a monitor beside it."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+import uuid
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from otel_memwatch.compat.draw import draw, run_out_of_process
+from otel_memwatch.compat.instant import tree_now
+from otel_memwatch.compat.qefficient.samples import ProfilerConfig, ProfileSample
+from otel_memwatch.compat.qefficient.stream import MB, local_time, samples
+from otel_memwatch.compat.recording import Recording, TickReader, acquire, release
+from otel_memwatch.reports.phases import COLOURS, COMPLETION, INITIALIZATION
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from otel_memwatch.operations.recorder import Opened
+
+logger = logging.getLogger("otel_memwatch.compat.qefficient")
+
+_OWNER = "memwatch.profiler"
+
+
+class QEffMemoryProfiler:
+    """Profiles this program and its descendants; see the package's documentation.
+
+    Args:
+        sampling_interval: seconds between samples.
+        output_file: where the figure goes by default; "qeff_memory_profile.png" when it is not given.
+        verbose: tell in the log what happens.
+        kwargs: further settings of `ProfilerConfig`. Raises `TypeError` for one that does not exist.
+
+    Attributes:
+        operations: marks in their order, each with its wall-clock time.
+        operation_durations, operation_memory_deltas: by name, of the last phase of that name; seconds, MB.
+
+    """
+
+    SEGMENT_COLORS: ClassVar[dict[str, str]] = COLOURS
+
+    def __init__(
+        self,
+        sampling_interval: float = 0.05,
+        output_file: str | None = None,
+        verbose: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        file = output_file or "qeff_memory_profile.png"
+        self.config = ProfilerConfig(sampling_interval, file, verbose, **kwargs)
+        if verbose:
+            _make_audible()
+        self.monitoring = False
+        self.monitor_thread = None
+        self.metrics_collector = None
+        self.operations: list[tuple[datetime, str]] = []
+        self.current_operation = INITIALIZATION
+        self.operation_start_time = datetime.now()  # noqa: DTZ005 - local, as people expect
+        self.operation_durations: dict[str, float] = {}
+        self.operation_memory_deltas: dict[str, float] = {}
+        self._id = uuid.uuid4().hex
+        self._recording: Recording | None = None
+        self._windows: list[tuple[float, float]] = []
+        self._completed: float | None = None
+        self._phase: Opened | None = None
+        self._phase_began = time.monotonic()
+        self._phase_rss = 0.0
+        self._own_peaks: list[tuple[float, float, str]] = []
+
+    # -- what is measured
+
+    def start_monitoring(self) -> None:
+        """Begins to record; does nothing when it does already. After a stop it goes on behind what there is."""
+        if self.monitoring:
+            return
+        # The first sample is that of the moment before: it was taken while the recording began.
+        begun = time.monotonic() - self.config.sampling_interval
+        recording = acquire(self.config.sampling_interval)
+        if self._recording is not None and self._recording is not recording:
+            self._windows.clear()
+            self._own_peaks.clear()
+        self._recording = recording
+        self._windows.append((begun, float("inf")))
+        self._completed = None
+        self.monitoring = True
+        self._log("QEff Memory monitoring started (sampling every %ss)", self.config.sampling_interval)
+
+    def stop_monitoring(self) -> None:
+        """Ends the recording, and the last phase with the mark "Completion"."""
+        if not self.monitoring or self._recording is None:
+            return
+        self.mark_operation(COMPLETION)
+        self.monitoring = False
+        self._windows[-1] = (self._windows[-1][0], time.monotonic())
+        release(self._recording)
+        self._log("QEff Memory monitoring stopped")
+
+    def mark_operation(self, name: str) -> None:
+        """Ends the current phase and begins another."""
+        now, rss = time.monotonic(), float(tree_now().rss)
+        self._end_phase(now, rss)
+        self._begin_phase(name, now, rss)
+        self.operations.append((local_time(now), name))
+        self._log("%s | Memory: %.1f MB RSS", name, rss / MB)
+
+    def mark_segment(self, name: str) -> None:
+        """The same as `mark_operation`."""
+        self.mark_operation(name)
+
+    def _end_phase(self, now: float, rss: float) -> None:
+        if self._phase is not None:
+            self._phase.recorder.finish(self._phase)
+            figures = self._phase.figures
+            if figures is not None and figures.peak is not None:
+                middle = (self._phase_began + now) / 2
+                self._own_peaks.append((float(figures.peak), middle, self.current_operation))
+        self._phase = None
+        if self.current_operation != INITIALIZATION and self.monitoring:
+            self.operation_durations[self.current_operation] = now - self._phase_began
+            self.operation_memory_deltas[self.current_operation] = (rss - self._phase_rss) / MB
+
+    def _begin_phase(self, name: str, now: float, rss: float) -> None:
+        self.current_operation, self._phase_began, self._phase_rss = name, now, rss
+        self.operation_start_time = local_time(now)
+        if name == COMPLETION:
+            self._completed = now
+        elif self.monitoring:
+            from otel_memwatch.operations.state import recorder  # noqa: PLC0415 - importing imports little
+
+            here = recorder()
+            self._phase = None if here is None else here.begin(name, {_OWNER: self._id}, None)
+
+    # -- what is known
+
+    def _samples(self) -> Iterator[ProfileSample]:
+        if self._recording is None:
+            return iter(())
+        wanted = self._windows
+        ticks = (
+            t for t in TickReader(self._recording.path).read() if any(a <= t.time <= b for a, b in wanted)
+        )
+        return samples((tick for tick in ticks if tick.processes != 0), self.config)
+
+    @property
+    def samples(self) -> list[ProfileSample]:
+        """All samples; read from the record at every access."""
+        return list(self._samples())
+
+    @property
+    def timestamps(self) -> list[datetime]:
+        """Wall-clock time of each sample."""
+        return [sample.timestamp for sample in self._samples()]
+
+    @property
+    def rss_memory(self) -> list[float]:
+        """MB."""
+        return [sample.rss_mb for sample in self._samples()]
+
+    @property
+    def vms_memory(self) -> list[float]:
+        """MB."""
+        return [sample.vms_mb for sample in self._samples()]
+
+    @property
+    def cpu_usage(self) -> list[float]:
+        """Per cent."""
+        return [sample.cpu_percent for sample in self._samples()]
+
+    @property
+    def disk_read_bytes(self) -> list[float]:
+        """MB so far."""
+        return [sample.disk_read_mb for sample in self._samples()]
+
+    @property
+    def disk_write_bytes(self) -> list[float]:
+        """MB so far."""
+        return [sample.disk_write_mb for sample in self._samples()]
+
+    @property
+    def disk_read_rate(self) -> list[float]:
+        """MB a second."""
+        return [sample.disk_read_rate for sample in self._samples()]
+
+    @property
+    def disk_write_rate(self) -> list[float]:
+        """MB a second."""
+        return [sample.disk_write_rate for sample in self._samples()]
+
+    @property
+    def sampling_interval(self) -> float:
+        """Seconds, as configured."""
+        return self.config.sampling_interval
+
+    @property
+    def output_file(self) -> str | None:
+        """Where the figure goes by default."""
+        return self.config.output_file
+
+    @property
+    def verbose(self) -> bool:
+        """Whether the log tells what happens."""
+        return self.config.verbose
+
+    def get_synchronized_data(self) -> dict[str, list[float]]:
+        """All series with the seconds since the first sample; empty without samples. `disk_*_bytes` are in MB."""
+        known = self.samples
+        if not known:
+            return {}
+        start = known[0].timestamp
+        return {
+            "timestamps": [(sample.timestamp - start).total_seconds() for sample in known],
+            "rss_memory": [sample.rss_mb for sample in known],
+            "vms_memory": [sample.vms_mb for sample in known],
+            "cpu_usage": [sample.cpu_percent for sample in known],
+            "disk_read_bytes": [sample.disk_read_mb for sample in known],
+            "disk_write_bytes": [sample.disk_write_mb for sample in known],
+            "disk_read_rate": [sample.disk_read_rate for sample in known],
+            "disk_write_rate": [sample.disk_write_rate for sample in known],
+        }
+
+    def get_memory_usage(self) -> tuple[float, float]:
+        """RSS and VMS in MB at this moment."""
+        size = tree_now()
+        return size.rss / MB, size.vms / MB
+
+    def _peak(self) -> tuple[float, datetime | None, str | None]:
+        """MB, when, and in which phase: the largest sample, or what the kernel's watermark knows better."""
+        best: tuple[float, datetime | None, str | None] = (0.0, None, None)
+        for sample in self._samples():
+            if sample.rss_mb > best[0]:
+                best = (sample.rss_mb, sample.timestamp, None)
+        if best[1] is not None:
+            best = (best[0], best[1], self._operation_at(best[1]))
+        for peak, moment, name in self._own_peaks:
+            if peak / MB > best[0]:
+                best = (peak / MB, local_time(moment), name)
+        return best
+
+    def _operation_at(self, moment: datetime) -> str:
+        name = INITIALIZATION
+        for began, operation in self.operations:
+            if began <= moment:
+                name = operation
+        return name
+
+    @property
+    def peak_rss(self) -> float:
+        """Largest RSS in MB: exact for this process, the largest sample where children had more."""
+        return self._peak()[0]
+
+    @property
+    def peak_rss_time(self) -> datetime | None:
+        """When that was; `None` without samples."""
+        return self._peak()[1]
+
+    @property
+    def peak_operation(self) -> str | None:
+        """In which phase that was."""
+        return self._peak()[2]
+
+    @property
+    def peak_vms(self) -> float:
+        """Largest VMS in MB."""
+        return max((sample.vms_mb for sample in self._samples()), default=0.0)
+
+    @property
+    def peak_vms_time(self) -> datetime | None:
+        """When that was."""
+        largest = max(self._samples(), key=lambda sample: sample.vms_mb, default=None)
+        return None if largest is None else largest.timestamp
+
+    # -- what is made of it
+
+    def _selection(self) -> str:
+        """What the process that reports has to know."""
+        config = self.config
+        assert self._recording is not None
+        return json.dumps(
+            {
+                "run": str(self._recording.path),
+                "windows": [(a, min(b, time.monotonic())) for a, b in self._windows],
+                "owner": self._id,
+                "own_peak": max((peak for peak, _, _ in self._own_peaks), default=0.0),
+                "cpu": config.enable_cpu_monitoring,
+                "disk": config.enable_disk_monitoring,
+                "interval": config.sampling_interval,
+                "completed": self._completed,
+            }
+        )
+
+    def _has_samples(self) -> bool:
+        return next(self._samples(), None) is not None
+
+    def get_memory_report(self) -> str:
+        """The report; made in a process of its own, so that it costs this one no memory."""
+        if not self._has_samples():
+            return "No memory data collected"
+        assert self._recording is not None
+        with self._recording.unwanted():
+            return run_out_of_process("phases-report", description=self._selection())
+
+    def generate_memory_graph(self, filename: str | None = None) -> None:
+        """Writes the figure as PNG, drawn in a process of its own; does nothing but say so without samples."""
+        if not self._has_samples():
+            logger.warning("No data to plot")
+            return
+        assert self._recording is not None
+        file = filename or self.config.output_file or "qeff_memory_profile.png"
+        with self._recording.unwanted():
+            draw("phases", file, description=self._selection())
+        self._log("Enhanced synchronized memory profile saved: %s", file)
+
+    def stop_and_save(self, filename: str | None = None) -> str:
+        """Stops, draws, and gives the report."""
+        self.stop_monitoring()
+        self.generate_memory_graph(filename)
+        return self.get_memory_report()
+
+    def _log(self, text: str, *arguments: object) -> None:
+        if self.config.verbose:
+            logger.info(text, *arguments)
+
+
+def _make_audible() -> None:
+    """`verbose` means that something is heard, also in a program that has not configured its logging."""
+    logger.setLevel(logging.INFO)
+    if not logger.hasHandlers():
+        handler = logging.StreamHandler()
+        handler.setFormatter(logging.Formatter("%(levelname)s - %(message)s"))
+        logger.addHandler(handler)
