@@ -241,6 +241,36 @@ def test_the_main_process_is_drawn_where_it_is_not_all(tmp_path: Path) -> None:
     assert {"main process", "shared pages once (PSS)"} <= set(words(panel(picture, "Memory")))
 
 
+def test_a_sum_that_counts_shared_pages_several_times_says_so(tmp_path: Path) -> None:
+    run = load(
+        recorded.record(
+            tmp_path / "s", seconds=1, series=[recorded.TREE], ticks=[(i / 10, 900 * MIB) for i in range(10)],
+            peaks={"tree": recorded.peak(400, "interval", low=400, high=500, at=0.5)},
+        )
+    )  # fmt: skip
+    assert words(panel(figure(run), "Memory")) == ["all processes (RSS, shared pages repeated)"]
+
+
+@pytest.mark.parametrize("limit", [350, 10_000])
+@pytest.mark.parametrize("group", [300, 90_000])
+def test_nothing_above_the_panel_covers_anything_else(limit: int, group: int, tmp_path: Path) -> None:
+    series = [recorded.TREE, recorded.MAIN, recorded.PSS, recorded.GROUP, recorded.WORKING_SET, recorded.KILLS]
+    rows = [(i / 10, 300 * MIB, 99 * MIB, 98 * MIB, group * MIB, (group - 5) * MIB, i // 5) for i in range(10)]
+    run = load(
+        recorded.record(
+            tmp_path / "s", seconds=1, series=series, ticks=rows, peaks={"tree": recorded.peak(150, at=0.5)},
+            limits={"cgroup_bytes": limit * MIB}, operations={100: [opened(1, 0.5, "x"), closed(1, 0.501, 5)]},
+        )
+    )  # fmt: skip
+    picture = figure(run)
+    picture.draw_without_rendering()
+    axes = panel(picture, "Memory")
+    boxes = [text.get_window_extent() for text in (*picture.texts, *axes.texts) if text.get_gid() != LABEL]
+    boxes += [axes.get_legend().get_window_extent(), *(o.get_legend().get_window_extent() for o in picture.axes[1:2])]
+    for place, box in enumerate(boxes):
+        assert not any(box.overlaps(other) for other in boxes[place + 1 :])
+
+
 # -- ending and title
 
 

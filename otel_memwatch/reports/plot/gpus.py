@@ -86,7 +86,7 @@ def _draw_memory(axes: Axes, view: View) -> int:
             label="all there is",
         )
     axes.set_ylim(0, max(most, shown, scale / 10) / scale * _HEADROOM)
-    return style.legend(axes, 3)
+    return style.legend(axes)
 
 
 def _draw_utilization(axes: Axes, view: View) -> int:

@@ -30,6 +30,7 @@ NEAR = 3.0
 """Times the peak up to which a limit, or the control group's memory, is drawn: beyond, the curve would be flat."""
 _HEADROOM = 1.17
 """Of the panel, above all that is drawn: room for the peak's label."""
+_ABOVE = 1.05
 _FEW = 80
 """Ticks up to which each is a point."""
 
@@ -46,8 +47,8 @@ class _Curve(NamedTuple):
 
 def draw_memory(axes: Axes, view: View) -> int:
     """Draws the panel; the number of rows that its legend takes."""
-    curves = _curves(view)
     extent = peak_extent(view.run.peaks.tree)
+    curves = _curves(view, extent)
     most = max([c.line.maximum() or 0.0 for c in curves] + ([extent.top] if extent else []), default=0.0)
     group, absent = _group_curves(view, most)
     curves += group
@@ -57,8 +58,9 @@ def draw_memory(axes: Axes, view: View) -> int:
     top = max(most, float(limit.bytes) if limit and near else 0.0, 1024.0)
     scale, unit = size_scale(top)
     if limit is not None and not near:
-        absent.append(f"{limit.whose} {size(limit.bytes)}")
-    style.plain_axes(axes, "Memory", unit, f"off the scale: {', '.join(absent)}" if absent else "")
+        absent.append(f"{'machine' if limit.whose == 'machine' else 'limit'} {size(limit.bytes)}")
+    remark = f"off the scale: {', '.join(absent)}" if absent else ""
+    style.plain_axes(axes, "Memory", unit, remark)
     axes.set_ylim(0, top / scale * _HEADROOM)
     for curve in curves:
         _draw(axes, curve, view, scale)
@@ -82,15 +84,20 @@ def draw_memory(axes: Axes, view: View) -> int:
             0.5, 0.5, "no tick was recorded", transform=axes.transAxes, ha="center", va="center", color=style.SOFT,
             fontproperties=style.font(style.NORMAL),
         )  # fmt: skip
-    return style.legend(axes)
+    return style.legend(axes, len(remark))
 
 
-def _curves(view: View) -> list[_Curve]:
+def _curves(view: View, extent: Extent | None) -> list[_Curve]:
     """The tree, its main process where that is not the same, and its proportional set."""
     curves = []
     tree, main = _line(view, _TREE), _line(view, _MAIN)
     if tree is not None:
-        curves.append(_Curve(tree, "all processes (RSS)", style.BLUE, 1.6, "-", filled=True))
+        # A sum above what was needed for certain needs a word: every forked process counts what it shares.
+        above = (
+            extent is not None and not extent.open_above and (tree.maximum() or 0.0) > _ABOVE * extent.high
+        )
+        label = "all processes (RSS, shared pages repeated)" if above else "all processes (RSS)"
+        curves.append(_Curve(tree, label, style.BLUE, 1.6, "-", filled=True))
     if main is not None and not (tree is not None and _same(tree, main)):
         curves.append(_Curve(main, "main process", style.ORANGE, 1.2, "-"))
     pss = _line(view, _PSS)

@@ -6,6 +6,7 @@ The colours are told apart by colour-blind people too (Okabe and Ito for lines, 
 from __future__ import annotations
 
 from functools import lru_cache
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from matplotlib.font_manager import FontProperties, findfont, get_font
@@ -15,7 +16,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 from otel_memwatch.reports.figures import clean, shorten
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from matplotlib.axes import Axes
     from matplotlib.backends.backend_agg import RendererAgg
@@ -34,6 +35,8 @@ FAMILY = "DejaVu Sans"
 """Comes with matplotlib, so that it is there everywhere."""
 SMALL, NORMAL, LARGE = 8.5, 9.5, 13.0
 _LEAST_LETTERS = 4
+_LETTERS, _HANDLE = 135, 6
+"""Letters that fit above a panel beside its title, and that a line in a legend takes the room of."""
 CUT = "\u2026"
 """Ends a text whose end was cut off."""
 
@@ -105,13 +108,18 @@ def plain_axes(axes: Axes, title: str, unit: str, remark: str = "") -> None:
         )  # fmt: skip
 
 
-def legend(axes: Axes, in_a_row: int = 4) -> int:
-    """The names of the lines, above the panel to the right, where they hide nothing; the number of rows it takes."""
+def legend(axes: Axes, taken: int = 0) -> int:
+    """The names of the lines, above the panel to the right, where they hide nothing; the number of rows it takes.
+
+    `taken` letters stand above the panel already, beside its title.
+    """
     handles, labels = axes.get_legend_handles_labels()
     if not handles:
         return 1
-    rows = -(-len(handles) // in_a_row)
-    columns = -(-len(handles) // rows)
+    rows = 1
+    while rows < len(labels) and _letters(labels, rows) > _LETTERS - taken:
+        rows += 1
+    columns = -(-len(labels) // rows)
     made = axes.legend(
         handles, labels, loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=columns, frameon=False, prop=font(),
         labelcolor=INK, borderaxespad=0.1, borderpad=0.1, handlelength=1.6, handletextpad=0.5, columnspacing=1.4,
@@ -119,3 +127,11 @@ def legend(axes: Axes, in_a_row: int = 4) -> int:
     )  # fmt: skip
     made.set_zorder(10)
     return rows
+
+
+def _letters(labels: Sequence[str], rows: int) -> int:
+    """About how many letters wide a legend is: it fills column after column, the first ones with one more."""
+    columns = -(-len(labels) // rows)
+    least, longer = divmod(len(labels), columns)
+    starts = [place * least + min(place, longer) for place in range(columns + 1)]
+    return sum(max(map(len, labels[first:end])) + _HANDLE for first, end in pairwise(starts))
