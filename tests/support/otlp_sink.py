@@ -129,7 +129,7 @@ def _defects(message):
                 points = getattr(metric, kind).data_points
                 if not points:
                     yield f"{metric.name} without points"
-                series = [tuple(sorted(attributes(point).items())) for point in points]
+                series = [(point.time_unix_nano, *sorted(attributes(point).items())) for point in points]
                 if len(set(series)) < len(series):
                     yield f"{metric.name} has a series twice"
                 if kind in {"sum", "histogram"} and getattr(metric, kind).aggregation_temporality != 2:

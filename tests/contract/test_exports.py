@@ -1,0 +1,295 @@
+"""A recorded run in other formats, each judged by a reader that is not ours; and runs that come back."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from otel_memwatch import reports
+from otel_memwatch.analysis import load
+from otel_memwatch.catalog import METRICS, prometheus_names
+from otel_memwatch.errors import RunError
+from tests.support.otlp_sink import OtlpSink, attributes
+from tests.support.peers import Prometheus, needed
+
+PROGRAM = """
+import time
+from otel_memwatch.operations import operation
+with operation("Load"):
+    block = b"x" * (80 << 20); time.sleep(0.7)
+    with operation("Inner"):
+        time.sleep(0.3)
+time.sleep(0.4)
+raise SystemExit(3)
+"""
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory):
+    """A real run, recorded by the real command."""
+    path = tmp_path_factory.mktemp("exports") / "run"
+    command = [
+        sys.executable,
+        "-m",
+        "otel_memwatch",
+        "wrap",
+        "--quiet",
+        "--no-plot",
+        "--out",
+        str(path),
+        "--",
+    ]
+    environment = {**os.environ, "OTEL_RESOURCE_ATTRIBUTES": "service.namespace=lab"}
+    ended = subprocess.run([*command, sys.executable, "-c", PROGRAM], env=environment, timeout=120)
+    assert ended.returncode == 3
+    return load(path)
+
+
+def _written(name, run, **options):
+    out = io.BytesIO()
+    reports.render(name, run, out, **options)
+    return out.getvalue()
+
+
+def test_every_format_is_offered(recorded):
+    for name in ("otlp", "otlp-traces", "openmetrics", "perfetto", "parquet"):
+        assert reports.REPORTS[name].exported
+        assert _written(name, recorded)
+
+
+def test_otlp_lines_are_requests_that_an_endpoint_takes(recorded):
+    from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
+    from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+
+    from otel_memwatch.telemetry.otlp_json import parse_json
+
+    sink = OtlpSink()
+    try:
+        for name, kind, path in (
+            ("otlp", ExportMetricsServiceRequest, "/v1/metrics"),
+            ("otlp-traces", ExportTraceServiceRequest, "/v1/traces"),
+        ):
+            lines = _written(name, recorded).splitlines(keepends=True)
+            assert all(line.endswith(b"\n") and len(line) < 1 << 20 for line in lines)
+            for line in lines:
+                headers = {"content-type": "application/x-protobuf"}
+                sink.take(path, headers, parse_json(line, kind()).SerializeToString())
+        points = list(sink.metrics())
+        spans = {span.name: span for _, span in sink.spans()}
+    finally:
+        sink.close()
+    usage = [(p.time_unix_nano, p.as_int) for _, m, p in points if m.name == "process.memory.usage"]
+    times, values = recorded.samples().known(recorded.samples().find("process.memory.usage")[0])
+    assert [value for _, value in usage] == [int(value) for value in values]
+    assert usage[0][0] == pytest.approx((recorded.started_wall + times[0]) * 1e9, abs=1e7)
+    final = {m.name: p for _, m, p in points}
+    assert final["memwatch.run.exit.code"].as_int == 3
+    assert final["memwatch.tree.memory.peak"].as_int == recorded.peaks.tree.bytes
+    assert final["memwatch.operation.duration"].count == 1
+    assert set(spans) == {os.path.basename(sys.executable), "Load", "Inner"}
+    assert spans["Inner"].parent_span_id == spans["Load"].span_id
+    assert attributes(spans["Load"])["memwatch.memory.peak"] >= 80 << 20
+    assert spans[os.path.basename(sys.executable)].status.code == 2
+
+
+def test_prometheus_answers_from_blocks_made_of_openmetrics(recorded, tmp_path):
+    text = tmp_path / "run.om"
+    text.write_bytes(_written("openmetrics", recorded))
+    data = tmp_path / "data"
+    made = subprocess.run(
+        [needed("promtool"), "tsdb", "create-blocks-from", "openmetrics", str(text), str(data)],
+        capture_output=True, timeout=120,
+    )  # fmt: skip
+    assert made.returncode == 0, made.stderr.decode()
+    server = Prometheus(tmp_path / "prometheus", data=data)
+    try:
+        end = recorded.started_wall + recorded.seconds + 2  # the last tick is taken after the end
+        for column in recorded.record.columns:
+            _, values = recorded.samples().known(column)
+            if len(values):
+                name = prometheus_names(METRICS[column.metric])[0]
+                labels = ",".join(f'{k.replace(".", "_")}="{v}"' for k, v in column.attributes)
+                found = server.query(f"last_over_time({name}{{{labels}}}[10m])", time=end)
+                assert float(found[0]["value"][1]) == pytest.approx(values[-1], rel=1e-9), column
+                assert found[0]["metric"]["job"].startswith("lab/python")
+        peak = server.query("last_over_time(memwatch_tree_memory_peak_bytes[10m])", time=end + 1)
+        assert int(float(peak[0]["value"][1])) == recorded.peaks.tree.bytes
+    finally:
+        server.close()
+
+
+def test_perfetto_gets_curves_operations_and_processes(recorded):
+    trace = json.loads(_written("perfetto", recorded))
+    events = trace["traceEvents"]
+    assert {event["ph"] for event in events} == {"M", "X", "b", "e", "C"}
+    begun = {event["name"]: event for event in events if event["ph"] == "b"}
+    ended = {event["name"]: event for event in events if event["ph"] == "e"}
+    assert set(begun) == set(ended) == {"Load", "Inner"}
+    assert begun["Load"]["ts"] < begun["Inner"]["ts"] < ended["Inner"]["ts"] <= ended["Load"]["ts"]
+    usage = [
+        e["args"]["value"] for e in events if e["ph"] == "C" and e["name"].startswith("process.memory.usage")
+    ]
+    assert max(usage) == max(recorded.samples().known(recorded.samples().find("process.memory.usage")[0])[1])
+    assert any(e["ph"] == "X" and e.get("cat") == "process" for e in events)
+
+
+def test_parquet_holds_every_tick(recorded, tmp_path):
+    pyarrow = pytest.importorskip("pyarrow.parquet")
+    path = tmp_path / "run.parquet"
+    path.write_bytes(_written("parquet", recorded))
+    table = pyarrow.read_table(path)
+    assert table.num_rows == len(recorded.samples())
+    assert set(table.column_names) >= {
+        "time",
+        "wall",
+        "process.memory.usage",
+        "memwatch.tree.disk.io{disk.io.direction=read}",
+    }
+    column = table.column("process.memory.usage").to_pylist()
+    ticks = [values for _, values in recorded.record.ticks()]
+    place = [c.metric for c in recorded.record.columns].index("process.memory.usage")
+    assert column == [values[place] for values in ticks]
+    assert json.loads(table.schema.metadata[b"memwatch"])["id"] == recorded.id
+
+
+# -- and back
+
+
+def _same(recorded, back):
+    assert back.id == recorded.id
+    assert back.state == "finished"
+    assert back.ending.exit_code == 3
+    assert back.peaks.tree.bytes == recorded.peaks.tree.bytes
+    assert back.peaks.tree.certainty == recorded.peaks.tree.certainty
+    column = recorded.samples().find("memwatch.tree.memory.usage")[0]
+    assert list(back.samples().known(column)[1]) == list(recorded.samples().known(column)[1])
+    assert back.seconds == pytest.approx(recorded.seconds, abs=0.2)
+
+
+def test_a_run_comes_back_from_its_own_lines(recorded, tmp_path):
+    directory = tmp_path / "copy"
+    directory.mkdir()
+    (directory / "metrics.otlp.jsonl").write_bytes(_written("otlp", recorded))
+    (directory / "traces.otlp.jsonl").write_bytes(_written("otlp-traces", recorded))
+    back = load(directory)
+    _same(recorded, back)
+    assert [figures.operation.name for figures in back.operations] == ["Load", "Inner"]
+    assert back.operations[0].operation.peak.bytes == recorded.operations[0].operation.peak.bytes
+    assert back.operations[1].depth == 1
+    assert back.trace["span_id"] == recorded.trace["span_id"]
+    for name in ("text", "summary", "json", "plot", "csv"):
+        assert _written(name, back, suffix=".png")
+
+
+def test_a_collectors_file_with_several_services_gives_the_one_with_most_data(recorded, tmp_path):
+    path = tmp_path / "from-collector.jsonl"
+    other = {
+        "resourceMetrics": [
+            {
+                "resource": {"attributes": [{"key": "service.name", "value": {"stringValue": "other"}}]},
+                "scopeMetrics": [
+                    {
+                        "metrics": [
+                            {
+                                "name": "x",
+                                "gauge": {"dataPoints": [{"timeUnixNano": 1700000000000000000, "asInt": 3}]},
+                            }
+                        ]
+                    }
+                ],
+            }
+        ]
+    }
+    logs = b'{"resourceLogs":[]}\n'
+    torn = _written("otlp", recorded)[:300]
+    path.write_bytes(json.dumps(other).encode() + b"\n" + _written("otlp", recorded) + logs + b"{}\n" + torn)
+    back = load(path)
+    _same(recorded, back)
+    damage = " ".join(back.damage)
+    assert "holds 2 services" in damage
+    assert "other" in damage
+    assert "1 line could not be read" in damage
+
+
+@pytest.mark.parametrize("content", [b"", b"hello\n", b"\x00\x00\x01\x02binary", b"{}\n[]\n"])
+def test_a_file_without_otlp_is_refused_in_one_sentence(tmp_path, content):
+    path = tmp_path / "x.jsonl"
+    path.write_bytes(content)
+    with pytest.raises(RunError, match="holds no OTLP JSON lines"):
+        load(path)
+
+
+# -- replay
+
+
+def _replay(*arguments, **environment):
+    return subprocess.run(
+        [sys.executable, "-m", "otel_memwatch", "replay", *map(str, arguments)],
+        capture_output=True, text=True, timeout=120, env={**os.environ, **environment},
+    )  # fmt: skip
+
+
+def test_a_recorded_run_is_sent_with_its_times_and_ids(recorded):
+    sink = OtlpSink()
+    done = _replay(recorded.path, "--otlp", sink.url)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == ""
+    assert sink.defects == []
+    times = [p.time_unix_nano / 1e9 for _, m, p in sink.metrics() if m.name == "memwatch.tree.memory.usage"]
+    assert times[0] >= recorded.started_wall - 0.01
+    assert times[-1] <= recorded.started_wall + recorded.seconds + 1
+    assert {span.span_id.hex() for _, span in sink.spans()} >= {recorded.trace["span_id"]}
+    assert {headers["content-encoding"] for _, headers, _ in sink.requests} == {"gzip"}
+    sink.close()
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        ((200, "text/html", b"<html>"), "answers 200 OK: text/html (is it an OTLP endpoint?)."),
+        ((404, "text/plain", b"404 page not found"), "answers 404 Not Found: 404 page not found (is it an OTLP endpoint?)."),
+        ((400, "text/plain", b"out of order"), "answers 400 Bad Request: out of order."),
+    ],
+)
+def test_replay_says_what_the_endpoint_did_not_like(recorded, answer, expected):
+    sink = OtlpSink(lambda _path: answer)
+    done = _replay(recorded.path, "--otlp", sink.url)
+    sink.close()
+    assert done.returncode == 1
+    assert expected in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_replay_in_vain(recorded, tmp_path):
+    refused = _replay(recorded.path, "--otlp", "http://127.0.0.1:9")
+    assert refused.returncode == 1
+    assert "cannot be reached: Connection refused" in refused.stderr
+    nowhere = _replay(recorded.path, OTEL_EXPORTER_OTLP_ENDPOINT="")
+    assert nowhere.returncode == 2
+    assert "no endpoint to send to" in nowhere.stderr
+    malformed = _replay(recorded.path, "--otlp", "collector:4318")
+    assert malformed.returncode == 2
+    assert "is not a URL" in malformed.stderr
+    missing = _replay(tmp_path / "none", "--otlp", "http://127.0.0.1:9")
+    assert missing.returncode == 1
+    assert "There is no run" in missing.stderr
+    for done in (refused, nowhere, malformed, missing):
+        assert done.stderr.count("\n") == 1
+
+
+def test_replay_tells_what_was_rejected(recorded):
+    from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceResponse
+
+    answer = ExportMetricsServiceResponse()
+    answer.partial_success.rejected_data_points = 7
+    sink = OtlpSink(lambda _path: (200, "application/x-protobuf", answer.SerializeToString()))
+    done = _replay(recorded.path, "--otlp", sink.url, "--signal", "metrics")
+    sink.close()
+    assert done.returncode == 1
+    assert "points of them" in done.stderr
+    assert "out_of_order_time_window" in done.stderr
