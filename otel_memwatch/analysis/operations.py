@@ -6,9 +6,10 @@ import math
 from typing import TYPE_CHECKING, NamedTuple
 
 from otel_memwatch.analysis.figures import TOTALS, OperationFigures, Peaks
-from otel_memwatch.analysis.lives import CLOCK_TICK, UNREAPED
+from otel_memwatch.analysis.lives import CLOCK_TICK
 from otel_memwatch.analysis.overlap import Steps, steps
 from otel_memwatch.analysis.placing import operation_of
+from otel_memwatch.analysis.processes import LivedProcess, bound_of_the_untold
 from otel_memwatch.model import Certainty, Operation, Peak
 
 if TYPE_CHECKING:
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
 
     from otel_memwatch.analysis.basis import Basis
     from otel_memwatch.analysis.life import Life
-    from otel_memwatch.analysis.processes import LivedProcess
     from otel_memwatch.analysis.ticks import TreeTicks
 
 _NEAR_SHARE = 0.02
@@ -47,7 +47,7 @@ def sum_of_bounds(lived: Sequence[LivedProcess], ticks: TreeTicks, basis: Basis,
 
     """
     lives = [entry.life for entry in lived]
-    unit = _unit(lived)
+    unit = bound_of_the_untold(lived)
     unseen = ticks.unobserved.rises(basis.started)
     if not lives or (unseen and unit is None):
         return None
@@ -62,17 +62,6 @@ def sum_of_bounds(lived: Sequence[LivedProcess], ticks: TreeTicks, basis: Basis,
         weighted.append((life.start - CLOCK_TICK, max(stop, life.start), bound + basis.rss_error))
     weighted += [(start, stop, int(rise) * ((unit or 0) + basis.rss_error)) for start, stop, rise in unseen]
     return steps(weighted)
-
-
-def _unit(lived: Sequence[LivedProcess]) -> int | None:
-    """Upper bound of a process that ended without one of its own, as `Lives.unit`."""
-    ended = [entry.life for entry in lived if entry.life.end is not None]
-    told = [max(life.max_rss or 0, life.bound or 0) for life in ended if life.told]
-    if not any(told) or any(life.told and life.bound is None for life in ended):
-        return None
-    if any(entry.fields.get("note") == UNREAPED for entry in lived):
-        return None
-    return max([*told, *(life.known for life in ended)])
 
 
 def operation_figures(

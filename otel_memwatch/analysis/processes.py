@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from otel_memwatch.analysis.figures import ProcessFigures
 from otel_memwatch.analysis.life import Life
+from otel_memwatch.analysis.lives import UNREAPED
 from otel_memwatch.analysis.verdicts import life_peak
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from otel_memwatch.analysis.basis import Basis
     from otel_memwatch.record.operation_lines import OperationLines
@@ -58,12 +59,24 @@ def _add_segments(lived: Iterable[LivedProcess], files: Iterable[OperationLines]
             life.add_segment(*lines.largest)
 
 
-def process_figures(lived: Iterable[LivedProcess], basis: Basis) -> tuple[ProcessFigures, ...]:
+def bound_of_the_untold(lived: Sequence[LivedProcess]) -> int | None:
+    """Upper bound of a process that ended without one of its own, as `Lives.unit`; `None`: there is none."""
+    ended = [entry.life for entry in lived if entry.life.end is not None]
+    told = [max(life.max_rss or 0, life.bound or 0) for life in ended if life.told]
+    if not any(told) or any(life.told and life.bound is None for life in ended):
+        return None
+    if any(entry.fields.get("note") == UNREAPED for entry in lived):
+        return None
+    return max([*told, *(life.known for life in ended)])
+
+
+def process_figures(lived: Sequence[LivedProcess], basis: Basis) -> tuple[ProcessFigures, ...]:
     """What reports get of each process."""
-    return tuple(_figures(entry, basis) for entry in lived)
+    unit = bound_of_the_untold(lived)
+    return tuple(_figures(entry, basis, unit) for entry in lived)
 
 
-def _figures(entry: LivedProcess, basis: Basis) -> ProcessFigures:
+def _figures(entry: LivedProcess, basis: Basis, unit: int | None) -> ProcessFigures:
     life, fields = entry.life, dict(entry.fields)
     user, system = fields.pop("cpu_user", None), fields.pop("cpu_system", None)
     end = None if life.end is None else round(life.end - basis.started, 4)
@@ -74,7 +87,7 @@ def _figures(entry: LivedProcess, basis: Basis) -> ProcessFigures:
         ppid=fields.pop("ppid", None),
         start=round(life.start - basis.started, 4),
         end=end,
-        peak=life_peak(life, basis),
+        peak=life_peak(life, basis, unit),
         cpu_seconds=None if user is None and system is None else round((user or 0.0) + (system or 0.0), 6),
         **fields,
     )

@@ -119,7 +119,7 @@ class Run:
         written = self.info.get(name)
         if self.state != "finished" or not isinstance(written, dict):
             return None
-        return {key: number(written.get(key)) if written.get(key) is not None else None for key in keys}
+        return {key: value if number(value := written.get(key)) is not None else None for key in keys}
 
     @cached_property
     def operations(self) -> tuple[OperationFigures, ...]:

@@ -97,9 +97,18 @@ def _alone(facts: Facts) -> bool:
     return facts.lives.seen == 1 and not facts.unobserved
 
 
-def life_peak(life: Life, basis: Basis) -> Peak | None:
-    """The peak of one process; `None` when nothing is known of it."""
+def life_peak(life: Life, basis: Basis, others: int | None = None) -> Peak | None:
+    """The peak of one process; `None` when nothing is known of it.
+
+    Args:
+        life: the process.
+        basis: of the run.
+        others: upper bound of a process that ended without one of its own; `None`: there is none.
+
+    """
     low, high, eps = life.low, life.bound, basis.rss_error
+    if high is None and life.end is not None and low:
+        high = others
     where: dict[str, Any] = {"at": basis.since_start(life.at), "pid": life.pid}
     if high is None:
         if basis.portable and low:

@@ -212,7 +212,7 @@ class TestDamage:
         assert record.damage == []
 
     def test_a_huge_line(self, directory: RunDirectory) -> None:
-        directory.append(SAMPLES_FILE, b"[1001.0," + b"1" * (20 * MIB) + b"]\n")
+        directory.append(SAMPLES_FILE, b"[1001.0," + b" " * (20 * MIB) + b"5]\n")
         directory.tick(1.1, 11 * MIB)
         record = read_run(directory.path)
         assert len(record.samples()) == 11

@@ -225,23 +225,28 @@ class TestTree:
         assert tree is not None
         assert (tree.low, tree.high) == (100 * MIB - EPS, 120 * MIB)
 
-    def test_what_was_before_the_first_window_is_bounded_by_lifetimes(self) -> None:
+    @pytest.mark.parametrize("where", ["before", "after"])
+    def test_outside_the_windows_lifetimes_are_the_bound(self, where: str) -> None:
         bound, living = column("memwatch.tree.memory.bound"), column("memwatch.tree.process.count")
         tally = tally_of(bound, living, settings={"exact": True})
         seen(tally, PID, 0, rss=20 * MIB, peak=20 * MIB)
-        seen(tally, 5000, 0, rss=20 * MIB, peak=20 * MIB)
-        tick(tally, 0.05, None, 2)
-        ended(tally, 5000, 0, 0.1, peak=60 * MIB, peak_bound=60 * MIB, exit_code=0)
-        for place in range(2, 5):
-            seen(tally, 5000 + place, 0.15, rss=100 * MIB, peak=100 * MIB)
-        tick(tally, 0.2, 320 * MIB, 4)
-        for place in range(2, 5):
-            ended(tally, 5000 + place, 0.15, 0.25, peak=100 * MIB, peak_bound=100 * MIB, exit_code=0)
-        ended(tally, PID, 0, 0.3, peak=100 * MIB, peak_bound=100 * MIB, exit_code=0)
-        tick(tally, 0.3, 90 * MIB, 0)
+        tick(tally, 0.05, None if where == "before" else 120 * MIB, 1)
+        # This one lives only where no window covers it.
+        seen(tally, 5000, 0.02 if where == "before" else 0.35, rss=20 * MIB, peak=20 * MIB)
+        if where == "before":
+            ended(tally, 5000, 0.02, 0.1, peak=60 * MIB, peak_bound=60 * MIB, exit_code=0)
+        for pid in (5001, 5002):
+            seen(tally, pid, 0.15, rss=100 * MIB, peak=100 * MIB)
+        tick(tally, 0.2, 120 * MIB, 3)
+        for pid in (5001, 5002):
+            ended(tally, pid, 0.15, 0.25, peak=100 * MIB, peak_bound=100 * MIB, exit_code=0)
+        tick(tally, 0.3, 120 * MIB, 1)
+        if where == "after":
+            ended(tally, 5000, 0.35, 0.4, peak=60 * MIB, peak_bound=60 * MIB, exit_code=0)
+        ended(tally, PID, 0, 0.5, peak=100 * MIB, peak_bound=100 * MIB, exit_code=0)
         tree = tally.peaks().tree
         assert tree is not None
-        assert tree.high == 320 * MIB
+        assert tree.high == 160 * MIB + 2 * EPS
 
     def test_a_tick_without_windowed_bound_leaves_a_hole(self) -> None:
         bound, living = column("memwatch.tree.memory.bound"), column("memwatch.tree.process.count")
