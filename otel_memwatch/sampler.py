@@ -209,9 +209,20 @@ class Sampler:
         return late, missed
 
     def run(self, stop: threading.Event) -> None:
-        """Ticks until `stop` is set; the first tick at once."""
-        while True:
+        """Ticks until `stop` is set; at once when there has been no tick yet."""
+        while not self.wait(stop):
             self.tick()
-            assert self._deadline is not None
-            if self._clock.wait(stop, max(0.0, self._deadline - self._clock.monotonic())):
-                return
+
+    def wait(self, stop: threading.Event) -> bool:
+        """Waits for the next tick to be due (`False`), or until `stop` is set (`True`)."""
+        if self._deadline is None:
+            return stop.is_set()
+        return self._clock.wait(stop, max(0.0, self._deadline - self._clock.monotonic()))
+
+    def joined_by(self, sources: Sequence[Source]) -> Sampler:
+        """A sampler that goes on where this one stands, with more sources; subscribers have to subscribe again."""
+        joined = Sampler(
+            [*(reader.source for reader in self._readers), *sources], self.interval, self._on_health, self._clock
+        )
+        joined.ticks, joined.missed, joined._deadline = self.ticks, self.missed, self._deadline
+        return joined

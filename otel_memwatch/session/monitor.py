@@ -16,11 +16,13 @@ from typing import TYPE_CHECKING, Any
 
 from otel_memwatch import __version__
 from otel_memwatch.errors import MemwatchError
+from otel_memwatch.model import ProcessRecord
 from otel_memwatch.record.format import FINISHED, RUNNING
+from otel_memwatch.session.opening import Opening
 
 if TYPE_CHECKING:
     from otel_memwatch.analysis import Run, Tally
-    from otel_memwatch.model import Attributes, Ending, ProcessRecord, Snapshot
+    from otel_memwatch.model import Attributes, Column, Ending, Snapshot
     from otel_memwatch.record.follower import OperationFollower
     from otel_memwatch.record.writer import RunWriter
     from otel_memwatch.sampler import Sampler, SourceHealth
@@ -84,12 +86,16 @@ class Monitor:
         self._trace = trace
         self._say = say
         self._stop = threading.Event()
+        self._opened = threading.Event()
+        """Set when no source need be waited for any more."""
         self._first_tick = threading.Event()
         self._first: Snapshot | None = None
         self._early: deque[ChildExit] = deque()
         self._lock = threading.Lock()
         self._tree: Any = None
         self._tally: Tally | None = None
+        self._before: list[ProcessRecord | tuple[Sequence[Column], Snapshot]] = []
+        """What was recorded before there was a tally."""
         self._sources: Sequence[Any] = ()
         self._sampler: Sampler | None = None
         self._writer: RunWriter | None = None
@@ -153,6 +159,7 @@ class Monitor:
         """
         ended = time.monotonic()
         self._stop.set()
+        self._opened.set()
         if self._thread.ident is not None:
             self._thread.join()
         try:
@@ -180,30 +187,119 @@ class Monitor:
                 self._listening.socket.close()
 
     def _open(self) -> None:
-        from otel_memwatch.record.follower import OperationFollower
+        """Takes the first tick as early as can be; what is not needed for it comes after."""
         from otel_memwatch.record.writer import RunWriter
         from otel_memwatch.sampler import Sampler
-        from otel_memwatch.telemetry.resource import ci_attributes, resource_attributes
 
         self._writer = RunWriter(self.directory, self._trouble)
-        description = self._description()
-        description["resource"] = resource_attributes(description, self._target.environment)
-        description["ci"] = ci_attributes(self._target.environment)
-        self._writer.update(state=RUNNING, **description)
-        self._follower = OperationFollower(self.directory)
-        sources = self._open_sources()
-        self._sampler = Sampler(sources, self._settings["interval"], self._health_changed)
+        self._writer.update(state=RUNNING, **self._description())
+        if self._settings["exact"]:
+            self._follow_operations()
+        opening = Opening(self._make_context(), self._opened)
+        self._take_in(opening.first())
+        self._sampler = Sampler(self._sources, self._settings["interval"], self._health_changed)
         self._writer.columns(self._sampler.columns)
-        self._open_tally()
-        self._open_telemetry(description)
         self._sampler.subscribe(self._recorded)
+        self._sampler.tick()
+        opening.start()
+        while not self._opened.is_set() and not self._sampler.wait(self._opened):
+            self._sampler.tick()
+        self._follow_operations()
+        self._join(opening)
+        self._open_tally()
+        self._open_telemetry()
 
-    def _open_telemetry(self, description: Mapping[str, Any]) -> None:
+    def _follow_operations(self) -> None:
+        from otel_memwatch.record.follower import OperationFollower
+
+        if self._follower is None:
+            self._follower = OperationFollower(self.directory)
+
+    def _join(self, opening: Opening) -> None:
+        """Goes on with the sources that took their time to open."""
+        assert self._sampler is not None
+        assert self._writer is not None
+        late = self._take_in(opening.late())
+        if late:
+            self._sampler = self._sampler.joined_by(late)
+            self._writer.columns(self._sampler.columns)
+            self._sampler.subscribe(self._recorded)
+
+    def _take_in(self, opened: tuple[Sequence[Any], Mapping[str, Exception]]) -> Sequence[Any]:
+        """Notes which sources work and which do not; gives those that do."""
+        from otel_memwatch.sources.quirks import quirks, rss_error
+
+        assert self._writer is not None
+        assert self._context is not None
+        sources, absent = opened
+        if self._tree is None:
+            tree: Any = next((source for source in sources if source.name == "process_tree"), None)
+            if tree is None:
+                raise absent["process_tree"]
+            with self._lock:
+                self._tree = tree
+                for child in self._early:
+                    tree.note_exit(child)
+        self._sources = [*self._sources, *sources]
+        self._writer.update(
+            sources=self._writer.info.get("sources", {})
+            | {source.name: {"state": "ok"} for source in sources}
+            | {name: {"state": "unavailable", "hint": str(why)} for name, why in absent.items()},
+            gpus=_gpus(self._sources),
+            quirks=list(quirks()),
+            rss_error_bytes=rss_error(),
+            portable=self._context.system != "linux",
+        )
+        return sources
+
+    def _make_context(self) -> Context:
+        from otel_memwatch.sources import Context
+
+        target = self._target
+        self._context = Context(
+            root=target.pid,
+            interval=self._settings["interval"],
+            exact=self._settings["exact"],
+            adopt=target.mode == "wrap",
+            exclude=target.helpers | {os.getpid()},
+            on_process=self._process,
+            marks_operations=lambda pid: self._follower is not None and self._follower.marks_operations(pid),
+            own_cgroup=target.own_cgroup,
+            environment=target.environment,
+        )
+        return self._context
+
+    def _open_tally(self) -> None:
+        """Starts the tally, with what was recorded before it was there."""
+        from otel_memwatch.analysis.tally import Tally
+
+        assert self._sampler is not None
+        assert self._writer is not None
+        columns = self._sampler.columns
+        tally = Tally(columns, self._writer.info)
+        for record in self._before:
+            if isinstance(record, ProcessRecord):
+                tally.process(record)
+            else:
+                then, snapshot = record
+                known = dict(zip(then, snapshot.values, strict=True))
+                tally.tick(snapshot._replace(values=tuple(known.get(column) for column in columns)))
+        self._before.clear()
+        self._tally = tally
+
+    def _open_telemetry(self) -> None:
         from otel_memwatch.telemetry import Parts, start
+        from otel_memwatch.telemetry.resource import ci_attributes, resource_attributes
 
-        sampler, tally = self._sampler, self._tally
+        sampler, tally, writer = self._sampler, self._tally, self._writer
         assert sampler is not None
         assert tally is not None
+        assert writer is not None
+        description = writer.info
+        writer.update(
+            resource=resource_attributes(description, self._target.environment),
+            ci=ci_attributes(self._target.environment),
+        )
         parts = Parts(
             run=description,
             columns=sampler.columns,
@@ -217,50 +313,6 @@ class Monitor:
             say=self._say,
         )
         self._telemetry = start(self._settings, parts)
-
-    def _open_sources(self) -> Sequence[Any]:
-        from otel_memwatch.sources import Context, open_sources
-        from otel_memwatch.sources.quirks import quirks, rss_error
-
-        assert self._writer is not None
-        assert self._follower is not None
-        target = self._target
-        self._context = Context(
-            root=target.pid,
-            interval=self._settings["interval"],
-            exact=self._settings["exact"],
-            adopt=target.mode == "wrap",
-            exclude=target.helpers | {os.getpid()},
-            on_process=self._process,
-            marks_operations=self._follower.marks_operations,
-            own_cgroup=target.own_cgroup,
-            environment=target.environment,
-        )
-        sources, absent = open_sources(self._context)
-        self._sources = sources
-        tree: Any = next((source for source in sources if source.name == "process_tree"), None)
-        if tree is None:
-            raise absent["process_tree"]
-        with self._lock:
-            self._tree = tree
-            for child in self._early:
-                tree.note_exit(child)
-        self._writer.update(
-            sources={source.name: {"state": "ok"} for source in sources}
-            | {name: {"state": "unavailable", "hint": str(why)} for name, why in absent.items()},
-            gpus=_gpus(sources),
-            quirks=list(quirks()),
-            rss_error_bytes=rss_error(),
-            portable=self._context.system != "linux",
-        )
-        return sources
-
-    def _open_tally(self) -> None:
-        from otel_memwatch.analysis import Tally
-
-        assert self._sampler is not None
-        assert self._writer is not None
-        self._tally = Tally(self._sampler.columns, self._writer.info)
 
     def _description(self) -> dict[str, Any]:
         import platform
@@ -301,16 +353,20 @@ class Monitor:
     def _process(self, record: ProcessRecord) -> None:
         assert self._writer is not None
         self._writer.process(record)
-        if self._tally is not None:
+        if self._tally is None:
+            self._before.append(record)
+        else:
             self._tally.process(record)
 
     def _recorded(self, snapshot: Snapshot) -> None:
         assert self._writer is not None
-        assert self._tally is not None
-        assert self._follower is not None
+        assert self._sampler is not None
         self._writer.tick(snapshot)
-        self._tally.tick(snapshot)
-        self._follow()
+        if self._tally is None:
+            self._before.append((self._sampler.columns, snapshot))
+        else:
+            self._tally.tick(snapshot)
+            self._follow()
         if self._first is None:
             self._first = snapshot
             self._writer.update(limits=self._limits())
