@@ -7,7 +7,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -118,8 +117,6 @@ def test_outside_the_parent_is_not_found(init: list[str], tmp_path: Path) -> Non
 
 
 def test_daemons_end_with_the_namespace(init: list[str], tmp_path: Path) -> None:
-    """The command's end is the container's end: what it left behind is not waited for."""
-    began = time.monotonic()
+    """The command's end is the container's end: what it left behind is not waited for (`run` would not wait so long)."""
     done = run([*init, "sh", "-c", "setsid sleep 1000 >/dev/null 2>&1 </dev/null & exit 4"], tmp_path)
     assert done.returncode == 4
-    assert time.monotonic() - began < GUARD

@@ -316,6 +316,11 @@ def expect_state(pid: int, state: str) -> None:
 
 
 def reaped(argv: list[str], cwd: Path, **how: Any) -> list[dict[str, Any]]:
+    """What supervision tells of every process of the tree that it reaped."""
+    return [end for end in told(argv, cwd, **how) if not end["helper"]]
+
+
+def told(argv: list[str], cwd: Path, **how: Any) -> list[dict[str, Any]]:
     """What supervision tells of every process that it reaped."""
     log = cwd / "reaped"
     done = run([*SUPERVISED, "--log", str(log), *argv], cwd, **how)
@@ -391,13 +396,17 @@ while len(open(children).read().split()) > 2:
     assert all(end["stat"] and end["io"] for end in ends)
 
 
-def test_children_that_we_had_before(tmp_path: Path) -> None:
-    """Who becomes us by exec may have children: they are not the command's, and not told."""
+def test_children_that_are_not_the_targets(tmp_path: Path) -> None:
+    """Who becomes us by exec may have children: they are told as such, and so is our own helper."""
     script = 'sh -c "exit 77" & exec "$@"'
     log = tmp_path / "reaped"
     argv = [*SUPERVISED, "--log", str(log), "sleep", "0.3"]
     assert run(["sh", "-c", script, "sh", *argv], tmp_path).returncode == 0
-    assert [ast.literal_eval(line)["exit_code"] for line in log.read_text().splitlines()] == [0]
+    ends = [ast.literal_eval(line) for line in log.read_text().splitlines()]
+    assert [end["exit_code"] for end in ends if not end["helper"]] == [0]
+    helpers = [end["exit_code"] for end in ends if end["helper"]]
+    assert len(helpers) == 2
+    assert 77 in helpers
 
 
 def test_gate_runs_in_the_child_and_its_trouble_does_not_stop_the_command(tmp_path: Path) -> None:

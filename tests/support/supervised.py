@@ -21,7 +21,8 @@ def main() -> None:
     def told(dead: ChildExit) -> None:
         if log is not None:
             with open(log, "a", encoding="utf-8") as file:
-                print({**dead._asdict(), "floor": target.floor, "monitor": os.getpid()}, file=file)
+                more = {"floor": target.floor, "monitor": os.getpid(), "helper": dead.pid in target.helpers}
+                print({**dead._asdict(), **more}, file=file)
 
     try:
         target = launch(arguments, variables={"OTEL_MEMWATCH_RUN_DIR": "/nonexistent"})
