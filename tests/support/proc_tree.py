@@ -60,9 +60,13 @@ class ProcTree:
             names = ("rchar", "wchar", "syscr", "syscw", "read_bytes", "write_bytes", "cancelled_write_bytes")
             values = (io[0], io[1], 1, 1, io[2], io[3], 0)
             self._write(folder / "io", "".join(f"{n}: {v}\n" for n, v in zip(names, values, strict=True)))
-        memory = "" if state == "Z" else (
-            f"VmHWM:\t{(peak or rss) >> 10:8} kB\nVmRSS:\t{rss >> 10:8} kB\n"
-            f"RssAnon:\t{rss >> 10:8} kB\nRssFile:\t0 kB\nRssShmem:\t0 kB\nVmSwap:\t0 kB\n"
+        memory = (
+            ""
+            if state == "Z"
+            else (
+                f"VmHWM:\t{(peak or rss) >> 10:8} kB\nVmRSS:\t{rss >> 10:8} kB\n"
+                f"RssAnon:\t{rss >> 10:8} kB\nRssFile:\t0 kB\nRssShmem:\t0 kB\nVmSwap:\t0 kB\n"
+            )
         )
         self._write(
             folder / "status",

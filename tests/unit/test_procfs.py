@@ -122,7 +122,9 @@ def mounts(*lines: str) -> list[control_group.Mount]:
 def test_hybrid_machine_has_memory_in_version_1() -> None:
     groups = control_group.parse_memberships(data("cgroup-v1"))
     found = control_group.locate(groups, control_group.parse_mounts(data("mountinfo-v1")), "memory")
-    assert found == control_group.Location(1, "/sys/fs/cgroup/memory", "/sys/fs/cgroup/memory/jobs/7", read_only=False)
+    assert found == control_group.Location(
+        1, "/sys/fs/cgroup/memory", "/sys/fs/cgroup/memory/jobs/7", read_only=False
+    )
     assert control_group.ancestors(found) == [
         "/sys/fs/cgroup/memory/jobs/7",
         "/sys/fs/cgroup/memory/jobs",
@@ -131,7 +133,9 @@ def test_hybrid_machine_has_memory_in_version_1() -> None:
 
 
 def test_version_2_path_with_a_colon() -> None:
-    found = control_group.locate(V2, mounts("30 23 0:26 / /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw"), "memory")
+    found = control_group.locate(
+        V2, mounts("30 23 0:26 / /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw"), "memory"
+    )
     assert found is not None
     assert (found.version, found.path) == (2, "/sys/fs/cgroup/user.slice/a:b.scope")
 
@@ -148,7 +152,9 @@ def test_container_whose_paths_are_the_hosts() -> None:
 
 def test_group_outside_of_the_namespace_is_taken_to_be_the_root() -> None:
     groups = control_group.parse_memberships(b"0::/../sibling\n")
-    found = control_group.locate(groups, mounts("30 23 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw"), "memory")
+    found = control_group.locate(
+        groups, mounts("30 23 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw"), "memory"
+    )
     assert found is not None
     assert found.path == "/sys/fs/cgroup"
 

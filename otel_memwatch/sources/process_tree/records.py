@@ -104,7 +104,7 @@ class Records:
                 **_counters(last, io),  # type: ignore[arg-type]
                 exit_code=end.exit_code,
                 signal=end.signal,
-                note=None if member is not None else "never seen alive",
+                note="never seen alive" if member is None else _end_note(member),
                 max_rss=end.max_rss or None,
                 childless=None if stat is None else stat.child_minor_faults == 0,
             )
@@ -165,6 +165,10 @@ def _note(member: Member) -> str | None:
         return "denied"
     if member.shares_memory:
         return "runs in its parent's memory"
+    return HEEDLESS if member.ignores_children else None
+
+
+def _end_note(member: Member) -> str | None:
     return HEEDLESS if member.ignores_children else None
 
 

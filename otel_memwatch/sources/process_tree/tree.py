@@ -217,8 +217,6 @@ class ProcessTree:
             except GONE:
                 self._vanish(member, tick)
                 continue
-            if member.ignores_children:
-                tick.suspicious = True
             if not changed:
                 continue
             stat = member.stat
@@ -330,7 +328,9 @@ class ProcessTree:
         given = self._forks.between(self._last_pid, ended_at)
         late = self._forks.between(begun_at, ended_at)
         self._last_pid = ended_at
-        tick.suspicious |= tick.child_minor_faults != tick.known_minor_faults
+        tick.suspicious |= tick.child_minor_faults != tick.known_minor_faults or any(
+            member.ignores_children for member in (*self._members.values(), *tick.removed.values())
+        )
         self._unobserved.tick(given, late, tick.explained, suspicious=tick.suspicious)
 
     def _scan_windows(self, tick: _Tick) -> int | None:
