@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal as signals
-import socket
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -100,7 +99,7 @@ def state_of(info: Mapping[str, Any], path: Path) -> str:
     """State of a run: "finished", "running", or "incomplete" when the monitor died and left "running" behind."""
     if info.get("state") != RUNNING:
         return "finished"
-    if mapping(info.get("host")).get("name") in (None, socket.gethostname(), os.uname().nodename):
+    if mapping(info.get("host")).get("name") in (None, os.uname().nodename):
         return "running" if _monitor_lives(info) else "incomplete"
     interval = number(info.get("interval")) or 0.0
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING, Any
 
 from otel_memwatch.analysis.basis import Basis
@@ -63,6 +64,8 @@ def columns_for_total(columns: Iterable[Column], key: str) -> list[Column]:
 class Tally:
     """The figures of a run so far. A tick costs a few microseconds; memory does not grow with ticks or ended processes.
 
+    One thread may fold while another asks for the figures.
+
     Args:
         columns: of the snapshots.
         info: `run.json` as it is at the start: what `Basis.of` reads has to be in it.
@@ -70,6 +73,7 @@ class Tally:
     """
 
     def __init__(self, columns: Sequence[Column], info: Mapping[str, Any]) -> None:
+        self._lock = threading.Lock()
         self.basis = Basis.of(info)
         self.lives = Lives(self.basis)
         self.ticks = self.missed = 0
@@ -109,6 +113,10 @@ class Tally:
 
     def tick(self, snapshot: Snapshot) -> None:
         """Takes a tick in."""
+        with self._lock:
+            self._tick(snapshot)
+
+    def _tick(self, snapshot: Snapshot) -> None:
         time, values = snapshot.time, snapshot.values
         if self._last_time is not None:
             gap = time - self._last_time
@@ -173,7 +181,8 @@ class Tally:
 
     def process(self, record: ProcessRecord) -> None:
         """Takes in what is known of a process."""
-        self.lives.take(record)
+        with self._lock:
+            self.lives.take(record)
 
     def boundaries(self, lines: Iterable[OperationLines]) -> None:
         """Takes in the maxima between the boundaries of operations so far.
@@ -181,9 +190,10 @@ class Tally:
         Needed before `peaks` where processes reset their own watermark: what the kernel tells afterwards is only
         the maximum since the last reset.
         """
-        for line in lines:
-            if line.largest is not None:
-                self.lives.segment(line.pid, line.start, *line.largest)
+        with self._lock:
+            for line in lines:
+                if line.largest is not None:
+                    self.lives.segment(line.pid, line.start, *line.largest)
 
     @property
     def tree_low(self) -> int | None:
@@ -192,7 +202,8 @@ class Tally:
 
     def peaks(self, operations: Iterable[Operation] = ()) -> Peaks:
         """The peaks so far, each with the innermost of `operations` that was open when it was reached."""
-        peaks = judge(self._facts)._replace(gpu=self._devices.peaks(self.basis.started))
+        with self._lock:
+            peaks = judge(self._facts)._replace(gpu=self._devices.peaks(self.basis.started))
         return place(peaks, tuple(operations), self.basis.started)
 
     def totals(self) -> dict[str, float | None]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import time
 from pathlib import Path
 
@@ -101,7 +100,7 @@ class TestState:
 
     def here(self, pid: int, wall: float) -> dict[str, object]:
         return {
-            "host": {"name": socket.gethostname()},
+            "host": {"name": os.uname().nodename},
             "monitor": {"pid": pid, "mode": "wrap"},
             "started": {"wall": wall, "monotonic": STARTED},
         }

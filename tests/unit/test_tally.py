@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import tracemalloc
 from typing import NamedTuple
 
@@ -490,3 +491,32 @@ def test_a_hundred_thousand_short_processes_take_little_memory() -> None:
     # Eleven or twelve of them live at any moment, each bounded by the largest maximum that was told.
     assert tree.high is not None
     assert 12 * 20 * MIB <= tree.high <= 14 * (20 * MIB + EPS)
+
+
+def test_figures_may_be_asked_for_while_another_thread_folds() -> None:
+    tally = tally_of(column("memwatch.tree.unobserved"))
+    seen(tally, PID, 0, rss=20 * MIB, peak=20 * MIB)
+    over = threading.Event()
+    troubles: list[Exception] = []
+
+    def ask() -> None:
+        while not over.is_set():
+            try:
+                tally.peaks()
+                tally.totals()
+                tally.quality()
+            except Exception as error:
+                troubles.append(error)
+                return
+
+    asking = threading.Thread(target=ask)
+    asking.start()
+    try:
+        for place in range(20_000):
+            start = place * 0.01
+            seen(tally, 5000 + place, start, rss=MIB, peak=2 * MIB)
+            ended(tally, 5000 + place, start, start + 0.1, peak=2 * MIB)
+    finally:
+        over.set()
+        asking.join()
+    assert troubles == []
