@@ -97,7 +97,7 @@ def _curves(view: View, extent: Extent | None) -> list[_Curve]:
             extent is not None and not extent.open_above and (tree.maximum() or 0.0) > _ABOVE * extent.high
         )
         label = "all processes (RSS, shared pages repeated)" if above else "all processes (RSS)"
-        curves.append(_Curve(tree, label, style.BLUE, 1.6, "-", filled=True))
+        curves.append(_Curve(tree, label, style.BLUE, 1.0 if above else 1.6, "-", filled=not above))
     if main is not None and not (tree is not None and _same(tree, main)):
         curves.append(_Curve(main, "main process", style.ORANGE, 1.2, "-"))
     pss = _line(view, _PSS)
