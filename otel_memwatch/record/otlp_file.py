@@ -237,11 +237,11 @@ class OtlpRecord(Record):
         import numpy as np
 
         if self._samples is None:
-            everything = np.unique(np.round(np.array([t for s, _ in self._series.values() for t in s]), 3))
+            everything = np.unique(np.round(np.array([t for s, _ in self._series.values() for t in s]), 6))
             values = {}
             for column, (times, numbers) in self._series.items():
                 row = np.full(len(everything), math.nan)
-                row[np.searchsorted(everything, np.round(np.array(times), 3))] = np.array(numbers)
+                row[np.searchsorted(everything, np.round(np.array(times), 6))] = np.array(numbers)
                 values[column] = row
             self._samples = Samples(everything - self.started, self.columns, values)
         return self._samples

@@ -85,7 +85,9 @@ class _Ending:
         try:
             del span.end  # the SDK's own again, and no reference cycle is left behind
             if opened.recorder.finish(opened, _error_type(span), dict(span.attributes or {})):
-                span.set_attributes(tracing.span_attributes(opened.figures))
+                figures = opened.figures
+                if figures is not None:
+                    span.set_attributes(tracing.span_attributes(figures))
         except Exception as trouble_with_us:  # noqa: BLE001 - as above
             trouble(trouble_with_us)
         span.end(*args, **kwargs)
