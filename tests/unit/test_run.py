@@ -288,6 +288,28 @@ class TestOperations:
             Certainty.INTERVAL, 49 * MIB, 301 * MIB,
         )  # fmt: skip
 
+    def test_processes_that_no_tick_saw_count_where_they_were(self, tmp_path: Path) -> None:
+        built = RunDirectory(tmp_path)
+        built.columns([column("memwatch.tree.unobserved")])
+        for place in range(10):
+            built.tick(place / 10, 2 if place >= 3 else 0)
+        built.process(seen(rss=10 * MIB, peak=10 * MIB))
+        built.operations(
+            [
+                opening(1, 0.21, "with", rss=MIB),
+                closing(1, 0.28, 20),
+                opening(2, 0.5, "without"),
+                closing(2, 0.7, 20),
+            ]
+        )
+        built.process(ended(0.9, peak=30 * MIB, peak_bound=30 * MIB, max_rss=30 * MIB, exit_code=0))
+        error = 256 * 1024
+        with_some, without = (figures.tree_peak for figures in load(tmp_path).operations)
+        assert with_some is not None
+        assert without is not None
+        assert (with_some.low, with_some.high) == (20 * MIB, 20 * MIB + error + 2 * (30 * MIB + error))
+        assert (without.bytes, without.certainty) == (20 * MIB, Certainty.EXACT)
+
     def test_a_parent_that_is_not_in_the_record(self, tmp_path: Path) -> None:
         built = self.built(tmp_path)
         built.operations(
