@@ -60,8 +60,11 @@ def cli() -> None:
 
 def say(text: str) -> None:
     """Prints one of our own lines to stderr; stdout is the target's."""
+    if sys.stderr is None:
+        return
     try:
-        print(text, file=sys.stderr, flush=True)
+        sys.stderr.write(f"{text}\n")
+        sys.stderr.flush()
     except (OSError, ValueError):
         # Nobody reads our stderr: what we had to say must not end the target.
         return

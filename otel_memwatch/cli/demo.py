@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import sys
 import tempfile
 import time
 from pathlib import Path
@@ -57,7 +56,7 @@ def _pipeline(folder: Path, second: float, scale: float) -> None:
 
 
 def _say(text: str) -> None:
-    print(f"demo: {text}", file=sys.stdout, flush=True)
+    click.echo(f"demo: {text}")
 
 
 def _load(path: Path, mib: int, second: float) -> Array:
