@@ -200,16 +200,14 @@ def series_of(run: Run) -> dict[str, Series]:
     alive = samples.column(_PROCESSES) != 0
     rss = _points(samples.time[alive], samples.column(_RSS)[alive])
     peak = run.peaks.tree
-    if run.mode == "wrap" and rss and rss[0][0] > 0:
+    if run.mode == "wrap" and run.state != "running" and (not rss or rss[0][0] > 0):
         rss.insert(0, (0.0, 0.0))
-    if (
-        rss
-        and peak is not None
-        and peak.certainty is not Certainty.CENSORED
-        and peak.bytes > max(m for _, m in rss)
-    ):
+    known = 0 if peak is None else (peak.low or 0) if peak.certainty is Certainty.CENSORED else peak.bytes
+    if rss and peak is not None and known > max(memory for _, memory in rss):
         largest = max(range(len(rss)), key=lambda i: rss[i][1])
-        rss.append((rss[largest][0] if peak.at is None else max(rss[0][0], peak.at), float(peak.bytes)))
+        at = rss[largest][0] if peak.at is None else max(rss[0][0], peak.at)
+        # Of a command that no tick saw, only its end is known.
+        rss.append((at or run.seconds, float(known)))
         rss.sort(key=lambda point: point[0])
     system = _points(samples.time, samples.column(_SYSTEM, {"system.memory.state": "used"}))
     return {"rss": _series(rss), "system": _series(system)}

@@ -41,10 +41,12 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     run = logs / f"run-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{os.getpid()}"
     wrap = [sys.executable, "-m", "otel_memwatch", "wrap", "--out", str(run), "--log-dir", str(logs)]
     settings = ["--quiet", "--no-report", "--no-plot"]
-    ended = launch([*wrap, *settings, "--", *command], variables={}).wait(lambda _: None)
-    # The command's own output is out before the summary, and a closed stdout is nobody's fault.
+    # Launching closes what the command inherits, stdout too; the summary has always gone there.
     with suppress(OSError):
-        print(_summary(logs), flush=True)  # noqa: T201 - the summary has always gone to stdout
+        stdout = os.dup(1)
+    ended = launch([*wrap, *settings, "--", *command], variables={}).wait(lambda _: None)
+    with suppress(OSError, NameError):  # a closed stdout is nobody's fault
+        os.write(stdout, _summary(logs).encode() + b"\n")
     end_like(ended)
 
 

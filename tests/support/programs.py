@@ -1,0 +1,36 @@
+"""Runs small Python programs in processes of their own, as people would."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[2]
+TIMEOUT = 240
+
+
+def environment(**variables: str) -> dict[str, str]:
+    """Ours, without what belongs to a run that we may be part of; the package can be imported."""
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("OTEL_", "TRACEPARENT", "FASTAI_"))}
+    return kept | {"PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"} | variables
+
+
+def run(argv: list[str], cwd: Path, **options: Any) -> subprocess.CompletedProcess[str]:
+    """Runs a command to its end."""
+    options.setdefault("env", environment())
+    return subprocess.run(
+        argv, cwd=cwd, capture_output=True, text=True, timeout=TIMEOUT, check=False, **options
+    )
+
+
+def run_program(code: str, cwd: Path, **options: Any) -> str:
+    """Runs a program that has to succeed, and gives its stdout."""
+    program = cwd / "program.py"
+    program.write_text(textwrap.dedent(code))
+    done = run([sys.executable, str(program)], cwd, **options)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
