@@ -50,7 +50,8 @@ class Life:
             self.observe_peak(record.peak, record.time)
         if record.max_rss is not None and record.childless and record.max_rss > basis.floor:
             self.raise_to(record.max_rss, record.time)
-        self._ceiling = max(self._ceiling, record.peak_bound or 0, record.max_rss or 0)
+        # wait4's maximum may be a child's: a bound of the process's own is nearer.
+        self._ceiling = max(self._ceiling, record.peak_bound or record.max_rss or 0)
         if record.event is ProcessEvent.EXIT:
             self.end, self.max_rss = record.time, record.max_rss
             self.told = record.exit_code is not None or record.signal is not None
