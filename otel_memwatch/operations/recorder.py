@@ -55,7 +55,7 @@ class Opened:
         "watermark",
     )
 
-    figures: Figures
+    figures: Figures | None
     number: int
     reading: Reading
     rss: int | None
@@ -71,6 +71,7 @@ class Opened:
         self.trace = trace
         self.span = span
         self.closed = False
+        self.figures = None
         self.owner: object = None
         self.mark: Opened | None = None
         """The phase that `mark` has begun inside it last."""
@@ -124,6 +125,10 @@ class Recorder:
         self._number = 0
         self._foreign = 0
         self._open: set[int] = set()
+        self._busy = False
+        """A boundary is being taken by the thread that has the lock."""
+        self._deferred: list[tuple[Opened, str | None, Mapping[str, object] | None]] = []
+        """Closings that came while a boundary was being taken."""
         self._id = self.journal.first_id
         self._thread = _Thread()
         self.journal.write(header_line(self.watermark.exact, self.watermark.floor))
@@ -150,12 +155,19 @@ class Recorder:
             opened = Opened(self, identity, parent, trace, span)
             if _allocators_present():
                 _allocators("opened", identity)
-            segment, opened.rss, opened.usage = self._boundary()
-            opened.watermark = segment
-            opened.number = self._number
-            self._open.add(identity)
+            if self._busy:
+                self._open_apart(opened)
+            else:
+                self._busy = True
+                try:
+                    opened.watermark, opened.rss, opened.usage = self._boundary()
+                    opened.number = self._number
+                    self._open.add(identity)
+                    opened.reading = self._read_counters(monotonic())
+                finally:
+                    self._busy = False
             now = monotonic()
-            opened.reading = self._read_counters(now)
+        segment = opened.watermark
         rss = opened.rss
         self.journal.write(
             f'{{"open":{identity},"time":{now:.6f},"name":{quote(name)},"trace":"{trace}","span":"{span}",'
@@ -164,13 +176,16 @@ class Recorder:
             + (',"exported":true' if exported else "")
             + (f',"attributes":{attributes_text(attributes)}}}\n' if attributes else "}\n")
         )
+        if self._deferred:
+            self._catch_up()
         return opened
 
     def finish(
         self, opened: Opened, error: str | None = None, attributes: Mapping[str, object] | None = None
     ) -> bool:
-        """Close an operation; `error` is the type of the exception that ended it. Its figures are there afterwards.
+        """Close an operation; `error` is the type of the exception that ended it.
 
+        Its figures are there afterwards, or a moment later when this has interrupted another boundary.
         Nothing happens (false) when it is closed already, or this recorder has been closed: it may be the one of the
         process from which this one was forked.
         """
@@ -180,14 +195,21 @@ class Recorder:
         with self._lock:
             if opened.closed:
                 return False
+            if self._busy:
+                self._deferred.append((opened, error, attributes))
+                return True
             opened.closed = True
-            segment, rss, usage = self._boundary()
-            after = self._read_counters(now)
-            figures = self._peak(opened, segment, rss)
-            self._open.discard(opened.id)
-            if not self._open:
-                self._segments.clear()
-                self._gaps.clear()
+            self._busy = True
+            try:
+                segment, rss, usage = self._boundary()
+                after = self._read_counters(now)
+                figures = self._peak(opened, segment, rss)
+                self._open.discard(opened.id)
+                if not self._open:
+                    self._segments.clear()
+                    self._gaps.clear()
+            finally:
+                self._busy = False
         before = opened.reading
         figures.start, figures.end, figures.before, figures.after = opened.rss, rss, before, after
         status = '"ok","error":null' if error is None else f'"error","error":{quote(error)}'
@@ -207,7 +229,23 @@ class Recorder:
             line += f',"attributes":{attributes_text(attributes)}'
         opened.figures = figures
         self.journal.write(line + "}\n")
+        if self._deferred:
+            self._catch_up()
         return True
+
+    def _catch_up(self) -> None:
+        """Close what was to be closed in the middle of a boundary."""
+        while self._deferred and not self._busy:
+            self.finish(*self._deferred.pop())
+
+    def _open_apart(self, opened: Opened) -> None:
+        """Open an operation in the middle of another one's boundary, which a signal handler or finalizer may do.
+
+        There can be no boundary inside a boundary: its peak is only known to be not below what its end sees.
+        """
+        opened.number = -1
+        opened.rss = opened.watermark = opened.usage = None
+        opened.reading = self._counters.last
 
     def _boundary(self) -> tuple[int | None, int | None, Any]:
         """End the segment of this moment: its watermark, the present size, `getrusage`. The lock is held."""
@@ -238,6 +276,8 @@ class Recorder:
 
     def _peak(self, opened: Opened, segment: int | None, rss: int | None) -> Figures:
         """Largest resident size between opening and closing, with its certainty. The lock is held."""
+        if opened.number < 0:
+            return Figures(rss, rss, None, "interval")
         inside = self._segments.since(opened.number)
         eps = local_counter_error() if PER_THREAD else self.watermark.eps
         if not self.watermark.exact or inside is None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from bisect import bisect_right
 
+_ABOVE_ALL = 1 << 63
+
 
 class Segments:
     """Maxima of the segments between boundaries.
@@ -14,28 +16,26 @@ class Segments:
     amortised, asking O(log n), however many operations are open. Not thread-safe.
     """
 
-    __slots__ = ("_numbers", "_values")
+    __slots__ = ("_entries",)
 
     def __init__(self) -> None:
-        self._numbers: list[int] = []
-        self._values: list[int] = []
+        self._entries: list[
+            tuple[int, int]
+        ] = []  # of pairs: an interrupt between two steps leaves them in order
 
     def push(self, number: int, value: int) -> None:
         """The segment that ended at boundary `number` (numbers increase) reached `value`."""
-        values = self._values
-        while values and values[-1] <= value:
-            values.pop()
-            self._numbers.pop()
-        values.append(value)
-        self._numbers.append(number)
+        entries = self._entries
+        while entries and entries[-1][1] <= value:
+            entries.pop()
+        entries.append((number, value))
 
     def since(self, number: int) -> int | None:
         """Largest value of the segments that ended after boundary `number`; `None`: there was none."""
-        position = bisect_right(self._numbers, number)
-        return self._values[position] if position < len(self._values) else None
+        entries = self._entries
+        position = bisect_right(entries, (number, _ABOVE_ALL))
+        return entries[position][1] if position < len(entries) else None
 
     def clear(self) -> None:
         """Forget all: nothing that began before now will be asked for."""
-        if self._values:
-            self._values.clear()
-            self._numbers.clear()
+        self._entries.clear()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from _thread import RLock
 
 from otel_memwatch.operations.identity import root_parent
 from otel_memwatch.operations.journal import warn_once
@@ -24,36 +25,43 @@ class State:
     root: tuple[str, str | None] | None = None
     """Trace and span that operations without a parent belong to, kept over a fork."""
     hooked = False
+    starting = False
+    """The recorder is being made, by the thread that has the lock: a signal handler or finalizer has to do without."""
+    lock = RLock()
 
 
 def recorder() -> Recorder | None:
     """The recorder of this process; `None` outside a run. The environment is looked at once."""
     if State.settled:
         return State.recorder
-    State.settled = True
-    directory = State.directory or os.environ.get(RUN_DIRECTORY_VARIABLE)
-    if directory:
-        _start(directory)
+    with State.lock:
+        if not State.settled and not State.starting:
+            directory = State.directory or os.environ.get(RUN_DIRECTORY_VARIABLE)
+            if directory:
+                _start(directory)
+            State.settled = True
     return State.recorder
 
 
 def activate(directory: str) -> Recorder | None:
     """Record the operations of this process into a run directory from now on; `None` when that cannot be written."""
-    deactivate()
-    State.settled = True
-    _start(directory)
-    return State.recorder
+    with State.lock:
+        deactivate()
+        _start(directory)
+        return State.recorder
 
 
 def deactivate() -> None:
     """Record no more. Operations that are open stay open in the record; closing them does nothing."""
-    old, State.recorder = State.recorder, None
-    State.settled, State.directory, State.root = True, None, None
-    if old is not None:
-        old.close()
+    with State.lock:
+        old, State.recorder = State.recorder, None
+        State.settled, State.directory, State.root = True, None, None
+        if old is not None:
+            old.close()
 
 
 def _start(directory: str) -> None:
+    State.starting = True
     try:
         directory = os.path.abspath(directory)
         root = State.root or root_parent(directory)
@@ -63,6 +71,8 @@ def _start(directory: str) -> None:
         reason = getattr(error, "strerror", None) or type(error).__name__
         warn_once("start", f"operations are not recorded: {directory}: {reason}.")
         return
+    finally:
+        State.starting = False
     State.recorder, State.directory, State.root = made, directory, (made.trace, made.root_span)
     if not State.hooked:
         State.hooked = True
@@ -76,6 +86,8 @@ def _after_fork() -> None:
     The parent's descriptors have to go at once: `/proc/self` was resolved when they were opened, so that a write to
     the reset file would start the parent's watermark anew.
     """
+    State.lock = RLock()  # another thread of the parent may hold it
+    State.starting = False
     old, State.recorder = State.recorder, None
     State.settled = False
     if old is not None:

@@ -114,7 +114,11 @@ class OperationFollower:
         # A file made within the resolution of the time stamp would be missed: look once more after a change.
         self._listed = changed if self._listed is not None and changed == -self._listed else -changed
         for name in names:
-            if name in self._files or not name.startswith(OPERATIONS_PREFIX) or not name.endswith(OPERATIONS_SUFFIX):
+            if (
+                name in self._files
+                or not name.startswith(OPERATIONS_PREFIX)
+                or not name.endswith(OPERATIONS_SUFFIX)
+            ):
                 continue
             middle = name[len(OPERATIONS_PREFIX) : -len(OPERATIONS_SUFFIX)]
             pid = middle.rpartition("-")[2]

@@ -98,7 +98,7 @@ def run(
     script.write_text(prelude + textwrap.dedent(source))
     done = subprocess.run(
         [sys.executable, str(script), *arguments],
-        env=environment(OTEL_MEMWATCH_RUN_DIR=str(directory), PYTHONPATH=str(ROOT), **variables),
+        env=environment(**{"OTEL_MEMWATCH_RUN_DIR": str(directory), "PYTHONPATH": str(ROOT)} | variables),
         capture_output=True,
         text=True,
         timeout=120,
