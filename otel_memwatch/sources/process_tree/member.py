@@ -107,9 +107,9 @@ class Member:
         self.io: Io | None = None
         self.rss = 0
         self.watermark: int | None = None
+        """Largest VmHWM that was read, in bytes."""
         self.watermark_faults = 0
         """Page faults of its own at the latest when its watermark was read."""
-        """Largest VmHWM that was read, in bytes."""
         self.windowed = False
         """Its watermark is reset at every tick, so that VmHWM is that of a window."""
         self.window_bound: int | None = None

@@ -223,8 +223,11 @@ def _faults(member: Member) -> int:
 
 
 def _prefix_bound(before: list[int], after: list[int]) -> int:
-    """Largest sum over the mixtures in which the first processes are in the new window and the rest in the old one."""
-    current = most = sum(before)
+    """Largest sum over the mixtures in which the first processes are in the new window and the rest in the old one.
+
+    That in which all are in the old one belongs to the tick before.
+    """
+    current, most = sum(before), 0
     for old, new in zip(before, after, strict=True):
         current += new - old
         most = max(most, current)
