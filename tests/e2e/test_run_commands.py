@@ -22,7 +22,13 @@ if TYPE_CHECKING:
 def call(*words: object, cwd: Path, **more: Any) -> subprocess.CompletedProcess[str]:
     more.setdefault("env", environment())
     return subprocess.run(
-        [*PROGRAM, *map(str, words)], capture_output=True, text=True, cwd=cwd, timeout=120, check=False, **more
+        [*PROGRAM, *map(str, words)],
+        capture_output=True,
+        text=True,
+        cwd=cwd,
+        timeout=120,
+        check=False,
+        **more,
     )
 
 
@@ -43,7 +49,12 @@ def place(tmp_path: Path) -> Path:
 
 
 def test_the_newest_run_is_meant_when_none_is_named(place: Path) -> None:
-    for words in (("report",), ("report", "latest"), ("report", "memwatch-runs/short"), ("report", "memwatch-runs/short/run.json")):
+    for words in (
+        ("report",),
+        ("report", "latest"),
+        ("report", "memwatch-runs/short"),
+        ("report", "memwatch-runs/short/run.json"),
+    ):
         done = call(*words, cwd=place)
         assert (done.returncode, done.stderr) == (0, "")
         assert done.stdout.startswith("otel-memwatch: short\n")
@@ -52,7 +63,10 @@ def test_the_newest_run_is_meant_when_none_is_named(place: Path) -> None:
 def test_json_and_formats(place: Path) -> None:
     told = json.loads(call("report", "memwatch-runs/nested", "--json", cwd=place).stdout)
     assert told["ended"]["oom_kills"] == 1
-    assert call("report", "memwatch-runs/nested", "--format", "json", cwd=place).stdout == json.dumps(told, indent=2) + "\n"
+    assert (
+        call("report", "memwatch-runs/nested", "--format", "json", cwd=place).stdout
+        == json.dumps(told, indent=2) + "\n"
+    )
     assert "OOM killer" in call("report", "memwatch-runs/nested", "--format", "summary", cwd=place).stdout
 
 
@@ -105,7 +119,9 @@ def test_runs_are_listed_with_the_newest_last_and_broken_ones_with_the_reason(pl
     done = call("runs", cwd=place)
     assert (done.returncode, done.stderr) == (0, "")
     lines = done.stdout.splitlines()
-    assert [line.split()[0] for line in lines[1:4]] == [f"memwatch-runs/{name}" for name in ("workers", "nested", "short")]
+    assert [line.split()[0] for line in lines[1:4]] == [
+        f"memwatch-runs/{name}" for name in ("workers", "nested", "short")
+    ]
     assert "560.2-655.9 MiB" in lines[1]
     assert "498.2 MiB  exact" in lines[2]
     assert "OOM killer" in lines[2]
@@ -149,12 +165,19 @@ def test_a_plot_goes_into_the_run_or_where_it_is_wanted(place: Path) -> None:
 
 
 def test_a_picture_goes_to_a_pipe_but_not_to_a_terminal(place: Path) -> None:
-    piped = subprocess.run([*PROGRAM, "plot", "-o", "-"], capture_output=True, cwd=place, env=environment(), check=True)
+    piped = subprocess.run(
+        [*PROGRAM, "plot", "-o", "-"], capture_output=True, cwd=place, env=environment(), check=True
+    )
     assert piped.stdout.startswith(b"\x89PNG")
     leader, follower = pty.openpty()
     try:
         done = subprocess.run(
-            [*PROGRAM, "plot", "-o", "-"], stdout=follower, stderr=subprocess.PIPE, cwd=place, env=environment(), check=False
+            [*PROGRAM, "plot", "-o", "-"],
+            stdout=follower,
+            stderr=subprocess.PIPE,
+            cwd=place,
+            env=environment(),
+            check=False,
         )
     finally:
         os.close(follower)
@@ -176,7 +199,15 @@ def test_a_reader_that_goes_is_no_trouble(tmp_path: Path) -> None:
     recorded.day(tmp_path / "memwatch-runs/long", ticks=20_000)
     for command in ("export --to csv", "report --json", "report"):
         shell = f'{" ".join(PROGRAM)} {command} | head -c 10 >/dev/null; echo "${{PIPESTATUS[0]}}"'
-        done = subprocess.run(["bash", "-c", shell], capture_output=True, text=True, cwd=tmp_path, env=environment(), check=True, timeout=120)
+        done = subprocess.run(
+            ["bash", "-c", shell],
+            capture_output=True,
+            text=True,
+            cwd=tmp_path,
+            env=environment(),
+            check=True,
+            timeout=120,
+        )
         assert (done.stdout, done.stderr) == ("0\n", "")
 
 
@@ -184,16 +215,25 @@ def test_a_reader_that_goes_is_no_trouble(tmp_path: Path) -> None:
 def test_a_stdout_that_cannot_be_written_is_one_sentence(redirection: str, place: Path) -> None:
     for command in ("report", "runs", "report --json"):
         shell = f"{' '.join(PROGRAM)} {command} {redirection}"
-        done = subprocess.run(["sh", "-c", shell], capture_output=True, text=True, cwd=place, env=environment(), check=False)
+        done = subprocess.run(
+            ["sh", "-c", shell], capture_output=True, text=True, cwd=place, env=environment(), check=False
+        )
         assert done.returncode in (1, 2)
         assert done.stderr.count("\n") == 1
         assert "stdout" in done.stderr
 
 
-@pytest.mark.parametrize("variables", [{"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}, {"PYTHONIOENCODING": "ascii"}])
+@pytest.mark.parametrize(
+    "variables",
+    [{"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}, {"PYTHONIOENCODING": "ascii"}],
+)
 def test_a_terminal_without_unicode_gets_escapes(variables: dict[str, str], place: Path) -> None:
     done = subprocess.run(
-        [*PROGRAM, "report", "memwatch-runs/nested"], capture_output=True, cwd=place, env=environment(**variables), check=True
+        [*PROGRAM, "report", "memwatch-runs/nested"],
+        capture_output=True,
+        cwd=place,
+        env=environment(**variables),
+        check=True,
     )
     assert done.stderr == b""
     assert b"Export" in done.stdout
@@ -202,7 +242,11 @@ def test_a_terminal_without_unicode_gets_escapes(variables: dict[str, str], plac
 
 def test_reports_need_no_home_directory(place: Path) -> None:
     """matplotlib wants a place for its cache; where there is none, that is nobody's business."""
-    done = call("plot", cwd=place, env=environment(HOME="/nonexistent", XDG_CACHE_HOME="/nonexistent", XDG_CONFIG_HOME="/nonexistent"))
+    done = call(
+        "plot",
+        cwd=place,
+        env=environment(HOME="/nonexistent", XDG_CACHE_HOME="/nonexistent", XDG_CONFIG_HOME="/nonexistent"),
+    )
     assert (done.returncode, done.stderr) == (0, "memwatch-runs/short/memory.png\n")
 
 

@@ -31,7 +31,9 @@ def test_the_document_keeps_the_contract(name: str, tmp_path: Path) -> None:
 
 def test_a_bare_run_keeps_it_too(tmp_path: Path) -> None:
     (tmp_path / "run.json").write_text('{"schema": 1}')
-    jsonschema.validate(json.loads(json.dumps(document(load(tmp_path)))), SCHEMA, cls=jsonschema.Draft202012Validator)
+    jsonschema.validate(
+        json.loads(json.dumps(document(load(tmp_path)))), SCHEMA, cls=jsonschema.Draft202012Validator
+    )
 
 
 def test_the_schema_would_notice(tmp_path: Path) -> None:

@@ -33,7 +33,10 @@ def test_sizes(value: float | None, words: str) -> None:
 def test_no_size_is_written_with_a_thousand_of_its_unit(value: int) -> None:
     number, unit = figures.size(value).split()
     assert float(number) < 1024
-    assert abs(float(number) * 1024 ** ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB").index(unit) - value) <= 0.05 * value + 1
+    assert (
+        abs(float(number) * 1024 ** ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB").index(unit) - value)
+        <= 0.05 * value + 1
+    )
 
 
 def test_changes_have_a_sign() -> None:
@@ -56,7 +59,12 @@ def test_durations(seconds: float | None, words: str) -> None:
     ("peak", "sentence", "cell", "certainty"),
     [
         (None, "unknown", "-", ""),
-        (Peak.exact(300 * MIB, how="cgroup watermark"), "300.0 MiB, exact (cgroup watermark)", "300.0 MiB", "exact"),
+        (
+            Peak.exact(300 * MIB, how="cgroup watermark"),
+            "300.0 MiB, exact (cgroup watermark)",
+            "300.0 MiB",
+            "exact",
+        ),
         (Peak.exact(300 * MIB), "300.0 MiB, exact", "300.0 MiB", "exact"),
         (
             Peak.interval(300 * MIB, 410 * MIB),
@@ -64,16 +72,43 @@ def test_durations(seconds: float | None, words: str) -> None:
             "300.0-410.0 MiB",
             "bounds",
         ),
-        (Peak.interval(300 * MIB, 2048 * MIB), "between 0.29 and 2.00 GiB (certified)", "0.29-2.00 GiB", "bounds"),
+        (
+            Peak.interval(300 * MIB, 2048 * MIB),
+            "between 0.29 and 2.00 GiB (certified)",
+            "0.29-2.00 GiB",
+            "bounds",
+        ),
         (Peak.interval(300 * MIB, 300 * MIB), "300.0 MiB (certified)", "300.0 MiB", "bounds"),
-        (Peak.interval(300 * MIB, None, how="ticks"), "at least 300.0 MiB (certified, ticks)", ">= 300.0 MiB", "at least"),
+        (
+            Peak.interval(300 * MIB, None, how="ticks"),
+            "at least 300.0 MiB (certified, ticks)",
+            ">= 300.0 MiB",
+            "at least",
+        ),
         (Peak.censored(9 * MIB), "no more than 9.0 MiB", "<= 9.0 MiB", "at most"),
-        (Peak.censored(9 * MIB, 8 * MIB), "at least 8.0 MiB and no more than 9.0 MiB", "8.0-9.0 MiB", "at most"),
-        (Peak.sampled(300 * MIB), "300.0 MiB seen (sampled: it may have been more in between)", "300.0 MiB", "sampled"),
-        (Peak.sampled(300 * MIB, 400 * MIB), "300.0 MiB seen (sampled), 400.0 MiB at most", "300.0 MiB", "sampled"),
+        (
+            Peak.censored(9 * MIB, 8 * MIB),
+            "at least 8.0 MiB and no more than 9.0 MiB",
+            "8.0-9.0 MiB",
+            "at most",
+        ),
+        (
+            Peak.sampled(300 * MIB),
+            "300.0 MiB seen (sampled: it may have been more in between)",
+            "300.0 MiB",
+            "sampled",
+        ),
+        (
+            Peak.sampled(300 * MIB, 400 * MIB),
+            "300.0 MiB seen (sampled), 400.0 MiB at most",
+            "300.0 MiB",
+            "sampled",
+        ),
     ],
 )
-def test_every_certainty_is_told_in_words(peak: Peak | None, sentence: str, cell: str, certainty: str) -> None:
+def test_every_certainty_is_told_in_words(
+    peak: Peak | None, sentence: str, cell: str, certainty: str
+) -> None:
     assert figures.peak_sentence(peak) == sentence
     assert figures.peak_figure(peak) == cell
     assert figures.certainty(peak) == certainty
@@ -115,4 +150,10 @@ def test_columns_without_a_value_are_left_out() -> None:
 
 
 def test_shares() -> None:
-    assert [figures.share(part, 1000) for part in (0, 3, 500, 999, 1000)] == ["0 %", "0.3 %", "50 %", "99.9 %", "100 %"]
+    assert [figures.share(part, 1000) for part in (0, 3, 500, 999, 1000)] == [
+        "0 %",
+        "0.3 %",
+        "50 %",
+        "99.9 %",
+        "100 %",
+    ]

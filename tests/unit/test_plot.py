@@ -156,7 +156,11 @@ def test_the_largest_value_drawn_is_the_largest_recorded(name: str, tmp_path: Pa
 
 def test_an_exact_peak_is_a_point(tmp_path: Path) -> None:
     _, picture = drawn("short", tmp_path)
-    point = next(found for found in panel(picture, "Memory").get_lines() if found.get_marker() == "o" and len(found.get_xdata()) == 1)
+    point = next(
+        found
+        for found in panel(picture, "Memory").get_lines()
+        if found.get_marker() == "o" and len(found.get_xdata()) == 1
+    )
     assert point.get_xdata()[0] == pytest.approx(250)
     assert point.get_ydata()[0] == pytest.approx(209.4, abs=0.01)
     assert label(picture).get_text() == "peak 209.4 MiB, exact"
@@ -174,7 +178,9 @@ def test_an_interval_is_a_bar_between_its_bounds(tmp_path: Path) -> None:
 def test_a_lower_bound_is_an_arrow(tmp_path: Path) -> None:
     run = load(recorded.short(tmp_path / "r"))
     only = {"tree": recorded.peak(300, "interval", low=300, at=0.2)}
-    run = load(recorded.record(tmp_path / "s", seconds=0.35, series=[recorded.TREE], ticks=[(0.1, MIB)], peaks=only))
+    run = load(
+        recorded.record(tmp_path / "s", seconds=0.35, series=[recorded.TREE], ticks=[(0.1, MIB)], peaks=only)
+    )
     picture = figure(run)
     arrow = next(found for found in panel(picture, "Memory").get_lines() if found.get_marker() == "^")
     assert arrow.get_ydata()[0] == pytest.approx(300)
@@ -194,7 +200,9 @@ def test_a_peak_between_two_ticks_is_joined_to_the_curve(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("at", [0.0, 0.1, 0.5, 0.97, 1.0])
 @pytest.mark.parametrize("limit", [None, 310, 512])
-def test_the_label_of_the_peak_covers_no_title_and_leaves_no_edge(at: float, limit: int | None, tmp_path: Path) -> None:
+def test_the_label_of_the_peak_covers_no_title_and_leaves_no_edge(
+    at: float, limit: int | None, tmp_path: Path
+) -> None:
     run = load(
         recorded.record(
             tmp_path / "s", seconds=1, series=[recorded.TREE], ticks=[(i / 10, 300 * MIB) for i in range(11)],
@@ -254,8 +262,17 @@ def test_a_sum_that_counts_shared_pages_several_times_says_so(tmp_path: Path) ->
 @pytest.mark.parametrize("limit", [350, 10_000])
 @pytest.mark.parametrize("group", [300, 90_000])
 def test_nothing_above_the_panel_covers_anything_else(limit: int, group: int, tmp_path: Path) -> None:
-    series = [recorded.TREE, recorded.MAIN, recorded.PSS, recorded.GROUP, recorded.WORKING_SET, recorded.KILLS]
-    rows = [(i / 10, 300 * MIB, 99 * MIB, 98 * MIB, group * MIB, (group - 5) * MIB, i // 5) for i in range(10)]
+    series = [
+        recorded.TREE,
+        recorded.MAIN,
+        recorded.PSS,
+        recorded.GROUP,
+        recorded.WORKING_SET,
+        recorded.KILLS,
+    ]
+    rows = [
+        (i / 10, 300 * MIB, 99 * MIB, 98 * MIB, group * MIB, (group - 5) * MIB, i // 5) for i in range(10)
+    ]
     run = load(
         recorded.record(
             tmp_path / "s", seconds=1, series=series, ticks=rows, peaks={"tree": recorded.peak(150, at=0.5)},
@@ -266,7 +283,10 @@ def test_nothing_above_the_panel_covers_anything_else(limit: int, group: int, tm
     picture.draw_without_rendering()
     axes = panel(picture, "Memory")
     boxes = [text.get_window_extent() for text in (*picture.texts, *axes.texts) if text.get_gid() != LABEL]
-    boxes += [axes.get_legend().get_window_extent(), *(o.get_legend().get_window_extent() for o in picture.axes[1:2])]
+    boxes += [
+        axes.get_legend().get_window_extent(),
+        *(o.get_legend().get_window_extent() for o in picture.axes[1:2]),
+    ]
     for place, box in enumerate(boxes):
         assert not any(box.overlaps(other) for other in boxes[place + 1 :])
 
@@ -285,7 +305,11 @@ def test_the_title_says_what_ran_and_how_it_ended(tmp_path: Path) -> None:
 
 
 def test_a_command_of_any_length_stays_in_the_picture(tmp_path: Path) -> None:
-    run = load(recorded.record(tmp_path / "r", seconds=1, command=["W" * 5000, "\u6f22\u5b57", "$x$", "\x1b[0m", "a_b^c"]))
+    run = load(
+        recorded.record(
+            tmp_path / "r", seconds=1, command=["W" * 5000, "\u6f22\u5b57", "$x$", "\x1b[0m", "a_b^c"]
+        )
+    )
     picture = figure(run)
     picture.draw_without_rendering()
     right = picture.get_size_inches()[0] * picture.dpi
@@ -299,7 +323,8 @@ def test_a_good_end_has_no_mark(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("seconds", "unit"), [(0.4, "ms"), (1.0, "s"), (179.0, "s"), (180.0, "min"), (86_400.0, "h"), (1e6, "days")]
+    ("seconds", "unit"),
+    [(0.4, "ms"), (1.0, "s"), (179.0, "s"), (180.0, "min"), (86_400.0, "h"), (1e6, "days")],
 )
 def test_the_time_axis_has_a_readable_unit(seconds: float, unit: str, tmp_path: Path) -> None:
     scale, name = time_unit(seconds)
@@ -333,7 +358,14 @@ def test_nested_operations_lie_below_those_around_them(tmp_path: Path) -> None:
 
 
 def test_concurrent_operations_do_not_cover_each_other(tmp_path: Path) -> None:
-    lines = [opened(1, 1, "a"), opened(2, 2, "b"), closed(1, 4, 5), closed(2, 5, 5), opened(3, 4.5, "c"), closed(3, 6, 5)]
+    lines = [
+        opened(1, 1, "a"),
+        opened(2, 2, "b"),
+        closed(1, 4, 5),
+        closed(2, 5, 5),
+        opened(3, 4.5, "c"),
+        closed(3, 6, 5),
+    ]
     lanes = lay_out(operations(tmp_path, lines).operations, 0.01)
     for lane in range(lanes.lanes):
         bars = [bar for bar in lanes.bars if bar.lane == lane]
@@ -376,7 +408,10 @@ def test_operations_shade_the_memory_and_are_named(tmp_path: Path) -> None:
     shown = {text.get_text() for text in strip.texts} | set(words(strip))
     assert {"Load", "Read weights", "Check", "Train", "step", "forward", "backward"} <= shown
     shades = [p for p in panel(picture, "Memory").patches if isinstance(p, Rectangle)]
-    assert [(p.get_x(), p.get_x() + p.get_width()) for p in shades] == [pytest.approx((0.4, 3.0)), pytest.approx((3.2, 11.0))]
+    assert [(p.get_x(), p.get_x() + p.get_width()) for p in shades] == [
+        pytest.approx((0.4, 3.0)),
+        pytest.approx((3.2, 11.0)),
+    ]
     bars = [p for p in strip.patches if isinstance(p, Rectangle)]
     assert len(bars) == 20
 

@@ -69,7 +69,9 @@ def test_a_link_stays_a_link(run: Run, tmp_path: Path) -> None:
     assert (tmp_path / "real.txt").read_text().startswith("otel-memwatch")
 
 
-def test_nobody_who_comes_first_is_replaced(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nobody_who_comes_first_is_replaced(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "x.txt"
 
     def slow(_run: Run, out: Any, _options: Any) -> None:
@@ -124,12 +126,24 @@ def test_csv_holds_every_tick_and_every_value(run: Run) -> None:
         "time [s]", "unix time [s]", "memwatch.tree.memory.usage [By]", "process.memory.usage [By]",
         "memwatch.tree.cpu.time{cpu.mode=user} [s]", "memwatch.tree.cpu.time{cpu.mode=system} [s]",
     ]  # fmt: skip
-    assert rows[0] == ["0.0500", "1790000000.0500", str(9 * recorded.MIB), str(9 * recorded.MIB), "0.02", "0.01"]
+    assert rows[0] == [
+        "0.0500",
+        "1790000000.0500",
+        str(9 * recorded.MIB),
+        str(9 * recorded.MIB),
+        "0.02",
+        "0.01",
+    ]
     assert len(rows) == 3
 
 
 def test_csv_has_nothing_for_what_is_not_known(tmp_path: Path) -> None:
-    path = recorded.record(tmp_path / "r", seconds=1, series=[recorded.TREE, recorded.PSS], ticks=[(0.1, 5), (0.2, None, 7), (0.3,)])
+    path = recorded.record(
+        tmp_path / "r",
+        seconds=1,
+        series=[recorded.TREE, recorded.PSS],
+        ticks=[(0.1, 5), (0.2, None, 7), (0.3,)],
+    )
     assert [row[2:] for row in rows_of(load(path))[1:]] == [["5", ""], ["", "7"], ["", ""]]
 
 

@@ -63,7 +63,10 @@ def test_operations_open_at_death_are_named_with_those_around_them(tmp_path: Pat
 
 def test_the_tree_of_operations_is_indented_and_its_peak_marked(tmp_path: Path) -> None:
     report = text(scene("nested", tmp_path))
-    lines = {name: next(line for line in report.splitlines() if f" {name} " in line) for name in ("Train", "step", "forward")}
+    lines = {
+        name: next(line for line in report.splitlines() if f" {name} " in line)
+        for name in ("Train", "step", "forward")
+    }
     assert lines["Train"].index("Train") + 2 == lines["step"].index("step")
     assert lines["step"].index("step") + 2 == lines["forward"].index("forward")
     assert len([line for line in report.splitlines() if "<- the run's peak" in line]) == 1
@@ -86,7 +89,10 @@ def test_of_many_processes_the_largest_are_shown(tmp_path: Path) -> None:
 def test_of_many_operations_the_first_the_last_and_the_peak_are_shown(tmp_path: Path) -> None:
     lines = []
     for n in range(1000):
-        lines += [recorded.opened(n, 1 + n * 0.01, f"op{n}"), recorded.closed(n, 1.005 + n * 0.01, 150 if n == 500 else 100)]
+        lines += [
+            recorded.opened(n, 1 + n * 0.01, f"op{n}"),
+            recorded.closed(n, 1.005 + n * 0.01, 150 if n == 500 else 100),
+        ]
     path = recorded.record(
         tmp_path / "many", seconds=12, operations={100: lines},
         peaks={"tree": recorded.peak(150, at=6.002)},
@@ -135,7 +141,11 @@ def test_marks_and_damage_reach_the_summary(tmp_path: Path) -> None:
     path = recorded.short(tmp_path / "r")
     with (path / "samples.jsonl").open("a") as file:
         file.write("[[[\n[5000.3,1,1,1,1]\n")
-    run = changed(path, state="finished", marks=[{"time": recorded.STARTED + 0.2, "text": "recording stopped: disk full"}])
+    run = changed(
+        path,
+        state="finished",
+        marks=[{"time": recorded.STARTED + 0.2, "text": "recording stopped: disk full"}],
+    )
     run.samples()
     assert "trouble      samples.jsonl" in summary(run)
     report = text(run)
