@@ -129,6 +129,7 @@ class Recorder:
         """A boundary is being taken by the thread that has the lock."""
         self._deferred: list[tuple[Opened, str | None, Mapping[str, object] | None]] = []
         """Closings that came while a boundary was being taken."""
+        self._catching_up = False
         self._id = self.journal.first_id
         self._thread = _Thread()
         self.journal.write(header_line(self.watermark.exact, self.watermark.floor))
@@ -234,9 +235,14 @@ class Recorder:
         return True
 
     def _catch_up(self) -> None:
-        """Close what was to be closed in the middle of a boundary."""
-        while self._deferred and not self._busy:
-            self.finish(*self._deferred.pop())
+        """Close what was to be closed in the middle of a boundary; a garbage collection may leave hundreds."""
+        while self._deferred and not self._busy and not self._catching_up:
+            self._catching_up = True
+            try:
+                while self._deferred and not self._busy:
+                    self.finish(*self._deferred.pop(0))
+            finally:
+                self._catching_up = False
 
     def _open_apart(self, opened: Opened) -> None:
         """Open an operation in the middle of another one's boundary, which a signal handler or finalizer may do.
