@@ -70,6 +70,7 @@ class QEffMemoryProfiler:
         self._phase_began = time.monotonic()
         self._phase_rss = 0.0
         self._own_peaks: list[tuple[float, float, str]] = []
+        self._deltas: dict[int, float] = {}
 
     # -- what is measured
 
@@ -83,6 +84,7 @@ class QEffMemoryProfiler:
         if self._recording is not None and self._recording is not recording:
             self._windows.clear()
             self._own_peaks.clear()
+            self._deltas.clear()
         self._recording = recording
         self._windows.append((begun, float("inf")))
         self._completed = None
@@ -114,6 +116,7 @@ class QEffMemoryProfiler:
     def _end_phase(self, now: float, rss: float) -> None:
         if self._phase is not None:
             self._phase.recorder.finish(self._phase)
+            self._deltas[self._phase.id] = rss - self._phase_rss
             figures = self._phase.figures
             if figures is not None and figures.peak is not None:
                 middle = (self._phase_began + now) / 2
@@ -282,9 +285,10 @@ class QEffMemoryProfiler:
         return json.dumps(
             {
                 "run": str(self._recording.path),
-                "windows": [(a, min(b, time.monotonic())) for a, b in self._windows],
+                "windows": [(a, time.monotonic() if b == float("inf") else b) for a, b in self._windows],
                 "owner": self._id,
                 "own_peak": max((peak for peak, _, _ in self._own_peaks), default=0.0),
+                "deltas": self._deltas,
                 "cpu": config.enable_cpu_monitoring,
                 "disk": config.enable_disk_monitoring,
                 "interval": config.sampling_interval,

@@ -9,7 +9,7 @@ from otel_memwatch.model import Certainty
 from otel_memwatch.reports.phases import COMPLETION, Phase, Timeline
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     import numpy as np
     from numpy.typing import NDArray
@@ -41,6 +41,8 @@ class Selection(NamedTuple):
     """Whose phases count; `None`: all outermost operations."""
     own_peak: float = 0.0
     """Largest resident memory in bytes that is known from elsewhere."""
+    deltas: Mapping[str, float] = {}
+    """Bytes that the tree gained in a phase, by the number of its operation, where that is known from elsewhere."""
     cpu: bool = True
     disk: bool = True
     interval: float | None = None
@@ -179,7 +181,7 @@ def _operations(run: Run, chosen: Selection) -> list[OperationFigures]:
 
 
 def _phases(run: Run, chosen: Selection, origin: float) -> list[Phase]:
-    phases = [_phase(figures, origin) for figures in _operations(run, chosen)]
+    phases = [_phase(figures, origin, chosen.deltas) for figures in _operations(run, chosen)]
     completed = chosen.completed - run.started if chosen.completed is not None else None
     if completed is None and chosen.owner is None and phases and run.state != "running":
         completed = run.seconds
@@ -188,7 +190,7 @@ def _phases(run: Run, chosen: Selection, origin: float) -> list[Phase]:
     return phases
 
 
-def _phase(figures: OperationFigures, origin: float) -> Phase:
+def _phase(figures: OperationFigures, origin: float, deltas: Mapping[str, float]) -> Phase:
     def total(name: str) -> float:
         # What its own process had is exact, reaped children included; living children are in the tree's figure alone.
         return max(figures.operation.totals.get(name, 0.0), figures.totals.get(f"tree_{name}", 0.0))
@@ -198,7 +200,7 @@ def _phase(figures: OperationFigures, origin: float) -> Phase:
         figures.operation.name,
         figures.start - origin,
         None if is_open else figures.seconds,
-        figures.delta_bytes,
+        deltas.get(str(figures.operation.id), figures.delta_bytes),
         total("read_chars"),
         total("write_chars"),
     )
