@@ -1,0 +1,319 @@
+"""Programs with OpenTelemetry tracing of their own: their spans become operations, our operations become their spans."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from otel_memwatch.catalog import SPAN_ATTRIBUTES
+from tests.support.marked import MIB, PRELUDE, ROOT, Program, run, succeed
+from tests.support.wrapped import PROGRAM, environment
+
+pytestmark = pytest.mark.skipif(
+    sys.platform != "linux" and "CI" not in os.environ, reason="watermarks that can be reset are Linux's"
+)
+
+TRACED = PRELUDE + '''
+import json
+from opentelemetry import trace
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor, SpanExporter
+class Kept(SpanExporter):
+    def __init__(self): self.spans = []
+    def export(self, spans): self.spans += spans
+kept = Kept()
+provider = TracerProvider()
+provider.add_span_processor(SimpleSpanProcessor(kept))
+trace.set_tracer_provider(provider)
+tracer = trace.get_tracer("program")
+def tell():
+    """What the program's own exporter got."""
+    print(json.dumps([{
+        "name": span.name,
+        "span": f"{span.context.span_id:016x}",
+        "parent": span.parent and f"{span.parent.span_id:016x}",
+        "attributes": dict(span.attributes),
+        "status": span.status.status_code.name,
+        "events": [event.name for event in span.events],
+    } for span in kept.spans]))
+'''
+
+
+class TestOperationsBecomeSpans:
+    @pytest.fixture
+    def program(self, tmp_path: Path) -> Program:
+        program = run(
+            """
+            with tracer.start_as_current_span("theirs"):
+                with operation("ours", size=30):
+                    blip(30)
+                    with tracer.start_as_current_span("inner theirs"): pass
+            @operation("generator")
+            def generator():
+                with tracer.start_as_current_span("in generator"): yield
+            steps = generator(); next(steps)
+            with tracer.start_as_current_span("beside"): pass
+            list(steps)
+            mark("phase")
+            with tracer.start_as_current_span("in phase"): pass
+            mark(None)
+            try:
+                with operation("failing"): raise KeyError("x")
+            except KeyError: pass
+            with operation("afterwards"): pass
+            tell()
+            """,
+            tmp_path,
+            prelude=TRACED,
+        )
+        assert program.code == 0, program.err
+        assert not program.err
+        return program
+
+    def test_with_the_same_ids_and_parents(self, program: Program) -> None:
+        spans = {span["name"]: span for span in json.loads(program.out)}
+        recorded = {found.name: found.opening for found in program.operations}
+        assert set(recorded) == {"ours", "generator", "phase", "failing", "afterwards"}
+        for name, opening in recorded.items():
+            assert spans[name]["span"] == opening["span"]
+            assert spans[name]["parent"] == opening["parent"]
+            assert opening["exported"] is True
+        by_id = {span["span"]: name for name, span in spans.items()}
+        assert {name: by_id.get(span["parent"]) for name, span in spans.items()} == {
+            "theirs": None,
+            "ours": "theirs",
+            "inner theirs": "ours",
+            "generator": None,
+            "in generator": "generator",
+            "beside": None,
+            "phase": None,
+            "in phase": "phase",
+            "failing": None,
+            "afterwards": None,
+        }
+
+    def test_with_the_figures_as_attributes(self, program: Program) -> None:
+        spans = {span["name"]: span for span in json.loads(program.out)}
+        closing = program.one("ours").closing
+        attributes = spans["ours"]["attributes"]
+        assert attributes["size"] == 30
+        assert attributes["memwatch.memory.peak"] == closing["peak"]
+        assert attributes["memwatch.memory.certainty"] == "exact"
+        assert attributes["memwatch.memory.peak"] - attributes["memwatch.memory.start"] >= 29 * MIB
+        assert {name for name in attributes if name.startswith("memwatch.")} == set(SPAN_ATTRIBUTES)
+
+    def test_with_their_failure(self, program: Program) -> None:
+        spans = {span["name"]: span for span in json.loads(program.out)}
+        assert (spans["failing"]["status"], spans["failing"]["events"]) == ("ERROR", ["exception"])
+        assert program.one("failing").closing["error"] == "KeyError"
+
+
+class TestSpansBecomeOperations:
+    @pytest.fixture
+    def program(self, tmp_path: Path) -> Program:
+        program = run(
+            """
+            from otel_memwatch.telemetry.span_processor import OperationSpanProcessor
+            provider.add_span_processor(OperationSpanProcessor())
+            with tracer.start_as_current_span("outer"):
+                blip(70)
+                with tracer.start_as_current_span("inner") as inner:
+                    inner.set_attribute("rows", 3)
+                    blip(20)
+                with operation("ours"): blip(5)
+            try:
+                with tracer.start_as_current_span("failing"): raise ValueError
+            except ValueError: pass
+            span = tracer.start_span("ended twice"); span.end(); type(span).end(span)
+            past = tracer.start_span("ended past us"); type(past).end(past)
+            threads = [threading.Thread(target=lambda: [tracer.start_span("many").end() for _ in range(100)])
+                       for _ in range(4)]
+            [thread.start() for thread in threads]; [thread.join() for thread in threads]
+            if os.fork() == 0:
+                with tracer.start_as_current_span("child"): blip(15)
+                os._exit(0)
+            os.wait()
+            tell()
+            """,
+            tmp_path,
+            prelude=TRACED,
+        )
+        assert program.code == 0, program.err
+        return program
+
+    def test_each_once_with_exact_figures(self, program: Program) -> None:
+        for name, size in (("outer", 70), ("inner", 20), ("ours", 5), ("child", 15)):
+            found = program.one(name)
+            assert found.closing["certainty"] == "exact"
+            assert found.grown == pytest.approx(size, abs=1)
+        assert len(program.named("many")) == 400
+        assert all(found.closing for found in program.operations)
+
+    def test_with_ids_attributes_and_errors(self, program: Program) -> None:
+        spans = {span["name"]: span for span in json.loads(program.out)}
+        for name in ("outer", "inner", "ours", "failing"):
+            assert program.one(name).opening["span"] == spans[name]["span"]
+            assert program.one(name).opening["parent"] == spans[name]["parent"]
+        assert program.one("inner").closing["attributes"] == {"rows": 3}
+        assert program.one("failing").closing["error"] == "ValueError"
+
+    def test_the_programs_exporter_gets_the_figures(self, program: Program) -> None:
+        for span in json.loads(program.out):
+            if span["name"] == "inner":
+                assert span["attributes"]["memwatch.memory.peak"] == program.one("inner").closing["peak"]
+                assert span["attributes"]["rows"] == 3
+
+    def test_a_span_ended_past_us_is_closed_all_the_same(self, program: Program) -> None:
+        assert program.one("ended past us").closing["status"] == "ok"
+        assert "Calling end() on an ended span" in program.err
+
+
+def test_the_processor_is_nothing_outside_a_run(tmp_path: Path) -> None:
+    program = run(
+        """
+        from otel_memwatch.telemetry.span_processor import OperationSpanProcessor
+        provider.add_span_processor(OperationSpanProcessor())
+        with tracer.start_as_current_span("span") as span:
+            assert "end" not in vars(span)
+        """,
+        tmp_path,
+        prelude=TRACED,
+        OTEL_MEMWATCH_RUN_DIR="",
+    )
+    assert (program.code, program.err) == (0, "")
+    assert program.operations == []
+
+
+def test_a_provider_that_does_nothing_is_left_alone(tmp_path: Path) -> None:
+    program = succeed(
+        """
+        from opentelemetry import trace
+        with operation("before a provider is set"): pass
+        trace.set_tracer_provider(trace.NoOpTracerProvider())
+        with operation("with one that does nothing"): pass
+        """,
+        tmp_path,
+    )
+    assert all("exported" not in found.opening for found in program.operations)
+    assert len(program.operations) == 2
+
+
+SERVICE = """
+import mmap, threading, urllib.request
+from flask import Flask
+from werkzeug.serving import make_server
+
+app = Flask("service")
+
+@app.route("/work/<int:mib>")
+def work(mib):
+    memory = mmap.mmap(-1, mib << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    for place in range(0, mib << 20, 4096):
+        memory[place] = 1
+    memory.close()
+    return "done"
+
+@app.route("/fail")
+def fail():
+    raise ValueError("on purpose")
+
+server = make_server("127.0.0.1", 0, app)
+thread = threading.Thread(target=server.serve_forever)
+thread.start()
+for mib in (20, 90, 5):
+    assert urllib.request.urlopen(f"http://127.0.0.1:{server.port}/work/{mib}").read() == b"done"
+try:
+    urllib.request.urlopen(f"http://127.0.0.1:{server.port}/fail")
+except urllib.error.HTTPError as error:
+    assert error.code == 500
+server.shutdown()
+thread.join()
+"""
+
+
+def instrument() -> str:
+    """The program `opentelemetry-instrument` of the interpreter that runs the tests."""
+    found = shutil.which("opentelemetry-instrument", path=os.path.dirname(sys.executable))
+    if found is None and "CI" not in os.environ:
+        pytest.skip("opentelemetry-distro is not installed")
+    assert found is not None
+    return found
+
+
+def wrapped_service(tmp_path: Path, **variables: str) -> Path:
+    pytest.importorskip("flask") if "CI" not in os.environ else None
+    script = tmp_path / "service.py"
+    script.write_text(SERVICE)
+    out = tmp_path / "run"
+    done = subprocess.run(
+        [*PROGRAM, "wrap", "--out", out, "--no-plot", "--quiet", "--", instrument(), sys.executable, script],
+        env=environment(
+            **{
+                "OTEL_TRACES_EXPORTER": "none",
+                "OTEL_METRICS_EXPORTER": "none",
+                "OTEL_LOGS_EXPORTER": "none",
+                "PYTHONPATH": str(ROOT),
+            }
+            | variables
+        ),
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return out
+
+
+def test_a_flask_service_that_knows_nothing_of_us(tmp_path: Path) -> None:
+    out = wrapped_service(tmp_path)
+    report = subprocess.run(
+        [*PROGRAM, "report", out, "--json"], env=environment(), capture_output=True, text=True, check=True
+    )
+    document = json.loads(report.stdout)
+    requests = [found for found in document["operations"] if found["name"].startswith("GET /work")]
+    assert len(requests) == 3
+    assert [round((found["peak"]["bytes"] - requests[0]["peak"]["bytes"]) / MIB) for found in requests] == [
+        0,
+        pytest.approx(70, abs=1),
+        pytest.approx(-15, abs=1),
+    ]
+    assert {found["peak"]["certainty"] for found in requests} == {"exact"}
+    (failed,) = [found for found in document["operations"] if "/fail" in found["name"]]
+    assert failed["status"] == "error"
+
+
+def test_it_can_be_switched_off_as_any_instrumentation(tmp_path: Path) -> None:
+    out = wrapped_service(tmp_path, OTEL_PYTHON_DISABLED_INSTRUMENTATIONS="memwatch")
+    assert list(out.glob("operations-*.jsonl")) == []
+
+
+def test_root_spans_continue_the_trace_of_the_run(tmp_path: Path) -> None:
+    script = tmp_path / "program.py"
+    script.write_text(
+        textwrap.dedent(
+            """
+            from opentelemetry import trace
+            with trace.get_tracer("program").start_as_current_span("root"):
+                pass
+            """
+        )
+    )
+    out = tmp_path / "run"
+    subprocess.run(
+        [*PROGRAM, "wrap", "--out", out, "--no-plot", "--quiet", "--", instrument(), sys.executable, script],
+        env=environment(OTEL_TRACES_EXPORTER="none", OTEL_METRICS_EXPORTER="none", PYTHONPATH=str(ROOT)),
+        check=True,
+        timeout=120,
+    )
+    trace = json.loads((out / "run.json").read_text())["trace"]
+    (root,) = Program(subprocess.CompletedProcess([], 0), out).named("root")
+    assert root.opening["trace"] == trace["trace_id"]
+    assert root.opening["parent"] == trace["span_id"]
