@@ -68,5 +68,6 @@ def parse_pressure(data: bytes) -> dict[str, float]:
     stalls = {}
     for line in data.decode().splitlines():
         kind, _, rest = line.partition(" ")
-        stalls[kind] = int(rest[rest.index("total=") + 6 :].split()[0]) / 1e6
+        if "total=" in rest:
+            stalls[kind] = int(rest[rest.index("total=") + 6 :].split()[0]) / 1e6
     return stalls

@@ -253,7 +253,7 @@ def open_sources(
             continue
         except Exception as error:  # noqa: BLE001 - the run goes on without it, whatever it was
             missing[entry.name] = Unavailable(
-                f"{entry.name} could not be opened: {error or type(error).__name__}."
+                f"{entry.name} could not be opened: {str(error) or type(error).__name__}."
             )
             continue
         if entry.name == "process_tree":

@@ -108,7 +108,11 @@ class OwnCgroup:
         return False
 
     def peak(self) -> int:
-        """Largest memory charged to the group so far, in bytes: page cache and kernel memory included, shared pages once."""
+        """Largest memory charged to the group, in bytes: page cache and kernel memory included, shared pages once.
+
+        Since the last reset, on version 1: the source `cgroup` resets the watermark of a group of the run's own at
+        every tick, and its column memwatch.cgroup.memory.peak keeps the maximum of all.
+        """
         return int(os.pread(self._peak, 64, 0))
 
     def oom_kills(self) -> int:

@@ -57,7 +57,11 @@ def test_peak_is_that_of_everything_in_the_group(own: OwnCgroup) -> None:
 
 
 def test_it_knows_who_is_in_it(own: OwnCgroup) -> None:
-    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, preexec_fn=own.add_self)
+    child = subprocess.Popen(
+        [sys.executable, "-c", "input()"],
+        stdin=subprocess.PIPE,
+        preexec_fn=own.add_self,  # noqa: PLW1509
+    )
     try:
         assert own.holds(child.pid)
         assert not own.holds(os.getpid())
@@ -72,17 +76,23 @@ def test_source_reads_the_own_group(own: OwnCgroup) -> None:
         [sys.executable, "-S", "-c", "b = bytearray(50 << 20)\nprint(flush=True)\ninput()"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        preexec_fn=own.add_self,
+        preexec_fn=own.add_self,  # noqa: PLW1509
     )
     try:
         assert child.stdout is not None
         child.stdout.readline()
         (source,), _ = open_sources(Context(child.pid, 0.1, own_cgroup=own), ["cgroup"])
-        values = {(c.metric, c.attributes): v for c, v in zip(source.columns, source.read(time.monotonic()), strict=True)}
+        values = {
+            (c.metric, c.attributes): v
+            for c, v in zip(source.columns, source.read(time.monotonic()), strict=True)
+        }
         usage, working = (values[f"memwatch.cgroup.memory.{name}", ()] for name in ("usage", "working_set"))
-        assert isinstance(usage, int) and isinstance(working, int)
+        assert isinstance(usage, int)
+        assert isinstance(working, int)
         assert 50 * MIB <= working <= usage < 90 * MIB
-        assert values["memwatch.cgroup.memory.events", (("memwatch.cgroup.memory.event.type", "oom_kill"),)] == 0
+        assert (
+            values["memwatch.cgroup.memory.events", (("memwatch.cgroup.memory.event.type", "oom_kill"),)] == 0
+        )
     finally:
         child.communicate(b"\n", timeout=GUARD)
 
@@ -91,7 +101,9 @@ def test_source_reads_the_own_group_after_the_target_has_ended(own: OwnCgroup) -
     assert run(own, "b = bytearray(50 << 20)").returncode == 0
     (source,), missing = open_sources(Context(2**22 + 1, 0.1, adopt=True, own_cgroup=own), ["cgroup"])
     assert not missing
-    values = dict(zip([column.metric for column in source.columns], source.read(time.monotonic()), strict=True))
+    values = dict(
+        zip([column.metric for column in source.columns], source.read(time.monotonic()), strict=True)
+    )
     assert int(values["memwatch.cgroup.memory.peak"] or 0) >= 50 * MIB
 
 
@@ -112,7 +124,12 @@ def test_limit_of_the_group_above_is_copied_and_kills_are_counted() -> None:
     )
     try:
         done = subprocess.run(
-            [sys.executable, "-c", program], preexec_fn=group.enter, capture_output=True, text=True, timeout=GUARD, check=False
+            [sys.executable, "-c", program],
+            preexec_fn=group.enter,
+            capture_output=True,
+            text=True,
+            timeout=GUARD,
+            check=False,
         )
         assert done.returncode == 0, done.stderr
         limit, code, kills, peak, left = done.stdout.split()
@@ -143,14 +160,18 @@ def test_groups_of_killed_monitors_are_swept(own: OwnCgroup) -> None:
 class Fake:
     """A machine of ordinary files: /proc/self/cgroup, /proc/self/mountinfo and a hierarchy."""
 
-    def __init__(self, folder: Path, *, version: int, group: str, mount: str = "rw", controllers: str = "memory") -> None:
+    def __init__(
+        self, folder: Path, *, version: int, group: str, mount: str = "rw", controllers: str = "memory"
+    ) -> None:
         self.root = folder / "cgroup"
         self.proc = folder / "proc"
         self.group = self.root / group.strip("/")
         self.group.mkdir(parents=True)
         (self.proc / "self").mkdir(parents=True)
         kind = "cgroup rw,memory" if version == 1 else "cgroup2 rw"
-        (self.proc / "self/mountinfo").write_text(f"30 23 0:26 / {self.root} {mount} - {kind.split()[0]} x {kind.split()[1]}\n")
+        (self.proc / "self/mountinfo").write_text(
+            f"30 23 0:26 / {self.root} {mount} - {kind.split(maxsplit=1)[0]} x {kind.split()[1]}\n"
+        )
         (self.proc / "self/cgroup").write_text(f"4:memory:{group}\n" if version == 1 else f"0::{group}\n")
         self.files(self.group, {"cgroup.procs": f"{os.getpid()}\n", "cgroup.controllers": controllers})
 
@@ -219,7 +240,9 @@ def test_no_control_groups_at_all(tmp_path: Path) -> None:
         OwnCgroup.create("require", proc=tmp_path)
 
 
-def test_sibling_group_where_the_group_above_was_delegated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sibling_group_where_the_group_above_was_delegated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The group above distributes memory already: ours is made beside that of the monitor, which stays where it is."""
     fake = Fake(tmp_path, version=2, group="/job.scope/leaf")
     above = fake.group.parent
@@ -233,7 +256,15 @@ def test_sibling_group_where_the_group_above_was_delegated(tmp_path: Path, monke
         # the kernel fills a new group with files
         real(path, mode)
         made.append(Path(path))
-        fake.files(Path(path), {"cgroup.procs": "", "memory.peak": "5\n", "memory.max": "max\n", "memory.events": "oom_kill 2\n"})
+        fake.files(
+            Path(path),
+            {
+                "cgroup.procs": "",
+                "memory.peak": "5\n",
+                "memory.max": "max\n",
+                "memory.events": "oom_kill 2\n",
+            },
+        )
 
     monkeypatch.setattr(os, "mkdir", mkdir)
     own = OwnCgroup.create("require", proc=fake.proc)

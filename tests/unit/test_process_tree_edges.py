@@ -28,7 +28,9 @@ class Watched(NamedTuple):
     def tick(self, now: float) -> dict[str, object]:
         values = self.tree.read(now)
         return {
-            " ".join([column.metric.removeprefix("memwatch."), *(value for _, value in column.attributes)]): value
+            " ".join(
+                [column.metric.removeprefix("memwatch."), *(value for _, value in column.attributes)]
+            ): value
             for column, value in zip(self.tree.columns, values, strict=True)
         }
 
@@ -145,7 +147,9 @@ def test_a_pid_that_is_used_again_is_another_process(tmp_path: Path) -> None:
     watched.tick(2.5)
     watched.tick(4.0)
     assert watched.told(ProcessEvent.EXIT) == [51]
-    seen = [(record.command, record.start) for record in watched.records if record.pid == 51 and record.command]
+    seen = [
+        (record.command, record.start) for record in watched.records if record.pid == 51 and record.command
+    ]
     assert [command for command, _ in seen] == ["first", "second"]
     assert seen[1][1] - seen[0][1] == pytest.approx(100.0, abs=0.01)
 
@@ -264,6 +268,17 @@ def test_known_members_stay_when_init_adopts_them(tmp_path: Path) -> None:
     proc.last_pid(101)
     watched.tick(2.5)
     assert watched.tree.pids() == (50, 51, 101)
+
+
+def test_what_was_there_before_explains_no_new_pids(tmp_path: Path) -> None:
+    proc = ProcTree(tmp_path / "proc")
+    for pid in (50, 51, 52):
+        proc.process(pid, max(1, pid - 1) if pid > 50 else 1, child_minor=9)
+    watched = open_tree(proc)
+    proc.last_pid(103)
+    proc.process(50, 1, child_minor=10)
+    # three pids were given since, and the three processes seen are older
+    assert watched.tick(1.0)["tree.unobserved"] == 3
 
 
 class TestUnobserved:

@@ -80,7 +80,7 @@ def test_cpu_time_of_reaped_children_is_in_the_tree() -> None:
     )
     totals = result["totals"]
     assert 0.85 <= totals["cpu_user"] + totals["cpu_system"] < 2.5
-    main = [record for record in of(result, "exit") if record["pid"] == result["root"]][0]
+    main = next(record for record in of(result, "exit") if record["pid"] == result["root"])
     assert main["cpu_user"] + main["cpu_system"] < 0.5
 
 
@@ -121,7 +121,7 @@ def test_daemon_that_leaves_its_parent_stays_in_the_tree() -> None:
     assert most(result, "memwatch.tree.memory.usage") >= 50 * MIB
     exits = {record.get("exit_code") for record in of(result, "exit")}
     assert exits >= {0, 7}
-    daemon = [record for record in of(result, "exit") if record.get("exit_code") == 7][0]
+    daemon = next(record for record in of(result, "exit") if record.get("exit_code") == 7)
     assert daemon["max_rss"] >= 50 * MIB
     assert daemon["childless"] is True
     assert result["totals"]["write_chars"] >= 3 * MIB
@@ -299,7 +299,7 @@ def test_what_the_kernel_denies_is_unknown_and_not_zero() -> None:
     script = (
         "import os,sys,time,json\n"
         "from otel_memwatch.sources import Context, open_sources\n"
-        f"pid = os.fork()\n"
+        "pid = os.fork()\n"
         "if not pid: os.execv(sys.executable, [sys.executable, '-S', '-c', sys.argv[1]])\n"
         "import otel_memwatch.sources.process_tree, otel_memwatch.sources.memory_detail\n"
         "time.sleep(0.4)\n"

@@ -81,7 +81,9 @@ def test_a_blip_between_two_ticks_is_in_its_window_only(servant: Servant) -> Non
     servant.do("blip", 200)
     loud = bounds(tree)
     after = bounds(tree)
-    assert quiet is not None and loud is not None and after is not None
+    assert quiet is not None
+    assert loud is not None
+    assert after is not None
     assert quiet < 60 * MIB
     assert loud >= 200 * MIB
     assert loud < 300 * MIB
@@ -98,8 +100,10 @@ def test_lifetime_peak_is_kept_although_the_watermark_is_reset(servant: Servant)
     bounds(tree)
     assert servant.watermark() < 60 * MIB
     tree.finish(time.monotonic())
-    assert records[-1].peak is not None and records[-1].peak >= 150 * MIB - 64 * PAGE_SIZE
-    assert records[-1].peak_bound is not None and records[-1].peak_bound >= records[-1].peak
+    assert records[-1].peak is not None
+    assert records[-1].peak >= 150 * MIB - 64 * PAGE_SIZE
+    assert records[-1].peak_bound is not None
+    assert records[-1].peak_bound >= records[-1].peak
 
 
 def test_without_exact_nothing_is_reset(servant: Servant) -> None:
@@ -118,7 +122,8 @@ def test_a_process_that_marks_operations_is_never_reset(servant: Servant) -> Non
     tree = ProcessTree(Context(pid, 0.1, exact=True, marks_operations=lambda asked: asked == pid))
     for _ in range(3):
         bound = bounds(tree)
-    assert bound is not None and bound >= 100 * MIB - 64 * PAGE_SIZE
+    assert bound is not None
+    assert bound >= 100 * MIB - 64 * PAGE_SIZE
     tree.finish(time.monotonic())
     assert servant.watermark() >= 100 * MIB - 64 * PAGE_SIZE
 
@@ -132,7 +137,8 @@ def test_another_resetter_is_noticed_and_left_alone(servant: Servant) -> None:
     Path(f"/proc/{servant.process.pid}/clear_refs").write_text("5")
     bound = bounds(tree)
     # it had 200 MiB at the beginning of the window, whatever the watermark says now
-    assert bound is not None and bound >= 200 * MIB - 64 * PAGE_SIZE
+    assert bound is not None
+    assert bound >= 200 * MIB - 64 * PAGE_SIZE
     assert tree._windows is not None
     assert tree._windows.disturbed == {servant.process.pid}
     servant.do("blip", 80)
@@ -158,10 +164,20 @@ def test_bound_covers_the_control_groups_maximum() -> None:
     )
     group = Group(None)
     try:
-        command = [sys.executable, "-m", "tests.support.tree_watch", json.dumps({"interval": 0.02, "exact": True}), "--"]
+        command = [
+            sys.executable,
+            "-m",
+            "tests.support.tree_watch",
+            json.dumps({"interval": 0.02, "exact": True}),
+            "--",
+        ]
         enter = f"import os; open({str(group.path / 'cgroup.procs')!r}, 'w').write('0'); exec({program!r})"
         done = subprocess.run(
-            [*command, sys.executable, "-S", "-c", enter], capture_output=True, text=True, timeout=GUARD, check=True
+            [*command, sys.executable, "-S", "-c", enter],
+            capture_output=True,
+            text=True,
+            timeout=GUARD,
+            check=True,
         )
         result = json.loads(done.stdout.splitlines()[-1])
         highest = max(tick.get("memwatch.tree.memory.bound", 0) for tick in result["ticks"])

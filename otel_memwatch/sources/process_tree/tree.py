@@ -36,8 +36,10 @@ class _Tick:
 
     def __init__(self, now: float) -> None:
         self.now = now
-        self.explained = 0
-        """Pids whose use is known: processes seen for the first time, threads that members have more."""
+        self.threads = 0
+        """Threads that members have more than at the tick before."""
+        self.new: list[tuple[int, int]] = []
+        """Processes seen for the first time: pid, and how many pids its threads have used."""
         self.suspicious = False
         """There may have been processes that were never seen."""
         self.certain = True
@@ -197,7 +199,7 @@ class ProcessTree:
                 self._account.reaped(end, ended.io)
                 continue
             if member is None:
-                tick.explained += 1
+                tick.new.append((end.pid, 1))
                 self._seen += 1
             known = 0 if member is None else member.stat.child_minor_faults
             tick.suspicious |= stat is None or stat.child_minor_faults != known
@@ -221,7 +223,7 @@ class ProcessTree:
                 continue
             stat = member.stat
             if stat.threads > old.threads:
-                tick.explained += stat.threads - old.threads
+                tick.threads += stat.threads - old.threads
             if stat.child_minor_faults != old.child_minor_faults:
                 tick.child_minor_faults += stat.child_minor_faults - old.child_minor_faults
                 tick.child_faults += stat.child_minor_faults - old.child_minor_faults
@@ -287,7 +289,7 @@ class ProcessTree:
             return False
         self._members[pid] = member
         self._seen += 1
-        tick.explained += member.stat.threads
+        tick.new.append((pid, member.stat.threads))
         tick.suspicious |= member.stat.child_minor_faults > 0
         self._records.seen(member, tick.now)
         return True
@@ -327,11 +329,15 @@ class ProcessTree:
         ended_at = self._forks.read()
         given = self._forks.between(self._last_pid, ended_at)
         late = self._forks.between(begun_at, ended_at)
+        # what was there before, and is seen only now, has used none of these pids
+        explained = tick.threads + sum(
+            pids for pid, pids in tick.new if 0 < self._forks.between(self._last_pid, pid) <= given
+        )
         self._last_pid = ended_at
         tick.suspicious |= tick.child_minor_faults != tick.known_minor_faults or any(
             member.ignores_children for member in (*self._members.values(), *tick.removed.values())
         )
-        self._unobserved.tick(given, late, tick.explained, suspicious=tick.suspicious)
+        self._unobserved.tick(given, late, explained, suspicious=tick.suspicious)
 
     def _scan_windows(self, tick: _Tick) -> int | None:
         if self._windows is None:

@@ -1,0 +1,148 @@
+"""Every source keeps the contract: catalogue metrics, their attributes, one value for each column."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from otel_memwatch.catalog import METRICS, Instrument
+from otel_memwatch.errors import Unavailable
+from otel_memwatch.model import Source
+from otel_memwatch.sources import SOURCES, Context, Entry, Pace, open_sources, quirks
+from otel_memwatch.sources.own_cgroup import OwnCgroup
+
+NAMES = ("process_tree", "host", "cgroup", "pressure", "memory_detail")
+GUARD = 60.0
+WAYS = ["linux", "psutil"] if sys.platform.startswith("linux") else ["psutil"]
+
+
+@pytest.fixture
+def target() -> Iterator[int]:
+    process = subprocess.Popen([sys.executable, "-S", "-c", "input()"], stdin=subprocess.PIPE)
+    yield process.pid
+    process.communicate(b"\n", timeout=GUARD)
+
+
+def opened(pid: int, way: str, *, exact: bool = False, own: OwnCgroup | None = None) -> list[Source]:
+    sources, _ = open_sources(Context(pid, 0.1, system=way, exact=exact, own_cgroup=own), NAMES)
+    assert sources
+    return sources
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("exact", [False, True])
+def test_columns_are_rows_of_the_catalogue(target: int, way: str, exact: bool) -> None:
+    for source in opened(target, way, exact=exact):
+        for column in source.columns:
+            row = METRICS[column.metric]
+            assert row.source == source.name
+            assert tuple(sorted(name for name, _ in column.attributes)) == tuple(sorted(row.attributes))
+            assert column.attributes == tuple(sorted(column.attributes))
+            assert all(value for _, value in column.attributes)
+        keys = [(column.metric, column.attributes) for column in source.columns]
+        assert len(keys) == len(set(keys))
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("exact", [False, True])
+def test_one_value_for_each_column(target: int, way: str, exact: bool) -> None:
+    sources = opened(target, way, exact=exact)
+    previous: dict[tuple[str, object], float] = {}
+    for _ in range(4):
+        for source in sources:
+            values = source.read(time.monotonic())
+            assert len(values) == len(source.columns)
+            for column, value in zip(source.columns, values, strict=True):
+                row = METRICS[column.metric]
+                if value is None:
+                    continue
+                assert value >= 0
+                assert isinstance(value, int) or not row.integer
+                if row.instrument is Instrument.COUNTER:
+                    assert value >= previous.get((column.metric, column.attributes), 0)
+                    previous[column.metric, column.attributes] = value
+        time.sleep(0.05)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_values_that_are_due_at_every_tick_are_known_at_every_tick(target: int, way: str) -> None:
+    for source in opened(target, way):
+        if source.name == "cgroup":
+            continue
+        for _ in range(3):
+            values = source.read(time.monotonic())
+            for column, value in zip(source.columns, values, strict=True):
+                assert value is not None or column.period > 0, column
+
+
+def test_slow_columns_are_never_faster_than_a_tick(target: int) -> None:
+    for way in WAYS:
+        sources, _ = open_sources(Context(target, 7.0, system=way), NAMES)
+        assert {column.period for source in sources for column in source.columns} <= {0.0, 7.0}
+
+
+def test_all_that_is_in_the_catalogue_can_be_read() -> None:
+    listed = {entry.name for entry in SOURCES}
+    assert {row.source for row in METRICS.values() if row.source in NAMES} <= listed
+    assert next(iter(SOURCES)).name == "process_tree"
+
+
+def test_a_source_that_is_absent_says_why_and_stops_nobody(
+    target: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unavailable(context: Context) -> Source:
+        raise Unavailable("There is none.", "get one")
+
+    def broken(context: Context) -> Source:
+        raise ZeroDivisionError
+
+    entries = (Entry("absent", unavailable), Entry("broken", broken), *SOURCES)
+    monkeypatch.setattr("otel_memwatch.sources.SOURCES", entries)
+    sources, missing = open_sources(
+        Context(target, 0.1, system="psutil"), ("absent", "broken", "process_tree")
+    )
+    assert [source.name for source in sources] == ["process_tree"]
+    assert missing["absent"].hint == "get one"
+    assert "ZeroDivisionError" in missing["broken"].message
+
+
+def test_linux_sources_are_absent_elsewhere(target: int) -> None:
+    sources, missing = open_sources(Context(target, 0.1, system="psutil"), NAMES)
+    assert {source.name for source in sources} == {"process_tree", "host"}
+    assert set(missing) == {"cgroup", "pressure", "memory_detail"}
+
+
+def test_pids_come_from_the_process_tree(target: int) -> None:
+    for way in WAYS:
+        context = Context(target, 0.1, system=way)
+        assert context.pids() == (target,)
+        sources, _ = open_sources(context, ("process_tree",))
+        assert context.tree is sources[0]
+        assert context.pids() == ()
+        sources[0].read(time.monotonic())
+        assert context.pids() == (target,)
+
+
+def test_pace() -> None:
+    pace = Pace(1.0, 0.1)
+    due = [tick for tick in range(40) if pace.due(5.0 + tick / 10)]
+    assert due == [0, 10, 20, 30]
+    late = Pace(0.1, 0.1)
+    assert [late.due(5.0 + tick * 0.09) for tick in range(4)] == [True] * 4
+
+
+def test_old_kernels_have_quirks(tmp_path: Path) -> None:
+    found = quirks.quirks(tmp_path, "5.15.0-generic")
+    assert len(found) == 5
+    assert all(sentence.endswith(".") for sentence in found)
+    (tmp_path / f"self/task/{os.getpid()}").mkdir(parents=True)
+    for name in ("io", "clear_refs", f"task/{os.getpid()}/children"):
+        (tmp_path / "self" / name).touch()
+    assert quirks.quirks(tmp_path, "6.18.0") == []
+    assert quirks.rss_error(threads=10, cpus=2, release="6.1") == 640 * os.sysconf("SC_PAGE_SIZE")
