@@ -7,73 +7,57 @@ from __future__ import annotations
 
 import logging
 import os
-import ssl
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from opentelemetry.sdk.metrics import Counter, Histogram, ObservableCounter
+from opentelemetry.sdk.metrics.export import (
+    AggregationTemporality,
+    MetricExporter,
+    MetricExportResult,
+    MetricsData,
+)
+from opentelemetry.sdk.metrics.view import ExponentialBucketHistogramAggregation
+from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
 from otel_memwatch.errors import Unavailable
-from otel_memwatch.telemetry.settings import Endpoint
+from otel_memwatch.telemetry.post import Post, tls_context, variable
 
-_EXPECTED_TYPES = ("application/x-protobuf", "application/json", "application/protobuf")
+if TYPE_CHECKING:
+    from opentelemetry.sdk.trace import ReadableSpan
+
+    from otel_memwatch.telemetry.settings import Endpoint
+
 _GROUPS = {"metrics": "opentelemetry_metrics_exporter", "traces": "opentelemetry_traces_exporter"}
 
 
-class Answer:
-    """What an endpoint last said, for a person: exporters only log it."""
+class Answer(Protocol):
+    """What an endpoint last said."""
+
+    @property
+    def problem(self) -> str | None:
+        """One phrase; `None`: nothing wrong."""
+
+
+class Logged:
+    """What an exporter last wrote into its log: its only way to tell."""
 
     def __init__(self) -> None:
         self.problem: str | None = None
-        """One phrase; `None`: nothing wrong."""
-        self._refused = False
-
-    def refused(self) -> bool:
-        """Whether the last answer was none of OTLP, whatever the SDK takes it for."""
-        return self._refused
-
-    def on_response(self, response: Any, *_: Any, **__: Any) -> None:
-        """Hook of the HTTP session: what the SDK takes for success may be a web page, or a redirect."""
-        kind = str(response.headers.get("Content-Type", "")).partition(";")[0].strip().lower()
-        status = int(response.status_code)
-        if status >= 300:
-            self.problem = f"answers {status} {response.reason}" + (f" with {kind}" if "html" in kind else "")
-        elif kind and kind not in _EXPECTED_TYPES and len(response.content):
-            self.problem = f"answers {status} with {kind}: it is no OTLP endpoint"
-        else:
-            self.problem = None
-        self._refused = self.problem is not None
-
-    def on_log(self, record: logging.LogRecord) -> None:
-        """The reason that an exporter logged, in its shortest form."""
-        text = record.getMessage().partition("\n")[0]
-        for phrase, meaning in (
-            ("Connection refused", "refuses connections"),
-            ("NameResolutionError", "has a host name that cannot be resolved"),
-            ("Name or service not known", "has a host name that cannot be resolved"),
-            ("CERTIFICATE_VERIFY_FAILED", "has a certificate that is not trusted"),
-            ("Connection reset", "resets the connection"),
-            ("RemoteDisconnected", "closes the connection without an answer"),
-            ("Read timed out", "does not answer in time"),
-            ("timed out", "does not answer in time"),
-            ("SSLError", "does not speak TLS as expected"),
-        ):
-            if phrase in text:
-                self.problem = meaning
-                return
-        if self.problem is None:
-            self.problem = f"failed: {text[:200]}"
+        """The first line of it."""
 
 
 class _LogCatcher(logging.Handler):
-    """Takes the log of OpenTelemetry's exporters, which would otherwise reach the target's terminal."""
+    """Takes the log of OpenTelemetry's libraries, which would otherwise reach the target's terminal."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
-        self.answers: dict[str, Answer] = {}
+        self.answers: list[Logged] = []
 
     def emit(self, record: logging.LogRecord) -> None:
-        for part, answer in self.answers.items():
-            if part in record.name:
-                answer.on_log(record)
+        text = record.getMessage().partition("\n")[0][:200]
+        for answer in self.answers:
+            answer.problem = f"failed: {text}"
 
 
 _CATCHER = _LogCatcher()
@@ -88,6 +72,12 @@ def catch_logs() -> None:
         logger.propagate = False
 
 
+def _logged() -> Logged:
+    answer = Logged()
+    _CATCHER.answers.append(answer)
+    return answer
+
+
 class Exporter(NamedTuple):
     """An exporter of one signal, with what its endpoint last said."""
 
@@ -96,33 +86,92 @@ class Exporter(NamedTuple):
     where: str
 
 
+class HttpMetricExporter(MetricExporter):
+    """Metrics over HTTP, as protobuf."""
+
+    def __init__(self, post: Post, environ: Mapping[str, str]) -> None:
+        super().__init__(
+            preferred_temporality=_temporality(environ), preferred_aggregation=_aggregation(environ)
+        )
+        self._post = post
+
+    def export(self, metrics_data: MetricsData, timeout_millis: float = 0, **_: Any) -> MetricExportResult:  # noqa: ARG002
+        """Delivers; failures are told by `Post.problem`."""
+        from opentelemetry.exporter.otlp.proto.common.metrics_encoder import encode_metrics
+
+        reply = self._post.deliver(encode_metrics(metrics_data).SerializeToString())
+        taken = reply is not None and reply.taken
+        return MetricExportResult.SUCCESS if taken else MetricExportResult.FAILURE
+
+    def force_flush(self, timeout_millis: float = 0) -> bool:  # noqa: ARG002
+        """Nothing is held back."""
+        return True
+
+    def shutdown(self, timeout_millis: float = 0, **_: Any) -> None:
+        """Closes the connection; ends a delivery that waits for its next attempt."""
+        self._post.stop()
+
+
+class HttpSpanExporter(SpanExporter):
+    """Spans over HTTP, as protobuf."""
+
+    def __init__(self, post: Post) -> None:
+        self._post = post
+
+    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        """Delivers; failures are told by `Post.problem`."""
+        from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
+
+        reply = self._post.deliver(encode_spans(spans).SerializeToString())
+        return SpanExportResult.SUCCESS if reply is not None and reply.taken else SpanExportResult.FAILURE
+
+    def force_flush(self, timeout_millis: int = 0) -> bool:  # noqa: ARG002
+        """Nothing is held back."""
+        return True
+
+    def shutdown(self) -> None:
+        """Closes the connection; ends a delivery that waits for its next attempt."""
+        self._post.stop()
+
+
+def _temporality(environ: Mapping[str, str]) -> dict[type, AggregationTemporality]:
+    """What OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE asks for; cumulative without it."""
+    wanted = environ.get("OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE", "").strip().lower()
+    kinds = {"delta": (Counter, Histogram, ObservableCounter), "lowmemory": (Counter, Histogram)}.get(
+        wanted, ()
+    )
+    return dict.fromkeys(kinds, AggregationTemporality.DELTA)
+
+
+def _aggregation(environ: Mapping[str, str]) -> dict[type, Any]:
+    """What OTEL_EXPORTER_OTLP_METRICS_DEFAULT_HISTOGRAM_AGGREGATION asks for; explicit buckets without it."""
+    wanted = environ.get("OTEL_EXPORTER_OTLP_METRICS_DEFAULT_HISTOGRAM_AGGREGATION", "").strip().lower()
+    return (
+        {Histogram: ExponentialBucketHistogramAggregation()} if wanted.startswith("base2_exponential") else {}
+    )
+
+
 def open_exporter(signal: str, endpoint: Endpoint, timeout: float) -> Exporter:
     """The exporter of `signal` ("metrics" or "traces") for `endpoint`.
 
     Raises `Unavailable`, in one sentence, when it cannot work: a certificate that cannot be read, a missing extra.
     """
-    check_certificates(signal, os.environ)
-    answer = Answer()
-    _CATCHER.answers["metric_exporter" if signal == "metrics" else "trace_exporter"] = answer
-    return Exporter(EXPORTERS[endpoint.protocol](signal, endpoint, timeout, answer), answer, endpoint.url)
+    exporter, answer = EXPORTERS[endpoint.protocol](signal, endpoint, timeout)
+    return Exporter(exporter, answer, endpoint.url)
 
 
-def _http(signal: str, endpoint: Endpoint, timeout: float, answer: Answer) -> Any:
-    from otel_memwatch.telemetry.http_session import Session  # noqa: PLC0415 - loaded with its exporter only
-
-    session = Session()
-    session.hooks["response"].append(answer.on_response)
-    arguments: dict[str, Any] = {"endpoint": endpoint.url, "timeout": timeout, "session": session}
-    if signal == "metrics":
-        from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter  # noqa: PLC0415
-
-        return OTLPMetricExporter(**arguments)
-    from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter  # noqa: PLC0415
-
-    return OTLPSpanExporter(**arguments)
+def _http(signal: str, endpoint: Endpoint, timeout: float) -> tuple[Any, Answer]:
+    post = Post(signal, endpoint.url, timeout, os.environ)
+    exporter = HttpMetricExporter(post, os.environ) if signal == "metrics" else HttpSpanExporter(post)
+    return exporter, post
 
 
-def _grpc(signal: str, endpoint: Endpoint, timeout: float, _answer: Answer) -> Any:
+def _grpc(signal: str, endpoint: Endpoint, timeout: float) -> tuple[Any, Answer]:
+    if (
+        variable(signal, "CERTIFICATE", os.environ)[1]
+        or variable(signal, "CLIENT_CERTIFICATE", os.environ)[1]
+    ):
+        tls_context(signal, os.environ)
     arguments: dict[str, Any] = {
         "endpoint": endpoint.url,
         "timeout": timeout,
@@ -130,61 +179,36 @@ def _grpc(signal: str, endpoint: Endpoint, timeout: float, _answer: Answer) -> A
     }
     try:
         if signal == "metrics":
-            from opentelemetry.exporter.otlp.proto.grpc.metric_exporter import OTLPMetricExporter  # noqa: PLC0415
+            from opentelemetry.exporter.otlp.proto.grpc.metric_exporter import OTLPMetricExporter
 
-            return OTLPMetricExporter(**arguments)
-        from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter  # noqa: PLC0415
+            return OTLPMetricExporter(**arguments), _logged()
+        from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
 
-        return OTLPSpanExporter(**arguments)
+        return OTLPSpanExporter(**arguments), _logged()
     except ImportError:
         raise Unavailable(
             "OTLP over gRPC is not installed.", "pip install 'otel-memwatch[grpc]', or use http/protobuf"
         ) from None
 
 
-EXPORTERS: dict[str, Callable[[str, Endpoint, float, Answer], Any]] = {"http/protobuf": _http, "grpc": _grpc}
-"""Each protocol's factory."""
+EXPORTERS: dict[str, Callable[[str, Endpoint, float], tuple[Any, Answer]]] = {
+    "http/protobuf": _http,
+    "grpc": _grpc,
+}
+"""Each protocol's factory: the exporter, and what tells of its endpoint."""
 
 
 def open_plugin(signal: str, name: str) -> Exporter:
     """The installed exporter that OTEL_METRICS_EXPORTER or OTEL_TRACES_EXPORTER names; raises `Unavailable`."""
-    from importlib.metadata import entry_points  # noqa: PLC0415 - 10 ms, only where one is named
+    from importlib.metadata import entry_points
 
     found = list(entry_points(group=_GROUPS[signal], name=name))
-    variable = f"OTEL_{signal.upper()}_EXPORTER"
+    where = f"OTEL_{signal.upper()}_EXPORTER"
     if not found:
         raise Unavailable(
-            f"{variable} names the exporter {name!r}, which is not installed beside otel-memwatch."
+            f"{where} names the exporter {name!r}, which is not installed beside otel-memwatch."
         )
     try:
-        return Exporter(found[0].load()(), Answer(), name)
+        return Exporter(found[0].load()(), _logged(), name)
     except Exception as error:
-        raise Unavailable(f"The exporter {name!r} of {variable} cannot be used: {error}.") from error
-
-
-def check_certificates(signal: str, environ: Mapping[str, str]) -> None:
-    """Raises `Unavailable` when a certificate or key named by OTEL_EXPORTER_OTLP_* cannot be used."""
-    named = {}
-    for what in ("CERTIFICATE", "CLIENT_CERTIFICATE", "CLIENT_KEY"):
-        for variable in (f"OTEL_EXPORTER_OTLP_{signal.upper()}_{what}", f"OTEL_EXPORTER_OTLP_{what}"):
-            if environ.get(variable):
-                named[what] = variable, environ[variable]
-                break
-    if not named:
-        return
-    context = ssl.create_default_context()
-    if "CERTIFICATE" in named:
-        _load(named["CERTIFICATE"], context.load_verify_locations)
-    if "CLIENT_CERTIFICATE" in named:
-        key = named.get("CLIENT_KEY", (None, None))[1]
-        _load(named["CLIENT_CERTIFICATE"], lambda path: context.load_cert_chain(path, key))
-
-
-def _load(named: tuple[str, str], load: Callable[[str], Any]) -> None:
-    variable, path = named
-    try:
-        load(path)
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or "it is not a certificate in PEM form"
-        reason = "it is not usable PEM" if isinstance(error, ssl.SSLError) else reason
-        raise Unavailable(f"{variable}: {path} cannot be used: {reason}.") from None
+        raise Unavailable(f"The exporter {name!r} of {where} cannot be used: {error}.") from error

@@ -5,12 +5,13 @@ from __future__ import annotations
 import contextlib
 import http.client
 import os
-import ssl
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
+from otel_memwatch.errors import Unavailable
 from otel_memwatch.telemetry.listening import Upstream
+from otel_memwatch.telemetry.post import tls_context
 
 _NOT_FORWARDED = frozenset(
     {
@@ -70,7 +71,7 @@ class Forwarder:
                 answer = self._by_grpc(message, headers)
             else:
                 answer = self._by_http(body, headers)
-        except (OSError, http.client.HTTPException, ValueError) as error:
+        except (OSError, http.client.HTTPException, ValueError, Unavailable) as error:
             reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
             if not self._upstream.configured:
                 return None
@@ -85,7 +86,7 @@ class Forwarder:
         connection: http.client.HTTPConnection
         if parts.scheme == "https":
             connection = http.client.HTTPSConnection(
-                parts.hostname or "", parts.port, timeout=seconds, context=_tls_context()
+                parts.hostname or "", parts.port, timeout=seconds, context=tls_context("traces", os.environ)
             )
         else:
             connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=seconds)
@@ -121,18 +122,3 @@ class Forwarder:
         except grpc.RpcError as error:
             code = error.code().name
             return Answer(_GRPC_STATUS.get(code, 400), "text/plain", f"{code}: {error.details()}".encode())
-
-
-def _tls_context() -> ssl.SSLContext:
-    """Trust and identity as the target's own SDK would have had them."""
-
-    def named(what: str) -> str | None:
-        return os.environ.get(f"OTEL_EXPORTER_OTLP_TRACES_{what}") or os.environ.get(
-            f"OTEL_EXPORTER_OTLP_{what}"
-        )
-
-    context = ssl.create_default_context(cafile=named("CERTIFICATE"))
-    certificate = named("CLIENT_CERTIFICATE")
-    if certificate:
-        context.load_cert_chain(certificate, named("CLIENT_KEY"))
-    return context

@@ -150,10 +150,10 @@ class Pipeline:
         elif signal == "metrics":
             reader = OnDemandReader(exporter)
             self._readers.append(reader)
-            push = metric_push(reader, exporter, self._wanted.timeout, opened.answer.refused)
+            push = metric_push(reader, exporter, self._wanted.timeout)
             pusher = Pusher("metrics", push, exporter.shutdown, self._wanted.interval)
         else:
-            queue = SpanQueue(exporter, opened.answer.refused)
+            queue = SpanQueue(exporter)
             self._queues.append(queue)
             pusher = Pusher("spans", queue.push, exporter.shutdown, self._wanted.interval)
         self._add(signal, opened.where, pusher, lambda: opened.answer.problem)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import threading
 from collections import deque
@@ -51,7 +52,7 @@ class Pusher:
     Args:
         name: what is pushed where, for a person.
         push: delivers what there is now; `False` when it could not.
-        stop_exporter: ends a push that is waiting for its endpoint.
+        stop_exporter: ends the exporter, and a push that is waiting for its endpoint.
         interval: seconds between two pushes; infinite: only at the end.
 
     """
@@ -97,6 +98,8 @@ class Pusher:
         while not self._stop.wait(None if math.isinf(self._interval) else self._interval):
             self._once()
         self._once()
+        with contextlib.suppress(Exception):
+            self._stop_exporter()
 
     def _once(self) -> None:
         try:
@@ -109,17 +112,14 @@ class Pusher:
                 self.on_first_failure()
 
 
-def metric_push(
-    reader: OnDemandReader, exporter: MetricExporter, timeout: float, refused: Callable[[], bool]
-) -> Callable[[], bool]:
-    """A push of all metrics of the moment; `refused` tells of answers that the SDK takes for success."""
+def metric_push(reader: OnDemandReader, exporter: MetricExporter, timeout: float) -> Callable[[], bool]:
+    """A push of all metrics of the moment."""
 
     def push() -> bool:
         data = reader.taken()
         if data is None:
             return True
-        done = exporter.export(data, timeout_millis=timeout * 1000) is MetricExportResult.SUCCESS
-        return done and not refused()
+        return exporter.export(data, timeout_millis=timeout * 1000) is MetricExportResult.SUCCESS
 
     return push
 
@@ -127,9 +127,8 @@ def metric_push(
 class SpanQueue:
     """Spans that wait for their push; those that could not be delivered wait for the next one."""
 
-    def __init__(self, exporter: SpanExporter, refused: Callable[[], bool] = lambda: False) -> None:
+    def __init__(self, exporter: SpanExporter) -> None:
         self.dropped = 0
-        self._refused = refused
         self._exporter = exporter
         self._waiting: deque[ReadableSpan] = deque()
         self._lock = threading.Lock()
@@ -149,7 +148,7 @@ class SpanQueue:
                 batch = [self._waiting.popleft() for _ in range(min(_BATCH, len(self._waiting)))]
             if not batch:
                 return True
-            if self._exporter.export(batch) is not SpanExportResult.SUCCESS or self._refused():
+            if self._exporter.export(batch) is not SpanExportResult.SUCCESS:
                 with self._lock:
                     self._waiting.extendleft(reversed(batch))
                 return False

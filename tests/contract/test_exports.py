@@ -251,7 +251,7 @@ def test_a_recorded_run_is_sent_with_its_times_and_ids(recorded):
 @pytest.mark.parametrize(
     ("answer", "expected"),
     [
-        ((200, "text/html", b"<html>"), "answers 200 OK: text/html (is it an OTLP endpoint?)."),
+        ((200, "text/html", b"<html>"), "answers 200 with text/html: it is no OTLP endpoint."),
         ((404, "text/plain", b"404 page not found"), "answers 404 Not Found: 404 page not found (is it an OTLP endpoint?)."),
         ((400, "text/plain", b"out of order"), "answers 400 Bad Request: out of order."),
     ],
@@ -268,7 +268,7 @@ def test_replay_says_what_the_endpoint_did_not_like(recorded, answer, expected):
 def test_replay_in_vain(recorded, tmp_path):
     refused = _replay(recorded.path, "--otlp", "http://127.0.0.1:9")
     assert refused.returncode == 1
-    assert "cannot be reached: Connection refused" in refused.stderr
+    assert "http://127.0.0.1:9/v1/metrics refuses connections." in refused.stderr
     nowhere = _replay(recorded.path, OTEL_EXPORTER_OTLP_ENDPOINT="")
     assert nowhere.returncode == 2
     assert "no endpoint to send to" in nowhere.stderr

@@ -206,7 +206,7 @@ def test_an_endpoint_that_never_answers():
     [
         ((200, "text/html", b"<html>Welcome</html>"), "answers 200 with text/html: it is no OTLP endpoint"),
         ((404, "text/html", b"<html>no</html>"), "answers 404 Not Found with text/html"),
-        ((302, "text/plain", b"elsewhere"), "answers 302 Found"),
+        ((302, "text/plain", b"elsewhere"), "answers 302 Found: elsewhere"),
         ((401, "application/json", b"{}"), "answers 401 Unauthorized"),
         ((503, "text/plain", b"later"), "answers 503 Service Unavailable"),
         ("reset", "closes the connection without an answer"),
