@@ -50,15 +50,15 @@ def main(arguments: list[str]) -> None:
     what, *rest = arguments
     try:
         if what == "log":
-            from otel_memwatch.reports.monitor_log import plot  # noqa: PLC0415 - one of the two
+            from otel_memwatch.reports.monitor_log import plot
 
             plot(Path(rest[0]), Path(rest[1]), rest[2] if len(rest) > 2 else "")
         elif what == "phases":
-            from otel_memwatch.reports.phases.figure import save  # noqa: PLC0415
+            from otel_memwatch.reports.phases.figure import save
 
             save(_timeline(), Path(rest[0]))
         else:
-            from otel_memwatch.reports.phases.text import report  # noqa: PLC0415
+            from otel_memwatch.reports.phases.text import report
 
             sys.stdout.buffer.write(report(_timeline()).encode())
     except (MemwatchError, OSError) as error:
@@ -66,8 +66,8 @@ def main(arguments: list[str]) -> None:
 
 
 def _timeline() -> Timeline:
-    from otel_memwatch.analysis import load  # noqa: PLC0415
-    from otel_memwatch.reports.phases.timeline import Selection, timeline  # noqa: PLC0415
+    from otel_memwatch.analysis import load
+    from otel_memwatch.reports.phases.timeline import Selection, timeline
 
     fields = json.load(sys.stdin)
     run = load(fields.pop("run"))

@@ -54,7 +54,7 @@ def _children(pid: int) -> list[int]:
 
 
 def _portable_descendants() -> list[int]:
-    import psutil  # noqa: PLC0415 - only where /proc does not tell
+    import psutil
 
     return [process.pid for process in psutil.Process().children(recursive=True)]
 
@@ -62,7 +62,7 @@ def _portable_descendants() -> list[int]:
 def size_of(pid: int) -> Size | None:
     """Size of one process; `None`: it has ended."""
     if not sys.platform.startswith("linux"):
-        import psutil  # noqa: PLC0415 - as above
+        import psutil
 
         try:
             memory = psutil.Process(pid).memory_info()
@@ -80,12 +80,12 @@ def size_of(pid: int) -> Size | None:
 def system_used() -> int:
     """Memory of the machine that is not available."""
     if sys.platform.startswith("linux"):
-        from otel_memwatch.procfs.system import parse_memory  # noqa: PLC0415 - importing a tool imports little
+        from otel_memwatch.procfs.system import parse_memory
 
         with open("/proc/meminfo", "rb") as file:
             memory = parse_memory(file.read())
         return memory.total - memory.available
-    import psutil  # noqa: PLC0415 - as above
+    import psutil
 
     virtual = psutil.virtual_memory()
     return int(virtual.total - virtual.available)

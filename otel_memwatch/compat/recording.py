@@ -125,9 +125,8 @@ class Recording:
         self.is_ours = run.latest.info.get("target", {}).get("pid") == os.getpid()
         """Whether the run is about this program; else it is about one that contains it, as under `wrap`."""
         self._unwanted: list[tuple[float, float]] = []
-        if own:
-            # At the end of the program this comes after the program's own exit functions, which may still read.
-            weakref.finalize(self, _remove, run, os.getpid())
+        # At the end of the program this comes after the program's own exit functions, which may still read.
+        self.remove = weakref.finalize(self, _remove if own else _leave, run, os.getpid())
 
     def ticks(self, since: float, until: float = float("inf")) -> Iterator[Tick]:
         """The ticks between two moments of the monotonic clock."""
@@ -147,6 +146,10 @@ class Recording:
     def stop(self) -> None:
         """Ends the recording; what was recorded stays readable as long as this object lives."""
         self.run.stop()
+
+
+def _leave(run: Run, owner: int) -> None:
+    """The run is somebody else's."""
 
 
 def _remove(run: Run, owner: int) -> None:
@@ -170,11 +173,11 @@ def acquire(interval: float) -> Recording:
     """
     global _shared  # noqa: PLW0603 - one monitor for a program
     # Importing a tool must not import what records.
-    from otel_memwatch.api import watch  # noqa: PLC0415
-    from otel_memwatch.operations import RUN_DIRECTORY_VARIABLE  # noqa: PLC0415
+    from otel_memwatch.api import watch
+    from otel_memwatch.operations import RUN_DIRECTORY_VARIABLE
 
     with _lock:
-        if _shared is None or _shared.users == 0 or not _goes_on(_shared):
+        if _shared is None or not _goes_on(_shared):
             joined = os.environ.get(RUN_DIRECTORY_VARIABLE)
             run = watch(interval=interval, report=False, plot=False, quiet=True)
             _shared = Recording(run, own=joined != str(run.path))
@@ -186,12 +189,17 @@ def _goes_on(recording: Recording) -> bool:
     return recording.run.state == "running"
 
 
-def release(recording: Recording) -> None:
-    """Ends the recording when its last user has released it."""
+def release(recording: Recording, *, keep: bool = True) -> None:
+    """Ends the recording when its last user has released it. With `keep` it is readable as long as somebody has it."""
+    global _shared  # noqa: PLW0603 - one monitor for a program
     with _lock:
         recording.users -= 1
         if recording.users == 0:
             recording.stop()
+            if _shared is recording:
+                _shared = None
+            if not keep:
+                recording.remove()
 
 
 class Window:
@@ -209,7 +217,7 @@ class Window:
         self._opened = self._open()
 
     def _open(self) -> Opened | None:
-        from otel_memwatch.operations.state import recorder  # noqa: PLC0415 - as above
+        from otel_memwatch.operations.state import recorder
 
         current = recorder()
         return None if current is None else current.begin(self.name, None, None)

@@ -100,8 +100,8 @@ def parse(content: str) -> Log:
 
 def figure(log: Log, kind: str, title: str = "") -> Figure:
     """The plot of a log, 1000 x 600 pixels. Touches no global state of matplotlib."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg  # noqa: PLC0415
-    from matplotlib.figure import Figure  # noqa: PLC0415
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
 
     drawn = Figure(figsize=(10, 6), dpi=100)
     FigureCanvasAgg(drawn)

@@ -178,7 +178,7 @@ def _row(path: Path, line: int, record: Mapping[str, str], *, measured: bool) ->
 
 def _measured_peak(path: Path, line: int, name: str) -> Peak:
     # Only a table of measured footprints needs the reader of runs.
-    from otel_memwatch.analysis import load  # noqa: PLC0415
+    from otel_memwatch.analysis import load
 
     if name.lower() in _ABSENT:
         raise TradeoffError(
@@ -307,8 +307,8 @@ class _Series(NamedTuple):
 
 def figure(tradeoff: Tradeoff) -> Figure:
     """The scatter of all compressed variants; the fp32 and int8 rows are not in it. Touches no global state."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg  # noqa: PLC0415
-    from matplotlib.figure import Figure  # noqa: PLC0415
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
 
     drawn = Figure(figsize=(6.4, 4.8), dpi=100)
     FigureCanvasAgg(drawn)

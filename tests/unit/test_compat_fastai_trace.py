@@ -21,7 +21,7 @@ def cuda(monkeypatch: pytest.MonkeyPatch) -> Iterator[Cuda]:
     fake = install(monkeypatch, Cuda(("11111111", "22222222")))
     fake.allocate(700)
     fake.blip(5000)  # a peak from before is nobody's
-    yield fake
+    return fake
 
 
 def test_used_and_peaked_as_the_older_tool_defined_them(cuda: Cuda) -> None:

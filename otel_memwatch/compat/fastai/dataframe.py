@@ -56,7 +56,7 @@ def _reduced(column: Any) -> Any | None:
 
 
 def _integers(column: Any, stem: str, bits: int) -> Any | None:
-    import numpy as np  # noqa: PLC0415 - pandas, whose frame this is, brings it
+    import numpy as np
 
     present = column.dropna()
     low, high = (int(present.min()), int(present.max())) if len(present) else (0, 0)
@@ -68,7 +68,7 @@ def _integers(column: Any, stem: str, bits: int) -> Any | None:
 
 
 def _floats(column: Any) -> Any | None:
-    import numpy as np  # noqa: PLC0415 - pandas, whose frame this is, brings it
+    import numpy as np
 
     values = column.dropna().to_numpy(dtype="float64")
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):

@@ -48,8 +48,8 @@ class _Device(NamedTuple):
 
 def _devices() -> list[_Device]:
     """The devices of this program that tell their memory; none where a driver is in trouble, which is told once."""
-    from otel_memwatch.devices import gpus  # noqa: PLC0415 - the drivers' libraries are loaded when they are asked
-    from otel_memwatch.errors import Unavailable  # noqa: PLC0415
+    from otel_memwatch.devices import gpus
+    from otel_memwatch.errors import Unavailable
 
     try:
         return [
@@ -127,7 +127,7 @@ def gpu_mem_get_used_no_cache() -> int:
 
 def gpu_mem_get_used_fast(gpu_handle: Any) -> int:
     """Used MB of the device of a `pynvml` handle."""
-    import pynvml  # type: ignore[import-untyped]  # noqa: PLC0415 - the caller has it: the handle is its
+    import pynvml  # type: ignore[import-untyped]
 
     return b2mb(pynvml.nvmlDeviceGetMemoryInfo(gpu_handle).used)
 

@@ -61,7 +61,7 @@ class _Driver:
         self.key = f"device:{device}"
 
     def used(self) -> int:
-        from otel_memwatch.compat.fastai.memory import device_memory  # noqa: PLC0415 - only where there is a GPU
+        from otel_memwatch.compat.fastai.memory import device_memory
 
         figures = device_memory(self._device)
         return 0 if figures is None else figures[2]

@@ -63,6 +63,6 @@ def _counters() -> list[tuple[float, float]]:
 
 
 def _portable_counters() -> list[tuple[float, float]]:
-    import psutil  # noqa: PLC0415 - only where there is no /proc
+    import psutil
 
     return [(sum(times) - times.idle, sum(times)) for times in psutil.cpu_times(percpu=True)]

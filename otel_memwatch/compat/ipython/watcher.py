@@ -21,7 +21,7 @@ class Measurement:
     """One stretch of work being measured. The clock runs only between `begin` and `end`, not during the readings."""
 
     def __init__(self, recording: Recording, name: str, event: str | None) -> None:
-        from otel_memwatch.operations import operation  # noqa: PLC0415 - importing the extension imports little
+        from otel_memwatch.operations import operation
 
         self._reader = TickReader(recording.path)
         self._reader.skip()
@@ -118,7 +118,7 @@ class Watcher:
         self._forget()
         for event, callback in (("pre_run_cell", self.pre_run_cell), ("post_run_cell", self.post_run_cell)):
             self._shell.events.unregister(event, callback)
-        release(self._recording)
+        release(self._recording, keep=False)
         self._recording = None
 
     def _forget(self) -> None:
@@ -168,7 +168,7 @@ class Watcher:
                 raise
             cell = measurement.end(self._number(), source, None, None)
         finally:
-            release(recording)
+            release(recording, keep=False)
         self._keep(cell)
         return cell
 

@@ -51,8 +51,8 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 
 
 def _summary(logs: Path) -> str:
-    from otel_memwatch.errors import RunError  # noqa: PLC0415 - nothing is imported before the command has started
-    from otel_memwatch.reports.monitor_log import FROM_ZERO, KINDS, log_name, parse, summary  # noqa: PLC0415
+    from otel_memwatch.errors import RunError
+    from otel_memwatch.reports.monitor_log import FROM_ZERO, KINDS, log_name, parse, summary
 
     maxima: dict[tuple[str, bool], float | None] = {}
     for kind in KINDS:

@@ -132,7 +132,7 @@ class QEffMemoryProfiler:
         if name == COMPLETION:
             self._completed = now
         elif self.monitoring:
-            from otel_memwatch.operations.state import recorder  # noqa: PLC0415 - importing imports little
+            from otel_memwatch.operations.state import recorder
 
             here = recorder()
             self._phase = None if here is None else here.begin(name, {_OWNER: self._id}, None)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime  # noqa: TC003 - people look at the annotations of a dataclass
+from datetime import datetime
 
 
 @dataclass

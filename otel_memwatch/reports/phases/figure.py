@@ -248,7 +248,7 @@ def _literal(text: str) -> str:
 
 def render(run: Run, out: BinaryIO, options: Options) -> None:  # noqa: ARG001 - all reports have this signature
     """Draws a run's outermost operations. Raises `RunError` for a run without samples."""
-    from otel_memwatch.reports.phases.timeline import timeline  # noqa: PLC0415 - reads runs, which brings numpy
+    from otel_memwatch.reports.phases.timeline import timeline
 
     drawn = timeline(run)
     if not drawn.times:

@@ -107,6 +107,6 @@ def _phase(number: int, phase: Phase, divisor: float, unit: str) -> str:
 
 def render(run: Run, out: BinaryIO, options: Options) -> None:  # noqa: ARG001 - all reports have this signature
     """Writes the report of a run's outermost operations."""
-    from otel_memwatch.reports.phases.timeline import timeline  # noqa: PLC0415 - reads runs, which brings numpy
+    from otel_memwatch.reports.phases.timeline import timeline
 
     out.write((report(timeline(run)) + "\n").encode())

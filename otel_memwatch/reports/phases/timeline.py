@@ -53,7 +53,7 @@ class Selection(NamedTuple):
 
 def timeline(run: Run, chosen: Selection | None = None) -> Timeline:
     """The timeline of a run, or of the part that is chosen."""
-    import numpy as np  # noqa: PLC0415 - reading the record brings it anyway
+    import numpy as np
 
     chosen = chosen or Selection()
     samples = run.samples([_RSS, _VMS, _CPU, _IO, _CPUS, _PROCESSES])
@@ -97,7 +97,7 @@ def _both(samples: Any, metric: str, attribute: str, *values: str) -> Array:
 
 def _known(values: Array) -> Array:
     """The last known value where there is none; the first known one before that."""
-    import numpy as np  # noqa: PLC0415
+    import numpy as np
 
     there = ~np.isnan(values)
     if not there.any():
@@ -114,7 +114,7 @@ def _processors(run: Run, samples: Any) -> float:
 
 def _percent(time: Array, seconds: Array, processors: float) -> Array:
     """Share of all processors, over a little while before each sample."""
-    import numpy as np  # noqa: PLC0415
+    import numpy as np
 
     seconds = _known(seconds)
     if len(time) < 2:
@@ -128,7 +128,7 @@ def _percent(time: Array, seconds: Array, processors: float) -> Array:
 
 
 def _rate(time: Array, total: Array) -> Array:
-    import numpy as np  # noqa: PLC0415
+    import numpy as np
 
     if len(time) < 2:
         return np.zeros(len(time))
