@@ -123,6 +123,8 @@ _ROWS: tuple[Metric, ...] = (
            note="Covers the group's whole life and all its processes unless the group is the run's own."),
     Metric("memwatch.cgroup.memory.window", _G, "By", "Watermark of the control group's charged memory since the tick "
            "before.", (), "cgroup", note="Only of a group of the run's own: reading it resets the group's watermark."),
+    Metric("memwatch.cgroup.memory.window.gap", _G, "s", "Time between reading that watermark and resetting it, where it was "
+           "long enough to miss something; else 0.", (), "cgroup", integer=False),
     Metric("memwatch.cgroup.memory.limit", _U, "By", "Smallest memory limit that applies to the control group.",
            ("memwatch.cgroup.limit.type",), "cgroup", note="Absent when there is no limit."),
     Metric("memwatch.cgroup.memory.swap", _U, "By", "Swap charged to the control group.", (), "cgroup"),

@@ -132,7 +132,7 @@ def _monitor_lives(info: Mapping[str, Any]) -> bool:
 
 def _born(pid: int) -> float | None:
     """Unix seconds at which the process started; `None` when that cannot be told."""
-    import psutil  # noqa: PLC0415 - only for a run that is not finished
+    import psutil
 
     try:
         return float(psutil.Process(pid).create_time())

@@ -27,6 +27,12 @@ class Maximum:
         self.first: int | None = None
         self.at: float | None = None
 
+    def copy(self) -> Maximum:
+        """Another one of the same values."""
+        other = Maximum()
+        other.value, other.first, other.at = self.value, self.first, self.at
+        return other
+
     def take(self, time: float, value: int | None) -> None:
         """Takes a value in; `None` is no value."""
         if value is not None and (self.value is None or value > self.value):

@@ -10,6 +10,7 @@ from otel_memwatch.analysis.lives import CLOCK_TICK
 from otel_memwatch.analysis.overlap import Steps, steps
 from otel_memwatch.analysis.placing import operation_of
 from otel_memwatch.analysis.processes import LivedProcess, bound_of_the_untold
+from otel_memwatch.analysis.verdicts import near, one_figure
 from otel_memwatch.model import Certainty, Operation, Peak
 
 if TYPE_CHECKING:
@@ -18,9 +19,6 @@ if TYPE_CHECKING:
     from otel_memwatch.analysis.basis import Basis
     from otel_memwatch.analysis.life import Life
     from otel_memwatch.analysis.ticks import TreeTicks
-
-_NEAR_SHARE = 0.02
-_NEAR_BYTES = 4 * 1024**2
 
 
 class Surroundings(NamedTuple):
@@ -71,7 +69,7 @@ def operation_figures(
     ordered = sorted(operations, key=lambda o: (o.start, -_end(o, around)))
     ordered = [_with_last_words(o, around) if o.status == "open" else o for o in ordered]
     parents = _parents(ordered)
-    setter = _setter(ordered, peaks, around.basis.started)
+    setter = _setter(ordered, peaks, around.basis.started, around.basis.interval)
     depths: list[int] = []
     figures = []
     for index, operation in enumerate(ordered):
@@ -115,10 +113,10 @@ def _parents(ordered: Sequence[Operation]) -> list[int | None]:
     return parents
 
 
-def _setter(ordered: Sequence[Operation], peaks: Peaks, started: float) -> int | None:
+def _setter(ordered: Sequence[Operation], peaks: Peaks, started: float, interval: float) -> int | None:
     """Index of the innermost operation in which the run's peak was reached."""
     for peak in (peaks.tree, peaks.process, peaks.main):
-        found = None if peak is None else operation_of(peak, ordered, started)
+        found = None if peak is None else operation_of(peak, ordered, started, interval)
         if found is not None:
             return found
     return None
@@ -161,7 +159,7 @@ def _tree_peak(operation: Operation, end: float, around: Surroundings) -> Peak |
     own = (operation.peak.low or 0) if operation.peak is not None else 0
     held = _held(operation, end, around)
     if basis.own_cgroup and ticks.watermark.known:
-        return _by_cgroup(own, held, (start, end), around)
+        return _by_cgroup(operation, held, end, around)
     low = max(own, ticks.pss.largest(start, end) or 0)
     if held is not None and held <= low + 2 * basis.rss_error:
         single = operation.peak is not None and operation.peak.certainty is Certainty.EXACT
@@ -188,23 +186,22 @@ def _held(operation: Operation, end: float, around: Surroundings) -> int | None:
     return total
 
 
-def _by_cgroup(own: int, held: int | None, stretch: tuple[float, float], around: Surroundings) -> Peak | None:
-    """From the watermark of the run's own group: if it rose inside, its new value is the peak, else no more than it."""
-    (start, end), ticks, basis = stretch, around.ticks, around.basis
-    after = ticks.watermark.first_from(end)
-    high = after if after is not None else ticks.watermark.last_until(end)
+def _by_cgroup(operation: Operation, held: int | None, end: float, around: Surroundings) -> Peak | None:
+    """From the windows of the run's own group: those inside bound it from below, all that touch it from above."""
+    start, ticks, basis = operation.start, around.ticks, around.basis
+    high = ticks.windows.most(start, end)
     if high is None:
         return None
-    low = max(ticks.needed.largest(start, end) or 0, min(own, high))
-    unmapped = ticks.unmapped.largest(start, end)
-    how = "cgroup watermark"
+    low = max(ticks.needed.largest(start, end) or 0, ticks.windows.least(start, end) or 0)
+    if operation.pid == basis.root and operation.peak is not None:
+        low = max(low, (operation.peak.low or 0) - ticks.mapped - basis.rss_error)
+    unmapped, how = ticks.unmapped.largest(start, end), "cgroup watermark"
     if held is not None and unmapped is not None and held + unmapped < high:
-        high, how = max(low, held + unmapped), "sum of VmHWM and cgroup"
-    if high - low <= max(basis.charge_error, _NEAR_SHARE * high, _NEAR_BYTES):
-        return Peak.exact(high, how=how)._replace(
-            low=max(0, min(low, high - basis.charge_error)), high=high + basis.charge_error
-        )
-    return Peak.interval(low, high + basis.charge_error, how=f"cgroup usage without cache, {how}")
+        high, how = held + unmapped, "sum of VmHWM and cgroup"
+    low = min(low, high)
+    if high - low <= near(high, basis):
+        return one_figure(low, high, basis)._replace(how=how)
+    return Peak.interval(low, high, how=f"{how} less page cache")
 
 
 def _totals(operation: Operation, end: float, around: Surroundings) -> Mapping[str, float]:

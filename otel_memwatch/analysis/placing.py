@@ -13,12 +13,19 @@ if TYPE_CHECKING:
     from otel_memwatch.model import Operation, Peak
 
 
-def place(peaks: Peaks, operations: Sequence[Operation], started: float) -> Peaks:
-    """The peaks with `operation` filled in; `started` is the start of the run in monotonic seconds."""
+def place(peaks: Peaks, operations: Sequence[Operation], started: float, interval: float = 0.0) -> Peaks:
+    """The peaks with `operation` filled in.
+
+    Args:
+        peaks: of the run.
+        operations: of the run.
+        started: start of the run in monotonic seconds.
+        interval: seconds between ticks: a peak is first seen by so much late.
+    """
     if not operations:
         return peaks
     placed = {
-        name: _placed(getattr(peaks, name), operations, started)
+        name: _placed(getattr(peaks, name), operations, started, interval)
         for name in ("main", "process", "tree", "cgroup")
     }
     gpu = {device: _timed(peak, operations, started) for device, peak in peaks.gpu.items()}
@@ -34,8 +41,10 @@ def _timed(peak: Peak, operations: Sequence[Operation], started: float) -> Peak:
     return peak._replace(operation=max(there, key=lambda o: o.start).name) if there else peak
 
 
-def _placed(peak: Peak | None, operations: Sequence[Operation], started: float) -> Peak | None:
-    found = None if peak is None else operation_of(peak, operations, started)
+def _placed(
+    peak: Peak | None, operations: Sequence[Operation], started: float, interval: float
+) -> Peak | None:
+    found = None if peak is None else operation_of(peak, operations, started, interval)
     if peak is None or found is None:
         return peak
     operation = operations[found]
@@ -50,11 +59,14 @@ def _within(peak: Peak, operation: Operation, started: float) -> float | None:
     return round(at if operation.end is None else min(at, operation.end - started), 4)
 
 
-def operation_of(peak: Peak, operations: Sequence[Operation], started: float) -> int | None:
+def operation_of(
+    peak: Peak, operations: Sequence[Operation], started: float, interval: float = 0.0
+) -> int | None:
     """Index of the innermost operation in which the peak was reached; `None`: in none.
 
     First choice is one whose own exact peak is the peak (the shortest of them: an operation holds all that is inside
-    it); else the one open at the moment at which the peak was first seen that began last.
+    it); else, of those open between the tick at which it was first seen and the one before, the one whose process
+    had most; the one that began last, where they are equal.
     """
     holders = [i for i, operation in enumerate(operations) if _holds(operation, peak)]
     if holders:
@@ -62,10 +74,16 @@ def operation_of(peak: Peak, operations: Sequence[Operation], started: float) ->
     if peak.at is None:
         return None
     time = peak.at + started
-    there = [i for i, o in enumerate(operations) if o.start <= time and (o.end is None or time <= o.end)]
+    there = [
+        i for i, o in enumerate(operations) if o.start <= time and (o.end is None or time - interval <= o.end)
+    ]
     if peak.pid is not None:
         there = [i for i in there if operations[i].pid == peak.pid] or there
-    return max(there, key=lambda i: operations[i].start, default=None)
+    return max(there, key=lambda i: (_had(operations[i]), operations[i].start), default=None)
+
+
+def _had(operation: Operation) -> int:
+    return (operation.peak.low or 0) if operation.peak is not None else 0
 
 
 def _holds(operation: Operation, peak: Peak) -> bool:

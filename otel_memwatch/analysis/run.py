@@ -11,8 +11,7 @@ from otel_memwatch.analysis.figures import QUALITY, TOTALS, OperationFigures, Pe
 from otel_memwatch.analysis.operations import Surroundings, operation_figures, sum_of_bounds
 from otel_memwatch.analysis.processes import LivedProcess, lived_processes, process_figures
 from otel_memwatch.analysis.replay import Replayed, replay
-from otel_memwatch.analysis.tally import METRICS
-from otel_memwatch.analysis.ticks import TreeTicks
+from otel_memwatch.analysis.ticks import METRICS, TreeTicks
 from otel_memwatch.record.fields import mapping, number, text, texts
 from otel_memwatch.record.reader import Record, Samples, read_run
 
@@ -128,7 +127,7 @@ class Run:
         if not operations:
             return ()
         basis = Basis.of(self.info)
-        ticks = TreeTicks(self.samples(METRICS), self.started)
+        ticks = TreeTicks(self.samples(METRICS), basis)
         by_pid: dict[int, list[Life]] = {}
         for entry in self._lived:
             by_pid.setdefault(entry.life.pid, []).append(entry.life)

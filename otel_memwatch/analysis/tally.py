@@ -6,6 +6,7 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from otel_memwatch.analysis.basis import Basis
+from otel_memwatch.analysis.charged import Reading
 from otel_memwatch.analysis.lives import Lives
 from otel_memwatch.analysis.maxima import Devices
 from otel_memwatch.analysis.overlap import Span
@@ -46,6 +47,8 @@ METRICS = frozenset(metric for _, metric, _ in _TOTAL_COLUMNS) | {
     "memwatch.cgroup.memory.shmem",
     "memwatch.cgroup.memory.kernel",
     "memwatch.cgroup.memory.peak",
+    "memwatch.cgroup.memory.window",
+    "memwatch.cgroup.memory.window.gap",
     "hw.gpu.memory.usage",
 }
 """The metrics that the tally looks at."""
@@ -108,6 +111,9 @@ class Tally:
         self._count = places.get("memwatch.tree.process.count")
         self._unobserved_place = places.get("memwatch.tree.unobserved")
         self._charged, self._file = places.get(prefix + "usage"), places.get(prefix + "file")
+        self._window, self._watermark = places.get(prefix + "window"), places.get(prefix + "peak")
+        self._gap = places.get(prefix + "window.gap")
+        self._moved = [*self._total_places["read_bytes"], *self._total_places["write_bytes"]]
         self._shmem, self._kernel = places.get(prefix + "shmem"), places.get(prefix + "kernel")
         self._counters = [p for counters in self._total_places.values() for p in counters]
 
@@ -175,9 +181,24 @@ class Tally:
         charged, file = _at(values, self._charged), _at(values, self._file)
         if charged is not None and file is not None:
             self._facts.needed.take(time, max(0, charged - file))
+        if self.basis.own_cgroup:
+            self._facts.take_window(self._facts.windows.take(self._reading(time, values)))
         shmem, kernel = _at(values, self._shmem), _at(values, self._kernel)
         if shmem is not None and kernel is not None:
             self._facts.unmapped.take(time, shmem + kernel)
+
+    def _reading(self, time: float, values: Sequence[Value]) -> Reading:
+        """What this tick tells of the run's own control group."""
+        moved = [value for value in (_at(values, place_) for place_ in self._moved) if value is not None]
+        return Reading(
+            time,
+            _at(values, self._charged),
+            _at(values, self._window),
+            None if self._gap is None else values[self._gap],
+            _at(values, self._watermark),
+            _at(values, self._file),
+            sum(moved) if moved and len(moved) == len(self._moved) else None,
+        )
 
     def process(self, record: ProcessRecord) -> None:
         """Takes in what is known of a process."""
@@ -204,7 +225,7 @@ class Tally:
         """The peaks so far, each with the innermost of `operations` that was open when it was reached."""
         with self._lock:
             peaks = judge(self._facts)._replace(gpu=self._devices.peaks(self.basis.started))
-        return place(peaks, tuple(operations), self.basis.started)
+        return place(peaks, tuple(operations), self.basis.started, self.basis.interval)
 
     def totals(self) -> dict[str, float | None]:
         """Totals of the tree so far: the last values of the counters, and the processes seen."""

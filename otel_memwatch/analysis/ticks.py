@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+from math import inf
 from typing import TYPE_CHECKING, Any
 
-from otel_memwatch.analysis.tally import METRICS, columns_for_total
+from otel_memwatch.analysis.charged import Reading, Window, Windows
+from otel_memwatch.analysis.tally import METRICS as TALLIED
+from otel_memwatch.analysis.tally import columns_for_total
 
 if TYPE_CHECKING:
+    from otel_memwatch.analysis.basis import Basis
     from otel_memwatch.record.reader import Samples
 
 _BLOCK = 1024
+
+_READING_SECONDS = 0.01
+"""Seconds that reading a tick may take: its window is over only then."""
+
+METRICS = TALLIED | {"memwatch.process.memory.linux.file"}
+"""The metrics that are asked about."""
 
 
 class Series:
@@ -22,7 +34,7 @@ class Series:
 
     """
 
-    def __init__(self, times: list[float], values: list[float]) -> None:
+    def __init__(self, times: array[float], values: array[float]) -> None:
         self._times = times
         self._values = values
         self._blocks = [max(values[i : i + _BLOCK]) for i in range(0, len(values), _BLOCK)]
@@ -34,14 +46,19 @@ class Series:
 
     def largest(self, start: float, end: float) -> int | None:
         """The largest value of the ticks from `start` to `end`; `None` when none of them has one."""
+        largest = self.extreme(start, end)
+        return None if largest is None else int(largest)
+
+    def extreme(self, start: float, end: float) -> float | None:
+        """As `largest`, infinity included."""
         first, last = bisect_left(self._times, start), bisect_right(self._times, end)
         if first >= last:
             return None
         low, high = -(-first // _BLOCK), last // _BLOCK
         if low >= high:
-            return int(max(self._values[first:last]))
+            return max(self._values[first:last])
         edges = self._values[first : low * _BLOCK] + self._values[high * _BLOCK : last]
-        return int(max(self._blocks[low:high] + edges))
+        return max(*self._blocks[low:high], *edges)
 
     def first_from(self, time: float) -> int | None:
         """The value of the first tick not before `time`."""
@@ -79,18 +96,58 @@ class Series:
         return low + (high - low) * (time - begin) / (stop - begin) if stop > begin else high
 
 
+class ChargedWindows:
+    """Bounds of what the run's own control group needed, between ticks."""
+
+    def __init__(self, windows: Sequence[Window]) -> None:
+        self._starts = array("d", (window.start for window in windows))
+        ends = array("d", (window.end for window in windows))
+        self._low = Series(ends, array("d", (window.low or 0 for window in windows)))
+        self._high = Series(
+            ends, array("d", (inf if window.high is None else window.high for window in windows))
+        )
+        self._ends = ends
+
+    def least(self, start: float, end: float) -> int | None:
+        """Bytes that were certainly needed between two moments, by the windows inside; `None`: by none."""
+        first = bisect_left(self._starts, start)
+        last = bisect_right(self._ends, end) - 1
+        # The readings of a tick take a moment: its window is over for certain at the next tick.
+        if first >= len(self._starts) or last - 1 < first:
+            return None
+        return self._low.largest(self._ends[first], self._ends[last - 1])
+
+    def most(self, start: float, end: float) -> int | None:
+        """Bytes that were certainly not exceeded between two moments, by all windows that touch them."""
+        if not self._starts:
+            return None
+        first = bisect_left(self._ends, start - _READING_SECONDS)
+        last = max(0, bisect_right(self._starts, end) - 1)
+        first = min(first, last)
+        highest = self._high.extreme(self._ends[first], self._ends[last])
+        return None if highest is None or highest == inf else int(highest)
+
+
+def _whole(value: float | None) -> int | None:
+    return None if value is None else int(value)
+
+
 class TreeTicks:
     """The columns that tell of the tree, as series of their known values."""
 
-    def __init__(self, samples: Samples, started: float) -> None:
+    def __init__(self, samples: Samples, basis: Basis) -> None:
         self._samples = samples
-        self._started = started
+        self._started = basis.started
+        self._times = array("d", (samples.time + basis.started).tobytes())
         self.main = self._series("process.memory.usage")
         self.rss = self._series("memwatch.tree.memory.usage")
         self.pss = self._series("memwatch.tree.memory.pss")
         self.unobserved = self._series("memwatch.tree.unobserved")
         prefix = "memwatch.cgroup.memory."
         self.watermark = self._series(prefix + "peak")
+        self.windows = self._windows(basis)
+        self.mapped = self._series("memwatch.process.memory.linux.file").largest(-inf, inf) or 0
+        """Most file-backed memory that the target's own process was seen with, in bytes."""
         self.needed = self._difference(prefix + "usage", prefix + "file")
         self.unmapped = self._difference(prefix + "shmem", prefix + "kernel", sign=1)
         self.counters = {name: series for name in _COUNTERS if (series := self._counter(name)) is not None}
@@ -101,6 +158,32 @@ class TreeTicks:
     def _difference(self, metric: str, other: str, sign: int = -1) -> Series:
         return self._of(self._samples.column(metric) + sign * self._samples.column(other))
 
+    def _windows(self, basis: Basis) -> ChargedWindows:
+        if not basis.own_cgroup or not self.watermark.known:
+            return ChargedWindows([])
+        prefix = "memwatch.cgroup.memory."
+        columns = [
+            self._samples.column(prefix + name) for name in ("usage", "window", "window.gap", "peak", "file")
+        ]
+        moved = [
+            self._samples.values(c)
+            for key in ("read_bytes", "write_bytes")
+            for c in columns_for_total(self._samples.columns, key)
+        ]
+        columns.append(sum(moved[1:], moved[0]) if moved else columns[0] * float("nan"))
+        windows = Windows(basis.started, basis.charge_error, basis.cpus)
+        found = []
+        for time, *row in zip(
+            (self._samples.time + self._started).tolist(), *(c.tolist() for c in columns), strict=True
+        ):
+            usage, window, gap, peak, file, io = (None if value != value else value for value in row)  # noqa: PLR0124 - NaN
+            found.append(
+                windows.take(
+                    Reading(time, _whole(usage), _whole(window), gap, _whole(peak), _whole(file), _whole(io))
+                )
+            )
+        return ChargedWindows([*(window for window in found if window is not None), *windows.rest()])
+
     def _counter(self, name: str) -> Series | None:
         columns = columns_for_total(self._samples.columns, name)
         if not columns:
@@ -110,9 +193,11 @@ class TreeTicks:
 
     def _of(self, values: Any) -> Series:
         known = values == values  # noqa: PLR0124 - not NaN
-        return Series((self._samples.time[known] + self._started).tolist(), values[known].tolist())
+        if known.all():
+            times = self._times
+        else:
+            times = array("d", (self._samples.time[known] + self._started).tobytes())
+        return Series(times, array("d", values[known].astype("f8").tobytes()))
 
 
 _COUNTERS = ("cpu_seconds", "read_bytes", "write_bytes", "read_chars", "write_chars", "major_faults")
-
-__all__ = ["METRICS", "Series", "TreeTicks"]

@@ -9,8 +9,8 @@ The rules, and why they hold:
 * A tree never has more than the sum of the bounds of its processes that live at the same time, and never less than
   its largest process, or its proportional set sizes at one moment. The sum of resident sizes is no lower bound: it
   counts shared pages several times.
-* A control group of the run's own counts every page once, page cache included. So its watermark is an upper bound of
-  what was needed, and usage without the file cache, at any tick, a lower one.
+* A control group of the run's own counts every page once, page cache included: `charged` bounds how much of its
+  watermark, between any two ticks, was not cache.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
+from otel_memwatch.analysis.charged import Window, Windows
 from otel_memwatch.analysis.figures import Peaks
 from otel_memwatch.analysis.maxima import Maximum
 from otel_memwatch.model import Certainty, Peak
@@ -41,6 +42,7 @@ class Facts:
         needed: largest charged memory without file cache, at ticks.
         unmapped: largest charged memory that no process's resident size holds (shared memory files, kernel).
         watermark: of the control group.
+        windows, least, most: bounds of what the group needed between two ticks; the largest lower and upper one.
         bounded_from: monotonic seconds of the last tick before the first that had such a bound.
         bounded_until: monotonic seconds of the last one that had it.
         unobserved: upper bound of the processes that no tick saw; `most_unobserved`: between two ticks.
@@ -53,9 +55,27 @@ class Facts:
         self.rss, self.pss, self.bound = Maximum(), Maximum(), Maximum()
         self.needed, self.unmapped = Maximum(), Maximum()
         self.watermark = Maximum()
+        self.windows = Windows(basis.started, basis.charge_error, basis.cpus)
+        self.least, self.most = Maximum(), Maximum()
         self.bounded = True
         self.bounded_from = self.bounded_until = -math.inf
         self.unobserved = self.most_unobserved = 0
+
+    def take_window(self, window: Window | None) -> None:
+        """Takes in the bounds of a stretch between two ticks."""
+        if window is not None:
+            self.least.take(window.end, window.low)
+            self.most.take(window.end, window.high)
+
+    def needed_bounds(self) -> tuple[Maximum, Maximum]:
+        """The largest certain lower bound of what the group needed, and the largest upper bound."""
+        least, most = self.least.copy(), self.most.copy()
+        for window in self.windows.rest():
+            least.take(window.end, window.low)
+            most.take(window.end, window.high)
+        if self.needed.at is not None:
+            least.take(self.needed.at, self.needed.value)
+        return least, most
 
 
 def judge(facts: Facts) -> Peaks:
@@ -72,7 +92,7 @@ def tree_low(facts: Facts) -> int | None:
     if facts.basis.portable:
         low = max(low, facts.rss.value or 0)
     elif facts.basis.own_cgroup and facts.watermark.value is not None:
-        low = max(facts.needed.value or 0, min(low, facts.watermark.value))
+        low = facts.needed_bounds()[0].value or min(low, facts.watermark.value)
     else:
         low = max(low, facts.pss.value or 0)
     return low or None
@@ -188,20 +208,26 @@ def _tree(facts: Facts, main: Peak | None, process: Peak | None) -> Peak | None:
 
 
 def _tree_by_cgroup(facts: Facts) -> Peak:
-    watermark, batch = facts.watermark.value or 0, facts.basis.charge_error
-    low = min(tree_low(facts) or 0, watermark)
-    high, how = watermark, "cgroup watermark"
+    least, most = facts.needed_bounds()
+    high, how = most.value if most.value is not None else facts.watermark.value or 0, "cgroup watermark"
+    low, at = min(tree_low(facts) or 0, high), least.at if least.value else facts.watermark.at
     held = tree_bound(facts)
-    if held is not None and facts.unmapped.value is not None and held + facts.unmapped.value < watermark:
+    if held is not None and facts.unmapped.value is not None and held + facts.unmapped.value < high:
         high, how = max(low, held + facts.unmapped.value), "sum of VmHWM and cgroup"
-    at = facts.basis.since_start(facts.watermark.at)
-    if high - low <= max(batch, _NEAR_SHARE * high, _NEAR_BYTES):
-        return Peak.exact(high, how=how, at=at)._replace(
-            low=max(0, min(low, high - batch)), high=high + batch
-        )
-    if facts.needed.value is not None and facts.needed.value >= low:
-        at = facts.basis.since_start(facts.needed.at)
-    return Peak.interval(low, high + batch, at=at, how=f"cgroup usage without cache, {how}")
+    since = facts.basis.since_start(at)
+    if high - low <= near(high, facts.basis):
+        return one_figure(low, high, facts.basis)._replace(at=since, how=how)
+    return Peak.interval(low, high, at=since, how=f"{how} less page cache")
+
+
+def one_figure(low: int, high: int, basis: Basis) -> Peak:
+    """Two bounds of charged memory that are `near`: the figure between them without the counters' error."""
+    return Peak(min(high, low + basis.charge_error), Certainty.EXACT, low, high)
+
+
+def near(high: int, basis: Basis) -> int:
+    """Bytes between two bounds of charged memory up to which they count as one figure."""
+    return max(4 * basis.charge_error, int(_NEAR_SHARE * high), _NEAR_BYTES)
 
 
 def _tree_by_bounds(facts: Facts, process: Peak | None) -> Peak | None:

@@ -47,10 +47,12 @@ def _pipeline(folder: Path, second: float, scale: float) -> None:
         result = _transform(data, second)
     with operation("Train", workers=3):
         _train(result, scale, second)
-    with operation("Export"):
+    with operation("Evaluate"):
         with operation("Spike"):
             _spike(int(256 * scale))
-        del data
+        time.sleep(second / 2)
+    del data
+    with operation("Export"):
         _export(folder / "output.bin", result, second)
     _say("done")
 

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 _EVENT = "memwatch.cgroup.memory.event.type"
 _LIMIT = "memwatch.cgroup.limit.type"
-_FILE = "memwatch.cgroup.memory.file"
+_OWN = tuple(Column(f"memwatch.cgroup.memory.{part}") for part in ("window", "window.gap", "file"))
+"""Columns that a group of the run's own has beside the others."""
 PRESSURE = tuple((resource, kind) for resource in ("cpu", "memory", "io") for kind in ("some", "full"))
 
 
@@ -43,7 +44,7 @@ class Cgroup:
             Column("memwatch.cgroup.memory.usage"),
             Column("memwatch.cgroup.memory.peak"),
             Column("memwatch.cgroup.memory.events", ((_EVENT, "oom_kill"),)),
-            *((Column("memwatch.cgroup.memory.window"), Column(_FILE)) if groups.own else ()),
+            *(_OWN if groups.own else ()),
             *(Column(f"memwatch.cgroup.memory.{part}", (), period) for part in self._slow_parts),
             Column("memwatch.cgroup.memory.limit", ((_LIMIT, "max"),), period),
             Column("memwatch.cgroup.memory.limit", ((_LIMIT, "high"),), period),
@@ -64,12 +65,19 @@ class Cgroup:
         """Raises `OSError` when the group has been removed."""
         fast: tuple[Value, ...] = self._readings.fast()
         if self.groups.own:
-            fast += (self._readings.window(), self._readings.file())
+            # The cache first: what leaves it before the watermark is reset is then not taken for needed memory.
+            file = self._readings.file()
+            fast += (*self._readings.window(), file)
         if not self._pace.due(now):
             return (*fast, *(None,) * (len(self.columns) - len(fast)))
         slow, events = self._readings.slow(), self._readings.all_events()
         known = slow._asdict()
-        values: list[Value] = [*fast, *(known[part] for part in self._slow_parts), *slow[6:], *(events.get(name) for name in self._event_names)]
+        values: list[Value] = [
+            *fast,
+            *(known[part] for part in self._slow_parts),
+            *slow[6:],
+            *(events.get(name) for name in self._event_names),
+        ]
         if self._readings.has_pressure:
             stalls = self._readings.pressure()
             values += [stalls.get(key) for key in PRESSURE]

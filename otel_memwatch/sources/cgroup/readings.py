@@ -68,10 +68,10 @@ class Readings(Protocol):
     def file(self) -> int | None:
         """Bytes of page cache, shared memory not included (one read, 6 us)."""
 
-    def window(self) -> int | None:
-        """Bytes of the watermark since the call before, which is reset; `None`: unknown, or this kernel cannot reset.
+    def window(self) -> tuple[int | None, float | None]:
+        """Bytes of the watermark since the call before, which is reset, and the seconds that nobody watched.
 
-        Only for a group of the run's own: everybody who reads its watermark sees the reset.
+        These are 0 up to `LONGEST_GAP`. `None`: this kernel cannot reset. Only for a group of the run's own: everybody who reads its watermark sees the reset.
         """
 
     def pressure(self) -> Mapping[tuple[str, str], float]:
@@ -90,15 +90,15 @@ class _Files:
         self.has_pressure = groups.pressure is not None
         self._resettable: int | None = None
 
-    def _window(self, name: str) -> tuple[int, bool] | None:
-        """The watermark since its last reset, and whether it was reset at once; `None`: it cannot be reset."""
+    def _window(self, name: str) -> tuple[int | None, float | None]:
+        """The watermark since its last reset, and the seconds until it was reset; `None`: it cannot be."""
         if self._resettable is None:
             try:
                 self._resettable = os.open(f"{self._groups.memory}/{name}", os.O_RDWR | os.O_CLOEXEC)
             except OSError:
                 self._resettable = -1
         if self._resettable < 0:
-            return None
+            return None, None
         began = time.monotonic()
         value = int(os.pread(self._resettable, 64, 0))
         try:
@@ -106,8 +106,9 @@ class _Files:
         except OSError:
             os.close(self._resettable)
             self._resettable = -1
-            return None
-        return value, time.monotonic() - began <= LONGEST_GAP
+            return None, None
+        gap = time.monotonic() - began
+        return value, round(gap, 6) if gap > LONGEST_GAP else 0
 
     def _optional(self, path: str) -> bytes | None:
         fd = self._descriptors.get(path)
@@ -187,13 +188,11 @@ class Version1(_Files):
         cache = stat.get("total_cache")
         return None if cache is None else cache - stat.get("total_shmem", stat.get("total_mapped_shmem", 0))
 
-    def window(self) -> int | None:
+    def window(self) -> tuple[int | None, float | None]:
         """Bytes of the watermark since the call before. The file is reset for everybody."""
         window = self._window("memory.max_usage_in_bytes")
-        if window is None:
-            return None
-        self._reset_away = max(self._reset_away, window[0])
-        return window[0] if window[1] else None
+        self._reset_away = max(self._reset_away, window[0] or 0)
+        return window
 
     def slow(self) -> Slow:
         """Raises `OSError` when the group has gone. Sums over the groups below are used: `total_`."""
@@ -243,10 +242,9 @@ class Version2(_Files):
         file = stat.get("file")
         return None if file is None else file - stat.get("shmem", 0)
 
-    def window(self) -> int | None:
+    def window(self) -> tuple[int | None, float | None]:
         """Bytes of the watermark since the call before, of a descriptor of ours: from Linux 6.12 on each has its own."""
-        window = self._window("memory.peak")
-        return window[0] if window is not None and window[1] else None
+        return self._window("memory.peak")
 
     def slow(self) -> Slow:
         """Raises `OSError` when the group has gone."""
