@@ -346,7 +346,9 @@ def test_a_run_directory_that_cannot_be_written(tmp_path: Path) -> None:
     missing = tmp_path / "missing"
     program = run(ENDLESS, tmp_path / "scripts", OTEL_MEMWATCH_RUN_DIR=str(missing))
     assert (program.code, program.out) == (0, "unharmed\n")
-    assert program.err == f"otel-memwatch: operations are not recorded: {missing}: No such file or directory.\n"
+    assert (
+        program.err == f"otel-memwatch: operations are not recorded: {missing}: No such file or directory.\n"
+    )
     assert not missing.exists()
 
 

@@ -20,7 +20,9 @@ pytestmark = pytest.mark.skipif(
     sys.platform != "linux" and "CI" not in os.environ, reason="watermarks that can be reset are Linux's"
 )
 
-TRACED = PRELUDE + '''
+TRACED = (
+    PRELUDE
+    + '''
 import json
 from opentelemetry import trace
 from opentelemetry.sdk.trace import TracerProvider
@@ -44,6 +46,7 @@ def tell():
         "events": [event.name for event in span.events],
     } for span in kept.spans]))
 '''
+)
 
 
 class TestOperationsBecomeSpans:

@@ -7,11 +7,22 @@ from otel_memwatch.record.follower import OperationFollower
 
 
 def header(pid: int, exact: bool = True) -> str:
-    return json.dumps({"schema": 1, "pid": pid, "start": 1.0, "program": "p", "exact": exact, "floor": None}) + "\n"
+    return (
+        json.dumps({"schema": 1, "pid": pid, "start": 1.0, "program": "p", "exact": exact, "floor": None})
+        + "\n"
+    )
 
 
 def opening(number: int, name: str = "work", segment: int = 1000, time: float = 2.0) -> str:
-    line = {"open": number, "time": time, "name": name, "trace": "a", "span": "b", "rss": 1000, "segment": segment}
+    line = {
+        "open": number,
+        "time": time,
+        "name": name,
+        "trace": "a",
+        "span": "b",
+        "rss": 1000,
+        "segment": segment,
+    }
     return json.dumps(line) + "\n"
 
 

@@ -49,7 +49,15 @@ def test_ids_are_valid_and_differ() -> None:
         ((TRACE, "1" * 16), (TRACE, OTHER, SPAN), (TRACE, "1" * 16)),
         (("2" * 32, SPAN), (TRACE, OTHER, None), (TRACE, OTHER)),
     ],
-    ids=["nothing", "only-environment", "only-run", "wrap", "watch-under-ci", "span-in-between", "foreign-trace"],
+    ids=[
+        "nothing",
+        "only-environment",
+        "only-run",
+        "wrap",
+        "watch-under-ci",
+        "span-in-between",
+        "foreign-trace",
+    ],
 )
 def test_where_operations_without_a_parent_belong(
     given: tuple[str, str] | None,
@@ -64,7 +72,9 @@ def test_where_operations_without_a_parent_belong(
     if run:
         trace = dict(zip(("trace_id", "span_id", "parent_span_id"), run, strict=True))
         for indent in (None, 2):
-            (tmp_path / "run.json").write_text(json.dumps({"id": "x", "trace": trace, "exit": None}, indent=indent))
+            (tmp_path / "run.json").write_text(
+                json.dumps({"id": "x", "trace": trace, "exit": None}, indent=indent)
+            )
             assert root_parent(str(tmp_path)) == expected
     else:
         assert root_parent(str(tmp_path)) == expected

@@ -1,0 +1,338 @@
+"""A running program that has itself recorded, and shell scripts that mark their phases."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.marked import MIB, PRELUDE, ROOT, read_file
+from tests.support.wrapped import PROGRAM, environment
+
+pytestmark = pytest.mark.skipif(
+    sys.platform != "linux" and "CI" not in os.environ, reason="looks for processes in /proc"
+)
+
+WATCHED = (
+    PRELUDE
+    + """
+from otel_memwatch import MemwatchError, attach, load_run, watch
+fast = dict(plot=False, quiet=True, interval=0.02)
+def monitors():
+    found = []
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            words = open(f"/proc/{pid}/cmdline", "rb").read().split(b"\\0")
+        except OSError:
+            continue
+        if b"--stop-fd" in b" ".join(words) and os.getcwd().encode() in b" ".join(words):
+            found.append(int(pid))
+    return found
+"""
+)
+
+
+def start(source: str, directory: Path, **variables: str) -> subprocess.Popen[str]:
+    import textwrap
+
+    script = directory / "program.py"
+    script.write_text(WATCHED + textwrap.dedent(source))
+    return subprocess.Popen(
+        [sys.executable, script],
+        cwd=directory,
+        env=environment(**{"PYTHONPATH": str(ROOT)} | variables),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def finish(program: subprocess.Popen[str]) -> str:
+    out, err = program.communicate(timeout=120)
+    assert program.returncode == 0, err
+    assert not err, err
+    return out
+
+
+def info(run: Path) -> dict[str, Any]:
+    return dict(json.loads((run / "run.json").read_text()))
+
+
+def wait_for_end(run: Path) -> dict[str, Any]:
+    """run.json once the monitor has completed it; the time is a guard, not an expectation."""
+    deadline = time.monotonic() + 60
+    while info(run)["state"] != "finished":
+        assert time.monotonic() < deadline, "the monitor does not end"
+        time.sleep(0.05)
+    return info(run)
+
+
+def test_a_block_is_recorded(tmp_path: Path) -> None:
+    finish(
+        start(
+            """
+            import json
+            with watch("run", **fast) as run:
+                called = time.monotonic()
+                with operation("big"):
+                    kept = touch(150)
+                    time.sleep(0.1)
+                assert run.state == "running"
+                assert run.seconds > 0
+                (big,) = run.operations
+                assert big.operation.name == "big"
+            assert run.state == "finished", run.state
+            assert os.environ.get("OTEL_MEMWATCH_RUN_DIR") is None
+            with operation("outside"): pass
+            assert [found.operation.name for found in run.operations] == ["big"]
+            samples = run.samples()
+            assert run.latest.started + samples.time[0] <= called
+            rss = samples.column("process.memory.usage")
+            assert rss[0] < 100 * MIB < max(rss)
+            assert run.peaks.process.bytes >= 150 * MIB
+            assert "big" in run.report("text")
+            assert json.loads(run.report("json"))["run"]["state"] == "finished"
+            assert run.plot("picture.png").stat().st_size > 1000
+            assert load_run("run").peaks == run.peaks
+            assert monitors() == []
+            """,
+            tmp_path,
+        )
+    )
+    run = tmp_path / "run"
+    assert info(run)["monitor"]["mode"] == "watch"
+    (recorded,) = [found for path in run.glob("operations-*") for found in read_file(path)]
+    assert recorded.opening["trace"] == info(run)["trace"]["trace_id"]
+    assert recorded.opening["parent"] == info(run)["trace"]["span_id"]
+
+
+def test_the_monitor_is_neither_child_nor_member_nor_counted(tmp_path: Path) -> None:
+    out = finish(
+        start(
+            """
+            run = watch("run", **fast)
+            (monitor,) = monitors()
+            fields = open(f"/proc/{monitor}/stat").read().rpartition(")")[2].split()
+            assert int(fields[1]) != os.getpid()
+            assert os.getsid(monitor) != os.getsid(0)
+            try: os.wait()
+            except ChildProcessError: print("no child")
+            time.sleep(0.2)
+            assert run.stop()
+            print(len(run.processes))
+            """,
+            tmp_path,
+        )
+    )
+    assert out.split("\n") == ["no child", "1", ""]
+
+
+@pytest.mark.parametrize("end", ["pass", "sys.exit(0)", "os._exit(0)", "os.kill(os.getpid(), 9)"])
+def test_however_the_program_ends_the_record_is_completed(tmp_path: Path, end: str) -> None:
+    program = start(
+        f"""
+        run = watch("run", **fast)
+        with operation("work"): blip(50)
+        {end}
+        """,
+        tmp_path,
+    )
+    program.communicate(timeout=60)
+    assert program.returncode == (-9 if "kill" in end else 0)
+    finished = wait_for_end(tmp_path / "run")
+    assert finished["peaks"]["process"]["bytes"] >= 50 * MIB
+
+
+def test_forked_children_neither_stop_it_nor_keep_it(tmp_path: Path) -> None:
+    program = start(
+        """
+        run = watch("run", **fast)
+        if os.fork() == 0:
+            with operation("child"): blip(20)
+            run.stop()                      # not the child's to stop
+            sys.exit(0)
+        os.wait()
+        assert run.state == "running"
+        if os.fork() == 0:
+            os.close(1), os.close(2)        # let the test go on
+            time.sleep(30)                  # lives on: the recording must end all the same
+            os._exit(0)
+        assert run.stop()
+        assert run.state == "finished"
+        assert [found.operation.name for found in run.operations] == ["child"]
+        """,
+        tmp_path,
+    )
+    finish(program)
+
+
+def test_children_are_part_of_the_run(tmp_path: Path) -> None:
+    finish(
+        start(
+            """
+            import subprocess
+            with watch("run", **fast) as run:
+                subprocess.run([sys.executable, "-c", "from otel_memwatch import operation\\n"
+                                "with operation('child'): x = bytearray(60 << 20)"], check=True)
+            (child,) = run.operations
+            assert child.operation.pid != os.getpid()
+            assert child.operation.peak.bytes > 60 * MIB
+            """,
+            tmp_path,
+        )
+    )
+
+
+def test_under_wrap_it_joins(tmp_path: Path) -> None:
+    script = tmp_path / "program.py"
+    script.write_text(
+        WATCHED
+        + """
+with watch(**fast) as run:
+    with operation("inside"): pass
+assert run.state == "running"
+with operation("after the block"): pass
+with watch() as again: assert again.path == run.path
+"""
+    )
+    done = subprocess.run(
+        [*PROGRAM, "wrap", "--out", tmp_path / "run", "--no-plot", "--quiet", "--", sys.executable, script],
+        env=environment(PYTHONPATH=str(ROOT)),
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    found = [one for path in (tmp_path / "run").glob("operations-*") for one in read_file(path)]
+    assert [one.name for one in found] == ["inside", "after the block"]
+    assert not (tmp_path / "memwatch-runs").exists()
+
+
+def test_mistakes_are_errors_before_anything_starts(tmp_path: Path) -> None:
+    finish(
+        start(
+            """
+            os.mkdir("there")
+            for call in (lambda: watch("there"), lambda: watch(interval=0), lambda: watch(interval="nan"),
+                         lambda: watch(nonsense=1), lambda: load_run("there"), lambda: load_run("missing"),
+                         lambda: watch("a", out="b"), lambda: attach(os.getpid(), "there")):
+                try: call()
+                except MemwatchError as error: assert str(error)
+                else: raise AssertionError
+            assert monitors() == [] and os.listdir("there") == []
+            assert "OTEL_MEMWATCH_RUN_DIR" not in os.environ
+            """,
+            tmp_path,
+        )
+    )
+
+
+def test_trouble_with_the_monitor_does_not_stop_the_program(tmp_path: Path) -> None:
+    program = start(
+        """
+        sys.executable = "/bin/false"
+        with watch("one", **fast): print("on")
+        sys.executable = "/nonexistent"
+        with watch("two", **fast): print("and on")
+        """,
+        tmp_path,
+    )
+    out, err = program.communicate(timeout=60)
+    assert (program.returncode, out) == (0, "on\nand on\n")
+    assert err.count("nothing is recorded") == 2
+
+
+def test_attach_to_another_process(tmp_path: Path) -> None:
+    finish(
+        start(
+            """
+            import subprocess
+            other = subprocess.Popen([sys.executable, "-c", "x = bytearray(80 << 20); input()"], stdin=subprocess.PIPE)
+            time.sleep(0.3)
+            with attach(other.pid, "run", **fast) as run:
+                time.sleep(0.2)
+            assert run.peaks.process.bytes > 80 * MIB
+            other.communicate(b"\\n")
+            """,
+            tmp_path,
+        )
+    )
+    program = start('attach(2**22 + 5, "none", **fast)', tmp_path)
+    _, err = program.communicate(timeout=60)
+    assert program.returncode == 1
+    assert "There is no process" in err
+    assert "RunError" in err
+
+
+def test_under_hostile_settings_of_the_interpreter(tmp_path: Path) -> None:
+    """Modules of the working directory, warnings as errors: the monitor is not the program's to break."""
+    (tmp_path / "click.py").write_text("raise SystemExit(7)")
+    (tmp_path / "psutil.py").write_text("raise SystemExit(7)")
+    finish(start('with watch("run", **fast): time.sleep(0.1)', tmp_path, PYTHONWARNINGS="error"))
+    assert info(tmp_path / "run")["state"] == "finished"
+
+
+class TestMark:
+    """`otel-memwatch mark` in a shell script."""
+
+    def shell(self, script: str, directory: Path, **variables: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            ["sh", "-c", script.replace("MARK", " ".join([*PROGRAM, "mark"]))],
+            env=environment(PYTHONPATH=str(ROOT), **variables),
+            cwd=directory,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+
+    def test_phases_end_one_another(self, tmp_path: Path) -> None:
+        done = self.shell(
+            """
+            MARK 'load "data"'
+            dd if=/dev/zero of=big bs=1M count=5 2>/dev/null
+            MARK train
+            MARK --end
+            MARK --end
+            MARK left-open
+            """,
+            tmp_path,
+            OTEL_MEMWATCH_RUN_DIR=str(tmp_path),
+            TRACEPARENT="00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+        )
+        assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+        (path,) = tmp_path.glob("operations-mark-*.jsonl")
+        load, train, left = read_file(path)
+        assert (load.name, train.name, left.name) == ('load "data"', "train", "left-open")
+        assert load.closing["time"] == train.opening["time"]
+        assert load.closing["write_chars"] >= 5 * MIB
+        assert train.closing["write_chars"] < MIB
+        assert load.closing["cpu_user"] + load.closing["cpu_system"] >= 0
+        assert load.closing["peak"] is None
+        assert left.closing == {}
+        assert {one.opening["trace"] for one in (load, train, left)} == {"0af7651916cd43dd8448eb211c80319c"}
+        assert load.opening["parent"] == "b7ad6b7169203331"
+
+    def test_outside_a_run_it_is_nothing(self, tmp_path: Path) -> None:
+        done = self.shell("MARK a && MARK --end", tmp_path)
+        assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+        assert list(tmp_path.iterdir()) == []
+
+    def test_a_run_directory_that_is_gone_fails_no_script(self, tmp_path: Path) -> None:
+        done = self.shell("MARK a", tmp_path, OTEL_MEMWATCH_RUN_DIR="/nonexistent/run")
+        assert done.returncode == 0
+        assert done.stderr.count("\n") == 1
+
+    @pytest.mark.parametrize("words", ["", "a --end", "--nonsense"])
+    def test_misuse_is_told_in_a_sentence(self, tmp_path: Path, words: str) -> None:
+        done = self.shell(f"MARK {words}", tmp_path)
+        assert done.returncode == 2
+        assert done.stderr.count("\n") == 1
