@@ -60,7 +60,14 @@ class Prometheus:
                 stdout=log,
                 stderr=log,
             )
-        self.wait(lambda: urllib.request.urlopen(f"{self.url}/-/ready", timeout=5).status == 200, 60)
+        self.wait(self._ready, 60)
+        if targets:
+            # It takes its targets up some seconds after its start.
+            self.wait(lambda: self.query("up"), 60)
+
+    def _ready(self):
+        with urllib.request.urlopen(f"{self.url}/-/ready", timeout=5) as response:
+            return response.status == 200
 
     def query(self, expression, **more):
         """Result of an instant query."""

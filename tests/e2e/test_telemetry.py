@@ -1,0 +1,327 @@
+"""Telemetry of real jobs under the real command."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from otel_memwatch.analysis import load
+from tests.support.otlp_sink import OtlpSink, attributes
+from tests.support.peers import Prometheus, free_port, needed
+
+WRAP = [sys.executable, "-m", "otel_memwatch", "wrap", "--no-plot"]
+DATA = Path(__file__).parents[1] / "data"
+
+JOB = """
+import sys, time
+from otel_memwatch.operations import operation
+seconds = float(sys.argv[1])
+with operation("Load"):
+    block = b"x" * (70 << 20); time.sleep(seconds / 2)
+with operation("Train", batch=7):
+    time.sleep(seconds / 2)
+print("done")
+"""
+
+
+def _environment(**changes):
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("OTEL_", "TRACE"))}
+    return {**kept, **changes}
+
+
+def _wrap(directory, *arguments, **more):
+    more.setdefault("env", _environment())
+    return subprocess.run(
+        [*WRAP, "--out", str(directory), *arguments], capture_output=True, text=True, timeout=120, **more
+    )
+
+
+@pytest.fixture
+def sink():
+    sink = OtlpSink()
+    yield sink
+    sink.close()
+    assert sink.defects == []
+
+
+def test_twenty_short_jobs_arrive_with_their_peaks(sink, tmp_path):
+    jobs = []
+    for number in range(20):
+        jobs.append(
+            subprocess.Popen(
+                [*WRAP, "--quiet", "--no-report", "--otlp", sink.url, "--out", str(tmp_path / f"run-{number}"), "--",
+                 sys.executable, "-c", JOB, str(1 + number % 3)],
+                stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=_environment(),
+            )
+        )  # fmt: skip
+        if number % 4 == 3:
+            for job in jobs:
+                assert job.wait(120) == 0, job.stderr.read()
+    for job in jobs:
+        assert job.communicate(timeout=120)[1] == b""
+    arrived = {}
+    for resource, metric, point in sink.metrics():
+        if metric.name == "memwatch.tree.memory.peak":
+            arrived[resource["memwatch.run.id"]] = point.as_int
+    runs = {f"run-{number}": load(tmp_path / f"run-{number}") for number in range(20)}
+    assert arrived == {name: run.peaks.tree.bytes for name, run in runs.items()}
+    assert min(arrived.values()) > 70 << 20
+    ended = [s for _, s in sink.spans() if s.name.startswith("python")]
+    assert {attributes(span)["memwatch.run.id"] for span in ended} == set(runs)
+    assert {span.span_id.hex() for span in ended} == {run.trace["span_id"] for run in runs.values()}
+
+
+def test_the_trace_of_a_ci_system_is_continued(sink, tmp_path):
+    parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+    env = _environment(
+        TRACEPARENT=parent, GITHUB_ACTIONS="true", GITHUB_RUN_ID="55", OTEL_EXPORTER_OTLP_ENDPOINT=sink.url
+    )
+    done = _wrap(tmp_path / "run", "--", sys.executable, "-c", JOB, "0.6", env=env)
+    assert done.returncode == 0
+    assert done.stdout == "done\n"
+    spans = {span.name: (resource, span) for resource, span in sink.spans()}
+    python = os.path.basename(sys.executable)
+    assert set(spans) == {python, "Load", "Train"}
+    resource, run = spans[python]
+    assert run.trace_id.hex() == "0af7651916cd43dd8448eb211c80319c"
+    assert run.parent_span_id.hex() == "b7ad6b7169203331"
+    assert attributes(run)["cicd.pipeline.run.id"] == "55"
+    assert "cicd.pipeline.run.id" not in resource
+    for name in ("Load", "Train"):
+        assert spans[name][1].parent_span_id == run.span_id
+    assert attributes(spans["Load"][1])["memwatch.memory.peak"] > 70 << 20
+    assert attributes(spans["Train"][1])["batch"] == 7
+    exemplars = [
+        exemplar.span_id for _, metric, point in sink.metrics() if metric.name == "memwatch.operation.memory.peak"
+        for exemplar in point.exemplars
+    ]  # fmt: skip
+    assert spans["Load"][1].span_id in exemplars
+
+
+def test_a_killed_job_says_so(sink, tmp_path):
+    done = _wrap(
+        tmp_path / "run", "--otlp", sink.url, "--", sys.executable, "-c", "import os; os.kill(os.getpid(), 9)"
+    )
+    assert done.returncode == -signal.SIGKILL
+    (span,) = [span for _, span in sink.spans()]
+    assert attributes(span)["memwatch.exit.signal"] == 9
+    assert span.status.code == 2
+    codes = [point.as_int for _, metric, point in sink.metrics() if metric.name == "memwatch.run.exit.code"]
+    assert codes == [137]
+
+
+def test_prometheus_scrapes_a_job_and_sees_its_end(tmp_path):
+    port = free_port()
+    server = Prometheus(tmp_path / "prometheus", [f"127.0.0.1:{port}"])
+    try:
+        job = subprocess.Popen(
+            [*WRAP, "--out", str(tmp_path / "run"), "--prometheus", str(port), "--linger", "60", "--", sys.executable, "-c",
+             JOB, "3"],
+            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=_environment(),
+        )  # fmt: skip
+        server.wait(
+            lambda: server.query('memwatch_operation_active{memwatch_operation_name="Load"} == 1'), 60
+        )
+        assert float(server.query("memwatch_run_active")[0]["value"][1]) == 1
+        errors = job.communicate(timeout=120)[1].decode()
+        assert job.returncode == 0
+        assert f"metrics for Prometheus: http://127.0.0.1:{port}/metrics" in errors
+        run = load(tmp_path / "run")
+        found = server.wait(lambda: server.query("last_over_time(memwatch_run_exit_code[5m])"))
+        assert float(found[0]["value"][1]) == 0
+        peak = server.query("max(max_over_time(memwatch_tree_memory_peak_bytes[5m]))")
+        assert int(float(peak[0]["value"][1])) == run.peaks.tree.bytes
+        columns = {column.metric for column in run.record.columns}
+        assert {"process.memory.usage", "memwatch.tree.cpu.time", "system.memory.limit"} <= columns
+    finally:
+        server.close()
+
+
+def test_a_signal_ends_the_lingering(tmp_path):
+    job = subprocess.Popen(
+        [*WRAP, "--quiet", "--out", str(tmp_path / "run"), "--prometheus", "0", "--linger", "600", "--", "true"],
+        stderr=subprocess.PIPE, env=_environment(),
+    )  # fmt: skip
+    until = time.monotonic() + 60
+    while time.monotonic() < until:
+        info = tmp_path / "run" / "run.json"
+        if info.exists() and json.loads(info.read_text())["state"] == "finished":
+            break
+        time.sleep(0.1)
+    assert job.poll() is None, "it lingers"
+    job.send_signal(signal.SIGTERM)
+    job.communicate(timeout=60)
+    assert job.returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (
+            ["--otlp", "collector:4318"],
+            "--otlp: 'collector:4318' is not a URL such as http://127.0.0.1:4318.",
+        ),
+        (["--otlp", "http://u:p@c"], "--otlp: a URL with a password would be recorded"),
+        (
+            ["--otlp", "http://c", "--otlp-protocol", "smoke"],
+            "--otlp-protocol: 'smoke' is not one of http/protobuf, grpc.",
+        ),
+        (["--prometheus", "99999"], "--prometheus: '99999' is not [HOST:]PORT"),
+        (["--textfile", "x.txt"], "--textfile: 'x.txt' does not end in .prom"),
+        (["--linger", "-1"], "--linger: '-1' is not a duration"),
+        (["--metric-interval", "0"], "--metric-interval: '0' is not between"),
+    ],
+)
+def test_a_mistake_is_one_sentence_and_nothing_is_started(tmp_path, arguments, expected):
+    done = _wrap(tmp_path / "run", *arguments, "--", "touch", str(tmp_path / "started"))
+    assert done.returncode == 2
+    assert expected in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert not (tmp_path / "started").exists()
+    assert not (tmp_path / "run").exists()
+
+
+def test_what_goes_wrong_later_is_one_sentence_and_the_job_is_unharmed(tmp_path):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        done = _wrap(
+            tmp_path / "run", "--quiet", "--prometheus", str(taken.getsockname()[1]), "--otlp", "http://127.0.0.1:9",
+            "--textfile", str(tmp_path / "none" / "x.prom"), "--", sys.executable, "-c", JOB, "0.5",
+        )  # fmt: skip
+    assert (done.returncode, done.stdout) == (0, "done\n")
+    lines = done.stderr.splitlines()
+    assert len(lines) == 3, done.stderr
+    assert re.search(
+        r"Prometheus cannot be served at 127\.0\.0\.1:\d+: Address already in use\.", done.stderr
+    )
+    assert "the OTLP endpoint http://127.0.0.1:9 refuses connections" in done.stderr
+    assert "x.prom cannot be written: No such file or directory" in done.stderr
+    marks = [mark["text"] for mark in json.loads((tmp_path / "run" / "run.json").read_text())["marks"]]
+    assert len(marks) == 3
+
+
+def test_what_could_not_be_delivered_can_be_replayed(sink, tmp_path):
+    done = _wrap(
+        tmp_path / "run", "--quiet", "--otlp", "http://127.0.0.1:9", "--", sys.executable, "-c", JOB, "0.5"
+    )
+    command = re.search(r"otel-memwatch (replay .*) --otlp", done.stderr)[1].split()
+    again = subprocess.run(
+        [*WRAP[:3], *command, "--otlp", sink.url], capture_output=True, text=True, timeout=120
+    )
+    assert again.returncode == 0, again.stderr
+    assert {"Load", "Train"} <= {span.name for _, span in sink.spans()}
+    peaks = [
+        point.as_int for _, metric, point in sink.metrics() if metric.name == "memwatch.tree.memory.peak"
+    ]
+    assert peaks == [load(tmp_path / "run").peaks.tree.bytes]
+
+
+def test_an_exporting_monitor_stays_small(sink, tmp_path):
+    """Budget: 45 MiB with everything on."""
+    job = subprocess.Popen(
+        [*WRAP, "--quiet", "--no-report", "--out", str(tmp_path / "run"), "--prometheus", "0", "--otlp", sink.url,
+         "--metric-interval", "0.5", "--", sys.executable, "-c", JOB, "4"],
+        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=_environment(),
+    )  # fmt: skip
+    line = job.stderr.readline().decode()
+    url = re.search(r"http://\S+", line)[0]
+    largest = 0
+    for _ in range(5):
+        text = urllib.request.urlopen(url, timeout=20).read().decode()
+        largest = max(
+            largest, float(re.search(r"^memwatch_monitor_memory_usage_bytes (\S+)", text, re.MULTILINE)[1])
+        )
+        time.sleep(0.4)
+    job.communicate(timeout=120)
+    assert job.returncode == 0
+    assert largest < 45 << 20, f"{largest / 2**20:.1f} MiB"
+
+
+# -- the target's own spans
+
+
+@pytest.fixture(scope="session")
+def node(tmp_path_factory):
+    """A directory with OpenTelemetry's JavaScript SDK, from npm."""
+    needed("node")
+    npm = needed("npm")
+    directory = tmp_path_factory.mktemp("node")
+    shutil.copy(DATA / "node" / "package.json", directory)
+    shutil.copy(DATA / "node" / "traced.js", directory)
+    installed = subprocess.run(
+        [npm, "install", "--no-audit", "--no-fund", "--loglevel=error"],
+        cwd=directory,
+        capture_output=True,
+        timeout=300,
+    )
+    if installed.returncode:
+        message = f"npm could not install the SDK: {installed.stderr.decode()[-300:]}"
+        if os.environ.get("CI") == "true":
+            pytest.fail(message)
+        pytest.skip(message)
+    return directory
+
+
+@pytest.mark.parametrize("encoding", ["protobuf", "json"])
+@pytest.mark.parametrize("compression", ["none", "gzip"])
+def test_spans_of_a_node_program_become_operations_and_reach_their_endpoint(
+    sink, node, tmp_path, encoding, compression
+):
+    env = _environment(
+        OTEL_EXPORTER_OTLP_ENDPOINT=sink.url,
+        OTEL_EXPORTER_OTLP_COMPRESSION=compression,
+        OTEL_SERVICE_NAME="from-node",
+    )
+    if encoding == "json":
+        env["OTEL_EXPORTER_OTLP_PROTOCOL"] = "http/json"
+        sink.answer = lambda path: (200, "application/json", b"{}") if path == "/v1/traces" else None
+    done = _wrap(tmp_path / "run", "--receive-otlp", "--", "node", str(node / "traced.js"), encoding, env=env)
+    assert done.returncode == 0, done.stderr
+    run = load(tmp_path / "run")
+    outer, inner = (figures.operation for figures in run.operations)
+    assert (outer.name, inner.name) == ("Outer", "Inner")
+    assert outer.trace_id == inner.trace_id == run.trace["trace_id"]
+    assert outer.parent_span_id == run.trace["span_id"]
+    assert inner.parent_span_id == outer.span_id
+    assert inner.status == "error"
+    assert inner.attributes["held"] == 80 << 20
+    assert run.operations[1].depth == 1
+    assert run.operations[0].tree_peak.bytes > 80 << 20
+    assert 0.3 < run.operations[1].seconds < 5
+    assert "Outer" in done.stderr
+    if encoding == "protobuf":
+        spans = {span.name: span for _, span in sink.spans()}
+        assert set(spans) == {"Outer", "Inner", "node"}, "forwarded once, beside the run's own span"
+        assert spans["Inner"].span_id.hex() == inner.span_id
+
+
+def test_a_program_without_spans_is_not_disturbed_by_the_receiver(tmp_path):
+    done = _wrap(tmp_path / "run", "--quiet", "--receive-otlp", "--", sys.executable, "-c", "print('x')")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "x\n", "")
+
+
+def test_spans_of_a_python_program_without_a_collector(tmp_path):
+    program = """
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+provider = TracerProvider()
+provider.add_span_processor(SimpleSpanProcessor(OTLPSpanExporter()))
+with provider.get_tracer("x").start_as_current_span("Alone"):
+    block = b"x" * (60 << 20)
+"""
+    done = _wrap(tmp_path / "run", "--quiet", "--receive-otlp", "--", sys.executable, "-c", program)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert [figures.operation.name for figures in load(tmp_path / "run").operations] == ["Alone"]
