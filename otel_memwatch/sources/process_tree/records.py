@@ -11,7 +11,7 @@ from otel_memwatch.sources.process_tree.files import read_once
 from otel_memwatch.sources.process_tree.member import Member, boot_offset
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
     from otel_memwatch.sources import ChildEnd
 
@@ -66,11 +66,12 @@ class Records:
         self._record(ProcessEvent.FIGURES, member, now, named=True, note="exec")
         return True
 
-    def figures(self, member: Member, now: float, members: int) -> None:
-        """Tell of a process's figures when they have changed and the last time is long enough ago."""
-        period = min(LONGEST, max(SHORTEST, members / LINES_PER_SECOND))
-        if now - member.recorded_at >= period and _changed(member):
-            self._record(ProcessEvent.FIGURES, member, now)
+    def figures(self, members: Collection[Member], now: float) -> None:
+        """Tell of those processes whose figures have changed, when the last time is long enough ago."""
+        told_before = now - min(LONGEST, max(SHORTEST, len(members) / LINES_PER_SECOND))
+        for member in members:
+            if member.recorded_at <= told_before and _changed(member):
+                self._record(ProcessEvent.FIGURES, member, now)
 
     def last(self, member: Member, now: float) -> None:
         """The record ends and the process lives, or nobody has waited for it yet."""

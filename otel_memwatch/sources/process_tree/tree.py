@@ -155,7 +155,9 @@ class ProcessTree:
         tick = _Tick(now)
         begun_at = self._forks.read()
         self._take_ends(tick)
-        tick.suspicious |= self._unobserved.missed_by_supervisor(self._noted_faults)
+        # where no pid was given there is nothing that could be claimed
+        if begun_at != self._last_pid or self._unobserved.unclaimed:
+            tick.suspicious |= self._unobserved.missed_by_supervisor(self._noted_faults)
         self._refresh_all(tick)
         self._settle(now, now)
         self._discover(tick, begun_at)
@@ -164,9 +166,7 @@ class ProcessTree:
         self._count_unobserved(tick, begun_at)
         bound = self._scan_windows(tick)
         self._sum = self._account.sum(self._members.values())
-        members = len(self._members)
-        for member in self._members.values():
-            self._records.figures(member, now, members)
+        self._records.figures(self._members.values(), now)
         main = self._members.get(self._context.root)
         fast = fast_values(main, self._members.values(), self._sum, self._unobserved.total)
         if self._windows is not None:
@@ -327,6 +327,9 @@ class ProcessTree:
 
     def _count_unobserved(self, tick: _Tick, begun_at: int) -> None:
         ended_at = self._forks.read()
+        if ended_at == self._last_pid and not self._unobserved.unclaimed:
+            self._unobserved.quiet()
+            return
         given = self._forks.between(self._last_pid, ended_at)
         late = self._forks.between(begun_at, ended_at)
         # what was there before, and is seen only now, has used none of these pids

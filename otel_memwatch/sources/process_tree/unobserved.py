@@ -30,7 +30,8 @@ class Unobserved:
     def __init__(self) -> None:
         self.total = 0
         self._late = 0
-        self._unclaimed = 0
+        self.unclaimed = 0
+        """Pids of the tick before that nothing explains, and that a sign of unseen children would claim."""
         self._fault_gap = _own_reaped_faults()
 
     def missed_by_supervisor(self, noted_faults: int) -> bool:
@@ -43,14 +44,18 @@ class Unobserved:
         moved, self._fault_gap = gap != self._fault_gap, gap
         return moved
 
+    def quiet(self) -> None:
+        """Close a tick in which no pid was given, after one that left nothing unclaimed."""
+        self._late = 0
+
     def tick(self, given: int, late: int, explained: int, *, suspicious: bool) -> None:
         """Close a tick: pids given since the tick before, those of them given during this tick, and what explains them."""
         unexplained = max(0, given - max(0, explained - self._late))
         self._late = late
         if suspicious:
-            self.total += unexplained + self._unclaimed
+            self.total += unexplained + self.unclaimed
             unexplained = 0
-        self._unclaimed = unexplained
+        self.unclaimed = unexplained
 
 
 def _own_reaped_faults() -> int:
