@@ -43,18 +43,18 @@ class Reading:
 class Counters:
     """Readings of this process. Not thread-safe."""
 
-    __slots__ = ("_io", "_own", "_until", "last")
+    __slots__ = ("_io", "_own", "last", "until")
 
     def __init__(self) -> None:
         self._own = 0
-        self._until = 0.0
+        self.until = 0.0
         self._io = _open()
         self.last = Reading(None, b"", 0, 0)
         self.read(monotonic(), 0, 0)
 
     def read(self, now: float, own_read: int, own_written: int) -> Reading:
         """A reading of not more than 20 us ago; `own_...`: bytes that the rest of this library has moved so far."""
-        if now < self._until:
+        if now < self.until:
             return self.last
         children = resource.getrusage(_CHILDREN) if resource else None
         text = b""
@@ -66,7 +66,7 @@ class Counters:
                 self._io = _open()
             self._own += len(text)
         self.last = last = Reading(children, text, own_read, own_written)
-        self._until = now + _LIFE
+        self.until = now + _LIFE
         return last
 
     def close(self) -> None:

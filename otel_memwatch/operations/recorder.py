@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-import sys
 from _thread import RLock, _local, get_native_id
+from sys import modules
 from time import monotonic
 
 from otel_memwatch.operations.counters import NOTHING, Counters, Reading, io_text, io_totals
@@ -118,6 +118,7 @@ class Recorder:
         self.trace, self.root_span = root if root is not None else (IdGenerator().trace_id(), None)
         self.journal = Journal(directory, str(self.pid))
         self.watermark = open_watermark(exact)
+        self._read_watermark = self.watermark.read
         self._before = self.watermark.before if isinstance(self.watermark, Resettable) else 0
         self._lock = RLock()  # one thread may come in twice: signal handlers and finalizers run anywhere
         self._segments = Segments()
@@ -130,6 +131,8 @@ class Recorder:
         self._deferred: list[tuple[Opened, str | None, Mapping[str, object] | None]] = []
         """Closings that came while a boundary was being taken."""
         self._catching_up = False
+        self._modules = 0
+        self._has_allocators = False
         self._id = self.journal.first_id
         self._thread = _Thread()
         self.journal.write(header_line(self.watermark.exact, self.watermark.floor))
@@ -154,9 +157,12 @@ class Recorder:
         with self._lock:
             self._id = identity = self._id + 1
             opened = Opened(self, identity, parent, trace, span)
-            if _allocators_present():
+            if len(modules) != self._modules:
+                self._look_for_allocators()
+            if self._has_allocators:
                 _allocators("opened", identity)
             if self._busy:
+                now = monotonic()
                 self._open_apart(opened)
             else:
                 self._busy = True
@@ -164,10 +170,11 @@ class Recorder:
                     opened.watermark, opened.rss, opened.usage = self._boundary()
                     opened.number = self._number
                     self._open.add(identity)
-                    opened.reading = self._read_counters(monotonic())
+                    now = monotonic()
+                    counters = self._counters
+                    opened.reading = counters.last if now < counters.until else self._read_counters(now)
                 finally:
                     self._busy = False
-            now = monotonic()
         segment = opened.watermark
         rss = opened.rss
         self.journal.write(
@@ -203,7 +210,8 @@ class Recorder:
             self._busy = True
             try:
                 segment, rss, usage = self._boundary()
-                after = self._read_counters(now)
+                counters = self._counters
+                after = counters.last if now < counters.until else self._read_counters(now)
                 figures = self._peak(opened, segment, rss)
                 self._open.discard(opened.id)
                 if not self._open:
@@ -222,7 +230,9 @@ class Recorder:
             f'"certainty":"{figures.certainty}",{_cpu_text(opened.usage, usage, before.children, after.children)}'
             f"{NOTHING if before is after else io_text(figures.io())}"
         )
-        if _allocators_present():
+        if len(modules) != self._modules:
+            self._look_for_allocators()
+        if self._has_allocators:
             figures.gpu = _allocators("closed", opened.id)
             if figures.gpu:
                 line += f',"gpu":{_json(figures.gpu)}'
@@ -256,12 +266,13 @@ class Recorder:
     def _boundary(self) -> tuple[int | None, int | None, Any]:
         """End the segment of this moment: its watermark, the present size, `getrusage`. The lock is held."""
         try:
-            segment, rss, usage, gap, foreign = self.watermark.read()
+            segment, rss, usage, gap, foreign = self._read_watermark()
         except OSError:  # the program closed descriptors that it does not know
             lost, self.watermark = self.watermark, open_watermark(self.watermark.exact)
             self.watermark.own_read += lost.own_read
             self.watermark.own_written += lost.own_written
-            segment, rss, usage, gap, foreign = self.watermark.read()
+            self._read_watermark = self.watermark.read
+            segment, rss, usage, gap, foreign = self._read_watermark()
         self._number = number = self._number + 1
         if self._open:
             value = segment if self.watermark.exact else rss
@@ -275,6 +286,11 @@ class Recorder:
             segment = max(segment or 0, self._before)
             self._before = 0
         return segment, rss, usage
+
+    def _look_for_allocators(self) -> None:
+        """Modules have been imported since the last time: there may be one with a GPU allocator among them."""
+        self._modules = len(modules)
+        self._has_allocators = any(name in modules for name in ("torch", "cupy", "jax", "tensorflow"))
 
     def _read_counters(self, now: float) -> Reading:
         watermark = self.watermark
@@ -316,11 +332,6 @@ def _bounded(opened: Opened, watermark: int | None, inside: int | None, eps: int
         return Figures(watermark, None, watermark, "censored")
     low = max(inside, opened.rss or 0)
     return Figures(low, low, max(watermark + eps, low), "interval")
-
-
-def _allocators_present() -> bool:
-    modules = sys.modules
-    return "torch" in modules or "cupy" in modules or "jax" in modules or "tensorflow" in modules
 
 
 def _allocators(call: str, key: int) -> dict[str, Any] | None:

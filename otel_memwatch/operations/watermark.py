@@ -152,7 +152,7 @@ class Resettable:
         after = _getrusage(_SELF)
         top = after[2]
         rss = top * 1024 if top >= self._genuine else self._rss(top)
-        gap = 0
+        gap = 0  # here and below: a function called at every boundary, in as few steps as can be
         if after[6] - usage[6] > _IGNORED_FAULTS:
             gap = self._gap(after[6] - usage[6], monotonic() - began)
         foreign = segment + _FOREIGN_SLACK < self._last
@@ -184,8 +184,15 @@ class Resettable:
         return min(int(text.split(None, 2)[1]) * _PAGE, top * 1024)
 
     def _gap(self, faults: int, seconds: float) -> int:
-        """Largest growth that so many page faults in so much time can have caused."""
-        return min(faults * _HUGE_PAGE, int(seconds * _FILL_RATE * _cpus()))
+        """Largest growth that so many page faults in so much time can have caused.
+
+        With one thread the faults are this library's own, a signal handler's, or copies on write after a fork: single
+        pages. Other threads may have got huge ones.
+        """
+        text = os.pread(self._status, 4096, 0)
+        self.own_read += len(text)
+        page = _PAGE if _threads(text) == 1 else _HUGE_PAGE
+        return min(faults * page, int(seconds * _FILL_RATE * _cpus()))
 
     def close(self) -> None:
         """Give the descriptors back."""
@@ -207,8 +214,13 @@ PER_THREAD = hasattr(os, "uname") and counts_per_thread(os.uname().release)
 
 def local_counter_error() -> int:
     """`counter_error` here and now."""
-    digits = read_quietly("/proc/self/status").partition(b"\nThreads:")[2].split(None, 1)
-    return counter_error(_cpus(), int(digits[0]) if digits and digits[0].isdigit() else 1, PER_THREAD)
+    return counter_error(_cpus(), _threads(read_quietly("/proc/self/status")), PER_THREAD)
+
+
+def _threads(status: bytes) -> int:
+    """Number of threads that `/proc/self/status` tells; 1 where it does not."""
+    digits = status.partition(b"\nThreads:")[2].split(None, 1)
+    return int(digits[0]) if digits and digits[0].isdigit() else 1
 
 
 def open_watermark(reset: bool) -> Resettable | Lifetime | Blind:
