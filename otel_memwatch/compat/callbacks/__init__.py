@@ -29,14 +29,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from otel_memwatch.compat.callbacks.epochs import EpochMemory, EpochMeter
 
-__all__ = [
-    "EpochMemory",
-    "EpochMeter",
-    "FastaiPeakMemory",
-    "KerasPeakMemory",
-    "LightningPeakMemory",
-    "TrainerPeakMemory",
-]
+__all__ = ["EpochMemory", "EpochMeter"]
+# The callbacks are asked for by name: `import *` must not fail for a framework that is not installed.
 
 _HOMES = {
     "EpochMemory": "epochs",

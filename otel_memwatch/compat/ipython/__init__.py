@@ -108,5 +108,9 @@ def summary() -> Summary:
 
 def __getattr__(name: str) -> Any:
     if name in {"last", "history"}:
-        return getattr(_watcher(_shell()), name)
+        ipython = sys.modules.get("IPython")
+        shell = None if ipython is None else ipython.get_ipython()
+        if shell is None:
+            return None if name == "last" else []
+        return getattr(_watcher(shell), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
