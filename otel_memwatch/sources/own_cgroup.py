@@ -22,7 +22,7 @@ from otel_memwatch.procfs.control_group import (
 )
 
 PREFIX = "memwatch-"
-"""Names of our groups: this, the pid of their maker, and a random part."""
+"""Names of our groups: this, the pid of their maker, its pid namespace, and a random part."""
 LEAF = "memwatch-monitor-"
 """Names of the groups that we move ourselves to where version 2 demands it."""
 
@@ -155,14 +155,29 @@ def _remove_tree(path: str) -> None:
 def _sweep(parent: str) -> None:
     """Remove the empty groups of monitors that were killed."""
     for name in os.listdir(parent):
-        maker = name.removeprefix(PREFIX).partition("-")[0]
-        if name.startswith(PREFIX) and maker.isdigit() and not os.path.exists(f"/proc/{maker}"):
+        maker, _, rest = name.removeprefix(PREFIX).partition("-")
+        if name.startswith(PREFIX) and maker.isdigit() and not _lives(maker, rest.partition("-")[0]):
             with contextlib.suppress(OSError):
                 os.rmdir(f"{parent}/{name}")
 
 
+def _lives(pid: str, namespace: str) -> bool:
+    """Whether the maker of a group may be alive. Of another pid namespace, its end shows when nobody is left in it."""
+    if namespace == _namespace("self"):
+        return os.path.exists(f"/proc/{pid}")
+    return any(_namespace(name) == namespace for name in os.listdir("/proc") if name.isdigit())
+
+
+def _namespace(pid: str) -> str:
+    """Number of a process's pid namespace; empty where it cannot be told."""
+    try:
+        return os.readlink(f"/proc/{pid}/ns/pid").removeprefix("pid:[").removesuffix("]")
+    except OSError:
+        return ""
+
+
 def _make_group(parent: str) -> str:
-    path = f"{parent}/{PREFIX}{os.getpid()}-{os.urandom(3).hex()}"
+    path = f"{parent}/{PREFIX}{os.getpid()}-{_namespace('self')}-{os.urandom(3).hex()}"
     os.mkdir(path, 0o755)
     return path
 
