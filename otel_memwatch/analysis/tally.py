@@ -242,6 +242,9 @@ class Tally:
         if self.ticks > 1 and self.first_tick is not None and self.last_tick is not None:
             seconds = self.last_tick - self.first_tick
             hertz = round((self.ticks - 1) / seconds, 3) if seconds > 0 else None
+        if hertz is not None and self.basis.interval:
+            # The last tick is taken when the target ends, whenever that is.
+            hertz = min(hertz, round(1 / self.basis.interval, 3))
         return {
             "interval": self.basis.interval or None,
             "achieved_hz": hertz,

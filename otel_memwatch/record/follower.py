@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, NamedTuple
 
-from otel_memwatch.operations import OPERATIONS_PREFIX, OPERATIONS_SUFFIX
+from otel_memwatch.record.format import OPERATIONS_PREFIX, OPERATIONS_SUFFIX
 from otel_memwatch.record.lines import MAX_LINE, parse
 from otel_memwatch.record.operation_lines import OperationLines
 
@@ -131,6 +131,10 @@ class OperationFollower:
         """The operations that are open as of the last poll, with their peak so far, in the order of their start."""
         found = [operation for file in self._files.values() for operation in file.lines.still_open()]
         return sorted(found, key=lambda operation: operation.start)
+
+    def lines(self) -> list[OperationLines]:
+        """What each process has told so far."""
+        return [file.lines for file in self._files.values()]
 
     def marks_operations(self, pid: int) -> bool:
         """Whether the process starts its own watermark anew, so that nobody else may.

@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from otel_memwatch.errors import UsageError
-from otel_memwatch.session.monitor import Monitor, Target
+from otel_memwatch.session.monitor import Monitor
 from otel_memwatch.session.place import make_run_directory
 from otel_memwatch.session.trace_context import VARIABLE as TRACEPARENT
 from otel_memwatch.session.trace_context import run_context
+from otel_memwatch.session.watched import Watched
 
 if TYPE_CHECKING:
     from otel_memwatch.model import Ending
@@ -43,7 +44,7 @@ def attach(
     directory = make_run_directory(settings["out"], argv, say)
     trace = run_context(environment.get(TRACEPARENT))
     mode = "attach" if stop_fd is None else "watch"
-    target = Target(mode, argv, pid, _now(), environment=environment)
+    target = Watched(mode, argv, pid, _now(), environment=environment)
     monitor = Monitor(directory, settings, target, trace, say)
     monitor.start()
     if ready_fd is not None:
@@ -52,7 +53,7 @@ def attach(
             os.write(ready_fd, b"1")
             os.close(ready_fd)
     why = _wait(pid, pidfd, stop_fd, wake)
-    monitor.finish(lambda m: _ending(m, why), lambda: bool(select.select([wake], [], [], 0)[0]))
+    monitor.finish(lambda: _ending(monitor, why), lambda: bool(select.select([wake], [], [], 0)[0]))
 
 
 def _now() -> float:
@@ -62,7 +63,7 @@ def _now() -> float:
 
 
 def _command_of(pid: int) -> tuple[str, ...]:
-    """argv of the process, or its short name in brackets where argv is empty or hidden."""
+    """Argv of the process, or its short name in brackets where argv is empty or hidden."""
     import psutil
 
     try:
@@ -133,7 +134,6 @@ def _exists(pid: int) -> bool:
 
 
 def _ending(monitor: Monitor, why: str) -> Ending:
-    from otel_memwatch.analysis import describe_end
-
-    ending = describe_end(None, None, monitor.oom_kills(), monitor.cgroup_peak(), monitor.cgroup_limit())
-    return ending._replace(reason=why if not ending.oom_kills else f"{why}; {ending.reason}")
+    """How it ended: of a process that is not our child only whether it ended, and whether the OOM killer was at work."""
+    ending = monitor.ending(None, None, monitor.oom_kills())
+    return ending._replace(reason=f"{why}; {ending.reason}" if ending.oom_kills else why)

@@ -14,21 +14,21 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from otel_memwatch import __version__
 from otel_memwatch.errors import MemwatchError
 from otel_memwatch.model import ProcessRecord
 from otel_memwatch.record.format import FINISHED, RUNNING
 from otel_memwatch.session.opening import Opening
+from otel_memwatch.session.rendering import render
+from otel_memwatch.session.watched import Watched, address_space_limit, description, host_memory
 
 if TYPE_CHECKING:
-    from otel_memwatch.analysis import Run, Tally
+    from otel_memwatch.analysis import Tally
     from otel_memwatch.model import Attributes, Column, Ending, Snapshot
     from otel_memwatch.record.follower import OperationFollower
     from otel_memwatch.record.writer import RunWriter
     from otel_memwatch.sampler import Sampler, SourceHealth
     from otel_memwatch.session.trace_context import TraceContext
     from otel_memwatch.sources import Context
-    from otel_memwatch.sources.own_cgroup import OwnCgroup
     from otel_memwatch.supervise import ChildExit
     from otel_memwatch.telemetry import Telemetry
     from otel_memwatch.telemetry.listening import Listening
@@ -36,34 +36,6 @@ if TYPE_CHECKING:
 _OOM_KILLS = "memwatch.cgroup.memory.events", (("memwatch.cgroup.memory.event.type", "oom_kill"),)
 _LIMIT = "memwatch.cgroup.memory.limit", (("memwatch.cgroup.limit.type", "max"),)
 _PEAK: tuple[str, Attributes] = "memwatch.cgroup.memory.peak", ()
-
-REPORT_MIN_TICKS = 3
-"""Ticks below which there is no curve to draw, and no picture is made by itself."""
-
-
-class Target:
-    """What is watched, as far as the monitor has to know it."""
-
-    def __init__(
-        self,
-        mode: str,
-        argv: Sequence[str],
-        pid: int,
-        started: float,
-        floor: int = 0,
-        own_cgroup: OwnCgroup | None = None,
-        environment: Mapping[str, str] | None = None,
-        helpers: frozenset[int] = frozenset(),
-    ) -> None:
-        self.mode = mode
-        self.argv = tuple(argv)
-        self.pid = pid
-        self.started = started
-        self.floor = floor
-        self.own_cgroup = own_cgroup
-        self.environment = environment or {}
-        self.helpers = helpers
-        """Pids of our own processes beside the target."""
 
 
 class Monitor:
@@ -73,9 +45,10 @@ class Monitor:
         self,
         directory: Path,
         settings: Mapping[str, Any],
-        target: Target,
+        target: Watched,
         trace: TraceContext,
         say: Callable[[str], None],
+        *,
         listening: Listening | None = None,
     ) -> None:
         self.directory = directory
@@ -103,6 +76,7 @@ class Monitor:
         self._context: Context | None = None
         self._telemetry: Telemetry | None = None
         self._listening = listening
+        self._completed = False
         self._thread = threading.Thread(target=self._guarded, name="otel-memwatch", daemon=True)
 
     # -- called by the supervisor's thread
@@ -112,7 +86,7 @@ class Monitor:
         try:
             self._thread.start()
         except RuntimeError as error:
-            self._trouble(f"nothing is recorded: {error}")
+            self.trouble(f"nothing is recorded: {error}")
             self._first_tick.set()
 
     def wait_for_first_tick(self, seconds: float) -> bool:
@@ -129,14 +103,20 @@ class Monitor:
 
     def oom_kills(self) -> int | None:
         """Processes of the control group that the OOM killer has killed since the first tick; `None`: unknown."""
-        first, last = self._cgroup_value(_OOM_KILLS, self._first), self._cgroup_value(_OOM_KILLS, self._latest())
+        first, last = (
+            self._cgroup_value(_OOM_KILLS, self._first),
+            self._cgroup_value(_OOM_KILLS, self._latest()),
+        )
         return None if first is None or last is None else int(last - first)
 
-    def cgroup_peak(self) -> int | None:
-        """Bytes of the control group's watermark; `None`: unknown."""
-        return self._cgroup_value(_PEAK, self._latest())
+    def ending(self, exit_code: int | None, signal: int | None, oom_kills: int | None) -> Ending:
+        """How the target ended, in words, with what its control group had and may have."""
+        from otel_memwatch.analysis.ending import describe_end
 
-    def cgroup_limit(self) -> int | None:
+        peak = self._cgroup_value(_PEAK, self._latest())
+        return describe_end(exit_code, signal, oom_kills, peak, self._cgroup_limit())
+
+    def _cgroup_limit(self) -> int | None:
         """Bytes of the smallest limit that applies; `None`: none, or unknown."""
         return self._cgroup_value(_LIMIT, self._latest())
 
@@ -152,10 +132,11 @@ class Monitor:
                 return None if value is None else int(value)
         return None
 
-    def finish(self, end: Callable[[Monitor], Ending], interrupted: Callable[[], bool] = lambda: True) -> None:
+    def finish(self, end: Callable[[], Ending], interrupted: Callable[[], bool] | None = None) -> None:
         """Takes a last tick, completes the record, and makes the report. `end` words how the target ended.
 
-        Then lingers for a last scrape, where that was asked for, until `interrupted` says that we should go.
+        Then lingers for a last scrape, where that was asked for. When `interrupted` says that we should go, there is
+        no picture and no lingering; `None`: nobody can say so, then there is a picture and no lingering.
         """
         ended = time.monotonic()
         self._stop.set()
@@ -164,10 +145,12 @@ class Monitor:
             self._thread.join()
         try:
             self._complete(end, ended)
+            if self._completed:
+                render(self.directory, self._settings, self, interrupted or (lambda: False))
         except Exception as error:  # noqa: BLE001 - the target's exit code must not depend on us
-            self._trouble(f"the record could not be completed: {_words(error)}")
+            self.trouble(f"the record could not be completed: {_words(error)}")
         if self._telemetry is not None:
-            self._telemetry.linger(interrupted)
+            self._telemetry.linger(interrupted or (lambda: True))
             self._telemetry.close()
 
     # -- the monitor's thread
@@ -179,7 +162,7 @@ class Monitor:
             self._sampler.run(self._stop)
             self._sampler.tick()
         except Exception as error:  # noqa: BLE001 - the target goes on without us
-            self._trouble(f"recording stopped: {_words(error)}")
+            self.trouble(f"recording stopped: {_words(error)}")
         finally:
             self._first_tick.set()
             if self._listening is not None and self._telemetry is None:
@@ -191,8 +174,10 @@ class Monitor:
         from otel_memwatch.record.writer import RunWriter
         from otel_memwatch.sampler import Sampler
 
-        self._writer = RunWriter(self.directory, self._trouble)
-        self._writer.update(state=RUNNING, **self._description())
+        self._writer = RunWriter(self.directory, self.trouble)
+        self._writer.update(
+            state=RUNNING, **description(self.directory, self._target, self._settings, self._trace)
+        )
         if self._settings["exact"]:
             self._follow_operations()
         opening = Opening(self._make_context(), self._opened)
@@ -295,13 +280,13 @@ class Monitor:
         assert sampler is not None
         assert tally is not None
         assert writer is not None
-        description = writer.info
+        info = writer.info
         writer.update(
-            resource=resource_attributes(description, self._target.environment),
+            resource=resource_attributes(info, self._target.environment),
             ci=ci_attributes(self._target.environment),
         )
         parts = Parts(
-            run=description,
+            run=info,
             columns=sampler.columns,
             latest=sampler.latest,
             health=sampler.health,
@@ -313,42 +298,6 @@ class Monitor:
             say=self._say,
         )
         self._telemetry = start(self._settings, parts)
-
-    def _description(self) -> dict[str, Any]:
-        import platform
-
-        target, now = self._target, time.monotonic()
-        return {
-            "id": self.directory.name,
-            "command": list(target.argv),
-            "cwd": os.getcwd(),
-            "target": {"pid": target.pid, "start": target.started, "floor": target.floor},
-            "host": {
-                "name": platform.node(),
-                "system": platform.system(),
-                "release": platform.release(),
-                "machine": platform.machine(),
-                "cpus": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
-                "memory_bytes": os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
-            },
-            "monitor": {
-                "version": __version__,
-                "pid": os.getpid(),
-                "python": platform.python_version(),
-                "mode": target.mode,
-            },
-            "started": {"wall": time.time() - (now - target.started), "monotonic": target.started},
-            "ended": None,
-            "interval": self._settings["interval"],
-            "settings": dict(self._settings),
-            "own_cgroup": str(target.own_cgroup.path) if target.own_cgroup else None,
-            "trace": {
-                "trace_id": self._trace.trace_id,
-                "span_id": self._trace.span_id,
-                "parent_span_id": self._trace.parent_span_id,
-                "flags": self._trace.flags,
-            },
-        }
 
     def _process(self, record: ProcessRecord) -> None:
         assert self._writer is not None
@@ -378,6 +327,8 @@ class Monitor:
         found = self._follower.poll()
         if not found.closed and not found.opened:
             return False
+        assert self._tally is not None
+        self._tally.boundaries(self._follower.lines())
         if self._telemetry is not None and self._telemetry.active:
             self._telemetry.operations(found.closed, [one.name for one in self._follower.open_operations()])
         return True
@@ -385,9 +336,9 @@ class Monitor:
     def _limits(self) -> dict[str, int | None]:
         """Memory limits that apply to the target, in bytes."""
         return {
-            "cgroup_bytes": self.cgroup_limit(),
-            "host_bytes": self._description()["host"]["memory_bytes"],
-            "rlimit_as_bytes": _address_space_limit(self._target.pid),
+            "cgroup_bytes": self._cgroup_limit(),
+            "host_bytes": host_memory(),
+            "rlimit_as_bytes": address_space_limit(self._target.pid),
         }
 
     def _health_changed(self, name: str, health: SourceHealth) -> None:
@@ -395,19 +346,29 @@ class Monitor:
         state = "works again" if health.up else f"failed: {health.error}"
         self._writer.mark(f"source {name} {state}")
 
-    def _trouble(self, sentence: str) -> None:
+    @property
+    def recording(self) -> bool:
+        """Whether the run directory could be written to the end."""
+        return self._writer is not None and self._writer.stopped is None
+
+    def say(self, text: str) -> None:
+        """Tells the person something."""
+        self._say(text)
+
+    def trouble(self, sentence: str) -> None:
+        """Tells the person what keeps the record from being whole."""
         self.troubles.append(sentence)
         self._say(f"otel-memwatch: {sentence}")
 
     # -- the end
 
-    def _complete(self, end: Callable[[Monitor], Ending], ended: float) -> None:
+    def _complete(self, end: Callable[[], Ending], ended: float) -> None:
         if self._writer is None or self._tally is None or self._tree is None or self._sampler is None:
             return
         from otel_memwatch.record.reader import read_run
 
         self._tree.finish(time.monotonic())
-        ending = end(self)
+        ending = end()
         record = read_run(self.directory)
         self._tally.boundaries(record.operation_lines)
         health = {
@@ -433,7 +394,7 @@ class Monitor:
         )
         self._deliver(ending, ended)
         self._writer.close()
-        self._render()
+        self._completed = True
 
     def _deliver(self, ending: Ending, ended: float) -> None:
         """Gives telemetry the final figures; what it could not deliver is marked in the record."""
@@ -449,47 +410,6 @@ class Monitor:
         peaks = Peaks.from_json(self._writer.info["peaks"])
         for problem in self._telemetry.finish(Ended(ended, ending, peaks, self._follower.open_operations())):
             self._writer.mark(problem)
-
-    def _render(self) -> None:
-        from otel_memwatch.analysis import load
-        from otel_memwatch.reports import write, write_files
-
-        try:
-            run = load(self.directory)
-        except MemwatchError as error:
-            self._trouble(str(error))
-            return
-        if self._settings["report"]:
-            self._attempt("report.txt", lambda: write("text", run, self.directory / "report.txt"))
-        if self._settings["plot"] and run.quality["ticks"] >= REPORT_MIN_TICKS:
-            self._attempt("memory.png", lambda: write("plot", run, self.directory / "memory.png"))
-        if self._settings["log_dir"]:
-            logs = self._settings["log_dir"]
-            self._attempt(f"the logs in {logs}", lambda: write_files("monitor-log", run, logs))
-        if not self._settings["quiet"]:
-            self._summarise(run)
-
-    def _attempt(self, name: str, make: Callable[[], object]) -> None:
-        try:
-            make()
-        except Exception as error:  # noqa: BLE001 - the record is whole, a picture can be made later
-            self._trouble(f"{name} could not be made: {_words(error)}")
-
-    def _summarise(self, run: Run) -> None:
-        from otel_memwatch.reports.summary import summary
-
-        self._say(summary(run))
-
-
-def _address_space_limit(pid: int) -> int | None:
-    """RLIMIT_AS of the process in bytes; `None`: none, or not to be had."""
-    import resource
-
-    try:
-        soft, _ = resource.prlimit(pid, resource.RLIMIT_AS)
-    except (AttributeError, OSError):
-        return None
-    return None if soft == resource.RLIM_INFINITY else soft
 
 
 def _gpus(sources: Sequence[Any]) -> list[dict[str, Any]]:

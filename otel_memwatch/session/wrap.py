@@ -12,12 +12,15 @@ from otel_memwatch.record.format import RUN_DIRECTORY_VARIABLE
 from otel_memwatch.session.place import make_run_directory
 from otel_memwatch.session.trace_context import VARIABLE as TRACEPARENT
 from otel_memwatch.session.trace_context import run_context
-from otel_memwatch.supervise import ChildExit, end_like, launch
+from otel_memwatch.sources.oom_kills import OomKills
+from otel_memwatch.supervise import end_like, launch
 
 if TYPE_CHECKING:
-    from otel_memwatch.model import Ending
-    from otel_memwatch.session.monitor import Monitor
+    from pathlib import Path
+
+    from otel_memwatch.session.trace_context import TraceContext
     from otel_memwatch.sources.own_cgroup import OwnCgroup
+    from otel_memwatch.supervise import Target
     from otel_memwatch.telemetry.listening import Listening
 
 STRICT_EXIT_CODE = 125
@@ -35,40 +38,63 @@ def wrap(argv: Sequence[str], settings: Mapping[str, Any], say: Callable[[str], 
         listening = _listen(settings)
         directory = make_run_directory(settings["out"], argv, say)
         trace = run_context(os.environ.get(TRACEPARENT))
-        variables = {RUN_DIRECTORY_VARIABLE: str(directory), TRACEPARENT: trace.traceparent}
-        if settings["exact_gpu"]:
-            variables[OPTIONS["exact_gpu"].variable] = "1"
-        try:
-            target = launch(
-                argv,
-                variables={**variables, **(listening.variables if listening else {})},
-                before_exec=own_cgroup.add_self if own_cgroup else None,
-            )
-        except CommandNotStarted:
-            import shutil
-
-            shutil.rmtree(directory, ignore_errors=True)
-            raise
+        oom_kills = OomKills()
+        target = _launch(argv, _variables(directory, trace, settings, listening), own_cgroup, directory)
         # From here on the command runs: whatever is imported now, it does not wait for.
-        from otel_memwatch.session.monitor import Monitor, Target
+        from otel_memwatch.session.monitor import Monitor
+        from otel_memwatch.session.watched import Watched
 
         placed = own_cgroup if target.misplaced is None else None
-        watched = Target(
-            "wrap", argv, target.pid, target.started, target.floor, placed, dict(os.environ), target.helpers
+        watched = Watched(
+            "wrap",
+            argv,
+            target.pid,
+            target.started,
+            floor=target.floor,
+            own_cgroup=placed,
+            environment=dict(os.environ),
+            helpers=target.helpers,
         )
-        monitor = Monitor(directory, settings, watched, trace, say, listening)
+        monitor = Monitor(directory, settings, watched, trace, say, listening=listening)
         if target.misplaced is not None and settings["cgroup"] == "require":
-            monitor.troubles.append(f"the command is not in its control group: {target.misplaced}")
-            say(f"otel-memwatch: {monitor.troubles[0]}")
+            monitor.trouble(f"the command is not in its control group: {target.misplaced}")
         monitor.start()
         ended = target.wait(monitor.note_exit)
-        monitor.finish(lambda m: _ending(m, ended, placed), _told_to_end)
+        monitor.finish(
+            lambda: monitor.ending(
+                ended.exit_code, ended.signal, placed.oom_kills() if placed else oom_kills.since()
+            ),
+            _told_to_end,
+        )
     finally:
         if own_cgroup is not None:
             own_cgroup.remove()
     if settings["strict"] and monitor.troubles:
         raise SystemExit(STRICT_EXIT_CODE)
     end_like(ended)
+
+
+def _variables(
+    directory: Path, trace: TraceContext, settings: Mapping[str, Any], listening: Listening | None
+) -> dict[str, str]:
+    """What the target finds in its environment beside what we were given."""
+    variables = {RUN_DIRECTORY_VARIABLE: str(directory), TRACEPARENT: trace.traceparent}
+    if settings["exact_gpu"]:
+        variables[OPTIONS["exact_gpu"].variable] = "1"
+    return {**variables, **(listening.variables if listening else {})}
+
+
+def _launch(
+    argv: Sequence[str], variables: Mapping[str, str], own_cgroup: OwnCgroup | None, directory: Path
+) -> Target:
+    """Starts the command; where that cannot be done nothing is left of the run."""
+    try:
+        return launch(argv, variables=variables, before_exec=own_cgroup.add_self if own_cgroup else None)
+    except CommandNotStarted:
+        import shutil
+
+        shutil.rmtree(directory, ignore_errors=True)
+        raise
 
 
 def _listen(settings: Mapping[str, Any]) -> Listening | None:
@@ -93,10 +119,3 @@ def _own_cgroup(mode: str) -> OwnCgroup | None:
     from otel_memwatch.sources.own_cgroup import OwnCgroup
 
     return OwnCgroup.create(mode)
-
-
-def _ending(monitor: Monitor, ended: ChildExit, own_cgroup: OwnCgroup | None) -> Ending:
-    from otel_memwatch.analysis import describe_end
-
-    oom_kills = own_cgroup.oom_kills() if own_cgroup else monitor.oom_kills()
-    return describe_end(ended.exit_code, ended.signal, oom_kills, monitor.cgroup_peak(), monitor.cgroup_limit())
