@@ -203,7 +203,7 @@ def _disk(axes: Axes, timeline: Timeline) -> None:
     axes.set_xticks(range(len(amounts)), names, rotation=45, ha="right", fontsize=10)
     axes.set_ylim(0, max(max(read, written) for _, read, written in amounts) * 1.5)
     _finish(axes, "Disk I/O per Operation Phase", grid="y", xlabel="Operation Phase", ylabel="Total I/O (MB)")
-    axes.legend(loc="upper right", fontsize=10, framealpha=0.9)
+    axes.legend(loc="upper right", fontsize=10, framealpha=0.9, ncols=2)
     read, written = sum(amount[1] for amount in amounts), sum(amount[2] for amount in amounts)
     _box(axes, 0.02, 0.98, f"Total I/O: {read:.1f} MB read, {written:.1f} MB write", va="top", ha="left")
 
