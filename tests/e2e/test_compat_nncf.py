@@ -383,3 +383,41 @@ def test_visualize_is_there(tmp_path: Path) -> None:
     assert output == f"Saving image to : {Path('out') / 'phi3_asym.png'}\n"
     golden = Path(__file__).parents[1] / "golden" / "phi3_asym.md"
     assert (tmp_path / "out" / "phi3_asym.md").read_text() == golden.read_text()
+
+
+def test_in_a_wrapped_program_its_run_is_used_and_forked_children_do_no_harm(tmp_path: Path) -> None:
+    (tmp_path / "job.py").write_text(
+        """
+import os, sys, time
+from otel_memwatch.compat.nncf import MemoryMonitor
+with MemoryMonitor() as monitor:
+    if os.fork() == 0:
+        monitor.stop(); sys.exit(0)
+    os.wait()
+    blip = bytearray(100 << 20); del blip
+    time.sleep(0.3)
+print(max(monitor.get_data(memory_from_zero=True)[1]), os.listdir("."))
+"""
+    )
+    done = run(
+        [
+            sys.executable,
+            "-m",
+            "otel_memwatch",
+            "wrap",
+            "--out",
+            "r",
+            "--quiet",
+            "--",
+            sys.executable,
+            "job.py",
+        ],
+        tmp_path,
+    )
+    assert done.returncode == 0, done.stderr
+    assert 95 < float(done.stdout.split()[0]) < 130
+    assert "memwatch-runs" not in done.stdout
+    done = run([sys.executable, "job.py"], tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert 95 < float(done.stdout.split()[0]) < 130
+    assert not (tmp_path / "memwatch-runs").exists()

@@ -239,6 +239,21 @@ print(report)
     assert int(re.findall(r"Data Points: +(\d+)", output)[0]) > 100_000
 
 
+def test_a6_a_record_remains_when_the_program_is_killed(tmp_path: Path) -> None:
+    (tmp_path / "job.py").write_text(
+        IMPORT + "import os, signal, time\n"
+        "profiler = QEffMemoryProfiler(); profiler.start_monitoring(); profiler.mark_operation('Export')\n"
+        "a = bytearray(50 << 20); time.sleep(0.5); os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    assert run([sys.executable, "job.py"], tmp_path).returncode == -9
+    (directory,) = (tmp_path / "memwatch-runs").iterdir()
+    done = run(
+        [sys.executable, "-m", "otel_memwatch", "report", str(directory), "--format", "qefficient"], tmp_path
+    )
+    assert re.search(r"1\. +-?0\.\ds - Export \(\d\.\ds\)", done.stdout), done.stdout + done.stderr
+    assert float(re.findall(r"RSS \(Physical\): ([\d.]+) MB", done.stdout)[0]) > 55
+
+
 def test_a_second_start_goes_on_behind_the_first(tmp_path: Path) -> None:
     run_program(
         f"""{IMPORT}
@@ -265,7 +280,9 @@ def test_any_run_can_be_reported_and_drawn_so(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     done = run([*tool, "report", "r", "--format", "qefficient"], tmp_path)
     assert done.returncode == 0, done.stderr
-    assert re.search(r"1\. +-?0\.\ds - Model Loading \(\d\.\ds\) \[\+(79|80)\.\d MB\]\n", done.stdout), done.stdout
+    assert re.search(r"1\. +-?0\.\ds - Model Loading \(\d\.\ds\) \[\+(79|80)\.\d MB\]\n", done.stdout), (
+        done.stdout
+    )
     assert re.search(r"2\. .* - Cleanup \(\d\.\ds\) \[-(79|80)\.\d MB\]\n +3\. .* - Completion", done.stdout)
     assert "   • Peak during:    Model Loading\n" in done.stdout
     done = run([*tool, "plot", "r", "--style", "phases", "-o", "p.png"], tmp_path)

@@ -181,7 +181,7 @@ def _operations(run: Run, chosen: Selection) -> list[OperationFigures]:
 
 
 def _phases(run: Run, chosen: Selection, origin: float) -> list[Phase]:
-    phases = [_phase(figures, origin, chosen.deltas) for figures in _operations(run, chosen)]
+    phases = [_phase(run, figures, origin, chosen.deltas) for figures in _operations(run, chosen)]
     completed = chosen.completed - run.started if chosen.completed is not None else None
     if completed is None and chosen.owner is None and phases and run.state != "running":
         completed = run.seconds
@@ -190,12 +190,13 @@ def _phases(run: Run, chosen: Selection, origin: float) -> list[Phase]:
     return phases
 
 
-def _phase(figures: OperationFigures, origin: float, deltas: Mapping[str, float]) -> Phase:
+def _phase(run: Run, figures: OperationFigures, origin: float, deltas: Mapping[str, float]) -> Phase:
     def total(name: str) -> float:
         # What its own process had is exact, reaped children included; living children are in the tree's figure alone.
         return max(figures.operation.totals.get(name, 0.0), figures.totals.get(f"tree_{name}", 0.0))
 
-    is_open = figures.operation.status == "open"
+    # What was open when its program died lasted until then.
+    is_open = figures.operation.status == "open" and run.state == "running"
     return Phase(
         figures.operation.name,
         figures.start - origin,
