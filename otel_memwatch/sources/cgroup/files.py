@@ -13,9 +13,13 @@ from otel_memwatch.procfs.control_group import (
     parse_memberships,
     parse_mounts,
 )
+from otel_memwatch.procfs.process import parse_stat
 
 if TYPE_CHECKING:
     from otel_memwatch.sources import Context
+
+_ENDED = ("Z", "X")
+"""States of processes that have ended."""
 
 
 class Groups(NamedTuple):
@@ -40,13 +44,18 @@ def _read(path: str) -> bytes:
 
 
 def _membership(context: Context) -> bytes:
-    """/proc/PID/cgroup of the target, or of ourselves where our child has ended already: it was in our group."""
+    """/proc/PID/cgroup of the target, or of ourselves where our child has ended already: it was in our group.
+
+    One that has ended and was not waited for yet is shown in the root group, which is not its own.
+    """
     try:
-        return _read(f"{context.proc}/{context.root}/cgroup")
+        groups = _read(f"{context.proc}/{context.root}/cgroup")
+        ended = parse_stat(_read(f"{context.proc}/{context.root}/stat")).state in _ENDED
     except OSError:
         if not context.adopt:
             raise
-    return _read(f"{context.proc}/self/cgroup")
+        ended = True
+    return _read(f"{context.proc}/self/cgroup") if ended and context.adopt else groups
 
 
 def _memory(context: Context, found: Location | None) -> Location | None:
