@@ -48,14 +48,16 @@ def _membership(context: Context) -> bytes:
 
     One that has ended and was not waited for yet is shown in the root group, which is not its own.
     """
+    if context.adopt and _has_ended(context):
+        return _read(f"{context.proc}/self/cgroup")
+    return _read(f"{context.proc}/{context.root}/cgroup")
+
+
+def _has_ended(context: Context) -> bool:
     try:
-        groups = _read(f"{context.proc}/{context.root}/cgroup")
-        ended = parse_stat(_read(f"{context.proc}/{context.root}/stat")).state in _ENDED
+        return parse_stat(_read(f"{context.proc}/{context.root}/stat")).state in _ENDED
     except OSError:
-        if not context.adopt:
-            raise
-        ended = True
-    return _read(f"{context.proc}/self/cgroup") if ended and context.adopt else groups
+        return True
 
 
 def _memory(context: Context, found: Location | None) -> Location | None:
