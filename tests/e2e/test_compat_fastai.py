@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import pytest
-
-from tests.support.programs import ROOT, run_program
+from tests.support.programs import ROOT, need, run_program
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -123,7 +121,7 @@ def test_the_workarounds_for_the_leaky_traceback(tmp_path: Path) -> None:
 
 
 def test_reduce_mem_usage(tmp_path: Path) -> None:
-    pytest.importorskip("pandas")
+    need("pandas")
     output = run_program(
         """
         import pandas as pd

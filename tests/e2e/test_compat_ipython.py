@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import subprocess
 import sys
@@ -12,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from tests.support.programs import environment, run, run_program
+from tests.support.programs import environment, need, need_program, run, run_program
 
-pytest.importorskip("IPython", reason="IPython is not installed")
+need("IPython")
 
 LINE = re.compile(
     r"^In \[(\d+)\] used (-?[\d.]+) MiB RAM in (\d+\.\d\d)s \(system mean cpu (\d+)%, single max cpu (\d+)%\), "
@@ -46,7 +45,7 @@ def lines(output: str) -> list[tuple[int, float, float, float, float]]:
 
 
 def test_the_session_of_the_document(tmp_path: Path) -> None:
-    pytest.importorskip("numpy")
+    need("numpy")
     output = session(
         """
 cell("%load_ext otel_memwatch")
@@ -199,10 +198,8 @@ assert not cell("%imu_start nonsense").success
     assert numbers == [2, 3, 4, 7, 9, 14, 15], "one line for each cell"
 
 
-@pytest.mark.skipif(
-    not any(Path(p, "perf").exists() for p in os.environ["PATH"].split(":")), reason="perf is not installed"
-)
 def test_perf_counts_events_of_a_cell(tmp_path: Path) -> None:
+    need_program("perf", "apt install linux-perf")
     output = session(
         """
 cell("%load_ext otel_memwatch")
@@ -294,8 +291,8 @@ def test_the_terminal_ipython(tmp_path: Path) -> None:
 
 @pytest.fixture
 def kernel(tmp_path: Path) -> Any:
-    manager = pytest.importorskip("jupyter_client.manager", reason="jupyter_client is not installed")
-    pytest.importorskip("ipykernel", reason="ipykernel is not installed")
+    manager = need("jupyter_client.manager")
+    need("ipykernel")
     made, client = manager.start_new_kernel(
         kernel_name="python3",
         cwd=str(tmp_path),

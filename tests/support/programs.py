@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import importlib
 import os
+import shutil
 import subprocess
 import sys
 import textwrap
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 ROOT = Path(__file__).parents[2]
 TIMEOUT = 240
@@ -34,3 +38,16 @@ def run_program(code: str, cwd: Path, **options: Any) -> str:
     done = run([sys.executable, str(program)], cwd, **options)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
+
+
+def need(module: str) -> Any:
+    """The module; where it is not installed the test is skipped, or fails in CI, which has all that is needed."""
+    if os.environ.get("CI"):
+        return importlib.import_module(module)
+    return pytest.importorskip(module)
+
+
+def need_program(name: str, install: str) -> None:
+    """Skips the test where a program is not installed; in CI the test goes on, and fails."""
+    if shutil.which(name) is None and not os.environ.get("CI"):
+        pytest.skip(f"{name} is not installed ({install})")

@@ -6,8 +6,10 @@ import re
 
 import pytest
 
-pd = pytest.importorskip("pandas")
-np = pytest.importorskip("numpy")
+from tests.support.programs import need
+
+pd = need("pandas")
+np = need("numpy")
 
 from otel_memwatch.compat.fastai.dataframe import reduce_mem_usage  # noqa: E402
 

@@ -13,6 +13,7 @@ import pytest
 
 from otel_memwatch.compat.fastai import frames
 from otel_memwatch.compat.fastai.frames import get_ref_free_exc_info, gpu_mem_restore, gpu_mem_restore_ctx
+from tests.support.programs import need
 
 
 class Big:
@@ -146,7 +147,7 @@ def test_a_running_generator_in_the_traceback_does_no_harm() -> None:
 
 def test_in_a_real_ipython_memory_is_free_after_the_error_was_shown() -> None:
     """IPython keeps the traceback of the last error; its frames have to be empty."""
-    pytest.importorskip("IPython")
+    need("IPython")
     code = """
         import gc, weakref
         from IPython.core.interactiveshell import InteractiveShell
