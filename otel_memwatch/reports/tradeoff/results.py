@@ -1,4 +1,4 @@
-"""Accuracy against footprint of compressed models: a Markdown table and a plot from a CSV file.
+"""The rows of a CSV file of compressed models, each set against the baseline.
 
 The input has one row for each variant of a model, and the columns of `REQUIRED`. The row whose mode is "fp32" is
 the baseline, wherever it stands. The footprint of a row is its model's size, or the measured peak of a run.
@@ -9,16 +9,13 @@ from __future__ import annotations
 import csv
 import math
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from otel_memwatch.errors import RunError, UsageError
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Mapping, Sequence
-
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
     from otel_memwatch.model import Peak
 
@@ -188,7 +185,7 @@ def _measured_peak(path: Path, line: int, name: str) -> Peak:
         peaks = load(path.parent / name).peaks
     except RunError as error:
         raise TradeoffError(f"{path}, line {line}: {error.message}", error.hint) from None
-    peak: Peak | None = peaks.cgroup or peaks.tree
+    peak: Peak | None = peaks.tree or peaks.cgroup
     if peak is None or peak.bytes <= 0:
         raise TradeoffError(
             f"{path}, line {line}: the run {name!r} has no peak.", "it ended before its first tick"
@@ -219,190 +216,17 @@ def _compare(rows: Sequence[Row], base: Row) -> tuple[Variant, ...]:
         if row is base or base.peak is None or row.peak is None:
             return Variant(row, error, rate, rate, rate)
         return Variant(
-            row, error, rate, _floor(base.peak) / _ceiling(row.peak), _ceiling(base.peak) / _floor(row.peak)
+            row, error, rate, floor(base.peak) / ceiling(row.peak), ceiling(base.peak) / floor(row.peak)
         )
 
     return tuple(sorted(map(variant, rows), key=lambda variant: variant.error))
 
 
-def _floor(peak: Peak) -> float:
+def floor(peak: Peak) -> float:
+    """Bytes that the peak was not below."""
     return float(peak.low or peak.bytes)
 
 
-def _ceiling(peak: Peak) -> float:
+def ceiling(peak: Peak) -> float:
+    """Bytes that it was not above; may be infinite."""
     return math.inf if peak.high is None else float(peak.high)
-
-
-# -- the table ---------------------------------------------------------------------------------------------
-
-
-def markdown(tradeoff: Tradeoff) -> str:
-    """The table, without a newline at its end; columns are as wide as their widest cell."""
-    ranks, ranks_right = _rank_column([variant.row.rank for variant in tradeoff.variants])
-    columns: list[tuple[str, list[str], bool]] = [
-        ("mode", [variant.row.mode.replace("|", "\\|") for variant in tradeoff.variants], False),
-        ("%int4", [f"{variant.row.int4 * 100:.0f}%" for variant in tradeoff.variants], False),
-        ("%int8", [f"{variant.row.int8 * 100:.0f}%" for variant in tradeoff.variants], False),
-        ("lora<br>rank", ranks, ranks_right),
-        (
-            "average<br>relative<br>error",
-            [f"{_zero(variant.error * 100):.1f}%" for variant in tradeoff.variants],
-            False,
-        ),
-        ("compression<br>rate", [f"{variant.rate:.1f}x" for variant in tradeoff.variants], False),
-    ]
-    if tradeoff.measured:
-        columns.insert(
-            5, ("peak<br>memory", [_memory(variant.row.peak) for variant in tradeoff.variants], False)
-        )
-    return "\n".join(_pipe_table(columns))
-
-
-def _zero(value: float) -> float:
-    """No "-0.0%" for the baseline and what rounds to it."""
-    return 0.0 if abs(value) < 0.05 else value
-
-
-def _rank_column(ranks: Sequence[float | None]) -> tuple[list[str], bool]:
-    """Cells aligned at the decimal point, and whether they stand on the right: as long as there is a number."""
-    texts = ["" if rank is None else f"{rank:g}" for rank in ranks]
-    tails = [len(text) - text.index(".") if "." in text else 0 for text in texts]
-    widest = max(tails, default=0)
-    padded = [text + " " * (widest - tail) if text else "" for text, tail in zip(texts, tails, strict=True)]
-    return padded, any(texts)
-
-
-def _pipe_table(columns: Sequence[tuple[str, list[str], bool]]) -> list[str]:
-    cells, rules = [], []
-    for header, values, right in columns:
-        width = max([len(header) + 2, *map(len, values)])
-        cells.append([text.rjust(width) if right else text.ljust(width) for text in [header, *values]])
-        rules.append("-" * (width + 1) + ":" if right else ":" + "-" * (width + 1))
-    lines = ["| " + " | ".join(line) + " |" for line in zip(*cells, strict=True)]
-    lines.insert(1, "|" + "|".join(rules) + "|")
-    return lines
-
-
-def _memory(peak: Peak | None) -> str:
-    if peak is None:
-        return ""
-    low, high = _floor(peak), _ceiling(peak)
-    if math.isinf(high):
-        return f"at least {low / 2**20:.1f} MiB"
-    if high - low <= 0.01 * high:
-        return f"{peak.bytes / 2**20:.1f} MiB"
-    return f"{low / 2**20:.1f} to {high / 2**20:.1f} MiB"
-
-
-# -- the plot ----------------------------------------------------------------------------------------------
-
-
-class _Series(NamedTuple):
-    colour: str
-    label: str
-    offset: tuple[int, int]
-    """Points from a marker to its annotation."""
-    variants: list[Variant]
-
-
-def figure(tradeoff: Tradeoff) -> Figure:
-    """The scatter of all compressed variants; the fp32 and int8 rows are not in it. Touches no global state."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    drawn = Figure(figsize=(6.4, 4.8), dpi=100)
-    FigureCanvasAgg(drawn)
-    axes = drawn.add_subplot()
-    for series in _series(tradeoff.variants):
-        if series.variants:
-            _draw(axes, series)
-    what = "Peak memory" if tradeoff.measured else "Compression"
-    axes.set_xlabel("Relative error to fp32 model on 3 tasks, %")
-    axes.set_ylabel(
-        f"{what} reduction relative to fp32 model"
-        if tradeoff.measured
-        else f"{what} rate relative to fp32 model"
-    )
-    axes.set_title(f"Footprint/Accuracy tradeoff for {_plain(tradeoff.model)}")
-    if axes.lines:
-        axes.legend()
-    return drawn
-
-
-def _series(variants: Sequence[Variant]) -> list[_Series]:
-    lora = [variant for variant in variants if variant.row.rank is not None]
-    gptq = [variant for variant in variants if "gptq" in variant.row.mode]
-    data_free = [variant for variant in variants if variant.row.mode == "int4"]
-    taken = {"fp32", "int8", "int4"}
-    rest = [
-        v
-        for v in variants
-        if v.row.mode not in taken and v not in lora and v not in gptq and "fp32" not in v.row.mode
-    ]
-    algorithm = rest[0].row.mode.rpartition("int4 + ")[2] if rest else ""
-    with_algorithm = f" + {algorithm}" if algorithm else ""
-    return [
-        _Series("r", f"100% int4, lora correction{with_algorithm}", (10, -10), lora),
-        _Series("green", f"100% int4, gptq{with_algorithm}", (10, 2), gptq),
-        _Series("gray", "100% int4, data-free", (0, -10), data_free),
-        _Series("b", f"mixed-precision, {algorithm}", (10, -10), rest),
-    ]
-
-
-def _draw(axes: Axes, series: _Series) -> None:
-    errors = [variant.error * 100 for variant in series.variants]
-    rates = [variant.rate for variant in series.variants]
-    axes.plot(errors, rates, "o-", color=series.colour, label=_plain(series.label))
-    spread = [
-        (v, [[v.rate - v.low], [v.high - v.rate]])
-        for v in series.variants
-        if v.high > v.low and math.isfinite(v.high)
-    ]
-    for variant, reach in spread:
-        # What is certain of a measured peak, where that is an interval.
-        axes.errorbar(
-            [variant.error * 100], [variant.rate], yerr=reach, color=series.colour, alpha=0.4, capsize=3
-        )
-    for variant, error in zip(series.variants, errors, strict=True):
-        if variant.row.name:
-            axes.annotate(
-                _plain(variant.row.name),
-                (error, variant.rate),
-                textcoords="offset points",
-                xytext=series.offset,
-                ha="center",
-            )
-
-
-def _plain(text: str) -> str:
-    """Text that is not taken for a formula."""
-    return text.replace("$", r"\$")
-
-
-# -- both --------------------------------------------------------------------------------------------------
-
-
-def write(
-    path: str | os.PathLike[str], directory: str | os.PathLike[str] | None, *, measured: bool = False
-) -> tuple[Path, Path]:
-    """Writes `<stem>.md` and `<stem>.png` into `directory` (default: the file's own), which is made if need be.
-
-    Everything is computed before anything is written. Raises `TradeoffError`, also where nothing can be written.
-    """
-    path = Path(path)
-    tradeoff = read(path, measured=measured)
-    text, drawn = markdown(tradeoff), figure(tradeoff)
-    target = Path(directory) if directory else path.parent
-    table, image = target / f"{path.stem}.md", target / f"{path.stem}.png"
-    try:
-        target.mkdir(parents=True, exist_ok=True)
-        table.write_text(text, encoding="utf-8")
-        with image.open("wb") as file:
-            _save(drawn, file)
-    except OSError as error:
-        raise TradeoffError(f"{error.filename or target} cannot be written: {error.strerror}.") from None
-    return table, image
-
-
-def _save(drawn: Figure, file: IO[Any]) -> None:
-    drawn.savefig(file, format="png", dpi=100)
