@@ -110,6 +110,8 @@ _ROWS: tuple[Metric, ...] = (
            (), "process_tree"),
     Metric("memwatch.tree.unobserved", _C, "{process}", "Upper bound of the processes of the tree that began and ended "
            "between two ticks.", (), "process_tree"),
+    Metric("memwatch.tree.unobserved.faults", _C, "{fault}", "Page faults of these: what they can have had at most.",
+           (), "process_tree", note="Those of known processes after they were last read are in it."),
     # control group
     Metric("memwatch.cgroup.memory.usage", _U, "By", "Memory charged to the control group, page cache included.",
            (), "cgroup", note="What the OOM killer compares with the limit, after reclaiming cache."),

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 PAGE = 4096
+_HUGE_PAGE = 2 << 20
 _CHARGE_BATCH_PAGES = 64
 """Pages that the kernel charges to a control group ahead of their use, per processor."""
 
@@ -31,6 +32,8 @@ class Basis(NamedTuple):
     """Bytes below which wait4's maximum tells of the launcher, not of the target."""
     rss_error: int
     """Bytes by which the kernel's counters of one process may be off."""
+    fault_bytes: int
+    """Bytes by which a page fault can raise what a process has."""
     cpus: int
     portable: bool
     """Whether the figures come from a system without watermarks."""
@@ -58,6 +61,7 @@ class Basis(NamedTuple):
             own_cgroup=bool(info.get("own_cgroup")),
             floor=whole(target.get("floor")) or 0,
             rss_error=whole(info.get("rss_error_bytes")) or 0,
+            fault_bytes=whole(info.get("fault_bytes")) or _HUGE_PAGE,
             cpus=max(1, whole(mapping(info.get("host")).get("cpus")) or 1),
             portable=info.get("portable") is True,
             exact=mapping(info.get("settings")).get("exact") is True,

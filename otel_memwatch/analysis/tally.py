@@ -42,6 +42,7 @@ METRICS = frozenset(metric for _, metric, _ in _TOTAL_COLUMNS) | {
     "memwatch.tree.memory.bound",
     "memwatch.tree.process.count",
     "memwatch.tree.unobserved",
+    "memwatch.tree.unobserved.faults",
     "memwatch.cgroup.memory.usage",
     "memwatch.cgroup.memory.file",
     "memwatch.cgroup.memory.shmem",
@@ -52,6 +53,9 @@ METRICS = frozenset(metric for _, metric, _ in _TOTAL_COLUMNS) | {
     "hw.gpu.memory.usage",
 }
 """The metrics that the tally looks at."""
+
+_LARGE = 16 << 20
+"""Bytes of a process that is large enough to be worth bounding by its page faults."""
 
 
 def columns_for_total(columns: Iterable[Column], key: str) -> list[Column]:
@@ -86,7 +90,7 @@ class Tally:
         """Seconds since the start of the run."""
         self._longest_gap: float | None = None
         self._facts = Facts(self.basis, self.lives)
-        self._unobserved = 0
+        self._unobserved = self._faults = 0
         self._last_time: float | None = None
         self._totals: dict[int, Value] = {}
         self._total_places = {
@@ -110,6 +114,7 @@ class Tally:
         self._bound = places.get("memwatch.tree.memory.bound")
         self._count = places.get("memwatch.tree.process.count")
         self._unobserved_place = places.get("memwatch.tree.unobserved")
+        self._faults_place = places.get("memwatch.tree.unobserved.faults")
         self._charged, self._file = places.get(prefix + "usage"), places.get(prefix + "file")
         self._window, self._watermark = places.get(prefix + "window"), places.get(prefix + "peak")
         self._gap = places.get(prefix + "window.gap")
@@ -168,14 +173,32 @@ class Tally:
                 facts.bounded_from = time
             elif _at(values, self._count) != 0:
                 facts.bounded = False
-        total = _at(values, self._unobserved_place)
+        total, faults = _at(values, self._unobserved_place), self._unseen_faults(values)
         if total is None or total <= self._unobserved:
             return
         begin = self.basis.started if self._last_time is None else self._last_time
         more = total - self._unobserved
-        self.lives.past.add(Span(begin, time, 0, more))
+        self.lives.past.add(self._unseen(begin, time, more, faults))
         facts.most_unobserved = max(more, facts.most_unobserved)
         facts.unobserved = self._unobserved = total
+
+    def _unseen_faults(self, values: Sequence[Value]) -> int | None:
+        """Page faults of unseen processes since the tick before; `None`: not known."""
+        total, self._faults = _at(values, self._faults_place), self._faults
+        if total is None:
+            return None
+        more, self._faults = total - self._faults, total
+        return more
+
+    def _unseen(self, begin: float, end: float, count: int, faults: int | None) -> Span:
+        """Processes that no tick saw: so many times the largest that was reaped, or what their page faults allow.
+
+        Both bounds hold. Which is nearer is told in the end; meanwhile one that the faults allow little is taken at that.
+        """
+        allowed = None if faults is None else faults * self.basis.fault_bytes
+        if allowed is not None and allowed <= count * _LARGE:
+            return Span(begin, end, allowed)
+        return Span(begin, end, 0, count)
 
     def _fold_cgroup(self, time: float, values: Sequence[Value]) -> None:
         charged, file = _at(values, self._charged), _at(values, self._file)

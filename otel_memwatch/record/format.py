@@ -16,6 +16,7 @@ none changes its meaning. Sizes are bytes, times monotonic seconds of the record
                     tells of the launcher, not of the target
     own_cgroup      path of the control group made for the run, or null
     rss_error_bytes how far this kernel's resident-memory counters may be off, per process
+    fault_bytes     how much memory one page fault can bring at most
     portable        true where the figures come from psutil and nothing is exact
     host            {"name", "system", "release", "machine", "cpus", "memory_bytes"}
     monitor         {"version", "pid", "python", "mode"}; mode is "wrap", "attach" or "watch"

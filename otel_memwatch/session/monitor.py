@@ -22,7 +22,7 @@ from otel_memwatch.session.rendering import render
 from otel_memwatch.session.watched import Watched, address_space_limit, description, host_memory
 
 if TYPE_CHECKING:
-    from otel_memwatch.analysis import Tally
+    from otel_memwatch.analysis import Peaks, Tally
     from otel_memwatch.model import Attributes, Column, Ending, Snapshot
     from otel_memwatch.record.follower import OperationFollower
     from otel_memwatch.record.writer import RunWriter
@@ -36,6 +36,9 @@ if TYPE_CHECKING:
 _OOM_KILLS = "memwatch.cgroup.memory.events", (("memwatch.cgroup.memory.event.type", "oom_kill"),)
 _LIMIT = "memwatch.cgroup.memory.limit", (("memwatch.cgroup.limit.type", "max"),)
 _PEAK: tuple[str, Attributes] = "memwatch.cgroup.memory.peak", ()
+
+_PEAKS_SECONDS = 1.0
+"""Time between two looks at the peaks so far, for telemetry."""
 
 
 class Monitor:
@@ -75,6 +78,9 @@ class Monitor:
         self._follower: OperationFollower | None = None
         self._context: Context | None = None
         self._telemetry: Telemetry | None = None
+        self._peaks: Peaks | None = None
+        """Peaks so far, taken in the sampling thread: the tally is not made for two."""
+        self._peaks_due = 0.0
         self._listening = listening
         self._completed = False
         self._thread = threading.Thread(target=self._guarded, name="otel-memwatch", daemon=True)
@@ -212,6 +218,7 @@ class Monitor:
 
     def _take_in(self, opened: tuple[Sequence[Any], Mapping[str, Exception]]) -> Sequence[Any]:
         """Notes which sources work and which do not; gives those that do."""
+        from otel_memwatch.sources.process_tree.windows import fault_bytes
         from otel_memwatch.sources.quirks import quirks, rss_error
 
         assert self._writer is not None
@@ -233,6 +240,7 @@ class Monitor:
             gpus=_gpus(self._sources),
             quirks=list(quirks()),
             rss_error_bytes=rss_error(),
+            fault_bytes=fault_bytes(self._context.sys),
             portable=self._context.system != "linux",
         )
         return sources
@@ -276,9 +284,8 @@ class Monitor:
         from otel_memwatch.telemetry import Parts, start
         from otel_memwatch.telemetry.resource import ci_attributes, resource_attributes
 
-        sampler, tally, writer = self._sampler, self._tally, self._writer
+        sampler, writer = self._sampler, self._writer
         assert sampler is not None
-        assert tally is not None
         assert writer is not None
         info = writer.info
         writer.update(
@@ -291,7 +298,7 @@ class Monitor:
             latest=sampler.latest,
             health=sampler.health,
             ticks=lambda: (sampler.ticks, sampler.missed),
-            peaks=tally.peaks,
+            peaks=lambda: self._peaks,
             directory=self.directory,
             environment=dict(os.environ),
             listening=self._listening,
@@ -316,6 +323,8 @@ class Monitor:
         else:
             self._tally.tick(snapshot)
             self._follow()
+            if self._telemetry is not None and self._telemetry.active and snapshot.time >= self._peaks_due:
+                self._peaks, self._peaks_due = self._tally.peaks(), snapshot.time + _PEAKS_SECONDS
         if self._first is None:
             self._first = snapshot
             self._writer.update(limits=self._limits())

@@ -284,29 +284,29 @@ def test_what_was_there_before_explains_no_new_pids(tmp_path: Path) -> None:
 class TestUnobserved:
     def test_nothing_is_claimed_without_a_sign(self) -> None:
         bound = Unobserved()
-        bound.tick(given=100, late=0, explained=0, suspicious=False)
-        bound.tick(given=0, late=0, explained=0, suspicious=False)
-        bound.tick(given=0, late=0, explained=0, suspicious=True)
+        bound.tick(given=100, late=0, explained=0, suspicious=False, faults=0)
+        bound.tick(given=0, late=0, explained=0, suspicious=False, faults=0)
+        bound.tick(given=0, late=0, explained=0, suspicious=True, faults=0)
         assert bound.total == 0
 
     def test_a_sign_claims_this_tick_and_the_one_before_once(self) -> None:
         bound = Unobserved()
-        bound.tick(given=7, late=0, explained=2, suspicious=False)
-        bound.tick(given=3, late=0, explained=1, suspicious=True)
+        bound.tick(given=7, late=0, explained=2, suspicious=False, faults=0)
+        bound.tick(given=3, late=0, explained=1, suspicious=True, faults=0)
         assert bound.total == 7
-        bound.tick(given=0, late=0, explained=0, suspicious=True)
+        bound.tick(given=0, late=0, explained=0, suspicious=True, faults=0)
         assert bound.total == 7
 
     def test_more_explained_than_given_claims_nothing_back(self) -> None:
         bound = Unobserved()
-        bound.tick(given=1, late=0, explained=5, suspicious=True)
-        bound.tick(given=4, late=0, explained=0, suspicious=True)
+        bound.tick(given=1, late=0, explained=5, suspicious=True, faults=0)
+        bound.tick(given=4, late=0, explained=0, suspicious=True, faults=0)
         assert bound.total == 4
 
     def test_what_was_given_during_a_tick_does_not_explain_the_next(self) -> None:
         bound = Unobserved()
-        bound.tick(given=2, late=2, explained=2, suspicious=True)
-        bound.tick(given=3, late=0, explained=2, suspicious=True)
+        bound.tick(given=2, late=2, explained=2, suspicious=True, faults=0)
+        bound.tick(given=3, late=0, explained=2, suspicious=True, faults=0)
         assert bound.total == 3
 
 

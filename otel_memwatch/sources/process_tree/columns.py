@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
     from otel_memwatch.model import Value
     from otel_memwatch.sources.process_tree.member import Member, Totals
+    from otel_memwatch.sources.process_tree.unobserved import Unobserved
 
 _PAIRS = {
     "cpu": ("cpu.mode", "user", "system"),
@@ -38,6 +39,7 @@ def columns(period: float, *, exact: bool) -> tuple[Column, ...]:
         Column("memwatch.tree.process.count"),
         Column("memwatch.tree.thread.count"),
         Column("memwatch.tree.unobserved"),
+        Column("memwatch.tree.unobserved.faults"),
         *((Column("memwatch.tree.memory.bound"),) if exact else ()),
         Column("process.memory.virtual", (), period),
         *_pair("process.disk.io", "io", period),
@@ -58,7 +60,7 @@ def columns(period: float, *, exact: bool) -> tuple[Column, ...]:
 
 
 def fast_values(
-    main: Member | None, members: Collection[Member], total: Totals, unobserved: int
+    main: Member | None, members: Collection[Member], total: Totals, unobserved: Unobserved
 ) -> list[Value]:
     """Values of the columns read at every tick, the bound left out."""
     rss = threads = processes = 0
@@ -82,7 +84,8 @@ def fast_values(
         None if io is None else io.write_chars,
         processes,
         threads,
-        unobserved,
+        unobserved.total,
+        None if unobserved.blind else unobserved.faults,
     ]
 
 

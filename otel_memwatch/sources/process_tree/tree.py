@@ -42,6 +42,10 @@ class _Tick:
         """Processes seen for the first time: pid, and how many pids its threads have used."""
         self.suspicious = False
         """There may have been processes that were never seen."""
+        self.unseen_faults = 0
+        """Page faults of children that are not known processes'."""
+        self.blind = False
+        """There may have been processes whose page faults nobody was told."""
         self.certain = True
         """It is known of all that vanished who waited for them."""
         self.vanished: list[Vanished] = []
@@ -157,7 +161,9 @@ class ProcessTree:
         self._take_ends(tick)
         # where no pid was given there is nothing that could be claimed
         if begun_at != self._last_pid or self._unobserved.unclaimed:
-            tick.suspicious |= self._unobserved.missed_by_supervisor(self._noted_faults)
+            missed = self._unobserved.missed_by_supervisor(self._noted_faults)
+            tick.suspicious |= missed != 0
+            tick.unseen_faults += max(0, missed)
         self._refresh_all(tick)
         self._settle(now, now)
         self._discover(tick, begun_at)
@@ -168,7 +174,7 @@ class ProcessTree:
         self._sum = self._account.sum(self._members.values())
         self._records.figures(self._members.values(), now)
         main = self._members.get(self._context.root)
-        fast = fast_values(main, self._members.values(), self._sum, self._unobserved.total)
+        fast = fast_values(main, self._members.values(), self._sum, self._unobserved)
         if self._windows is not None:
             fast.append(bound)
         if not self._slow_pace.due(now):
@@ -203,6 +209,8 @@ class ProcessTree:
                 self._seen += 1
             known = 0 if member is None else member.stat.child_minor_faults
             tick.suspicious |= stat is None or stat.child_minor_faults != known
+            tick.blind |= stat is None
+            tick.unseen_faults += 0 if stat is None else max(0, stat.child_minor_faults - known)
             self._account.reaped(end, None if member is None else member.io)
             self._records.reaped(end, member)
             rss = 0 if member is None else member.rss
@@ -246,7 +254,7 @@ class ProcessTree:
             tick.known_minor_faults += member.stat.minor_faults + member.stat.child_minor_faults
             self._records.gone(member, tick.now)
             return
-        tick.suspicious, tick.certain = True, False
+        tick.suspicious, tick.blind, tick.certain = True, True, False
         heeded = parent is not None and not parent.ignores_children
         self._account.vanished(member, tick.now, Fate.PARENTS if heeded else Fate.NOBODYS)
 
@@ -291,6 +299,7 @@ class ProcessTree:
         self._seen += 1
         tick.new.append((pid, member.stat.threads))
         tick.suspicious |= member.stat.child_minor_faults > 0
+        tick.unseen_faults += member.stat.child_minor_faults
         self._records.seen(member, tick.now)
         return True
 
@@ -337,10 +346,16 @@ class ProcessTree:
             pids for pid, pids in tick.new if 0 < self._forks.between(self._last_pid, pid) <= given
         )
         self._last_pid = ended_at
-        tick.suspicious |= tick.child_minor_faults != tick.known_minor_faults or any(
-            member.ignores_children for member in (*self._members.values(), *tick.removed.values())
+        heedless = any(m.ignores_children for m in (*self._members.values(), *tick.removed.values()))
+        tick.suspicious |= heedless or tick.child_minor_faults != tick.known_minor_faults
+        faults = tick.unseen_faults + tick.child_faults - tick.known_minor_faults
+        self._unobserved.tick(
+            given,
+            late,
+            explained,
+            suspicious=tick.suspicious,
+            faults=None if heedless or tick.blind else faults,
         )
-        self._unobserved.tick(given, late, explained, suspicious=tick.suspicious)
 
     def _scan_windows(self, tick: _Tick) -> int | None:
         if self._windows is None:

@@ -19,6 +19,9 @@ class Unobserved:
       more than before, not below 0. Other programs' processes and threads are in it: on a busy machine the bound is
       generous, never too small.
 
+    What they can have had is bounded besides: memory of its own costs a process a page fault at least, and those of unseen
+    children are in the counts of whoever waited for them (`faults`), unless somebody ignores SIGCHLD.
+
     Two things happen while a tick is taken. Pids that were given then may already have been seen and are counted in the
     next tick: what was given during a tick is not explained away in the next. A process may have used its pid in one
     tick and have been reaped in the next: a tick with signs of unseen children claims the unexplained pids of the
@@ -29,27 +32,42 @@ class Unobserved:
 
     def __init__(self) -> None:
         self.total = 0
+        self.faults = 0
+        """Page faults of unseen processes, those of known ones after they were last read included."""
+        self.blind = False
+        """In the last tick there may have been processes whose page faults nobody was told."""
         self._late = 0
         self.unclaimed = 0
         """Pids of the tick before that nothing explains, and that a sign of unseen children would claim."""
         self._fault_gap = _own_reaped_faults()
 
-    def missed_by_supervisor(self, noted_faults: int) -> bool:
-        """Whether our own process has waited for a child that nobody told of since the last call.
+    def missed_by_supervisor(self, noted_faults: int) -> int:
+        """Page faults of children that our own process has waited for since the last call and that nobody told of.
 
         Args:
             noted_faults: minor faults of all the children that were told of.
         """
         gap = _own_reaped_faults() - noted_faults
-        moved, self._fault_gap = gap != self._fault_gap, gap
+        moved, self._fault_gap = gap - self._fault_gap, gap
         return moved
 
     def quiet(self) -> None:
         """Close a tick in which no pid was given, after one that left nothing unclaimed."""
         self._late = 0
+        self.blind = False
 
-    def tick(self, given: int, late: int, explained: int, *, suspicious: bool) -> None:
-        """Close a tick: pids given since the tick before, those of them given during this tick, and what explains them."""
+    def tick(self, given: int, late: int, explained: int, *, suspicious: bool, faults: int | None) -> None:
+        """Close a tick.
+
+        Args:
+            given: pids given since the tick before.
+            late: those of them given during this tick.
+            explained: those of them that are known.
+            suspicious: there are signs of unseen children.
+            faults: page faults that are not known processes'; `None`: there may be some that nobody was told of.
+        """
+        self.blind = faults is None
+        self.faults += max(0, faults or 0)
         unexplained = max(0, given - max(0, explained - self._late))
         self._late = late
         if suspicious:
