@@ -28,15 +28,14 @@ debian_packages() {
     RUNLEVEL=1 DEBIAN_FRONTEND=noninteractive $as_root apt-get install -y -qq --no-install-recommends $missing >/dev/null
 }
 
-# A virtual environment with the wheel and the test tools, for one interpreter.
+# A virtual environment with the wheel and the test tools, for one interpreter; all in one resolution.
 environment() {
     [ -x "$2/bin/python" ] || "$1" -m venv "$2"
     "$2/bin/python" -m pip install --quiet --upgrade pip
-    "$2/bin/python" -m pip install --quiet --group "$root/pyproject.toml:dev"
     rm -rf "$root/build/wheel"
     "$2/bin/python" -m pip wheel --quiet --no-deps --wheel-dir "$root/build/wheel" "$root"
-    "$2/bin/python" -m pip install --quiet --force-reinstall --no-deps "$root"/build/wheel/*.whl
-    "$2/bin/python" -m pip install --quiet "$(echo "$root"/build/wheel/*.whl)"
+    "$2/bin/python" -m pip uninstall --quiet --yes otel-memwatch
+    "$2/bin/python" -m pip install --quiet --group "$root/pyproject.toml:dev" "$root"/build/wheel/*.whl
 }
 
 # The tests run in a folder without the sources: what is imported is the installed wheel.
@@ -44,7 +43,9 @@ stage="$root/build/stage"
 stage_tests() {
     rm -rf "$stage"
     mkdir -p "$stage"
-    cp -r tests pyproject.toml README.md dashboards deploy "$stage"
+    for part in tests pyproject.toml README.md CHANGELOG.md dashboards deploy; do
+        [ ! -e "$part" ] || cp -r "$part" "$stage"
+    done
 }
 
 # run_tests ENVIRONMENT [PYTEST ARGUMENTS]
