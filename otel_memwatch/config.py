@@ -83,7 +83,7 @@ def parse_address(text: str) -> str:
 
 def parse_url(text: str) -> str:
     """Base URL of an OTLP endpoint, without the path of a signal and without a slash at its end."""
-    from urllib.parse import urlsplit  # noqa: PLC0415 - only where a URL is given
+    from urllib.parse import urlsplit
 
     stripped = text.strip()
     try:

@@ -10,6 +10,7 @@ import math
 from array import array
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -196,7 +197,7 @@ class OtlpRecord(Record):
     def _interval(self) -> float | None:
         """Median of the distances between the points of the longest series."""
         times = max((times for times, _ in self._series.values()), key=len, default=array("d"))
-        steps = sorted(after - before for before, after in zip(times, times[1:], strict=False))
+        steps = sorted(after - before for before, after in pairwise(times))
         return round(steps[len(steps) // 2], 6) if steps else None
 
     def _exit(self) -> dict[str, Any] | None:

@@ -69,8 +69,7 @@ def _series(metric: Metric, labels: str, times: Iterable[float], values: Iterabl
 
 
 def _write(out: BinaryIO, lines: Iterator[str]) -> None:
-    for line in lines:
-        out.write(line.encode())
+    out.writelines(line.encode() for line in lines)
 
 
 def _peaks(run: Run, out: BinaryIO, common: dict[str, str]) -> None:

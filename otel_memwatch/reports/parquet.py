@@ -22,8 +22,8 @@ _ROWS_AT_ONCE = 20_000
 def render(run: Run, out: BinaryIO, options: Options) -> None:  # noqa: ARG001 - every report is called alike
     """Writes the rows in groups as they are read; run.json is in the file's metadata, key "memwatch"."""
     try:
-        import pyarrow  # noqa: ICN001, PLC0415 - an extra
-        from pyarrow import parquet  # noqa: PLC0415
+        import pyarrow  # noqa: ICN001 - an extra
+        from pyarrow import parquet
     except ImportError:
         raise Unavailable("Parquet needs pyarrow.", "pip install 'otel-memwatch[parquet]'") from None
     columns = run.record.columns

@@ -23,8 +23,9 @@ from otel_memwatch.session.watched import Watched, address_space_limit, descript
 
 if TYPE_CHECKING:
     from otel_memwatch.analysis import Peaks, Tally
-    from otel_memwatch.model import Attributes, Column, Ending, Snapshot
+    from otel_memwatch.model import Attributes, Column, Ending, Operation, Snapshot
     from otel_memwatch.record.follower import OperationFollower
+    from otel_memwatch.record.operation_lines import OperationLines
     from otel_memwatch.record.writer import RunWriter
     from otel_memwatch.sampler import Sampler, SourceHealth
     from otel_memwatch.session.trace_context import TraceContext
@@ -169,6 +170,8 @@ class Monitor:
             self._sampler.tick()
         except Exception as error:  # noqa: BLE001 - the target goes on without us
             self.trouble(f"recording stopped: {_words(error)}")
+            if self._writer is not None:
+                self._writer.mark(self.troubles[-1])
         finally:
             self._first_tick.set()
             if self._listening is not None and self._telemetry is None:
@@ -372,14 +375,16 @@ class Monitor:
     # -- the end
 
     def _complete(self, end: Callable[[], Ending], ended: float) -> None:
-        if self._writer is None or self._tally is None or self._tree is None or self._sampler is None:
+        if self._writer is None:
             return
-        from otel_memwatch.record.reader import read_run
-
+        if self._tally is None or self._tree is None or self._sampler is None:
+            self._give_up(end(), ended)
+            return
         self._tree.finish(time.monotonic())
         ending = end()
-        record = read_run(self.directory)
-        self._tally.boundaries(record.operation_lines)
+        self._writer.check()
+        lines, operations = self._operations()
+        self._tally.boundaries(lines)
         health = {
             name: {
                 "state": "ok" if state.up else "failed",
@@ -393,17 +398,34 @@ class Monitor:
         }
         self._writer.update(
             state=FINISHED,
-            ended={"wall": time.time() - (time.monotonic() - ended), "monotonic": ended},
+            ended=_moment(ended),
             exit=ending._asdict(),
-            peaks=self._tally.peaks(record.operations).to_json(),
+            peaks=self._tally.peaks(operations).to_json(),
             totals=self._tally.totals(),
             quality=self._tally.quality(),
             sources={**self._writer.info["sources"], **health},
             gpus=_gpus(self._sources),
         )
         self._deliver(ending, ended)
+        self._completed = self._writer.in_place
         self._writer.close()
-        self._completed = True
+
+    def _give_up(self, ending: Ending, ended: float) -> None:
+        """Completes the record of a run whose recording never came about, or failed, as far as that goes."""
+        assert self._writer is not None
+        self._writer.update(ended=_moment(ended), exit=ending._asdict())
+        self._writer.close()
+
+    def _operations(self) -> tuple[list[OperationLines], list[Operation]]:
+        """What the processes told of their operations; where the directory has gone, what was read before."""
+        assert self._writer is not None
+        assert self._follower is not None
+        if not self._writer.in_place:
+            return self._follower.lines(), self._follower.open_operations()
+        from otel_memwatch.record.reader import read_run
+
+        record = read_run(self.directory)
+        return record.operation_lines, record.operations
 
     def _deliver(self, ending: Ending, ended: float) -> None:
         """Gives telemetry the final figures; what it could not deliver is marked in the record."""
@@ -426,5 +448,12 @@ def _gpus(sources: Sequence[Any]) -> list[dict[str, Any]]:
     return [device for source in sources if source.name.startswith("gpu_") for device in source.info()]
 
 
+def _moment(monotonic: float) -> dict[str, float]:
+    """A moment as `run.json` tells it."""
+    return {"wall": time.time() - (time.monotonic() - monotonic), "monotonic": monotonic}
+
+
 def _words(error: Exception) -> str:
-    return str(error) if isinstance(error, MemwatchError) else f"{type(error).__name__}: {error}"
+    if isinstance(error, MemwatchError):
+        return str(error)
+    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__

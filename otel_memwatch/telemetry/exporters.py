@@ -107,7 +107,7 @@ class HttpMetricExporter(MetricExporter):
         """Nothing is held back."""
         return True
 
-    def shutdown(self, timeout_millis: float = 0, **_: Any) -> None:
+    def shutdown(self, timeout_millis: float = 0, **_: Any) -> None:  # noqa: ARG002
         """Closes the connection; ends a delivery that waits for its next attempt."""
         self._post.stop()
 

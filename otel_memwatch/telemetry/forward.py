@@ -67,10 +67,7 @@ class Forwarder:
 
         """
         try:
-            if self._upstream.grpc:
-                answer = self._by_grpc(message, headers)
-            else:
-                answer = self._by_http(body, headers)
+            answer = self._by_grpc(message, headers) if self._upstream.grpc else self._by_http(body, headers)
         except (OSError, http.client.HTTPException, ValueError, Unavailable) as error:
             reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
             if not self._upstream.configured:
@@ -102,7 +99,7 @@ class Forwarder:
             )
 
     def _by_grpc(self, message: bytes, headers: Mapping[str, str]) -> Answer:
-        import grpc  # noqa: PLC0415 - an extra
+        import grpc
 
         if self._channel is None:
             parts = urlsplit(self._upstream.url if "://" in self._upstream.url else f"//{self._upstream.url}")

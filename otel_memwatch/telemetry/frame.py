@@ -66,6 +66,7 @@ class Frame:
         self,
         columns: Sequence[Column],
         latest: Callable[[], LatestLike | None],
+        *,
         health: Callable[[], Mapping[str, Any]],
         ticks: Callable[[], tuple[int, int]],
         peaks: Callable[[], Any],

@@ -70,7 +70,9 @@ class InProcessMetrics:
         columns = tuple(column for source in self._sources for column in source.columns)
         self._last: list[Value] = [None] * len(columns)
         self._read()
-        frame = Frame(columns, self._latest, dict, self._counts, lambda: None, dict)
+        frame = Frame(
+            columns, self._latest, health=dict, ticks=self._counts, peaks=lambda: None, failures=dict
+        )
         meter = metrics.get_meter(SCOPE, __version__, meter_provider, SCHEMA_URL)
         create_instruments(meter, frame, without=_NOT_OURS)
         self._thread = threading.Thread(target=self._run, name="otel-memwatch", daemon=True)

@@ -94,6 +94,6 @@ def _upstream(environ: Mapping[str, str], own_endpoint: str | None) -> Upstream:
 
 
 def _has_grpc() -> bool:
-    from importlib.util import find_spec  # noqa: PLC0415 - only where the endpoint takes gRPC
+    from importlib.util import find_spec
 
     return find_spec("grpc") is not None

@@ -64,7 +64,7 @@ class _Lines:
         try:
             directory = self._directory or _default_directory()
             _describe(directory)
-            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_CLOEXEC", 0)
+            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
             descriptor = os.open(directory / self._name, flags, FILE_MODE)
             try:
                 data = text.encode()
@@ -136,8 +136,11 @@ class LocalMetricExporter(MetricExporter):
         self._lines = _Lines(METRICS_OTLP_FILE, directory)
 
     def export(
-        self, metrics_data: MetricsData, timeout_millis: float = 10_000, **_: Any
-    ) -> MetricExportResult:  # noqa: ARG002
+        self,
+        metrics_data: MetricsData,
+        timeout_millis: float = 10_000,  # noqa: ARG002 - the base class's signature
+        **_: Any,
+    ) -> MetricExportResult:
         """Appends one line."""
         written = self._lines.append(encode_metrics(metrics_data))
         return MetricExportResult.SUCCESS if written else MetricExportResult.FAILURE

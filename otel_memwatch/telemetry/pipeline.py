@@ -66,7 +66,12 @@ class Pipeline:
         self._provider: MeterProvider | None = None
         self._histograms: tuple[Any, Any] | None = None
         self._frame = Frame(
-            parts.columns, parts.latest, parts.health, parts.ticks, parts.peaks, self._failures
+            parts.columns,
+            parts.latest,
+            health=parts.health,
+            ticks=parts.ticks,
+            peaks=parts.peaks,
+            failures=self._failures,
         )
 
     def open(self) -> None:

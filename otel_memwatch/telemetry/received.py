@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from otel_memwatch.record.format import FILE_MODE, OPERATIONS_PREFIX, OPERATIONS_SUFFIX, SCHEMA
+from otel_memwatch.record.regular import open_regular
 
 if TYPE_CHECKING:
     from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
@@ -106,7 +107,8 @@ class _File:
             count += 1
         if count:
             text = "".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines)
-            descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, FILE_MODE)
+            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+            descriptor = os.open(self._path, flags, FILE_MODE)
             try:
                 os.write(descriptor, text.encode())
             finally:
@@ -117,7 +119,7 @@ class _File:
     def _look(self) -> None:
         """Takes in the ids of the spans that the process has recorded as operations itself, with exact figures."""
         try:
-            with self._own.open("rb") as file:
+            with os.fdopen(open_regular(self._own, os.O_NOFOLLOW), "rb") as file:
                 file.seek(self._read)
                 data = file.read()
         except OSError:

@@ -81,7 +81,7 @@ class PrometheusEndpoint:
 class _ScrapeHandler(QuietHandler):
     endpoint: PrometheusEndpoint
 
-    def do_GET(self) -> None:
+    def do_GET(self) -> None:  # noqa: N802 - the name that http.server calls
         if self.path.partition("?")[0] not in {"/metrics", "/"}:
             self.answer(404, "text/plain", b"the metrics are at /metrics\n")
             return
@@ -142,9 +142,9 @@ class Textfile:
 
     def write(self) -> bool:
         """Replaces the file; whether that was possible."""
-        temporary = self._path.with_name(f".{self._path.name}.{os.getpid()}.tmp")
+        temporary = self._path.with_name(f".{self._path.name}.{os.urandom(8).hex()}.tmp")
         try:
-            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, _FILE_MODE)
+            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _FILE_MODE)
             with os.fdopen(descriptor, "wb") as file:
                 file.write(generate_latest(self._registry))
             temporary.replace(self._path)

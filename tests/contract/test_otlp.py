@@ -342,12 +342,12 @@ def test_over_grpc():
     got = []
 
     class Metrics(metrics_service_pb2_grpc.MetricsServiceServicer):
-        def Export(self, request, _context):
+        def Export(self, request, _context):  # noqa: N802
             got.append(request)
             return metrics_service_pb2.ExportMetricsServiceResponse()
 
     class Traces(trace_service_pb2_grpc.TraceServiceServicer):
-        def Export(self, request, _context):
+        def Export(self, request, _context):  # noqa: N802
             got.append(request)
             return trace_service_pb2.ExportTraceServiceResponse()
 

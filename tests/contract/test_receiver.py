@@ -240,7 +240,7 @@ def test_spans_are_forwarded_over_grpc(tmp_path):
     got = []
 
     class Traces(trace_service_pb2_grpc.TraceServiceServicer):
-        def Export(self, request, context):
+        def Export(self, request, context):  # noqa: N802
             got.append((request, dict(context.invocation_metadata())))
             return ExportTraceServiceResponse()
 
