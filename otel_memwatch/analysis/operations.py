@@ -200,7 +200,7 @@ def _by_cgroup(operation: Operation, held: int | None, end: float, around: Surro
         high, how = held + unmapped, "sum of VmHWM and cgroup"
     low = min(low, high)
     if high - low <= near(high, basis):
-        return one_figure(low, high, basis)._replace(how=how)
+        return one_figure(low, high)._replace(how=how)
     return Peak.interval(low, high, how=f"{how} less page cache")
 
 

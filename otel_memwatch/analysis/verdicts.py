@@ -216,13 +216,13 @@ def _tree_by_cgroup(facts: Facts) -> Peak:
         high, how = max(low, held + facts.unmapped.value), "sum of VmHWM and cgroup"
     since = facts.basis.since_start(at)
     if high - low <= near(high, facts.basis):
-        return one_figure(low, high, facts.basis)._replace(at=since, how=how)
+        return one_figure(low, high)._replace(at=since, how=how)
     return Peak.interval(low, high, at=since, how=f"{how} less page cache")
 
 
-def one_figure(low: int, high: int, basis: Basis) -> Peak:
-    """Two bounds of charged memory that are `near`: the figure between them without the counters' error."""
-    return Peak(min(high, low + basis.charge_error), Certainty.EXACT, low, high)
+def one_figure(low: int, high: int) -> Peak:
+    """Two bounds of charged memory that are `near`: the figure in the middle, which is the least wrong."""
+    return Peak((low + high) // 2, Certainty.EXACT, low, high)
 
 
 def near(high: int, basis: Basis) -> int:

@@ -297,7 +297,7 @@ class TestControlGroup:
             502 * MIB + BATCH,
             0.2,
         )
-        assert tree.bytes == 498 * MIB + BATCH
+        assert tree.bytes == 500 * MIB + BATCH // 2
         assert (group.certainty, group.bytes) == (Certainty.EXACT, 502 * MIB)
 
     def test_page_cache_is_not_need(self) -> None:
