@@ -11,7 +11,7 @@ from otel_memwatch.reports.figures import size, size_scale
 from otel_memwatch.reports.plot import style
 from otel_memwatch.reports.plot.curves import draw_line
 from otel_memwatch.reports.plot.peak import Extent, draw_peak, peak_extent
-from otel_memwatch.reports.plot.series import Line, line
+from otel_memwatch.reports.plot.series import Line, line, line_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -22,9 +22,10 @@ if TYPE_CHECKING:
 _TREE, _MAIN = "memwatch.tree.memory.usage", "process.memory.usage"
 _PSS = "memwatch.tree.memory.pss"
 _GROUP, _WORKING_SET = "memwatch.cgroup.memory.usage", "memwatch.cgroup.memory.working_set"
+_FILE = "memwatch.cgroup.memory.file"
 _EVENTS, _KILL = "memwatch.cgroup.memory.events", {"memwatch.cgroup.memory.event.type": "oom_kill"}
 
-MEMORY_METRICS = (_TREE, _MAIN, _PSS, _GROUP, _WORKING_SET, _EVENTS)
+MEMORY_METRICS = (_TREE, _MAIN, _PSS, _GROUP, _WORKING_SET, _FILE, _EVENTS)
 
 NEAR = 3.0
 """Times the peak up to which a limit, or the control group's memory, is drawn: beyond, the curve would be flat."""
@@ -90,14 +91,17 @@ def draw_memory(axes: Axes, view: View) -> int:
 def _curves(view: View, extent: Extent | None) -> list[_Curve]:
     """The tree, its main process where that is not the same, and its proportional set."""
     curves = []
-    tree, main = _line(view, _TREE), _line(view, _MAIN)
+    tree, main, needed = _line(view, _TREE), _line(view, _MAIN), _needed(view)
+    if needed is not None:
+        curves.append(_Curve(needed, "needed: each page once, no cache", style.GREEN, 1.6, "-", filled=True))
     if tree is not None:
         # A sum above what was needed for certain needs a word: every forked process counts what it shares.
         above = (
             extent is not None and not extent.open_above and (tree.maximum() or 0.0) > _ABOVE * extent.high
         )
         label = "all processes (RSS, shared pages repeated)" if above else "all processes (RSS)"
-        curves.append(_Curve(tree, label, style.BLUE, 1.0 if above else 1.6, "-", filled=not above))
+        aside = above or needed is not None
+        curves.append(_Curve(tree, label, style.BLUE, 1.0 if aside else 1.6, "-", filled=not aside))
     if main is not None and not (tree is not None and _same(tree, main)):
         curves.append(_Curve(main, "main process", style.ORANGE, 1.2, "-"))
     pss = _line(view, _PSS)
@@ -106,13 +110,23 @@ def _curves(view: View, extent: Extent | None) -> list[_Curve]:
     return curves
 
 
+def _needed(view: View) -> Line | None:
+    """Charged memory less page cache, where both are known at every tick: in a group of the run's own."""
+    charged, file = view.samples.find(_GROUP), view.samples.find(_FILE)
+    if not view.run.info.get("own_cgroup") or not charged or not file or file[0].period > 0:
+        return None
+    values = view.samples.values(charged[0]) - view.samples.values(file[0])
+    made = line_of(view.samples.time, values, 0.0, view.interval)
+    return made if len(made.time) else None
+
+
 def _group_curves(view: View, most: float) -> tuple[list[_Curve], list[str]]:
     """The control group's curves; those that other programs' memory or cache puts out of scale, in words."""
     curves, absent = [], []
-    for metric, label, colour, dashes in (
-        (_GROUP, "control group with cache", style.SOFT, "--"),
-        (_WORKING_SET, "working set", style.GREEN, "-"),
-    ):
+    rows = [(_GROUP, "control group with cache", style.SOFT, "--")]
+    if _needed(view) is None:
+        rows.append((_WORKING_SET, "working set", style.GREEN, "-"))
+    for metric, label, colour, dashes in rows:
         found = _line(view, metric)
         maximum = found.maximum() if found else None
         if found is None or maximum is None:

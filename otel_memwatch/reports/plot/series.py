@@ -47,17 +47,21 @@ class Steps(NamedTuple):
 
 def line(samples: Samples, column: Column, interval: float) -> Line:
     """The line of a column, interrupted where ticks or values are missing."""
-    values = samples.values(column)
+    return line_of(samples.time, samples.values(column), column.period, interval)
+
+
+def line_of(times: Array, values: Array, period: float, interval: float) -> Line:
+    """The line of values at ticks, one for each; `period` and `interval` as of a column and of the run."""
     there = np.flatnonzero(~np.isnan(values))
-    time, known = samples.time[there], values[there]
+    time, known = times[there], values[there]
     if not len(time):
         return Line(time, known, np.zeros(0, dtype=bool))
     step, ticks = np.diff(time), np.diff(there)
     usual_step = float(np.median(step)) if len(step) else 0.0
     usual_ticks = float(np.quantile(ticks, 0.25)) if len(ticks) else 1.0
     width = float(time[-1] - time[0]) / BUCKETS
-    missing = step > max(_GAP * max(interval, column.period, usual_step), 2 * width)
-    if usual_ticks <= 1 and column.period <= interval:
+    missing = step > max(_GAP * max(interval, period, usual_step), 2 * width)
+    if usual_ticks <= 1 and period <= interval:
         # A tick whose value is not known interrupts too, unless that is too short to be seen.
         missing |= (ticks > 1) & (step > 2 * width)
     kept = _kept(time, known, width) if len(time) > 4 * BUCKETS and width > 0 else np.arange(len(time))
