@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
+import stat
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from otel_memwatch.errors import UsageError
 from otel_memwatch.record.directory import create_directory
+from otel_memwatch.record.format import DIRECTORY_MODE
 
 RUNS_DIRECTORY = "memwatch-runs"
 """Default parent of run directories, in the working directory."""
@@ -26,20 +29,55 @@ def make_run_directory(out: str | None, argv: Sequence[str], say: Callable[[str]
 
     A directory that was asked for has to be possible: `UsageError` where it is not. The default one gives way to
     one in the temporary directory, told in one line, where the working directory cannot be written: that must
-    not keep the command from running.
+    not keep the command from running. `UsageError` where there is none to be had either.
     """
     if out is not None:
-        path = Path(os.path.abspath(out))
+        path = absolute(out)
         create_directory(path)
         return path
     name = run_name(argv[0])
-    path = Path(os.path.abspath(RUNS_DIRECTORY)) / name
     try:
+        path = absolute(RUNS_DIRECTORY) / name
         create_directory(path)
     except UsageError as refused:
-        import tempfile
-
-        path = Path(tempfile.gettempdir()) / f"{RUNS_DIRECTORY}-{os.getuid()}" / name
+        path = temporary_runs() / name
         create_directory(path)
         say(f"otel-memwatch: {refused.message} Recording in {path}.")
     return path
+
+
+def absolute(path: str) -> Path:
+    """The absolute path; raises `UsageError` where the working directory that it starts from is gone."""
+    try:
+        return Path(os.path.abspath(path))
+    except OSError as error:
+        raise UsageError(
+            f"The run directory {path} cannot be made: the working directory is gone ({error.strerror})."
+        ) from None
+
+
+def temporary_runs() -> Path:
+    """A directory of the user's own for runs, in the temporary directory; raises `UsageError` where there is none.
+
+    Others may write there too: what bears our name and is not ours, or is open to others, is left alone for a
+    directory with a name that nobody could know.
+    """
+    import tempfile
+
+    try:
+        path = Path(tempfile.gettempdir()) / f"{RUNS_DIRECTORY}-{os.geteuid()}"
+        if not _is_our_own(path):
+            path = Path(tempfile.mkdtemp(prefix=f"{RUNS_DIRECTORY}-"))
+    except OSError as error:
+        raise UsageError(
+            f"There is no place for a run directory: {error.strerror}.", "name one with --out"
+        ) from None
+    return path
+
+
+def _is_our_own(path: Path) -> bool:
+    """Makes the directory where it is not there; whether it is one that nobody else can write to."""
+    with contextlib.suppress(FileExistsError):
+        path.mkdir(DIRECTORY_MODE)
+    found = os.lstat(path)
+    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & 0o022

@@ -51,7 +51,7 @@ def description(
     return {
         "id": directory.name,
         "command": list(target.argv),
-        "cwd": os.getcwd(),
+        "cwd": _working_directory(),
         "target": {"pid": target.pid, "start": target.started, "floor": target.floor},
         "host": {
             "name": platform.node(),
@@ -79,6 +79,14 @@ def description(
             "flags": trace.flags,
         },
     }
+
+
+def _working_directory() -> str | None:
+    """Path of the working directory; `None` where it has been removed."""
+    try:
+        return os.getcwd()
+    except OSError:
+        return None
 
 
 def host_memory() -> int:

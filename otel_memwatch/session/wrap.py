@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from otel_memwatch.config import OPTIONS
-from otel_memwatch.errors import CommandNotStarted
+from otel_memwatch.errors import CommandNotStarted, UsageError
 from otel_memwatch.record.format import RUN_DIRECTORY_VARIABLE
 from otel_memwatch.session.place import make_run_directory
 from otel_memwatch.session.trace_context import VARIABLE as TRACEPARENT
@@ -36,7 +36,9 @@ def wrap(argv: Sequence[str], settings: Mapping[str, Any], say: Callable[[str], 
     own_cgroup = _own_cgroup(settings["cgroup"])
     try:
         listening = _listen(settings)
-        directory = make_run_directory(settings["out"], argv, say)
+        directory = _run_directory(argv, settings, say)
+        if directory is None:
+            _unrecorded(argv)
         trace = run_context(os.environ.get(TRACEPARENT))
         oom_kills = OomKills()
         target = _launch(argv, _variables(directory, trace, settings, listening), own_cgroup, directory)
@@ -72,6 +74,22 @@ def wrap(argv: Sequence[str], settings: Mapping[str, Any], say: Callable[[str], 
     if settings["strict"] and monitor.troubles:
         raise SystemExit(STRICT_EXIT_CODE)
     end_like(ended)
+
+
+def _run_directory(argv: Sequence[str], settings: Mapping[str, Any], say: Callable[[str], None]) -> Path | None:
+    """The run directory; `None`, told in one line, where there is no place for one and nobody has insisted."""
+    try:
+        return make_run_directory(settings["out"], argv, say)
+    except UsageError as error:
+        if settings["out"] is not None or settings["strict"]:
+            raise
+        say(f"otel-memwatch: nothing is recorded: {error}")
+        return None
+
+
+def _unrecorded(argv: Sequence[str]) -> NoReturn:
+    """Runs the command for its own sake."""
+    end_like(launch(argv, variables={}).wait(lambda _: None))
 
 
 def _variables(

@@ -34,17 +34,27 @@ class Witness:
     """
 
     def __init__(self) -> None:
-        questions, self._ask = os.pipe()
-        self._answers, answers = os.pipe()
         self.pid: int | None = None
         """`None`: it could not be started, or is gone."""
+        self._ask = self._answers = -1
         self._told: list[tuple[int, int]] = []
         with contextlib.suppress(OSError):
-            self.pid = os.fork()
-        if self.pid == 0:
-            _stand(questions, answers)
-        os.close(questions)
-        os.close(answers)
+            self._start()
+
+    def _start(self) -> None:
+        """Raises `OSError` where there are no processes or descriptors left: then the answer is always no."""
+        with contextlib.ExitStack() as theirs, contextlib.ExitStack() as ours:
+            questions, self._ask = os.pipe()
+            theirs.callback(os.close, questions)
+            ours.callback(os.close, self._ask)
+            self._answers, answers = os.pipe()
+            theirs.callback(os.close, answers)
+            ours.callback(os.close, self._answers)
+            pid = os.fork()
+            if pid == 0:
+                _stand(questions, answers)
+            self.pid = pid
+            ours.pop_all()
 
     def saw(self, number: int, sender: int | None) -> bool:
         """Whether the group got this signal, which we have just taken; False when the witness is gone.
