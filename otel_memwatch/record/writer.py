@@ -7,6 +7,7 @@ A full disk ends the recording, never the run: the reader finds the mark, the pe
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import time
@@ -29,6 +30,7 @@ _RESERVE_BYTES = 64 * 1024
 """Kept aside so that run.json can be written once more when the disk is full."""
 
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def compact(value: Any) -> str:
@@ -52,11 +54,42 @@ class RunWriter:
         self.info: dict[str, Any] = {"schema": SCHEMA, "marks": []}
         """What `run.json` holds."""
         self._descriptors: dict[str, int] = {}
-        self._reserve()
+        self._directory: int | None = None
+        """The directory itself: whatever is put in its place later is not written to."""
+        try:
+            self._directory = os.open(path, _DIRECTORY)
+            self._reserve()
+        except OSError as error:
+            self._stop(error)
+
+    @property
+    def in_place(self) -> bool:
+        """Whether the directory is still what its path names."""
+        if self._directory is None:
+            return False
+        try:
+            named, ours = os.lstat(self.path), os.fstat(self._directory)
+        except OSError:
+            return False
+        return (named.st_dev, named.st_ino) == (ours.st_dev, ours.st_ino)
+
+    def check(self) -> bool:
+        """Whether the recording goes on; it stops when the directory was removed or replaced."""
+        if self.stopped is None and not self.in_place:
+            self._stop(OSError(errno.ENOENT, "it was removed or replaced"))
+        return self.stopped is None
+
+    def _open(self, name: str, flags: int) -> int:
+        return os.open(name, flags, FILE_MODE, dir_fd=self._directory)
+
+    def _unlink(self, name: str) -> None:
+        if self._directory is not None:
+            with contextlib.suppress(OSError):
+                os.unlink(name, dir_fd=self._directory)
 
     def _reserve(self) -> None:
         with contextlib.suppress(OSError, AttributeError):
-            descriptor = os.open(self.path / RESERVE_FILE, _NEW_FILE, FILE_MODE)
+            descriptor = self._open(RESERVE_FILE, _NEW_FILE)
             try:
                 os.posix_fallocate(descriptor, 0, _RESERVE_BYTES)
             finally:
@@ -65,18 +98,20 @@ class RunWriter:
     def update(self, **fields: Any) -> None:
         """Sets fields of `run.json` and replaces the file atomically."""
         self.info.update(fields)
-        temporary = self.path / f".{RUN_FILE}.{os.getpid()}"
+        if self._directory is None:
+            return
+        temporary = f".{RUN_FILE}.{os.getpid()}"
         text = json.dumps(self.info, indent=1, ensure_ascii=False) + "\n"
         try:
-            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, FILE_MODE)
+            self._unlink(temporary)
+            descriptor = self._open(temporary, _NEW_FILE)
             try:
                 _write_all(descriptor, text.encode("utf-8", "surrogateescape"))
             finally:
                 os.close(descriptor)
-            temporary.replace(self.path / RUN_FILE)
+            os.replace(temporary, RUN_FILE, src_dir_fd=self._directory, dst_dir_fd=self._directory)
         except OSError as error:
-            with contextlib.suppress(OSError):
-                temporary.unlink()
+            self._unlink(temporary)
             self._stop(error)
 
     def mark(self, text: str) -> None:
@@ -116,7 +151,7 @@ class RunWriter:
         try:
             descriptor = self._descriptors.get(name)
             if descriptor is None:
-                descriptor = self._descriptors[name] = os.open(self.path / name, _NEW_FILE, FILE_MODE)
+                descriptor = self._descriptors[name] = self._open(name, _NEW_FILE)
             _write_all(descriptor, (line + "\n").encode("utf-8", "surrogateescape"))
         except OSError as error:
             self._stop(error)
@@ -127,8 +162,7 @@ class RunWriter:
             return
         self.stopped = f"recording stopped: {self.path} cannot be written ({error.strerror})"
         self._on_trouble(self.stopped)
-        with contextlib.suppress(OSError):
-            (self.path / RESERVE_FILE).unlink()
+        self._unlink(RESERVE_FILE)
         self.mark(self.stopped)
 
     def close(self) -> None:
@@ -137,8 +171,10 @@ class RunWriter:
             with contextlib.suppress(OSError):
                 os.close(descriptor)
         self._descriptors.clear()
-        with contextlib.suppress(OSError):
-            (self.path / RESERVE_FILE).unlink()
+        self._unlink(RESERVE_FILE)
+        if self._directory is not None:
+            os.close(self._directory)
+            self._directory = None
 
 
 def _write_all(descriptor: int, data: bytes) -> None:
