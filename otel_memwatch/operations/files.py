@@ -14,6 +14,10 @@ RESET, SIZE, STATUS, IO, JOURNAL = range(512, 832, 64)
 opened again takes the number under which another one is still remembered."""
 
 
+UNTRUSTED = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+"""For a file whose directory others may write to: no link is followed, no named pipe is waited for."""
+
+
 def keep_open(path: str, flags: int, place: int, mode: int = 0o600) -> int:
     """Open a file on a high descriptor that no program started from here inherits.
 
@@ -43,7 +47,7 @@ def close_quietly(descriptor: int | None) -> None:
 def read_quietly(path: str, size: int = 8192) -> bytes:
     """The beginning of a small file; nothing where it cannot be read."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
+        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0))
     except OSError:
         return b""
     try:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 
+from otel_memwatch.operations.files import read_quietly
+
 try:
     from _random import Random  # the generator of `random` without its 3 ms of imports
 except ImportError:  # another implementation of Python
@@ -50,11 +52,7 @@ class RunTrace:
     """
 
     def __init__(self, directory: str) -> None:
-        try:
-            with open(os.path.join(directory, "run.json"), encoding="utf-8", errors="replace") as file:
-                text = file.read(1 << 20)
-        except OSError:
-            text = ""
+        text = read_quietly(os.path.join(directory, "run.json"), 1 << 20).decode("utf-8", "replace")
         fields = text.partition('"trace":')[2].partition("}")[0]
         self.trace, self.span, self.parent = (
             _text_field(fields, name) for name in ("trace_id", "span_id", "parent_span_id")

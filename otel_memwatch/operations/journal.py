@@ -9,7 +9,7 @@ import os
 import sys
 from time import monotonic
 
-from otel_memwatch.operations.files import JOURNAL, close_quietly, keep_open, read_quietly
+from otel_memwatch.operations.files import JOURNAL, UNTRUSTED, close_quietly, keep_open, read_quietly
 from otel_memwatch.operations.text import quote
 
 OPERATIONS_PREFIX = "operations-"
@@ -62,7 +62,12 @@ class Journal:
         """Ids go on behind those that the same process wrote before an exec: a line is longer than its id counts."""
 
     def _open(self) -> int:
-        return keep_open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, JOURNAL)
+        descriptor = keep_open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | UNTRUSTED, JOURNAL)
+        found = os.fstat(descriptor)
+        if found.st_mode & 0o170000 != 0o100000 or found.st_nlink > 1:
+            close_quietly(descriptor)
+            raise OSError(22, "not a file of operations", self._path)  # EINVAL
+        return descriptor
 
     @property
     def is_new(self) -> bool:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from otel_memwatch.record.format import OPERATIONS_PREFIX, OPERATIONS_SUFFIX
 from otel_memwatch.record.lines import MAX_LINE, parse
 from otel_memwatch.record.operation_lines import OperationLines
+from otel_memwatch.record.regular import open_regular
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -45,7 +46,7 @@ class _File:
         try:
             descriptor = self.descriptor
             if descriptor is None:
-                descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+                descriptor = open_regular(self.path, os.O_NOFOLLOW)
             try:
                 data = os.pread(descriptor, _BLOCK, self._offset)
             finally:

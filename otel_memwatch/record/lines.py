@@ -7,7 +7,10 @@ left out and counted. Memory is bounded by `MAX_LINE`, whatever the file holds.
 from __future__ import annotations
 
 import json
+import os
 from typing import TYPE_CHECKING, Any
+
+from otel_memwatch.record.regular import open_regular
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -66,7 +69,7 @@ def line_blocks(path: Path, damage: Damage, block: int = _BLOCK) -> Iterator[lis
     rest = b""
     skipping = False
     try:
-        with path.open("rb") as file:
+        with os.fdopen(open_regular(path), "rb") as file:
             while data := file.read(block):
                 *lines, rest = (rest + data).split(b"\n")
                 if skipping and lines:

@@ -26,6 +26,7 @@ from otel_memwatch.record.format import (
 )
 from otel_memwatch.record.lines import Damage, objects, parse
 from otel_memwatch.record.operation_lines import OperationLines
+from otel_memwatch.record.regular import open_regular
 from otel_memwatch.record.samples import Samples, is_tick, read_samples, tick_blocks
 
 if TYPE_CHECKING:
@@ -232,7 +233,7 @@ def _refuse_foreign(directory: Path, names: list[str]) -> NoReturn:
 
 def _read_info(path: Path) -> Mapping[str, Any]:
     try:
-        with path.open("rb") as file:
+        with os.fdopen(open_regular(path), "rb") as file:
             data = file.read(_MAX_INFO)
     except OSError as error:
         raise RunError(f"{path} cannot be read: {_reason(error)}.") from None
