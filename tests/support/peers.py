@@ -32,9 +32,9 @@ def free_port():
 
 
 class Prometheus:
-    """A Prometheus server on a free loopback port."""
+    """A Prometheus server on a free loopback port; `config` stands for one that scrapes `targets`."""
 
-    def __init__(self, directory, targets=(), data=None, scheme="http", tls=None):
+    def __init__(self, directory, targets=(), data=None, scheme="http", tls=None, config=None):
         directory.mkdir(exist_ok=True)
         scrape = {
             "job_name": "memwatch",
@@ -44,15 +44,15 @@ class Prometheus:
             "static_configs": [{"targets": list(targets)}],
             **({"tls_config": tls} if tls else {}),
         }
-        config = directory / "prometheus.yml"
-        config.write_text(json.dumps({"scrape_configs": [scrape] if targets else []}))
+        path = directory / "prometheus.yml"
+        path.write_text(json.dumps(config or {"scrape_configs": [scrape] if targets else []}))
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         with (directory / "log").open("wb") as log:
             self.process = subprocess.Popen(
                 [
                     needed("prometheus"),
-                    f"--config.file={config}",
+                    f"--config.file={path}",
                     f"--storage.tsdb.path={data or directory / 'data'}",
                     "--storage.tsdb.retention.time=100y",
                     f"--web.listen-address=127.0.0.1:{self.port}",

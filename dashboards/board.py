@@ -1,0 +1,213 @@
+"""A dashboard: variables, links, annotations, and panels put in their places."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+from urllib.parse import quote
+
+from dashboards.panels import DATASOURCE, Json, Panel
+from dashboards.promql import DASHBOARD, OURS
+
+WIDTH = 24
+TAG = "otel-memwatch"
+SCHEMA_VERSION = 38
+"""Of Grafana 10.0: newer ones migrate it when they load it."""
+
+
+class Row(NamedTuple):
+    """A heading with its panels, laid out from left to right."""
+
+    title: str
+    panels: Sequence[Panel]
+
+
+def _variable(name: str, label: str, kind: str, **more: Any) -> Json:
+    return {"name": name, "label": label, "type": kind, "hide": 0, "skipUrlSync": False, **more}
+
+
+def _query_variable(name: str, label: str, query: str, *, several: bool = True) -> Json:
+    more: Json = {"multi": several, "includeAll": several}
+    if several:
+        more |= {"allValue": ".+", "current": {"selected": True, "text": ["All"], "value": ["$__all"]}}
+    return _variable(
+        name,
+        label,
+        "query",
+        datasource=DATASOURCE,
+        query={"query": query, "refId": f"variable-{name}"},
+        definition=query,
+        # On time range change: runs come and go.
+        refresh=2,
+        sort=1,
+        regex="",
+        options=[],
+        **more,
+    )
+
+
+def _datasource(name: str, label: str, kind: str) -> Json:
+    return _variable(
+        name,
+        label,
+        "datasource",
+        query=kind,
+        refresh=1,
+        regex="",
+        multi=False,
+        includeAll=False,
+        options=[],
+        current={},
+    )
+
+
+def variables(*more: Json, one_run: bool = False) -> list[Json]:
+    """Data source, service, host and run, then `more`."""
+    service = _query_variable("service", "Service", "label_values(memwatch_run_active, job)")
+    host = _query_variable("host", "Host", f'label_values(target_info{{job=~"$service",{OURS}}}, host_name)')
+    # Without target_info there is no host to choose from, but there are runs.
+    runs = f'job=~"$service",{OURS},host_name=~"$host"'
+    run = _query_variable("run", "Run", f"label_values(target_info{{{runs}}}, instance)", several=not one_run)
+    return [
+        _datasource("datasource", "Data source", "prometheus"),
+        _datasource("traces", "Traces", "tempo"),
+        service,
+        host,
+        run,
+        *more,
+    ]
+
+
+def gpu_variable() -> Json:
+    """Choice of GPUs."""
+    return _query_variable(
+        "gpu", "GPU", f"label_values(hw_gpu_memory_limit_bytes{{{','.join(DASHBOARD)}}}, hw_id)"
+    )
+
+
+def operation_variable() -> Json:
+    """Choice of operations."""
+    metric = f"memwatch_operation_duration_seconds_count{{{','.join(DASHBOARD)}}}"
+    return _query_variable("operation", "Operation", f"label_values({metric}, memwatch_operation_name)")
+
+
+def annotation(name: str, expression: str, title: str, text: str, color: str, *, step: str = "10s") -> Json:
+    """Moments or stretches in which an expression has values."""
+    return {
+        "name": name,
+        "datasource": DATASOURCE,
+        "enable": True,
+        "hide": False,
+        "iconColor": color,
+        "expr": expression,
+        "step": step,
+        "titleFormat": title,
+        "textFormat": text,
+        "tagKeys": "",
+        "useValueForTime": False,
+    }
+
+
+def traces_link() -> Json:
+    """Opens the run's traces: by its id, or by its pod where the run was scraped and is called after that."""
+    query = '{ resource.service.instance.id = "${run}" || resource.k8s.pod.name = "${run}" }'
+    panes = {
+        "traces": {
+            "datasource": "${traces}",
+            "queries": [
+                {
+                    "refId": "A",
+                    "datasource": {"type": "tempo", "uid": "${traces}"},
+                    "queryType": "traceql",
+                    "query": query,
+                }
+            ],
+            "range": {"from": "${__from}", "to": "${__to}"},
+        }
+    }
+    # Grafana fills in variables before it opens the link: their braces must stay as they are.
+    address = quote(json.dumps(panes, separators=(",", ":")), safe="${}_:,")
+    return {
+        "title": "Traces of this run",
+        "type": "link",
+        "icon": "external link",
+        "url": f"/explore?schemaVersion=1&panes={address}",
+        "targetBlank": True,
+        "includeVars": False,
+        "keepTime": False,
+        "tags": [],
+        "asDropdown": False,
+        "tooltip": "TraceQL in the data source chosen above",
+    }
+
+
+def run_link(run: str = "${__field.labels.instance}") -> Json:
+    """A data link to the dashboard of one run."""
+    return {
+        "title": "Open this run",
+        "url": f"/d/memwatch-run?var-datasource=${{datasource}}&var-run={run}&${{__url_time_range}}",
+        "targetBlank": False,
+    }
+
+
+def _placed(rows: Sequence[Row]) -> list[Json]:
+    placed: list[Json] = []
+    y = 0
+    for row in rows:
+        heading = {"type": "row", "title": row.title, "collapsed": False, "panels": []}
+        placed.append({**heading, "gridPos": {"x": 0, "y": y, "w": WIDTH, "h": 1}})
+        y += 1
+        x = tallest = 0
+        for panel in row.panels:
+            if x + panel.width > WIDTH:
+                x, y, tallest = 0, y + tallest, 0
+            placed.append({**panel.body, "gridPos": {"x": x, "y": y, "w": panel.width, "h": panel.height}})
+            x += panel.width
+            tallest = max(tallest, panel.height)
+        y += tallest
+    return [{"id": place, **panel} for place, panel in enumerate(placed, start=1)]
+
+
+def dashboard(
+    uid: str,
+    title: str,
+    description: str,
+    rows: Sequence[Row],
+    templates: Sequence[Json],
+    *,
+    annotations: Sequence[Json] = (),
+    links: Sequence[Json] = (),
+    since: str = "now-6h",
+) -> Json:
+    """The whole of a dashboard's JSON."""
+    others = {
+        "title": "otel-memwatch",
+        "type": "dashboards",
+        "tags": [TAG],
+        "asDropdown": True,
+        "includeVars": False,
+        "keepTime": True,
+        "targetBlank": False,
+        "icon": "external link",
+        "tooltip": "",
+        "url": "",
+    }
+    return {
+        "uid": uid,
+        "title": title,
+        "description": description,
+        "tags": [TAG],
+        "schemaVersion": SCHEMA_VERSION,
+        "version": 1,
+        "editable": False,
+        # One crosshair over all panels.
+        "graphTooltip": 1,
+        "timezone": "browser",
+        "time": {"from": since, "to": "now"},
+        "refresh": "30s",
+        "templating": {"list": list(templates)},
+        "annotations": {"list": list(annotations)},
+        "links": [others, *links],
+        "panels": _placed(rows),
+    }

@@ -1,0 +1,16 @@
+"""One module for each dashboard, with `build()`."""
+
+from __future__ import annotations
+
+from dashboards.boards import fleet, gpu, operations, run
+from dashboards.panels import Json
+
+
+def boards() -> dict[str, Json]:
+    """Every dashboard by the name of its file."""
+    return {
+        "memwatch-run.json": run.build(),
+        "memwatch-fleet.json": fleet.build(),
+        "memwatch-gpu.json": gpu.build(),
+        "memwatch-operations.json": operations.build(),
+    }

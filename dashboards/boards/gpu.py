@@ -1,0 +1,249 @@
+"""GPU: per device and per run."""
+
+from __future__ import annotations
+
+from dashboards.board import Row, dashboard, gpu_variable, run_link, variables
+from dashboards.boards.shared import SHARE_LEVELS
+from dashboards.panels import (
+    GREEN,
+    RED,
+    YELLOW,
+    Json,
+    Panel,
+    Query,
+    TableColumn,
+    bars,
+    dashed,
+    stat,
+    table,
+    timeseries,
+)
+from dashboards.promql import last, rate, series
+from dashboards.thresholds import GPU_HELD, GPU_IDLE, GPU_MEMORY_NEAR
+
+_CHOSEN = 'hw_id=~"$gpu"'
+_DEVICE = "hw_id, hw_name"
+_RUN = "job, instance, hw_id"
+_LEGEND = "{{hw_name}} {{hw_id}}"
+_RUN_LEGEND = "{{job}} {{instance}} {{hw_id}}"
+
+
+def build() -> Json:
+    """The dashboard."""
+    return dashboard(
+        "memwatch-gpu",
+        "otel-memwatch / GPU",
+        "GPUs: how full, how busy, for whom. Several runs on one machine see the same device; it is counted once.",
+        [
+            Row("Now", _now()),
+            Row("By device", _devices()),
+            Row("By run", _runs()),
+            Row("Health and bus", _health()),
+        ],
+        variables(gpu_variable()),
+        since="now-6h",
+    )
+
+
+def _device(metric: str, how: str = "max") -> str:
+    """One value for each device, however many runs look at it."""
+    return f"{how} by ({_DEVICE}) ({series(metric, _CHOSEN)})"
+
+
+def _full() -> str:
+    return f"{_device('hw.gpu.memory.usage')} / {_device('hw.gpu.memory.limit')}"
+
+
+def _now() -> list[Panel]:
+    held = f"({_full()} > bool {GPU_HELD:g})"
+    idle = f"({_device('hw.gpu.utilization')} < bool {GPU_IDLE:g})"
+    return [
+        stat(
+            "GPUs",
+            "short",
+            "Devices that active runs can see.",
+            Query(f"count ({_device('hw.gpu.memory.limit')})", "GPUs"),
+            unknown="no GPU reports",
+        ),
+        stat(
+            "Fullest",
+            "percentunit",
+            "Used memory of the fullest device.",
+            Query(f"max ({_full()})", "fullest"),
+            unknown="no GPU reports",
+            levels=((None, GREEN), (0.8, YELLOW), (GPU_MEMORY_NEAR, RED)),
+        ),
+        stat(
+            "Busy on average",
+            "percentunit",
+            "Mean over devices of the time in which something ran.",
+            Query(f"avg ({_device('hw.gpu.utilization')})", "busy"),
+            unknown="no GPU reports",
+        ),
+        stat(
+            "Idle while held now",
+            "short",
+            f"Devices of whose memory more than {GPU_HELD:.0%} is taken and that do less than {GPU_IDLE:.0%}.",
+            Query(f"sum ({held} * {idle})", "idle"),
+            unknown="no GPU reports",
+            levels=((None, GREEN), (1, YELLOW)),
+        ),
+        stat(
+            "Power",
+            "watt",
+            "All devices together.",
+            Query(f"sum ({_device('hw.power')})", "power"),
+            unknown="no GPU reports",
+        ),
+        stat(
+            "Energy in this time",
+            "joule",
+            "All devices together, whoever used it.",
+            Query(
+                f"sum (max by ({_DEVICE}) (increase({series('hw.energy', _CHOSEN, window='$__range')})))",
+                "energy",
+            ),
+            unknown="no GPU reports",
+        ),
+    ]
+
+
+def _devices() -> list[Panel]:
+    return [
+        timeseries(
+            "Memory",
+            "bytes",
+            "Used by whomever, against what there is.",
+            Query(_device("hw.gpu.memory.usage"), _LEGEND),
+            Query(_device("hw.gpu.memory.limit"), "limit {{hw_id}}"),
+            overrides=[dashed("limit.*", "red")],
+        ),
+        timeseries("How full", "percentunit", "Used of what there is.", Query(_full(), _LEGEND), maximum=1),
+        timeseries(
+            "Busy", "percentunit", "Share of time.", Query(_device("hw.gpu.utilization"), _LEGEND), maximum=1
+        ),
+        timeseries(
+            "Memory bus busy",
+            "percentunit",
+            "Share of time; a device whose bus is busy and whose cores are not waits for memory.",
+            Query(_device("memwatch.gpu.memory.utilization"), _LEGEND),
+            maximum=1,
+        ),
+        timeseries(
+            "Reserved and free memory",
+            "bytes",
+            "What driver and firmware keep is nobody's.",
+            Query(_device("memwatch.gpu.memory.reserved"), "reserved {{hw_id}}"),
+            Query(_device("memwatch.gpu.memory.free"), "free {{hw_id}}"),
+        ),
+        timeseries(
+            "Power",
+            "watt",
+            "Mean and largest since the sample before.",
+            Query(_device("hw.power"), _LEGEND),
+            Query(_device("memwatch.gpu.power.peak"), "largest {{hw_id}}"),
+        ),
+    ]
+
+
+def _runs() -> list[Panel]:
+    held = f"sum by ({_RUN}) ({series('memwatch.tree.gpu.memory.usage', _CHOSEN)})"
+    last_held = f"sum by ({_RUN}) ({last('memwatch.tree.gpu.memory.usage', _CHOSEN)})"
+    busy = f"max by ({_RUN}) ({series('hw.gpu.utilization', _CHOSEN)})"
+    size = f"max by ({_RUN}) ({last('hw.gpu.memory.limit', _CHOSEN)})"
+    used = f"max by ({_RUN}) ({last('hw.gpu.memory.usage', _CHOSEN)})"
+    return [
+        timeseries(
+            "Memory held by runs",
+            "bytes",
+            "Only where the driver's pids can be matched.",
+            Query(held, _RUN_LEGEND),
+        ),
+        timeseries(
+            "Largest process",
+            "bytes",
+            "Memory of the process that holds most, and the most that any ever held.",
+            Query(f"max by ({_RUN}) ({series('memwatch.process.gpu.memory.usage', _CHOSEN)})", _RUN_LEGEND),
+            Query(
+                f"max by ({_RUN}) ({series('memwatch.process.gpu.memory.peak', _CHOSEN)})",
+                "most ever, {{instance}}",
+            ),
+        ),
+        bars(
+            "Held while least busy",
+            "percentunit",
+            "Runs that hold memory of a GPU, by how busy it is now: the least busy ones could give theirs back.",
+            Query(f"bottomk(20, {busy} and {held} > 0)", _RUN_LEGEND),
+            levels=((None, RED), (GPU_IDLE, YELLOW), (0.5, GREEN)),
+            maximum=1,
+            links=[run_link()],
+        ),
+        table(
+            "Devices of runs",
+            "Last figures of each run and device.",
+            {"job": "Service", "instance": "Run", "hw_id": "GPU"},
+            TableColumn("Device full", "percentunit", f"{used} / {size}", SHARE_LEVELS),
+            TableColumn("Held by the run", "bytes", last_held),
+            TableColumn("Size", "bytes", size),
+            width=12,
+            links={"instance": run_link("${__value.raw}")},
+        ),
+        timeseries(
+            "Open drivers: engines and system memory",
+            "short",
+            "AMD and Intel: engines in use for the run. System memory that it holds for a GPU is the next panel.",
+            Query(rate("memwatch.tree.gpu.time", _CHOSEN, by=_RUN), _RUN_LEGEND),
+        ),
+        timeseries(
+            "Open drivers: system memory held for a GPU",
+            "bytes",
+            "All of it for a GPU without memory of its own.",
+            Query(f"max by ({_RUN}) ({series('memwatch.tree.gpu.memory.system', _CHOSEN)})", _RUN_LEGEND),
+        ),
+    ]
+
+
+def _health() -> list[Panel]:
+    reason = "memwatch_gpu_throttle_reason"
+    errors = rate("hw.errors", _CHOSEN, by="hw_id, error_type")
+    return [
+        timeseries(
+            "Temperature", "celsius", "Of the chip.", Query(_device("hw.temperature"), _LEGEND), width=8
+        ),
+        timeseries(
+            "Held down",
+            "short",
+            "1 while clocks are held down for the reason; a thermal one is a matter of cooling, a power cap one of policy.",
+            Query(
+                f"max by (hw_id, {reason}) ({series('memwatch.gpu.throttled', _CHOSEN)})",
+                f"{{{{{reason}}}}} {{{{hw_id}}}}",
+            ),
+            maximum=1,
+            width=8,
+        ),
+        timeseries(
+            "Errors",
+            "ops",
+            "Memory errors and XIDs per second.",
+            Query(errors, "{{error_type}} {{hw_id}}"),
+            width=8,
+        ),
+        timeseries(
+            "PCIe",
+            "Bps",
+            "Bytes over the bus.",
+            Query(
+                rate("hw.gpu.io", _CHOSEN, by="hw_id, network_io_direction"),
+                "{{network_io_direction}} {{hw_id}}",
+            ),
+        ),
+        timeseries(
+            "NVLink",
+            "Bps",
+            "Payload over all links.",
+            Query(
+                rate("memwatch.gpu.nvlink.io", _CHOSEN, by="hw_id, network_io_direction"),
+                "{{network_io_direction}} {{hw_id}}",
+            ),
+        ),
+    ]

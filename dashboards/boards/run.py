@@ -1,0 +1,388 @@
+"""Run: one run, from its peak to the monitor itself."""
+
+from __future__ import annotations
+
+from dashboards.board import Row, annotation, dashboard, traces_link, variables
+from dashboards.boards.shared import RUN_STATES, SHARE_LEVELS, oom_kills, state_of_run
+from dashboards.measures import CGROUP_LIMIT, OOM_KILL, available, charged, used, used_share
+from dashboards.panels import (
+    BLUE,
+    GREEN,
+    RED,
+    YELLOW,
+    Json,
+    Panel,
+    Query,
+    TableColumn,
+    dashed,
+    stat,
+    table,
+    timeseries,
+)
+from dashboards.promql import last, overall_mean, overall_quantile, per_run, quantile, rate, series
+from dashboards.thresholds import LIMIT_SOON_SECONDS
+
+_OPERATION = "memwatch_operation_name"
+_LIMIT_LINE = dashed(".*limit.*", "red")
+_PEAK_LINE = dashed("peak.*", "purple")
+
+
+def build() -> Json:
+    """The dashboard."""
+    return dashboard(
+        "memwatch-run",
+        "otel-memwatch / Run",
+        "One run: how much memory it needed, when, in which operation, and what it stood against.",
+        [
+            Row("This run", _headline()),
+            Row("Memory", _memory()),
+            Row("Operations", _operations()),
+            Row("CPU and I/O", _work()),
+            Row("Pressure and the machine", _pressure()),
+            Row("GPUs", _gpus()),
+            Row("The monitor", _monitor()),
+        ],
+        variables(one_run=True),
+        annotations=_annotations(),
+        links=[traces_link()],
+        since="now-1h",
+    )
+
+
+def _annotations() -> list[Json]:
+    running = f"sum by ({_OPERATION}) ({series('memwatch.operation.active')}) > 0"
+    killed = f"increase({series('memwatch.cgroup.memory.events', OOM_KILL, window='$__rate_interval')}) > 0"
+    return [
+        annotation("Operations", running, f"{{{{{_OPERATION}}}}}", "operation open", "blue"),
+        annotation("OOM kills", killed, "OOM kill", "the kernel ended a process of the run", "red"),
+        annotation(
+            "Alerts",
+            'ALERTS{alertname=~"Memwatch.+",instance=~"$run"} == 1',
+            "{{alertname}}",
+            "{{severity}}",
+            "orange",
+        ),
+    ]
+
+
+def _headline() -> list[Panel]:
+    growth = f"deriv({series('memwatch.cgroup.memory.working_set', window='10m')})"
+    left = f"({available()} - {used()}) / clamp_min(max by (job, instance) ({growth}), 1)"
+    return [
+        stat(
+            "Memory needed",
+            "bytes",
+            "Peak of the run so far. Its name says how surely it is known: exact from a watermark, interval: at least "
+            "this much, sampled: seen between ticks.",
+            Query(
+                f"max by (memwatch_certainty) ({last('memwatch.tree.memory.peak')})", "{{memwatch_certainty}}"
+            ),
+            unknown="not recorded",
+        ),
+        stat(
+            "Memory it can have",
+            "bytes",
+            "The control group's limit; where there is none, the machine's memory.",
+            Query(f"min (last_over_time({available()}[$__range:]))", "limit"),
+            unknown="not recorded",
+        ),
+        stat(
+            "Used of it now",
+            "percentunit",
+            "What the kernel cannot drop, of what there is. At 100 % the OOM killer comes.",
+            Query(f"max (last_over_time(({used_share()})[$__range:]))", "used"),
+            unknown="not recorded",
+            levels=SHARE_LEVELS,
+        ),
+        stat(
+            "Time to the limit",
+            "s",
+            "At the growth of the last ten minutes. A run that does not grow has more time than anybody has.",
+            Query(f"min (last_over_time(({left})[$__range:]))", "left"),
+            unknown="not known",
+            levels=((None, RED), (LIMIT_SOON_SECONDS, YELLOW), (4.0 * LIMIT_SOON_SECONDS, GREEN)),
+            mappings=[
+                {
+                    "type": "range",
+                    "options": {
+                        "from": 2592000,
+                        "to": 1e30,
+                        "result": {"text": "not growing", "color": BLUE, "index": 0},
+                    },
+                }
+            ],
+        ),
+        oom_kills(),
+        stat(
+            "State",
+            "short",
+            "Running, or the exit code; 128 and the signal's number where a signal ended it. A monitor that was killed "
+            "with its run leaves it running for ever: see the alert MemwatchRunVanished.",
+            Query(f"max ({state_of_run()})", "state"),
+            unknown="not recorded",
+            mappings=[RUN_STATES],
+            levels=((None, BLUE), (1.0, RED)),
+        ),
+    ]
+
+
+def _memory() -> list[Panel]:
+    return [
+        timeseries(
+            "Memory of the whole tree",
+            "bytes",
+            "All processes of the run together. The peak is drawn as soon as it is known; curves are samples and may lie "
+            "below it.",
+            Query(per_run("memwatch.tree.memory.usage"), "resident, summed"),
+            Query(per_run("memwatch.tree.memory.pss"), "proportional (PSS)"),
+            Query(charged(), "working set of the group"),
+            Query(
+                f"max by (memwatch_certainty) ({series('memwatch.tree.memory.peak')})",
+                "peak, {{memwatch_certainty}}",
+            ),
+            Query(per_run("memwatch.cgroup.memory.limit", CGROUP_LIMIT, how="min"), "limit"),
+            width=24,
+            height=10,
+            overrides=[_LIMIT_LINE, _PEAK_LINE],
+        ),
+        timeseries(
+            "The largest processes",
+            "bytes",
+            "There is no series for each process, which would be without bound. The main process, its peak and the "
+            "largest single one tell whether it is one process or many; report.txt of the run lists them all.",
+            Query(per_run("process.memory.usage"), "main process"),
+            Query(
+                f"{per_run('memwatch.tree.memory.usage')} - {per_run('process.memory.usage')}",
+                "all others together",
+            ),
+            Query(per_run("memwatch.process.memory.peak"), "peak of the main process"),
+            Query(per_run("memwatch.tree.process.memory.peak"), "peak of the largest process"),
+            overrides=[_PEAK_LINE],
+        ),
+        timeseries(
+            "Processes and threads",
+            "short",
+            "Processes that came and went between two ticks are counted as unobserved.",
+            Query(per_run("memwatch.tree.process.count"), "processes"),
+            Query(per_run("memwatch.tree.thread.count"), "threads"),
+            Query(per_run("memwatch.tree.file_descriptor.count"), "open files"),
+            Query(rate("memwatch.tree.unobserved", by="instance"), "unobserved per second"),
+        ),
+        timeseries(
+            "What is charged to the control group",
+            "bytes",
+            "File cache is dropped before anybody is killed, the rest is not.",
+            Query(per_run("memwatch.cgroup.memory.anon"), "anonymous"),
+            Query(per_run("memwatch.cgroup.memory.shmem"), "shared"),
+            Query(per_run("memwatch.cgroup.memory.kernel"), "kernel"),
+            Query(per_run("memwatch.cgroup.memory.file"), "file cache"),
+            Query(per_run("memwatch.cgroup.memory.limit", CGROUP_LIMIT, how="min"), "limit"),
+            stacked=True,
+            overrides=[_LIMIT_LINE],
+        ),
+        timeseries(
+            "Kinds of memory of the main process",
+            "bytes",
+            "Heap and stacks, mapped files, shared memory.",
+            Query(per_run("memwatch.process.memory.linux.anon"), "anonymous"),
+            Query(per_run("memwatch.process.memory.linux.file"), "file-backed"),
+            Query(per_run("memwatch.process.memory.linux.shmem"), "shared"),
+            stacked=True,
+        ),
+    ]
+
+
+def _operations() -> list[Panel]:
+    duration, peak = "memwatch.operation.duration", "memwatch.operation.memory.peak"
+    return [
+        table(
+            "Operations",
+            "Each name once. The largest peak is the upper bound of its bucket, at most twice the true value; the mean is "
+            "exact. Exact figures of every single operation are in the run's report and on its spans.",
+            {_OPERATION: "Operation"},
+            TableColumn("Largest peak below", "bytes", overall_quantile(1, peak, _OPERATION)),
+            TableColumn("Mean peak", "bytes", overall_mean(peak, _OPERATION)),
+            TableColumn("Closed", "short", f"sum by ({_OPERATION}) ({last(duration, part='count')})"),
+            TableColumn("Mean duration", "s", overall_mean(duration, _OPERATION)),
+            TableColumn("Total duration", "s", f"sum by ({_OPERATION}) ({last(duration, part='sum')})"),
+            width=14,
+        ),
+        timeseries(
+            "Open operations",
+            "short",
+            "Operations that are shorter than the time between two samples may be missing here; they are in the table.",
+            Query(f"sum by ({_OPERATION}) ({series('memwatch.operation.active')})", f"{{{{{_OPERATION}}}}}"),
+            width=10,
+            height=9,
+        ),
+        timeseries(
+            "Peaks of operations, 95th percentile",
+            "bytes",
+            "Exemplars, the points, lead to the operation's span.",
+            Query(quantile(0.95, peak, _OPERATION), f"{{{{{_OPERATION}}}}}", exemplar=True),
+            width=24,
+        ),
+    ]
+
+
+def _work() -> list[Panel]:
+    return [
+        timeseries(
+            "CPU",
+            "short",
+            "Cores in use, and cores' worth of time for which the CPU limit stopped the group.",
+            Query(rate("memwatch.tree.cpu.time", by="cpu_mode"), "{{cpu_mode}}"),
+            Query(rate("memwatch.cgroup.cpu.throttled"), "throttled"),
+        ),
+        timeseries(
+            "Disk and system calls",
+            "Bps",
+            "What reached storage, and what passed through read and write calls.",
+            Query(rate("memwatch.tree.disk.io", by="disk_io_direction"), "disk {{disk_io_direction}}"),
+            Query(rate("memwatch.tree.syscall.io", by="disk_io_direction"), "calls {{disk_io_direction}}"),
+        ),
+        timeseries(
+            "Page faults",
+            "ops",
+            "Major faults wait for storage: many of them near the limit are thrashing.",
+            Query(
+                rate("memwatch.tree.paging.faults", by="system_paging_fault_type"),
+                "{{system_paging_fault_type}}",
+            ),
+        ),
+        timeseries(
+            "Context switches",
+            "ops",
+            "Involuntary ones are fights for a core.",
+            Query(
+                rate("memwatch.tree.context_switches", by="process_context_switch_type"),
+                "{{process_context_switch_type}}",
+            ),
+        ),
+    ]
+
+
+def _pressure() -> list[Panel]:
+    by = "memwatch_pressure_resource, memwatch_pressure_stall_type"
+    legend = "{{memwatch_pressure_resource}} {{memwatch_pressure_stall_type}}"
+    return [
+        timeseries(
+            "Pressure in the control group",
+            "percentunit",
+            "Share of time in which some task, or all of them, waited for memory, CPU or I/O. Only with control groups v2.",
+            Query(rate("memwatch.cgroup.pressure.time", by=by), legend),
+            maximum=1,
+            width=8,
+        ),
+        timeseries(
+            "Pressure on the machine",
+            "percentunit",
+            "The same for the whole machine: what others do to this run.",
+            Query(rate("memwatch.system.pressure.time", by=by), legend),
+            maximum=1,
+            width=8,
+        ),
+        timeseries(
+            "Memory of the machine",
+            "bytes",
+            "Where there is no limit of the group's own, this is the limit.",
+            Query(
+                f"max by (system_memory_state) ({series('system.memory.usage')})", "{{system_memory_state}}"
+            ),
+            Query(f"max ({series('system.memory.linux.available')})", "available"),
+            Query(f"max ({series('system.memory.limit')})", "limit: all there is"),
+            overrides=[_LIMIT_LINE],
+            width=8,
+        ),
+        timeseries(
+            "Swap",
+            "bytes",
+            "Swapped-out memory comes back at a thousandth of the speed.",
+            Query(per_run("memwatch.tree.memory.swap"), "tree"),
+            Query(per_run("memwatch.cgroup.memory.swap"), "control group"),
+            Query(
+                f"max by (system_paging_state) ({series('system.paging.usage')})",
+                "machine, {{system_paging_state}}",
+            ),
+        ),
+        timeseries(
+            "Memory events",
+            "ops",
+            "max: an allocation found the group at its limit. oom: reclaim did not help. oom_kill: a process was ended.",
+            Query(
+                rate("memwatch.cgroup.memory.events", by="memwatch_cgroup_memory_event_type"),
+                "{{memwatch_cgroup_memory_event_type}}",
+            ),
+        ),
+    ]
+
+
+def _gpus() -> list[Panel]:
+    device = "hw_id, hw_name"
+    return [
+        timeseries(
+            "GPU memory",
+            "bytes",
+            "Of the whole device, by whomever; what the run holds is drawn beside it where the driver can tell.",
+            Query(f"max by ({device}) ({series('hw.gpu.memory.usage')})", "{{hw_name}} {{hw_id}}"),
+            Query(
+                f"sum by ({device}) ({series('memwatch.tree.gpu.memory.usage')})", "held by the run {{hw_id}}"
+            ),
+            Query(f"max by ({device}) ({series('hw.gpu.memory.limit')})", "limit {{hw_id}}"),
+            overrides=[_LIMIT_LINE],
+        ),
+        timeseries(
+            "GPU busy",
+            "percentunit",
+            "Time in which something ran, not how much of the chip it used.",
+            Query(f"max by ({device}) ({series('hw.gpu.utilization')})", "{{hw_name}} {{hw_id}}"),
+            maximum=1,
+        ),
+    ]
+
+
+def _monitor() -> list[Panel]:
+    return [
+        timeseries(
+            "Sources that work",
+            "short",
+            "1: read. 0: fails, its figures are missing from all panels above. A source that the machine does not have is "
+            "not listed.",
+            Query(
+                f"min by (memwatch_source_name) ({series('memwatch.source.up')})", "{{memwatch_source_name}}"
+            ),
+            maximum=1,
+            width=8,
+        ),
+        timeseries(
+            "Ticks of the monitor",
+            "ops",
+            "Missed ticks are holes in the curves; watermarks see through them.",
+            Query(rate("memwatch.sampler.ticks"), "taken"),
+            Query(rate("memwatch.sampler.missed"), "missed"),
+            Query(
+                rate("memwatch.export.failures", by="memwatch_exporter_name"),
+                "undelivered {{memwatch_exporter_name}}",
+            ),
+            Query(
+                rate("memwatch.source.failures", by="memwatch_source_name"),
+                "failed reads {{memwatch_source_name}}",
+            ),
+            width=8,
+        ),
+        timeseries(
+            "CPU of the monitor",
+            "percentunit",
+            "Of one core; below it what each source takes.",
+            Query(rate("memwatch.monitor.cpu.time"), "monitor"),
+            Query(rate("memwatch.source.duration", by="memwatch_source_name"), "{{memwatch_source_name}}"),
+            width=8,
+        ),
+        timeseries(
+            "Memory of the monitor",
+            "bytes",
+            "Never part of the figures above.",
+            Query(per_run("memwatch.monitor.memory.usage"), "monitor"),
+            width=8,
+        ),
+    ]

@@ -1,0 +1,119 @@
+"""Pieces of PromQL. Metrics are named as in the catalogue; how Prometheus calls them is looked up there.
+
+Two labels are relied on: `job` is the service and `instance` the run. Prometheus makes them so of OTLP
+(`service.name`, `service.instance.id`); a scrape configuration says them, as those in deploy/ do.
+Everything else of who and where a run is (host, version, branch) is joined from `target_info`.
+"""
+
+from __future__ import annotations
+
+import re
+
+from otel_memwatch.catalog import METRICS, Instrument, prometheus_names
+
+DASHBOARD = ('job=~"$service"', 'instance=~"$run"')
+"""What every query of a dashboard is limited to."""
+
+EVERYTHING: tuple[str, ...] = ()
+"""Rules look at all runs."""
+
+OURS = 'telemetry_distro_name="otel-memwatch"'
+"""`target_info` is there for every program that uses OpenTelemetry."""
+
+RUN = "job, instance"
+"""Labels that are one run."""
+
+
+def series(
+    metric: str, *matchers: str, scope: tuple[str, ...] = DASHBOARD, part: str = "", window: str = ""
+) -> str:
+    """Selector of a metric, whichever way it reached Prometheus.
+
+    Args:
+        metric: name in the catalogue.
+        matchers: further label matchers.
+        scope: matchers that all queries of the place have.
+        part: of a histogram: "bucket", "sum" or "count".
+        window: makes it a range, as in "5m".
+
+    """
+    row = METRICS[metric]
+    if (row.instrument is Instrument.HISTOGRAM) != bool(part):
+        raise ValueError(f"{metric}: a histogram, and nothing else, has parts")
+    labels = ",".join((*scope, *matchers))
+    names = [f"{name}_{part}" if part else name for name in prometheus_names(row)]
+    if len(names) == 1:
+        return _selector(names[0], labels, window)
+    if window:
+        # A range has to be one selector. Gauges of unit 1 have one name or the other, by the way that they came.
+        return _selector("", ",".join(filter(None, (f'__name__=~"{"|".join(names)}"', labels))), window)
+    return "(" + " or ".join(_selector(name, labels, "") for name in names) + ")"
+
+
+def _selector(name: str, labels: str, window: str) -> str:
+    return name + (f"{{{labels}}}" if labels else "") + (f"[{window}]" if window else "")
+
+
+def per_run(metric: str, *matchers: str, scope: tuple[str, ...] = DASHBOARD, how: str = "max") -> str:
+    """One value for each run."""
+    return f"{how} by ({RUN}) ({series(metric, *matchers, scope=scope)})"
+
+
+def last(metric: str, *matchers: str, part: str = "") -> str:
+    """The last value within the dashboard's time: runs that have ended are in it."""
+    return f"last_over_time({series(metric, *matchers, part=part, window='$__range')})"
+
+
+def last_per_run(metric: str, *matchers: str, how: str = "max") -> str:
+    """`last`, one value for each run."""
+    return f"{how} by ({RUN}) ({last(metric, *matchers)})"
+
+
+def rate(metric: str, *matchers: str, by: str = "", part: str = "") -> str:
+    """Growth per second of a counter, summed."""
+    inner = f"rate({series(metric, *matchers, part=part, window='$__rate_interval')})"
+    return f"sum by ({by}) ({inner})" if by else f"sum ({inner})"
+
+
+def quantile(q: float, metric: str, by: str) -> str:
+    """A quantile over time of a histogram."""
+    return f"histogram_quantile({q:g}, {rate(metric, by=f'le, {by}', part='bucket')})"
+
+
+def overall_quantile(q: float, metric: str, by: str) -> str:
+    """A quantile over everything within the dashboard's time; with q = 1 the upper bound of the largest."""
+    return f"histogram_quantile({q:g}, sum by (le, {by}) ({last(metric, part='bucket')}))"
+
+
+def overall_mean(metric: str, by: str) -> str:
+    """The mean over everything within the dashboard's time.
+
+    The counters of a run begin with it at 0, so that their last values, summed over runs, are the totals; `increase`
+    would leave out whatever a run did before it was first scraped, which for a short job is all of it.
+    """
+    total, count = last(metric, part="sum"), last(metric, part="count")
+    return f"sum by ({by}) ({total}) / sum by ({by}) ({count})"
+
+
+def with_info(expression: str, *labels: str, window: str = "") -> str:
+    """Joins labels of `target_info` to an expression that has one series for each run, or several.
+
+    A run without that attribute keeps its series, without the label.
+    """
+    added = ", ".join(labels)
+    selector = _selector("target_info", ",".join((*DASHBOARD, OURS)), window)
+    info = f"last_over_time({selector})" if window else selector
+    return f"{expression} * on ({RUN}) group_left ({added}) max by ({RUN}, {added}) ({info})"
+
+
+def names_in(expression: str) -> list[str]:
+    """Names in the catalogue of the metrics that an expression uses, in the order of the catalogue."""
+    words = set(re.findall(r"[A-Za-z_:][\w:]*", expression))
+    found = []
+    for row in METRICS.values():
+        names = {
+            f"{name}{part}" for name in prometheus_names(row) for part in ("", "_bucket", "_sum", "_count")
+        }
+        if names & words:
+            found.append(row.name)
+    return found

@@ -1,0 +1,275 @@
+"""Recording and alerting rules. Each alert has a heading in runbook.md and scenarios in tests/data/alerts."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from dashboards import measures
+from dashboards.promql import EVERYTHING, RUN, per_run, series
+from dashboards.thresholds import (
+    GPU_HELD,
+    GPU_IDLE,
+    GPU_IDLE_WINDOW,
+    GPU_MEMORY_NEAR,
+    GROWTH_STEP,
+    GROWTH_WINDOW,
+    LIMIT_NEAR,
+    LIMIT_SOON_SECONDS,
+    LIMIT_SOON_SHARE,
+    MISSED_TICKS,
+    REGRESSION,
+    RUNBOOK,
+    SILENT_WINDOW,
+)
+
+USED = "job_instance:memwatch_memory_used:ratio"
+AVAILABLE = "job_instance:memwatch_memory_available_bytes:min"
+TREE = "job_instance:memwatch_tree_memory_usage_bytes:max"
+PEAK = "job:memwatch_tree_memory_peak_bytes:max"
+GPU_USED = "job_instance_hw_id:hw_gpu_memory_used:ratio"
+GPU_BUSY = "job_instance_hw_id:hw_gpu_utilization:ratio"
+
+
+class Record(NamedTuple):
+    """A recording rule."""
+
+    name: str
+    expression: str
+
+
+class Alert(NamedTuple):
+    """An alerting rule."""
+
+    name: str
+    expression: str
+    probe: str
+    """The measure without its threshold: it has to have values wherever there are runs of that kind."""
+    lasting: str
+    severity: str
+    summary: str
+    description: str
+
+
+def records() -> list[Record]:
+    """Recording rules: what alerts look at over longer times, once for each run or service."""
+    scope = EVERYTHING
+    by_device = f"max by ({RUN}, hw_id)"
+    return [
+        Record(AVAILABLE, measures.available(scope)),
+        Record(USED, measures.used_share(scope)),
+        Record(TREE, per_run("memwatch.tree.memory.usage", scope=scope)),
+        Record(PEAK, f"max by (job) ({series('memwatch.tree.memory.peak', scope=scope)})"),
+        Record(GPU_USED, measures.gpu_share(scope)),
+        # Gauges of unit 1 have two names, by the way that they came.
+        Record(GPU_BUSY, f"{by_device} ({series('hw.gpu.utilization', scope=scope)})"),
+    ]
+
+
+def alerts() -> list[Alert]:
+    """All alerting rules."""
+    return [*_memory(), *_gpus(), *_monitor(), _regression()]
+
+
+def _memory() -> list[Alert]:
+    return [
+        Alert(
+            "MemwatchMemoryNearLimit",
+            f"{USED} > {LIMIT_NEAR:g}",
+            USED,
+            "1m",
+            "warning",
+            "{{ $labels.job }} ({{ $labels.instance }}) is near its memory limit.",
+            "It uses {{ $value | humanizePercentage }} of what it can have"
+            f"{_query('job_instance:memwatch_memory_available_bytes:min', 'humanize1024', ' of ', 'B')}"
+            f"{_time_left()}. At 100 % the OOM killer ends it. Raise the limit, or look in its Run dashboard for "
+            "the operation that grows.",
+        ),
+        Alert(
+            "MemwatchMemoryLimitSoon",
+            f"{_seconds_left()} < {LIMIT_SOON_SECONDS} and {USED} > {LIMIT_SOON_SHARE:g}",
+            _seconds_left(),
+            "5m",
+            "warning",
+            "{{ $labels.job }} ({{ $labels.instance }}) will reach its memory limit in {{ $value | humanizeDuration }}.",
+            "That is at the growth of the last 15 minutes. Save a checkpoint, or raise the limit where that is possible "
+            "while it runs.",
+        ),
+        _oom_kill(),
+        _growing(),
+    ]
+
+
+def _query(expression: str, form: str, before: str, after: str) -> str:
+    """Text of a template that puts another value of the same run into an annotation, where there is one."""
+    selector = f"{expression}{{job=%q,instance=%q}}"
+    query = f"printf `{selector}` $labels.job $labels.instance"
+    return f"{{{{ range query ({query}) }}}}{before}{{{{ . | value | {form} }}}}{after}{{{{ end }}}}"
+
+
+def _seconds_left() -> str:
+    """Seconds until a run reaches what it can have, at its growth of 15 minutes; nothing for one that does not grow."""
+    return f"(1 - {USED}) / (deriv({USED}[15m]) > 0)"
+
+
+def _time_left() -> str:
+    left = f"(1 - {USED}{{job=%[1]q,instance=%[2]q}}) / (deriv({USED}{{job=%[1]q,instance=%[2]q}}[15m]) > 0)"
+    query = f"printf `{left}` $labels.job $labels.instance"
+    return f"{{{{ range query ({query}) }}}}; at its present growth it is full in {{{{ . | value | humanizeDuration }}}}{{{{ end }}}}"
+
+
+def _oom_kill() -> Alert:
+    kills = series("memwatch.cgroup.memory.events", measures.OOM_KILL, scope=EVERYTHING, window="15m")
+    counted = per_run("memwatch.cgroup.memory.events", measures.OOM_KILL, scope=EVERYTHING)
+    killed = per_run("memwatch.run.exit.code", scope=EVERYTHING)
+    return Alert(
+        "MemwatchOomKill",
+        f"max by ({RUN}) (increase({kills})) > 0 or ({counted} > 0 and {killed} == 137)",
+        f"max by ({RUN}) (increase({kills})) or {counted}",
+        "0m",
+        "critical",
+        "{{ $labels.job }} ({{ $labels.instance }}): the OOM killer ended a process.",
+        "Its control group was full and nothing could be reclaimed. The run's report tells which process, which "
+        "operation, and how much more it would have needed at least.",
+    )
+
+
+def _growing() -> Alert:
+    window = GROWTH_WINDOW
+    floors = [f"min_over_time({TREE}[{window}])"]
+    floors += [f"min_over_time({TREE}[{window}] offset {offset})" for offset in (window, _twice(window))]
+    step = f"{GROWTH_STEP:g}"
+    return Alert(
+        "MemwatchMemoryGrowing",
+        f"{floors[0]} > {step} * {floors[1]} and {floors[1]} > {step} * {floors[2]}",
+        f"{floors[0]}",
+        "30m",
+        "warning",
+        "{{ $labels.job }} ({{ $labels.instance }}) has been growing for an hour and a half without giving anything back.",
+        f"The least memory that it had in each of the last three {window} rose by more than {GROWTH_STEP - 1:.0%} each "
+        "time; it is {{ $value | humanize1024 }}B now. A job that only loads data stops by itself; a leak does not.",
+    )
+
+
+def _twice(window: str) -> str:
+    return f"{2 * int(window.removesuffix('m'))}m"
+
+
+def _gpus() -> list[Alert]:
+    by = f"{RUN}, hw_id"
+    held = f"sum by ({by}) ({series('memwatch.tree.gpu.memory.usage', scope=EVERYTHING)})"
+    size = f"max by ({by}) ({series('hw.gpu.memory.limit', scope=EVERYTHING)})"
+    # Where pids cannot be matched, what is used of the whole device has to stand for what the run holds.
+    share = f"({held} / {size} or {GPU_USED})"
+    idle = f"max_over_time({GPU_BUSY}[{GPU_IDLE_WINDOW}])"
+    return [
+        Alert(
+            "MemwatchGpuMemoryNearFull",
+            f"{GPU_USED} > {GPU_MEMORY_NEAR:g}",
+            GPU_USED,
+            "5m",
+            "warning",
+            "The GPU {{ $labels.hw_id }} of {{ $labels.job }} ({{ $labels.instance }}) is nearly full.",
+            "{{ $value | humanizePercentage }} of its memory is used. The next allocation may fail. Allocators that take "
+            "nearly all at the start (JAX, TensorFlow) look like this and are well: see the runbook.",
+        ),
+        Alert(
+            "MemwatchGpuIdle",
+            f"{idle} < {GPU_IDLE:g} and {share} > {GPU_HELD:g} and {GPU_BUSY} offset {GPU_IDLE_WINDOW}",
+            f"{idle} and {share}",
+            "0m",
+            "info",
+            "{{ $labels.job }} ({{ $labels.instance }}) holds the GPU {{ $labels.hw_id }} and does not use it.",
+            f"For {GPU_IDLE_WINDOW} it was never busier than {{{{ $value | humanizePercentage }}}} while more than "
+            f"{GPU_HELD:.0%} of its memory was taken.",
+        ),
+    ]
+
+
+def _monitor() -> list[Alert]:
+    active = per_run("memwatch.run.active", scope=EVERYTHING)
+    before = f"max by ({RUN}) (last_over_time({series('memwatch.run.active', scope=EVERYTHING, window=SILENT_WINDOW)}))"
+    source_up = series("memwatch.source.up", scope=EVERYTHING)
+    missed = f"sum by ({RUN}) (rate({series('memwatch.sampler.missed', scope=EVERYTHING, window='10m')}))"
+    ticks = f"sum by ({RUN}) (rate({series('memwatch.sampler.ticks', scope=EVERYTHING, window='10m')}))"
+    failures = series("memwatch.export.failures", scope=EVERYTHING, window="15m")
+    undelivered = f"sum by ({RUN}, memwatch_exporter_name) (increase({failures}))"
+    return [
+        Alert(
+            "MemwatchRunVanished",
+            f"{before} == 1 unless {active}",
+            before,
+            "1m",
+            "warning",
+            "{{ $labels.job }} ({{ $labels.instance }}) fell silent while it ran.",
+            "Its monitor said that it was active, and nothing since, not even that it ended. It was killed together with "
+            "its monitor (its node, its pod, its cgroup as a whole), or it is scraped and ended between two scrapes.",
+        ),
+        Alert(
+            "MemwatchSourceFailing",
+            f"min by ({RUN}, memwatch_source_name) ({source_up}) == 0",
+            source_up,
+            "5m",
+            "warning",
+            "The source {{ $labels.memwatch_source_name }} of {{ $labels.job }} ({{ $labels.instance }}) cannot be read.",
+            "Its figures are missing; all others go on. otel-memwatch doctor, on that machine, says what it needs.",
+        ),
+        Alert(
+            "MemwatchSamplerBehind",
+            f"{missed} / ({missed} + {ticks}) > {MISSED_TICKS:g}",
+            f"{missed} / ({missed} + {ticks})",
+            "10m",
+            "info",
+            "The monitor of {{ $labels.job }} ({{ $labels.instance }}) misses ticks.",
+            "{{ $value | humanizePercentage }} of its ticks did not happen in time: its curves have holes. Peaks from "
+            "watermarks do not suffer. The machine is overloaded, or a source is slow.",
+        ),
+        Alert(
+            "MemwatchExportFailing",
+            f"{undelivered} > 0",
+            undelivered,
+            "5m",
+            "warning",
+            "{{ $labels.job }} ({{ $labels.instance }}) cannot deliver its {{ $labels.memwatch_exporter_name }}.",
+            "{{ $value | humanize }} batches failed within 15 minutes. The record on disk is whole: otel-memwatch replay "
+            "sends it later.",
+        ),
+    ]
+
+
+def _regression() -> Alert:
+    today, week = f"max_over_time({PEAK}[1d])", f"max_over_time({PEAK}[7d] offset 1d)"
+    return Alert(
+        "MemwatchPeakRegression",
+        f"{today} / {week} > {REGRESSION:g}",
+        today,
+        "15m",
+        "info",
+        "{{ $labels.job }} needs more memory than it ever did in the week before.",
+        "Its largest peak of the last day is {{ $value | humanizePercentage }} of the largest of the seven days before. "
+        "The Operations dashboard tells which operation, by version.",
+    )
+
+
+def recording_document() -> dict[str, object]:
+    """The file of recording rules."""
+    rules = [{"record": rule.name, "expr": rule.expression} for rule in records()]
+    return {"groups": [{"name": "otel-memwatch.records", "interval": "30s", "rules": rules}]}
+
+
+def alerting_document() -> dict[str, object]:
+    """The file of alerting rules. It needs the recorded series."""
+    rules = [
+        {
+            "alert": alert.name,
+            "expr": alert.expression,
+            "for": alert.lasting,
+            "labels": {"severity": alert.severity},
+            "annotations": {
+                "summary": alert.summary,
+                "description": alert.description,
+                "runbook_url": f"{RUNBOOK}#{alert.name.lower()}",
+            },
+        }
+        for alert in alerts()
+    ]
+    return {"groups": [{"name": "otel-memwatch.alerts", "rules": rules}]}

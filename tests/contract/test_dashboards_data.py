@@ -1,0 +1,180 @@
+"""Every expression of every panel, variable, alert and rule has an answer from a Prometheus that scraped real runs."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import urllib.request
+
+import pytest
+
+from dashboards.boards import boards
+from dashboards.promql import names_in
+from dashboards.rules import alerts, records
+from otel_memwatch.catalog import METRICS
+from otel_memwatch.telemetry import Parts, start
+from tests.support.monitored import Monitored
+from tests.support.peers import Prometheus, free_port
+from tests.support.telemetry_run import all_columns, finished, health, operation, peaks, run_info, snapshot
+
+ABSENT = {
+    "memwatch.cgroup.pressure.time": "version 1 of control groups has no pressure, nor has a kernel without PSI",
+    "memwatch.system.pressure.time": "a kernel without PSI has none",
+    "memwatch.tree.gpu.time": "only open GPU drivers count it",
+    "memwatch.tree.gpu.memory.system": "only open GPU drivers tell it",
+}
+"""Metrics that the runs here need not have, and why. Their expressions are asked of made-up values instead."""
+
+
+def fill(expression):
+    """The expression as Grafana sends it with everything chosen."""
+    values = {"$__rate_interval": "5s", "$__range": "60s", "$__interval": "1s"}
+    for name, value in values.items():
+        expression = expression.replace(name, value)
+    expression = re.sub(r"\$(service|run|host|gpu|operation)\b", ".+", expression)
+    assert "$" not in expression, expression
+    return expression
+
+
+def panel_expressions():
+    for name, board in boards().items():
+        for panel in board["panels"]:
+            for target in panel.get("targets", ()):
+                title = f"{name.removesuffix('.json')}/{panel['title']}/{target['refId']}"
+                yield pytest.param(target["expr"], id=title)
+
+
+def annotation_expressions():
+    for name, board in boards().items():
+        for annotation in board["annotations"]["list"]:
+            yield pytest.param(annotation["expr"], id=f"{name.removesuffix('.json')}/{annotation['name']}")
+
+
+@pytest.fixture(scope="module")
+def monitored(tmp_path_factory):
+    made = Monitored(tmp_path_factory.mktemp("monitored"))
+    try:
+        made.run_all()
+        yield made
+    finally:
+        made.close()
+
+
+@pytest.fixture(scope="module")
+def everything(tmp_path_factory):
+    """A Prometheus that scraped a run with made-up values of every metric of the catalogue."""
+    columns = all_columns()
+    port = free_port()
+    info = run_info(
+        resource={
+            "service.name": "train",
+            "service.instance.id": "a",
+            "telemetry.distro.name": "otel-memwatch",
+        }
+    )
+    moments = iter(range(1000, 10**6, 1000))
+    parts = Parts(
+        run=info, columns=columns, latest=lambda: snapshot(columns, next(moments)), health=health, peaks=peaks,
+        ticks=lambda: (50, 1),
+    )  # fmt: skip
+    telemetry = start({"prometheus": f"127.0.0.1:{port}"}, parts)
+    assert telemetry.wait_until_open(60)
+    telemetry.operations([operation()], ["Load"])
+    directory = tmp_path_factory.mktemp("everything")
+    server = Prometheus(directory / "prometheus", [f"127.0.0.1:{port}"])
+    try:
+        server.wait(lambda: server.query("count_over_time(memwatch_run_active[1m]) > 3"))
+        telemetry.finish(finished(info, exit_code=0))
+        server.wait(lambda: server.query("memwatch_run_exit_code"))
+        yield server
+    finally:
+        server.close()
+        telemetry.close()
+
+
+def absent(expression):
+    """Reasons for which an expression may have no answer here."""
+    return [ABSENT[name] for name in names_in(expression) if name in ABSENT]
+
+
+@pytest.mark.parametrize("expression", list(panel_expressions()))
+def test_a_panel_has_data(monitored, expression):
+    values = monitored.values(fill(expression))
+    assert values or absent(expression)
+
+
+@pytest.mark.parametrize("expression", [p for p in panel_expressions() if absent(p.values[0])])
+def test_a_panel_that_needs_other_hardware_has_data_where_there_is_some(everything, expression):
+    assert everything.query(fill(expression))
+
+
+def test_reasons_are_for_metrics_of_the_catalogue():
+    assert set(ABSENT) <= set(METRICS)
+
+
+@pytest.mark.parametrize("expression", list(annotation_expressions()))
+def test_annotations_have_their_moments(monitored, expression):
+    assert monitored.values(fill(expression))
+
+
+@pytest.mark.parametrize("name", list(boards()))
+def test_variables_have_choices(monitored, name):
+    for variable in boards()[name]["templating"]["list"]:
+        if variable["type"] == "query":
+            match = re.fullmatch(r"label_values\((.+), (\w+)\)", variable["query"]["query"])
+            choices = monitored.label_values(fill(match[1]), match[2])
+            assert choices, variable["name"]
+
+
+def test_what_variables_offer_is_what_there_is(monitored):
+    assert monitored.label_values("memwatch_run_active", "job") == ["demo", "gpu", "oom"]
+    runs = 'target_info{telemetry_distro_name="otel-memwatch"}'
+    assert monitored.label_values(runs, "instance") == ["demo-1", "gpu-1", "oom-1"]
+
+
+@pytest.mark.parametrize("rule", records(), ids=lambda rule: rule.name)
+def test_a_recording_rule_records(monitored, rule):
+    assert monitored.values(rule.name)
+
+
+@pytest.mark.parametrize("alert", alerts(), ids=lambda alert: alert.name)
+def test_the_measure_of_an_alert_has_values(monitored, alert):
+    assert monitored.values(alert.probe)
+
+
+def fired(monitored, name):
+    url = f"{monitored.server.url}/api/v1/rules?type=alert"
+    with contextlib.closing(urllib.request.urlopen(url, timeout=20)) as response:
+        groups = json.load(response)["data"]["groups"]
+    rule = next(rule for one in groups for rule in one["rules"] if rule["name"] == name)
+    assert rule["health"] == "ok", rule.get("lastError")
+    return rule["alerts"]
+
+
+def test_the_kill_is_told_in_words_that_help(monitored):
+    (alert,) = fired(monitored, "MemwatchOomKill")
+    assert alert["state"] == "firing"
+    assert alert["annotations"]["summary"] == "oom (oom-1): the OOM killer ended a process."
+
+
+def test_no_alert_has_a_broken_template(monitored):
+    for alert in alerts():
+        for one in fired(monitored, alert.name):
+            assert "<error" not in json.dumps(one["annotations"])
+
+
+def test_figures_of_panels_are_those_of_the_runs(monitored):
+    """Not only some data, but the right data."""
+    document = json.loads((monitored.directory / "demo" / "run.json").read_text())
+    expressions = {p.id: p.values[0] for p in panel_expressions()}
+    needed = monitored.values(fill(expressions["memwatch-run/Memory needed/A"]).replace('".+"', '"demo.*"'))
+    assert max(needed) == document["peaks"]["tree"]["bytes"]
+    kills = monitored.values(fill(expressions["memwatch-fleet/OOM kills/A"]))
+    assert kills[-1] == 1
+    closed = monitored.values(fill(expressions["memwatch-operations/Closed/A"]))
+    assert max(closed) == 10
+    share = monitored.values(fill(expressions["memwatch-gpu/Fullest/A"]))
+    assert max(share) == 79 / 80
+    bad = monitored.values(fill(expressions["memwatch-fleet/Ended badly/A"]))
+    assert bad[-1] == 1

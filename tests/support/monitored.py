@@ -1,0 +1,167 @@
+"""Real runs that a real Prometheus scrapes, with the rules loaded: the demo, one that the OOM killer ends, one with GPUs."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.parse
+import urllib.request
+from pathlib import Path
+
+import yaml
+
+from tests.support.control_group import group
+from tests.support.nvml import FIRST, GIB, SECOND, Machine
+from tests.support.peers import Prometheus, free_port
+
+ROOT = Path(__file__).parents[2]
+RULES = ROOT / "dashboards" / "prometheus"
+OOM_LIMIT = 1200 << 20
+
+GPU_PROGRAM = """
+import time
+from otel_memwatch import operation
+with operation("train"):
+    for _ in range(30):
+        time.sleep(0.2)
+"""
+
+
+class Monitored:
+    """The server, with what was scraped between `begin` and `end`."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.begin = time.time()
+        self.ports = {name: free_port() for name in ("demo", "oom", "gpu")}
+        self.server = Prometheus(directory / "prometheus", config=self._config())
+        self.end = 0.0
+
+    def _config(self) -> dict[str, object]:
+        copies = []
+        for rules in sorted(RULES.glob("*.yml")):
+            document = yaml.safe_load(rules.read_text())
+            for one in document["groups"]:
+                one["interval"] = "1s"
+            copy = self.directory / rules.name
+            copy.write_text(yaml.safe_dump(document))
+            copies.append(str(copy))
+        scrapes = [
+            {
+                "job_name": name,
+                "static_configs": [{"targets": [f"127.0.0.1:{port}"], "labels": {"instance": f"{name}-1"}}],
+            }
+            for name, port in self.ports.items()
+        ]
+        return {
+            "global": {"scrape_interval": "500ms", "scrape_timeout": "500ms", "evaluation_interval": "1s"},
+            "rule_files": copies,
+            "scrape_configs": scrapes,
+        }
+
+    def run_all(self) -> None:
+        """Runs the three at once and waits until their ends have been scraped and judged."""
+        machine = Machine(self.directory / "nvml")
+        _cards(machine)
+        with group(OOM_LIMIT) as place:
+            demo = self._start("demo", ["-m", "otel_memwatch", "demo", "--seconds", "6", "--scale", "0.3"])
+            oom = self._start("oom", ["-m", "otel_memwatch", "demo", "--oom"], enter=place.enter)
+            gpu = self._start("gpu", ["-c", GPU_PROGRAM], environment=machine.environment())
+            self._hold_memory(machine)
+            _draw_power(machine, gpu)
+            codes = {"oom": oom.wait(90), "demo": demo.wait(90), "gpu": gpu.wait(90)}
+        assert codes == {"oom": -signal.SIGKILL, "demo": 0, "gpu": 0}, self._said()
+        for name in self.ports:
+            self.server.wait(
+                lambda name=name: self.server.query(f'memwatch_run_exit_code{{job="{name}"}}[5m]')
+            )
+        self.server.wait(lambda: self.server.query('ALERTS{alertname="MemwatchOomKill",alertstate="firing"}'))
+        self.end = time.time()
+
+    def _start(self, name, arguments, enter=None, environment=None):
+        options = [
+            f"--prometheus=127.0.0.1:{self.ports[name]}", "--linger=30", "--no-plot", "--no-report",
+            f"--out={self.directory / name}", f"--textfile={self.directory / name}.prom",
+        ]  # fmt: skip
+        attributes = f"service.version=1.{len(name)},vcs.ref.head.name=main"
+        with (self.directory / f"{name}.log").open("wb") as log:
+            return subprocess.Popen(
+                [sys.executable, "-m", "otel_memwatch", "wrap", *options, "--", sys.executable, *arguments],
+                env={**os.environ, "OTEL_RESOURCE_ATTRIBUTES": attributes, **(environment or {})},
+                cwd=ROOT,
+                stdout=log,
+                stderr=log,
+                preexec_fn=enter,
+            )
+
+    def _hold_memory(self, machine: Machine) -> None:
+        """Tells the driver that the program holds memory, as soon as its pid is known."""
+        path = self.directory / "gpu" / "run.json"
+        until = time.monotonic() + 30
+        while time.monotonic() < until:
+            with contextlib.suppress(OSError, ValueError, KeyError):
+                pid = json.loads(path.read_text())["target"]["pid"]
+                machine.also(
+                    f"process 0 pid={pid} used={30 * GIB}", f"account 0 pid={pid} peak={31 * GIB} running=1"
+                )
+                return
+            time.sleep(0.05)
+        raise AssertionError("the run with GPUs did not start")
+
+    def _said(self) -> str:
+        return "\n".join(path.read_text(errors="replace") for path in self.directory.glob("*.log"))
+
+    def values(self, expression: str) -> list[float]:
+        """All finite values of an expression while the runs were there, as a panel would draw them."""
+        arguments = {"query": expression, "start": self.begin, "end": self.end, "step": "1s"}
+        return [
+            value for series in self._get("query_range", arguments) for value in _finite(series["values"])
+        ]
+
+    def label_values(self, selector: str, label: str) -> list[str]:
+        """What a variable offers."""
+        arguments = {"match[]": selector, "start": self.begin, "end": self.end}
+        return self._get(f"label/{label}/values", arguments)
+
+    def _get(self, path, arguments):
+        url = f"{self.server.url}/api/v1/{path}?{urllib.parse.urlencode(arguments)}"
+        try:
+            with urllib.request.urlopen(url, timeout=30) as response:
+                data = json.load(response)["data"]
+        except urllib.error.HTTPError as error:
+            raise AssertionError(f"{arguments}: {error.read().decode()}") from None
+        return data["result"] if isinstance(data, dict) else data
+
+    def close(self) -> None:
+        """Ends the server."""
+        self.server.close()
+
+
+def _finite(points) -> list[float]:
+    numbers = (float(text) for _, text in points)
+    return [number for number in numbers if number == number and abs(number) != float("inf")]
+
+
+def _cards(machine: Machine) -> None:
+    figures = {
+        "used": 50 * GIB, "reserved": GIB, "power": 300_000, "energy": 5_000_000, "temperature": 55, "throttle": 4,
+        "corrected": 1, "uncorrected": 0, "gpu": 1, "memory": 2, "rx": 1000, "tx": 1000, "nvrx": 1000, "nvtx": 1000,
+        "mig": 0, "accounting": 1,
+    }  # fmt: skip
+    machine.card(0, uuid=FIRST, **figures)
+    machine.card(1, uuid=SECOND, **{**figures, "used": 79 * GIB, "gpu": 90})
+
+
+def _draw_power(machine: Machine, run) -> None:
+    """New samples of the driver's until the run is over."""
+    for moment in range(200, 100_000, 100):
+        if run.poll() is not None:
+            return
+        machine.without("sample")
+        machine.also(f"sample 0 0 {moment} 350000", f"sample 0 0 {moment + 50} 420000")
+        time.sleep(0.1)
