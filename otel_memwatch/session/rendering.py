@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import contextlib
+import os
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from otel_memwatch.errors import MemwatchError
+from otel_memwatch.record.format import PLOT_FILE, REPORT_FILE
+
+if TYPE_CHECKING:
+    from otel_memwatch.analysis import Run
 
 PICTURE_MIN_TICKS = 3
 """Ticks below which there is no curve to draw, and no picture is made by itself."""
+
+
+_MATPLOTLIB_CACHE = "MPLCONFIGDIR"
+"""Variable that names the directory of matplotlib's cache; it sets it itself where it makes a temporary one."""
 
 
 class Teller(Protocol):
@@ -46,11 +56,51 @@ def render(directory: Path, settings: Mapping[str, Any], teller: Teller, hurried
             teller.trouble(f"{name} could not be made: {words}")
 
     if settings["report"] and teller.recording:
-        attempt("report.txt", lambda: write("text", run, directory / "report.txt"))
+        attempt(REPORT_FILE, lambda: write("text", run, directory / REPORT_FILE))
     if not settings["quiet"]:
         attempt("the summary", lambda: teller.say(summary(run)))
     if settings["plot"] and teller.recording and run.quality["ticks"] >= PICTURE_MIN_TICKS and not hurried():
-        attempt("memory.png", lambda: write("plot", run, directory / "memory.png"))
+        attempt(PLOT_FILE, lambda: _draw(run, directory, settings, teller))
     if settings["log_dir"]:
         logs = settings["log_dir"]
-        attempt(f"the logs in {logs}", lambda: write_files("monitor-log", run, logs))
+        with _drawing():
+            attempt(f"the logs in {logs}", lambda: write_files("monitor-log", run, logs))
+
+
+def _draw(run: Run, directory: Path, settings: Mapping[str, Any], teller: Teller) -> None:
+    from otel_memwatch.reports import write
+
+    with _drawing():
+        picture = write("plot", run, directory / PLOT_FILE)
+    if not settings["quiet"]:
+        teller.say(f"  picture      {_from_here(picture)}")
+
+
+def _from_here(path: Path) -> str:
+    """The path as it is written from the working directory, where it is below it."""
+    try:
+        here = os.path.relpath(path)
+    except OSError:  # the working directory is gone
+        return str(path)
+    return str(path) if here.startswith("..") else here
+
+
+@contextlib.contextmanager
+def _drawing() -> Iterator[None]:
+    """Keeps matplotlib from leaving anything behind where there is no home directory for its cache.
+
+    It makes a temporary directory then, says so on stderr, and removes it at an exit that a monitor does not have.
+    """
+    import atexit
+    import logging
+    import shutil
+
+    logging.getLogger("matplotlib").setLevel(logging.ERROR)
+    before = os.environ.get(_MATPLOTLIB_CACHE)
+    try:
+        yield
+    finally:
+        made = os.environ.get(_MATPLOTLIB_CACHE)
+        if made is not None and made != before:
+            atexit.unregister(shutil.rmtree)
+            shutil.rmtree(made, ignore_errors=True)
