@@ -15,6 +15,8 @@ debian_packages() {
     command -v cc >/dev/null || missing="$missing gcc libc6-dev"
     command -v make >/dev/null || missing="$missing make"
     command -v node >/dev/null || missing="$missing nodejs npm"
+    command -v openssl >/dev/null || missing="$missing openssl"
+    command -v perf >/dev/null || missing="$missing linux-perf"
     command -v unshare >/dev/null || missing="$missing util-linux"
     command -v shellcheck >/dev/null || missing="$missing shellcheck"
     python3 -c 'import ensurepip' 2>/dev/null || missing="$missing python3-venv"

@@ -5,6 +5,7 @@ Nothing here reads the whole record: the summary has to be there at once, after 
 
 from __future__ import annotations
 
+import os
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -25,6 +26,9 @@ HEADLINE_MEANING = (
     "Needed memory counts each page once, however many processes share it, and leaves out page cache that can be "
     "dropped at any time."
 )
+
+_INTERPRETERS = ("python", "perl", "ruby", "node", "sh", "bash", "Rscript")
+"""Programs whose first argument is the program that a person means."""
 
 
 class Limit(NamedTuple):
@@ -116,15 +120,23 @@ def holder(run: Run, peak: Peak | None, width: int) -> str:
     if not candidates:
         return suffix
     process = max(candidates, key=lambda p: -1 if p.peak is None else p.peak.bytes)
-    name = process_name(process.command, process.argv, width - len(suffix) - 1)
+    argv = process.argv or (run.command if peak.pid == _target(run) else None)
+    name = process_name(process.command, argv, width - len(suffix) - 1)
     return f"{name} {suffix}" if name else suffix
 
 
+def _target(run: Run) -> object:
+    target = run.info.get("target")
+    return target.get("pid") if isinstance(target, dict) else None
+
+
 def process_name(command: str | None, argv: Sequence[str] | None, width: int) -> str:
-    """How a process is called in a report: its command line, else its short name in brackets, as ps does."""
-    if argv:
-        return command_line(argv, width)
-    return f"[{clean(command)}]" if command else ""
+    """What a process is called: its command line without the folders of program and script, else its short name."""
+    if not argv:
+        return f"[{clean(command)}]" if command else ""
+    program = os.path.basename(argv[0]) or argv[0]
+    script = [os.path.basename(word) or word for word in argv[1:2] if program.startswith(_INTERPRETERS)]
+    return command_line([program, *script, *argv[1 + len(script) :]], width)
 
 
 def main_is_largest(run: Run) -> bool:
