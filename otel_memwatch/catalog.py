@@ -55,6 +55,7 @@ _SWITCH = ("process.context_switch.type",)
 _GPU = ("hw.id", "hw.name", "hw.parent")
 _PRESSURE = ("memwatch.pressure.resource", "memwatch.pressure.stall_type")
 
+# fmt: off
 _ROWS: tuple[Metric, ...] = (
     # the target's own process
     Metric("process.memory.usage", _U, "By", "Resident memory of the target's own process.", (), "process_tree", _RC,
@@ -223,18 +224,41 @@ SPAN_ATTRIBUTES: dict[str, str] = {
     "memwatch.io.write": "Bytes written to storage within the operation, reaped children included.",
 }
 """What an operation puts on the span that the program's own tracer has made of it."""
+# fmt: on
 
 METRICS: dict[str, Metric] = {row.name: row for row in _ROWS}
 """Every metric by its name."""
 
 BOUNDS: dict[str, tuple[float, ...]] = {
-    "memwatch.operation.duration": (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1e3, 3600.0, 10800.0, 43200.0),
+    "memwatch.operation.duration": (
+        0.01,
+        0.03,
+        0.1,
+        0.3,
+        1.0,
+        3.0,
+        10.0,
+        30.0,
+        100.0,
+        300.0,
+        1e3,
+        3600.0,
+        10800.0,
+        43200.0,
+    ),
     "memwatch.operation.memory.peak": tuple(float(1 << power) for power in range(20, 43)),
 }
 """Bucket bounds of the histograms, in their unit: from a call to half a day; powers of two from 1 MiB to 4 TiB."""
 
 
-_PROMETHEUS_UNITS = {"By": "bytes", "s": "seconds", "W": "watts", "J": "joules", "Cel": "celsius", "Hz": "hertz"}
+_PROMETHEUS_UNITS = {
+    "By": "bytes",
+    "s": "seconds",
+    "W": "watts",
+    "J": "joules",
+    "Cel": "celsius",
+    "Hz": "hertz",
+}
 
 
 def prometheus_names(metric: Metric) -> tuple[str, ...]:

@@ -70,7 +70,7 @@ def parse_seconds(text: str) -> float:
 
 
 def parse_address(text: str) -> str:
-    """"HOST:PORT" of an endpoint to listen on, from "9464", "0.0.0.0:9464" or "[::1]:9464"; loopback by default."""
+    """Address "HOST:PORT" of an endpoint to listen on, from "9464", "0.0.0.0:9464" or "[::1]:9464"; loopback by default."""
     host, _, port = text.strip().rpartition(":")
     if not port.isascii() or not port.isdecimal() or int(port) > 65535:
         raise ValueError(f"{text!r} is not [HOST:]PORT with a port from 0 to 65535")
@@ -91,7 +91,12 @@ def parse_url(text: str) -> str:
         port = parts.port
     except ValueError as error:
         raise ValueError(f"{text!r} is not a URL: {error}") from None
-    if parts.scheme not in {"http", "https"} or not parts.hostname or port == 0 or any(c.isspace() for c in stripped):
+    if (
+        parts.scheme not in {"http", "https"}
+        or not parts.hostname
+        or port == 0
+        or any(c.isspace() for c in stripped)
+    ):
         raise ValueError(f"{text!r} is not a URL such as http://127.0.0.1:4318")
     if parts.username is not None or parts.password is not None:
         raise ValueError("a URL with a password would be recorded; put it into OTEL_EXPORTER_OTLP_HEADERS")
@@ -125,6 +130,7 @@ def _text(text: str) -> str:
     return text
 
 
+# fmt: off
 _OPTIONS: tuple[Option, ...] = (
     Option("out", None, "Run directory to create. Default: memwatch-runs/<time>-<program>-<pid>.", _text, "DIR"),
     Option("interval", 0.1, "Time between ticks, in seconds (or 50ms, 1s).", parse_interval, "SECONDS"),
@@ -161,12 +167,15 @@ _OPTIONS: tuple[Option, ...] = (
     Option("strict", False, "Fail the run (exit code 125) when it could not be recorded whole.", parse_flag, None, (),
            ("wrap",)),
 )
+# fmt: on
 
 OPTIONS: dict[str, Option] = {option.name: option for option in _OPTIONS}
 """Every setting by its name."""
 
 
-def settings(command: str, given: Mapping[str, Any], environ: Mapping[str, str] | None = None) -> dict[str, Any]:
+def settings(
+    command: str, given: Mapping[str, Any], environ: Mapping[str, str] | None = None
+) -> dict[str, Any]:
     """All settings of a command: those given (`None`: not given), else from the environment, else the defaults.
 
     A given value may be text, as from a command line, or already of the option's type.
@@ -176,7 +185,9 @@ def settings(command: str, given: Mapping[str, Any], environ: Mapping[str, str] 
     known = {name: option for name, option in OPTIONS.items() if command in option.commands}
     unknown = sorted(set(given) - set(known))
     if unknown:
-        raise UsageError(f"There is no setting {unknown[0]!r} for {command}.", "known are " + ", ".join(sorted(known)))
+        raise UsageError(
+            f"There is no setting {unknown[0]!r} for {command}.", "known are " + ", ".join(sorted(known))
+        )
     result = {}
     for name, option in known.items():
         value = given.get(name)

@@ -140,14 +140,21 @@ class Sampler:
     def _place(self, sources: Sequence[Source]) -> list[_Reader]:
         """Orders all columns and tells each source where its values go."""
         order = sorted(
-            ((column.period > 0, s, c) for s, source in enumerate(sources) for c, column in enumerate(source.columns)),
+            (
+                (column.period > 0, s, c)
+                for s, source in enumerate(sources)
+                for c, column in enumerate(source.columns)
+            ),
         )
         place = {(s, c): i for i, (_, s, c) in enumerate(order)}
         self.columns: tuple[Column, ...] = tuple(sources[s].columns[c] for _, s, c in order)
-        self._slow = [(i, column.period * STALE_PERIODS) for i, column in enumerate(self.columns) if column.period > 0]
+        self._slow = [
+            (i, column.period * STALE_PERIODS) for i, column in enumerate(self.columns) if column.period > 0
+        ]
         self._slow_values: dict[int, tuple[float, Value]] = {}
         return [
-            _Reader(source, [place[s, c] for c in range(len(source.columns))]) for s, source in enumerate(sources)
+            _Reader(source, [place[s, c] for c in range(len(source.columns))])
+            for s, source in enumerate(sources)
         ]
 
     def subscribe(self, subscriber: Callable[[Snapshot], None]) -> None:
@@ -222,7 +229,10 @@ class Sampler:
     def joined_by(self, sources: Sequence[Source]) -> Sampler:
         """A sampler that goes on where this one stands, with more sources; subscribers have to subscribe again."""
         joined = Sampler(
-            [*(reader.source for reader in self._readers), *sources], self.interval, self._on_health, self._clock
+            [*(reader.source for reader in self._readers), *sources],
+            self.interval,
+            self._on_health,
+            self._clock,
         )
         joined.ticks, joined.missed, joined._deadline = self.ticks, self.missed, self._deadline
         return joined

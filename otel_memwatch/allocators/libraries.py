@@ -169,7 +169,7 @@ def _dashed(uuid: bytes) -> str:
 
 def _has_cuda_context() -> bool:
     """Whether this thread has a CUDA context; asks CUDA's library only where the program has loaded it."""
-    import ctypes  # noqa: PLC0415 - of those who use CuPy, which has imported it
+    import ctypes
 
     try:
         cuda = ctypes.CDLL("libcuda.so.1", mode=getattr(os, "RTLD_NOLOAD", 0) | getattr(os, "RTLD_LAZY", 0))

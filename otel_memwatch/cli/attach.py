@@ -12,7 +12,9 @@ from otel_memwatch.session.attach import attach
 
 @click.command()
 @setting_options("attach")
-@click.option("--ready-fd", type=int, hidden=True, help="Descriptor that gets a byte when the first tick is recorded.")
+@click.option(
+    "--ready-fd", type=int, hidden=True, help="Descriptor that gets a byte when the first tick is recorded."
+)
 @click.option("--stop-fd", type=int, hidden=True, help="Descriptor whose end of file ends the recording.")
 @click.argument("pid", type=int)
 def command(pid: int, ready_fd: int | None, stop_fd: int | None, **given: object) -> None:

@@ -24,9 +24,19 @@ _DOUBLES_PER_MIB = MIB // 8
 
 @click.command()
 @click.option(
-    "--seconds", type=click.FloatRange(0.5, 600), default=8.0, show_default=True, help="About how long it takes."
+    "--seconds",
+    type=click.FloatRange(0.5, 600),
+    default=8.0,
+    show_default=True,
+    help="About how long it takes.",
 )
-@click.option("--scale", type=click.FloatRange(0.01, 64), default=1.0, show_default=True, help="Times 480 MiB of memory.")
+@click.option(
+    "--scale",
+    type=click.FloatRange(0.01, 64),
+    default=1.0,
+    show_default=True,
+    help="Times 480 MiB of memory.",
+)
 @click.option("--oom", is_flag=True, help="Allocate without end, to be killed by a memory limit.")
 def command(seconds: float, scale: float, *, oom: bool) -> None:
     """Load, transform, fork workers, write a file, spike and free: something to watch.

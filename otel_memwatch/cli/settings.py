@@ -28,8 +28,14 @@ def _click_option(option: Option) -> Callable[[_F], _F]:
     if option.metavar is None:
         flag = f"{option.flag}/--no-{option.flag[2:]}"
         default = "on" if option.default else "off"
-        return click.option(flag, option.name, default=None, help=f"{option.help} [{option.variable}; default: {default}]")
+        return click.option(
+            flag, option.name, default=None, help=f"{option.help} [{option.variable}; default: {default}]"
+        )
     default = "" if option.default is None else f"; default: {option.default}"
     return click.option(
-        option.flag, option.name, metavar=option.metavar, default=None, help=f"{option.help} [{option.variable}{default}]"
+        option.flag,
+        option.name,
+        metavar=option.metavar,
+        default=None,
+        help=f"{option.help} [{option.variable}{default}]",
     )

@@ -21,5 +21,7 @@ def command(argv: tuple[str, ...], **given: object) -> None:
     to stderr, at the end. Every option can also be set in the environment, by the name in brackets.
     """
     if not argv:
-        raise UsageError("There is no command to run.", "write it after --, as in: otel-memwatch wrap -- python train.py")
+        raise UsageError(
+            "There is no command to run.", "write it after --, as in: otel-memwatch wrap -- python train.py"
+        )
     wrap(argv, settings("wrap", given), say)

@@ -16,5 +16,7 @@ def create_directory(path: Path) -> None:
         os.mkdir(path, DIRECTORY_MODE)
     except OSError as error:
         if os.path.lexists(path):
-            raise UsageError(f"{path} exists already.", "a run is never overwritten: name another directory") from None
+            raise UsageError(
+                f"{path} exists already.", "a run is never overwritten: name another directory"
+            ) from None
         raise UsageError(f"The run directory {path} cannot be made: {error.strerror}.") from None

@@ -69,7 +69,7 @@ class Samples:
 
     def column(self, metric: str, attributes: Mapping[str, str] | None = None, **more: str) -> Array:
         """The values of the first column of `find`, NaN where not known; all NaN when there is no such column."""
-        import numpy as np  # noqa: PLC0415 - costs 100 ms
+        import numpy as np
 
         found = self.find(metric, attributes, **more)
         return self.values(found[0]) if found else np.full(len(self.time), math.nan)
@@ -80,7 +80,7 @@ class Samples:
 
     def known(self, column: Column) -> tuple[Array, Array]:
         """Times and values of the ticks at which the column has a value."""
-        import numpy as np  # noqa: PLC0415 - costs 100 ms
+        import numpy as np
 
         values = self.values(column)
         there = ~np.isnan(values)
@@ -94,7 +94,7 @@ class Samples:
         A bin's `low` and `high` are its smallest and largest value: every peak stays, to the byte. Bins without a
         value are left out; with fewer values than bins every value is a point of its own.
         """
-        import numpy as np  # noqa: PLC0415 - costs 100 ms
+        import numpy as np
 
         if isinstance(column, str):
             column = next(iter(self.find(column)), Column(column))
@@ -236,7 +236,7 @@ class _Growing:
 
     def put(self, begin: int, values: Array) -> None:
         """Values for the places from `begin` on, which is not below `length`."""
-        import numpy as np  # noqa: PLC0415 - costs 100 ms
+        import numpy as np
 
         while len(self._pieces) * _PIECE < begin + len(values):
             self._pieces.append(np.full(_PIECE, self._missing))
@@ -249,7 +249,7 @@ class _Growing:
 
     def whole(self, length: int) -> Array:
         """All of it, `length` values long; it is empty afterwards."""
-        import numpy as np  # noqa: PLC0415 - costs 100 ms
+        import numpy as np
 
         whole = np.full(length, self._missing)
         begin = 0
@@ -262,7 +262,7 @@ class _Growing:
 
 def _sorted(time: Array, values: dict[Column, Array], damage: Damage) -> Samples:
     """Without the ticks whose time is wrong: those that are not in a longest rising row of times."""
-    import numpy as np  # noqa: PLC0415 - costs 100 ms
+    import numpy as np
 
     if len(time) and bool(np.any(np.diff(time) < 0)):
         kept = np.array(_longest_rise(time.tolist()))
@@ -273,7 +273,7 @@ def _sorted(time: Array, values: dict[Column, Array], damage: Damage) -> Samples
 
 def _table(rows: list[Row], width: int, damage: Damage) -> Array:
     """Rows of different lengths as one array; NaN for what is not known."""
-    import numpy as np  # noqa: PLC0415 - costs 100 ms
+    import numpy as np
 
     padded = _padded(rows, width)
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -63,9 +64,7 @@ def wrap(argv: Sequence[str], settings: Mapping[str, Any], say: Callable[[str], 
         monitor.start()
         ended = target.wait(monitor.note_exit)
         monitor.finish(
-            lambda: monitor.ending(
-                ended.exit_code, ended.signal, placed.oom_kills() if placed else oom_kills.since()
-            ),
+            lambda: monitor.ending(ended.exit_code, ended.signal, _killed(placed, oom_kills)),
             _told_to_end,
         )
     finally:
@@ -76,7 +75,9 @@ def wrap(argv: Sequence[str], settings: Mapping[str, Any], say: Callable[[str], 
     end_like(ended)
 
 
-def _run_directory(argv: Sequence[str], settings: Mapping[str, Any], say: Callable[[str], None]) -> Path | None:
+def _run_directory(
+    argv: Sequence[str], settings: Mapping[str, Any], say: Callable[[str], None]
+) -> Path | None:
     """The run directory; `None`, told in one line, where there is no place for one and nobody has insisted."""
     try:
         return make_run_directory(settings["out"], argv, say)
@@ -90,6 +91,15 @@ def _run_directory(argv: Sequence[str], settings: Mapping[str, Any], say: Callab
 def _unrecorded(argv: Sequence[str]) -> NoReturn:
     """Runs the command for its own sake."""
     end_like(launch(argv, variables={}).wait(lambda _: None))
+
+
+def _killed(own_cgroup: OwnCgroup | None, oom_kills: OomKills) -> int | None:
+    """Processes that the OOM killer has killed; `None`: not known."""
+    if own_cgroup is not None:
+        # Somebody may have removed it.
+        with contextlib.suppress(OSError):
+            return own_cgroup.oom_kills()
+    return oom_kills.since()
 
 
 def _variables(

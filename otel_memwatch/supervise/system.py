@@ -15,7 +15,7 @@ def prctl(option: int, argument: int | bytes) -> bool:
     The first call imports ctypes (a few milliseconds).
     """
     try:
-        import ctypes  # noqa: PLC0415 - most processes that import this module never need it
+        import ctypes
 
         value = argument if isinstance(argument, bytes) else ctypes.c_ulong(argument)
         zero = ctypes.c_ulong(0)

@@ -157,7 +157,7 @@ def _rename() -> None:
     """
     system.prctl(system.PR_SET_NAME, _NAME)
     with contextlib.suppress(Exception):
-        import ctypes  # noqa: PLC0415 - imported already by the launch, in the process that this one copies
+        import ctypes
 
         with open("/proc/self/stat", "rb") as file:
             fields = file.read().rpartition(b")")[2].split()

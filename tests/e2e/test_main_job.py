@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import signal
@@ -88,10 +89,14 @@ def test_shared_pages_without_a_group_are_bounded(tmp_path: Path) -> None:
 @pytest.mark.parametrize("cgroup", GROUPS)
 def test_children_at_the_same_time_and_after_one_another(tmp_path: Path, cgroup: str) -> None:
     """Two at once need the sum, two in turn the larger: neither is mistaken for the other."""
-    together = wrap(work("( a100 s2000 ) ( a100 s2000 ) w"), "--cgroup", cgroup, out=tmp_path / "together").peak("tree")
+    together = wrap(
+        work("( a100 s2000 ) ( a100 s2000 ) w"), "--cgroup", cgroup, out=tmp_path / "together"
+    ).peak("tree")
     assert covers(together, 201 * MIB, 4 * MIB)
     assert together["low"] >= 190 * MIB
-    in_turn = wrap(work("( a100 s400 ) w s300 ( a100 s400 ) w"), "--cgroup", cgroup, out=tmp_path / "turn").peak("tree")
+    in_turn = wrap(
+        work("( a100 s400 ) w s300 ( a100 s400 ) w"), "--cgroup", cgroup, out=tmp_path / "turn"
+    ).peak("tree")
     assert covers(in_turn, 101 * MIB, 4 * MIB)
     if cgroup == "auto":
         assert in_turn["bytes"] <= 110 * MIB
@@ -101,7 +106,12 @@ def test_children_at_the_same_time_and_after_one_another(tmp_path: Path, cgroup:
 def test_eight_loops_of_short_commands(tmp_path: Path, cgroup: str) -> None:
     """Thousands of processes that no tick sees: nothing breaks, totals are complete, bounds hold."""
     loop = "for i in $(seq 150); do /bin/true; done; sleep 0.5"
-    run = wrap(["sh", "-c", f"for j in 1 2 3 4 5 6 7 8; do ({loop}) & done; wait"], "--cgroup", cgroup, out=tmp_path / "r")
+    run = wrap(
+        ["sh", "-c", f"for j in 1 2 3 4 5 6 7 8; do ({loop}) & done; wait"],
+        "--cgroup",
+        cgroup,
+        out=tmp_path / "r",
+    )
     assert run.code == 0
     tree = run.peak("tree")
     assert tree["low"] is not None
@@ -112,7 +122,9 @@ def test_eight_loops_of_short_commands(tmp_path: Path, cgroup: str) -> None:
 
 def test_a_parent_that_ignores_sigchld(tmp_path: Path) -> None:
     """Its children vanish without a trace in the kernel's accounts: the peak must not be called certain without them."""
-    run = wrap(work("i ( a50 s250 ) ( a50 s250 ) s600"), "--cgroup", "off", "--interval", "1", out=tmp_path / "run")
+    run = wrap(
+        work("i ( a50 s250 ) ( a50 s250 ) s600"), "--cgroup", "off", "--interval", "1", out=tmp_path / "run"
+    )
     tree = run.peak("tree")
     assert covers(tree, 101 * MIB, 4 * MIB)
     if own_group():
@@ -217,7 +229,9 @@ def limited(limit: int, argv: list[str], out: Path, *options: str) -> tuple[int,
 
 
 def report(path: Path) -> dict[str, Any]:
-    done = subprocess.run([*PROGRAM, "report", str(path), "--json"], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [*PROGRAM, "report", str(path), "--json"], capture_output=True, text=True, check=True
+    )
     return dict(json.loads(done.stdout))
 
 
@@ -256,7 +270,7 @@ def test_killed_at_random_moments(tmp_path: Path) -> None:
             [*PROGRAM, "wrap", "--quiet", "--interval", "0.02", "--out", str(out), "--", *work("s20000")],
             env=environment(),
         )
-        wait_for(lambda: (out / "samples.jsonl").exists() and (out / "samples.jsonl").read_text().count("\n") > 3)
+        wait_for(functools.partial(has_ticks, out / "samples.jsonl"))
         time.sleep(0.013 * number)
         target = json.loads((out / "run.json").read_text())["target"]["pid"]
         victims = [[process.pid], [target], [process.pid, target]][number % 3]
@@ -274,6 +288,10 @@ def test_killed_at_random_moments(tmp_path: Path) -> None:
         assert told["quality"]["ticks"] >= 3
 
 
+def has_ticks(samples: Path) -> bool:
+    return samples.exists() and samples.read_text().count("\n") > 3
+
+
 def wait_for(condition: Any, seconds: float = 30.0) -> None:
     """A hang guard, not a measurement."""
     until = time.monotonic() + seconds
@@ -286,7 +304,10 @@ def test_a_disk_that_fills_up(tmp_path: Path) -> None:
     """The target is not disturbed; one line tells; the record loads, with its mark."""
     disk = tmp_path / "disk"
     disk.mkdir()
-    if os.geteuid() != 0 or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=160k", "tmpfs", disk]).returncode:
+    if (
+        os.geteuid() != 0
+        or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=160k", "tmpfs", disk]).returncode
+    ):
         pytest.skip("a file system of a given size needs root and mount")
     try:
         run = wrap(work("s1500 x7"), "--interval", "0.001", "--no-report", out=disk / "run")
@@ -317,9 +338,16 @@ def test_a_disk_that_fills_up(tmp_path: Path) -> None:
         (["--"], "no command"),
     ],
 )
-def test_usage_errors_are_one_sentence_and_start_nothing(tmp_path: Path, arguments: list[str], words: str) -> None:
+def test_usage_errors_are_one_sentence_and_start_nothing(
+    tmp_path: Path, arguments: list[str], words: str
+) -> None:
     done = subprocess.run(
-        [*PROGRAM, "wrap", *arguments], capture_output=True, text=True, cwd=tmp_path, env=environment(), timeout=60
+        [*PROGRAM, "wrap", *arguments],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env=environment(),
+        timeout=60,
     )
     assert done.returncode == 2
     assert words in done.stderr
@@ -336,7 +364,9 @@ def test_what_is_not_a_run_is_told_in_one_sentence(tmp_path: Path, kind: str, co
         path.write_text("hello")
     elif kind != "missing":
         path.mkdir()
-        text = {"truncated": '{"schema": 1, "id"', "newer": '{"schema": 99}', "foreign": None, "empty": None}[kind]
+        text = {"truncated": '{"schema": 1, "id"', "newer": '{"schema": 99}', "foreign": None, "empty": None}[
+            kind
+        ]
         if text is not None:
             (path / "run.json").write_text(text)
         if kind == "foreign":
@@ -365,7 +395,11 @@ def test_our_words_go_to_stderr_only(tmp_path: Path) -> None:
 
 def test_the_default_place_is_below_the_working_directory(tmp_path: Path) -> None:
     done = subprocess.run(
-        [*PROGRAM, "wrap", "--no-plot", "--", "true"], capture_output=True, text=True, cwd=tmp_path, env=environment()
+        [*PROGRAM, "wrap", "--no-plot", "--", "true"],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env=environment(),
     )
     (run,) = (tmp_path / "memwatch-runs").iterdir()
     assert run.name in done.stderr

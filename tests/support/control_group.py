@@ -17,9 +17,9 @@ _numbers = itertools.count()
 def memory_parent() -> Path:
     """A directory in which this process may make memory groups; skips the test (fails it in CI) where there is none."""
     v1 = Path("/sys/fs/cgroup/memory")
-    entries = dict(
-        (line.split(":")[1], line.split(":")[2]) for line in Path("/proc/self/cgroup").read_text().splitlines()
-    )
+    entries = {
+        line.split(":")[1]: line.split(":")[2] for line in Path("/proc/self/cgroup").read_text().splitlines()
+    }
     if v1.is_dir() and "memory" in entries:
         parent = v1 / entries["memory"].lstrip("/")
     else:

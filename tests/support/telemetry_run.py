@@ -83,7 +83,9 @@ def operation(name="Compilation", number=1, start=None, seconds=0.5, span="11223
     return Operation(**{**fields, **more})
 
 
-def finished(info, exit_code=0, signal=None, oom_kills=0, open_operations=(), reason="exit code 0", seconds=2.0):
+def finished(
+    info, exit_code=0, signal=None, oom_kills=0, open_operations=(), reason="exit code 0", seconds=2.0
+):
     """The end of a run."""
     ending = Ending(exit_code, signal, oom_kills, reason)
     return Ended(info["started"]["monotonic"] + seconds, ending, peaks(), tuple(open_operations))

@@ -38,7 +38,9 @@ def work(script: str) -> list[str]:
 def environment(**changes: str) -> dict[str, str]:
     """Ours without any variable of the product or of tracing, with `changes`."""
     kept = {
-        name: value for name, value in os.environ.items() if not name.startswith(("OTEL_", "TRACE")) and name != "CI"
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("OTEL_", "TRACE")) and name != "CI"
     }
     return kept | changes
 
@@ -61,7 +63,11 @@ class Wrapped:
     def report(self) -> dict[str, Any]:
         """The report's JSON, as the command line prints it."""
         done = subprocess.run(
-            [*PROGRAM, "report", str(self.directory), "--json"], capture_output=True, text=True, check=True, timeout=120
+            [*PROGRAM, "report", str(self.directory), "--json"],
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=120,
         )
         return dict(json.loads(done.stdout))
 
@@ -73,7 +79,9 @@ class Wrapped:
         """Known values of one series of samples.jsonl."""
         lines = [json.loads(line) for line in (self.directory / "samples.jsonl").read_text().splitlines()]
         names = [(c["metric"], c["attributes"]) for c in lines[0]["columns"]]
-        place = 1 + names.index((metric, {name.replace("_", "."): value for name, value in attributes.items()}))
+        place = 1 + names.index(
+            (metric, {name.replace("_", "."): value for name, value in attributes.items()})
+        )
         return [line[place] for line in lines[1:] if len(line) > place and line[place] is not None]
 
     def processes(self, event: str) -> list[dict[str, Any]]:

@@ -11,7 +11,8 @@ from otel_memwatch.errors import UsageError
 
 
 @pytest.mark.parametrize(
-    ("text", "seconds"), [("0.1", 0.1), ("100ms", 0.1), ("1s", 1.0), ("2min", 120.0), (" 5 ", 5.0), ("1e-1", 0.1)]
+    ("text", "seconds"),
+    [("0.1", 0.1), ("100ms", 0.1), ("1s", 1.0), ("2min", 120.0), (" 5 ", 5.0), ("1e-1", 0.1)],
 )
 def test_intervals(text: str, seconds: float) -> None:
     assert parse_interval(text) == pytest.approx(seconds)

@@ -70,7 +70,9 @@ def test_a_stall_is_late_and_missed_not_made_up_for(clock: FakeClock) -> None:
 def test_fast_columns_stand_before_slow_ones(clock: FakeClock) -> None:
     """The end of a tick's record can be left out when nothing slow was read."""
     a = Scripted("a", [Column("process.memory.usage"), Column("process.thread.count", period=1.0)], clock)
-    b = Scripted("b", [Column("system.memory.limit", period=1.0), Column("memwatch.tree.memory.usage")], clock)
+    b = Scripted(
+        "b", [Column("system.memory.limit", period=1.0), Column("memwatch.tree.memory.usage")], clock
+    )
     a.values, b.values = [1, 2], [3, 4]
     sampler = Sampler([a, b], 0.1, clock=clock)
     assert [c.metric for c in sampler.columns] == [
@@ -102,7 +104,9 @@ def test_a_failing_source_publishes_nothing_and_is_told_once(clock: FakeClock) -
 
 def test_latest_carries_slow_values_until_they_are_stale(clock: FakeClock) -> None:
     """A reader of the latest snapshot sees a slow column's last value, for three periods."""
-    source = Scripted("s", [Column("process.memory.usage"), Column("process.thread.count", period=1.0)], clock)
+    source = Scripted(
+        "s", [Column("process.memory.usage"), Column("process.thread.count", period=1.0)], clock
+    )
     sampler = Sampler([source], 0.1, clock=clock)
     assert sampler.latest() is None
     source.values = [1, 7]

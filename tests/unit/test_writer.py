@@ -16,7 +16,11 @@ from otel_memwatch.model import Column, ProcessEvent, ProcessRecord, Snapshot
 from otel_memwatch.record.directory import create_directory
 from otel_memwatch.record.writer import RunWriter
 
-COLUMNS = (Column("process.memory.usage"), Column("process.cpu.time", (("cpu.mode", "user"),)), Column("process.thread.count", (), 1.0))
+COLUMNS = (
+    Column("process.memory.usage"),
+    Column("process.cpu.time", (("cpu.mode", "user"),)),
+    Column("process.thread.count", (), 1.0),
+)
 
 
 def writer(path: Path) -> tuple[RunWriter, list[str]]:
@@ -101,12 +105,17 @@ print("TICKS", tick)
 
 def test_a_full_disk_ends_the_recording_with_one_line_and_a_mark(tmp_path: Path) -> None:
     """On a real file system of 256 KiB."""
-    if os.geteuid() != 0 or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", tmp_path]).returncode:
+    if (
+        os.geteuid() != 0
+        or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", tmp_path]).returncode
+    ):
         if os.environ.get("CI"):
             pytest.fail("a file system of a given size needs root and mount")
         pytest.skip("a file system of a given size needs root and mount")
     try:
-        done = subprocess.run([sys.executable, "-c", FULL_DISK, tmp_path], capture_output=True, text=True, check=True)
+        done = subprocess.run(
+            [sys.executable, "-c", FULL_DISK, tmp_path], capture_output=True, text=True, check=True
+        )
         info = json.loads((tmp_path / "run/run.json").read_text())
         lines = (tmp_path / "run/samples.jsonl").read_text().split("\n")
     finally:

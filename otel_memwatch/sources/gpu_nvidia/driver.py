@@ -169,7 +169,7 @@ def open_driver() -> Driver:
     except OSError:
         raise Unavailable(NO_DRIVER, NO_DRIVER_HINT) from None
     try:
-        import pynvml  # type: ignore[import-untyped]  # noqa: PLC0415 - slow, and only where there is a driver
+        import pynvml  # type: ignore[import-untyped]
     except ImportError:
         raise Unavailable("The package nvidia-ml-py is missing", "pip install nvidia-ml-py") from None
     driver = Driver(pynvml)
