@@ -6,6 +6,7 @@ line and marked in the record; it never reaches the target.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import time
@@ -14,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from otel_memwatch.errors import MemwatchError
+from otel_memwatch.errors import MemwatchError, RunError
 from otel_memwatch.model import ProcessRecord
 from otel_memwatch.record.format import FINISHED, RUNNING
 from otel_memwatch.session.opening import Opening
@@ -417,15 +418,16 @@ class Monitor:
         self._writer.close()
 
     def _operations(self) -> tuple[list[OperationLines], list[Operation]]:
-        """What the processes told of their operations; where the directory has gone, what was read before."""
+        """What the processes told of their operations; where the files have gone, what was read before."""
         assert self._writer is not None
         assert self._follower is not None
-        if not self._writer.in_place:
-            return self._follower.lines(), self._follower.open_operations()
         from otel_memwatch.record.reader import read_run
 
-        record = read_run(self.directory)
-        return record.operation_lines, record.operations
+        if self._writer.in_place:
+            with contextlib.suppress(RunError):
+                record = read_run(self.directory)
+                return record.operation_lines, record.operations
+        return self._follower.lines(), self._follower.open_operations()
 
     def _deliver(self, ending: Ending, ended: float) -> None:
         """Gives telemetry the final figures; what it could not deliver is marked in the record."""

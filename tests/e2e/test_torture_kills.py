@@ -57,7 +57,7 @@ def test_killed_at_random_moments(tmp_path: Path, who: str, number: signal.Signa
                 assert alive(target), "the target lives on without its monitor"
                 assert run.report().state == "incomplete"
             elif who == "grandchild":
-                wait_for(lambda: not alive(victim))
+                wait_for(lambda pid=victim: not alive(pid))
                 assert alive(target)
                 os.kill(target, signal.SIGKILL)
                 assert run.wait(wrapped).code == -signal.SIGKILL
@@ -82,7 +82,7 @@ def test_the_monitor_is_killed_before_it_has_recorded_anything(tmp_path: Path) -
             wrapped.kill()
             wrapped.wait(60)
             began = bool(run.processes())
-            wait_for(lambda: not run.processes())  # noqa: B023 - awaited in the same round
+            wait_for(lambda: not run.processes())
             if began:
                 assert (place / "out").stat().st_size == MIB
             if (run.out / "run.json").exists():
@@ -146,7 +146,9 @@ def test_stopped_and_continued_all_the_time(tmp_path: Path) -> None:
 def test_the_oom_killer_takes_the_whole_group(tmp_path: Path) -> None:
     """Target and grandchildren over the limit: one after the other dies, the monitor outside tells of it."""
     with group(64 * MIB) as place, trial(tmp_path) as run:
-        command = run.command(work("( a40 s3000 ) ( a40 s3000 ) ( a40 s3000 ) a40 s800 x4"), "--cgroup", "off")
+        command = run.command(
+            work("( a40 s3000 ) ( a40 s3000 ) ( a40 s3000 ) a40 s800 x4"), "--cgroup", "off"
+        )
         outcome = run.wait(run.start(command, preexec_fn=place.enter))
         assert outcome.code in (4, -signal.SIGKILL, 1)
         if (run.out / "run.json").exists():

@@ -40,7 +40,6 @@ class Report:
         render("text", run, text, encoding="utf-8")
         self.json: dict[str, Any] = json.loads(document.getvalue())
         self.text = text.getvalue().decode()
-        self.marks = " ".join(str(mark["text"]) for mark in run.marks)
 
     @property
     def state(self) -> str:
@@ -107,7 +106,8 @@ class Trial:
         process.wait(GUARD)
         number = self._started.index(process)
         out, err = (
-            (self.folder / f"std{name}-{number}").read_text(errors="surrogateescape") for name in ("out", "err")
+            (self.folder / f"std{name}-{number}").read_text(errors="surrogateescape")
+            for name in ("out", "err")
         )
         return Outcome(process.returncode, out, err)
 

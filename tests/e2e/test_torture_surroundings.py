@@ -1,0 +1,473 @@
+"""Nothing that the surroundings lack, or lose while a run goes on, is the target's trouble."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.control_group import Group, group
+from tests.support.torture import LONG, alive, file_system, needs_root, trial, wait_for
+from tests.support.wrapped import MIB, PROGRAM, work
+
+NOBODY = 65534
+
+
+def unprivileged(command: list[str]) -> list[str]:
+    """The command as user nobody; it may read files like root, for an interpreter that lies in a closed directory."""
+    reading = ["--inh-caps", "+dac_read_search", "--ambient-caps", "+dac_read_search"]
+    return ["setpriv", "--reuid", str(NOBODY), "--regid", str(NOBODY), "--clear-groups", *reading, *command]
+
+
+# -- the disk
+
+
+def test_a_disk_that_fills_up_while_we_record(tmp_path: Path) -> None:
+    """Somebody else fills it: one line, a mark, and the target goes on."""
+    with file_system(tmp_path / "disk", "size=600k") as disk, trial(tmp_path) as run:
+        run.out = disk / "run"
+        wrapped = run.start(run.command(work("s900 x7"), "--interval", "0.002", "--no-report"))
+        run.recorded(20)
+        with pytest.raises(OSError, match="No space"):
+            (disk / "ballast").write_bytes(bytes(MIB))
+        outcome = run.wait(wrapped)
+        assert outcome.code == 7
+        assert len([line for line in outcome.ours if "No space left" in line]) == 1
+        report = run.report()
+        assert "No space left" in json.dumps(run.info["marks"])
+        assert "No space left" in report.text
+        assert report.ended["exit_code"] == 7
+        assert report.ticks >= 20
+
+
+def test_a_disk_that_becomes_read_only(tmp_path: Path) -> None:
+    """As after an error of the device. What was written before is a run."""
+    with file_system(tmp_path / "disk", "size=8m") as disk, trial(tmp_path) as run:
+        run.out = disk / "run"
+        wrapped = run.start(run.command(work("s900 x7"), "--interval", "0.01"))
+        run.recorded(5)
+        # Descriptors that are open for writing keep a file system from being remounted: they are taken away first.
+        subprocess.run(["mount", "-o", "remount,ro", disk], check=False, capture_output=True)
+        subprocess.run(["mount", "--bind", "-o", "ro", disk, disk], check=True)
+        subprocess.run(["mount", "-o", "remount,ro,bind", disk], check=True)
+        try:
+            outcome = run.wait(wrapped)
+        finally:
+            subprocess.run(["umount", "-l", disk], check=True)
+        assert outcome.code == 7
+        assert "Traceback" not in outcome.err
+        assert run.report().ticks >= 5
+
+
+# -- the run directory
+
+
+def test_the_run_directory_is_removed(tmp_path: Path) -> None:
+    """One line tells that the record is lost; nothing of it comes back."""
+    with trial(tmp_path) as run:
+        wrapped = run.start(run.command(work("s600 x7"), "--interval", "0.01"))
+        run.recorded()
+        shutil.rmtree(run.out)
+        outcome = run.wait(wrapped)
+        assert outcome.code == 7
+        assert len(outcome.ours) == 1
+        assert "removed or replaced" in outcome.err
+        assert not run.out.exists()
+
+
+def test_the_run_directory_is_moved(tmp_path: Path) -> None:
+    """The record is completed where it is now; its old path is left alone, whatever stands there."""
+    with trial(tmp_path) as run:
+        wrapped = run.start(run.command(work("s600 x7"), "--interval", "0.01", plot=True))
+        run.recorded()
+        other = tmp_path / "somebody-else's"
+        other.mkdir()
+        run.out.rename(tmp_path / "moved")
+        run.out.symlink_to(other)
+        outcome = run.wait(wrapped)
+        assert outcome.code == 7
+        assert list(other.iterdir()) == []
+        run.out = tmp_path / "moved"
+        report = run.report()
+        assert (report.state, report.ended["exit_code"]) == ("finished", 7)
+        assert "removed or replaced" in json.dumps(run.info["marks"])
+
+
+def test_files_of_the_run_directory_are_removed(tmp_path: Path) -> None:
+    with trial(tmp_path) as run:
+        wrapped = run.start(run.command(work("s600 x7"), "--interval", "0.01"))
+        run.recorded()
+        for path in run.out.iterdir():
+            path.unlink()
+        assert run.wait(wrapped).code == 7
+        assert run.report().ended["exit_code"] == 7
+
+
+def test_foreign_things_in_the_run_directory(tmp_path: Path) -> None:
+    """Pipes, links, directories where files of operations would be: nobody waits for them, nobody follows them."""
+    with trial(tmp_path) as run:
+        wrapped = run.start(run.command(work("s800 x7"), "--interval", "0.01"))
+        run.recorded()
+        os.mkfifo(run.out / "operations-11.jsonl")
+        (run.out / "operations-12.jsonl").symlink_to("/etc/passwd")
+        (run.out / "operations-13.jsonl").mkdir()
+        (run.out / "operations-14.jsonl").symlink_to("/dev/zero")
+        (run.out / "operations-15.jsonl").write_bytes(b"\xff\x00{" * 1000)
+        (run.out / "operations-.jsonl").write_text('{"open": 1, "time": 1e400}\n[]\n')
+        outcome = run.wait(wrapped)
+        assert outcome.code == 7
+        assert "root:" not in run.report().text
+
+
+# -- places
+
+
+def test_no_place_to_record(tmp_path: Path) -> None:
+    """Neither the working directory nor a temporary one: the command runs, unrecorded, told in one line."""
+    needs_root()
+    closed = tmp_path / "closed"
+    closed.mkdir()
+    with trial(tmp_path) as run:
+        argv = ["sh", "-c", "echo out; exit 4"]
+        # No directory that Python falls back to may be written either: a mount namespace without them.
+        hidden = (
+            "for d in /tmp /var/tmp /usr/tmp; do [ -d $d ] && mount -t tmpfs -o mode=0555 none $d; done; "
+        )
+        script = f'{hidden} cd / && exec "$@"'
+        command = unprivileged(run.command(argv, out=False))
+        outcome = run.run(
+            ["unshare", "--mount", "sh", "-c", script, "sh", *command], env=run.variables(TMPDIR="/nowhere")
+        )
+        assert outcome.code == 4, outcome.err
+        assert outcome.out == "out\n"
+        assert len(outcome.ours) == 1
+        assert "nothing is recorded" in outcome.err
+
+
+def test_a_working_directory_that_may_not_be_written(tmp_path: Path) -> None:
+    """Then the record is in the temporary directory, in a place of the user's own."""
+    needs_root()
+    with trial(tmp_path) as run:
+        tmp_path.chmod(0o755)
+        outcome = run.run(unprivileged(run.command(["sh", "-c", "exit 4"], out=False)), cwd="/")
+        assert outcome.code == 4
+        (runs,) = run.temporary.iterdir()
+        assert runs.name == f"memwatch-runs-{NOBODY}"
+        assert runs.stat().st_mode & 0o777 == 0o700
+        (run.out,) = runs.iterdir()
+        assert run.report().ended["exit_code"] == 4
+        shutil.rmtree(runs)
+
+
+def test_a_working_directory_that_is_gone(tmp_path: Path) -> None:
+    with trial(tmp_path) as run:
+        for options in (["--out", str(run.out)], []):
+            gone = tmp_path / "gone"
+            gone.mkdir()
+            command = [*PROGRAM, "wrap", *options, "--", *work("a5 s400 x4")]
+            script = f'cd "{gone}" && rmdir "{gone}" && exec "$@"'
+            outcome = run.run(["sh", "-c", script, "sh", *command])
+            assert outcome.code == 4, outcome.err
+            assert "Traceback" not in outcome.err
+            if not options:
+                (runs,) = run.temporary.iterdir()
+                (run.out,) = runs.iterdir()
+            assert run.report().ended["exit_code"] == 4
+            if not options:
+                shutil.rmtree(runs)
+
+
+@pytest.mark.parametrize("home", [None, "/nonexistent", "/proc"])
+def test_no_home(tmp_path: Path, home: str | None) -> None:
+    """The picture is drawn all the same; no cache of anybody's stays in the temporary directory."""
+    with trial(tmp_path) as run:
+        variables = run.variables()
+        variables.pop("HOME", None)
+        if home is not None:
+            variables |= {"HOME": home, "XDG_CONFIG_HOME": home, "XDG_CACHE_HOME": home}
+        outcome = run.run(run.command(work("a5 s500"), plot=True), env=variables)
+        assert outcome.code == 0
+        assert (run.out / "memory.png").exists()
+        assert "atplotlib" not in outcome.err
+
+
+@pytest.mark.parametrize(
+    "closing",
+    [">&-", "2>&-", "<&-", "<&- >&- 2>&-", ">/dev/full", "2>/dev/full"],
+    ids=lambda words: words.replace("/", "_"),
+)
+def test_streams_that_are_closed_or_full(tmp_path: Path, closing: str) -> None:
+    with trial(tmp_path) as run:
+        script = ["sh", "-c", f'exec "$@" {closing}', "sh"]
+        argv = work("a5 s300 x9")
+        bare = run.run([*script, *argv])
+        outcome = run.run([*script, *run.command(argv)])
+        assert outcome.code == bare.code == 9
+        assert run.report().ended["exit_code"] == 9
+
+
+def test_the_plainest_locale(tmp_path: Path) -> None:
+    """Names and arguments that are no text in it pass through unharmed."""
+    name = os.fsdecode(b"\xe9\xff\xf0\x9f\x98\x80")
+    with trial(tmp_path) as run:
+        run.out = tmp_path / name
+        variables = run.variables(
+            LC_ALL="C", PYTHONUTF8="0", PYTHONCOERCECLOCALE="0", PYTHONIOENCODING="ascii"
+        )
+        outcome = run.run(run.command(["printf", "%s", name]), env=variables)
+        assert (outcome.code, outcome.out) == (0, name)
+        assert run.report().state == "finished"
+        told = run.run([*PROGRAM, "report", str(run.out)], env=variables)
+        assert told.code == 0
+        assert "Traceback" not in told.err
+
+
+# -- limits
+
+
+def _limit(which: int, value: int) -> Callable[[], None]:
+    return lambda: resource.setrlimit(which, (value, value))
+
+
+@pytest.mark.parametrize("most", [9, 12, 16, 24, 64])
+def test_few_descriptors(tmp_path: Path, most: int) -> None:
+    """With 64 everything works; with fewer what has to be left out is told. The target's limit is its own."""
+    children = "( a4 s400 ) " * 20
+    with trial(tmp_path) as run:
+        command = run.command(work(f"{children} s200 w x4"), "--interval", "0.02")
+        outcome = run.run(command, preexec_fn=_limit(resource.RLIMIT_NOFILE, most))
+        assert outcome.code == 4, outcome.err
+        assert "Traceback" not in outcome.err
+        if most == 64:
+            report = run.report()
+            assert report.json["totals"]["processes"] == 21
+            assert "oo many open files" not in outcome.err
+
+
+def test_no_more_processes_or_threads(tmp_path: Path) -> None:
+    """Where the system allows us neither witness nor thread, the target runs."""
+    needs_root()
+    with trial(tmp_path) as run:
+        tmp_path.chmod(0o777)
+        limit = _limit(resource.RLIMIT_NPROC, 2)
+        command = unprivileged(run.command(["sh", "-c", "exit 4"]))
+        outcome = run.run(command, preexec_fn=limit)
+        assert "Traceback" not in outcome.err
+        assert outcome.code in (4, 126), outcome.err
+
+
+def test_files_that_may_not_grow(tmp_path: Path) -> None:
+    """RLIMIT_FSIZE ends the recording, not the monitor, not the target."""
+    with trial(tmp_path) as run:
+        command = run.command(work("s600 x4"), "--interval", "0.002", "--no-report")
+        outcome = run.run(command, preexec_fn=_limit(resource.RLIMIT_FSIZE, 16384))
+        assert outcome.code == 4
+        assert "File too large" in outcome.err
+        assert run.report().ticks > 5
+
+
+# -- the kernel's view
+
+
+def test_other_processes_are_hidden(tmp_path: Path) -> None:
+    """/proc with hidepid=2, as an unprivileged user: the own tree is seen as ever."""
+    needs_root()
+    with trial(tmp_path) as run:
+        tmp_path.chmod(0o777)
+        command = unprivileged(run.command(work("( a30 s500 ) ( a20 s500 ) s300 w x4"), "--interval", "0.02"))
+        script = 'mount -t proc -o hidepid=2 proc /proc && exec "$@"'
+        outcome = run.run(["unshare", "--mount", "sh", "-c", script, "sh", *command])
+        assert outcome.code == 4, outcome.err
+        report = run.report()
+        assert report.json["totals"]["processes"] == 3
+        assert report.json["peaks"]["process"]["low"] >= 30 * MIB
+        assert report.json["peaks"]["process"]["certainty"] == "exact"
+
+
+def test_no_proc_at_all(tmp_path: Path) -> None:
+    """Nothing can be read: the target runs, and we say why there is no record of it."""
+    needs_root()
+    with trial(tmp_path) as run:
+        command = run.command(["sh", "-c", "exit 4"])
+        script = 'mount -t tmpfs none /proc && exec "$@"'
+        outcome = run.run(["unshare", "--mount", "sh", "-c", script, "sh", *command])
+        assert outcome.code == 4, outcome.err
+        assert "Traceback" not in outcome.err
+
+
+def test_numbers_of_processes_are_used_again(tmp_path: Path) -> None:
+    """In a pid namespace whose next number is set back again and again: nobody is taken for somebody else."""
+    needs_root()
+    program = """
+import os, time
+def child(mib):
+    pid = os.fork()
+    if pid == 0:
+        kept = bytearray(mib << 20)
+        time.sleep(0.12)
+        os._exit(0)
+    return pid
+first = child(8)
+os.waitpid(first, 0)
+seen = [first]
+for step in range(6):
+    with open("/proc/sys/kernel/ns_last_pid", "w") as file:
+        file.write(str(first - 1 + step % 2))
+    pid = child(16 + step)
+    seen.append(pid)
+    os.waitpid(pid, 0)
+print(len(seen), len(set(seen)))
+"""
+    with trial(tmp_path) as run:
+        command = run.command([sys.executable, "-c", program], "--interval", "0.01")
+        outcome = run.run(["unshare", "--pid", "--fork", "--mount-proc", *command])
+        assert outcome.code == 0, outcome.err
+        asked, different = map(int, outcome.out.split())
+        assert different < asked, "the numbers were not used again"
+        seen = [json.loads(line) for line in (run.out / "processes.jsonl").read_text().splitlines()]
+        births = {(line["pid"], line["start"]) for line in seen if line["event"] == "seen"}
+        assert len(births) == asked + 1
+        assert run.report().json["totals"]["processes"] == asked + 1
+
+
+def test_many_processes(tmp_path: Path) -> None:
+    """All there at once; the budget stretches the reading, the record says so."""
+    number = 5000 if LONG else 1200
+    with trial(tmp_path) as run:
+        script = f"for i in $(seq {number}); do sleep 6 & done; wait; exit 4"
+        outcome = run.run(run.command(["sh", "-c", script]))
+        assert outcome.code == 4
+        report = run.report()
+        assert report.json["totals"]["processes"] >= number
+
+
+def test_the_clock_is_set(tmp_path: Path) -> None:
+    """The wall clock leaps while we record (libfaketime is not needed: a preloaded clock_gettime does it)."""
+    compiler = shutil.which("cc")
+    assert compiler, "the tests need a C compiler (Debian package gcc)"
+    source = tmp_path / "leap.c"
+    source.write_text("""
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <sys/time.h>
+#include <time.h>
+#include <unistd.h>
+static int (*real)(clockid_t, struct timespec *);
+static long calls;
+int clock_gettime(clockid_t clock, struct timespec *t) {
+    if (!real) real = (int (*)(clockid_t, struct timespec *))dlsym(RTLD_NEXT, "clock_gettime");
+    int result = real(clock, t);
+    if (clock == CLOCK_REALTIME) t->tv_sec += ++calls % 3 * 86400 - 86400;
+    return result;
+}
+""")
+    subprocess.run([compiler, "-shared", "-fPIC", "-o", tmp_path / "leap.so", source], check=True)
+    with trial(tmp_path) as run:
+        variables = run.variables(LD_PRELOAD=str(tmp_path / "leap.so"))
+        outcome = run.run(run.command(["sleep", "0.8"], "--interval", "0.05"), env=variables)
+        assert outcome.code == 0
+        report = run.report()
+        assert 0.7 < report.json["run"]["seconds"] < 30
+        assert report.ticks >= 8
+        assert report.json["quality"]["longest_gap"] < 30
+
+
+def test_a_time_namespace(tmp_path: Path) -> None:
+    """Where boot was a month ago in the target's view as in ours: starts and ends of processes stay in order."""
+    needs_root()
+    probe = subprocess.run(
+        ["unshare", "--time", "--monotonic", "1000", "true"], capture_output=True, check=False
+    )
+    if probe.returncode:
+        pytest.skip("the kernel has no time namespaces")
+    with trial(tmp_path) as run:
+        command = run.command(work("( a20 s300 ) w x4"), "--interval", "0.02")
+        shift = ["unshare", "--time", "--monotonic", "2600000", "--boottime", "2700000", "--fork"]
+        outcome = run.run([*shift, *command])
+        assert outcome.code == 4, outcome.err
+        report = run.report()
+        assert 0.2 < report.json["run"]["seconds"] < 30
+        assert report.json["totals"]["processes"] == 2
+
+
+# -- control groups
+
+
+def test_the_own_control_group_is_removed(tmp_path: Path) -> None:
+    """Somebody moves the target out of it and takes it away: the record is completed without."""
+    needs_root()
+    with group() as elsewhere, trial(tmp_path) as run:
+        wrapped = run.start(run.command(work("a20 s1200 x4"), "--interval", "0.02", "--cgroup", "require"))
+        target = run.recorded(10)
+        (elsewhere.path / "cgroup.procs").write_text(str(target))
+        Path(run.info["own_cgroup"]).rmdir()
+        outcome = run.wait(wrapped)
+        assert outcome.code == 4, outcome.err
+        assert "Traceback" not in outcome.err
+        report = run.report()
+        assert report.state == "finished", outcome.err
+        assert report.ended["exit_code"] == 4
+        assert "cgroup" in report.text
+
+
+def test_the_groups_of_killed_monitors_are_swept(tmp_path: Path) -> None:
+    """A monitor that was killed cannot remove its group; the next one does."""
+    needs_root()
+    with group() as place, trial(tmp_path) as run:
+        command = run.command(work("s60000"), "--cgroup", "require")
+        wrapped = run.start(command, preexec_fn=place.enter)
+        target = run.recorded()
+        left = Path(run.info["own_cgroup"])
+        wrapped.kill()
+        wrapped.wait(60)
+        os.kill(target, 9)
+        wait_for(lambda: not alive(target))
+        assert left.is_dir()
+        run.out = tmp_path / "next"
+        next_one = run.command(["true"], "--cgroup", "require")
+        assert run.wait(run.start(next_one, preexec_fn=place.enter)).code == 0
+        assert not left.exists()
+
+
+def _told(report: Any) -> str:
+    return str(report.ended["reason"])
+
+
+def test_out_of_memory_with_the_monitor_outside(tmp_path: Path) -> None:
+    """The group of the target alone is too small: who died, and why, is told; the monitor lives."""
+    needs_root()
+    with trial(tmp_path) as run:
+        wrapped = run.start(run.command(work("( s700 a90 s2000 ) a10 s1500 x4"), "--cgroup", "require"))
+        run.recorded()
+        own = Path(run.info["own_cgroup"])
+        limit = next(own / name for name in ("memory.limit_in_bytes", "memory.max") if (own / name).exists())
+        limit.write_text(str(48 * MIB))
+        assert run.wait(wrapped).code == 4
+        report = run.report()
+        assert report.ended["oom_kills"] >= 1
+        assert "OOM" in _told(report)
+
+
+def test_a_group_with_hardly_any_memory_for_us(tmp_path: Path) -> None:
+    """Monitor and target in a group that is too small for the monitor: whoever dies, no tick before is lost."""
+    needs_root()
+    limited: Group
+    with group(24 * MIB) as limited, trial(tmp_path) as run:
+        command = run.command(
+            work("a2 s800 x4"), "--cgroup", "off", "--interval", "0.02", "--prometheus", "0"
+        )
+        outcome = run.wait(run.start(command, preexec_fn=limited.enter))
+        assert outcome.code in (4, -9)
+        if (run.out / "samples.jsonl").exists():
+            report = run.report()
+            assert report.state == ("finished" if outcome.code == 4 else "incomplete")
+        time.sleep(0.9)
