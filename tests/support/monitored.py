@@ -81,7 +81,8 @@ class Monitored:
                 lambda name=name: self.server.query(f'memwatch_run_exit_code{{job="{name}"}}[5m]')
             )
         self.server.wait(lambda: self.server.query('ALERTS{alertname="MemwatchOomKill",alertstate="firing"}'))
-        self.end = time.time()
+        # Ranges go by whole steps: the last one shall not leave out the last scrape.
+        self.end = time.time() + 1
 
     def _start(self, name, arguments, enter=None, environment=None):
         options = [
@@ -96,7 +97,7 @@ class Monitored:
                 cwd=ROOT,
                 stdout=log,
                 stderr=log,
-                preexec_fn=enter,
+                preexec_fn=enter,  # noqa: PLW1509 - one write to a file, before any thread is started
             )
 
     def _hold_memory(self, machine: Machine) -> None:
