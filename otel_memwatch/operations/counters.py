@@ -69,6 +69,11 @@ class Counters:
         self.until = now + _LIFE
         return last
 
+    def open_again(self, wanted: bool) -> None:
+        """Go on with a new descriptor, or with none: what has the number of the old one now is the program's."""
+        self._io = _open() if wanted else None
+        self.until = 0.0
+
     def close(self) -> None:
         """Give the descriptor back."""
         close_quietly(self._io)

@@ -15,6 +15,7 @@ from otel_memwatch.operations.text import quote
 OPERATIONS_PREFIX = "operations-"
 OPERATIONS_SUFFIX = ".jsonl"
 
+_lseek = os.lseek
 _told: set[str] = set()
 
 
@@ -50,11 +51,14 @@ class Journal:
     Raises `OSError` when the file cannot be opened.
     """
 
-    __slots__ = ("_descriptor", "_path", "first_id", "lost", "written")
+    __slots__ = ("_descriptor", "_end", "_identity", "_path", "first_id", "lost", "written")
 
     def __init__(self, directory: str, name: str) -> None:
         self._path = os.path.join(directory, f"{OPERATIONS_PREFIX}{name}{OPERATIONS_SUFFIX}")
+        self._identity: tuple[int, int]
         self._descriptor: int = self._open()
+        self._end = 0
+        """Where the last line ended, as far as is known."""
         self.lost = False
         self.written = 0
         """Bytes written through this object, to be taken off the program's own I/O."""
@@ -67,7 +71,37 @@ class Journal:
         if found.st_mode & 0o170000 != 0o100000 or found.st_nlink > 1:
             close_quietly(descriptor)
             raise OSError(22, "not a file of operations", self._path)  # EINVAL
+        self._identity = found.st_dev, found.st_ino
         return descriptor
+
+    def is_ours(self) -> bool:
+        """Whether the descriptor still is of this file: 0.3 us.
+
+        A program that closes all descriptors may have opened files of its own since, under the numbers that were
+        ours. The place in the file gives that away; where it is not the expected one, the file itself is looked at.
+        """
+        descriptor = self._descriptor
+        try:
+            place = _lseek(descriptor, 0, 1)
+            if place == self._end:
+                return True
+            found = os.fstat(descriptor)
+        except OSError:
+            return descriptor < 0
+        if (found.st_dev, found.st_ino) != self._identity:
+            return False
+        self._end = place
+        return True
+
+    def reopen(self) -> bool:
+        """Open the file again, for a descriptor that is not ours any more; whether that was possible."""
+        try:
+            self._descriptor = self._open()
+        except OSError as error:
+            self._descriptor = -1
+            self._give_up(error)
+            return False
+        return True
 
     @property
     def is_new(self) -> bool:
@@ -93,6 +127,7 @@ class Journal:
             if done < len(data):
                 os.write(self._descriptor, data[done:])
             self.written += len(data)
+            self._end += len(data)
         except OSError as error:
             self._recover(data, error)
 
@@ -106,8 +141,11 @@ class Journal:
             self._descriptor = self._open()
             os.write(self._descriptor, data)
         except OSError as final:
-            self.lost = True
-            warn_once("journal", f"operations are no longer recorded: {self._path}: {final.strerror}.")
+            self._give_up(final)
+
+    def _give_up(self, error: OSError) -> None:
+        self.lost = True
+        warn_once("journal", f"operations are no longer recorded: {self._path}: {error.strerror}.")
 
     def close(self) -> None:
         """Give the descriptor back."""

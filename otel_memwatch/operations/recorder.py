@@ -12,7 +12,13 @@ from otel_memwatch.operations.identity import IdGenerator
 from otel_memwatch.operations.journal import Journal, header_line
 from otel_memwatch.operations.segments import Segments
 from otel_memwatch.operations.text import attributes_text, quote
-from otel_memwatch.operations.watermark import PER_THREAD, Resettable, local_counter_error, open_watermark
+from otel_memwatch.operations.watermark import (
+    PER_THREAD,
+    Blind,
+    Resettable,
+    local_counter_error,
+    open_watermark,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -119,6 +125,7 @@ class Recorder:
         self.journal = Journal(directory, str(self.pid))
         self.watermark = open_watermark(exact)
         self._read_watermark = self.watermark.read
+        self._is_ours = self.journal.is_ours
         self._before = self.watermark.before if isinstance(self.watermark, Resettable) else 0
         self._lock = RLock()  # one thread may come in twice: signal handlers and finalizers run anywhere
         self._segments = Segments()
@@ -266,12 +273,11 @@ class Recorder:
     def _boundary(self) -> tuple[int | None, int | None, Any]:
         """End the segment of this moment: its watermark, the present size, `getrusage`. The lock is held."""
         try:
+            if not self._is_ours():
+                self._open_again()
             segment, rss, usage, gap, foreign = self._read_watermark()
         except OSError:  # the program closed descriptors that it does not know
-            lost, self.watermark = self.watermark, open_watermark(self.watermark.exact)
-            self.watermark.own_read += lost.own_read
-            self.watermark.own_written += lost.own_written
-            self._read_watermark = self.watermark.read
+            self._open_again()
             segment, rss, usage, gap, foreign = self._read_watermark()
         self._number = number = self._number + 1
         if self._open:
@@ -286,6 +292,20 @@ class Recorder:
             segment = max(segment or 0, self._before)
             self._before = 0
         return segment, rss, usage
+
+    def _open_again(self) -> None:
+        """Open everything again after the program has closed it; what has the numbers now is the program's.
+
+        Where the record cannot be opened any more (it has dropped its privileges, say) nothing is.
+        """
+        lost = self.watermark
+        recorded = self.journal.is_ours() or self.journal.reopen()
+        self.watermark = open_watermark(lost.exact) if recorded else Blind()
+        if recorded:
+            self.watermark.own_read += lost.own_read
+            self.watermark.own_written += lost.own_written
+        self._read_watermark = self.watermark.read
+        self._counters.open_again(recorded)
 
     def _look_for_allocators(self) -> None:
         """Modules have been imported since the last time: there may be one with a GPU allocator among them."""
@@ -317,9 +337,10 @@ class Recorder:
     def close(self) -> None:
         """Give all descriptors back. Operations that are open stay open in the record."""
         self.retired = True
-        self.watermark.close()
-        self._counters.close()
-        self.journal.close()
+        if self.journal.is_ours():
+            self.watermark.close()
+            self._counters.close()
+            self.journal.close()
 
 
 def _bounded(opened: Opened, watermark: int | None, inside: int | None, eps: int) -> Figures:
