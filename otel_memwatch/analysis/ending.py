@@ -120,6 +120,8 @@ def _monitor_lives(info: Mapping[str, Any]) -> bool:
         return False
     except PermissionError:
         pass
+    if _is_zombie(pid):
+        return False
     started = number(mapping(info.get("monitor")).get("start"))
     if started is None:
         # Without its own start: the monitor was there when it wrote the start of the run.
@@ -128,6 +130,16 @@ def _monitor_lives(info: Mapping[str, Any]) -> bool:
         return born is None or latest is None or born <= latest + _START_TOLERANCE
     born = _born(pid)
     return born is None or abs(born - (started + time.time() - time.monotonic())) <= _START_TOLERANCE
+
+
+def _is_zombie(pid: int) -> bool:
+    """Whether the process has ended and only waits for whoever should have waited for it."""
+    import psutil
+
+    try:
+        return bool(psutil.Process(pid).status() == psutil.STATUS_ZOMBIE)
+    except (psutil.Error, OSError, ValueError):
+        return False
 
 
 def _born(pid: int) -> float | None:
