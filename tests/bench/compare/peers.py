@@ -1,0 +1,358 @@
+"""The tools that are compared: how each is installed, started and read.
+
+Every tool runs at its defaults, with its option for child processes where it has one; `at_10_hz` is for measuring what
+watching costs at one common rate.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import re
+import shutil
+import sqlite3
+import subprocess
+import sys
+import venv
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).resolve().parents[3]
+ENVIRONMENTS = ROOT / "build/peers"
+MIB = 1 << 20
+PAGE = os.sysconf("SC_PAGE_SIZE")
+TRACKED = Path(__file__).with_name("tracked.py")
+
+
+class Reported(NamedTuple):
+    """What a tool says; `None`: nothing."""
+
+    peak: float | None
+    """Bytes: the largest memory of everything that it watched."""
+    low: float | None = None
+    high: float | None = None
+    cpu: float | None = None
+    """CPU seconds of everything that it watched."""
+    written: float | None = None
+    """Bytes written by everything that it watched."""
+    ticks: int | None = None
+    """How often it looked."""
+
+
+Argv = list[str]
+
+
+class Peer(NamedTuple):
+    """One tool in one manner of use. `start` gives its argv for a command; it may leave anything in the folder."""
+
+    name: str
+    packages: tuple[str, ...]
+    start: Callable[[Argv, Path], Argv]
+    read: Callable[[Path, str], Reported]
+    """From its folder and its standard output and error."""
+    inside: bool = False
+    """Whether it works inside a Python program, and so watches nothing else."""
+    python: str | None = None
+    """Name of its package, where it brings programs and interpreter; `None`: from Debian."""
+    at_10_hz: Callable[[Argv, Path], Argv] | None = None
+    variables: dict[str, str] = {}
+    """Changes of its environment."""
+
+
+def environment(package: str) -> Path:
+    """The virtual environment of a package."""
+    return ENVIRONMENTS / package
+
+
+def program(package: str, name: str) -> str:
+    """A program of a package's environment."""
+    return str(environment(package) / "bin" / name)
+
+
+def python() -> str:
+    """The interpreter of workloads, with no packages around it."""
+    return program("plain", "python")
+
+
+def install(peer: Peer) -> str | None:
+    """Installs it; gives the reason where it cannot be."""
+    if peer.python is None:
+        found = shutil.which(peer.packages[0])
+        return None if found else f"Debian package {peer.packages[0]} is not installed"
+    folder = environment(peer.python)
+    if not (folder / "bin/python").exists():
+        venv.create(folder, with_pip=True, symlinks=True)
+    done = subprocess.run(
+        [folder / "bin/python", "-m", "pip", "install", "--quiet", *peer.packages],
+        capture_output=True,
+        text=True,
+    )
+    lines = [line for line in done.stderr.splitlines() if line.startswith("ERROR")]
+    return "; ".join(lines) or "pip failed" if done.returncode else None
+
+
+def version(peer: Peer) -> str:
+    """Its version, as pip or Debian knows it."""
+    if peer.python is None:
+        argv = ["dpkg-query", "-W", "-f", "${Version}", peer.packages[0]]
+        return subprocess.run(argv, capture_output=True, text=True).stdout.strip()
+    argv = [program(peer.python, "python"), "-m", "pip", "show", peer.python]
+    shown = subprocess.run(argv, capture_output=True, text=True).stdout
+    found = re.search(r"^Version: (.*)$", shown, re.MULTILINE)
+    return found[1] if found else ""
+
+
+# -- otel-memwatch
+
+
+def _ours(*options: str) -> Callable[[Argv, Path], Argv]:
+    def start(command: Argv, folder: Path) -> Argv:
+        return [
+            program("otel-memwatch", "otel-memwatch"),
+            "wrap",
+            "--out",
+            f"{folder}/run",
+            *options,
+            "--",
+            *command,
+        ]
+
+    return start
+
+
+def _read_ours(folder: Path, _: str) -> Reported:
+    argv = [program("otel-memwatch", "otel-memwatch"), "report", f"{folder}/run", "--json"]
+    report = json.loads(subprocess.run(argv, capture_output=True, check=True).stdout)
+    tree, totals = report["peaks"]["tree"] or {}, report["totals"]
+    return Reported(
+        tree.get("bytes"), tree.get("low"), tree.get("high"),
+        totals["cpu_seconds"], totals["write_bytes"], report["quality"]["ticks"],
+    )  # fmt: skip
+
+
+# -- wrappers in Python
+
+
+def _mprof(command: Argv, folder: Path) -> Argv:
+    return [
+        program("memory_profiler", "mprof"),
+        "run",
+        "--include-children",
+        "--output",
+        f"{folder}/out.dat",
+        *command,
+    ]
+
+
+def _read_mprof(folder: Path, _: str) -> Reported:
+    lines = [line.split() for line in (folder / "out.dat").read_text().splitlines()]
+    sizes = [float(words[1]) * MIB for words in lines if words and words[0] == "MEM"]
+    return Reported(max(sizes, default=None), ticks=len(sizes))
+
+
+def _psrecord(*options: str) -> Callable[[Argv, Path], Argv]:
+    def start(command: Argv, folder: Path) -> Argv:
+        log = ["--include-children", "--include-io", "--log", f"{folder}/log"]
+        return [program("psrecord", "psrecord"), " ".join(command), *log, *options]
+
+    return start
+
+
+def _read_psrecord(folder: Path, _: str) -> Reported:
+    rows = [line.split() for line in (folder / "log").read_text().splitlines() if not line.startswith("#")]
+    sizes = [float(row[2]) * MIB for row in rows]
+    written = [float(row[7]) for row in rows if len(row) > 7]
+    return Reported(max(sizes, default=None), written=max(written, default=None), ticks=len(rows))
+
+
+def _duct(*options: str) -> Callable[[Argv, Path], Argv]:
+    def start(command: Argv, folder: Path) -> Argv:
+        return [program("con-duct", "con-duct"), "run", "-p", f"{folder}/duct_", *options, *command]
+
+    return start
+
+
+def _read_duct(folder: Path, _: str) -> Reported:
+    info = folder / "duct_info.json"
+    summary = json.loads(info.read_text()).get("execution_summary") if info.stat().st_size else None
+    if summary:
+        return Reported(summary["peak_rss"], ticks=summary["num_samples"])
+    lines = [json.loads(line) for line in (folder / "duct_usage.jsonl").read_text().splitlines()]
+    return Reported(max((line["totals"]["rss"] for line in lines), default=None), ticks=len(lines))
+
+
+def _tracker(interval: float) -> Callable[[Argv, Path], Argv]:
+    def start(command: Argv, folder: Path) -> Argv:
+        return [
+            program("resource-tracker", "python"),
+            str(TRACKED),
+            f"{folder}/out.csv",
+            str(interval),
+            *command,
+        ]
+
+    return start
+
+
+def _read_tracker(folder: Path, _: str) -> Reported:
+    with open(folder / "out.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    sizes = [float(row["memory_mib"]) * MIB for row in rows]
+    return Reported(
+        max(sizes, default=None),
+        cpu=sum(float(row["utime"]) + float(row["stime"]) for row in rows) if rows else None,
+        written=sum(float(row["disk_write_bytes"]) for row in rows) if rows else None,
+        ticks=len(rows),
+    )
+
+
+def _procpath(interval: float) -> Callable[[Argv, Path], Argv]:
+    def start(command: Argv, folder: Path) -> Argv:
+        record = f"{program('procpath', 'procpath')} --logging-level ERROR record -i {interval} -f stat,io"
+        tree = '"\\$..children[?(@.stat.pid == $!)]"'
+        script = f'"$@" & {record} -d {folder}/out.sqlite --stop-without-result {tree}; wait'
+        return ["sh", "-c", script, "sh", *command]
+
+    return start
+
+
+def _read_procpath(folder: Path, _: str) -> Reported:
+    with sqlite3.connect(folder / "out.sqlite") as base:
+        (ticks,) = base.execute("select count(distinct ts) from record").fetchone()
+        sums = "select ts, sum(stat_rss) s, sum(io_write_bytes) w from record group by ts"
+        peak, written = base.execute(f"select max(s), max(w) from ({sums})").fetchone()
+    return Reported(None if peak is None else peak * PAGE, written=written, ticks=ticks)
+
+
+# -- profilers inside a Python program
+
+
+def _memray(command: Argv, folder: Path) -> Argv:
+    return [
+        program("memray", "memray"),
+        "run",
+        "-q",
+        "--follow-fork",
+        "-o",
+        f"{folder}/out.bin",
+        *command[1:],
+    ]
+
+
+def _read_memray(folder: Path, _: str) -> Reported:
+    peaks = []
+    for place, file in enumerate(folder.glob("out.bin*")):
+        target = folder / f"stats{place}.json"
+        argv = [program("memray", "memray"), "stats", "--json", "-o", str(target), str(file)]
+        if subprocess.run(argv, capture_output=True).returncode == 0:
+            peaks.append(json.loads(target.read_text())["metadata"]["peak_memory"])
+    return Reported(max(peaks, default=None))
+
+
+def _fil(command: Argv, folder: Path) -> Argv:
+    return [program("filprofiler", "fil-profile"), "--no-browser", "-o", f"{folder}/fil", "run", *command[1:]]
+
+
+def _read_fil(folder: Path, _: str) -> Reported:
+    (file,) = folder.glob("fil/*/peak-memory.prof")
+    return Reported(sum(float(line.rsplit(" ", 1)[1]) for line in file.read_text().splitlines() if line))
+
+
+def _scalene(command: Argv, folder: Path) -> Argv:
+    return [program("scalene", "scalene"), "run", "-o", f"{folder}/out.json", *command[1:]]
+
+
+def _read_scalene(folder: Path, _: str) -> Reported:
+    found = json.loads((folder / "out.json").read_text())
+    return Reported(found["max_footprint_mb"] * MIB if found.get("max_footprint_mb") else None)
+
+
+SYSTEM_METRICS = "opentelemetry-instrumentation-system-metrics"
+
+
+def _otel(command: Argv, _: Path) -> Argv:
+    own = program(SYSTEM_METRICS, "python")
+    return [
+        program(SYSTEM_METRICS, "opentelemetry-instrument"),
+        "--metrics_exporter",
+        "console",
+        own,
+        *command[1:],
+    ]
+
+
+def _read_otel(_: Path, output: str) -> Reported:
+    sizes = re.findall(r'"name": "process.memory.usage".*?"value": (\d+)', output, re.DOTALL)
+    return Reported(max(map(float, sizes), default=None), ticks=len(sizes))
+
+
+# -- of the system
+
+
+def _gnu_time(command: Argv, folder: Path) -> Argv:
+    return ["/usr/bin/time", "-f", "%M %U %S %O", "-o", f"{folder}/time", *command]
+
+
+def _read_gnu_time(folder: Path, _: str) -> Reported:
+    words = (folder / "time").read_text().splitlines()[-1].split()
+    return Reported(
+        float(words[0]) * 1024, cpu=float(words[1]) + float(words[2]), written=float(words[3]) * 512
+    )
+
+
+def _heaptrack(command: Argv, folder: Path) -> Argv:
+    return ["heaptrack", "-o", f"{folder}/heap", *command]
+
+
+def _read_heaptrack(folder: Path, _: str) -> Reported:
+    (file,) = folder.glob("heap.*")
+    text = subprocess.run(["heaptrack_print", file], capture_output=True, text=True).stdout
+    found = re.search(r"peak heap memory consumption: ([\d.]+)([KMG]?)", text)
+    scale = {"": 1, "K": 1e3, "M": 1e6, "G": 1e9}
+    return Reported(float(found[1]) * scale[found[2]] if found else None)
+
+
+_OTEL_VARIABLES = {
+    "OTEL_METRIC_EXPORT_INTERVAL": "1000", "OTEL_TRACES_EXPORTER": "none", "OTEL_LOGS_EXPORTER": "none",
+}  # fmt: skip
+_OURS = (str(ROOT),)
+
+PEERS: tuple[Peer, ...] = (
+    Peer("otel-memwatch", _OURS, _ours(), _read_ours, python="otel-memwatch", at_10_hz=_ours()),
+    Peer("otel-memwatch, no group", _OURS, _ours("--cgroup", "off"), _read_ours, python="otel-memwatch"),
+    Peer("otel-memwatch, no group, --exact", _OURS, _ours("--cgroup", "off", "--exact"), _read_ours,
+         python="otel-memwatch"),
+    Peer("GNU time", ("time",), _gnu_time, _read_gnu_time),
+    Peer("psrecord", ("psrecord",), _psrecord(), _read_psrecord, python="psrecord",
+         at_10_hz=_psrecord("--interval", "0.1")),
+    Peer("mprof", ("memory_profiler",), _mprof, _read_mprof, python="memory_profiler", at_10_hz=_mprof),
+    Peer("con-duct", ("con-duct",), _duct(), _read_duct, python="con-duct",
+         at_10_hz=_duct("--sample-interval", "0.1", "--report-interval", "0.1")),
+    Peer("resource-tracker", ("resource-tracker",), _tracker(1), _read_tracker, python="resource-tracker",
+         at_10_hz=_tracker(0.1)),
+    Peer("procpath -i 1", ("procpath",), _procpath(1), _read_procpath, python="procpath", at_10_hz=_procpath(0.1)),
+    Peer("heaptrack", ("heaptrack",), _heaptrack, _read_heaptrack),
+    Peer("memray", ("memray",), _memray, _read_memray, python="memray", inside=True),
+    Peer("fil", ("filprofiler",), _fil, _read_fil, python="filprofiler", inside=True),
+    Peer("scalene", ("scalene",), _scalene, _read_scalene, python="scalene", inside=True),
+    Peer("OTel system-metrics, 1 s", (SYSTEM_METRICS, "opentelemetry-distro"), _otel, _read_otel,
+         python=SYSTEM_METRICS, inside=True, variables=_OTEL_VARIABLES),
+)  # fmt: skip
+
+
+def install_all() -> dict[str, str]:
+    """Installs every tool; the reason for each that cannot be."""
+    ENVIRONMENTS.mkdir(parents=True, exist_ok=True)
+    if not Path(python()).exists():
+        venv.create(environment("plain"), with_pip=False, symlinks=True)
+    failed: dict[str, str] = {}
+    done: dict[tuple[str, ...], str | None] = {}
+    for peer in PEERS:
+        if peer.packages not in done:
+            sys.stderr.write(f"installing {' '.join(peer.packages)}\n")
+            done[peer.packages] = install(peer)
+        if reason := done[peer.packages]:
+            failed[peer.name] = reason
+    return failed
