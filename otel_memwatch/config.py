@@ -143,6 +143,11 @@ _OPTIONS: tuple[Option, ...] = (
            "operations: every operation's GPU peak is exact. The program's own max_memory_allocated() becomes smaller.",
            parse_flag, None, (), ("wrap", "watch")),
     Option("quiet", False, "Print nothing at the end.", parse_flag),
+    Option("summary", "text", "Form of what is printed at the end.", _text, "text|markdown", ("text", "markdown")),
+    Option("step_summary", True, "In GitHub Actions, add the summary in Markdown to that of the step "
+           "(GITHUB_STEP_SUMMARY).", parse_flag, None, (), ("wrap",)),
+    Option("termination_log", None, "Write the summary into this file at the end: /dev/termination-log in Kubernetes.",
+           _text, "FILE", (), ("wrap",)),
     Option("report", True, "Write report.txt into the run directory at the end.", parse_flag),
     Option("plot", True, "Draw memory.png into the run directory at the end.", parse_flag),
     Option("prometheus", None, "Serve the metrics to Prometheus at this address while the command runs; 127.0.0.1 unless "

@@ -51,6 +51,7 @@ class Report(NamedTuple):
 _ROWS = (
     Report("text", "The whole story for a person: memory, operations, processes.", ".txt", "text"),
     Report("summary", "The dozen lines that stand at the end of wrap.", ".txt", "summary"),
+    Report("markdown", "The summary for a page in CI: tables of GitHub's Markdown.", ".md", "markdown"),
     Report("json", "The figures as JSON, schema 1: a contract.", ".json", "document", exported=True),
     Report("plot", "Memory, CPU, I/O, GPU and operations over time.", ".png", "plot", binary=True),
     Report("csv", "Every tick as one row, every metric as one column.", ".csv", "ticks", exported=True),
@@ -68,6 +69,9 @@ _ROWS = (
         ".om",
         "openmetrics",
         exported=True,
+    ),
+    Report(
+        "metrics", "The figures at the end as OpenMetrics, for GitLab's metrics reports.", ".txt", "metrics"
     ),
     Report("perfetto", "Trace events for ui.perfetto.dev.", ".json", "perfetto", exported=True),
     Report(

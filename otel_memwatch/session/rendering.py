@@ -44,7 +44,7 @@ def render(directory: Path, settings: Mapping[str, Any], teller: Teller, hurried
     """
     from otel_memwatch.analysis import load
     from otel_memwatch.reports import write, write_files
-    from otel_memwatch.reports.summary import summary
+    from otel_memwatch.session.surfaces import step_summary, termination_log
 
     run = load(directory)
 
@@ -58,13 +58,27 @@ def render(directory: Path, settings: Mapping[str, Any], teller: Teller, hurried
     if settings["report"] and teller.recording:
         attempt(REPORT_FILE, lambda: write("text", run, directory / REPORT_FILE))
     if not settings["quiet"]:
-        attempt("the summary", lambda: teller.say(summary(run)))
+        attempt("the summary", lambda: teller.say(_summary(run, settings)))
+    if settings.get("step_summary"):
+        attempt("the step's summary", lambda: step_summary(run, os.environ))
+    if settings.get("termination_log"):
+        attempt("the termination message", lambda: termination_log(run, settings["termination_log"]))
     if settings["plot"] and teller.recording and run.quality["ticks"] >= PICTURE_MIN_TICKS and not hurried():
         attempt(PLOT_FILE, lambda: _draw(run, directory, settings, teller))
     if settings["log_dir"]:
         logs = settings["log_dir"]
         with _drawing():
             attempt(f"the logs in {logs}", lambda: write_files("monitor-log", run, logs))
+
+
+def _summary(run: Run, settings: Mapping[str, Any]) -> str:
+    if settings["summary"] == "markdown":
+        from otel_memwatch.reports.markdown import markdown
+
+        return markdown(run).rstrip("\n")
+    from otel_memwatch.reports.summary import summary
+
+    return summary(run)
 
 
 def _draw(run: Run, directory: Path, settings: Mapping[str, Any], teller: Teller) -> None:

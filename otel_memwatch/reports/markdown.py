@@ -1,0 +1,113 @@
+"""The summary as GitHub-flavoured Markdown: for a job's page in CI, for a comment under a merge request."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, BinaryIO
+
+from otel_memwatch.reports import facts
+from otel_memwatch.reports.figures import (
+    certainty,
+    clean,
+    command_line,
+    count,
+    duration,
+    peak_figure,
+    peak_sentence,
+    shorten,
+    size,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from otel_memwatch.analysis import OperationFigures, Run
+    from otel_memwatch.reports import Options
+
+_OPERATIONS = 12
+_DEVICES = 8
+_NAME = 80
+
+
+def render(run: Run, out: BinaryIO, options: Options) -> None:  # noqa: ARG001 - every report is called alike
+    """Writes the summary as UTF-8."""
+    out.write(markdown(run).encode("utf-8", "backslashreplace"))
+
+
+def markdown(run: Run) -> str:
+    """The summary: a heading, a table of figures, a table of the operations that needed most."""
+    lines = [f"### Memory of {code(command_line(run.command, _NAME))}", ""]
+    lines += _table(("", ""), [(label, escape(value)) for label, value in _rows(run) if value], "ll")
+    if run.operations:
+        lines += ["", *_operations(run)]
+    texts = [text for _, text in run.marks] + list(run.damage)
+    if texts:
+        lines += ["", "**The record is not whole:**", *(f"- {escape(clean(text))}" for text in texts)]
+    return "\n".join(lines) + "\n\n"
+
+
+def _rows(run: Run) -> Iterator[tuple[str, str]]:
+    yield "Ended", facts.ending(run)
+    peak = run.peaks.tree
+    where = facts.place(peak)
+    yield "**Memory needed**", peak_sentence(peak) + (f", {where}" if where else "")
+    limit = facts.limit(run)
+    used = facts.limit_share(peak, limit) if limit else None
+    if limit and used:
+        yield "Of what there was", f"{used} of the {limit.whose}'s {size(limit.bytes)}"
+    yield "Largest process", _largest(run)
+    devices = sorted(run.peaks.gpu.items(), key=lambda item: (-item[1].bytes, item[0]))
+    for device, figure in devices[:_DEVICES]:
+        yield f"GPU {escape(shorten(device, 44))}", peak_sentence(figure)
+    yield "CPU", facts.cpu(run)
+    yield "Disk", facts.io_pair(run.totals.get("read_bytes"), run.totals.get("write_bytes"))
+    yield "Recorded", facts.recording(run)
+
+
+def _largest(run: Run) -> str:
+    peak = run.peaks.process
+    if peak is None:
+        return ""
+    number = run.totals.get("processes")
+    of = f", of {count(number, 'process', 'processes')}" if number and number > 1 else ""
+    name = facts.holder(run, peak, _NAME)
+    return f"{peak_sentence(peak)}{of}" + (f": {name}" if name else "")
+
+
+def _operations(run: Run) -> list[str]:
+    """The operations that needed most, the one of the run's peak first."""
+    ranked = sorted(run.operations, key=_need, reverse=True)
+    rows = []
+    for figures in ranked[:_OPERATIONS]:
+        peak = figures.tree_peak or figures.operation.peak
+        name = code(shorten(figures.operation.name, _NAME))
+        if figures.sets_run_peak:
+            name = f"**{name}**, the peak"
+        status = "" if figures.operation.status == "ok" else figures.operation.status
+        rows.append((name, peak_figure(peak), certainty(peak), duration(figures.seconds), escape(status)))
+    lines = _table(("Operation", "Peak", "", "Time", ""), rows, "lrlrl")
+    if len(ranked) > _OPERATIONS:
+        lines += ["", f"and {count(len(ranked) - _OPERATIONS, 'more operation')}"]
+    return lines
+
+
+def _need(figures: OperationFigures) -> tuple[bool, int, float]:
+    peak = figures.tree_peak or figures.operation.peak
+    return figures.sets_run_peak, peak.bytes if peak else -1, figures.seconds
+
+
+def _table(header: Sequence[str], rows: Sequence[Sequence[str]], align: str) -> list[str]:
+    rule = ["---:" if side == "r" else "---" for side in align]
+    return [f"| {' | '.join(cells)} |" for cells in (header, rule, *rows)]
+
+
+def escape(text: str) -> str:
+    """Text that Markdown shows as it is, in one cell of a table."""
+    return re.sub(r"([\\`*_\[\]<>|~#@!])", r"\\\1", text.replace("&", "&amp;"))
+
+
+def code(text: str) -> str:
+    """Text in a code span, in one cell of a table; a bar would end the cell even there."""
+    ticks = "`" * (max((len(run) for run in re.findall("`+", text)), default=0) + 1)
+    pad = " " if text.startswith("`") or text.endswith("`") or not text else ""
+    return f"{ticks}{pad}{text}{pad}{ticks}".replace("|", "\\|")
