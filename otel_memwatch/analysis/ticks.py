@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator
 from math import inf
 from typing import TYPE_CHECKING, Any
 
@@ -99,14 +99,15 @@ class Series:
 class ChargedWindows:
     """Bounds of what the run's own control group needed, between ticks."""
 
-    def __init__(self, windows: Sequence[Window]) -> None:
-        self._starts = array("d", (window.start for window in windows))
-        ends = array("d", (window.end for window in windows))
-        self._low = Series(ends, array("d", (window.low or 0 for window in windows)))
-        self._high = Series(
-            ends, array("d", (inf if window.high is None else window.high for window in windows))
-        )
-        self._ends = ends
+    def __init__(self, windows: Iterable[Window]) -> None:
+        starts, ends, low, high = array("d"), array("d"), array("d"), array("d")
+        for window in windows:
+            starts.append(window.start)
+            ends.append(window.end)
+            low.append(window.low or 0)
+            high.append(inf if window.high is None else window.high)
+        self._starts, self._ends = starts, ends
+        self._low, self._high = Series(ends, low), Series(ends, high)
 
     def least(self, start: float, end: float) -> int | None:
         """Bytes that were certainly needed between two moments, by the windows inside; `None`: by none."""
@@ -159,30 +160,32 @@ class TreeTicks:
         return self._of(self._samples.column(metric) + sign * self._samples.column(other))
 
     def _windows(self, basis: Basis) -> ChargedWindows:
-        if not basis.own_cgroup or not self.watermark.known:
-            return ChargedWindows([])
-        prefix = "memwatch.cgroup.memory."
-        columns = [
-            self._samples.column(prefix + name) for name in ("usage", "window", "window.gap", "peak", "file")
-        ]
+        known = basis.own_cgroup and self.watermark.known
+        return ChargedWindows(self._found_windows(basis) if known else ())
+
+    def _found_windows(self, basis: Basis) -> Iterator[Window]:
+        """The windows in their order; some ticks at a time, since each takes more room as numbers of Python's own."""
+        prefix, samples = "memwatch.cgroup.memory.", self._samples
+        columns = [samples.column(prefix + name) for name in ("usage", "window", "window.gap", "peak", "file")]
         moved = [
-            self._samples.values(c)
+            samples.values(c)
             for key in ("read_bytes", "write_bytes")
-            for c in columns_for_total(self._samples.columns, key)
+            for c in columns_for_total(samples.columns, key)
         ]
         columns.append(sum(moved[1:], moved[0]) if moved else columns[0] * float("nan"))
         windows = Windows(basis.started, basis.charge_error, basis.cpus)
-        found = []
-        for time, *row in zip(
-            (self._samples.time + self._started).tolist(), *(c.tolist() for c in columns), strict=True
-        ):
-            usage, window, gap, peak, file, io = (None if value != value else value for value in row)  # noqa: PLR0124 - NaN
-            found.append(
-                windows.take(
-                    Reading(time, _whole(usage), _whole(window), gap, _whole(peak), _whole(file), _whole(io))
+        for begin in range(0, len(samples.time), _BLOCK):
+            part = slice(begin, begin + _BLOCK)
+            times = (samples.time[part] + self._started).tolist()
+            for time, *row in zip(times, *(column[part].tolist() for column in columns), strict=True):
+                usage, window, gap, peak, file, io = (None if v != v else v for v in row)  # noqa: PLR0124 - NaN
+                reading = Reading(
+                    time, _whole(usage), _whole(window), gap, _whole(peak), _whole(file), _whole(io)
                 )
-            )
-        return ChargedWindows([*(window for window in found if window is not None), *windows.rest()])
+                found = windows.take(reading)
+                if found is not None:
+                    yield found
+        yield from windows.rest()
 
     def _counter(self, name: str) -> Series | None:
         columns = columns_for_total(self._samples.columns, name)
