@@ -9,6 +9,7 @@ import os
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
+from otel_memwatch.masking import public_name
 from otel_memwatch.model import Certainty, Column, Peak
 from otel_memwatch.reports.figures import clean, command_line, count, duration, share, size
 
@@ -110,8 +111,11 @@ def place(peak: Peak | None) -> str:
     return ", ".join(parts)
 
 
-def holder(run: Run, peak: Peak | None, width: int) -> str:
-    """The process that held a peak: "python worker.py (pid 1234)"; empty when it is not known."""
+def holder(run: Run, peak: Peak | None, width: int, *, public: bool = False) -> str:
+    """The process that held a peak: "python worker.py (pid 1234)"; empty when it is not known.
+
+    `public`: without its arguments, for what leaves the machine.
+    """
     if peak is None or peak.pid is None:
         return ""
     suffix = f"(pid {peak.pid})"
@@ -121,6 +125,8 @@ def holder(run: Run, peak: Peak | None, width: int) -> str:
         return suffix
     process = max(candidates, key=lambda p: -1 if p.peak is None else p.peak.bytes)
     argv = process.argv or (run.command if peak.pid == _target(run) else None)
+    if public and argv:
+        argv = tuple(public_name(argv).split(" "))
     name = process_name(process.command, argv, width - len(suffix) - 1)
     return f"{name} {suffix}" if name else suffix
 

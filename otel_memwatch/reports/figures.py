@@ -11,6 +11,7 @@ import signal
 import unicodedata
 from typing import TYPE_CHECKING
 
+from otel_memwatch.masking import MASK, mask_arguments
 from otel_memwatch.model import Certainty, Peak
 
 if TYPE_CHECKING:
@@ -231,9 +232,15 @@ def _head(text: str, width: int) -> str:
 
 
 def command_line(argv: Sequence[str], width: int | None = None) -> str:
-    """A command as it would be typed into a shell, in one line, within `width` columns."""
-    text = clean(" ".join(shlex.quote(word) if word.isprintable() else f"'{word}'" for word in argv))
+    """A command as it would be typed into a shell, in one line, within `width` columns; likely secrets are masked."""
+    text = clean(" ".join(_quoted(word) for word in mask_arguments(argv)))
     return text if width is None else shorten(text, width)
+
+
+def _quoted(word: str) -> str:
+    if word == MASK:
+        return word
+    return shlex.quote(word) if word.isprintable() else f"'{word}'"
 
 
 def pad(text: str, width: int, *, right: bool = False) -> str:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, BinaryIO
 
+from otel_memwatch.masking import public_name
 from otel_memwatch.reports import facts
 from otel_memwatch.reports.figures import (
     certainty,
     clean,
-    command_line,
     count,
     duration,
     peak_figure,
@@ -35,8 +35,11 @@ def render(run: Run, out: BinaryIO, options: Options) -> None:  # noqa: ARG001 -
 
 
 def markdown(run: Run) -> str:
-    """The summary: a heading, a table of figures, a table of the operations that needed most."""
-    lines = [f"### Memory of {code(command_line(run.command, _NAME))}", ""]
+    """The summary: a heading, a table of figures, a table of the operations that needed most.
+
+    It is made for pages that others read: no arguments of commands are in it.
+    """
+    lines = [f"### Memory of {code(shorten(clean(public_name(run.command)), _NAME))}", ""]
     lines += _table(("", ""), [(label, escape(value)) for label, value in _rows(run) if value], "ll")
     if run.operations:
         lines += ["", *_operations(run)]
@@ -70,7 +73,7 @@ def _largest(run: Run) -> str:
         return ""
     number = run.totals.get("processes")
     of = f", of {count(number, 'process', 'processes')}" if number and number > 1 else ""
-    name = facts.holder(run, peak, _NAME)
+    name = facts.holder(run, peak, _NAME, public=True)
     return f"{peak_sentence(peak)}{of}" + (f": {name}" if name else "")
 
 

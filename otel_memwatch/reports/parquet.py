@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from otel_memwatch.catalog import METRICS
 from otel_memwatch.errors import Unavailable
+from otel_memwatch.masking import public_name
 
 if TYPE_CHECKING:
     from otel_memwatch.analysis import Run
@@ -20,7 +21,10 @@ _ROWS_AT_ONCE = 20_000
 
 
 def render(run: Run, out: BinaryIO, options: Options) -> None:  # noqa: ARG001 - every report is called alike
-    """Writes the rows in groups as they are read; run.json is in the file's metadata, key "memwatch"."""
+    """Writes the rows in groups as they are read.
+
+    run.json is in the file's metadata, key "memwatch", but for the arguments of the command: they stay here.
+    """
     try:
         import pyarrow  # noqa: ICN001 - an extra
         from pyarrow import parquet
@@ -30,7 +34,7 @@ def render(run: Run, out: BinaryIO, options: Options) -> None:  # noqa: ARG001 -
     schema = pyarrow.schema(
         [("time", pyarrow.float64()), ("wall", pyarrow.timestamp("us", tz="UTC"))]
         + [(_name(column), _kind(column, pyarrow)) for column in columns],
-        metadata={"memwatch": json.dumps(dict(run.info))},
+        metadata={"memwatch": json.dumps({**run.info, "command": [public_name(run.command)]})},
     )
     started, offset = run.started, run.started_wall - run.started
     with parquet.ParquetWriter(out, schema, compression="zstd") as writer:

@@ -6,6 +6,7 @@ import os
 import shlex
 from typing import TYPE_CHECKING, BinaryIO
 
+from otel_memwatch.masking import public_name
 from otel_memwatch.reports import facts
 from otel_memwatch.reports.figures import (
     clean,
@@ -37,10 +38,15 @@ def render(run: Run, out: BinaryIO, options: Options) -> None:  # noqa: ARG001 -
     out.write((summary(run) + "\n").encode("utf-8", "backslashreplace"))
 
 
-def summary(run: Run) -> str:
-    """The summary, without a newline at its end."""
-    lines = [f"otel-memwatch: {command_line(run.command, WIDTH - 15)}"]
-    for label, values in _parts(run):
+def summary(run: Run, *, public: bool = False) -> str:
+    """The summary, without a newline at its end; `public`: without arguments of commands."""
+    command = (
+        shorten(clean(public_name(run.command)), WIDTH - 15)
+        if public
+        else command_line(run.command, WIDTH - 15)
+    )
+    lines = [f"otel-memwatch: {command}"]
+    for label, values in _parts(run, public):
         name = label
         for value in values:
             if value:
@@ -49,10 +55,10 @@ def summary(run: Run) -> str:
     return "\n".join(lines)
 
 
-def _parts(run: Run) -> Iterator[tuple[str, Iterable[str]]]:
+def _parts(run: Run, public: bool) -> Iterator[tuple[str, Iterable[str]]]:
     yield "ended", (facts.ending(run),)
     yield "memory", _memory(run)
-    yield "largest", _processes(run)
+    yield "largest", _processes(run, public)
     yield "GPU", _gpu(run)
     yield "CPU", (_cpu(run),)
     yield "disk", (_disk(run),)
@@ -72,7 +78,7 @@ def _memory(run: Run) -> Iterator[str]:
         yield f"{used} of the {limit.whose}'s {size(limit.bytes)}"
 
 
-def _processes(run: Run) -> Iterator[str]:
+def _processes(run: Run, public: bool) -> Iterator[str]:
     """The largest process, and the main one where that is another; one line where the tree is one process."""
     largest = run.peaks.process
     number = run.totals.get("processes")
@@ -82,7 +88,7 @@ def _processes(run: Run) -> Iterator[str]:
         return
     of = f", of {count(number, 'process', 'processes')}" if number and number > 1 else ""
     text = f"{peak_sentence(largest)}{of}"
-    name = facts.holder(run, largest, max(24, _ROOM - len(text) - 2))
+    name = facts.holder(run, largest, max(24, _ROOM - len(text) - 2), public=public)
     yield f"{text}: {name}" if name else text
     if not facts.main_is_largest(run):
         yield f"main process: {peak_sentence(run.peaks.main)}"

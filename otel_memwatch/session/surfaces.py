@@ -45,7 +45,7 @@ def termination_log(run: Run, path: str) -> None:
     """
     from otel_memwatch.reports.summary import summary
 
-    text = (summary(run) + "\n").encode("utf-8", "backslashreplace")
+    text = (summary(run, public=True) + "\n").encode("utf-8", "backslashreplace")
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
     try:
         os.write(descriptor, text[:TERMINATION_MAX])

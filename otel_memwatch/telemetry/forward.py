@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from otel_memwatch.errors import Unavailable
+from otel_memwatch.masking import mask_url
 from otel_memwatch.telemetry.listening import Upstream
 from otel_memwatch.telemetry.post import tls_context
 
@@ -72,9 +73,9 @@ class Forwarder:
             reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
             if not self._upstream.configured:
                 return None
-            self.problem = f"{self._upstream.url} cannot be reached: {reason}"
+            self.problem = f"{mask_url(self._upstream.url)} cannot be reached: {reason}"
             return Answer(503, "text/plain", self.problem.encode())
-        self.problem = None if answer.status < 400 else f"{self._upstream.url} answers {answer.status}"
+        self.problem = None if answer.status < 400 else f"{mask_url(self._upstream.url)} answers {answer.status}"
         return answer
 
     def _by_http(self, body: bytes, headers: Mapping[str, str]) -> Answer:

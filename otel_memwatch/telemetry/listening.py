@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from otel_memwatch.errors import UsageError
+from otel_memwatch.masking import mask_url
 
 _PREFIXES = ("OTEL_EXPORTER_OTLP_TRACES_", "OTEL_EXPORTER_OTLP_")
 
@@ -54,7 +55,7 @@ def listen(environ: Mapping[str, str], own_endpoint: str | None = None) -> Liste
     upstream = _upstream(environ, own_endpoint)
     if upstream.grpc and not _has_grpc():
         raise UsageError(
-            f"The spans could not be forwarded to {upstream.url}, which takes gRPC.",
+            f"The spans could not be forwarded to {mask_url(upstream.url)}, which takes gRPC.",
             "pip install 'otel-memwatch[grpc]', or set OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf and its port",
         )
     listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM)

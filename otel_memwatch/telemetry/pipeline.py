@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from otel_memwatch import __version__
 from otel_memwatch.errors import Unavailable
+from otel_memwatch.masking import mask_url
 from otel_memwatch.telemetry.exporters import Exporter, catch_logs, open_exporter, open_plugin
 from otel_memwatch.telemetry.frame import Frame
 
@@ -237,10 +238,10 @@ class Pipeline:
             # One endpoint for metrics and spans is one problem.
             if other.where.removesuffix(f"/v1/{other.signal}") == base:
                 other.told = True
-        where = f"the OTLP endpoint {base}" if "://" in base else f"the exporter {base}"
+        where = f"the OTLP endpoint {mask_url(base)}" if "://" in base else f"the exporter {base}"
         later = ""
         if self._parts.directory is not None:
-            url = base if "://" in base else "URL"
+            url = base if "://" in base and mask_url(base) == base else "URL"
             later = f"; the record is kept, for: otel-memwatch replay {self._parts.directory} --otlp {url}"
         self._tell(f"{where} {delivery.problem() or 'did not take everything in time'}{later}")
 

@@ -1,0 +1,98 @@
+"""Takes secrets out of what people are shown: values of options that are named for one, passwords in addresses.
+
+A guess by names, for screens, logs and pictures. What leaves the machine does not rest on it: no argument but a
+script's name is ever sent.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+from collections.abc import Sequence
+
+MASK = "***"
+
+_ALWAYS = frozenset(
+    {
+        "password",
+        "passwd",
+        "passphrase",
+        "pwd",
+        "secret",
+        "secrets",
+        "credential",
+        "credentials",
+        "authorization",
+        "apikey",
+    }
+)
+_PAIRS = frozenset(
+    {("api", "key"), ("access", "key"), ("private", "key"), ("secret", "key"), ("auth", "key")}
+)
+_NO_SECRET_TOKENS = frozenset(
+    {"pad", "eos", "bos", "unk", "mask", "sep", "cls", "special", "image", "stop", "max", "min", "next", "per", "first",
+     "last", "start", "end", "new", "split", "delimiter"}
+)  # fmt: skip
+"""Before "token", these make it a word of a language model."""
+
+_SCRIPTS = (
+    ".py",
+    ".sh",
+    ".bash",
+    ".js",
+    ".mjs",
+    ".rb",
+    ".pl",
+    ".r",
+    ".jl",
+    ".lua",
+    ".php",
+    ".ipynb",
+    ".jar",
+    ".exe",
+)
+
+_ASSIGNED = re.compile(r"([A-Za-z][A-Za-z0-9_.-]*)(=|: ?)(?:(?:Bearer|Basic)\s+)?([^\s&'\";]+)")
+_USER_INFO = re.compile(r"(://[^/@\s:]*):[^/@\s]*@")
+
+
+def mask_arguments(argv: Sequence[str]) -> list[str]:
+    """The arguments, with three stars for what is likely a secret; as many as before."""
+    masked = []
+    hidden = False
+    for word in argv:
+        is_option = word.startswith("-")
+        masked.append(MASK if hidden and not is_option else _mask_inside(word))
+        hidden = is_option and "=" not in word and _is_secret(word.lstrip("-"))
+    return masked
+
+
+def mask_url(url: str) -> str:
+    """The address without the password that may stand in it."""
+    return _USER_INFO.sub(rf"\1:{MASK}@", url)
+
+
+def public_name(argv: Sequence[str]) -> str:
+    """What a command may be called outside of this machine: its program, and the script where that comes first."""
+    if not argv:
+        return ""
+    names = [os.path.basename(argv[0]) or argv[0]]
+    names += [
+        os.path.basename(word) for word in argv[1:2] if word.lower().endswith(_SCRIPTS) and "=" not in word
+    ]
+    return " ".join(names)
+
+
+def _mask_inside(word: str) -> str:
+    return _ASSIGNED.sub(
+        lambda found: found[0].replace(found[3], MASK) if _is_secret(found[1]) else found[0], mask_url(word)
+    )
+
+
+def _is_secret(name: str) -> bool:
+    """Whether the name of an option or a variable is that of a secret."""
+    words = re.split(r"[-_.]+", re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower())
+    if _ALWAYS & set(words) or any(pair in _PAIRS for pair in itertools.pairwise(words)):
+        return True
+    return words[-1] == "token" and not _NO_SECRET_TOKENS & set(words)
