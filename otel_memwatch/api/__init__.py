@@ -98,20 +98,19 @@ def _checked(command: str, path: str | os.PathLike[str] | None, given: dict[str,
 
 def _directory(out: str | None) -> Path:
     """The run directory to be made by the monitor. Raises `UsageError` when it is there."""
-    from otel_memwatch.session.place import RUNS_DIRECTORY, run_name
+    from otel_memwatch.session.place import RUNS_DIRECTORY, absolute, run_name, temporary_runs
 
     if out is not None:
-        path = Path(os.path.abspath(out))
+        path = absolute(out)
         if os.path.lexists(path):
             raise UsageError(f"{path} exists already.", "a run is never overwritten: name another directory")
         return path
     program = getattr(sys.modules.get("__main__"), "__file__", None) or "python"
-    runs = os.path.abspath(RUNS_DIRECTORY)
-    if not os.access(runs if os.path.isdir(runs) else os.getcwd(), os.W_OK):
-        import tempfile
-
-        runs = os.path.join(tempfile.gettempdir(), f"{RUNS_DIRECTORY}-{os.getuid()}")
-    name = path = Path(runs) / run_name(program)
+    writable = os.path.exists(".") and os.access(
+        RUNS_DIRECTORY if os.path.isdir(RUNS_DIRECTORY) else ".", os.W_OK
+    )
+    runs = absolute(RUNS_DIRECTORY) if writable else temporary_runs()
+    name = path = runs / run_name(program)
     number = 1
     while os.path.lexists(path):  # a second recording within a second
         number += 1
