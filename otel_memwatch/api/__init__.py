@@ -98,7 +98,7 @@ def _checked(command: str, path: str | os.PathLike[str] | None, given: dict[str,
 
 def _directory(out: str | None) -> Path:
     """The run directory to be made by the monitor. Raises `UsageError` when it is there."""
-    from otel_memwatch.session.place import RUNS_DIRECTORY, absolute, run_name, temporary_runs
+    from otel_memwatch.session.place import absolute, run_name
 
     if out is not None:
         path = absolute(out)
@@ -106,16 +106,25 @@ def _directory(out: str | None) -> Path:
             raise UsageError(f"{path} exists already.", "a run is never overwritten: name another directory")
         return path
     program = getattr(sys.modules.get("__main__"), "__file__", None) or "python"
-    writable = os.path.exists(".") and os.access(
-        RUNS_DIRECTORY if os.path.isdir(RUNS_DIRECTORY) else ".", os.W_OK
-    )
-    runs = absolute(RUNS_DIRECTORY) if writable else temporary_runs()
+    runs = _runs_directory()
     name = path = runs / run_name(program)
     number = 1
     while os.path.lexists(path):  # a second recording within a second
         number += 1
         path = name.with_name(f"{name.name}-{number}")
     return path
+
+
+def _runs_directory() -> Path:
+    """Where runs are kept: in the working directory, else in the temporary one."""
+    from otel_memwatch.session.place import RUNS_DIRECTORY, absolute, temporary_runs
+
+    try:
+        runs = absolute(RUNS_DIRECTORY)
+        writable = os.access(runs if runs.is_dir() else runs.parent, os.W_OK)
+    except UsageError:
+        writable = False
+    return runs if writable else temporary_runs()
 
 
 def _present_run() -> Path | None:
