@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 UNREAPED = "nobody waits for it"
 """Note of a process whose parent ignores its end: the kernel tells nobody what it used."""
 
+HEEDLESS = "ignores the end of its children"
+"""Note of a process of whose children nobody is told what they used, if no tick saw them."""
+
 CLOCK_TICK = 0.01
 """Seconds by which a process can have started before the time that the kernel tells."""
 
@@ -50,6 +53,7 @@ class Lives:
         reaped: upper bound of everything that ended and that we, or what we waited for, waited for.
         attained: the largest maximum that the kernel told for these: one of them had it, unless it is the launcher's.
         unreaped: whether there were processes for which nobody waited, so that `reaped` is no bound.
+        heedless: whether a process ignored the end of its children: for those that no tick saw, `reaped` is no bound.
         largest: the life with the largest certain maximum.
         main: the target's own process.
 
@@ -62,7 +66,7 @@ class Lives:
         self.attained = 0
         self._vanished = self._largest_vanished = 0
         self._untold = False
-        self.unreaped = False
+        self.unreaped = self.heedless = False
         self.largest: Life | None = None
         self.main: Life | None = None
         self.past = Overlap()
@@ -81,6 +85,7 @@ class Lives:
             life = self._living[key] = self._begin(record)
         life.take(record, self._basis)
         self.unreaped = self.unreaped or record.note == UNREAPED
+        self.heedless = self.heedless or record.note == HEEDLESS
         if record.event is ProcessEvent.EXIT:
             del self._living[key]
             self._exit(life, record)

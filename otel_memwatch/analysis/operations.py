@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING, NamedTuple
 
 from otel_memwatch.analysis.figures import TOTALS, OperationFigures, Peaks
-from otel_memwatch.analysis.lives import CLOCK_TICK
+from otel_memwatch.analysis.lives import CLOCK_TICK, HEEDLESS
 from otel_memwatch.analysis.overlap import Steps, steps
 from otel_memwatch.analysis.placing import operation_of
 from otel_memwatch.analysis.processes import LivedProcess, bound_of_the_untold
@@ -47,7 +47,8 @@ def sum_of_bounds(lived: Sequence[LivedProcess], ticks: TreeTicks, basis: Basis,
     lives = [entry.life for entry in lived]
     unit = bound_of_the_untold(lived)
     unseen = ticks.unobserved.rises(basis.started)
-    if not lives or (unseen and unit is None):
+    heedless = any(entry.fields.get("note") == HEEDLESS for entry in lived)
+    if not lives or (unseen and (unit is None or heedless)):
         return None
     weighted = []
     for life in lives:

@@ -189,6 +189,8 @@ def _covered(facts: Facts) -> bool:
     if not lives.vanished and not facts.unobserved:
         return bool(lives.seen)
     main = lives.main
+    if facts.unobserved and lives.heedless:
+        return False
     return main is not None and main.told and not lives.living and not lives.unreaped
 
 
@@ -247,7 +249,7 @@ def _tree_by_bounds(facts: Facts, process: Peak | None) -> Peak | None:
 def tree_bound(facts: Facts) -> int | None:
     """Bytes that the processes of the tree never had together; `None`: no bound can be certified."""
     lives = facts.lives
-    unit = lives.unit
+    unit = None if facts.unobserved and lives.heedless else lives.unit
     if not lives.seen or (unit is None and (lives.vanished or facts.unobserved)):
         return None
     if any(life.bound is None for life in lives.living):

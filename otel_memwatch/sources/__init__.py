@@ -74,6 +74,10 @@ class ChildEnd(Protocol):
     def io(self) -> bytes | None:
         """/proc/PID/io of the zombie; `None`: it could not be read."""
 
+    @property
+    def status(self) -> bytes | None:
+        """/proc/PID/status of the zombie; `None`: it could not be read."""
+
 
 class ProcessTree(Protocol):
     """The source process_tree, whichever way it reads."""

@@ -20,8 +20,9 @@ class ChildExit(NamedTuple):
     """The end of the target or of one of its orphaned descendants, with its rusage.
 
     `max_rss`, the CPU times and the faults are those of wait4: of the process and of all its descendants that
-    were waited for (for `max_rss` the largest one of them). `stat` and `io` are the texts of the zombie's
-    files in /proc, from which its own share can be told; `None` where /proc is absent or denies them.
+    were waited for (for `max_rss` the largest one of them). `stat`, `io` and `status` are the texts of the
+    zombie's files in /proc, from which its own share can be told, and whether it ignored the end of its
+    children; `None` where /proc is absent or denies them.
     """
 
     pid: int
@@ -40,6 +41,7 @@ class ChildExit(NamedTuple):
     major_faults: int
     stat: bytes | None
     io: bytes | None
+    status: bytes | None
     main: bool
     """The target itself."""
 
@@ -63,15 +65,15 @@ def reap(main: int) -> ChildExit | None:
     pid = peek()
     if pid is None and hasattr(os, "waitid"):
         return None
-    stat, io = (None, None) if pid is None else (_read(pid, "stat"), _read(pid, "io"))
+    stat, io, status = (None if pid is None else _read(pid, name) for name in ("stat", "io", "status"))
     now = time.monotonic()
     try:
-        dead, status, usage = os.wait4(-1 if pid is None else pid, os.WNOHANG)
+        dead, wait_status, usage = os.wait4(-1 if pid is None else pid, os.WNOHANG)
     except ChildProcessError:
         return None
     if dead == 0:
         return None
-    code = os.waitstatus_to_exitcode(status)
+    code = os.waitstatus_to_exitcode(wait_status)
     return ChildExit(
         pid=dead,
         time=now,
@@ -85,6 +87,7 @@ def reap(main: int) -> ChildExit | None:
         major_faults=usage.ru_majflt,
         stat=stat,
         io=io,
+        status=status,
         main=dead == main,
     )
 

@@ -9,10 +9,11 @@ tick, never counted twice; what the sum lost in that tick is held back by never 
 
 from __future__ import annotations
 
+import contextlib
 import enum
 from typing import TYPE_CHECKING
 
-from otel_memwatch.procfs.process import Io, Stat, parse_io, parse_stat
+from otel_memwatch.procfs.process import Io, Stat, parse_ignores_children, parse_io, parse_stat
 from otel_memwatch.sources.process_tree.member import Member, Totals
 
 if TYPE_CHECKING:
@@ -122,6 +123,13 @@ def end_io(end: ChildEnd) -> Io | None:
         return None if end.io is None else parse_io(end.io)
     except (ValueError, IndexError):
         return None
+
+
+def end_ignores_children(end: ChildEnd) -> bool:
+    """Whether a reaped process ignored the end of its children when it ended, from its zombie."""
+    with contextlib.suppress(ValueError):
+        return end.status is not None and parse_ignores_children(end.status)
+    return False
 
 
 def end_stat(end: ChildEnd) -> Stat | None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from otel_memwatch.model import ProcessEvent, ProcessRecord
 from otel_memwatch.procfs.process import CLOCK_TICKS, Io, Stat, parse_arguments
-from otel_memwatch.sources.process_tree.accounting import end_io, end_stat
+from otel_memwatch.sources.process_tree.accounting import end_ignores_children, end_io, end_stat
 from otel_memwatch.sources.process_tree.files import read_once
 from otel_memwatch.sources.process_tree.member import Member, boot_offset
 
@@ -105,7 +105,7 @@ class Records:
                 **_counters(last, io),  # type: ignore[arg-type]
                 exit_code=end.exit_code,
                 signal=end.signal,
-                note="never seen alive" if member is None else _end_note(member),
+                note=_end_note(end, member),
                 max_rss=end.max_rss or None,
                 childless=None if stat is None else stat.child_minor_faults == 0,
             )
@@ -169,8 +169,10 @@ def _note(member: Member) -> str | None:
     return HEEDLESS if member.ignores_children else None
 
 
-def _end_note(member: Member) -> str | None:
-    return HEEDLESS if member.ignores_children else None
+def _end_note(end: ChildEnd, member: Member | None) -> str | None:
+    if end_ignores_children(end) or (member is not None and member.ignores_children):
+        return HEEDLESS
+    return "never seen alive" if member is None else None
 
 
 def _start(end: ChildEnd, stat: Stat | None) -> float:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from otel_memwatch.errors import Unavailable
 from otel_memwatch.procfs.process import Io, parse_stat
 from otel_memwatch.sources import ChildEnd, Context, Pace
-from otel_memwatch.sources.process_tree.accounting import Account, Fate, end_stat
+from otel_memwatch.sources.process_tree.accounting import Account, Fate, end_ignores_children, end_stat
 from otel_memwatch.sources.process_tree.columns import columns, fast_values, slow_values
 from otel_memwatch.sources.process_tree.discovery import Discovery, ForkCounter
 from otel_memwatch.sources.process_tree.files import Descriptors, read_once
@@ -44,6 +44,8 @@ class _Tick:
         """There may have been processes that were never seen."""
         self.unseen_faults = 0
         """Page faults of children that are not known processes'."""
+        self.heedless = False
+        """A process has ended that ignored the end of its children."""
         self.blind = False
         """There may have been processes whose page faults nobody was told."""
         self.certain = True
@@ -210,6 +212,7 @@ class ProcessTree:
             known = 0 if member is None else member.stat.child_minor_faults
             tick.suspicious |= stat is None or stat.child_minor_faults != known
             tick.blind |= stat is None
+            tick.heedless |= end_ignores_children(end)
             tick.unseen_faults += 0 if stat is None else max(0, stat.child_minor_faults - known)
             self._account.reaped(end, None if member is None else member.io)
             self._records.reaped(end, member)
@@ -346,7 +349,7 @@ class ProcessTree:
             pids for pid, pids in tick.new if 0 < self._forks.between(self._last_pid, pid) <= given
         )
         self._last_pid = ended_at
-        heedless = any(m.ignores_children for m in (*self._members.values(), *tick.removed.values()))
+        heedless = tick.heedless or any(m.ignores_children for m in (*self._members.values(), *tick.removed.values()))
         tick.suspicious |= heedless or tick.child_minor_faults != tick.known_minor_faults
         faults = tick.unseen_faults + tick.child_faults - tick.known_minor_faults
         self._unobserved.tick(
