@@ -1,4 +1,4 @@
-"""Parsers of /proc/PID/*: see proc(5) for the fields."""
+"""Parsers of /proc/PID/*: see proc(5) for the fields. All raise `ValueError` for what is no such file."""
 
 from __future__ import annotations
 
@@ -46,26 +46,29 @@ class Stat(NamedTuple):
 
 def parse_stat(data: bytes) -> Stat:
     """Parse /proc/PID/stat; the command may hold any byte, blanks and parentheses included."""
-    opening, closing = data.index(b"("), data.rindex(b")")
-    f = data[closing + 2 :].split(None, 26)
-    return Stat(
-        int(data[:opening]),
-        data[opening + 1 : closing].decode("utf-8", "backslashreplace"),
-        f[0].decode(),
-        int(f[1]),
-        int(f[7]),
-        int(f[8]),
-        int(f[9]),
-        int(f[10]),
-        int(f[11]) / CLOCK_TICKS,
-        int(f[12]) / CLOCK_TICKS,
-        int(f[13]) / CLOCK_TICKS,
-        int(f[14]) / CLOCK_TICKS,
-        int(f[17]),
-        int(f[19]),
-        int(f[20]),
-        int(f[25]),
-    )
+    try:
+        opening, closing = data.index(b"("), data.rindex(b")")
+        f = data[closing + 2 :].split(None, 26)
+        return Stat(
+            int(data[:opening]),
+            data[opening + 1 : closing].decode("utf-8", "backslashreplace"),
+            f[0].decode(),
+            int(f[1]),
+            int(f[7]),
+            int(f[8]),
+            int(f[9]),
+            int(f[10]),
+            int(f[11]) / CLOCK_TICKS,
+            int(f[12]) / CLOCK_TICKS,
+            int(f[13]) / CLOCK_TICKS,
+            int(f[14]) / CLOCK_TICKS,
+            int(f[17]),
+            int(f[19]),
+            int(f[20]),
+            int(f[25]),
+        )
+    except IndexError:
+        raise ValueError("not a stat file") from None
 
 
 class Io(NamedTuple):
@@ -83,14 +86,17 @@ class Io(NamedTuple):
 def parse_io(data: bytes) -> Io:
     """Parse /proc/PID/io."""
     f = data.split()
-    if f[0] != b"rchar:" or f[10] != b"write_bytes:":
+    if len(f) < 12 or f[0] != b"rchar:" or f[10] != b"write_bytes:":
         raise ValueError("not an io file")
     return Io(int(f[1]), int(f[3]), int(f[9]), int(f[11]))
 
 
 def parse_resident(data: bytes) -> int:
     """Resident memory in bytes, from /proc/PID/statm; 0 for a zombie and for a kernel thread."""
-    return int(data.split(None, 2)[1]) * PAGE_SIZE
+    try:
+        return int(data.split(None, 2)[1]) * PAGE_SIZE
+    except IndexError:
+        raise ValueError("not a statm file") from None
 
 
 class Status(NamedTuple):
@@ -131,7 +137,7 @@ def parse_status(data: bytes) -> Status:
         _kib(data, b"\nRssFile:"),
         _kib(data, b"\nRssShmem:"),
         _kib(data, b"\nVmSwap:"),
-        int(_field(data, b"\nUid:").split()[1]),
+        int((_field(data, b"\nUid:").split() + [b""] * 2)[1]),
         parse_ignores_children(data),
         int(_field(data, b"\nvoluntary_ctxt_switches:")),
         int(_field(data, b"\nnonvoluntary_ctxt_switches:")),

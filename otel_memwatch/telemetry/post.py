@@ -17,11 +17,12 @@ import time
 import zlib
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
-from urllib.parse import unquote, urlsplit
+from urllib.parse import SplitResult, unquote, urlsplit
 from urllib.request import getproxies_environment, proxy_bypass_environment  # type: ignore[attr-defined]
 
 from otel_memwatch import __version__
 from otel_memwatch.errors import Unavailable
+from otel_memwatch.masking import mask_url
 
 _RETRIED = frozenset({429, 502, 503, 504})
 _EXPECTED_TYPES = frozenset({"", "application/x-protobuf", "application/json", "application/protobuf"})
@@ -65,7 +66,7 @@ class Post:
         environ: where OTEL_EXPORTER_OTLP_* and the proxy's variables stand.
         compression: "gzip", "deflate" or "none", where no variable says otherwise.
 
-    Raises `Unavailable` when a certificate cannot be used.
+    Raises `Unavailable` when a certificate or the URL cannot be used.
     """
 
     def __init__(
@@ -80,7 +81,7 @@ class Post:
         """Why the last request was not taken; `None`: it was."""
         self._signal = signal
         self._environ = environ
-        self._url = urlsplit(url)
+        self._url = _split(url)
         self._timeout = timeout
         self._stop = threading.Event()
         self._at_work = threading.Lock()
@@ -239,6 +240,15 @@ def _seconds(retry_after: str | None, otherwise: float) -> float:
         return max(0.0, float(retry_after)) if retry_after else otherwise
     except ValueError:
         return otherwise
+
+
+def _split(url: str) -> SplitResult:
+    try:
+        parts = urlsplit(url)
+        parts.port  # noqa: B018 - raises for what is none
+    except ValueError:
+        raise Unavailable(f"The OTLP endpoint {mask_url(url)} is not a URL.", "as in http://host:4318") from None
+    return parts
 
 
 def _first_line(body: bytes) -> str:
