@@ -1,16 +1,12 @@
-"""The command line: one file per command, loaded when it is called."""
+"""The command line: one file per command, loaded when it is called. Click is loaded when it is needed."""
 
 from __future__ import annotations
 
 import os
 import signal
 import sys
-from importlib import import_module
-from typing import NoReturn
+from typing import Any, NoReturn
 
-import click
-
-from otel_memwatch import __version__
 from otel_memwatch.errors import MemwatchError
 
 COMMANDS: dict[str, str] = {
@@ -30,34 +26,6 @@ COMMANDS: dict[str, str] = {
 """Each command: the module `otel_memwatch.cli.<name>` with its function `command`."""
 
 
-class _LazyGroup(click.Group):
-    """Imports a command's module when the command is called: `wrap` must not wait for the others."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - Click's signature
-        return list(COMMANDS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
-        if cmd_name not in COMMANDS:
-            return None
-        command = import_module(f"otel_memwatch.cli.{cmd_name}").command
-        assert isinstance(command, click.Command)
-        return command
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
-        with formatter.section("Commands"):
-            formatter.write_dl(list(COMMANDS.items()))
-
-
-@click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(__version__, prog_name="otel-memwatch")
-def cli() -> None:
-    """Watch how much memory, CPU, I/O and GPU a command and all its descendants need.
-
-    `otel-memwatch wrap -- python train.py` runs the command as it would run alone, and leaves a record
-    from which reports and plots are made at any later time.
-    """
-
-
 def say(text: str) -> None:
     """Prints one of our own lines to stderr; stdout is the target's."""
     if sys.stderr is None:
@@ -73,21 +41,40 @@ def say(text: str) -> None:
 def main() -> NoReturn:
     """Entry point: a person's mistake is one sentence and an exit code, never a traceback."""
     try:
-        result = cli.main(prog_name="otel-memwatch", standalone_mode=False)
-        code = result if isinstance(result, int) else 0
-    except click.ClickException as error:
-        say(f"otel-memwatch: {error.format_message()}")
-        code = error.exit_code
+        _wrap_at_once()
+        from otel_memwatch.cli.group import run
+
+        code = run()
     except MemwatchError as error:
         say(f"otel-memwatch: {error}")
         code = error.exit_code
-    except (KeyboardInterrupt, click.Abort):
+    except KeyboardInterrupt:
         _die_of(signal.SIGINT)
     except BrokenPipeError:
         # The reader of our output has gone, as `| head` does: nothing is wrong.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         code = 0
     sys.exit(code)
+
+
+def _wrap_at_once() -> None:
+    """Runs `wrap` where its command line is plain, for the command must not wait for Click: it costs 20 ms."""
+    from otel_memwatch.cli.plain import parse
+
+    plain = parse(sys.argv[1:], os.environ)
+    if plain is not None:
+        from otel_memwatch.config import settings
+        from otel_memwatch.session.wrap import wrap
+
+        wrap(plain.argv, settings("wrap", plain.given), say)
+
+
+def __getattr__(name: str) -> Any:
+    if name != "cli":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from otel_memwatch.cli.group import cli
+
+    return cli
 
 
 def _die_of(number: signal.Signals) -> NoReturn:
