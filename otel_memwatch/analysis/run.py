@@ -12,7 +12,7 @@ from otel_memwatch.analysis.operations import Surroundings, operation_figures, s
 from otel_memwatch.analysis.processes import LivedProcess, lived_processes, process_figures
 from otel_memwatch.analysis.replay import Replayed, replay
 from otel_memwatch.analysis.ticks import METRICS, TreeTicks
-from otel_memwatch.record.fields import mapping, number, text, texts
+from otel_memwatch.record.fields import mapping, number, text, texts, trace_ids
 from otel_memwatch.record.reader import Record, Samples, read_run
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class Run:
         self.quirks: tuple[str, ...] = texts(self.info.get("quirks"))
         self.sources: Mapping[str, Mapping[str, Any]] = mapping(self.info.get("sources"))
         self.settings: Mapping[str, Any] = mapping(self.info.get("settings"))
-        self.trace: Mapping[str, Any] = mapping(self.info.get("trace"))
+        self.trace: Mapping[str, Any] = trace_ids(mapping(self.info.get("trace")))
 
     @property
     def started(self) -> float:

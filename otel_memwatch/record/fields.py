@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
+from otel_memwatch.operations.identity import is_id
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -41,6 +43,25 @@ def text(value: Any) -> str | None:
 def mapping(value: Any) -> Mapping[str, Any]:
     """An object; empty for anything else."""
     return value if isinstance(value, dict) else {}
+
+
+def is_trace_id(value: Any) -> bool:
+    """Whether it is the id of a trace: 32 hexadecimal digits, not all zero."""
+    return isinstance(value, str) and is_id(value, 32)
+
+
+def is_span_id(value: Any) -> bool:
+    """Whether it is the id of a span: 16 hexadecimal digits, not all zero."""
+    return isinstance(value, str) and is_id(value, 16)
+
+
+def trace_ids(trace: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The run's "trace", empty where it does not name a span; without a parent that is none."""
+    if not (is_trace_id(trace.get("trace_id")) and is_span_id(trace.get("span_id"))):
+        return {}
+    if is_span_id(trace.get("parent_span_id")):
+        return trace
+    return {**trace, "parent_span_id": None}
 
 
 def texts(value: Any) -> tuple[str, ...]:

@@ -71,11 +71,14 @@ def line_blocks(path: Path, damage: Damage, block: int = _BLOCK) -> Iterator[lis
     try:
         with os.fdopen(open_regular(path), "rb") as file:
             while data := file.read(block):
+                if skipping:
+                    _, end, data = data.partition(b"\n")
+                    if not end:
+                        continue
+                    skipping = False
                 *lines, rest = (rest + data).split(b"\n")
-                if skipping and lines:
-                    lines, skipping = lines[1:], False
                 if len(rest) > MAX_LINE:
-                    damage.lines += not skipping
+                    damage.lines += 1
                     rest, skipping = b"", True
                 yield _clean(lines)
     except FileNotFoundError:

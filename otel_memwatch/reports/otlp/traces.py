@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from otel_memwatch.analysis.spans import operation_attributes, run_attributes, run_failed, run_name
+from otel_memwatch.record.fields import is_span_id, is_trace_id
 from otel_memwatch.reports.otlp.values import SCHEMA_URL, Json, Times, attributes, resource, scope
 
 if TYPE_CHECKING:
@@ -21,7 +22,8 @@ def trace_requests(run: Run) -> Iterator[Mapping[str, Any]]:
     times = Times(run)
     spans = [_run_span(run, times)] if run.trace.get("trace_id") else []
     for figures in run.operations:
-        if figures.operation.exported or not figures.operation.trace_id:
+        operation = figures.operation
+        if operation.exported or not (is_trace_id(operation.trace_id) and is_span_id(operation.span_id)):
             continue
         spans.append(_operation_span(run, figures, times))
         if len(spans) >= _SPANS_PER_LINE:
@@ -82,7 +84,7 @@ def _operation_span(run: Run, figures: OperationFigures, times: Times) -> Json:
         "attributes": attributes(operation_attributes(operation)),
     }
     parent = operation.parent_span_id or run.trace.get("span_id")
-    if parent:
+    if is_span_id(parent):
         span["parentSpanId"] = parent
     if operation.status == "error":
         span["status"] = {"code": _ERROR, "message": operation.error or ""}
