@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dashboards.promql import DASHBOARD, per_run
+from dashboards.promql import DASHBOARD, last_per_run, per_run
 
 CGROUP_LIMIT = 'memwatch_cgroup_limit_type="max"'
 OOM_KILL = 'memwatch_cgroup_memory_event_type="oom_kill"'
@@ -10,30 +10,40 @@ OOM_KILL = 'memwatch_cgroup_memory_event_type="oom_kill"'
 Scope = tuple[str, ...]
 
 
-def limit(scope: Scope = DASHBOARD) -> str:
-    """Memory limit of each run's control group; nothing for a run without."""
-    return per_run("memwatch.cgroup.memory.limit", CGROUP_LIMIT, scope=scope, how="min")
+def _of_run(metric: str, matcher: str, scope: Scope, how: str, *, ended: bool) -> str:
+    if ended:
+        return last_per_run(metric, *filter(None, (matcher,)), how=how)
+    return per_run(metric, *filter(None, (matcher,)), scope=scope, how=how)
 
 
-def available(scope: Scope = DASHBOARD) -> str:
+def limit(scope: Scope = DASHBOARD, *, ended: bool = False) -> str:
+    """Memory limit of each run's control group; nothing for a run without.
+
+    Here and below, with `ended` the last values within the dashboard's time: runs that have ended are in it.
+    """
+    return _of_run("memwatch.cgroup.memory.limit", CGROUP_LIMIT, scope, "min", ended=ended)
+
+
+def available(scope: Scope = DASHBOARD, *, ended: bool = False) -> str:
     """Memory that each run can have: its control group's limit, else the machine's memory."""
-    return f"({limit(scope)} or {per_run('system.memory.limit', scope=scope)})"
+    machine = _of_run("system.memory.limit", "", scope, "max", ended=ended)
+    return f"({limit(scope, ended=ended)} or {machine})"
 
 
-def charged(scope: Scope = DASHBOARD) -> str:
+def charged(scope: Scope = DASHBOARD, *, ended: bool = False) -> str:
     """Memory of each run's control group that the kernel cannot drop: what counts against the limit in earnest."""
-    return per_run("memwatch.cgroup.memory.working_set", scope=scope)
+    return _of_run("memwatch.cgroup.memory.working_set", "", scope, "max", ended=ended)
 
 
-def used(scope: Scope = DASHBOARD) -> str:
+def used(scope: Scope = DASHBOARD, *, ended: bool = False) -> str:
     """What stands against `available`: of the group where that has a limit, else of the whole machine."""
-    machine = per_run("system.memory.usage", 'system_memory_state="used"', scope=scope)
-    return f"(({charged(scope)} and {limit(scope)}) or {machine})"
+    machine = _of_run("system.memory.usage", 'system_memory_state="used"', scope, "max", ended=ended)
+    return f"(({charged(scope, ended=ended)} and {limit(scope, ended=ended)}) or {machine})"
 
 
-def used_share(scope: Scope = DASHBOARD) -> str:
+def used_share(scope: Scope = DASHBOARD, *, ended: bool = False) -> str:
     """`used` of `available`, 0 to 1."""
-    return f"{used(scope)} / {available(scope)}"
+    return f"{used(scope, ended=ended)} / {available(scope, ended=ended)}"
 
 
 def gpu_share(scope: Scope = DASHBOARD) -> str:

@@ -76,8 +76,16 @@ def rate(metric: str, *matchers: str, by: str = "", part: str = "") -> str:
 
 
 def quantile(q: float, metric: str, by: str) -> str:
-    """A quantile over time of a histogram."""
-    return f"histogram_quantile({q:g}, {rate(metric, by=f'le, {by}', part='bucket')})"
+    """A quantile of a histogram over all that the runs which report at a time have done until then.
+
+    Not of a rate: most operations of a job happen once, and a counter that begins at 1 never grows.
+    """
+    return f"histogram_quantile({q:g}, {so_far(metric, by=f'le, {by}')})"
+
+
+def so_far(metric: str, by: str) -> str:
+    """Buckets of a histogram, filled with all that the runs which report at a time have done until then."""
+    return f"sum by ({by}) ({series(metric, part='bucket')})"
 
 
 def overall_quantile(q: float, metric: str, by: str) -> str:

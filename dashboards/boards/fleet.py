@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dashboards.board import Row, annotation, dashboard, run_link, variables
 from dashboards.boards.shared import KILL_LEVELS, SHARE_LEVELS, oom_kills, state_of_run
-from dashboards.measures import CGROUP_LIMIT, OOM_KILL, used, used_share
+from dashboards.measures import CGROUP_LIMIT, OOM_KILL, available, used, used_share
 from dashboards.panels import (
     BLUE,
     GREEN,
@@ -124,10 +124,13 @@ def _nearest() -> list[Panel]:
             "Every run within the dashboard's time. Click on one to open it.",
             {"job": "Service", "instance": "Run"},
             TableColumn(
-                "Peak of what it can have", "percentunit", f"{_peak()} / {_available_last()}", SHARE_LEVELS
+                "Peak of what it can have",
+                "percentunit",
+                f"{_peak()} / {available(ended=True)}",
+                SHARE_LEVELS,
             ),
             TableColumn("Memory needed", "bytes", _peak()),
-            TableColumn("Can have", "bytes", _available_last()),
+            TableColumn("Can have", "bytes", available(ended=True)),
             TableColumn(
                 "OOM kills", "short", last_per_run("memwatch.cgroup.memory.events", OOM_KILL), KILL_LEVELS
             ),
@@ -143,11 +146,6 @@ def _nearest() -> list[Panel]:
 
 def _peak() -> str:
     return last_per_run("memwatch.tree.memory.peak")
-
-
-def _available_last() -> str:
-    limit = last_per_run("memwatch.cgroup.memory.limit", CGROUP_LIMIT, how="min")
-    return f"({limit} or {last_per_run('system.memory.limit')})"
 
 
 def _requested() -> list[Panel]:

@@ -16,7 +16,17 @@ from dashboards.panels import (
     table,
     timeseries,
 )
-from dashboards.promql import RUN, last, overall_mean, overall_quantile, quantile, rate, series, with_info
+from dashboards.promql import (
+    RUN,
+    last,
+    overall_mean,
+    overall_quantile,
+    quantile,
+    rate,
+    series,
+    so_far,
+    with_info,
+)
 
 _NAME = "memwatch_operation_name"
 _CHOSEN = f'{_NAME}=~"$operation"'
@@ -100,9 +110,9 @@ def _memory() -> list[Panel]:
         heatmap(
             "Peaks",
             "bytes",
-            "How many operations had a peak in each range. Points are exemplars: they lead to the span. They come by OTLP "
+            "How many of the operations that reporting runs have closed so far had a peak in each range. Points are exemplars: they lead to the span. They come by OTLP "
             "and remote write, not from a scraped page.",
-            Query(_of_chosen(rate(_PEAK, by="le", part="bucket")), "{{le}}", exemplar=True),
+            Query(_of_chosen(so_far(_PEAK, by="le")), "{{le}}", exemplar=True),
         ),
         timeseries(
             "Peaks, median and 95th percentile",
@@ -120,8 +130,8 @@ def _duration() -> list[Panel]:
         heatmap(
             "Durations",
             "s",
-            "How many operations took so long.",
-            Query(_of_chosen(rate(_DURATION, by="le", part="bucket")), "{{le}}", exemplar=True),
+            "How many of the operations that reporting runs have closed so far took so long.",
+            Query(_of_chosen(so_far(_DURATION, by="le")), "{{le}}", exemplar=True),
         ),
         timeseries(
             "Durations, median and 95th percentile",

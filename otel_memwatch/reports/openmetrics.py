@@ -1,7 +1,7 @@
 """Every tick as OpenMetrics text with timestamps: what `promtool tsdb create-blocks-from openmetrics` takes.
 
 Names are those of the Prometheus endpoint; `job` and `instance` are the service's name and instance, as in the series
-that Prometheus makes of OTLP.
+that Prometheus makes of OTLP. `target_info`, with which dashboards join, is there too, and whether the run was active.
 """
 
 from __future__ import annotations
@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from otel_memwatch.model import Column
     from otel_memwatch.reports import Options
 
+_STEP = 60.0
+"""Seconds between samples of what does not change; Prometheus looks back five minutes."""
+
 _TYPES = {Instrument.COUNTER: "counter", Instrument.UP_DOWN_COUNTER: "gauge", Instrument.GAUGE: "gauge"}
 
 
@@ -29,11 +32,11 @@ def render(run: Run, out: BinaryIO, options: Options) -> None:  # noqa: ARG001 -
         "job": _job(resource),
         "instance": str(resource.get("service.instance.id") or run.info.get("id") or ""),
     }
+    samples = run.samples()
     by_name: dict[str, list[Column]] = {}
-    for column in run.record.columns:
+    for column in samples.columns:  # those of sources that were opened late, too
         if column.metric in METRICS and METRICS[column.metric].instrument in _TYPES:
             by_name.setdefault(column.metric, []).append(column)
-    samples = run.samples()
     for name in sorted(by_name):
         _family(out, METRICS[name])
         for column in by_name[name]:
@@ -41,6 +44,8 @@ def render(run: Run, out: BinaryIO, options: Options) -> None:  # noqa: ARG001 -
             labels = _labels({**common, **dict(column.attributes)})
             _write(out, _series(METRICS[name], labels, times + run.started_wall, values))
     _peaks(run, out, common)
+    _state(run, out, common)
+    _info(run, out, {**{name: str(value) for name, value in resource.items()}, **common})
     out.write(b"# EOF\n")
 
 
@@ -83,6 +88,31 @@ def _peaks(run: Run, out: BinaryIO, common: dict[str, str]) -> None:
             _family(out, METRICS[name])
             labels = _labels({**common, "memwatch.certainty": peak.certainty.value})
             _write(out, _series(METRICS[name], labels, [end], [peak.bytes]))
+
+
+def _moments(run: Run) -> list[float]:
+    """From the start to the end of the run, the end included; Unix seconds."""
+    steps = int(run.seconds // _STEP) + 1
+    return [*(run.started_wall + place * _STEP for place in range(steps)), run.started_wall + run.seconds]
+
+
+def _state(run: Run, out: BinaryIO, common: dict[str, str]) -> None:
+    """That it was active, and how it ended, where that is known."""
+    *before, end = _moments(run)
+    ended = run.state == "finished"
+    active, code = METRICS["memwatch.run.active"], METRICS["memwatch.run.exit.code"]
+    _family(out, active)
+    values = [1.0] * len(before) + [0.0 if ended else 1.0]
+    _write(out, _series(active, _labels(common), [*before, end], values))
+    value = 128 + run.ending.signal if run.ending.signal else run.ending.exit_code
+    if ended and value is not None:
+        _family(out, code)
+        _write(out, _series(code, _labels(common), [end], [value]))
+
+
+def _info(run: Run, out: BinaryIO, attributes: dict[str, str]) -> None:
+    out.write(b"# TYPE target info\n# HELP target Who the run is.\n")
+    out.writelines(f"target_info{_labels(attributes)} 1 {moment:.3f}\n".encode() for moment in _moments(run))
 
 
 def _labels(attributes: dict[str, str]) -> str:

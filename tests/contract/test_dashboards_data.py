@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import re
 import urllib.request
@@ -12,9 +13,11 @@ import pytest
 from dashboards.boards import boards
 from dashboards.promql import names_in
 from dashboards.rules import alerts, records
+from otel_memwatch.analysis import load
 from otel_memwatch.catalog import METRICS
+from otel_memwatch.reports import render
 from otel_memwatch.telemetry import Parts, start
-from tests.support.monitored import Monitored
+from tests.support.monitored import Monitored, backfilled, values
 from tests.support.peers import Prometheus, free_port
 from tests.support.telemetry_run import all_columns, finished, health, operation, peaks, run_info, snapshot
 
@@ -178,3 +181,75 @@ def test_figures_of_panels_are_those_of_the_runs(monitored):
     assert max(share) == 79 / 80
     bad = monitored.values(fill(expressions["memwatch-fleet/Ended badly/A"]))
     assert bad[-1] == 1
+
+
+# -- recorded runs that come later
+
+
+@pytest.fixture(scope="module")
+def recorded_later(monitored, tmp_path_factory):
+    """The same runs from their records; GPUs by the names that OTLP makes."""
+    texts = []
+    for name in ("demo", "gpu"):
+        out = io.BytesIO()
+        render("openmetrics", load(monitored.directory / name), out)
+        text = out.getvalue().decode()
+        texts.append(re.sub(r"\b(hw_gpu_utilization|memwatch_gpu_memory_utilization)\b", r"\1_ratio", text))
+    server = backfilled(tmp_path_factory.mktemp("later"), texts)
+    yield lambda expression: values(server, expression, monitored.begin, monitored.end)
+    server.close()
+
+
+@pytest.mark.parametrize(
+    "panel",
+    [
+        "memwatch-run/Memory needed/A",
+        "memwatch-run/Memory it can have/A",
+        "memwatch-run/Used of it/A",
+        "memwatch-run/State/A",
+        "memwatch-run/Memory of the whole tree/A",
+        "memwatch-run/CPU/A",
+        "memwatch-run/GPU busy/A",
+        "memwatch-fleet/Runs seen/A",
+        "memwatch-fleet/Runs/A",
+        "memwatch-fleet/Peak by service and branch/A",
+        "memwatch-gpu/Busy/A",
+        "memwatch-gpu/Memory bus busy/A",
+        "memwatch-gpu/Idle while held now/A",
+        "memwatch-gpu/Devices of runs/A",
+    ],
+)
+def test_recorded_runs_are_there_too_and_under_either_name(recorded_later, panel):
+    expression = next(p.values[0] for p in panel_expressions() if p.id == panel)
+    assert recorded_later(fill(expression))
+
+
+def test_a_week_of_real_runs_and_a_regression(monitored, tmp_path):
+    """The alert's expression, over the same run recorded five times a day apart, the last with half as much again."""
+    out = io.BytesIO()
+    render("openmetrics", load(monitored.directory / "demo"), out)
+    texts = []
+    for days in range(5):
+        lines = []
+        for line in out.getvalue().decode().splitlines():
+            head, _, rest = line.rpartition(" ")
+            if line.startswith("#"):
+                lines.append(line)
+            elif line.startswith("memwatch_tree_memory_peak_bytes"):
+                series, value = head.rsplit(" ", 1)
+                lines.append(
+                    f"{series} {int(int(value) * (1 if days else 1.5))} {float(rest) - 86400 * days:.3f}"
+                )
+        texts.append("\n".join(lines) + "\n")
+    server = backfilled(tmp_path, texts)
+    peak = next(
+        rule.expression for rule in records() if rule.name == "job:memwatch_tree_memory_peak_bytes:max"
+    )
+    (alert,) = (one for one in alerts() if one.name == "MemwatchPeakRegression")
+    # What is recorded as it comes is here computed when it is asked for.
+    expression = re.sub(r"job:\w+:max\[(\w+)\]", rf"({peak})[\1:1m]", alert.expression)
+    try:
+        assert server.query(expression, time=monitored.end + 120)
+        assert not server.query(expression, time=monitored.end - 86400 + 120)
+    finally:
+        server.close()

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+import urllib.error
 import urllib.parse
 import urllib.request
 from pathlib import Path
@@ -17,7 +18,7 @@ import yaml
 
 from tests.support.control_group import group
 from tests.support.nvml import FIRST, GIB, SECOND, Machine
-from tests.support.peers import Prometheus, free_port
+from tests.support.peers import Prometheus, free_port, needed
 
 ROOT = Path(__file__).parents[2]
 RULES = ROOT / "dashboards" / "prometheus"
@@ -119,28 +120,43 @@ class Monitored:
 
     def values(self, expression: str) -> list[float]:
         """All finite values of an expression while the runs were there, as a panel would draw them."""
-        arguments = {"query": expression, "start": self.begin, "end": self.end, "step": "1s"}
-        return [
-            value for series in self._get("query_range", arguments) for value in _finite(series["values"])
-        ]
+        return values(self.server, expression, self.begin, self.end)
 
     def label_values(self, selector: str, label: str) -> list[str]:
         """What a variable offers."""
         arguments = {"match[]": selector, "start": self.begin, "end": self.end}
-        return self._get(f"label/{label}/values", arguments)
-
-    def _get(self, path, arguments):
-        url = f"{self.server.url}/api/v1/{path}?{urllib.parse.urlencode(arguments)}"
-        try:
-            with urllib.request.urlopen(url, timeout=30) as response:
-                data = json.load(response)["data"]
-        except urllib.error.HTTPError as error:
-            raise AssertionError(f"{arguments}: {error.read().decode()}") from None
-        return data["result"] if isinstance(data, dict) else data
+        return _get(self.server, f"label/{label}/values", arguments)
 
     def close(self) -> None:
         """Ends the server."""
         self.server.close()
+
+
+def values(server: Prometheus, expression: str, begin: float, end: float) -> list[float]:
+    """All finite values of an expression within a time, one second after the other."""
+    arguments = {"query": expression, "start": begin, "end": end, "step": "1s"}
+    return [value for series in _get(server, "query_range", arguments) for value in _finite(series["values"])]
+
+
+def backfilled(directory: Path, texts: list[str]) -> Prometheus:
+    """A server whose data are made of OpenMetrics texts of recorded runs."""
+    data = directory / "backfilled"
+    for place, text in enumerate(texts):
+        file = directory / f"{place}.om"
+        file.write_text(text)
+        command = [needed("promtool"), "tsdb", "create-blocks-from", "openmetrics", str(file), str(data)]
+        subprocess.run(command, check=True, capture_output=True, timeout=60)
+    return Prometheus(directory / "backfilled-server", data=data)
+
+
+def _get(server: Prometheus, path, arguments):
+    url = f"{server.url}/api/v1/{path}?{urllib.parse.urlencode(arguments)}"
+    try:
+        with urllib.request.urlopen(url, timeout=30) as response:
+            data = json.load(response)["data"]
+    except urllib.error.HTTPError as error:
+        raise AssertionError(f"{arguments}: {error.read().decode()}") from None
+    return data["result"] if isinstance(data, dict) else data
 
 
 def _finite(points) -> list[float]:
