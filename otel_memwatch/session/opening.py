@@ -6,10 +6,10 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from otel_memwatch.errors import Unavailable
 from otel_memwatch.sources import SOURCES, Context, open_sources
 
 if TYPE_CHECKING:
-    from otel_memwatch.errors import Unavailable
     from otel_memwatch.model import Source
 
     Opened = tuple[Sequence[Source], Mapping[str, Unavailable]]
@@ -23,7 +23,7 @@ class Opening:
 
     def __init__(self, context: Context, done: threading.Event) -> None:
         self._context = context
-        self._late: Opened = ((), {})
+        self._late: Opened | None = None
         self._done = done
 
     def first(self) -> Opened:
@@ -35,8 +35,13 @@ class Opening:
         threading.Thread(target=self._open, name="otel-memwatch-opening", daemon=True).start()
 
     def late(self) -> Opened:
-        """The others, as far as they are open; those of a driver that hangs are not."""
-        return self._late
+        """The others; while their drivers have not answered, none of them."""
+        if self._late is not None:
+            return self._late
+        names = self._names(of_drivers=True)
+        return (), {
+            name: Unavailable(f"{name}: the driver did not answer within the run.") for name in names
+        }
 
     def _open(self) -> None:
         try:

@@ -129,7 +129,7 @@ def test_stopped_job_is_killed(prefix: list[str], tmp_path: Path) -> None:
         terminal.expect("Stopped")
         terminal.expect("<prompt>")
         terminal.type("p=$(jobs -p); kill %1; while kill -0 $p 2>/dev/null; do sleep 0.05; done\n\n")
-        terminal.expect(r"\[1\]\+\s+Terminated")
+        terminal.expect(r"\[1\][+-]\s+Terminated")
 
 
 def test_suspend_that_the_command_ignores(prefix: list[str], tmp_path: Path) -> None:
@@ -258,7 +258,7 @@ def test_shell_with_job_control_inside(prefix: list[str], tmp_path: Path) -> Non
         terminal.expect("running\r")
         terminal.type(SUSPEND)
         terminal.expect("Stopped")
-        terminal.type("kill %1; echo in''side\n")
+        terminal.type("p=$(jobs -p); kill %1; while kill -0 $p 2>/dev/null; do sleep 0.05; done; echo in''side\n")
         terminal.expect("inside\r")
         terminal.type("exit 6\n")
         terminal.expect("<prompt>")

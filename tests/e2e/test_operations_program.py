@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.marked import PRELUDE, ROOT, Program, run, succeed
+import otel_memwatch
+from tests.support.marked import PRELUDE, Program, run, succeed
 from tests.support.wrapped import environment
 
 pytestmark = pytest.mark.skipif(
@@ -526,7 +527,7 @@ print(sorted(name for name in sys.modules if name.startswith("opentelemetry") or
     )
     done = subprocess.run(
         [sys.executable, "-S", script],
-        env=environment(PYTHONPATH=str(ROOT)),
+        env=environment(PYTHONPATH=str(Path(otel_memwatch.__file__).parents[1])),
         capture_output=True,
         text=True,
         check=True,

@@ -97,8 +97,9 @@ class QEffMemoryProfiler:
             return
         self.mark_operation(COMPLETION)
         self.monitoring = False
-        self._windows[-1] = (self._windows[-1][0], time.monotonic())
+        # The recording ends with a tick of its own: what happened since the one before is in it.
         release(self._recording)
+        self._windows[-1] = (self._windows[-1][0], time.monotonic())
         self._log("QEff Memory monitoring stopped")
 
     def mark_operation(self, name: str) -> None:
