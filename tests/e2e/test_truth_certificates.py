@@ -111,14 +111,16 @@ def check_claims(peak: dict[str, Any] | None, least: float, most: float, slack: 
         )
 
 
-def check_processes(peaks: dict[str, Any], truth: Count, slack: float, script: Script) -> None:
-    """The target's own process and the largest one, by the script's own count.
+def unknowable(script: Script) -> bool:
+    """Whether nothing need be known of largest process and tree: somebody ignores SIGCHLD, and it may all be over at once."""
+    return "i" in words(script)
 
-    Nothing need be known of the largest one where somebody ignored SIGCHLD.
-    """
+
+def check_processes(peaks: dict[str, Any], truth: Count, slack: float, script: Script) -> None:
+    """The target's own process and the largest one, by the script's own count."""
     for name, mib in (("main", truth.own), ("process", truth.process)):
         least, most = (mib * MIB + itself for itself in PROGRAM_ITSELF)
-        if peaks[name] is not None or "i" not in words(script):
+        if peaks[name] is not None or not unknowable(script):
             check_claims(peaks[name], least, most, slack, name)
 
 
@@ -158,7 +160,8 @@ def check_concurrent(script: Script, how: How) -> None:
     # whoever read them first. Each of the two groups may be charged a batch ahead on each processor.
     least = referee.watermark - (0 if own_group else referee.kernel)
     most = referee.watermark + (1.5 * MIB if own_group else FILE_PAGES)
-    check_claims(done.info["peaks"]["tree"], least, most, error_of(done) + 1 * MIB, "tree")
+    if done.info["peaks"]["tree"] is not None or not unknowable(script):
+        check_claims(done.info["peaks"]["tree"], least, most, error_of(done) + 1 * MIB, "tree")
     if own_group:
         cgroup = done.info["peaks"]["cgroup"]
         assert cgroup["certainty"] == "exact"

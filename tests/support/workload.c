@@ -18,6 +18,7 @@
 #include <fcntl.h>
 #include <grp.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -49,10 +50,13 @@ static void nap(long ms) {
     while (nanosleep(&t, &t)) {}
 }
 
+static int started, touched;
+
 static void *thread(void *unused) {
     (void)unused;
     volatile char stack[65536];
     for (size_t i = 0; i < sizeof stack; i += 4096) stack[i] = 1;
+    __atomic_add_fetch(&touched, 1, __ATOMIC_SEQ_CST);
     for (;;) pause();
     return 0;
 }
@@ -64,6 +68,8 @@ static void threads(long n) {
     while (n--) {
         pthread_t t;
         if (pthread_create(&t, &attr, thread, 0)) die("pthread_create");
+        started++;
+        while (__atomic_load_n(&touched, __ATOMIC_SEQ_CST) < started) sched_yield();
     }
 }
 
