@@ -22,7 +22,6 @@ from dashboards.promql import (
     overall_mean,
     overall_quantile,
     quantile,
-    rate,
     series,
     so_far,
     with_info,
@@ -63,7 +62,7 @@ def _now() -> list[Panel]:
             "Operations that came to an end within the dashboard's time.",
             Query(all_of_them, "closed"),
             unknown="no operation reports",
-            width=6,
+            width=8,
         ),
         stat(
             "Failed",
@@ -73,7 +72,7 @@ def _now() -> list[Panel]:
             Query(f"{failed} or {all_of_them} * 0", "failed"),
             unknown="no operation reports",
             levels=((None, GREEN), (1, RED)),
-            width=6,
+            width=8,
         ),
         stat(
             "Open now",
@@ -81,21 +80,20 @@ def _now() -> list[Panel]:
             "Operations that are open in active runs.",
             Query(f"sum ({series('memwatch.operation.active', _CHOSEN)})", "open"),
             unknown="no operation reports",
-            width=6,
+            width=8,
         ),
         bars(
             "Largest peaks below",
             "bytes",
             "Upper bound of the bucket of each operation's largest peak.",
             Query(f"topk(20, {_of_chosen(overall_quantile(1, _PEAK, _NAME))})", _LEGEND),
-            width=6,
         ),
         timeseries(
             "Open operations",
             "short",
             "Over time; operations shorter than the time between two samples may be missing.",
             Query(f"sum by ({_NAME}) ({series('memwatch.operation.active', _CHOSEN)})", _LEGEND),
-            width=24,
+            height=9,
         ),
     ]
 
@@ -142,11 +140,11 @@ def _duration() -> list[Panel]:
             height=9,
         ),
         timeseries(
-            "Operations per second",
-            "ops",
-            "By how they ended.",
+            "Operations closed so far",
+            "short",
+            "Of the runs that report at a time, by how they ended. Not a rate: most operations of a job happen once.",
             Query(
-                _of_chosen(rate(_DURATION, by=f"{_NAME}, memwatch_operation_status", part="count")),
+                f"sum by ({_NAME}, memwatch_operation_status) ({series(_DURATION, _CHOSEN, part='count')})",
                 f"{_LEGEND} {{{{memwatch_operation_status}}}}",
             ),
         ),

@@ -75,7 +75,8 @@ def _headline() -> list[Panel]:
             "Peak of the run so far. Its name says how surely it is known: exact from a watermark, interval: at least "
             "this much, sampled: seen between ticks.",
             Query(
-                f"max by (memwatch_certainty) ({last('memwatch.tree.memory.peak')})", "{{memwatch_certainty}}"
+                f"topk(1, max by (memwatch_certainty) ({last('memwatch.tree.memory.peak')}))",
+                "{{memwatch_certainty}}",
             ),
             unknown="not recorded",
         ),

@@ -10,6 +10,7 @@ import urllib.request
 
 import pytest
 
+from dashboards import previews
 from dashboards.boards import boards
 from dashboards.promql import names_in
 from dashboards.rules import alerts, records
@@ -181,6 +182,21 @@ def test_figures_of_panels_are_those_of_the_runs(monitored):
     assert max(share) == 79 / 80
     bad = monitored.values(fill(expressions["memwatch-fleet/Ended badly/A"]))
     assert bad[-1] == 1
+
+
+@pytest.mark.parametrize("name", list(boards()))
+def test_a_preview_shows_the_panels_and_says_that_it_is_one(monitored, name):
+    asked = previews.Asked(monitored.server.url, monitored.begin, monitored.end, "demo-1")
+    figure = previews.draw(boards()[name], asked)
+    texts = [text.get_text() for text in figure.texts]
+    assert "a preview, drawn with matplotlib" in texts[0]
+    shown = [p for p in boards()[name]["panels"] if p["gridPos"]["y"] + p["gridPos"]["h"] <= previews.TALLEST]
+    kinds = [panel for panel in shown if panel["type"] != "row"]
+    assert len(figure.axes) == len(kinds)
+    assert {panel["title"] for panel in kinds} <= set(texts)
+    assert sum(
+        bool(axes.lines or axes.patches or axes.texts or axes.tables or axes.images) for axes in figure.axes
+    ) == len(kinds)
 
 
 # -- recorded runs that come later

@@ -28,8 +28,7 @@ GPU_PROGRAM = """
 import time
 from otel_memwatch import operation
 with operation("train"):
-    for _ in range(30):
-        time.sleep(0.2)
+    time.sleep(SECONDS)
 """
 
 
@@ -65,14 +64,18 @@ class Monitored:
             "scrape_configs": scrapes,
         }
 
-    def run_all(self) -> None:
-        """Runs the three at once and waits until their ends have been scraped and judged."""
+    def run_all(self, seconds: int = 6) -> None:
+        """Runs the three at once, the demo and the one with GPUs for so long, and waits until their ends have been scraped and judged."""
         machine = Machine(self.directory / "nvml")
         _cards(machine)
         with group(OOM_LIMIT) as place:
-            demo = self._start("demo", ["-m", "otel_memwatch", "demo", "--seconds", "6", "--scale", "0.3"])
+            demo = self._start(
+                "demo", ["-m", "otel_memwatch", "demo", "--seconds", str(seconds), "--scale", "0.3"]
+            )
             oom = self._start("oom", ["-m", "otel_memwatch", "demo", "--oom"], enter=place.enter)
-            gpu = self._start("gpu", ["-c", GPU_PROGRAM], environment=machine.environment())
+            gpu = self._start(
+                "gpu", ["-c", GPU_PROGRAM.replace("SECONDS", str(seconds))], environment=machine.environment()
+            )
             self._hold_memory(machine)
             _draw_power(machine, gpu)
             codes = {"oom": oom.wait(90), "demo": demo.wait(90), "gpu": gpu.wait(90)}
