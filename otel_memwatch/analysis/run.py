@@ -12,7 +12,7 @@ from otel_memwatch.analysis.operations import Surroundings, operation_figures, s
 from otel_memwatch.analysis.processes import LivedProcess, lived_processes, process_figures
 from otel_memwatch.analysis.replay import Replayed, replay
 from otel_memwatch.analysis.ticks import METRICS, TreeTicks
-from otel_memwatch.record.fields import mapping, number, text, texts, trace_ids
+from otel_memwatch.record.fields import mapping, number, text, texts, trace_ids, whole
 from otel_memwatch.record.reader import Record, Samples, read_run
 
 if TYPE_CHECKING:
@@ -38,7 +38,10 @@ class Run:
         self.id: str = text(self.info.get("id")) or self.path.resolve().name
         self.command: tuple[str, ...] = texts(self.info.get("command"))
         self.cwd: str = text(self.info.get("cwd")) or ""
-        self.host: Mapping[str, Any] = mapping(self.info.get("host"))
+        self.host: Mapping[str, Any] = {
+            name: whole(value) if name in ("cpus", "memory_bytes") else text(value)
+            for name, value in mapping(self.info.get("host")).items()
+        }
         """Of the machine: "name", "system", "release", "machine", "cpus", "memory_bytes"."""
         self.mode: str = text(mapping(self.info.get("monitor")).get("mode")) or "wrap"
         self.state: str = state_of(self.info, self.path)
@@ -47,10 +50,14 @@ class Run:
         """Unix seconds."""
         self.interval: float | None = number(self.info.get("interval"))
         """Seconds between ticks, as asked for."""
-        self.limits: Mapping[str, int | None] = mapping(self.info.get("limits"))
+        self.limits: Mapping[str, int | None] = {
+            name: whole(value) for name, value in mapping(self.info.get("limits")).items()
+        }
         """In bytes: "cgroup_bytes", "host_bytes", "rlimit_as_bytes"; absent or `None`: none known."""
         self.quirks: tuple[str, ...] = texts(self.info.get("quirks"))
-        self.sources: Mapping[str, Mapping[str, Any]] = mapping(self.info.get("sources"))
+        self.sources: Mapping[str, Mapping[str, Any]] = {
+            name: mapping(health) for name, health in mapping(self.info.get("sources")).items()
+        }
         self.settings: Mapping[str, Any] = mapping(self.info.get("settings"))
         self.trace: Mapping[str, Any] = trace_ids(mapping(self.info.get("trace")))
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from otel_memwatch.analysis.gpu import allocator_figures
+from otel_memwatch.record.fields import mapping
 
 if TYPE_CHECKING:
     from otel_memwatch.analysis.figures import Peaks
@@ -38,7 +39,9 @@ def run_name(info: Mapping[str, Any]) -> str:
 
 def run_attributes(info: Mapping[str, Any], ending: Ending | None, peaks: Peaks | None) -> Attributes:
     """Attributes of the run's span: who it was, how it ended, what it needed; the CI run that it belongs to."""
-    attributes: Attributes = dict(info.get("ci") or {})
+    attributes: Attributes = {
+        name: value for name, value in mapping(info.get("ci")).items() if isinstance(value, (str, int, float))
+    }
     attributes["memwatch.run.id"] = str(info.get("id") or "")
     target = info.get("target")
     if isinstance(target, Mapping) and isinstance(target.get("pid"), int):
