@@ -77,6 +77,18 @@ def parse_keyed(data: bytes) -> dict[str, int]:
     return {pair[0]: int(pair[1]) for pair in pairs if len(pair) == 2}
 
 
+def parse_key(data: bytes, name: bytes) -> int | None:
+    """One number of such a file, without a look at the others; `None`: it is not there."""
+    at = data.find(b"\n" + name + b" ")
+    if at < 0:
+        if not data.startswith(name + b" "):
+            return None
+        at = -1
+    begin = at + len(name) + 2
+    end = data.find(b"\n", begin)
+    return int(data[begin:] if end < 0 else data[begin:end])
+
+
 class Location(NamedTuple):
     """Where a control group is found in the file system."""
 

@@ -44,6 +44,16 @@ def parse_memory(data: bytes) -> Memory:
     )
 
 
+def parse_used(data: bytes) -> int | None:
+    """Total less available memory of /proc/meminfo in bytes; `None`: `parse_memory` has to estimate it."""
+    start = data.find(b"MemTotal:")
+    at = data.find(b"\nMemAvailable:")
+    if start < 0 or at < 0:
+        return None
+    total = int(data[start + 9 : data.index(b"kB", start)])
+    return (total - int(data[at + 14 : data.index(b"kB", at)])) * 1024
+
+
 class Load(NamedTuple):
     """/proc/loadavg."""
 

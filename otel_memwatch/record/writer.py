@@ -33,9 +33,12 @@ _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
+_encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
+
+
 def compact(value: Any) -> str:
     """JSON without spaces."""
-    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+    return _encode(value)
 
 
 class RunWriter:

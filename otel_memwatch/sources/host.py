@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from otel_memwatch.errors import Unavailable
 from otel_memwatch.model import Column, Value
-from otel_memwatch.procfs.system import parse_load, parse_memory
+from otel_memwatch.procfs.system import parse_load, parse_memory, parse_used
 from otel_memwatch.sources import Context, Pace
 
 if TYPE_CHECKING:
@@ -47,12 +47,16 @@ class Host:
             Column("memwatch.system.load", (), period),
         )
 
+        self._not_due = (None,) * (len(self.columns) - 1)
+
     def read(self, now: float) -> Sequence[Value]:
         """Raises `OSError` when /proc cannot be read."""
-        memory = parse_memory(os.pread(self._memory, 8192, 0))
+        data = os.pread(self._memory, 8192, 0)
+        used = parse_used(data)
+        if used is not None and not self._pace.due(now):
+            return (used, *self._not_due)
+        memory = parse_memory(data)
         used = memory.total - memory.available
-        if not self._pace.due(now):
-            return (used, *(None,) * (len(self.columns) - 1))
         return (
             used,
             memory.free,

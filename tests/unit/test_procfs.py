@@ -180,3 +180,21 @@ def test_counters_before_and_after_linux_6_2() -> None:
     assert kernel.has_thread_counters("5.15.0-generic")
     assert not kernel.has_thread_counters("6.2")
     assert kernel.parse_release("weird") == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [(b"oom_kill", 7), (b"cache", 1), (b"total_cache", 20), (b"last", 3), (b"kill", None), (b"x", None)],
+)
+def test_one_key_of_a_keyed_file(name: bytes, value: int | None) -> None:
+    data = b"cache 1\noom_kill 7\ntotal_cache 20\nunder_oom 0\nlast 3"
+    assert control_group.parse_key(data, name) == value
+    assert control_group.parse_key(data + b"\n", name) == value
+    assert control_group.parse_keyed(data).get(name.decode()) == value
+
+
+def test_used_memory_alone() -> None:
+    data = Path("/proc/meminfo").read_bytes()
+    memory = system.parse_memory(data)
+    assert system.parse_used(data) == memory.total - memory.available
+    assert system.parse_used(b"MemTotal:  10 kB\nMemFree:  5 kB\n") is None

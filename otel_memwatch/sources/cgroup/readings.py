@@ -7,7 +7,7 @@ import os
 import time
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from otel_memwatch.procfs.control_group import parse_keyed, parse_limit
+from otel_memwatch.procfs.control_group import parse_key, parse_keyed, parse_limit
 from otel_memwatch.procfs.system import parse_pressure
 
 if TYPE_CHECKING:
@@ -174,19 +174,21 @@ class Version1(_Files):
 
     def fast(self) -> Fast:
         """Raises `OSError` when the group has gone."""
-        control = self._keyed(self._groups.memory, "memory.oom_control")
+        control = self._optional(f"{self._groups.memory}/memory.oom_control")
         peak = self._number("memory.max_usage_in_bytes")
         return Fast(
             int(self._needed("memory.usage_in_bytes")),
             None if peak is None else max(peak, self._reset_away),
-            control.get("oom_kill"),
+            None if control is None else parse_key(control, b"oom_kill"),
         )
 
     def file(self) -> int | None:
         """Bytes of page cache, shared memory not included."""
-        stat = parse_keyed(self._needed("memory.stat"))
-        cache = stat.get("total_cache")
-        return None if cache is None else cache - stat.get("total_shmem", stat.get("total_mapped_shmem", 0))
+        stat = self._needed("memory.stat")
+        cache = parse_key(stat, b"total_cache")
+        if cache is None:
+            return None
+        return cache - (parse_key(stat, b"total_shmem") or parse_key(stat, b"total_mapped_shmem") or 0)
 
     def window(self) -> tuple[int | None, float | None]:
         """Bytes of the watermark since the call before. The file is reset for everybody."""
@@ -230,17 +232,18 @@ class Version2(_Files):
 
     def fast(self) -> Fast:
         """Raises `OSError` when the group has gone."""
+        events = self._optional(f"{self._groups.memory}/memory.events")
         return Fast(
             int(self._needed("memory.current")),
             self._number("memory.peak"),
-            self.all_events().get("oom_kill"),
+            None if events is None else parse_key(events, b"oom_kill"),
         )
 
     def file(self) -> int | None:
         """Bytes of page cache, shared memory not included."""
-        stat = parse_keyed(self._needed("memory.stat"))
-        file = stat.get("file")
-        return None if file is None else file - stat.get("shmem", 0)
+        stat = self._needed("memory.stat")
+        file = parse_key(stat, b"file")
+        return None if file is None else file - (parse_key(stat, b"shmem") or 0)
 
     def window(self) -> tuple[int | None, float | None]:
         """Bytes of the watermark since the call before, of a descriptor of ours: from Linux 6.12 on each has its own."""
