@@ -138,9 +138,10 @@ def test_no_place_to_record(tmp_path: Path) -> None:
     closed.mkdir()
     with trial(tmp_path) as run:
         argv = ["sh", "-c", "echo out; exit 4"]
-        # No directory that Python falls back to may be written either: a mount namespace without them.
+        # No directory that Python falls back to may be written either: a mount namespace where none can be.
         hidden = (
-            "for d in /tmp /var/tmp /usr/tmp; do [ -d $d ] && mount -t tmpfs -o mode=0555 none $d; done; "
+            "for d in /tmp /var/tmp /usr/tmp; do "
+            "[ ! -d $d ] || { mount --bind $d $d && mount -o remount,bind,ro $d; }; done; "
         )
         script = f'{hidden} cd / && exec "$@"'
         command = unprivileged(run.command(argv, out=False))

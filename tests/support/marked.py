@@ -9,10 +9,12 @@ import textwrap
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import otel_memwatch
 from tests.support.wrapped import environment
 
 MIB = 1 << 20
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(otel_memwatch.__file__).resolve().parents[1]
+"""Where the package is imported from: the sources, or the installed wheel."""
 
 PRELUDE = '''
 import asyncio, mmap, os, sys, threading, time

@@ -354,8 +354,9 @@ def test_both_ways_of_reading_agree() -> None:
     assert most(ours, "process.memory.virtual") == pytest.approx(
         most(other, "process.memory.virtual"), rel=0.2
     )
-    assert most(ours, "process.unix.file_descriptor.count") == most(
-        other, "process.unix.file_descriptor.count"
+    # A file that the interpreter has open for a moment may be seen by one and not by the other.
+    assert most(ours, "process.unix.file_descriptor.count") == pytest.approx(
+        most(other, "process.unix.file_descriptor.count"), abs=2
     )
     assert [r["event"] for r in other["records"] if r["pid"] == other["root"]][-1] == "exit"
     assert [record.get("exit_code") for record in of(other, "exit") if record["pid"] == other["root"]] == [0]
