@@ -37,7 +37,7 @@ TRUTHS = (
     Workload("child", "a child has 300 MiB for 30 ms"),
     Workload("fork_tree", "5 processes share 512 MiB"),
     Workload("workers", "4 workers have 100 MiB each for 0.3 s"),
-    Workload("short", "200 short processes, 16 MiB each"),
+    Workload("short", "100 short processes, 16 MiB each"),
     Workload("gil", "200 MiB inside a call that holds the GIL"),
     Workload("child_io", "a child writes 64 MiB to a file", "written", 64.0 * (1 << 20)),
 )
@@ -155,6 +155,7 @@ def _watch(peer: Peer, size: int) -> Result:
         process.returncode = 0
         of_crowd = float(note.read_text().split()[1])
         files = [file for file in where.rglob("*") if file.is_file() and file.name not in {"note", "output"}]
+        rendered = [file for file in files if file.name in {"memory.png", "report.txt"}]
         found = read(peer, where, (where / "output").read_text(errors="replace"))
         return {
             "core_share": watch.share,
@@ -162,6 +163,7 @@ def _watch(peer: Peer, size: int) -> Result:
             "cpu_in_all": usage.ru_utime + usage.ru_stime - of_crowd,
             "ticks": None if found is None else found.ticks,
             "disk": sum(file.stat().st_size for file in files),
+            "rendered": sum(file.stat().st_size for file in rendered),
         }
 
 
@@ -229,7 +231,7 @@ PARTS: dict[str, tuple[Callable[[list[Peer], int], Result], int]] = {
     "truth": (truth, 3),
     "start": (start, 15),
     "slowdown": (slowdown, 7),
-    "watching": (watching, 3),
+    "watching": (watching, 2),
     "killed": (killed, 1),
 }
 """Each part with its repetitions."""

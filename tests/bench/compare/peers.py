@@ -15,8 +15,9 @@ import sqlite3
 import subprocess
 import sys
 import venv
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -57,7 +58,7 @@ class Peer(NamedTuple):
     python: str | None = None
     """Name of its package, where it brings programs and interpreter; `None`: from Debian."""
     at_10_hz: Callable[[Argv, Path], Argv] | None = None
-    variables: dict[str, str] = {}
+    variables: Mapping[str, str] = MappingProxyType({})
     """Changes of its environment."""
 
 
@@ -89,6 +90,10 @@ def install(peer: Peer) -> str | None:
         capture_output=True,
         text=True,
     )
+    if done.returncode == 0 and peer.packages == _OURS:
+        # the version is the same after every change: what is installed has to be replaced by hand
+        again = ["--force-reinstall", "--no-deps", *peer.packages]
+        subprocess.run([folder / "bin/python", "-m", "pip", "install", "--quiet", *again], check=True)
     lines = [line for line in done.stderr.splitlines() if line.startswith("ERROR")]
     return "; ".join(lines) or "pip failed" if done.returncode else None
 
