@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from otel_memwatch.record.fields import mapping, number, whole
+from otel_memwatch.record.fields import mapping, moment, period, whole
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -54,8 +54,8 @@ class Basis(NamedTuple):
         """From the fields of `run.json`; what is not there is taken at its most careful."""
         target = mapping(info.get("target"))
         return cls(
-            started=number(mapping(info.get("started")).get("monotonic")) or 0.0,
-            interval=number(info.get("interval")) or 0.0,
+            started=moment(mapping(info.get("started")).get("monotonic")) or 0.0,
+            interval=period(info.get("interval")) or 0.0,
             root=whole(target.get("pid")),
             joined=mapping(info.get("monitor")).get("mode") in ("attach", "watch"),
             own_cgroup=bool(info.get("own_cgroup")),

@@ -8,7 +8,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from otel_memwatch.model import Ending
-from otel_memwatch.record.fields import mapping, number, text, whole
+from otel_memwatch.record.fields import mapping, moment, number, text, whole
 from otel_memwatch.record.format import RUNNING, SAMPLES_FILE
 
 if TYPE_CHECKING:
@@ -122,10 +122,10 @@ def _monitor_lives(info: Mapping[str, Any]) -> bool:
         pass
     if _is_zombie(pid):
         return False
-    started = number(mapping(info.get("monitor")).get("start"))
+    started = moment(mapping(info.get("monitor")).get("start"))
     if started is None:
         # Without its own start: the monitor was there when it wrote the start of the run.
-        latest = number(mapping(info.get("started")).get("wall"))
+        latest = moment(mapping(info.get("started")).get("wall"))
         born = _born(pid)
         return born is None or latest is None or born <= latest + _START_TOLERANCE
     born = _born(pid)

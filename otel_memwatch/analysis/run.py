@@ -12,7 +12,7 @@ from otel_memwatch.analysis.operations import Surroundings, operation_figures, s
 from otel_memwatch.analysis.processes import LivedProcess, lived_processes, process_figures
 from otel_memwatch.analysis.replay import Replayed, replay
 from otel_memwatch.analysis.ticks import METRICS, TreeTicks
-from otel_memwatch.record.fields import mapping, number, text, texts, trace_ids, whole
+from otel_memwatch.record.fields import mapping, moment, number, period, text, texts, trace_ids, whole
 from otel_memwatch.record.reader import Record, Samples, read_run
 
 if TYPE_CHECKING:
@@ -46,9 +46,9 @@ class Run:
         self.mode: str = text(mapping(self.info.get("monitor")).get("mode")) or "wrap"
         self.state: str = state_of(self.info, self.path)
         """Either "running"; "finished"; "incomplete": the monitor died before the end."""
-        self.started_wall: float = number(mapping(self.info.get("started")).get("wall")) or 0.0
+        self.started_wall: float = moment(mapping(self.info.get("started")).get("wall")) or 0.0
         """Unix seconds."""
-        self.interval: float | None = number(self.info.get("interval"))
+        self.interval: float | None = period(self.info.get("interval"))
         """Seconds between ticks, as asked for."""
         self.limits: Mapping[str, int | None] = {
             name: whole(value) for name, value in mapping(self.info.get("limits")).items()
@@ -69,7 +69,7 @@ class Run:
     @cached_property
     def seconds(self) -> float:
         """How long it lasted; of an unfinished run, up to the last thing recorded."""
-        ended = number(mapping(self.info.get("ended")).get("monotonic"))
+        ended = moment(mapping(self.info.get("ended")).get("monotonic"))
         if ended is not None:
             return max(0.0, ended - self.started)
         return self._replayed.seconds
@@ -84,7 +84,7 @@ class Run:
         )
 
     def _since_start(self, value: Any) -> float | None:
-        time = number(value)
+        time = moment(value)
         return None if time is None else time - self.started
 
     @property

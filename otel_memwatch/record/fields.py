@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _LARGEST = 2**63 - 1
+FARTHEST = 2.0**33
+"""Seconds, 272 years: so many nanoseconds fit 64 bits. A moment beyond is damage."""
 
 
 def whole(value: Any) -> int | None:
@@ -33,6 +35,18 @@ def number(value: Any) -> float | None:
     except OverflowError:
         return None
     return result if math.isfinite(result) else None
+
+
+def moment(value: Any) -> float | None:
+    """Seconds of a clock, not farther away than a clock can tell; `None` for anything else."""
+    seconds = number(value)
+    return seconds if seconds is not None and abs(seconds) <= FARTHEST else None
+
+
+def period(value: Any) -> float | None:
+    """Seconds between two ticks, as far as anybody can have asked for; `None` for anything else."""
+    seconds = number(value)
+    return seconds if seconds is not None and 1e-6 <= seconds <= FARTHEST else None
 
 
 def text(value: Any) -> str | None:

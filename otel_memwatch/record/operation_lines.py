@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from otel_memwatch.model import Certainty, Operation, Peak
 from otel_memwatch.operations.segments import Segments
-from otel_memwatch.record.fields import mapping, number, text, whole
+from otel_memwatch.record.fields import mapping, moment, number, text, whole
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -55,7 +55,7 @@ class OperationLines:
             return self._closed(line)
         if "schema" in line:
             self.pid = whole(line.get("pid")) or self.pid
-            self.start = number(line.get("start"))
+            self.start = moment(line.get("start"))
             self.exact = line.get("exact") is True
             return None
         raise ValueError("neither header nor boundary")
@@ -65,7 +65,7 @@ class OperationLines:
         return [self._operation(number, opened, {}) for number, opened in self._open.items()]
 
     def _boundary(self, line: Mapping[str, Any]) -> float:
-        time = number(line.get("time"))
+        time = moment(line.get("time"))
         if time is None:
             raise ValueError("a boundary without a time")
         segment = whole(line.get("segment"))
@@ -100,7 +100,7 @@ class OperationLines:
             pid=self.pid,
             id=identity,
             start=opened.time,
-            end=number(closing.get("time")),
+            end=moment(closing.get("time")),
             status=status if closed else "open",
             trace_id=text(opening.get("trace")) or "",
             span_id=text(opening.get("span")) or "",

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from otel_memwatch.errors import RunError
 from otel_memwatch.model import Column, Operation, Peak, ProcessRecord, Value
-from otel_memwatch.record.fields import mapping, number, text, whole
+from otel_memwatch.record.fields import mapping, moment, number, text, whole
 from otel_memwatch.record.format import FINISHED, METRICS_OTLP_FILE, SCHEMA, TRACES_OTLP_FILE
 from otel_memwatch.record.lines import Damage, objects
 from otel_memwatch.record.reader import Record
@@ -154,7 +154,7 @@ class OtlpRecord(Record):
         spans = [*self._spans, *([self._run_span] if self._run_span else [])]
         times += [t for span in spans for t in (span.start, span.end or span.start)]
         start, end = min(times, default=0.0), max(times, default=0.0)
-        began = number(mapping(info.get("started")).get("wall"))
+        began = moment(mapping(info.get("started")).get("wall"))
         start = start if began is None else min(began, start)
         identifier = text(resource.get("memwatch.run.id")) or self._resource.instance or path.stem
         return {
@@ -273,7 +273,7 @@ class SpannedRecord(Record):
         damage = Damage(TRACES_OTLP_FILE)
         contents = read_contents([self.path / TRACES_OTLP_FILE], {TRACES_OTLP_FILE: damage})
         self._damage[TRACES_OTLP_FILE] = damage
-        offset = (number(mapping(self.info.get("started")).get("wall")) or 0.0) - self.started
+        offset = (moment(mapping(self.info.get("started")).get("wall")) or 0.0) - self.started
         spans = [
             span._replace(start=span.start - offset, end=None if span.end is None else span.end - offset)
             for resource in contents.resources

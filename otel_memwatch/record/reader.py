@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from otel_memwatch.errors import RunError
 from otel_memwatch.model import Column, Operation, ProcessEvent, ProcessRecord, Value
-from otel_memwatch.record.fields import mapping, number, text, texts, whole
+from otel_memwatch.record.fields import mapping, moment, number, text, texts, whole
 from otel_memwatch.record.format import (
     METRICS_OTLP_FILE,
     OPERATIONS_PREFIX,
@@ -57,7 +57,7 @@ class Record:
     @property
     def started(self) -> float:
         """Start of the run in monotonic seconds; 0 when `run.json` does not tell."""
-        return number(mapping(self.info.get("started")).get("monotonic")) or 0.0
+        return moment(mapping(self.info.get("started")).get("monotonic")) or 0.0
 
     @property
     def damage(self) -> list[str]:
@@ -261,7 +261,7 @@ def _process_record(line: Mapping[str, Any]) -> ProcessRecord | None:
         event = ProcessEvent(line.get("event"))
     except ValueError:
         return None
-    time, pid, start = number(line.get("time")), whole(line.get("pid")), number(line.get("start"))
+    time, pid, start = moment(line.get("time")), whole(line.get("pid")), moment(line.get("start"))
     if time is None or pid is None or start is None:
         return None
     argv = line.get("argv")

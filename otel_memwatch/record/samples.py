@@ -12,7 +12,7 @@ from bisect import bisect_right
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from otel_memwatch.model import Column
-from otel_memwatch.record.fields import mapping, number, text
+from otel_memwatch.record.fields import FARTHEST, mapping, moment, number, text
 from otel_memwatch.record.lines import Damage, line_blocks, parse
 
 if TYPE_CHECKING:
@@ -196,7 +196,7 @@ def _fits(row: Any, width: int) -> bool:
 
 def is_tick(row: Sequence[Any]) -> bool:
     """Whether a row is a time and then numbers or nulls, all finite."""
-    return number(row[0]) is not None and all(value is None or number(value) is not None for value in row)
+    return moment(row[0]) is not None and all(value is None or number(value) is not None for value in row)
 
 
 def read_samples(path: Path, damage: Damage, started: float, wanted: Iterable[str] | None = None) -> Samples:
@@ -283,7 +283,7 @@ def _table(rows: list[Row], width: int, damage: Damage) -> Array:
         damage.lines += len(padded) - len(sound)
         table = np.array(sound, dtype=np.float64).reshape(-1, width)
     table[np.isinf(table)] = math.nan
-    timed = ~np.isnan(table[:, 0])
+    timed = np.abs(table[:, 0]) <= FARTHEST
     if not bool(timed.all()):
         damage.lines += int((~timed).sum())
         table = table[timed]

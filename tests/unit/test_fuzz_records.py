@@ -115,7 +115,7 @@ def test_the_sound_run_is_read_without_complaint() -> None:
         assert [figures.operation.name for figures in load(run.path).operations] == ["Load"]
 
 
-@profile(70)
+@profile(100)
 @given(changed(description()))
 def test_a_description_that_lies(info: Any) -> None:
     with folder() as place:
@@ -125,10 +125,29 @@ def test_a_description_that_lies(info: Any) -> None:
         read_everything(run.path)
 
 
-@profile(50)
-@given(changed(description(state="finished", peaks={"main": {"bytes": 1, "certainty": "exact"}, "tree": {}, "gpu": {}},
-                           totals={"cpu_seconds": 1}, quality={"ticks": 3}, gpus=[{"id": "x", "held": {"1": 2}}],
-                           marks=[{"time": 1001.0, "text": "x"}], trace={"trace_id": "1"}), 6))  # fmt: skip
+FINISHED = description(
+    peaks={
+        "main": {"bytes": 1, "certainty": "exact", "low": 0, "high": 3, "at": 0.1, "pid": PID, "operation": "Load"},
+        "process": {"bytes": 1, "certainty": "exact"},
+        "tree": {"bytes": 1, "certainty": "interval", "low": 1, "high": None},
+        "cgroup": None,
+        "gpu": {"GPU-1": {"bytes": 3, "certainty": "sampled"}},
+    },
+    totals={"cpu_seconds": 1, "processes": 2},
+    quality={"ticks": 3, "interval": 0.1, "longest_gap": 0.1, "missed_ticks": 0, "achieved_hz": 10},
+    gpus=[
+        {"id": "GPU-1", "name": "x", "vendor": "NVIDIA", "held": {"1": 2}, "accounted": {"1": 3}, "absent": ["a"],
+         "xid": [{"time": 1000.5, "uuid": "GPU-1", "code": 3}]}
+    ],
+    marks=[{"time": 1001.0, "text": "x"}],
+    trace={"trace_id": "1" * 32, "span_id": "2" * 16, "parent_span_id": None},
+    resource={"service.name": "x"},
+    ci={"cicd.pipeline.name": "x"},
+)  # fmt: skip
+
+
+@profile(100)
+@given(changed(FINISHED, 1))
 def test_a_finished_description_that_lies(info: Any) -> None:
     with folder() as place:
         run = sound(place / "run")
@@ -141,7 +160,7 @@ def test_files_whose_bytes_are_damaged(name: str) -> None:
     with folder() as place:
         data = (sound(place / "run", state="running").path / name).read_bytes()
 
-    @profile(35)
+    @profile(40)
     @given(mutated(data, 8))
     def check(damaged: bytes) -> None:
         with folder() as place:
@@ -152,7 +171,7 @@ def test_files_whose_bytes_are_damaged(name: str) -> None:
     check()
 
 
-@profile(30)
+@profile(40)
 @given(st.lists(JSON_VALUES, max_size=5), st.lists(changed([STARTED, 1, 2, 3]), max_size=5))
 def test_lines_that_are_json_but_none_of_ours(lines: list[Any], ticks: list[Any]) -> None:
     with folder() as place:
@@ -163,7 +182,7 @@ def test_lines_that_are_json_but_none_of_ours(lines: list[Any], ticks: list[Any]
         read_everything(run.path)
 
 
-@profile(6)
+@profile(4)
 @given(st.sampled_from(["samples.jsonl", "processes.jsonl", f"operations-{PID}.jsonl"]), st.data())
 def test_pictures_of_damaged_runs(name: str, data: st.DataObject) -> None:
     with folder() as place:
@@ -294,7 +313,7 @@ def test_requests_that_are_none(receiver: tuple[int, str], message: bytes) -> No
     )
     chunked = b"POST %s HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nabcde\r\n0\r\n\r\n" % path.encode()
 
-    @profile(50)
+    @profile(150)
     @given(st.one_of(mutated(request), mutated(chunked), st.binary(max_size=60)))
     def check(data: bytes) -> None:
         with socket.create_connection(("127.0.0.1", port), 30) as connection:
