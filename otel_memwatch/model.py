@@ -124,13 +124,26 @@ class Peak(NamedTuple):
         """The inverse of `to_json`; `None` for `None`. Raises `ValueError` or `KeyError` for anything else."""
         if value is None:
             return None
-        fields = {name: value.get(name) for name in ("low", "high", "at", "pid", "operation")}
-        return cls(
-            int(value["bytes"]),  # type: ignore[call-overload]
-            Certainty(value["certainty"]),
-            how=str(value.get("how") or ""),
-            **fields,  # type: ignore[arg-type]
-        )
+        fields = {name: value.get(name) for name in ("bytes", "low", "high", "at", "pid", "operation")}
+        for name, kind in _PEAK_FIELDS.items():
+            if fields[name] is not None and (
+                isinstance(fields[name], bool) or not isinstance(fields[name], kind)
+            ):
+                raise ValueError(f"{name} of a peak is {fields[name]!r}")
+        if fields["bytes"] is None:
+            raise ValueError("a peak without a size")
+        return cls(certainty=Certainty(value["certainty"]), how=str(value.get("how") or ""), **fields)  # type: ignore[arg-type]
+
+
+_PEAK_FIELDS: dict[str, type | tuple[type, ...]] = {
+    "bytes": int,
+    "low": int,
+    "high": int,
+    "at": (int, float),
+    "pid": int,
+    "operation": str,
+}
+"""What the fields of a peak have to be in JSON, where they are not null."""
 
 
 class ProcessEvent(str, enum.Enum):

@@ -166,7 +166,9 @@ class TreeTicks:
     def _found_windows(self, basis: Basis) -> Iterator[Window]:
         """The windows in their order; some ticks at a time, since each takes more room as numbers of Python's own."""
         prefix, samples = "memwatch.cgroup.memory.", self._samples
-        columns = [samples.column(prefix + name) for name in ("usage", "window", "window.gap", "peak", "file")]
+        columns = [
+            samples.column(prefix + name) for name in ("usage", "window", "window.gap", "peak", "file")
+        ]
         moved = [
             samples.values(c)
             for key in ("read_bytes", "write_bytes")

@@ -27,7 +27,7 @@ from otel_memwatch.record.format import (
 from otel_memwatch.record.lines import Damage, objects, parse
 from otel_memwatch.record.operation_lines import OperationLines
 from otel_memwatch.record.regular import open_regular
-from otel_memwatch.record.samples import Samples, is_tick, read_samples, tick_blocks
+from otel_memwatch.record.samples import Samples, declared_columns, is_tick, read_samples, tick_blocks
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -66,10 +66,8 @@ class Record:
 
     @cached_property
     def columns(self) -> tuple[Column, ...]:
-        """The columns of the first header of `samples.jsonl`; none when there are no samples."""
-        for columns, _ in tick_blocks(self.path / SAMPLES_FILE, Damage(SAMPLES_FILE)):
-            return columns
-        return ()
+        """All columns of `samples.jsonl`, those of sources that opened late last; none when there are no samples."""
+        return declared_columns(self.path / SAMPLES_FILE)
 
     def ticks(self) -> Iterator[tuple[float, tuple[Value, ...]]]:
         """Monotonic time and values (for `columns`) of every tick, in the order of the record."""

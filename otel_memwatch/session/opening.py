@@ -39,9 +39,7 @@ class Opening:
         if self._late is not None:
             return self._late
         names = self._names(of_drivers=True)
-        return (), {
-            name: Unavailable(f"{name}: the driver did not answer within the run.") for name in names
-        }
+        return (), {name: Unavailable(f"{name}: the driver did not answer within the run.") for name in names}
 
     def _open(self) -> None:
         try:

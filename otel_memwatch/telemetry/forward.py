@@ -75,7 +75,9 @@ class Forwarder:
                 return None
             self.problem = f"{mask_url(self._upstream.url)} cannot be reached: {reason}"
             return Answer(503, "text/plain", self.problem.encode())
-        self.problem = None if answer.status < 400 else f"{mask_url(self._upstream.url)} answers {answer.status}"
+        self.problem = (
+            None if answer.status < 400 else f"{mask_url(self._upstream.url)} answers {answer.status}"
+        )
         return answer
 
     def _by_http(self, body: bytes, headers: Mapping[str, str]) -> Answer:

@@ -247,7 +247,9 @@ def _split(url: str) -> SplitResult:
         parts = urlsplit(url)
         parts.port  # noqa: B018 - raises for what is none
     except ValueError:
-        raise Unavailable(f"The OTLP endpoint {mask_url(url)} is not a URL.", "as in http://host:4318") from None
+        raise Unavailable(
+            f"The OTLP endpoint {mask_url(url)} is not a URL.", "as in http://host:4318"
+        ) from None
     return parts
 
 

@@ -252,7 +252,10 @@ def test_a_recorded_run_is_sent_with_its_times_and_ids(recorded):
     ("answer", "expected"),
     [
         ((200, "text/html", b"<html>"), "answers 200 with text/html: it is no OTLP endpoint."),
-        ((404, "text/plain", b"404 page not found"), "answers 404 Not Found: 404 page not found (is it an OTLP endpoint?)."),
+        (
+            (404, "text/plain", b"404 page not found"),
+            "answers 404 Not Found: 404 page not found (is it an OTLP endpoint?).",
+        ),
         ((400, "text/plain", b"out of order"), "answers 400 Bad Request: out of order."),
     ],
 )

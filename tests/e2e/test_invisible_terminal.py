@@ -258,7 +258,9 @@ def test_shell_with_job_control_inside(prefix: list[str], tmp_path: Path) -> Non
         terminal.expect("running\r")
         terminal.type(SUSPEND)
         terminal.expect("Stopped")
-        terminal.type("p=$(jobs -p); kill %1; while kill -0 $p 2>/dev/null; do sleep 0.05; done; echo in''side\n")
+        terminal.type(
+            "p=$(jobs -p); kill %1; while kill -0 $p 2>/dev/null; do sleep 0.05; done; echo in''side\n"
+        )
         terminal.expect("inside\r")
         terminal.type("exit 6\n")
         terminal.expect("<prompt>")

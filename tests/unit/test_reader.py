@@ -153,7 +153,7 @@ class TestSamples:
         assert samples.values(swap)[-1] == 3
         assert np.isnan(samples.values(swap)[:10]).all()
         assert np.isnan(samples.values(READ)[-1])
-        assert list(record.ticks())[-1] == (STARTED + 1.0, (100 * MIB, None, None, None))
+        assert list(record.ticks())[-1] == (STARTED + 1.0, (100 * MIB, None, None, None, 3))
         assert record.damage == []
 
     def test_ticks_without_a_header_are_damage(self, tmp_path: Path) -> None:
@@ -400,3 +400,19 @@ class TestAnyBytes:
             line[data.draw(st.integers(0, len(line) - 1))] = value
         file.write_text("".join(json.dumps(each) + "\n" for each in lines))
         readable(built.path)
+
+
+def test_columns_of_a_source_that_opened_late(directory: RunDirectory) -> None:
+    """A second header in the middle adds its columns; earlier ticks do not know them."""
+    first = {"metric": "process.memory.usage", "unit": "By", "attributes": {}, "period": 0}
+    late = {"metric": "hw.gpu.memory.usage", "unit": "By", "attributes": {"hw.id": "GPU-1"}, "period": 1}
+    lines = [
+        json.dumps({"schema": 1, "columns": [first]}),
+        "[100.0,1]",
+        json.dumps({"schema": 1, "columns": [first, late]}),
+        "[100.1,2,3]",
+    ]
+    (directory.path / SAMPLES_FILE).write_text("\n".join(lines) + "\n")
+    record = read_run(directory.path)
+    assert [column.metric for column in record.columns] == ["process.memory.usage", "hw.gpu.memory.usage"]
+    assert [values for _, values in record.ticks()] == [(1, None), (2, 3)]

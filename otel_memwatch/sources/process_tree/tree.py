@@ -349,7 +349,9 @@ class ProcessTree:
             pids for pid, pids in tick.new if 0 < self._forks.between(self._last_pid, pid) <= given
         )
         self._last_pid = ended_at
-        heedless = tick.heedless or any(m.ignores_children for m in (*self._members.values(), *tick.removed.values()))
+        heedless = tick.heedless or any(
+            m.ignores_children for m in (*self._members.values(), *tick.removed.values())
+        )
         tick.suspicious |= heedless or tick.child_minor_faults != tick.known_minor_faults
         faults = tick.unseen_faults + tick.child_faults - tick.known_minor_faults
         self._unobserved.tick(
