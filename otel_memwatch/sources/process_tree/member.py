@@ -198,17 +198,22 @@ class Member:
                         return file.read()
         return None
 
-    def refresh_status(self) -> None:
-        """Read the watermark. Raises an `OSError` of `GONE` when the process is no more."""
+    def refresh_status(self) -> bool:
+        """Read the watermark; whether there still is one: a process that is ending has given its memory back.
+
+        Raises an `OSError` of `GONE` when the process is no more.
+        """
         data: bytes | None = self.status_file.read()
         if self.stat.state in ZOMBIE_STATES and self.stat.threads > 1:
             data = self._of_living_thread("status") or data
         self._status_data = data
         assert data is not None
         self.ignores_children = parse_ignores_children(data)
-        if not self.shares_memory and (mark := parse_watermark(data)) is not None:
+        mark = parse_watermark(data)
+        if not self.shares_memory and mark is not None:
             self.watermark = max(mark, self.watermark or 0)
             self.watermark_faults = self.stat.minor_faults + self.stat.major_faults
+        return mark is not None
 
     def status(self) -> Status | None:
         """What status said when it was last read; `None` before."""

@@ -73,10 +73,9 @@ class Records:
             if member.recorded_at <= told_before and _changed(member):
                 self._record(ProcessEvent.FIGURES, member, now)
 
-    def last(self, member: Member, now: float) -> None:
-        """The record ends and the process lives, or nobody has waited for it yet."""
-        note = None if member.zombie else ALIVE
-        self._record(ProcessEvent.FIGURES, member, now, note=note)
+    def last(self, member: Member, now: float, *, whole: bool) -> None:
+        """The record ends and the process lives (`whole`: these are its figures), or it is ending just now."""
+        self._record(ProcessEvent.FIGURES, member, now, note=ALIVE if whole and not member.zombie else None)
 
     def gone(self, member: Member, now: float, *, unreaped: bool = False) -> None:
         """A process has ended that others waited for, or nobody: its last figures stand, and nothing bounds its peak."""

@@ -148,7 +148,7 @@ class ProcessTree:
         self._settle(now, math.inf)
         self._sum = self._account.sum(self._members.values())
         for member in self._members.values():
-            self._records.last(member, now)
+            self._records.last(member, now, whole=_last_look(member))
             member.close()
         self._forks.close()
         if self._windows is not None:
@@ -367,3 +367,12 @@ class ProcessTree:
             return None
         bound = self._windows.scan(self._members, tick.vanished, tick.child_faults)
         return bound if tick.certain else None
+
+
+def _last_look(member: Member) -> bool:
+    """Read its watermark a last time; `False` when its memory is gone, and with it what it had since the last tick."""
+    try:
+        member.refresh()
+        return member.refresh_status()
+    except GONE:
+        return False
