@@ -15,6 +15,8 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
 from otel_memwatch.catalog import METRICS
 from otel_memwatch.cli import COMMANDS
 from otel_memwatch.config import OPTIONS
@@ -50,6 +52,13 @@ def script() -> str:
     return fenced((HERE / "train.py").read_text(), "python")
 
 
+def comparison() -> str:
+    """The tables of the kept results of tests/bench/compare."""
+    argv = [sys.executable, "-m", "tests.bench.compare", "table"]
+    done = subprocess.run(argv, cwd=HERE.parents[1], capture_output=True, text=True, check=True)
+    return done.stdout.strip()
+
+
 def counts() -> str:
     conventions = sum(not name.startswith("memwatch.") for name in METRICS)
     return (
@@ -62,6 +71,7 @@ STEADY: dict[str, Callable[[], str]] = {
     "options": options,
     "script": script,
     "counts": counts,
+    "comparison": comparison,
 }
 """Blocks that do not depend on the machine."""
 
