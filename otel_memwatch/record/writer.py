@@ -79,7 +79,7 @@ class RunWriter:
     def check(self) -> bool:
         """Whether the recording goes on; it stops when the directory was removed or replaced."""
         if self.stopped is None and not self.in_place:
-            self._stop(OSError(errno.ENOENT, "it was removed or replaced"))
+            self._stop(OSError(errno.ENOENT, os.strerror(errno.ENOENT)))
         return self.stopped is None
 
     def _open(self, name: str, flags: int) -> int:
@@ -163,7 +163,8 @@ class RunWriter:
         """Ends the recording: tells it once, and writes the mark into the space kept aside for it."""
         if self.stopped is not None:
             return
-        self.stopped = f"recording stopped: {self.path} cannot be written ({error.strerror})"
+        reason = "it was removed or replaced" if error.errno == errno.ENOENT else error.strerror
+        self.stopped = f"recording stopped: {self.path} cannot be written ({reason})"
         self._on_trouble(self.stopped)
         self._unlink(RESERVE_FILE)
         self.mark(self.stopped)
