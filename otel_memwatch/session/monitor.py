@@ -196,7 +196,8 @@ class Monitor:
         self._writer.columns(self._sampler.columns)
         self._sampler.subscribe(self._recorded)
         self._sampler.tick()
-        opening.start()
+        if not self._stop.is_set():  # else the command has ended: nothing is left to be read from a driver
+            opening.start()
         while not self._opened.is_set() and not self._sampler.wait(self._opened):
             self._sampler.tick()
         self._follow_operations()
