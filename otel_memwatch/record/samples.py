@@ -9,12 +9,14 @@ from __future__ import annotations
 import json
 import math
 import mmap
+import os
 from bisect import bisect_right
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from otel_memwatch.model import Column
 from otel_memwatch.record.fields import FARTHEST, mapping, moment, number, text
 from otel_memwatch.record.lines import MAX_LINE, Damage, line_blocks, parse
+from otel_memwatch.record.regular import open_regular
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -144,7 +146,10 @@ def declared_columns(path: Path) -> tuple[Column, ...]:
     """
     found: dict[Column, None] = {}
     try:
-        with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        with (
+            os.fdopen(open_regular(path), "rb") as file,
+            mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data,
+        ):
             for place in _header_places(data):
                 end = data.find(b"\n", place)
                 line = data[place : min(end if end >= 0 else len(data), place + MAX_LINE)]
