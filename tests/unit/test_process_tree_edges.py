@@ -323,3 +323,28 @@ def test_descriptors_are_given_back(tmp_path: Path) -> None:
     second.read()
     assert second.kept
     second.close()
+
+
+def test_the_last_watermark_is_read_when_the_record_ends(tmp_path: Path) -> None:
+    """What a process reached after the last tick is in its final figures."""
+    proc = ProcTree(tmp_path / "proc")
+    proc.process(50, 1, rss=10 * MIB)
+    watched = open_tree(proc)
+    watched.tick(1.0)
+    proc.process(50, 1, rss=10 * MIB, peak=90 * MIB)
+    watched.tree.finish(1.05)
+    assert (watched.records[-1].note, watched.records[-1].peak) == ("alive at the end", 90 * MIB)
+
+
+def test_a_process_that_is_ending_has_no_final_figures(tmp_path: Path) -> None:
+    """Between giving its memory back and being a zombie it looks alive; what it had since the last tick is unknown."""
+    proc = ProcTree(tmp_path / "proc")
+    proc.process(50, 1, rss=10 * MIB)
+    watched = open_tree(proc)
+    watched.tick(1.0)
+    status = proc.path / "50/status"
+    kept = [line for line in status.read_text().splitlines() if not line.startswith(("Vm", "Rss"))]
+    proc._write(status, "\n".join([*kept, ""]))
+    watched.tree.finish(1.05)
+    assert watched.records[-1].pid == 50
+    assert watched.records[-1].note is None
