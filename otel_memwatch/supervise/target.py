@@ -56,7 +56,7 @@ class Target:
                 return end
             self._follow_stop()
             taken = signals.take()
-            if self._is_for_target(taken):
+            if self._is_for_target(taken) and not _is_overtaken(taken):
                 self._send(taken.number)
                 if on_signal is not None:
                     on_signal(taken.number)
@@ -109,6 +109,15 @@ class Target:
             stopped = os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WNOHANG)
             if stopped and _is_job_of_parent():
                 _stop(stopped.si_status)
+
+
+def _is_overtaken(taken: signals.Taken) -> bool:
+    """Whether it is a continuation after which the terminal has stopped the group again.
+
+    The later stop has wiped the continuation out wherever it was still pending, in the witness too, so that it looks
+    as if it had been for us alone; passed on now it would continue what the stop has stopped.
+    """
+    return taken.number == signal.SIGCONT and bool(signal.sigpending() & signals.JOB_CONTROL)
 
 
 def _is_job_of_parent() -> bool:
