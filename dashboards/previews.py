@@ -72,7 +72,7 @@ class Asked(NamedTuple):
         """The expression with Grafana's variables filled in."""
         for name, value in (
             ("$__rate_interval", f"{max(4, round(4 * self.step))}s"),
-            ("$__range", f"{round(self.end - self.start)}s"),
+            ("$__range", f"{max(1, round(self.end - self.start))}s"),
             ("$run", self.run),
         ):
             expression = expression.replace(name, value)
@@ -333,10 +333,13 @@ def _heatmap(axes: Axes, panel: Json, asked: Asked) -> None:
         grid[row] = [column.get(time, 0.0) for time in times]
     counts = np.diff(grid, axis=0, prepend=0.0)
     used = [row for row in range(len(bounds)) if counts[row].any()]
+    if not used:
+        _nothing(axes, panel)
+        return
     low, high = max(0, used[0] - 1), min(len(bounds), used[-1] + 2)
     axes.imshow(
         np.where(counts > 0, counts, np.nan)[low:high], aspect="auto", origin="lower", cmap="viridis", interpolation="nearest",
-        extent=(times[0] - asked.start, times[-1] - asked.start, 0, high - low),
+        extent=(times[0] - asked.start - asked.step / 2, times[-1] - asked.start + asked.step / 2, 0, high - low),
     )  # fmt: skip
     unit = panel["fieldConfig"]["defaults"]["unit"]
     _axis(axes, "short")

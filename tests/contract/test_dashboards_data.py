@@ -188,6 +188,15 @@ def test_a_preview_shows_the_panels_and_says_that_it_is_one(monitored, name):
     ) == len(kinds)
 
 
+@pytest.mark.parametrize("back", [0.4, 86_400.0])
+def test_a_preview_of_one_moment_or_of_none_is_drawn(monitored, back):
+    """One point is a column of a heatmap's own width, and a range without data has words for it."""
+    end = monitored.end if back < 1 else monitored.end - back
+    asked = previews.Asked(monitored.server.url, end - 0.4, end, "demo-1")
+    figure = previews.draw(boards()["memwatch-operations.json"], asked)
+    assert all(axes.images or axes.texts or axes.lines or axes.tables or axes.patches for axes in figure.axes)
+
+
 # -- recorded runs that come later
 
 

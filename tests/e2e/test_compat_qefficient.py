@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 import sys
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 import pytest
 
+from otel_memwatch.compat.qefficient import QEffMemoryProfiler
 from tests.support.programs import run, run_program
 
 if TYPE_CHECKING:
@@ -299,3 +301,13 @@ def test_what_is_not_supported_says_what_to_use() -> None:
     with pytest.raises(NotImplementedError, match="generate_memory_graph"):
         qefficient.QEffMemoryVisualizer(None)
     assert qefficient.ProfilerConfig() == qefficient.ProfilerConfig(0.2, None, False, True, True, True, 1.0)
+
+
+def test_the_sample_at_the_stop_belongs_to_the_last_phase() -> None:
+    """A page more at the last tick does not make "Completion" the operation of the peak."""
+    profiler = QEffMemoryProfiler()
+    marked = datetime(2026, 1, 1)
+    profiler.operations = [(marked, "Export"), (marked + timedelta(seconds=2), "Completion")]
+    assert profiler._operation_at(marked - timedelta(seconds=1)) == "Initialization"
+    assert profiler._operation_at(marked + timedelta(seconds=1)) == "Export"
+    assert profiler._operation_at(marked + timedelta(seconds=3)) == "Export"

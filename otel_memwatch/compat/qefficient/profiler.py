@@ -245,9 +245,10 @@ class QEffMemoryProfiler:
         return best
 
     def _operation_at(self, moment: datetime) -> str:
+        """The phase that a sample tells of: the one at the stop, after the last mark, tells of the last phase."""
         name = INITIALIZATION
         for began, operation in self.operations:
-            if began <= moment:
+            if began <= moment and operation != COMPLETION:
                 name = operation
         return name
 
