@@ -155,7 +155,10 @@ class ProcessEvent(str, enum.Enum):
 
 
 class ProcessRecord(NamedTuple):
-    """What is known of one process at one moment; totals are since its start, without its children.
+    """What is known of one process at one moment; totals are since its start.
+
+    CPU time and faults are without its children. Bytes read and written are with those of the children that it has
+    waited for, as the kernel keeps them (`/proc/PID/io`).
 
     A process is identified by `pid` and `start` together: pids are used again.
     """

@@ -19,7 +19,7 @@ _SILENCE = 60.0
 """Seconds without a tick after which a monitor on another machine counts as dead (or 20 intervals, if more)."""
 
 _START_TOLERANCE = 1.0
-"""Seconds by which the start of the monitor's process may differ from what it wrote down."""
+"""Seconds by which the clock may be behind between the start of the monitor's process and what it wrote down."""
 
 
 def describe_end(
@@ -122,14 +122,10 @@ def _monitor_lives(info: Mapping[str, Any]) -> bool:
         pass
     if _is_zombie(pid):
         return False
-    started = moment(mapping(info.get("monitor")).get("start"))
-    if started is None:
-        # Without its own start: the monitor was there when it wrote the start of the run.
-        latest = moment(mapping(info.get("started")).get("wall"))
-        born = _born(pid)
-        return born is None or latest is None or born <= latest + _START_TOLERANCE
+    # The monitor was there when it wrote the start of the run: what was born later got its pid.
+    latest = moment(mapping(info.get("started")).get("wall"))
     born = _born(pid)
-    return born is None or abs(born - (started + time.time() - time.monotonic())) <= _START_TOLERANCE
+    return born is None or latest is None or born <= latest + _START_TOLERANCE
 
 
 def _is_zombie(pid: int) -> bool:

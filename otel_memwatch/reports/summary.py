@@ -65,7 +65,7 @@ def _parts(run: Run, public: bool) -> Iterator[tuple[str, Iterable[str]]]:
     yield "operations", _operations(run)
     yield "recorded", (facts.recording(run),)
     yield "trouble", _trouble(run)
-    yield "more", (f"otel-memwatch report {shlex.quote(_near(run.path))}",)
+    yield "more", (f"otel-memwatch report {_near(run.path)}",)
 
 
 def _memory(run: Run) -> Iterator[str]:
@@ -143,6 +143,15 @@ def _trouble(run: Run) -> Iterator[str]:
 
 
 def _near(path: Path) -> str:
-    """The path as one would type it here."""
+    """The path as one would type it in a shell here; bytes that are no text as bash, zsh and ksh take them."""
     relative = os.path.relpath(path)
-    return str(path) if relative.startswith(os.pardir) else relative
+    near = str(path) if relative.startswith(os.pardir) else relative
+    if near.isprintable():
+        return shlex.quote(near)
+    return "$'" + "".join(_escaped(byte) for byte in os.fsencode(near)) + "'"
+
+
+def _escaped(byte: int) -> str:
+    character = chr(byte)
+    plain = 0x20 <= byte < 0x7F and character not in "'\\"
+    return character if plain else f"\\{byte:03o}"
