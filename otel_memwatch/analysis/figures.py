@@ -107,8 +107,13 @@ TOTALS = (
     "write_chars",
     "major_faults",
     "processes",
+    "unseen_processes",
 )
-"""Keys of `Run.totals`: of the whole tree; `None` for what is not known."""
+"""Keys of `Run.totals`: of the whole tree; `None` for what is not known.
+
+`processes` counts those that a tick saw or whose end was told; `unseen_processes` is an upper bound of those that began
+and ended between two ticks and are not in it. Elsewhere on the machine many may begin meanwhile: it may be far too high.
+"""
 
 QUALITY = ("interval", "achieved_hz", "ticks", "missed_ticks", "longest_gap")
 """Keys of `Run.quality`; `achieved_hz` and `longest_gap` are `None` with fewer than two ticks."""

@@ -251,12 +251,14 @@ class Tally:
         return place(peaks, tuple(operations), self.basis.started, self.basis.interval)
 
     def totals(self) -> dict[str, float | None]:
-        """Totals of the tree so far: the last values of the counters, and the processes seen."""
+        """Totals of the tree so far: the last values of the counters, and the processes seen and not seen."""
         totals: dict[str, float | None] = {}
         for name, places in self._total_places.items():
             known = [v for v in (self._totals.get(p) for p in places) if v is not None]
             totals[name] = round(sum(known), 6) if known else None
         totals["processes"] = self.lives.seen or None
+        told = self._unobserved_place is not None and self.ticks > 0
+        totals["unseen_processes"] = self._unobserved if told else None
         return totals
 
     def quality(self) -> dict[str, float | None]:

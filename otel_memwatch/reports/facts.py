@@ -170,6 +170,22 @@ def io_pair(read: float | None, written: float | None) -> str:
     return f"read {size(read)}, wrote {size(written)}"
 
 
+def processes(run: Run) -> str:
+    """How many there were: "1 process", "5 to 302 processes" where ticks cannot have seen them all; "": unknown."""
+    seen, unseen = run.totals.get("processes"), run.totals.get("unseen_processes")
+    if not seen:
+        return ""
+    if not unseen:
+        return count(seen, "process", "processes")
+    return f"{seen:,.0f} to ".replace(",", " ") + count(seen + unseen, "process", "processes")
+
+
+def of_processes(run: Run) -> str:
+    """ ", of 4 processes" behind the largest one; "" where there was one only, or where it is unknown."""
+    told = processes(run)
+    return "" if told in ("", "1 process") else f", of {told}"
+
+
 def recording(run: Run) -> str:
     """How well it was recorded: "10.0 Hz of 10.0 Hz asked for, longest gap 140 ms, no tick missed"."""
     quality = run.quality

@@ -71,8 +71,7 @@ def _largest(run: Run) -> str:
     peak = run.peaks.process
     if peak is None:
         return ""
-    number = run.totals.get("processes")
-    of = f", of {count(number, 'process', 'processes')}" if number and number > 1 else ""
+    of = facts.of_processes(run)
     name = facts.holder(run, peak, _NAME, public=True)
     return f"{peak_sentence(peak)}{of}" + (f": {name}" if name else "")
 

@@ -86,7 +86,7 @@ def _processes(run: Run, public: bool) -> Iterator[str]:
         number == 1 and run.peaks.tree is not None and largest.bytes == run.peaks.tree.bytes
     ):
         return
-    of = f", of {count(number, 'process', 'processes')}" if number and number > 1 else ""
+    of = facts.of_processes(run)
     text = f"{peak_sentence(largest)}{of}"
     name = facts.holder(run, largest, max(24, _ROOM - len(text) - 2), public=public)
     yield f"{text}: {name}" if name else text

@@ -120,6 +120,15 @@ def test_eight_loops_of_short_commands(tmp_path: Path, cgroup: str) -> None:
     assert run.report["totals"]["cpu_seconds"] > 0
 
 
+def test_processes_that_no_tick_saw_are_counted_as_possible(tmp_path: Path) -> None:
+    """Some of 300 short commands are seen, the number of all is within the bounds, and the summary gives both."""
+    script = "i=0; while [ $i -lt 300 ]; do /bin/true; i=$((i+1)); done"
+    run = wrap(["sh", "-c", script], "--interval", "1", out=tmp_path / "run")
+    seen, unseen = run.report["totals"]["processes"], run.report["totals"]["unseen_processes"]
+    assert seen < 301 <= seen + unseen
+    assert f"of {seen} to " in run.err
+
+
 def test_a_parent_that_ignores_sigchld(tmp_path: Path) -> None:
     """Its children vanish without a trace in the kernel's accounts: the peak must not be called certain without them."""
     run = wrap(

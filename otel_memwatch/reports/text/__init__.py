@@ -79,5 +79,9 @@ def _totals(run: Run, page: Page) -> None:
             "page faults",
             f"{count(totals['major_faults'], 'major fault')}: pages that had to be read from disk",
         )
-    if totals.get("processes") is not None:
-        page.fact("processes", count(totals["processes"], "process", "processes"))
+    page.fact("processes", facts.processes(run))
+    if totals.get("unseen_processes"):
+        page.fact(
+            "",
+            "The larger number has all that may have begun and ended between two ticks, of other programs too.",
+        )
