@@ -181,7 +181,7 @@ def processes(run: Run) -> str:
 
 
 def of_processes(run: Run) -> str:
-    """ ", of 4 processes" behind the largest one; "" where there was one only, or where it is unknown."""
+    """What follows the largest one: ", of 4 processes"; "" where there was one only, or where it is unknown."""
     told = processes(run)
     return "" if told in ("", "1 process") else f", of {told}"
 

@@ -47,6 +47,8 @@ def launch(
     children = _children()
     system.prctl(system.PR_SET_CHILD_SUBREAPER, 1)
     inherited = signals.hold()
+    # Before the command: it may signal its group at once, and what comes before the witness is seen by nobody.
+    witness = Witness()
     reader, writer = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -57,11 +59,14 @@ def launch(
     started, floor, misplaced, failure = _understand(report)
     if failure is not None:
         os.waitpid(pid, 0)
+        helper = witness.dismiss()
+        if helper is not None:
+            os.waitpid(helper, 0)
         signals.let_go(inherited)
         raise command.failure(*failure)
     _close_what_is_the_targets()
     return Target(
-        pid, started, floor + _FLOOR_MARGIN, misplaced, witness=Witness(), strangers=frozenset(children)
+        pid, started, floor + _FLOOR_MARGIN, misplaced, witness=witness, strangers=frozenset(children)
     )
 
 

@@ -181,6 +181,18 @@ def test_kill_0_of_a_grandchild(any_prefix: list[str], tmp_path: Path) -> None:
         finish(process)
 
 
+def test_a_command_that_signals_its_group_at_once(tmp_path: Path) -> None:
+    """However early it comes: the group has got it, so it is not passed on."""
+    script = "trap 'echo told' USR1; sh -c 'trap : USR1; kill -USR1 0'; sleep 0.1; exit 3"
+    for _ in range(20):
+        process = start([*WRAPPERS["supervise"], "sh", "-c", script], tmp_path)
+        try:
+            out, _ = process.communicate(timeout=GUARD)
+            assert (out, process.returncode) == (b"told\n", 3)
+        finally:
+            finish(process)
+
+
 def test_command_that_ignores_sigterm(any_prefix: list[str], tmp_path: Path) -> None:
     """Neither ends; a handler's exit code comes through."""
     script = "trap '' TERM; trap 'exit 9' USR1; echo ready; while :; do sleep 0.05; done"

@@ -338,10 +338,11 @@ def test_what_the_kernel_denies_is_unknown_and_not_zero() -> None:
 def test_both_ways_of_reading_agree() -> None:
     program = (
         "import os,time\n"
+        "r, w = os.pipe()\n"
         "if not os.fork():\n"
-        "    b = bytearray(60 << 20); time.sleep(1.5); os._exit(0)\n"
+        "    b = bytearray(60 << 20); os.close(w); os.read(r, 1); os._exit(0)\n"
         "while os.times().user + os.times().system < 0.3: pass\n"
-        "b = bytearray(20 << 20); time.sleep(1.2)\nos.wait()"
+        "b = bytearray(20 << 20); time.sleep(1.2); os.close(w)\nos.wait()"
     )
     ours, other = watch(program), watch(program, system="psutil")
     for name in ("memwatch.tree.memory.usage", "process.memory.usage"):
