@@ -99,13 +99,16 @@ def ended_badly(run: Run) -> bool:
     return bool(end.signal or end.exit_code or end.oom_kills)
 
 
-def place(peak: Peak | None) -> str:
-    """When a peak was, and in what: "at 8.20 s, in Compilation"; empty when neither is known."""
+def place(run: Run, peak: Peak | None) -> str:
+    """When a peak was, and in what: "at 8.20 s, in Compilation"; empty when neither is known.
+
+    A peak is first seen at a tick, and the last one is taken when the command has ended: no later than that it was.
+    """
     if peak is None:
         return ""
     parts = []
     if peak.at is not None:
-        parts.append(f"at {duration(peak.at)}")
+        parts.append(f"at {duration(min(peak.at, run.seconds))}")
     if peak.operation:
         parts.append(f"in {clean(peak.operation)}")
     return ", ".join(parts)

@@ -52,7 +52,7 @@ def markdown(run: Run) -> str:
 def _rows(run: Run) -> Iterator[tuple[str, str]]:
     yield "Ended", facts.ending(run)
     peak = run.peaks.tree
-    where = facts.place(peak)
+    where = facts.place(run, peak)
     yield "**Memory needed**", peak_sentence(peak) + (f", {where}" if where else "")
     limit = facts.limit(run)
     used = facts.limit_share(peak, limit) if limit else None

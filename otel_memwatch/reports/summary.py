@@ -70,7 +70,7 @@ def _parts(run: Run, public: bool) -> Iterator[tuple[str, Iterable[str]]]:
 
 def _memory(run: Run) -> Iterator[str]:
     peak = run.peaks.tree
-    where = facts.place(peak)
+    where = facts.place(run, peak)
     yield peak_sentence(peak) + (f", {where}" if where else "")
     limit = facts.limit(run)
     used = facts.limit_share(peak, limit) if limit else None

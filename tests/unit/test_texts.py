@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from otel_memwatch.analysis import Run, load
-from otel_memwatch.reports import render
+from otel_memwatch.reports import facts, render
+from otel_memwatch.reports.figures import duration
 from otel_memwatch.reports.summary import _near, summary
 from otel_memwatch.reports.text import text
 from tests.support import recorded
@@ -179,3 +180,11 @@ def test_the_path_in_the_summary_can_be_pasted_into_a_shell(name: bytes, tmp_pat
     typed.encode()
     told = subprocess.run(["bash", "-c", f"printf %s {typed}"], capture_output=True, check=True).stdout
     assert told == os.fsencode(path)
+
+
+def test_a_peak_is_not_told_to_be_after_the_end(tmp_path: Path) -> None:
+    """The tick that sees it first may be taken when the command has ended."""
+    run = scene("short", tmp_path)
+    assert run.peaks.tree is not None
+    late = run.peaks.tree._replace(at=run.seconds + 1, operation=None)
+    assert facts.place(run, late) == f"at {duration(run.seconds)}"

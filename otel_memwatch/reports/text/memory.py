@@ -51,7 +51,7 @@ def memory(run: Run, page: Page) -> None:
 
 def _peak(run: Run, page: Page, label: str, peak: Peak | None) -> None:
     page.fact(label, peak_sentence(peak) + _error(peak))
-    where = facts.place(peak)
+    where = facts.place(run, peak)
     who = facts.holder(run, peak, 80)
     page.fact("", ", ".join(part for part in (where, f"by {who}" if who else "") if part))
 
