@@ -290,8 +290,9 @@ def test_other_processes_are_hidden(tmp_path: Path) -> None:
         assert outcome.code == 4, outcome.err
         report = run.report()
         assert report.json["totals"]["processes"] == 3
-        assert report.json["peaks"]["process"]["low"] >= 30 * MIB
-        assert report.json["peaks"]["process"]["certainty"] == "exact"
+        peak = report.json["peaks"]["process"]
+        assert 30 * MIB <= peak["low"] <= 33 * MIB, peak
+        assert peak["high"] is not None and peak["high"] <= 40 * MIB, peak
 
 
 def test_no_proc_at_all(tmp_path: Path) -> None:
