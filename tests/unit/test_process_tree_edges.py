@@ -251,6 +251,20 @@ def test_the_monitor_is_never_in_the_tree(tmp_path: Path) -> None:
     assert tree.pids() == (50,)
 
 
+@pytest.mark.usefixtures("no_descriptors")
+def test_what_vanished_after_the_last_tick_has_ended(tmp_path: Path) -> None:
+    """Its parent waited for it: what that one's parent is told covers it, so it must not pass for a living process."""
+    proc = ProcTree(tmp_path / "proc")
+    proc.process(50, 1)
+    proc.process(51, 50)
+    watched = open_tree(proc)
+    watched.tick(1.0)
+    proc.remove(51, 50)
+    watched.tree.finish(2.0)
+    last = {record.pid: (record.event, record.note) for record in watched.records}
+    assert last == {51: (ProcessEvent.EXIT, None), 50: (ProcessEvent.FIGURES, "alive at the end")}
+
+
 def test_attach_to_nobody(tmp_path: Path) -> None:
     proc = ProcTree(tmp_path / "proc")
     with pytest.raises(Unavailable, match="no process 50"):

@@ -144,11 +144,18 @@ class ProcessTree:
 
     def finish(self, now: float) -> None:
         """Tell the last of every process, and close all files. Not while `read` is running."""
-        self._take_ends(_Tick(now))
+        tick = _Tick(now)
+        self._take_ends(tick)
+        for member in list(self._members.values()):
+            try:
+                whole = _last_look(member)
+            except GONE:
+                self._vanish(member, tick)
+            else:
+                self._records.last(member, now, whole=whole)
         self._settle(now, math.inf)
         self._sum = self._account.sum(self._members.values())
         for member in self._members.values():
-            self._records.last(member, now, whole=_last_look(member))
             member.close()
         self._forks.close()
         if self._windows is not None:
@@ -370,9 +377,9 @@ class ProcessTree:
 
 
 def _last_look(member: Member) -> bool:
-    """Read its watermark a last time; `False` when its memory is gone, and with it what it had since the last tick."""
-    try:
-        member.refresh()
-        return member.refresh_status()
-    except GONE:
-        return False
+    """Read its watermark a last time; `False` when its memory is gone, and with it what it had since the last tick.
+
+    Raises an `OSError` of `GONE` when the process is no more.
+    """
+    member.refresh()
+    return member.refresh_status()
