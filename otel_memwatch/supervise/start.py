@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import NoReturn
 
+from otel_memwatch.errors import CommandNotStarted
 from otel_memwatch.supervise import ending, signals, system
 from otel_memwatch.supervise.command import Command
 from otel_memwatch.supervise.target import Target
@@ -41,39 +42,51 @@ def launch(
 
     Raises:
         CommandNotStarted: with exit code 127 (not found) or 126 (cannot be executed). Signals are then as
-            they were before.
+            they were before; stdin and stdout are not.
     """
     command = Command(argv, variables)
     children = _children()
     system.prctl(system.PR_SET_CHILD_SUBREAPER, 1)
     inherited = signals.hold()
-    # Before the command: it may signal its group at once, and what comes before the witness is seen by nobody.
-    witness = Witness()
     reader, writer = os.pipe()
-    pid = os.fork()
+    ready, go = os.pipe()
+    try:
+        pid = os.fork()
+    except OSError as error:
+        signals.let_go(inherited)
+        raise CommandNotStarted(f"No process can be started for it: {error.strerror}", 126) from error
     if pid == 0:
-        _become(command, inherited, writer, before_exec)
+        os.close(go)
+        _become(command, inherited, writer, ready, before_exec)
     os.close(writer)
+    os.close(ready)
+    # Both before the command runs: it may release a lock or close a pipe at once, or signal its group.
+    _close_what_is_the_targets()
+    witness = Witness()
+    with contextlib.suppress(BrokenPipeError):  # somebody has killed it already
+        os.write(go, b".")
+    os.close(go)
     report = _read_all(reader)
     os.close(reader)
     started, floor, misplaced, failure = _understand(report)
     if failure is not None:
         os.waitpid(pid, 0)
-        helper = witness.dismiss()
-        if helper is not None:
-            os.waitpid(helper, 0)
+        witness.end()
         signals.let_go(inherited)
         raise command.failure(*failure)
-    _close_what_is_the_targets()
     return Target(
         pid, started, floor + _FLOOR_MARGIN, misplaced, witness=witness, strangers=frozenset(children)
     )
 
 
 def _become(
-    command: Command, inherited: signals.Inherited, report: int, before_exec: Callable[[], None] | None
+    command: Command,
+    inherited: signals.Inherited,
+    report: int,
+    ready: int,
+    before_exec: Callable[[], None] | None,
 ) -> NoReturn:
-    """The child's side; what it writes is read by `_understand`."""
+    """The child's side; what it writes is read by `_understand`. Executes the command once a byte comes in `ready`."""
     try:
         if before_exec is not None:
             try:
@@ -81,6 +94,7 @@ def _become(
             except Exception as error:  # noqa: BLE001 - trouble of the monitor's own must not stop the command
                 os.write(report, b"misplaced %s\0" % os.fsencode(str(error)))
         signals.let_go(inherited)
+        os.read(ready, 1)
         for _ in range(2):  # the first time brings in the pages that the second one counts
             os.write(report, b"started %r %d\0" % (time.monotonic(), ending.own_max_rss()))
         number, path = command.execute()

@@ -82,6 +82,13 @@ class Witness:
                 os.kill(pid, signal.SIGKILL)
         return pid
 
+    def end(self) -> None:
+        """End the process and wait for it, before there is a command."""
+        pid = self.dismiss()
+        if pid is not None:
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(pid, 0)
+
     def forget(self) -> None:
         """Close the lines to a process that is gone."""
         if self.pid is not None:
