@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from otel_memwatch.api import Run
-    from otel_memwatch.operations.recorder import Opened
+    from otel_memwatch.operations.opened import Opened
 
 
 class Tick(NamedTuple):

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from types import CodeType
     from typing import Any
 
-    from otel_memwatch.operations.recorder import Opened
+    from otel_memwatch.operations.opened import Opened
 
 _GENERATOR, _COROUTINE, _ITERABLE_COROUTINE, _ASYNC_GENERATOR = 0x20, 0x80, 0x100, 0x200
 

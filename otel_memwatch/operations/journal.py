@@ -15,7 +15,7 @@ from otel_memwatch.operations.text import quote
 OPERATIONS_PREFIX = "operations-"
 OPERATIONS_SUFFIX = ".jsonl"
 
-_lseek = os.lseek
+_lseek, _write = os.lseek, os.write
 _told: set[str] = set()
 
 
@@ -51,14 +51,14 @@ class Journal:
     Raises `OSError` when the file cannot be opened.
     """
 
-    __slots__ = ("_descriptor", "_end", "_identity", "_path", "first_id", "lost", "written")
+    __slots__ = ("_begin", "_descriptor", "_identity", "_path", "first_id", "lost", "written")
 
     def __init__(self, directory: str, name: str) -> None:
         self._path = os.path.join(directory, f"{OPERATIONS_PREFIX}{name}{OPERATIONS_SUFFIX}")
         self._identity: tuple[int, int]
         self._descriptor: int = self._open()
-        self._end = 0
-        """Where the last line ended, as far as is known."""
+        self._begin = 0
+        """Where in the file the bytes counted by `written` begin, as far as is known."""
         self.lost = False
         self.written = 0
         """Bytes written through this object, to be taken off the program's own I/O."""
@@ -83,14 +83,14 @@ class Journal:
         descriptor = self._descriptor
         try:
             place = _lseek(descriptor, 0, 1)
-            if place == self._end:
+            if place == self._begin + self.written:
                 return True
             found = os.fstat(descriptor)
         except OSError:
             return descriptor < 0
         if (found.st_dev, found.st_ino) != self._identity:
             return False
-        self._end = place
+        self._begin = place - self.written
         return True
 
     def reopen(self) -> bool:
@@ -119,15 +119,18 @@ class Journal:
             return b""
         return text.partition(b"\n")[2] if begin else text
 
-    def write(self, line: str) -> None:
+    @property
+    def is_apart(self) -> bool:
+        """Whether the descriptor is so high that its number is free again for a program's files only after many."""
+        return self._descriptor >= JOURNAL
+
+    def write(self, data: bytes) -> None:
         """Append one line; never an exception."""
-        data = line.encode()
         try:
-            done = os.write(self._descriptor, data)
+            done = _write(self._descriptor, data)
             if done < len(data):
-                os.write(self._descriptor, data[done:])
-            self.written += len(data)
-            self._end += len(data)
+                done += _write(self._descriptor, data[done:])
+            self.written += done
         except OSError as error:
             self._recover(data, error)
 
@@ -152,7 +155,7 @@ class Journal:
         close_quietly(self._descriptor)
 
 
-def header_line(exact: bool, floor: int | None) -> str:
+def header_line(exact: bool, floor: int | None) -> bytes:
     """The line that stands before the boundaries of a process."""
     program = sys.argv[0] if getattr(sys, "argv", None) else sys.executable
     start = process_start()
@@ -160,4 +163,4 @@ def header_line(exact: bool, floor: int | None) -> str:
         f'{{"schema":1,"pid":{os.getpid()},"start":{"null" if start is None else round(start, 3)},'
         f'"program":{quote(str(program) or "python")},"exact":{"true" if exact else "false"},'
         f'"floor":{"null" if floor is None else floor}}}\n'
-    )
+    ).encode()

@@ -13,7 +13,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from otel_memwatch.operations.recorder import Opened, Recorder
+    from otel_memwatch.operations.opened import Opened
+    from otel_memwatch.operations.recorder import Recorder
 
 
 class _Outermost(_local):

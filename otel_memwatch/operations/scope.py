@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from contextvars import ContextVar, Token
+from sys import modules
 
 from otel_memwatch.operations import tracing
 from otel_memwatch.operations.journal import warn_once
+from otel_memwatch.operations.opened import Figures
 from otel_memwatch.operations.state import State
 from otel_memwatch.operations.state import recorder as settle
 from otel_memwatch.operations.text import clean_name
@@ -17,9 +18,11 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Any, TypeVar
 
-    from otel_memwatch.operations.recorder import Figures, Opened, Recorder
+    from otel_memwatch.operations.opened import Closing, Opened
+    from otel_memwatch.operations.recorder import Recorder
 
     F = TypeVar("F")
+    Entry = tuple[Opened, Token[Opened | None]]
 
 current: ContextVar[Opened | None] = ContextVar("otel_memwatch_operation", default=None)
 """The innermost operation of the running context, possibly closed meanwhile, possibly of a process forked from."""
@@ -33,15 +36,19 @@ open_marks: dict[int, Opened] = {}
 class Operation:
     """A named stretch of work. Every entry is an operation of its own, also of the same object at the same time."""
 
-    __slots__ = ("_added", "_entries", "attributes", "figures", "name")
+    __slots__ = ("_added", "_closing", "_entries", "attributes", "name")
 
     def __init__(self, name: object, attributes: Mapping[str, object]) -> None:
         self.name = name
         self.attributes = attributes
-        self.figures: Figures | None = None
-        """Figures of the entry that was left last; `None` outside a run."""
-        self._entries: list[tuple[Opened, Token[Opened | None]]] | None = None
+        self._closing: Closing | None = None
+        self._entries: list[Entry] = []
         self._added: dict[str, object] | None = None
+
+    @property
+    def figures(self) -> Figures | None:
+        """Figures of the entry that was left last; `None` outside a run."""
+        return None if self._closing is None else Figures(self._closing)
 
     def set(self, **attributes: object) -> None:
         """Attributes that are known only while it runs; they are recorded when it is left."""
@@ -57,13 +64,9 @@ class Operation:
         try:
             opened = begin(recorder, self.name, self.attributes)
             opened.owner = self
-            entry = (opened, current.set(opened))
+            self._entries.append((opened, current.set(opened)))
             if opened.native is not None:
                 opened.native.attach()
-            if self._entries is None:
-                self._entries = [entry]
-            else:
-                self._entries.append(entry)
         except Exception as error:  # noqa: BLE001 - a program must not fail because it is watched
             trouble(error)
         return self
@@ -81,9 +84,11 @@ class Operation:
             except (ValueError, RuntimeError):  # left in another context than it was entered in
                 if current.get() is opened:
                     current.set(opened.parent)
-            end(opened, error, self._added)
-            if opened.closed:
-                self.figures = opened.figures
+            if error is None and opened.mark is None and opened.native is None:
+                opened.recorder.finish(opened, None, self._added)
+            else:
+                end(opened, error, self._added)
+            self._closing = opened.closing
         except Exception as failure:  # noqa: BLE001 - as above
             trouble(failure)
 
@@ -116,7 +121,7 @@ def begin(recorder: Recorder, name: object, attributes: Mapping[str, object] | N
     parent = current.get()
     while parent is not None and parent.closed:
         parent = parent.parent
-    if "opentelemetry.trace" in sys.modules:
+    if "opentelemetry.trace" in modules:
         native = tracing.start(name, attributes)
         if native is not None:
             opened = recorder.begin(name, attributes, parent, native.ids)
@@ -145,7 +150,7 @@ def is_orderly(error: BaseException) -> bool:
     return isinstance(error, GeneratorExit) or (isinstance(error, SystemExit) and error.code in {None, 0})
 
 
-def _own_entry(entries: list[tuple[Opened, Token[Opened | None]]]) -> tuple[Opened, Token[Opened | None]]:
+def _own_entry(entries: list[Entry]) -> Entry:
     """The innermost entry of the running context, or the last one when it was entered elsewhere."""
     opened = current.get()
     while opened is not None:

@@ -59,16 +59,16 @@ def _mark(journal: Journal, directory: str, name: str | None, shell: int) -> Non
         program = read_quietly(f"/proc/{shell}/comm").decode("utf-8", "replace").strip()
         journal.write(
             f'{{"schema":1,"pid":{shell},"start":{"null" if start is None else round(start, 3)},'
-            f'"program":{quote(program)},"exact":false,"floor":null}}\n'
+            f'"program":{quote(program)},"exact":false,"floor":null}}\n'.encode()
         )
     if before is not None:
-        journal.write(_closing(before, now, totals))
+        journal.write(_closing(before, now, totals).encode())
     if name is not None:
         trace, parent = root_parent(directory) or (IdGenerator().trace_id(), None)
         journal.write(
             f'{{"open":{journal.first_id},"time":{now:.6f},"name":{quote(clean_name(name)[0])},"trace":"{trace}",'
             f'"span":"{IdGenerator().span_id()}","parent":{"null" if parent is None else quote(parent)},'
-            f'"thread":null,"rss":null,"segment":null,"shell":{_list(totals)}}}\n'
+            f'"thread":null,"rss":null,"segment":null,"shell":{_list(totals)}}}\n'.encode()
         )
 
 

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
-    from otel_memwatch.operations.recorder import Figures, Ids
+    from otel_memwatch.operations.opened import Figures
+    from otel_memwatch.operations.recorder import Ids
 
 PEAK = "memwatch.memory.peak"
 START = "memwatch.memory.start"

@@ -25,7 +25,7 @@ from otel_memwatch.operations.text import clean_name
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import ReadableSpan, Span
 
-    from otel_memwatch.operations.recorder import Opened
+    from otel_memwatch.operations.opened import Opened
 
 
 class OperationSpanProcessor(SpanProcessor):

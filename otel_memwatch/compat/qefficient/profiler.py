@@ -19,7 +19,7 @@ from otel_memwatch.reports.phases import COLOURS, COMPLETION, INITIALIZATION
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from otel_memwatch.operations.recorder import Opened
+    from otel_memwatch.operations.opened import Opened
 
 logger = logging.getLogger("otel_memwatch.compat.qefficient")
 

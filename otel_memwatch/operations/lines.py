@@ -1,0 +1,97 @@
+"""The lines of an operation's two boundaries, as `record/format.py` describes them."""
+
+from __future__ import annotations
+
+from otel_memwatch.operations.counters import NOTHING, io_text, io_totals
+from otel_memwatch.operations.text import attributes_text, quote
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+    from otel_memwatch.operations.opened import Closing, Opened
+    from otel_memwatch.operations.watermark import Moment
+
+
+def opening_line(
+    opened: Opened, name: str, parent_span: str | None, thread: int, attributes: Mapping[str, object] | None
+) -> bytes:
+    """An operation has begun; without the end of the line, before which more fields may come."""
+    segment, rss, _, _, now = opened.first
+    parent = "null" if parent_span is None else f'"{parent_span}"'
+    line = (
+        f'{{"open":{opened.id},"time":{now:.6f},"name":{quote(name)},"trace":"{opened.trace}",'
+        f'"span":"{opened.span}","parent":{parent},"thread":{thread},"rss":{"null" if rss is None else rss},'
+        f'"segment":{"null" if segment is None else segment}'
+    )
+    if attributes:
+        line += f',"attributes":{attributes_text(attributes)}'
+    return line.encode()
+
+
+def closing_line(
+    opened: Opened,
+    last: Moment,
+    closing: Closing,
+    error: str | None,
+    attributes: Mapping[str, object] | None,
+) -> bytes:
+    """An operation has ended."""
+    peak, _, rss, before, after, gpu = closing
+    if error is None and peak[3] == "exact" and rss is not None:
+        line = _good(opened, last, closing)
+    else:
+        line = _any(opened, last, closing, error)
+    line += NOTHING if before is after else io_text(io_totals(before, after))
+    if gpu:
+        line += f',"gpu":{_json(gpu)}'.encode()
+    if attributes:
+        line += f',"attributes":{attributes_text(attributes)}'.encode()
+    return line + b"}\n"
+
+
+def _good(opened: Opened, last: Moment, closing: Closing) -> bytes:
+    """The same as `_any`, in half of the time, where there is no error and nothing is unknown."""
+    found: tuple[Any, ...] = closing[0]
+    user, system, minor, major = _used(opened, last, closing)
+    return (
+        b'{"close":%d,"time":%.6f,"status":"ok","error":null,"rss":%d,"segment":%d,"peak":%d,"low":%d,"high":%d,'
+        b'"certainty":"exact","cpu_user":%.6f,"cpu_system":%.6f,"minor_faults":%d,"major_faults":%d'
+        % (opened.id, last[4], last[1], last[0], found[0], found[1], found[2], user, system, minor, major)  # type: ignore[str-format]
+    )
+
+
+def _any(opened: Opened, last: Moment, closing: Closing, error: str | None) -> bytes:
+    """The fields of every closing but I/O."""
+    status = '"ok","error":null' if error is None else f'"error","error":{quote(error)}'
+    segment, rss, usage, _, now = last
+    peak, low, high, certainty = closing[0]
+    if opened.first[2] is None or usage is None:
+        cpu = '"cpu_user":null,"cpu_system":null,"minor_faults":null,"major_faults":null'
+    else:
+        user, system, minor, major = _used(opened, last, closing)
+        cpu = f'"cpu_user":{user:.6f},"cpu_system":{system:.6f},"minor_faults":{minor},"major_faults":{major}'
+    return (
+        f'{{"close":{opened.id},"time":{now:.6f},"status":{status},"rss":{"null" if rss is None else rss},'
+        f'"segment":{"null" if segment is None else segment},"peak":{"null" if peak is None else peak},'
+        f'"low":{"null" if low is None else low},"high":{"null" if high is None else high},'
+        f'"certainty":"{certainty}",{cpu}'
+    ).encode()
+
+
+def _used(opened: Opened, last: Moment, closing: Closing) -> tuple[float, float, int, int]:
+    """CPU time (user, system) and faults (minor, major) between the boundaries, those of reaped children included."""
+    first, usage = opened.first[2], last[2]
+    user, system = usage[0] - first[0], usage[1] - first[1]
+    minor, major = usage[6] - first[6], usage[7] - first[7]
+    old, new = closing[3].children, closing[4].children
+    if old is new or old is None:
+        return user, system, minor, major
+    return user + new[0] - old[0], system + new[1] - old[1], minor + new[6] - old[6], major + new[7] - old[7]
+
+
+def _json(value: Mapping[str, Any]) -> str:
+    from json import dumps  # only with a GPU allocator, which has imported it long ago
+
+    return dumps(value, default=str, separators=(",", ":"))
