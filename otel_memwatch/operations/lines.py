@@ -18,10 +18,10 @@ def opening_line(
     opened: Opened, name: str, parent_span: str | None, thread: int, attributes: Mapping[str, object] | None
 ) -> bytes:
     """An operation has begun; without the end of the line, before which more fields may come."""
-    segment, rss, _, _, now = opened.first
+    segment, rss = opened.first[:2]
     parent = "null" if parent_span is None else f'"{parent_span}"'
     line = (
-        f'{{"open":{opened.id},"time":{now:.6f},"name":{quote(name)},"trace":"{opened.trace}",'
+        f'{{"open":{opened.id},"time":{opened.time:.6f},"name":{quote(name)},"trace":"{opened.trace}",'
         f'"span":"{opened.span}","parent":{parent},"thread":{thread},"rss":{"null" if rss is None else rss},'
         f'"segment":{"null" if segment is None else segment}'
     )
@@ -38,7 +38,7 @@ def closing_line(
     attributes: Mapping[str, object] | None,
 ) -> bytes:
     """An operation has ended."""
-    peak, _, rss, before, after, gpu = closing
+    _, peak, _, rss, before, after, gpu = closing
     if error is None and peak[3] == "exact" and rss is not None:
         line = _good(opened, last, closing)
     else:
@@ -53,20 +53,21 @@ def closing_line(
 
 def _good(opened: Opened, last: Moment, closing: Closing) -> bytes:
     """The same as `_any`, in half of the time, where there is no error and nothing is unknown."""
-    found: tuple[Any, ...] = closing[0]
+    found: tuple[Any, ...] = closing[1]
     user, system, minor, major = _used(opened, last, closing)
     return (
         b'{"close":%d,"time":%.6f,"status":"ok","error":null,"rss":%d,"segment":%d,"peak":%d,"low":%d,"high":%d,'
         b'"certainty":"exact","cpu_user":%.6f,"cpu_system":%.6f,"minor_faults":%d,"major_faults":%d'
-        % (opened.id, last[4], last[1], last[0], found[0], found[1], found[2], user, system, minor, major)  # type: ignore[str-format]
+        % (opened.id, closing[0], last[1], last[0], found[0], found[1], found[2], user, system, minor, major)  # type: ignore[str-format]
     )
 
 
 def _any(opened: Opened, last: Moment, closing: Closing, error: str | None) -> bytes:
     """The fields of every closing but I/O."""
     status = '"ok","error":null' if error is None else f'"error","error":{quote(error)}'
-    segment, rss, usage, _, now = last
-    peak, low, high, certainty = closing[0]
+    segment, rss, usage, _ = last
+    now = closing[0]
+    peak, low, high, certainty = closing[1]
     if opened.first[2] is None or usage is None:
         cpu = '"cpu_user":null,"cpu_system":null,"minor_faults":null,"major_faults":null'
     else:
@@ -85,7 +86,7 @@ def _used(opened: Opened, last: Moment, closing: Closing) -> tuple[float, float,
     first, usage = opened.first[2], last[2]
     user, system = usage[0] - first[0], usage[1] - first[1]
     minor, major = usage[6] - first[6], usage[7] - first[7]
-    old, new = closing[3].children, closing[4].children
+    old, new = closing[4].children, closing[5].children
     if old is new or old is None:
         return user, system, minor, major
     return user + new[0] - old[0], system + new[1] - old[1], minor + new[6] - old[6], major + new[7] - old[7]

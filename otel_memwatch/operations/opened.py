@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
     Peak = tuple[int | None, int | None, int | None, str]
     """Largest size, lower and upper bound in bytes, and certainty, as in `Figures`."""
-    Closing = tuple[Peak, int | None, int | None, Reading, Reading, dict[str, Any] | None]
-    """What a closed operation leaves for its `Figures`."""
+    Closing = tuple[float, Peak, int | None, int | None, Reading, Reading, dict[str, Any] | None]
+    """What a closed operation leaves for its `Figures`, and the time of its closing."""
 
 
 class Opened:
@@ -35,11 +35,14 @@ class Opened:
         "parent",
         "recorder",
         "span",
+        "time",
         "trace",
     )
 
     number: int
     """Number of the boundary at its opening; -1: it has none of its own."""
+    time: float
+    """Monotonic seconds at which it began."""
     first: Moment
     """What the boundary at its opening saw."""
     before: Reading
@@ -73,7 +76,7 @@ class Figures:
     __slots__ = ("_after", "_before", "certainty", "end", "gpu", "high", "low", "peak", "start")
 
     def __init__(self, closing: Closing) -> None:
-        peak, self.start, self.end, self._before, self._after, self.gpu = closing
+        _, peak, self.start, self.end, self._before, self._after, self.gpu = closing
         self.peak, self.low, self.high, self.certainty = peak
 
     peak: int | None

@@ -52,12 +52,11 @@ class Recorder:
     """
 
     __slots__ = (
-        "_above",
-        "_at_closing",
-        "_at_opening",
         "_before",
+        "_between",
         "_busy",
         "_catching_up",
+        "_closing",
         "_counters",
         "_deferred",
         "_eps",
@@ -70,6 +69,7 @@ class Recorder:
         "_modules",
         "_number",
         "_open",
+        "_opening",
         "_plain",
         "_segments",
         "_stale",
@@ -121,9 +121,9 @@ class Recorder:
     def _watch(self, watermark: Resettable | Lifetime | Blind) -> None:
         """Take the boundaries from this watermark."""
         self.watermark = watermark
-        self._at_opening, self._at_closing = watermark.at_opening, watermark.at_closing
+        self._opening, self._closing, self._between = watermark.opening, watermark.closing, watermark.between
         self._plain = watermark.exact and not PER_THREAD
-        self._eps, self._above = watermark.eps, watermark.eps + watermark.missed
+        self._eps = watermark.eps
 
     def begin(
         self,
@@ -185,7 +185,7 @@ class Recorder:
             finally:
                 self._busy = False
         gpu = _allocators("closed", opened.id) if self._has_allocators else None
-        opened.closing = closing = peak, opened.first[1], last[1], opened.before, after, gpu
+        opened.closing = closing = now, peak, opened.first[1], last[1], opened.before, after, gpu
         self._write(_closing_line(opened, last, closing, error, attributes))
         if self._deferred:
             self._catch_up()
@@ -207,7 +207,8 @@ class Recorder:
         There can be no boundary inside a boundary: its peak is only known to be not below what its end sees.
         """
         opened.number = -1
-        opened.first = None, None, None, 0, monotonic()
+        opened.time = monotonic()
+        opened.first = None, None, None, 0
         opened.before = self._counters.last
 
     def _take_opening(self, opened: Opened) -> None:
@@ -216,35 +217,38 @@ class Recorder:
         if began >= self._stale:
             self._look_around(began)
         try:
-            first = self._at_opening(began)
+            first = self._between(began, True) if self._open else self._opening()
         except OSError:  # the program closed descriptors that it does not know
-            first = self._open_again().at_opening(monotonic())
+            first = self._open_again().between(began, True)
         self._number = number = self._number + 1
         if self._open:
             self._fold(number, first)
         if self._before:
-            segment, rss, usage, doubt, now = first
-            first = max(segment or 0, self._before), rss, usage, doubt, now
+            first = (max(first[0] or 0, self._before), *first[1:])
             self._before = 0
         opened.number, opened.first, opened.before = number, first, self._counters.last
+        opened.time = monotonic()
         self._open += 1
 
     def _take_closing(self, opened: Opened, now: float) -> tuple[Moment, Peak]:
         """End the segment of this moment and an operation, whose peak is found. The lock is held."""
-        if now - opened.first[4] > _BRIEF or now >= self._stale:
+        if now - opened.time > _BRIEF or now >= self._stale:
             self._look_around(now)
+        alone = self._open == 1 and opened.number > 0
         try:
-            last = self._at_closing(now)
+            last = self._closing() if alone else self._between(now, False)
         except OSError:
-            last = self._open_again().at_closing(now)
-        segment = last[0]
+            last = self._open_again().between(now, False)
+        segment, rss, _, doubt = last
         self._number = number = self._number + 1
-        if opened.number == number - 1 and self._open == 1 and self._plain and not last[3] and segment:
-            eps = self._eps  # nothing else has happened since it was opened
-            peak: Peak = segment, segment - eps if segment > eps else 0, segment + self._above, "exact"
-        else:
+        direct = opened.number == number - 1 and self._plain and segment and not doubt
+        if not (alone and direct):
             self._fold(number, last)
-            peak = self._peak(opened, segment, last[1])
+        if direct and segment:
+            eps = self._eps  # there has been no boundary since it was opened: the segment is its own
+            peak: Peak = segment, segment - eps if segment > eps else 0, segment + eps, "exact"
+        else:
+            peak = self._peak(opened, segment, rss)
         if opened.number >= 0:
             self._open -= 1
         if self._folded and not self._open:
@@ -259,7 +263,7 @@ class Recorder:
 
     def _fold(self, number: int, moment: Moment) -> None:
         """Count a segment that has ended for every operation that is open."""
-        segment, rss, _, doubt, _ = moment
+        segment, rss, _, doubt = moment
         self._folded = True
         value = segment if self.watermark.exact else rss
         if value is not None:
@@ -309,7 +313,7 @@ class Recorder:
         if not self.watermark.exact or inside is None:
             return _bounded((before, segment), start, inside, eps)
         gap = self._gaps.since(opened.number) or 0
-        low, high = (inside - eps if inside > eps else 0), inside + eps + max(gap, self.watermark.missed)
+        low, high = (inside - eps if inside > eps else 0), inside + eps + gap
         if self._foreign > opened.number:
             return max(low, start or 0, rss or 0), low, None, "interval"
         if (gap > _LARGE_GAP and gap * 64 > inside) or (

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import os
 import sys
-from _thread import _count
 from time import monotonic
 
 from otel_memwatch.operations.files import RESET, SIZE, STATUS, close_quietly, keep_open, read_quietly
@@ -31,11 +30,10 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    Moment = tuple[int | None, int | None, Any, int, float]
+    Moment = tuple[int | None, int | None, Any, int]
     """What a boundary saw, sizes in bytes, `None` for unknown: the largest resident size since the boundary before
     (of the whole life where nothing is reset); the present one; `getrusage` of the process; bytes by which a peak
-    may have been missed between reading the watermark and starting it anew, or `FOREIGN`; monotonic seconds at
-    which the operation begins or ends."""
+    may have been missed between reading the watermark and starting it anew, or `FOREIGN`."""
 
 
 _PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
@@ -51,9 +49,6 @@ _FILL_RATE = 8e9
 _FOREIGN_SLACK = 4 << 20
 FOREIGN = -1
 """Somebody else has started the watermark anew since the boundary before."""
-QUICK = 10e-6
-"""Seconds within which a boundary leaves no gap to speak of: what all cores can touch in them is less than the error
-of the kernel's counters. A boundary that took longer looks at the page faults meanwhile."""
 
 
 def counts_per_thread(release: str) -> bool:
@@ -84,14 +79,18 @@ class Blind:
 
     exact = False
     floor: int | None = None
-    eps = missed = 0
+    eps = 0
     own_read = own_written = 0
 
-    def at_opening(self, began: float) -> Moment:
-        """Nothing is known but the time."""
-        return (None, None, None, 0, began)
+    def between(self, _began: float, _opening: bool) -> Moment:
+        """Nothing is known."""
+        return (None, None, None, 0)
 
-    at_closing = at_opening
+    def opening(self) -> Moment:
+        """Nothing is known."""
+        return (None, None, None, 0)
+
+    closing = opening
 
     def close(self) -> None:
         """Nothing is held."""
@@ -105,7 +104,7 @@ class Lifetime:
     def __init__(self) -> None:
         self.own_read = self.own_written = 0
         self.floor: int | None = None
-        self.eps = self.missed = 0
+        self.eps = 0
         self._statm: int | None = None
         self._status: int | None = None
         if os.path.exists("/proc/self/statm"):
@@ -113,20 +112,21 @@ class Lifetime:
             self._status = keep_open("/proc/self/status", os.O_RDONLY, STATUS)
             self.eps = local_counter_error()
 
-    def at_opening(self, _began: float) -> Moment:
+    def opening(self) -> Moment:
         """Watermark and size; `ru_maxrss` is used only where there is no /proc."""
         usage = resource.getrusage(_SELF)
         if self._statm is None or self._status is None:
-            return (usage[2] * _UNIT, None, usage, 0, monotonic())
+            return (usage[2] * _UNIT, None, usage, 0)
         status, statm = os.pread(self._status, 4096, 0), os.pread(self._statm, 128, 0)
         self.own_read += len(status) + len(statm)
         peak, rss = _status_bytes(status, b"VmHWM"), int(statm.split(None, 2)[1]) * _PAGE
-        return (peak, rss, usage, 0, monotonic())
+        return (peak, rss, usage, 0)
 
-    def at_closing(self, began: float) -> Moment:
-        """As `at_opening`."""
-        peak, rss, usage, doubt, _ = self.at_opening(began)
-        return peak, rss, usage, doubt, began
+    closing = opening
+
+    def between(self, _began: float, _opening: bool) -> Moment:
+        """The same: nothing is reset, so that nothing can be missed."""
+        return self.opening()
 
     def close(self) -> None:
         """Give the descriptors back."""
@@ -139,7 +139,6 @@ class Resettable:
     """The watermark of each stretch between two readings, which start it anew. Raises `OSError` where not allowed."""
 
     __slots__ = (
-        "_faults",
         "_genuine",
         "_last",
         "_reset",
@@ -148,7 +147,6 @@ class Resettable:
         "before",
         "eps",
         "floor",
-        "missed",
         "own_read",
         "own_written",
     )
@@ -158,8 +156,6 @@ class Resettable:
     def __init__(self) -> None:
         self.own_read = self.own_written = 0
         """Bytes that this object's own calls have added to the process's I/O."""
-        self._faults = _getrusage(_SELF)[6]
-        """Minor page faults of the process as of the boundary before."""
         self._reset = keep_open("/proc/self/clear_refs", os.O_WRONLY, RESET)
         try:
             self._statm = keep_open("/proc/self/statm", os.O_RDONLY, SIZE)
@@ -171,66 +167,54 @@ class Resettable:
             self.close()
             raise
         self.eps = local_counter_error()
-        self.missed = int(QUICK * _FILL_RATE * _cpus())
-        """Bytes by which a peak may have been missed at a quick boundary."""
         self.floor: int | None = None
         self._genuine = 1 << 62
         """`ru_maxrss` of at least this many kB is the watermark of this process, not an inherited one."""
         self._last = self._rss(resource.getrusage(_SELF)[2])
         self._verify(resource.getrusage(_SELF)[2])
 
-    def at_opening(self, began: float) -> Moment:
-        """Read the watermark and start it anew: 2 us; 9 us while the size is below an inherited watermark.
+    def opening(self) -> Moment:
+        """Read the watermark and start it anew, where no operation is open: 2 us.
 
-        CPU time and faults are read last, and first at a closing: what a boundary uses is not in the operation.
+        9 us while the size is below an inherited watermark. CPU time and faults are read last, and first at a closing:
+        what a boundary uses is not in the operation. What comes and goes between reading and reset is in none.
         """
-        who = _SELF if _count() else _THREAD  # there may be more threads than Python's own
-        before = _getrusage(who)
+        top = _getrusage(_THREAD)[2]
+        segment = top * 1024 if top >= self._genuine else self._verify(top)
+        _pwrite(self._reset, b"5", 0)
+        usage = _getrusage(_SELF)
+        top = usage[2]
+        self._last = rss = top * 1024 if top >= self._genuine else self._rss(top)
+        return segment if segment > rss else rss, rss, usage, 0  # noqa: FURB136 - a call costs more
+
+    def closing(self) -> Moment:
+        """The same for the only operation that is open; here too nothing is missed: it ends with the reading."""
+        usage = _getrusage(_SELF)
+        top = usage[2]
+        segment = top * 1024 if top >= self._genuine else self._verify(top)
+        _pwrite(self._reset, b"5", 0)
+        top = _getrusage(_THREAD)[2]
+        rss = top * 1024 if top >= self._genuine else self._rss(top)
+        doubt = FOREIGN if segment + _FOREIGN_SLACK < self._last else 0
+        self._last = rss
+        return segment if segment > rss else rss, rss, usage, doubt  # noqa: FURB136 - as above
+
+    def between(self, began: float, opening: bool) -> Moment:
+        """The same where other operations are open: 2.3 us. A peak that they miss is told by the page faults."""
+        before = _getrusage(_SELF)
         top = before[2]
         segment = top * 1024 if top >= self._genuine else self._verify(top)
         _pwrite(self._reset, b"5", 0)
         after = _getrusage(_SELF)
         top = after[2]
         rss = top * 1024 if top >= self._genuine else self._rss(top)
-        now = monotonic()
-        doubt = 0  # here and below: a function called at every boundary, in as few steps as can be
-        if now - began > QUICK or segment + _FOREIGN_SLACK < self._last:
-            faults = self._faults_between(who, before, after)
-            doubt = self._doubt(faults, segment, now - began)
-        self._last = rss
-        self._faults = after[6]
-        return segment if segment > rss else rss, rss, after, doubt, now  # noqa: FURB136 - a call costs more
-
-    def at_closing(self, began: float) -> Moment:
-        """As `at_opening`."""
-        before = _getrusage(_SELF)
-        top = before[2]
-        segment = top * 1024 if top >= self._genuine else self._verify(top)
-        _pwrite(self._reset, b"5", 0)
-        top = _getrusage(_THREAD)[2]
-        rss = top * 1024 if top >= self._genuine else self._rss(top)
-        took = monotonic() - began
         doubt = 0
-        if took > QUICK or segment + _FOREIGN_SLACK < self._last:
-            doubt = self._doubt(_getrusage(_SELF)[6] - before[6], segment, took)
-        self._last = rss
-        self._faults = before[6]
-        return segment if segment > rss else rss, rss, before, doubt, began  # noqa: FURB136 - as above
-
-    def _doubt(self, faults: int, segment: int, seconds: float) -> int:
-        """What a boundary may have missed that took its time, or saw less than the one before had left."""
         if segment + _FOREIGN_SLACK < self._last:
-            return FOREIGN
-        return self._gap(faults, seconds) if faults > _IGNORED_FAULTS else 0
-
-    def _faults_between(self, who: int, before: Any, after: Any) -> int:
-        """Page faults of the process between two readings, of which the first may be of this thread alone."""
-        since_the_last = int(after[6] - self._faults)
-        if who == _SELF:
-            return int(after[6] - before[6])
-        if since_the_last > _IGNORED_FAULTS and _threads(self._status_text()) == 1:
-            return int(_getrusage(_THREAD)[6] - before[6])
-        return since_the_last
+            doubt = FOREIGN
+        elif after[6] - before[6] > _IGNORED_FAULTS:
+            doubt = self._gap(after[6] - before[6], monotonic() - began)
+        self._last = rss
+        return max(segment, rss), rss, after if opening else before, doubt
 
     def _verify(self, top: int) -> int:
         """The watermark in bytes, when `ru_maxrss` is `top` kB; learns from which value on that can be believed."""
@@ -245,12 +229,9 @@ class Resettable:
         return peak
 
     def _true_peak(self) -> int | None:
-        return _status_bytes(self._status_text(), b"VmHWM")
-
-    def _status_text(self) -> bytes:
         text = os.pread(self._status, 4096, 0)
         self.own_read += len(text)
-        return text
+        return _status_bytes(text, b"VmHWM")
 
     def _rss(self, top: int) -> int:
         """Present size in bytes from the exact counters, never above `ru_maxrss` (`top` kB)."""
@@ -264,7 +245,9 @@ class Resettable:
         With one thread the faults are this library's own, a signal handler's, or copies on write after a fork: single
         pages. Other threads may have got huge ones.
         """
-        page = _PAGE if _threads(self._status_text()) == 1 else _HUGE_PAGE
+        text = os.pread(self._status, 4096, 0)
+        self.own_read += len(text)
+        page = _PAGE if _threads(text) == 1 else _HUGE_PAGE
         return min(faults * page, int(seconds * _FILL_RATE * _cpus()))
 
     def close(self) -> None:

@@ -1,0 +1,133 @@
+"""What an operation leaves out because it is short, against programs in which that would be seen."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.marked import succeed
+
+pytestmark = pytest.mark.skipif(
+    sys.platform != "linux" and "CI" not in os.environ, reason="watermarks that can be reset are Linux's"
+)
+
+WRITING = """
+place = os.open(os.path.join(os.environ["OTEL_MEMWATCH_RUN_DIR"], "data.bin"), os.O_WRONLY | os.O_CREAT)
+def spend(seconds):
+    end = time.perf_counter() + seconds
+    while time.perf_counter() < end:
+        pass
+"""
+
+
+def test_each_operation_of_20_us_tells_its_own_writes(tmp_path: Path) -> None:
+    program = succeed(
+        WRITING
+        + """
+for n in range(200):
+    spend(60e-6)
+    with operation("one", n=n):
+        os.write(place, bytes(1000 + n))
+        spend(20e-6)
+    spend(60e-6)
+    os.write(place, bytes(7))
+    with operation("idle"):
+        spend(20e-6)
+""",
+        tmp_path,
+    )
+    assert [one.closing["write_chars"] for one in program.named("one")] == [1000 + n for n in range(200)]
+    assert {one.closing["write_chars"] for one in program.named("idle")} == {0}
+
+
+def test_nothing_is_lost_or_told_twice_however_short_operations_are(tmp_path: Path) -> None:
+    program = succeed(
+        WRITING
+        + """
+with operation("all"):
+    for n in range(3000):
+        with operation("short"):
+            os.write(place, b"x")
+""",
+        tmp_path,
+    )
+    told = [one.closing["write_chars"] for one in program.named("short")]
+    assert program.one("all").closing["write_chars"] == 3000
+    assert sum(told) <= 3000
+    assert max(told) <= 3000
+
+
+def test_memory_between_operations_is_in_the_record(tmp_path: Path) -> None:
+    """Of whichever thread, also of one that has ended when the next operation reads the watermark."""
+    program = succeed(
+        """
+        for n in range(20):
+            with operation("before"):
+                pass
+            thread = threading.Thread(target=blip, args=(30,))
+            thread.start(); thread.join()
+            with operation("after"):
+                pass
+        """,
+        tmp_path,
+    )
+    for one in program.named("after"):
+        assert one.opening["segment"] >= one.opening["rss"] + (29 << 20)
+        assert one.closing["certainty"] == "exact"
+        assert one.grown < 1
+
+
+@pytest.mark.parametrize("limit", [64, 600, 4096])
+def test_files_that_get_our_descriptors_stay_untouched(tmp_path: Path, limit: int) -> None:
+    """The program closes all and opens its own, at once; with a low limit it gets our very numbers."""
+    program = succeed(
+        f"""
+        import resource
+        resource.setrlimit(resource.RLIMIT_NOFILE, ({limit}, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+        place = os.path.join(os.environ["OTEL_MEMWATCH_RUN_DIR"], "mine")
+        names = [f"{{place}}{{n}}" for n in range(12)]
+        flags = os.O_RDWR | os.O_CREAT
+        for _ in range(50):
+            with operation("before"):
+                pass
+            os.closerange(3, {min(limit, 1024)})
+            mine = [os.open(name, flags) for name in names]
+            with operation("after"):
+                pass
+            with operation("last"):
+                blip(3)
+            assert all(os.fstat(descriptor).st_size == 0 for descriptor in mine)
+        """,
+        tmp_path,
+    )
+    for name in ("before", "after", "last"):
+        found = program.named(name)
+        assert len(found) == 50
+        assert all(one.closing for one in found)
+    assert all(2 < one.grown < 4 for one in program.named("last"))
+
+
+def test_children_are_counted_where_they_are_reaped(tmp_path: Path) -> None:
+    program = succeed(
+        """
+        for n in range(10):
+            with operation("quiet"):
+                time.sleep(0.001)
+            with operation("reaps"):
+                child = os.fork()
+                if not child:
+                    end = time.process_time() + 0.03
+                    while time.process_time() < end:
+                        pass
+                    os._exit(0)
+                os.waitpid(child, 0)
+        """,
+        tmp_path,
+    )
+    for one in program.named("reaps"):
+        assert one.closing["cpu_user"] + one.closing["cpu_system"] >= 0.028
+    for one in program.named("quiet"):
+        assert one.closing["cpu_user"] + one.closing["cpu_system"] < 0.02
