@@ -1,8 +1,9 @@
 """Totals of the process that need a system call of their own: I/O, and what its reaped children used.
 
-Reading both costs 2 us, as much as a boundary's memory figures. An operation that is opened within 50 us of the last
+Reading both costs 2 us, as much as a boundary's memory figures. An operation that is opened within 100 us of the last
 reading begins with that one, and one that ends within 10 us of its opening ends with it too: what was read, written
-or reaped meanwhile is told by the operation whose end reads next. Nothing is lost or told twice.
+or reaped meanwhile is told by the operation whose end reads next, and by those around it; never twice by operations
+that follow each other.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 _CHILDREN = resource.RUSAGE_CHILDREN if resource else 0
-LIFE = 50e-6
+LIFE = 100e-6
 """Seconds for which a reading is used for operations that are opened."""
 BRIEF = 10e-6
 """Seconds up to which an operation is too short to be read at its end."""

@@ -1,6 +1,8 @@
 """The file of one process's operations: one `write()` for each boundary, so that a line is there or is not.
 
-The process may die at any moment, of any cause: what was written is in the kernel's page cache and survives it.
+The process may die at any moment, of any cause: what was written is in the kernel's page cache and survives it. A
+mapped file would spare the calls, but end the program with SIGBUS when somebody truncates it or its disk fails. A line
+kept back until the next one would spare a call, but be missing after a kill.
 """
 
 from __future__ import annotations

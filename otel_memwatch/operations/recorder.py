@@ -57,6 +57,7 @@ class Recorder:
         "_busy",
         "_catching_up",
         "_closing",
+        "_counted",
         "_counters",
         "_deferred",
         "_eps",
@@ -71,6 +72,7 @@ class Recorder:
         "_open",
         "_opening",
         "_plain",
+        "_push",
         "_segments",
         "_stale",
         "_thread",
@@ -96,6 +98,7 @@ class Recorder:
         self._before = self.watermark.before if isinstance(self.watermark, Resettable) else 0
         self._lock = RLock()  # one thread may come in twice: signal handlers and finalizers run anywhere
         self._segments = Segments()
+        self._push = self._segments.push
         self._gaps = Segments()
         self._number = 0
         self._foreign = 0
@@ -123,6 +126,7 @@ class Recorder:
         self.watermark = watermark
         self._opening, self._closing, self._between = watermark.opening, watermark.closing, watermark.between
         self._plain = watermark.exact and not PER_THREAD
+        self._counted = 0 if watermark.exact else 1  # of a moment: its segment, or its size
         self._eps = watermark.eps
 
     def begin(
@@ -263,11 +267,10 @@ class Recorder:
 
     def _fold(self, number: int, moment: Moment) -> None:
         """Count a segment that has ended for every operation that is open."""
-        segment, rss, _, doubt = moment
         self._folded = True
-        value = segment if self.watermark.exact else rss
+        value, doubt = moment[self._counted], moment[3]
         if value is not None:
-            self._segments.push(number, value)
+            self._push(number, value)
         if doubt == FOREIGN:
             self._foreign = number
         elif doubt:
@@ -288,7 +291,7 @@ class Recorder:
         return self.watermark
 
     def _look_around(self, now: float) -> None:
-        """What is looked at every 50 us at most: whether the descriptors are ours, the counters, the modules.
+        """What is looked at every 100 us at most: whether the descriptors are ours, the counters, the modules.
 
         Nobody can make our descriptors his own by chance in that time: he would have to close them and then to open
         hundreds of files. Where they could not be placed high, they are looked at each time.

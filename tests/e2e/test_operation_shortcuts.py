@@ -28,11 +28,11 @@ def test_each_operation_of_20_us_tells_its_own_writes(tmp_path: Path) -> None:
         WRITING
         + """
 for n in range(200):
-    spend(60e-6)
+    spend(110e-6)
     with operation("one", n=n):
         os.write(place, bytes(1000 + n))
         spend(20e-6)
-    spend(60e-6)
+    spend(110e-6)
     os.write(place, bytes(7))
     with operation("idle"):
         spend(20e-6)
