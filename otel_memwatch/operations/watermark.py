@@ -96,31 +96,63 @@ class Blind:
         """Nothing is held."""
 
 
-class Lifetime:
+class _Inheriting:
+    """Tells the watermark of this process from one that it inherited."""
+
+    __slots__ = ("_genuine", "_status", "floor", "own_read", "own_written")
+
+    def __init__(self) -> None:
+        self.own_read = self.own_written = 0
+        """Bytes that this object's own calls have added to the process's I/O."""
+        self.floor: int | None = None
+        self._genuine = 1 << 62
+        """`ru_maxrss` of at least this many kB is the watermark of this process, not an inherited one."""
+        self._status = -1
+
+    def _verify(self, top: int) -> int:
+        """The watermark in bytes, when `ru_maxrss` is `top` kB; learns from which value on that can be believed."""
+        peak = self._true_peak()
+        if peak is None:
+            return top * 1024
+        if peak >= top * 1024:
+            self._genuine = top
+        else:
+            self.floor = top * 1024
+            self._genuine = top + 1
+        return peak
+
+    def _true_peak(self) -> int | None:
+        text = os.pread(self._status, 4096, 0)
+        self.own_read += len(text)
+        return _status_bytes(text, b"VmHWM")
+
+
+class Lifetime(_Inheriting):
     """The watermark of the whole life of the process, never started anew; the present size where /proc tells it."""
+
+    __slots__ = ("_statm", "eps")
 
     exact = False
 
     def __init__(self) -> None:
-        self.own_read = self.own_written = 0
-        self.floor: int | None = None
+        super().__init__()
         self.eps = 0
         self._statm: int | None = None
-        self._status: int | None = None
         if os.path.exists("/proc/self/statm"):
             self._statm = keep_open("/proc/self/statm", os.O_RDONLY, SIZE)
             self._status = keep_open("/proc/self/status", os.O_RDONLY, STATUS)
             self.eps = local_counter_error()
 
     def opening(self) -> Moment:
-        """Watermark and size; `ru_maxrss` is used only where there is no /proc."""
-        usage = resource.getrusage(_SELF)
-        if self._statm is None or self._status is None:
-            return (usage[2] * _UNIT, None, usage, 0)
-        status, statm = os.pread(self._status, 4096, 0), os.pread(self._statm, 128, 0)
-        self.own_read += len(status) + len(statm)
-        peak, rss = _status_bytes(status, b"VmHWM"), int(statm.split(None, 2)[1]) * _PAGE
-        return (peak, rss, usage, 0)
+        """Watermark and size: 2.5 us; 9 us while the watermark is below an inherited one."""
+        usage = _getrusage(_SELF)
+        top = usage[2]
+        if self._statm is None:  # no /proc
+            return (top * _UNIT, None, usage, 0)
+        statm = os.pread(self._statm, 128, 0)
+        self.own_read += len(statm)
+        peak = top * 1024 if top >= self._genuine else self._verify(top)
+        return (peak, int(statm.split(None, 2)[1]) * _PAGE, usage, 0)
 
     closing = opening
 
@@ -132,30 +164,18 @@ class Lifetime:
         """Give the descriptors back."""
         close_quietly(self._statm)
         close_quietly(self._status)
-        self._statm = self._status = None
+        self._statm, self._status = None, -1
 
 
-class Resettable:
+class Resettable(_Inheriting):
     """The watermark of each stretch between two readings, which start it anew. Raises `OSError` where not allowed."""
 
-    __slots__ = (
-        "_genuine",
-        "_last",
-        "_reset",
-        "_statm",
-        "_status",
-        "before",
-        "eps",
-        "floor",
-        "own_read",
-        "own_written",
-    )
+    __slots__ = ("_last", "_reset", "_statm", "before", "eps")
 
     exact = True
 
     def __init__(self) -> None:
-        self.own_read = self.own_written = 0
-        """Bytes that this object's own calls have added to the process's I/O."""
+        super().__init__()
         self._reset = keep_open("/proc/self/clear_refs", os.O_WRONLY, RESET)
         try:
             self._statm = keep_open("/proc/self/statm", os.O_RDONLY, SIZE)
@@ -167,9 +187,6 @@ class Resettable:
             self.close()
             raise
         self.eps = local_counter_error()
-        self.floor: int | None = None
-        self._genuine = 1 << 62
-        """`ru_maxrss` of at least this many kB is the watermark of this process, not an inherited one."""
         self._last = self._rss(resource.getrusage(_SELF)[2])
         self._verify(resource.getrusage(_SELF)[2])
 
@@ -215,23 +232,6 @@ class Resettable:
             doubt = self._gap(after[6] - before[6], monotonic() - began)
         self._last = rss
         return max(segment, rss), rss, after if opening else before, doubt
-
-    def _verify(self, top: int) -> int:
-        """The watermark in bytes, when `ru_maxrss` is `top` kB; learns from which value on that can be believed."""
-        peak = self._true_peak()
-        if peak is None:
-            return top * 1024
-        if peak >= top * 1024:
-            self._genuine = top
-        else:
-            self.floor = top * 1024
-            self._genuine = top + 1
-        return peak
-
-    def _true_peak(self) -> int | None:
-        text = os.pread(self._status, 4096, 0)
-        self.own_read += len(text)
-        return _status_bytes(text, b"VmHWM")
 
     def _rss(self, top: int) -> int:
         """Present size in bytes from the exact counters, never above `ru_maxrss` (`top` kB)."""
