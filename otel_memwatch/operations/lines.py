@@ -39,26 +39,29 @@ def closing_line(
 ) -> bytes:
     """An operation has ended."""
     _, peak, _, rss, before, after, gpu = closing
-    if error is None and peak[3] == "exact" and rss is not None:
-        line = _good(opened, last, closing)
-    else:
-        line = _any(opened, last, closing, error)
-    line += NOTHING if before is after else io_text(io_totals(before, after))
+    more = NOTHING if before is after else io_text(io_totals(before, after))
     if gpu:
-        line += f',"gpu":{_json(gpu)}'.encode()
+        more += f',"gpu":{_json(gpu)}'.encode()
     if attributes:
-        line += f',"attributes":{attributes_text(attributes)}'.encode()
-    return line + b"}\n"
+        more += f',"attributes":{attributes_text(attributes)}'.encode()
+    if error is None and peak[3] == "exact" and rss is not None:
+        return _good(opened, last, closing, more)
+    return _any(opened, last, closing, error) + more + b"}\n"
 
 
-def _good(opened: Opened, last: Moment, closing: Closing) -> bytes:
-    """The same as `_any`, in half of the time, where there is no error and nothing is unknown."""
-    found: tuple[Any, ...] = closing[1]
-    user, system, minor, major = _used(opened, last, closing)
+def _good(opened: Opened, last: Moment, closing: Closing, more: bytes) -> bytes:
+    """The same as `_any` and `more`, in half of the time, where there is no error and nothing is unknown."""
+    now, peak, _, _, before, after, _ = closing
+    segment, rss, usage, _ = last
+    first = opened.first[2]
+    user, system = usage[0] - first[0], usage[1] - first[1]
+    minor, major = usage[6] - first[6], usage[7] - first[7]
+    if before.children is not after.children:
+        user, system, minor, major = _used(first, usage, closing)
     return (
         b'{"close":%d,"time":%.6f,"status":"ok","error":null,"rss":%d,"segment":%d,"peak":%d,"low":%d,"high":%d,'
-        b'"certainty":"exact","cpu_user":%.6f,"cpu_system":%.6f,"minor_faults":%d,"major_faults":%d'
-        % (opened.id, closing[0], last[1], last[0], found[0], found[1], found[2], user, system, minor, major)  # type: ignore[str-format]
+        b'"certainty":"exact","cpu_user":%.6f,"cpu_system":%.6f,"minor_faults":%d,"major_faults":%d%b}\n'
+        % (opened.id, now, rss, segment, peak[0], peak[1], peak[2], user, system, minor, major, more)  # type: ignore[str-format]
     )
 
 
@@ -71,7 +74,7 @@ def _any(opened: Opened, last: Moment, closing: Closing, error: str | None) -> b
     if opened.first[2] is None or usage is None:
         cpu = '"cpu_user":null,"cpu_system":null,"minor_faults":null,"major_faults":null'
     else:
-        user, system, minor, major = _used(opened, last, closing)
+        user, system, minor, major = _used(opened.first[2], usage, closing)
         cpu = f'"cpu_user":{user:.6f},"cpu_system":{system:.6f},"minor_faults":{minor},"major_faults":{major}'
     return (
         f'{{"close":{opened.id},"time":{now:.6f},"status":{status},"rss":{"null" if rss is None else rss},'
@@ -81,9 +84,8 @@ def _any(opened: Opened, last: Moment, closing: Closing, error: str | None) -> b
     ).encode()
 
 
-def _used(opened: Opened, last: Moment, closing: Closing) -> tuple[float, float, int, int]:
+def _used(first: Any, usage: Any, closing: Closing) -> tuple[float, float, int, int]:
     """CPU time (user, system) and faults (minor, major) between the boundaries, those of reaped children included."""
-    first, usage = opened.first[2], last[2]
     user, system = usage[0] - first[0], usage[1] - first[1]
     minor, major = usage[6] - first[6], usage[7] - first[7]
     old, new = closing[4].children, closing[5].children

@@ -34,7 +34,8 @@ def test_the_quick_way_of_writing_a_closing_is_the_long_way(
     after = Reading(usage_after(children, more), b"", 0, 0) if reaped else before
     closing = 2.25, (segment, low, segment + 1, "exact"), rss, rss, before, after, None
     last = segment, rss, usage_after(usage, more), 0
-    assert lines._good(opened, last, closing) == lines._any(opened, last, closing, None)
+    quick = lines._good(opened, last, closing, b',"more":1')
+    assert quick == lines._any(opened, last, closing, None) + b',"more":1}\n'
 
 
 def test_what_is_unknown_is_null() -> None:
