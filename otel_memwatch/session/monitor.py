@@ -245,7 +245,7 @@ class Monitor:
             gpus=_gpus(self._sources),
             quirks=list(quirks()),
             rss_error_bytes=rss_error(),
-            fault_bytes=fault_bytes(self._context.sys),
+            fault_bytes=fault_bytes(self._context.sys, os.uname().release),
             portable=self._context.system != "linux",
         )
         return sources

@@ -118,9 +118,10 @@ class Records:
             return end.max_rss
         if member.windowed and member.window_bound is None:
             return None
-        if member.windowed or member.watermark is None:
-            return max(end.max_rss, member.watermark or 0, member.window_bound or 0)
-        return max(member.watermark, min(end.max_rss, member.watermark + self._grown(end, member)))
+        before = max(member.watermark or 0, member.window_bound or 0)
+        if member.watermark is None:
+            return max(before, end.max_rss)
+        return max(before, min(end.max_rss, member.watermark + self._grown(end, member)))
 
     def _grown(self, end: ChildEnd, member: Member) -> int:
         """Bytes that the process can have mapped after its watermark was read: so much for each page fault since.

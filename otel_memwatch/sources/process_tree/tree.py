@@ -89,7 +89,7 @@ class ProcessTree:
         self._account = Account()
         self._unobserved = Unobserved()
         self._records = Records(
-            self._proc, fault_bytes(context.sys), context.on_process, context.marks_operations
+            self._proc, fault_bytes(context.sys, os.uname().release), context.on_process, context.marks_operations
         )
         self._windows = (
             Windows(self._proc, context.sys, self._descriptors, context.marks_operations)
