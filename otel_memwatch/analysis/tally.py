@@ -9,7 +9,7 @@ from otel_memwatch.analysis.basis import Basis
 from otel_memwatch.analysis.charged import Reading
 from otel_memwatch.analysis.lives import Lives
 from otel_memwatch.analysis.maxima import Devices
-from otel_memwatch.analysis.overlap import Span
+from otel_memwatch.analysis.overlap import UNCAPPED, Span
 from otel_memwatch.analysis.placing import place
 from otel_memwatch.analysis.verdicts import Facts, judge, tree_low
 
@@ -53,9 +53,6 @@ METRICS = frozenset(metric for _, metric, _ in _TOTAL_COLUMNS) | {
     "hw.gpu.memory.usage",
 }
 """The metrics that the tally looks at."""
-
-_LARGE = 16 << 20
-"""Bytes of a process that is large enough to be worth bounding by its page faults."""
 
 
 def columns_for_total(columns: Iterable[Column], key: str) -> list[Column]:
@@ -112,7 +109,6 @@ class Tally:
         }
         self._largest = [(places[metric], maximum) for metric, maximum in largest.items() if metric in places]
         self._bound = places.get("memwatch.tree.memory.bound")
-        self._count = places.get("memwatch.tree.process.count")
         self._unobserved_place = places.get("memwatch.tree.unobserved")
         self._faults_place = places.get("memwatch.tree.unobserved.faults")
         self._charged, self._file = places.get(prefix + "usage"), places.get(prefix + "file")
@@ -163,24 +159,16 @@ class Tally:
             self.lives.raise_watermark(main, peak, time)
 
     def _fold_bounds(self, time: float, values: Sequence[Value]) -> None:
-        facts = self._facts
-        if self._bound is not None:
-            bound = _at(values, self._bound)
-            if bound is not None:
-                facts.bound.take(time, bound)
-                facts.bounded_until = time
-            elif facts.bound.value is None:
-                facts.bounded_from = time
-            elif _at(values, self._count) != 0:
-                facts.bounded = False
         total, faults = _at(values, self._unobserved_place), self._unseen_faults(values)
-        if total is None or total <= self._unobserved:
-            return
-        begin = self.basis.started if self._last_time is None else self._last_time
-        more = total - self._unobserved
-        self.lives.past.add(self._unseen(begin, time, more, faults))
-        facts.most_unobserved = max(more, facts.most_unobserved)
-        facts.unobserved = self._unobserved = total
+        more = max(0, (total or 0) - self._unobserved)
+        cap = self._allowed(more, faults)
+        if self._bound is not None:
+            self._facts.stretches.tick(time, _at(values, self._bound), more, cap)
+        if more:
+            begin = self.basis.started if self._last_time is None else self._last_time
+            self.lives.past.add(Span(begin, time, 0, more, cap))
+            self._unobserved += more
+            self._facts.unobserved = self._unobserved
 
     def _unseen_faults(self, values: Sequence[Value]) -> int | None:
         """Page faults of unseen processes since the tick before; `None`: not known."""
@@ -190,15 +178,11 @@ class Tally:
         more, self._faults = total - self._faults, total
         return more
 
-    def _unseen(self, begin: float, end: float, count: int, faults: int | None) -> Span:
-        """Processes that no tick saw: so many times the largest that was reaped, or what their page faults allow.
-
-        Both bounds hold. Which is nearer is told in the end; meanwhile one that the faults allow little is taken at that.
-        """
-        allowed = None if faults is None else faults * self.basis.fault_bytes
-        if allowed is not None and allowed <= count * _LARGE:
-            return Span(begin, end, allowed)
-        return Span(begin, end, 0, count)
+    def _allowed(self, count: int, faults: int | None) -> int:
+        """Bytes that so many processes that no tick saw had together at most, by their page faults."""
+        if not count:
+            return 0
+        return UNCAPPED if faults is None else min(UNCAPPED, max(0, faults) * self.basis.fault_bytes)
 
     def _fold_cgroup(self, time: float, values: Sequence[Value]) -> None:
         charged, file = _at(values, self._charged), _at(values, self._file)

@@ -195,9 +195,7 @@ class Windows:
         """
         window.faults, missed = faults, 0
         window.resets = not (
-            window.clear_refs is None
-            or member.pid in self.disturbed
-            or self._marks_operations(member.pid)
+            window.clear_refs is None or member.pid in self.disturbed or self._marks_operations(member.pid)
         )
         if window.resets and mark * (1 - _WORTH_SHARE) > member.rss and _faults(member) == faults:
             assert window.clear_refs is not None
