@@ -452,3 +452,29 @@ def test_the_command_line(command: str, arguments: list[str]) -> None:
             pass
         finally:
             os.chdir(before)
+
+
+@pytest.mark.parametrize(
+    ("command", "argument"),
+    [
+        ("tradeoff", "\ud800"),
+        ("tradeoff", "\0"),
+        ("runs", "a" * 5000),
+        ("runs", "\0"),
+        ("report", "a" * 5000),
+    ],
+)
+def test_paths_that_cannot_be(command: str, argument: str) -> None:
+    with pytest.raises(MemwatchError):
+        cli.main([command, argument], prog_name="otel-memwatch", standalone_mode=False)
+
+
+def test_text_that_no_encoding_has() -> None:
+    """Half a surrogate pair, in a run's name and in OTLP."""
+    with folder() as place:
+        run = sound(place / "run", state="running")
+        data = (run.path / "run.json").read_bytes()
+        (run.path / "run.json").write_bytes(data.replace(b'"id": "', b'"id": "\x80'))
+        read_everything(run.path, (*QUICK, "phases"))
+    with pytest.raises(ValueError, match=r"."):
+        parse_json('{"resourceSpans": ["\\ud800"]}', ExportTraceServiceRequest())
