@@ -29,7 +29,7 @@ _SETTLE = 10.0
 """Seconds for which an ended process waits for a late word about it."""
 
 _MERGE_ABOVE = 4096
-"""Ended processes that are kept apart: merging takes 1 MiB and some 10 ms for so many."""
+"""Ended processes that are kept apart: merging so many takes 2 MiB for a moment."""
 
 
 class Segment(NamedTuple):
