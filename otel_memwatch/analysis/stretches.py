@@ -27,12 +27,10 @@ class _Stretch(NamedTuple):
     end: float
     units: int
     """Processes that no tick saw."""
-    cap: int
-    """Bytes that these had together at most."""
 
     def total(self, unit: int) -> float:
         """With the processes that no tick saw, of which none had more than `unit` bytes."""
-        return self.bound + min(self.units * unit, self.cap)
+        return self.bound + self.units * unit
 
 
 class Stretches:
@@ -40,13 +38,13 @@ class Stretches:
 
     def __init__(self) -> None:
         self._kept: list[_Stretch] = []
-        self._other = _Stretch(-math.inf, 0.0, 0.0, 0, 0)
+        self._other = _Stretch(-math.inf, 0.0, 0.0, 0)
         """More than any that is not kept."""
         self._open: _Stretch | None = None
         """The newest, whose end is the next tick."""
         self._before = -math.inf
 
-    def tick(self, time: float, bound: int | None, units: int, cap: int) -> None:
+    def tick(self, time: float, bound: int | None, units: int) -> None:
         """A tick ends a stretch.
 
         The readings of a tick take a moment: what the tick before told covers the time until this one, and what no tick
@@ -56,14 +54,13 @@ class Stretches:
             time: monotonic seconds.
             bound: bytes of the processes that were seen; `None`: the windows tell nothing.
             units: processes that no tick saw.
-            cap: bytes that these had together at most.
 
         """
         if self._open is not None:
             before = self._open
-            self._keep(before._replace(end=time, units=before.units + units, cap=before.cap + cap))
+            self._keep(before._replace(end=time, units=before.units + units))
         told = math.inf if bound is None else float(bound)
-        self._open = _Stretch(told, self._before, math.inf, units, cap)
+        self._open = _Stretch(told, self._before, math.inf, units)
         self._before = time
 
     def _keep(self, stretch: _Stretch) -> None:
@@ -71,10 +68,8 @@ class Stretches:
             heapq.heappush(self._kept, stretch)
             return
         least = heapq.heappushpop(self._kept, stretch)
-        self._other = _Stretch(
-            max(self._other.bound, least.bound), 0.0, 0.0,
-            max(self._other.units, least.units), max(self._other.cap, least.cap),
-        )  # fmt: skip
+        most = max(self._other.bound, least.bound), max(self._other.units, least.units)
+        self._other = _Stretch(most[0], 0.0, 0.0, most[1])
 
     def largest(self, unit: int, lives: Callable[[float, float], int]) -> float:
         """The largest bound of all stretches, that after the last tick included; infinite where there is none.

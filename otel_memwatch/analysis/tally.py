@@ -88,6 +88,8 @@ class Tally:
         self._longest_gap: float | None = None
         self._facts = Facts(self.basis, self.lives)
         self._unobserved = self._faults = 0
+        self._unseen_before: int | None = None
+        """Page faults of unseen processes at the tick before."""
         self._last_time: float | None = None
         self._totals: dict[int, Value] = {}
         self._total_places = {
@@ -161,28 +163,35 @@ class Tally:
     def _fold_bounds(self, time: float, values: Sequence[Value]) -> None:
         total, faults = _at(values, self._unobserved_place), self._unseen_faults(values)
         more = max(0, (total or 0) - self._unobserved)
-        cap = self._allowed(more, faults)
         if self._bound is not None:
-            self._facts.stretches.tick(time, _at(values, self._bound), more, cap)
+            self._facts.stretches.tick(time, _at(values, self._bound), more)
+        self._close_unseen(faults)
         if more:
             begin = self.basis.started if self._last_time is None else self._last_time
-            self.lives.past.add(Span(begin, time, 0, more, cap))
+            self._facts.unseen = Span(begin, time, 0, more)
+            self._unseen_before = faults
             self._unobserved += more
             self._facts.unobserved = self._unobserved
+
+    def _close_unseen(self, faults: int | None) -> None:
+        """Takes in the processes that no tick saw until the tick before.
+
+        What of them was waited for while that tick was taken is in the page faults of this one.
+        """
+        unseen, before = self._facts.unseen, self._unseen_before
+        self._facts.unseen = None
+        if unseen is not None:
+            known = faults is not None and before is not None
+            allowed = ((before or 0) + (faults or 0)) * self.basis.fault_bytes
+            self.lives.past.add(unseen._replace(cap=min(UNCAPPED, allowed)) if known else unseen)
 
     def _unseen_faults(self, values: Sequence[Value]) -> int | None:
         """Page faults of unseen processes since the tick before; `None`: not known."""
         total, self._faults = _at(values, self._faults_place), self._faults
         if total is None:
             return None
-        more, self._faults = total - self._faults, total
+        more, self._faults = max(0, total - self._faults), total
         return more
-
-    def _allowed(self, count: int, faults: int | None) -> int:
-        """Bytes that so many processes that no tick saw had together at most, by their page faults."""
-        if not count:
-            return 0
-        return UNCAPPED if faults is None else min(UNCAPPED, max(0, faults) * self.basis.fault_bytes)
 
     def _fold_cgroup(self, time: float, values: Sequence[Value]) -> None:
         charged, file = _at(values, self._charged), _at(values, self._file)

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from otel_memwatch.analysis.basis import Basis
     from otel_memwatch.analysis.life import Life
     from otel_memwatch.analysis.lives import Lives
+    from otel_memwatch.analysis.overlap import Span
 
 _NEAR_SHARE = 0.02
 _NEAR_BYTES = 4 * 1024**2
@@ -44,6 +45,7 @@ class Facts:
         watermark: of the control group.
         windows, least, most: bounds of what the group needed between two ticks; the largest lower and upper one.
         unobserved: upper bound of the processes that no tick saw.
+        unseen: those of the last tick, while it is not known what the next one tells of them.
 
     """
 
@@ -56,6 +58,7 @@ class Facts:
         self.windows = Windows(basis.started, basis.charge_error, basis.cpus)
         self.least, self.most = Maximum(), Maximum()
         self.unobserved = 0
+        self.unseen: Span | None = None
 
     def take_window(self, window: Window | None) -> None:
         """Takes in the bounds of a stretch between two ticks."""
@@ -250,7 +253,8 @@ def tree_bound(facts: Facts) -> int | None:
         return None
     if any(life.bound is None for life in lives.living):
         return None
-    sums = lives.past.steps(unit or 0, [lives.span(life) for life in lives.present()])
+    unseen = [] if facts.unseen is None else [facts.unseen]
+    sums = lives.past.steps(unit or 0, [*(lives.span(life) for life in lives.present()), *unseen])
     overlap = sums.largest()
     if not facts.basis.exact:
         return overlap

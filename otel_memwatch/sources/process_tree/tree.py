@@ -261,7 +261,8 @@ class ProcessTree:
         ppid = member.stat.ppid
         parent = self._members.get(ppid) or tick.removed.get(ppid)
         if ppid == self._adopter:
-            tick.certain = False
+            # its reaped children's page faults are told with its own, at the next tick
+            tick.blind, tick.certain = True, False
             self._account.vanished(member, tick.now, Fate.OURS)
             return
         faults = member.stat.minor_faults + member.stat.major_faults
@@ -270,9 +271,8 @@ class ProcessTree:
             tick.known_minor_faults += member.stat.minor_faults + member.stat.child_minor_faults
             self._records.gone(member, tick.now)
             return
-        tick.suspicious, tick.certain = True, False
+        tick.suspicious, tick.blind, tick.certain = True, True, False
         heeded = parent is not None and not parent.ignores_children
-        tick.blind |= not heeded
         self._account.vanished(member, tick.now, Fate.PARENTS if heeded else Fate.NOBODYS)
 
     def _settle(self, now: float, until: float) -> None:
