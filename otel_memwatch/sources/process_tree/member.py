@@ -75,6 +75,7 @@ class Member:
         "ignores_children",
         "io",
         "mark",
+        "outgrown",
         "pid",
         "recorded",
         "recorded_at",
@@ -113,6 +114,8 @@ class Member:
         """Largest VmHWM that was read, in bytes."""
         self.watermark_faults = 0
         """Page faults of its own at the latest when its watermark was read."""
+        self.outgrown = 0
+        """Upper bound of what it had in address spaces that it has left by an exec; 0: there was none."""
         self.windowed = False
         """Its watermark has been reset, so that VmHWM is that of the time since."""
         self.window_bound: int | None = None
