@@ -94,6 +94,10 @@ def count(
             stacks += int(step[1:]) * 72 / 1024
         elif step[0] == "o":
             block = written = BLOCK
+        elif step[0] == "e":
+            live.clear()
+            added.clear()
+            stacks = block = written = 0.0
         own = max(own, sum(abs(size) for size in live) + stacks + block)
         tree = max(tree, together + sum(added) + stacks + written)
     return Count(own, max(process, own), tree, processes)
@@ -117,6 +121,8 @@ def scripts(
 ) -> Script:
     """A script; `in_turn`: every child is waited for at once; `mapped`: mappings it begins with; `files`: it writes some."""
     kinds = ["a", "a", "f", "s", "s", "b", "m", *(["("] * 3 if depth else []), *(["o"] if files else [])]
+    if in_turn or depth < 2:
+        kinds.append("e")  # the outermost process has a referee to remember where children overlap
     steps: list[str | Child] = []
     if not in_turn and draw(st.integers(0, 9)) == 0:
         steps.append("i")
@@ -130,6 +136,9 @@ def scripts(
         elif kind in "am":
             mapped += 1
             steps.append(f"{kind}{draw(SIZES)}")
+        elif kind == "e":
+            mapped = 0
+            steps.append("e")
         elif kind == "s":
             steps.append(f"s{draw(PAUSES)}")
         elif kind == "b":

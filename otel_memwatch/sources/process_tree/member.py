@@ -68,6 +68,7 @@ class Member:
         "_stat_data",
         "_statm_file",
         "_status_data",
+        "_status_faults",
         "_totals",
         "argv",
         "children_file",
@@ -113,7 +114,10 @@ class Member:
         self.watermark: int | None = None
         """Largest VmHWM that was read, in bytes."""
         self.watermark_faults = 0
-        """Page faults of its own at the latest when its watermark was read."""
+        """Page faults of its own when the watermark before the last was read: the last may already be that of another
+        address space, where it has executed a program since its faults were read."""
+        self._status_faults: int | None = None
+        """Page faults of its own before its watermark was read last."""
         self.outgrown = 0
         """Upper bound of what it had in address spaces that it has left by an exec; 0: there was none."""
         self.windowed = False
@@ -218,7 +222,9 @@ class Member:
         self.mark = mark = parse_watermark(data)
         if not self.shares_memory and mark is not None:
             self.watermark = max(mark, self.watermark or 0)
-            self.watermark_faults = self.stat.minor_faults + self.stat.major_faults
+            faults = self.stat.minor_faults + self.stat.major_faults
+            self.watermark_faults = faults if self._status_faults is None else self._status_faults
+            self._status_faults = faults
         return mark is not None
 
     def status(self) -> Status | None:
