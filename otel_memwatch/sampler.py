@@ -83,9 +83,9 @@ class _Reader:
         self.error: str | None = None
         self._rest_until = 0.0
 
-    def read(self, now: float, clock: Clock) -> Sequence[Value] | None:
-        """Its values, or `None` when it failed or rests."""
-        if now < self._rest_until:
+    def read(self, now: float, clock: Clock, *, last: bool = False) -> Sequence[Value] | None:
+        """Its values, or `None` when it failed or rests; for the `last` time it does not rest."""
+        if now < self._rest_until and not last:
             self.stretched += 1
             return None
         began = clock.cpu()
@@ -177,15 +177,18 @@ class Sampler:
         """Every source's state, by its name."""
         return {reader.source.name: reader.health() for reader in self._readers}
 
-    def tick(self) -> Snapshot:
-        """Reads everything now and hands the snapshot to all subscribers."""
+    def tick(self, *, last: bool = False) -> Snapshot:
+        """Reads everything now and hands the snapshot to all subscribers.
+
+        The `last` time sources that have used up their share of a core are read too: the totals of a run are theirs.
+        """
         clock = self._clock
         now = clock.monotonic()
         late, missed = self._lateness(now)
         values: list[Value] = [None] * len(self.columns)
         for reader in self._readers:
             was_up = reader.up
-            read = reader.read(now, clock)
+            read = reader.read(now, clock, last=last)
             if read is not None:
                 for place, value in zip(reader.places, read, strict=True):
                     values[place] = value

@@ -28,8 +28,8 @@ _SAME_START = 1.0
 _SETTLE = 10.0
 """Seconds for which an ended process waits for a late word about it."""
 
-_MERGE_ABOVE = 16384
-"""Ended processes that are kept apart."""
+_MERGE_ABOVE = 4096
+"""Ended processes that are kept apart: merging so many takes 2 MiB for a moment."""
 
 
 class Segment(NamedTuple):

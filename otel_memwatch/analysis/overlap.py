@@ -15,16 +15,33 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 
+UNCAPPED = 1 << 62
+"""Bytes that nothing has."""
+_LARGE = 16 << 20
+"""Bytes of a unit that is guessed to be too large, as long as it is not known."""
+
+
 class Span(NamedTuple):
     """Something that weighs from `start` to `end`, both included.
 
-    Its weight is `bound` + `units` x a unit size that is known only in the end.
+    Its weight is `bound` + `units` x a unit size that is known only in the end, these no more than `cap`.
     """
 
     start: float
     end: float
     bound: int
     units: int = 0
+    cap: int = UNCAPPED
+
+    def weight(self, unit: int) -> int:
+        """Its weight."""
+        return self.bound + min(self.units * unit, self.cap)
+
+    def settled(self) -> Span:
+        """Without a cap, so that it can be added to others; no less heavy."""
+        if self.cap <= self.units * _LARGE:
+            return Span(self.start, self.end, self.bound + self.cap)
+        return self._replace(cap=UNCAPPED)
 
 
 class Steps(NamedTuple):
@@ -73,7 +90,7 @@ class Overlap:
 
     def __init__(self) -> None:
         self._start, self._end = array("d"), array("d")
-        self._bound, self._units = array("q"), array("q")
+        self._bound, self._units, self._cap = array("q"), array("q"), array("q")
 
     def __len__(self) -> int:
         return len(self._start)
@@ -84,16 +101,16 @@ class Overlap:
         self._end.append(span.end)
         self._bound.append(span.bound)
         self._units.append(span.units)
+        self._cap.append(span.cap)
 
     def spans(self) -> list[Span]:
         """All of them, as merged so far."""
-        return [
-            Span(*fields) for fields in zip(self._start, self._end, self._bound, self._units, strict=True)
-        ]
+        columns = self._start, self._end, self._bound, self._units, self._cap
+        return [Span(*fields) for fields in zip(*columns, strict=True)]
 
     def steps(self, unit: int, more: Iterable[Span] = ()) -> Steps:
         """The sum over all spans and `more`, with the unit's weight."""
-        return steps((s.start, s.end, s.bound + s.units * unit) for s in (*self.spans(), *more))
+        return steps((s.start, s.end, s.weight(unit)) for s in (*self.spans(), *more))
 
     def merge(self, borders: Sequence[float], horizon: float) -> None:
         """Merges the spans that ended before `horizon`: one is left for each stretch between two borders.
@@ -103,7 +120,7 @@ class Overlap:
             horizon: monotonic seconds; later spans stay as they are.
 
         """
-        old = [span for span in self.spans() if span.end < horizon]
+        old = [span.settled() for span in self.spans() if span.end < horizon]
         new = [span for span in self.spans() if span.end >= horizon]
         bounds = steps((s.start, s.end, s.bound) for s in old)
         counts = steps((s.start, s.end, s.units) for s in old)

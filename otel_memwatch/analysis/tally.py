@@ -9,7 +9,7 @@ from otel_memwatch.analysis.basis import Basis
 from otel_memwatch.analysis.charged import Reading
 from otel_memwatch.analysis.lives import Lives
 from otel_memwatch.analysis.maxima import Devices
-from otel_memwatch.analysis.overlap import Span
+from otel_memwatch.analysis.overlap import UNCAPPED, Span
 from otel_memwatch.analysis.placing import place
 from otel_memwatch.analysis.verdicts import Facts, judge, tree_low
 
@@ -54,9 +54,6 @@ METRICS = frozenset(metric for _, metric, _ in _TOTAL_COLUMNS) | {
 }
 """The metrics that the tally looks at."""
 
-_LARGE = 16 << 20
-"""Bytes of a process that is large enough to be worth bounding by its page faults."""
-
 
 def columns_for_total(columns: Iterable[Column], key: str) -> list[Column]:
     """The columns whose sum is the total `key` so far (a key of `figures.TOTALS`); none where it is not recorded."""
@@ -91,6 +88,8 @@ class Tally:
         self._longest_gap: float | None = None
         self._facts = Facts(self.basis, self.lives)
         self._unobserved = self._faults = 0
+        self._unseen_before: int | None = None
+        """Page faults of unseen processes at the tick before."""
         self._last_time: float | None = None
         self._totals: dict[int, Value] = {}
         self._total_places = {
@@ -112,7 +111,6 @@ class Tally:
         }
         self._largest = [(places[metric], maximum) for metric, maximum in largest.items() if metric in places]
         self._bound = places.get("memwatch.tree.memory.bound")
-        self._count = places.get("memwatch.tree.process.count")
         self._unobserved_place = places.get("memwatch.tree.unobserved")
         self._faults_place = places.get("memwatch.tree.unobserved.faults")
         self._charged, self._file = places.get(prefix + "usage"), places.get(prefix + "file")
@@ -163,42 +161,37 @@ class Tally:
             self.lives.raise_watermark(main, peak, time)
 
     def _fold_bounds(self, time: float, values: Sequence[Value]) -> None:
-        facts = self._facts
-        if self._bound is not None:
-            bound = _at(values, self._bound)
-            if bound is not None:
-                facts.bound.take(time, bound)
-                facts.bounded_until = time
-            elif facts.bound.value is None:
-                facts.bounded_from = time
-            elif _at(values, self._count) != 0:
-                facts.bounded = False
         total, faults = _at(values, self._unobserved_place), self._unseen_faults(values)
-        if total is None or total <= self._unobserved:
-            return
-        begin = self.basis.started if self._last_time is None else self._last_time
-        more = total - self._unobserved
-        self.lives.past.add(self._unseen(begin, time, more, faults))
-        facts.most_unobserved = max(more, facts.most_unobserved)
-        facts.unobserved = self._unobserved = total
+        more = max(0, (total or 0) - self._unobserved)
+        if self._bound is not None:
+            self._facts.stretches.tick(time, _at(values, self._bound), more)
+        self._close_unseen(faults)
+        if more:
+            begin = self.basis.started if self._last_time is None else self._last_time
+            self._facts.unseen = Span(begin, time, 0, more)
+            self._unseen_before = faults
+            self._unobserved += more
+            self._facts.unobserved = self._unobserved
+
+    def _close_unseen(self, faults: int | None) -> None:
+        """Takes in the processes that no tick saw until the tick before.
+
+        What of them was waited for while that tick was taken is in the page faults of this one.
+        """
+        unseen, before = self._facts.unseen, self._unseen_before
+        self._facts.unseen = None
+        if unseen is not None:
+            known = faults is not None and before is not None
+            allowed = ((before or 0) + (faults or 0)) * self.basis.fault_bytes
+            self.lives.past.add(unseen._replace(cap=min(UNCAPPED, allowed)) if known else unseen)
 
     def _unseen_faults(self, values: Sequence[Value]) -> int | None:
         """Page faults of unseen processes since the tick before; `None`: not known."""
         total, self._faults = _at(values, self._faults_place), self._faults
         if total is None:
             return None
-        more, self._faults = total - self._faults, total
+        more, self._faults = max(0, total - self._faults), total
         return more
-
-    def _unseen(self, begin: float, end: float, count: int, faults: int | None) -> Span:
-        """Processes that no tick saw: so many times the largest that was reaped, or what their page faults allow.
-
-        Both bounds hold. Which is nearer is told in the end; meanwhile one that the faults allow little is taken at that.
-        """
-        allowed = None if faults is None else faults * self.basis.fault_bytes
-        if allowed is not None and allowed <= count * _LARGE:
-            return Span(begin, end, allowed)
-        return Span(begin, end, 0, count)
 
     def _fold_cgroup(self, time: float, values: Sequence[Value]) -> None:
         charged, file = _at(values, self._charged), _at(values, self._file)

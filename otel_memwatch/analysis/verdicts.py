@@ -15,18 +15,19 @@ The rules, and why they hold:
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Any
 
 from otel_memwatch.analysis.charged import Window, Windows
 from otel_memwatch.analysis.figures import Peaks
 from otel_memwatch.analysis.maxima import Maximum
+from otel_memwatch.analysis.stretches import Stretches
 from otel_memwatch.model import Certainty, Peak
 
 if TYPE_CHECKING:
     from otel_memwatch.analysis.basis import Basis
     from otel_memwatch.analysis.life import Life
     from otel_memwatch.analysis.lives import Lives
+    from otel_memwatch.analysis.overlap import Span
 
 _NEAR_SHARE = 0.02
 _NEAR_BYTES = 4 * 1024**2
@@ -38,28 +39,26 @@ class Facts:
     Attributes:
         rss: largest sum of resident sizes.
         pss: largest sum of proportional set sizes.
-        bound: largest upper bound from windowed watermarks; whole only while `bounded`.
+        stretches: upper bounds from windowed watermarks.
         needed: largest charged memory without file cache, at ticks.
         unmapped: largest charged memory that no process's resident size holds (shared memory files, kernel).
         watermark: of the control group.
         windows, least, most: bounds of what the group needed between two ticks; the largest lower and upper one.
-        bounded_from: monotonic seconds of the last tick before the first that had such a bound.
-        bounded_until: monotonic seconds of the last one that had it.
-        unobserved: upper bound of the processes that no tick saw; `most_unobserved`: between two ticks.
+        unobserved: upper bound of the processes that no tick saw.
+        unseen: those of the last tick, while it is not known what the next one tells of them.
 
     """
 
     def __init__(self, basis: Basis, lives: Lives) -> None:
         self.basis = basis
         self.lives = lives
-        self.rss, self.pss, self.bound = Maximum(), Maximum(), Maximum()
+        self.rss, self.pss, self.stretches = Maximum(), Maximum(), Stretches()
         self.needed, self.unmapped = Maximum(), Maximum()
         self.watermark = Maximum()
         self.windows = Windows(basis.started, basis.charge_error, basis.cpus)
         self.least, self.most = Maximum(), Maximum()
-        self.bounded = True
-        self.bounded_from = self.bounded_until = -math.inf
-        self.unobserved = self.most_unobserved = 0
+        self.unobserved = 0
+        self.unseen: Span | None = None
 
     def take_window(self, window: Window | None) -> None:
         """Takes in the bounds of a stretch between two ticks."""
@@ -254,14 +253,12 @@ def tree_bound(facts: Facts) -> int | None:
         return None
     if any(life.bound is None for life in lives.living):
         return None
-    sums = lives.past.steps(unit or 0, [lives.span(life) for life in lives.present()])
+    unseen = [] if facts.unseen is None else [facts.unseen]
+    sums = lives.past.steps(unit or 0, [*(lives.span(life) for life in lives.present()), *unseen])
     overlap = sums.largest()
-    if not facts.basis.exact or not facts.bounded or facts.bound.value is None:
+    if not facts.basis.exact:
         return overlap
-    # Before the first and after the last window nobody looked: there the bounds of whole lives hold.
-    head = sums.largest(-math.inf, facts.bounded_from)
-    tail = sums.largest(math.nextafter(facts.bounded_until, math.inf))
-    return min(overlap, max(facts.bound.value + facts.most_unobserved * (unit or 0), head, tail))
+    return int(min(overlap, facts.stretches.largest(unit or 0, sums.largest)))
 
 
 def _cgroup(facts: Facts) -> Peak | None:

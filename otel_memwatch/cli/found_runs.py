@@ -20,8 +20,8 @@ def find_run(given: str | None) -> Path:
     """
     if given not in (None, LATEST):
         path = Path(str(given))
-        return path.parent if path.name == RUN_FILE and path.is_file() else path
-    if given == LATEST and (Path(LATEST) / RUN_FILE).is_file():
+        return path.parent if path.name == RUN_FILE and os.path.isfile(path) else path
+    if given == LATEST and os.path.isfile(f"{LATEST}/{RUN_FILE}"):
         return Path(LATEST)
     runs = runs_below(Path(RUNS_DIRECTORY))
     if not runs:
@@ -36,7 +36,7 @@ def runs_below(directory: Path) -> list[Path]:
 
     A directory that is not there holds none. Raises `RunError` when it cannot be read.
     """
-    if (directory / RUN_FILE).exists():
+    if os.path.exists(directory / RUN_FILE):  # Path.exists raises where a parent may not be searched
         return [directory]
     try:
         entries = [Path(entry.path) for entry in os.scandir(directory) if entry.is_dir()]

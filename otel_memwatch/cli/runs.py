@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import sys
 import time
@@ -62,7 +63,7 @@ def command(directories: tuple[str, ...], *, as_json: bool) -> None:
 
 def _listed(directories: Iterable[str]) -> Iterable[_Listed]:
     for directory in directories or (RUNS_DIRECTORY,):
-        if directories and not Path(directory).exists():
+        if directories and not os.path.exists(directory):
             raise RunError(f"There is no directory {directory}.")
         for path in runs_below(Path(directory)):
             try:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+_DIGITS = 20
+"""Of the largest number that the kernel writes."""
+
 
 class Memory(NamedTuple):
     """/proc/meminfo, in bytes."""
@@ -78,6 +81,7 @@ def parse_pressure(data: bytes) -> dict[str, float]:
     stalls = {}
     for line in data.decode().splitlines():
         kind, _, rest = line.partition(" ")
-        if "total=" in rest:
-            stalls[kind] = int(rest[rest.index("total=") + 6 :].split()[0]) / 1e6
+        _, known, total = rest.partition("total=")
+        if known:
+            stalls[kind] = int(total.partition(" ")[0][:_DIGITS]) / 1e6
     return stalls

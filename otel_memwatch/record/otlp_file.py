@@ -7,6 +7,7 @@ such a file knows no other clock. Histograms have no place in a tick and are lef
 from __future__ import annotations
 
 import math
+import os
 from array import array
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
@@ -122,8 +123,12 @@ class OtlpRecord(Record):
     """
 
     def __init__(self, path: Path, info: Mapping[str, Any] | None = None) -> None:
-        files = [path] if path.is_file() else [path / name for name in (METRICS_OTLP_FILE, TRACES_OTLP_FILE)]
-        files = [file for file in files if file.exists()]
+        files = (
+            [path]
+            if os.path.isfile(path)
+            else [path / name for name in (METRICS_OTLP_FILE, TRACES_OTLP_FILE)]
+        )
+        files = [file for file in files if os.path.exists(file)]
         damages = {file.name: Damage(file.name) for file in files}
         contents = read_contents(files, damages)
         resources = contents.resources
@@ -144,7 +149,7 @@ class OtlpRecord(Record):
                 + (" ..." if len(resources) > 4 else ".")
             )
         described = self._description(path, contents.attributes[self._resource], info or {})
-        super().__init__(path if path.is_dir() else path.parent, described)
+        super().__init__(path if os.path.isdir(path) else path.parent, described)
         self._damage.update(damages)
 
     def _description(

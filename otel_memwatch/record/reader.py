@@ -205,7 +205,7 @@ def _otlp_record(path: Path, info: Mapping[str, Any] | None, *, recorded: bool =
     from otel_memwatch.record.otlp_file import OtlpRecord, SpannedRecord
 
     if recorded and info is not None:
-        return SpannedRecord(path, info) if (path / TRACES_OTLP_FILE).is_file() else Record(path, info)
+        return SpannedRecord(path, info) if os.path.isfile(path / TRACES_OTLP_FILE) else Record(path, info)
     return OtlpRecord(path, info)
 
 
@@ -218,7 +218,7 @@ def _refuse_foreign(directory: Path, names: list[str]) -> NoReturn:
         raise RunError(
             f"The run directory {directory} is empty.", "a run was prepared there but never started"
         )
-    nested = sorted(n for n in names if (directory / n / RUN_FILE).is_file())
+    nested = sorted(n for n in names if os.path.isfile(directory / n / RUN_FILE))
     if nested:
         raise RunError(
             f"{directory} holds {len(nested)} run(s) but is none itself.",

@@ -74,7 +74,7 @@ def _series(metric: Metric, labels: str, times: Iterable[float], values: Iterabl
 
 
 def _write(out: BinaryIO, lines: Iterator[str]) -> None:
-    out.writelines(line.encode() for line in lines)
+    out.writelines(line.encode("utf-8", "replace") for line in lines)
 
 
 def _peaks(run: Run, out: BinaryIO, common: dict[str, str]) -> None:
@@ -112,7 +112,7 @@ def _state(run: Run, out: BinaryIO, common: dict[str, str]) -> None:
 
 def _info(run: Run, out: BinaryIO, attributes: dict[str, str]) -> None:
     out.write(b"# TYPE target info\n# HELP target Who the run is.\n")
-    out.writelines(f"target_info{_labels(attributes)} 1 {moment:.3f}\n".encode() for moment in _moments(run))
+    _write(out, (f"target_info{_labels(attributes)} 1 {moment:.3f}\n" for moment in _moments(run)))
 
 
 def _labels(attributes: dict[str, str]) -> str:

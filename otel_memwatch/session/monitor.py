@@ -168,7 +168,7 @@ class Monitor:
             self._open()
             assert self._sampler is not None
             self._sampler.run(self._stop)
-            self._sampler.tick()
+            self._sampler.tick(last=True)
         except Exception as error:  # noqa: BLE001 - the target goes on without us
             self.trouble(f"recording stopped: {_words(error)}")
             if self._writer is not None:
@@ -245,7 +245,7 @@ class Monitor:
             gpus=_gpus(self._sources),
             quirks=list(quirks()),
             rss_error_bytes=rss_error(),
-            fault_bytes=fault_bytes(self._context.sys),
+            fault_bytes=fault_bytes(self._context.sys, os.uname().release),
             portable=self._context.system != "linux",
         )
         return sources

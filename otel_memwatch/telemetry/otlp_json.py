@@ -25,7 +25,8 @@ def parse_json(text: bytes | str, message: _M) -> _M:
         if not isinstance(value, dict):
             raise ValueError("it is not a JSON object")  # noqa: TRY004 - what callers are told to expect
         json_format.ParseDict(_ids(value, _from_hexadecimal), message, ignore_unknown_fields=True)
-    except (json_format.ParseError, RecursionError, TypeError) as error:
+    except (json_format.ParseError, RecursionError, TypeError, SystemError) as error:
+        # SystemError is protobuf's for text with half a surrogate pair where a message should be.
         raise ValueError(str(error).partition("\n")[0] or "it is not OTLP") from None
     return message
 

@@ -153,7 +153,8 @@ def test_a_process_of_many_threads(tmp_path: Path) -> None:
 
 def test_a_thousand_processes(tmp_path: Path) -> None:
     """All seen, all recorded, descriptors within the limit."""
-    script = "for i in $(seq 1000); do sleep 4 & done; wait"
+    until = "[ $(grep -c seen $OTEL_MEMWATCH_RUN_DIR/processes.jsonl) -gt 1000 ]"
+    script = f'for i in $(seq 1000); do sleep 99 & pids="$pids $!"; done; until {until}; do sleep 0.2; done; kill $pids; wait; :'
     run = wrap(["sh", "-c", f"ulimit -n 256; {script}"], out=tmp_path / "run")
     assert run.code == 0
     assert len({entry["pid"] for entry in run.processes("seen")}) >= 990

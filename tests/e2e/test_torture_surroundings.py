@@ -35,7 +35,7 @@ def test_a_disk_that_fills_up_while_we_record(tmp_path: Path) -> None:
     """Somebody else fills it: one line, a mark, and the target goes on."""
     with file_system(tmp_path / "disk", "size=600k") as disk, trial(tmp_path) as run:
         run.out = disk / "run"
-        wrapped = run.start(run.command(work("s900 x7"), "--interval", "0.002", "--no-report"))
+        wrapped = run.start(run.command(work("s3000 x7"), "--interval", "0.002", "--no-report"))
         run.recorded(20)
         with pytest.raises(OSError, match="No space"):
             (disk / "ballast").write_bytes(bytes(MIB))
@@ -354,8 +354,9 @@ def test_many_processes(tmp_path: Path) -> None:
     """All there at once; the budget stretches the reading, the record says so."""
     number = 5000 if LONG else 1200
     with trial(tmp_path) as run:
-        script = f"for i in $(seq {number}); do sleep 6 & done; wait; exit 4"
-        outcome = run.run(run.command(["sh", "-c", script]))
+        until = f"[ $(grep -c seen $OTEL_MEMWATCH_RUN_DIR/processes.jsonl) -gt {number} ]"
+        script = f'for i in $(seq {number}); do sleep 99 & pids="$pids $!"; done; until {until}; do sleep 0.2; done; kill $pids'
+        outcome = run.run(run.command(["sh", "-c", f"{script}; wait; exit 4"]))
         assert outcome.code == 4
         report = run.report()
         assert report.json["totals"]["processes"] >= number

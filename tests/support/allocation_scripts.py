@@ -50,24 +50,34 @@ class Count(NamedTuple):
     processes: int
 
 
-def count(script: Script, inherited: tuple[float, ...] = (), together: float = 0.0) -> Count:
+BLOCK = 1.0
+"""MiB of workload.c's buffer for files, once a process has written one."""
+
+
+def count(
+    script: Script, inherited: tuple[float, ...] = (), together: float = 0.0, block: float = 0.0
+) -> Count:
     """Counts a script.
 
     Args:
         script: to count.
         inherited: resident sizes of the mappings that its process begins with, oldest first.
         together: MiB that the tree has when it begins.
+        block: MiB of the buffer for files that it begins with.
 
     """
     live = list(inherited)
     added: list[float] = []
-    stacks = 0.0
-    own = process = sum(live)
+    stacks = written = 0.0
+    own = process = sum(live) + block
     tree, processes = together, 1
     for step in script:
         if isinstance(step, Child):
             of_child = count(
-                step.script, tuple(abs(size) if size > 0 else 0.0 for size in live), together + sum(added)
+                step.script,
+                tuple(abs(size) if size > 0 else 0.0 for size in live),
+                together + sum(added) + written,
+                block,
             )
             process, tree = max(process, of_child.process), max(tree, of_child.tree)
             processes += of_child.processes
@@ -82,8 +92,14 @@ def count(script: Script, inherited: tuple[float, ...] = (), together: float = 0
                 added.pop()
         elif step[0] == "t":
             stacks += int(step[1:]) * 72 / 1024
-        own = max(own, sum(abs(size) for size in live) + stacks)
-        tree = max(tree, together + sum(added) + stacks)
+        elif step[0] == "o":
+            block = written = BLOCK
+        elif step[0] == "e":
+            live.clear()
+            added.clear()
+            stacks = block = written = 0.0
+        own = max(own, sum(abs(size) for size in live) + stacks + block)
+        tree = max(tree, together + sum(added) + stacks + written)
     return Count(own, max(process, own), tree, processes)
 
 
@@ -105,6 +121,8 @@ def scripts(
 ) -> Script:
     """A script; `in_turn`: every child is waited for at once; `mapped`: mappings it begins with; `files`: it writes some."""
     kinds = ["a", "a", "f", "s", "s", "b", "m", *(["("] * 3 if depth else []), *(["o"] if files else [])]
+    if in_turn or depth < 2:
+        kinds.append("e")  # the outermost process has a referee to remember where children overlap
     steps: list[str | Child] = []
     if not in_turn and draw(st.integers(0, 9)) == 0:
         steps.append("i")
@@ -118,6 +136,9 @@ def scripts(
         elif kind in "am":
             mapped += 1
             steps.append(f"{kind}{draw(SIZES)}")
+        elif kind == "e":
+            mapped = 0
+            steps.append("e")
         elif kind == "s":
             steps.append(f"s{draw(PAUSES)}")
         elif kind == "b":

@@ -9,6 +9,7 @@
  *   S   setsid                                               kN  send signal N to itself
  *   oN  write N MiB to the file "out" in the working directory
  *   bN  burn N ms of CPU time
+ *   e   execute itself with what follows, up to its own )
  *   p   print one line: pid, then VmHWM in KiB
  *   G   make a memory group (version 1) inside the one that it is in, and enter it: a referee
  *   g   wait until nobody else is in that group, print one line: "referee", its watermark and that of its kernel
@@ -146,6 +147,17 @@ static void leave_referee(void) {
     if (rmdir(referee)) die(referee);
 }
 
+static void execute(int argc, char **argv, int at) {
+    int end = at + 1;
+    for (int depth = 0; end < argc; end++)
+        if (*argv[end] == '(') depth++;
+        else if (*argv[end] == ')' && depth-- == 0) break;
+    argv[end] = 0;
+    argv[at] = argv[0];
+    execv("/proc/self/exe", argv + at);
+    die("exec");
+}
+
 int main(int argc, char **argv) {
     int inside = 0;
     for (int i = 1; i < argc; i++) {
@@ -166,6 +178,7 @@ int main(int argc, char **argv) {
         case 'k': kill(getpid(), (int)n); break;
         case 'o': write_file(n); break;
         case 'b': burn(n); break;
+        case 'e': execute(argc, argv, i); break;
         case 'p': print_peak(); break;
         case 'G': enter_referee(); break;
         case 'g': leave_referee(); break;

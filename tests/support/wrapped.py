@@ -53,6 +53,8 @@ class Wrapped:
         self.out = done.stdout
         self.err = done.stderr
         self.directory = directory
+        self.told = ""
+        """processes.jsonl, where the test needs it after the directory has gone."""
 
     @functools.cached_property
     def info(self) -> dict[str, Any]:

@@ -83,6 +83,11 @@ def test_output_for_programs() -> None:
     ]
 
 
+@pytest.mark.parametrize("value", ["1e999", "inf", "nan", "-inf"])
+def test_a_count_is_a_finite_number(value: str) -> None:
+    assert perf.parse_csv(f"{value};;cache-misses;100;50.00;;") == []
+
+
 def test_the_sentence_about_counts() -> None:
     assert (
         describe([Count("cache-misses", 12345.0)], 0.5)

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -50,19 +49,17 @@ PARSERS: list[tuple[Callable[[bytes], object], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("parse", "name"), PARSERS, ids=lambda value: getattr(value, "__name__", value))
-def test_files_of_the_kernel(parse: Callable[[bytes], object], name: str) -> None:
-    sound = (PROC / name).read_bytes()
+def damaged(name: str) -> st.SearchStrategy[bytes]:
+    """A file of tests/data/proc as it should not be."""
+    return st.one_of(mutated((PROC / name).read_bytes()), st.binary(max_size=80))
 
-    @profile(60)
-    @given(st.one_of(mutated(sound), st.binary(max_size=80)))
-    def check(data: bytes) -> None:
-        try:
-            parse(data)
-        except ValueError:
-            return
 
-    check()
+@profile(60 * len(PARSERS))
+@given(st.sampled_from(PARSERS).flatmap(lambda pair: st.tuples(st.just(pair[0]), damaged(pair[1]))))
+def test_files_of_the_kernel(case: tuple[Callable[[bytes], object], bytes]) -> None:
+    parse, data = case
+    with contextlib.suppress(ValueError):
+        parse(data)
 
 
 @profile(60)
@@ -79,18 +76,12 @@ def test_where_a_control_group_is(groups: bytes, mounts: bytes) -> None:
             assert len(chain) <= location.path.count("/") + 1
 
 
-@pytest.mark.parametrize("path", sorted((DATA / "drm").glob("*.txt")), ids=lambda path: path.stem)
-def test_files_of_drivers(path: Path) -> None:
-    sound = path.read_bytes()
-
-    @profile(30)
-    @given(mutated(sound))
-    def check(data: bytes) -> None:
-        client = drm.parse_drm_fdinfo(data.decode(errors="replace"))
-        if client is not None:
-            assert client.device_bytes >= 0
-
-    check()
+@profile(120)
+@given(st.sampled_from([path.read_bytes() for path in sorted((DATA / "drm").glob("*.txt"))]).flatmap(mutated))
+def test_files_of_drivers(data: bytes) -> None:
+    client = drm.parse_drm_fdinfo(data.decode(errors="replace"))
+    if client is not None:
+        assert client.device_bytes >= 0
 
 
 @profile(100)
@@ -132,24 +123,22 @@ def test_tables_of_accuracy(data: bytes) -> None:
 # -- what people write
 
 
-@pytest.mark.parametrize("option", list(config.OPTIONS.values()), ids=lambda option: option.name)
-def test_options(option: config.Option) -> None:
-    odd = st.sampled_from(["", " ", "nan", "inf", "-inf", "1e999", "-1", "0", "\u0661", "1_0", "[::1]:9", ":9", "a:b", "\0",
-                           "http://[", "http://x:0", "http://a@b", "x" * 9000, ".prom", "0x1", "http://\ud800"])  # fmt: skip
+OPTIONS = list(config.OPTIONS.values())
+ODD = st.sampled_from(["", " ", "nan", "inf", "-inf", "1e999", "-1", "0", "\u0661", "1_0", "[::1]:9", ":9", "a:b", "\0",
+                       "http://[", "http://x:0", "http://a@b", "x" * 9000, ".prom", "0x1", "http://\ud800"])  # fmt: skip
 
-    @profile(60)
-    @given(st.one_of(odd, st.text(max_size=30)))
-    def check(text: str) -> None:
-        try:
-            option.parse(text)
-        except ValueError as error:
-            assert str(error)  # noqa: PT017 - says why
-        try:
-            config.settings(option.commands[0], {}, {option.variable: text})
-        except MemwatchError as error:
-            assert option.variable in str(error)  # noqa: PT017 - names the variable
 
-    check()
+@profile(60 * len(OPTIONS))
+@given(st.sampled_from(OPTIONS), st.one_of(ODD, st.text(max_size=30)))
+def test_options(option: config.Option, text: str) -> None:
+    try:
+        option.parse(text)
+    except ValueError as error:
+        assert str(error)  # noqa: PT017 - says why
+    try:
+        config.settings(option.commands[0], {}, {option.variable: text})
+    except MemwatchError as error:
+        assert option.variable in str(error)  # noqa: PT017 - names the variable
 
 
 ENVIRONMENT = st.dictionaries(

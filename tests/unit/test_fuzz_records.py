@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import gzip
 import http.client
 import io
@@ -14,9 +15,9 @@ import subprocess
 import sys
 import tempfile
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import click
 import pytest
@@ -155,20 +156,23 @@ def test_a_finished_description_that_lies(info: Any) -> None:
         read_everything(run.path)
 
 
-@pytest.mark.parametrize("name", ["samples.jsonl", "processes.jsonl", f"operations-{PID}.jsonl", "run.json"])
-def test_files_whose_bytes_are_damaged(name: str) -> None:
+@functools.cache
+def sound_file(name: str) -> bytes:
+    """A file of a run that is not over."""
     with folder() as place:
-        data = (sound(place / "run", state="running").path / name).read_bytes()
+        return (sound(place / "run", state="running").path / name).read_bytes()
 
-    @profile(40)
-    @given(mutated(data, 8))
-    def check(damaged: bytes) -> None:
-        with folder() as place:
-            run = sound(place / "run", state="running")
-            (run.path / name).write_bytes(damaged)
-            read_everything(run.path)
 
-    check()
+FILES = ["samples.jsonl", "processes.jsonl", f"operations-{PID}.jsonl", "run.json"]
+
+
+@profile(160)
+@given(st.sampled_from(FILES).flatmap(lambda name: st.tuples(st.just(name), mutated(sound_file(name), 8))))
+def test_files_whose_bytes_are_damaged(file: tuple[str, bytes]) -> None:
+    with folder() as place:
+        run = sound(place / "run", state="running")
+        (run.path / file[0]).write_bytes(file[1])
+        read_everything(run.path)
 
 
 @profile(40)
@@ -253,15 +257,22 @@ def test_bodies_of_otlp_in_json(value: Any) -> None:
             json.loads(line)
 
 
-@pytest.fixture(scope="module")
-def receiver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[int, str]]:
+@contextlib.contextmanager
+def serving() -> Iterator[tuple[int, str]]:
+    """A receiver: its port and path."""
     listening = listen({})
-    place = tmp_path_factory.mktemp("received")
-    served = Receiver(listening, ReceivedSpans(place, 42, 0.0), lambda _: None)
-    # Nobody listens at the default endpoint; asking it at every request would only take time.
-    served.forwarder.send = lambda *_: None  # type: ignore[method-assign]
-    yield listening.socket.getsockname()[1], listening.path
-    served.close()
+    with folder() as place:
+        served = Receiver(listening, ReceivedSpans(place, 42, 0.0), lambda _: None)
+        # Nobody listens at the default endpoint; asking it at every request would only take time.
+        served.forwarder.send = lambda *_: None  # type: ignore[method-assign]
+        yield listening.socket.getsockname()[1], listening.path
+        served.close()
+
+
+@pytest.fixture(scope="module")
+def receiver() -> Iterator[tuple[int, str]]:
+    with serving() as place:
+        yield place
 
 
 def _post(port: int, path: str, body: bytes, **headers: str) -> int:
@@ -275,22 +286,24 @@ def _post(port: int, path: str, body: bytes, **headers: str) -> int:
         connection.close()
 
 
-@pytest.fixture(scope="module")
-def message() -> bytes:
-    return parse_json(json.dumps(SPANS), ExportTraceServiceRequest()).SerializeToString()
+MESSAGE: bytes = parse_json(json.dumps(SPANS), ExportTraceServiceRequest()).SerializeToString()
 
 
-def test_bodies_that_are_posted(receiver: tuple[int, str], message: bytes) -> None:
-    port, path = receiver
-    assert _post(port, path, message, Content_Type="application/x-protobuf") == 200
+def test_bodies_that_are_posted(receiver: tuple[int, str]) -> None:
+    assert _post(*receiver, MESSAGE, Content_Type="application/x-protobuf") == 200
+    bodies_that_are_posted(*receiver)()
+
+
+def bodies_that_are_posted(port: int, path: str) -> Callable[[], None]:
+    """The test against this receiver."""
 
     @profile(60)
     @given(
         st.one_of(
-            mutated(message),
+            mutated(MESSAGE),
             st.binary(max_size=100),
-            st.just(gzip.compress(message)),
-            mutated(gzip.compress(message)),
+            st.just(gzip.compress(MESSAGE)),
+            mutated(gzip.compress(MESSAGE)),
         ),
         st.sampled_from(["application/x-protobuf", "application/json", "text/plain", ""]),
         st.sampled_from(["", "gzip", "deflate", "br", "identity"]),
@@ -298,19 +311,21 @@ def test_bodies_that_are_posted(receiver: tuple[int, str], message: bytes) -> No
     def check(body: bytes, kind: str, encoding: str) -> None:
         assert _post(port, path, body, Content_Type=kind, Content_Encoding=encoding) in (200, 400, 413, 415)
 
-    check()
+    return cast("Callable[[], None]", check)
 
 
-def test_requests_that_are_none(receiver: tuple[int, str], message: bytes) -> None:
+def test_requests_that_are_none(receiver: tuple[int, str]) -> None:
     """Raw bytes on the port: an answer or the end of the connection, and the next one is served."""
-    port, path = receiver
-    request = (
+    requests_that_are_none(*receiver)()
+    assert _post(*receiver, MESSAGE, Content_Type="application/x-protobuf") == 200
+
+
+def requests_that_are_none(port: int, path: str) -> Callable[[], None]:
+    """The test against this receiver."""
+    head = (
         b"POST %s HTTP/1.1\r\nHost: x\r\nContent-Type: application/x-protobuf\r\nContent-Length: %d\r\n\r\n"
-        % (
-            path.encode(),
-            len(message),
-        )
     )
+    request = head % (path.encode(), len(MESSAGE))
     chunked = b"POST %s HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nabcde\r\n0\r\n\r\n" % path.encode()
 
     @profile(150)
@@ -323,17 +338,16 @@ def test_requests_that_are_none(receiver: tuple[int, str], message: bytes) -> No
                 while connection.recv(65536):
                     pass
 
-    check()
-    assert _post(port, path, message, Content_Type="application/x-protobuf") == 200
+    return cast("Callable[[], None]", check)
 
 
 @pytest.mark.parametrize("change", ["", "x", "short", "/", "ü"])
-def test_without_the_token_nothing_is_taken(receiver: tuple[int, str], message: bytes, change: str) -> None:
+def test_without_the_token_nothing_is_taken(receiver: tuple[int, str], change: str) -> None:
     port, path = receiver
     wrong = {"": "/v1/traces", "short": path[:-1], "/": path + "/", "ü": path + "%C3%BC"}.get(
         change, path + change
     )
-    assert _post(port, wrong, message, Content_Type="application/x-protobuf") == 404
+    assert _post(port, wrong, MESSAGE, Content_Type="application/x-protobuf") == 404
 
 
 # -- bounded memory
@@ -438,3 +452,29 @@ def test_the_command_line(command: str, arguments: list[str]) -> None:
             pass
         finally:
             os.chdir(before)
+
+
+@pytest.mark.parametrize(
+    ("command", "argument"),
+    [
+        ("tradeoff", "\ud800"),
+        ("tradeoff", "\0"),
+        ("runs", "a" * 5000),
+        ("runs", "\0"),
+        ("report", "a" * 5000),
+    ],
+)
+def test_paths_that_cannot_be(command: str, argument: str) -> None:
+    with pytest.raises(MemwatchError):
+        cli.main([command, argument], prog_name="otel-memwatch", standalone_mode=False)
+
+
+def test_text_that_no_encoding_has() -> None:
+    """Half a surrogate pair, in a run's name and in OTLP."""
+    with folder() as place:
+        run = sound(place / "run", state="running")
+        data = (run.path / "run.json").read_bytes()
+        (run.path / "run.json").write_bytes(data.replace(b'"id": "', b'"id": "\x80'))
+        read_everything(run.path, (*QUICK, "phases"))
+    with pytest.raises(ValueError, match=r"."):
+        parse_json('{"resourceSpans": ["\\ud800"]}', ExportTraceServiceRequest())

@@ -7,7 +7,7 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from otel_memwatch.analysis.overlap import Overlap, Span, steps
+from otel_memwatch.analysis.overlap import UNCAPPED, Overlap, Span, steps
 
 MOMENTS = st.integers(0, 40).map(float)
 WEIGHTS = st.integers(0, 1000)
@@ -16,7 +16,8 @@ WEIGHTS = st.integers(0, 1000)
 @st.composite
 def spans(draw: st.DrawFn) -> Span:
     start = draw(MOMENTS)
-    return Span(start, start + draw(st.integers(0, 15)), draw(WEIGHTS), draw(st.integers(0, 3)))
+    cap = draw(st.one_of(st.just(UNCAPPED), WEIGHTS, st.integers(0, 4).map(lambda n: n * (16 << 20))))
+    return Span(start, start + draw(st.integers(0, 15)), draw(WEIGHTS), draw(st.integers(0, 3)), cap)
 
 
 def brute_force(all_spans: list[Span], unit: int, start: float = -math.inf, end: float = math.inf) -> int:
@@ -25,7 +26,7 @@ def brute_force(all_spans: list[Span], unit: int, start: float = -math.inf, end:
     moments |= {moment / 2 for moment in range(-2, 200)}
     return max(
         (
-            sum(s.bound + s.units * unit for s in all_spans if s.start <= m <= s.end)
+            sum(s.weight(unit) for s in all_spans if s.start <= m <= s.end)
             for m in moments
             if start <= m <= end
         ),
@@ -43,7 +44,7 @@ def test_largest_sum_is_that_of_looking_everywhere(all_spans: list[Span], unit: 
 
 @given(st.lists(spans(), max_size=10), MOMENTS, st.integers(0, 20))
 def test_largest_sum_of_a_stretch(all_spans: list[Span], start: float, length: int) -> None:
-    found = steps((s.start, s.end, s.bound) for s in all_spans)
+    found = steps((s.start, s.end, s.weight(0)) for s in all_spans)
     for shift in (0.0, 0.5):
         low, high = start + shift, start + length + shift
         assert found.largest(low, high) == brute_force(all_spans, 0, low, high)

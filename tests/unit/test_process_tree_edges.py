@@ -188,6 +188,53 @@ def test_zombies_have_no_memory_and_do_not_live(tmp_path: Path) -> None:
     assert not [record for record in watched.records if record.note == "exec"]
 
 
+class End(NamedTuple):
+    """As the supervisor tells it."""
+
+    pid: int
+    time: float
+    stat: bytes
+    max_rss: int
+    start: float | None = None
+    exit_code: int | None = 0
+    signal: int | None = None
+    cpu_user: float = 0.0
+    cpu_system: float = 0.0
+    minor_faults: int = 0
+    major_faults: int = 0
+    io: bytes | None = None
+    status: bytes | None = None
+
+
+def test_what_it_had_before_an_exec_is_bounded_by_what_the_kernel_tells_in_the_end(tmp_path: Path) -> None:
+    """300 MiB between the last reading and the exec: the watermarks that were read are no bound."""
+    proc = ProcTree(tmp_path / "proc")
+    proc.process(50, ME, rss=8 * MIB, stack=777, minor=1000)
+    watched = open_tree(proc, adopt=True)
+    watched.tick(1.0)
+    proc.process(50, ME, "sleep", rss=2 * MIB, stack=888, minor=80_000)
+    watched.tick(1.1)
+    watched.tick(1.2)
+    stat = (proc.path / "50/stat").read_bytes()
+    watched.tree.note_exit(End(50, 1.3, stat, 300 * MIB, minor_faults=80_000))
+    watched.tree.finish(1.3)
+    exits = [record for record in watched.records if record.event is ProcessEvent.EXIT]
+    assert [(record.peak, record.peak_bound) for record in exits] == [(8 * MIB, 300 * MIB)]
+
+
+def test_what_it_had_before_an_exec_bounds_a_process_that_outlives_the_record(tmp_path: Path) -> None:
+    proc = ProcTree(tmp_path / "proc")
+    proc.process(50, 1, rss=8 * MIB, stack=777, minor=1000)
+    watched = open_tree(proc)
+    watched.tick(1.0)
+    proc.process(50, 1, "sleep", rss=2 * MIB, stack=888, minor=1100)
+    watched.tick(1.1)
+    watched.tree.finish(1.2)
+    bound = watched.records[-1].peak_bound
+    assert bound is not None
+    assert bound >= 8 * MIB + 100 * os.sysconf("SC_PAGE_SIZE")
+
+
 def test_child_of_vfork_shares_its_parents_memory_until_it_executes(tmp_path: Path) -> None:
     proc = ProcTree(tmp_path / "proc")
     proc.process(50, 1, state="D", rss=100 * MIB, stack=777, virtual=1 << 28)

@@ -105,6 +105,16 @@ def test_load_and_pressure() -> None:
     assert system.parse_pressure(b"") == {}
 
 
+@pytest.mark.parametrize("total", [b"", b"\n191638", b"x", b"-"])
+def test_pressure_without_its_total_is_refused(total: bytes) -> None:
+    with pytest.raises(ValueError, match="invalid literal"):
+        system.parse_pressure(b"some avg10=0.00 avg60=0.00 avg300=0.00 total=" + total + b"\n")
+
+
+def test_pressure_of_more_digits_than_the_kernel_writes() -> None:
+    assert system.parse_pressure(b"some total=" + b"9" * 400) == {"some": 99999999999999.99999999}
+
+
 def test_limits() -> None:
     assert control_group.parse_limit(b"max\n") is None
     assert control_group.parse_limit(b"9223372036854771712\n") is None

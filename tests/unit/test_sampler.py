@@ -150,6 +150,13 @@ def test_a_costly_source_rests_to_stay_below_its_share(clock: FakeClock) -> None
     assert sampler.health()["costly"].stretched == 100 - len(costly.reads)
 
 
+def test_a_source_that_rests_is_read_at_the_last_tick(clock: FakeClock) -> None:
+    costly = Scripted("costly", [Column("system.memory.limit")], clock, cpu=0.5)
+    costly.values = [1]
+    sampler = Sampler([costly], 0.1, clock=clock)
+    assert [sampler.tick(last=last).values for last in (False, False, True)] == [(1,), (None,), (1,)]
+
+
 def test_a_source_that_answers_with_the_wrong_number_of_values_is_a_defect(clock: FakeClock) -> None:
     """Values must never slip into another column."""
     source = Scripted("s", [Column("process.memory.usage")], clock)

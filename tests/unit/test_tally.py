@@ -233,18 +233,19 @@ class TestTree:
         seen(tally, PID, 0, rss=20 * MIB, peak=20 * MIB)
         tick(tally, 0.05, None if where == "before" else 120 * MIB, 1)
         # This one lives only where no window covers it.
-        seen(tally, 5000, 0.02 if where == "before" else 0.35, rss=20 * MIB, peak=20 * MIB)
+        seen(tally, 5000, 0.02 if where == "before" else 0.45, rss=20 * MIB, peak=20 * MIB)
         if where == "before":
             ended(tally, 5000, 0.02, 0.1, peak=60 * MIB, peak_bound=60 * MIB, exit_code=0)
+        tick(tally, 0.2, 120 * MIB, 1)
         for pid in (5001, 5002):
-            seen(tally, pid, 0.15, rss=100 * MIB, peak=100 * MIB)
-        tick(tally, 0.2, 120 * MIB, 3)
+            seen(tally, pid, 0.25, rss=100 * MIB, peak=100 * MIB)
+        tick(tally, 0.3, 120 * MIB, 3)
         for pid in (5001, 5002):
-            ended(tally, pid, 0.15, 0.25, peak=100 * MIB, peak_bound=100 * MIB, exit_code=0)
-        tick(tally, 0.3, 120 * MIB, 1)
+            ended(tally, pid, 0.25, 0.35, peak=100 * MIB, peak_bound=100 * MIB, exit_code=0)
+        tick(tally, 0.4, 120 * MIB, 1)
         if where == "after":
-            ended(tally, 5000, 0.35, 0.4, peak=60 * MIB, peak_bound=60 * MIB, exit_code=0)
-        ended(tally, PID, 0, 0.5, peak=100 * MIB, peak_bound=100 * MIB, exit_code=0)
+            ended(tally, 5000, 0.45, 0.5, peak=60 * MIB, peak_bound=60 * MIB, exit_code=0)
+        ended(tally, PID, 0, 0.6, peak=100 * MIB, peak_bound=100 * MIB, exit_code=0)
         tree = tally.peaks().tree
         assert tree is not None
         assert tree.high == 160 * MIB + 2 * EPS

@@ -197,12 +197,13 @@ def test_bound_of_a_scan_covers_every_mixture() -> None:
 
 
 def test_bytes_of_one_fault(tmp_path: Path) -> None:
-    assert fault_bytes(tmp_path) == FAULT_AROUND
+    assert fault_bytes(tmp_path, "6.1.0") == FAULT_AROUND
     pages = tmp_path / "kernel/mm/transparent_hugepage"
     pages.mkdir(parents=True)
     (pages / "enabled").write_text("always [madvise] never\n")
-    assert fault_bytes(tmp_path) == 2 * MIB
+    assert fault_bytes(tmp_path, "6.1.0") == 2 * MIB
     (pages / "hpage_pmd_size").write_text(f"{32 * MIB}\n")
-    assert fault_bytes(tmp_path) == 32 * MIB
+    assert fault_bytes(tmp_path, "6.1.0") == 32 * MIB
     (pages / "enabled").write_text("always madvise [never]\n")
-    assert fault_bytes(tmp_path) == FAULT_AROUND
+    assert fault_bytes(tmp_path, "6.1.0") == FAULT_AROUND
+    assert fault_bytes(tmp_path, "6.18.44-x") == 32 * MIB  # the page cache has large folios all the same

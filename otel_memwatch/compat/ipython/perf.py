@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import re
 import select
@@ -55,7 +56,9 @@ def parse_csv(text: str) -> list[Count]:
         else:
             # perf writes the decimal point of the locale even here.
             with contextlib.suppress(ValueError):
-                counts.append(Count(fields[2], float(fields[0].replace(",", ".")), "", fields[1]))
+                value = float(fields[0].replace(",", "."))
+                if math.isfinite(value):
+                    counts.append(Count(fields[2], value, "", fields[1]))
     return counts
 
 

@@ -109,4 +109,4 @@ def render(run: Run, out: BinaryIO, options: Options) -> None:  # noqa: ARG001 -
     """Writes the report of a run's outermost operations."""
     from otel_memwatch.reports.phases.timeline import timeline
 
-    out.write((report(timeline(run)) + "\n").encode())
+    out.write((report(timeline(run)) + "\n").encode("utf-8", "backslashreplace"))

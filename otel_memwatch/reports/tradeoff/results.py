@@ -124,6 +124,8 @@ def _records(path: Path) -> tuple[list[str], list[tuple[int, Mapping[str, str]]]
         raise TradeoffError(f"{path} cannot be read: {error.strerror}.") from None
     except UnicodeDecodeError:
         raise TradeoffError(f"{path} is not a text file in UTF-8.") from None
+    except ValueError as error:  # a name that no file can have
+        raise TradeoffError(f"{str(path)!r} cannot be read: {error}.") from None
     except csv.Error as error:
         raise TradeoffError(f"{path} is not a CSV file: {error}.") from None
     if not header:

@@ -20,6 +20,8 @@ RECEIVE: Attributes = (("network.io.direction", "receive"),)
 TRANSMIT: Attributes = (("network.io.direction", "transmit"),)
 
 KIB = 1024
+_PCIE_SENT, _PCIE_RECEIVED = 197, 198
+"""NVML_FI_DEV_PCIE_COUNT_TX_BYTES and _RX_BYTES of nvml.h: nvidia-ml-py has no names for them before 12.555."""
 _ALL_LINKS = 0xFFFFFFFF
 """Scope of a field that stands for the sum over all NVLinks."""
 
@@ -108,10 +110,7 @@ def _memory_errors(driver: Driver, device: Device) -> Sequence[Value] | None:
 
 def _pcie(driver: Driver, device: Device) -> Sequence[Value] | None:
     """Bytes received and sent since the driver was loaded; older cards only have a 20 ms window, which is not asked."""
-    nvml = driver.nvml
-    return _fields(
-        driver, device, (nvml.NVML_FI_DEV_PCIE_COUNT_RX_BYTES, nvml.NVML_FI_DEV_PCIE_COUNT_TX_BYTES)
-    )
+    return _fields(driver, device, (_PCIE_RECEIVED, _PCIE_SENT))
 
 
 def _nvlink(driver: Driver, device: Device) -> Sequence[Value] | None:

@@ -75,8 +75,14 @@ class Discovery:
         """Whether looking at this many pids is less work than listing all children."""
         return pids * PROBE_COST <= 8 + sum(member.stat.threads for member in members.values())
 
-    def probe(self, pids: Iterable[int], members: Mapping[int, Member], add: Callable[[int], bool]) -> None:
-        """Look at pids given lately; `add` takes in those that belong to the tree, parents first."""
+    def probe(
+        self, pids: Iterable[int], members: Mapping[int, Member], add: Callable[[int], bool]
+    ) -> list[int]:
+        """Look at pids given lately; `add` takes in those that belong to the tree, parents first.
+
+        Gives those that live and certainly do not: where orphans become our children, what has a parent elsewhere.
+        """
+        pids = list(pids)
         parents = {}
         for pid in pids:
             if pid not in members and pid not in self._exclude:
@@ -84,6 +90,15 @@ class Discovery:
                 if parent is not None:
                     parents[pid] = parent
         self._add_descendants(parents, members, add)
+        if self._adopter is None:
+            return []
+        unsure, strangers = {*pids, self._adopter, 0}, []
+        for pid in parents:
+            parent = self._parent(pid)
+            if parent is not None and parent not in unsure and parent not in members:
+                strangers.append(pid)
+                unsure.discard(pid)
+        return strangers
 
     def _add_descendants(
         self, parents: dict[int, int], members: Mapping[int, Member], add: Callable[[int], bool]

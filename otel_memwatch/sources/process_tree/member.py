@@ -68,12 +68,15 @@ class Member:
         "_stat_data",
         "_statm_file",
         "_status_data",
+        "_status_faults",
         "_totals",
         "argv",
         "children_file",
         "exec_stack",
         "ignores_children",
         "io",
+        "mark",
+        "outgrown",
         "pid",
         "recorded",
         "recorded_at",
@@ -106,14 +109,21 @@ class Member:
         self.argv: tuple[str, ...] | None = None
         self.io: Io | None = None
         self.rss = 0
+        self.mark: int | None = None
+        """VmHWM when it was read last, in bytes; `None`: it had none then."""
         self.watermark: int | None = None
         """Largest VmHWM that was read, in bytes."""
         self.watermark_faults = 0
-        """Page faults of its own at the latest when its watermark was read."""
+        """Page faults of its own when the watermark before the last was read: the last may already be that of another
+        address space, where it has executed a program since its faults were read."""
+        self._status_faults: int | None = None
+        """Page faults of its own before its watermark was read last."""
+        self.outgrown = 0
+        """Upper bound of what it had in address spaces that it has left by an exec; 0: there was none."""
         self.windowed = False
-        """Its watermark is reset at every tick, so that VmHWM is that of a window."""
+        """Its watermark has been reset, so that VmHWM is that of the time since."""
         self.window_bound: int | None = None
-        """Upper bound of its resident memory since it is windowed."""
+        """Upper bound of its resident memory up to the last tick, once it is windowed."""
         self.ignores_children = False
         """It ignores SIGCHLD, as of the last reading of status: its children leave no trace in the accounting."""
         self.shares_memory = False
@@ -209,10 +219,12 @@ class Member:
         self._status_data = data
         assert data is not None
         self.ignores_children = parse_ignores_children(data)
-        mark = parse_watermark(data)
+        self.mark = mark = parse_watermark(data)
         if not self.shares_memory and mark is not None:
             self.watermark = max(mark, self.watermark or 0)
-            self.watermark_faults = self.stat.minor_faults + self.stat.major_faults
+            faults = self.stat.minor_faults + self.stat.major_faults
+            self.watermark_faults = faults if self._status_faults is None else self._status_faults
+            self._status_faults = faults
         return mark is not None
 
     def status(self) -> Status | None:

@@ -62,6 +62,10 @@ class Records:
         if member.zombie or stat.stack in (member.exec_stack, 0):
             return False
         member.exec_stack = stat.stack
+        if member.watermark is not None:
+            # the watermark that is read from now on knows nothing of the time between the last reading and the exec
+            faults = stat.minor_faults + stat.major_faults - member.watermark_faults
+            member.outgrown = max(member.outgrown, member.watermark + max(0, faults) * self._fault_bytes)
         member.argv = _arguments(self._proc, member.pid)
         self._record(ProcessEvent.FIGURES, member, now, named=True, note="exec")
         return True
@@ -75,6 +79,8 @@ class Records:
 
     def last(self, member: Member, now: float, *, whole: bool) -> None:
         """The record ends and the process lives (`whole`: these are its figures), or it is ending just now."""
+        if member.outgrown:
+            member.window_bound = max(member.window_bound or 0, member.outgrown)
         self._record(ProcessEvent.FIGURES, member, now, note=ALIVE if whole and not member.zombie else None)
 
     def gone(self, member: Member, now: float, *, unreaped: bool = False) -> None:
@@ -118,9 +124,11 @@ class Records:
             return end.max_rss
         if member.windowed and member.window_bound is None:
             return None
-        if member.windowed or member.watermark is None:
-            return max(end.max_rss, member.watermark or 0, member.window_bound or 0)
-        return max(member.watermark, min(end.max_rss, member.watermark + self._grown(end, member)))
+        before = max(member.watermark or 0, member.window_bound or 0)
+        if member.watermark is None:
+            return max(before, end.max_rss)
+        grown = max(member.outgrown, member.watermark + self._grown(end, member))
+        return max(before, min(end.max_rss, grown))
 
     def _grown(self, end: ChildEnd, member: Member) -> int:
         """Bytes that the process can have mapped after its watermark was read: so much for each page fault since.

@@ -40,6 +40,8 @@ class _Tick:
         """Threads that members have more than at the tick before."""
         self.new: list[tuple[int, int]] = []
         """Processes seen for the first time: pid, and how many pids its threads have used."""
+        self.strangers: list[int] = []
+        """Pids given lately to what lives and is not of the tree."""
         self.suspicious = False
         """There may have been processes that were never seen."""
         self.unseen_faults = 0
@@ -89,7 +91,10 @@ class ProcessTree:
         self._account = Account()
         self._unobserved = Unobserved()
         self._records = Records(
-            self._proc, fault_bytes(context.sys), context.on_process, context.marks_operations
+            self._proc,
+            fault_bytes(context.sys, os.uname().release),
+            context.on_process,
+            context.marks_operations,
         )
         self._windows = (
             Windows(self._proc, context.sys, self._descriptors, context.marks_operations)
@@ -176,6 +181,7 @@ class ProcessTree:
         self._refresh_all(tick)
         self._settle(now, now)
         self._discover(tick, begun_at)
+        self._look_again(tick, begun_at)
         self._refresh_statuses()
         self._ended = tick.removed
         self._count_unobserved(tick, begun_at)
@@ -255,7 +261,8 @@ class ProcessTree:
         ppid = member.stat.ppid
         parent = self._members.get(ppid) or tick.removed.get(ppid)
         if ppid == self._adopter:
-            tick.certain = False
+            # its reaped children's page faults are told with its own, at the next tick
+            tick.blind, tick.certain = True, False
             self._account.vanished(member, tick.now, Fate.OURS)
             return
         faults = member.stat.minor_faults + member.stat.major_faults
@@ -289,7 +296,28 @@ class ProcessTree:
             self._discovery.walk(self._members, lambda pid: self._add(pid, tick))
         elif moved:
             pids = self._forks.given(earlier, last)
-            self._discovery.probe(pids, self._members, lambda pid: self._add(pid, tick))
+            tick.strangers = self._discovery.probe(pids, self._members, lambda pid: self._add(pid, tick))
+
+    def _look_again(self, tick: _Tick, last: int) -> None:
+        """Reads the members again where one has waited, since it was read, for what the discovery came too late for.
+
+        The next tick would have told, and that child would have been taken for one that began after this tick.
+        """
+        given = self._forks.between(self._last_pid, last)
+        if (
+            not tick.suspicious
+            and given > self._explained(tick, given)
+            and any(map(_waited, self._members.values()))
+        ):
+            self._refresh_all(tick)
+
+    def _explained(self, tick: _Tick, given: int) -> int:
+        """How many of the pids given since the tick before are known."""
+        # what was there before, and is seen only now, has used none of these pids
+        known = [*tick.new, *((pid, 1) for pid in tick.strangers)]
+        return tick.threads + sum(
+            pids for pid, pids in known if 0 < self._forks.between(self._last_pid, pid) <= given
+        )
 
     def _add(self, pid: int, tick: _Tick) -> bool:
         """Take a process into the tree; `False` when it has gone already."""
@@ -351,10 +379,7 @@ class ProcessTree:
             return
         given = self._forks.between(self._last_pid, ended_at)
         late = self._forks.between(begun_at, ended_at)
-        # what was there before, and is seen only now, has used none of these pids
-        explained = tick.threads + sum(
-            pids for pid, pids in tick.new if 0 < self._forks.between(self._last_pid, pid) <= given
-        )
+        explained = self._explained(tick, given)
         self._last_pid = ended_at
         heedless = tick.heedless or any(
             m.ignores_children for m in (*self._members.values(), *tick.removed.values())
@@ -374,6 +399,14 @@ class ProcessTree:
             return None
         bound = self._windows.scan(self._members, tick.vanished, tick.child_faults)
         return bound if tick.certain else None
+
+
+def _waited(member: Member) -> bool:
+    """Whether it has waited for a child since it was read; one that has gone is found by the next tick."""
+    try:
+        return parse_stat(member.stat_file.read()).child_minor_faults != member.stat.child_minor_faults
+    except OSError:
+        return False
 
 
 def _last_look(member: Member) -> bool:

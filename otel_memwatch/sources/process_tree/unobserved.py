@@ -27,7 +27,8 @@ class Unobserved:
     tick and have been reaped in the next: a tick with signs of unseen children claims the unexplained pids of the
     tick before too.
 
-    Not found: children of a process that sets SA_NOCLDWAIT without ignoring SIGCHLD, which cannot be seen from outside.
+    Not found: children of a process that sets SA_NOCLDWAIT without ignoring SIGCHLD, which cannot be seen from outside;
+    nor those of a process that ignores SIGCHLD, where no tick saw that one either and another process waited for it.
     """
 
     def __init__(self) -> None:

@@ -1,9 +1,11 @@
 """Windowed watermarks: a certified upper bound of the tree's resident memory between two ticks.
 
-At every tick each process's watermark is read and reset. The bound of a window is the sum of the watermarks that the
-processes reached in it. Three things are added, so that it holds:
+At every tick each process's watermark is read, and reset where the process has given memory back since the last reset:
+where it has not, a reset changes nothing. The bound of a window is the sum of the watermarks that the processes reached
+in it. Three things are added, so that it holds:
 
-* what a process may have mapped between the reading of its watermark and the reset, from its page faults;
+* what a process may have mapped between the reading of its watermark and the reset, from its page faults. Each may
+  have brought a huge page, so a process that is at it is left for the next tick: its window is longer then;
 * the error of the kernel's counters;
 * for processes that vanished without telling: what they had at the last tick, and what their parents' count of reaped
   children's page faults allows.
@@ -21,8 +23,8 @@ import contextlib
 import os
 from typing import TYPE_CHECKING, NamedTuple
 
-from otel_memwatch.procfs.kernel import rss_error
-from otel_memwatch.procfs.process import PAGE_SIZE, parse_stat, parse_watermark
+from otel_memwatch.procfs.kernel import parse_release, rss_error
+from otel_memwatch.procfs.process import PAGE_SIZE, parse_stat
 from otel_memwatch.sources.process_tree.files import Descriptors, read_once
 
 if TYPE_CHECKING:
@@ -34,15 +36,19 @@ if TYPE_CHECKING:
 RESET_WATERMARK = b"5"
 """Written to clear_refs: the watermark becomes the present resident memory."""
 FAULT_AROUND = 16 * PAGE_SIZE
-"""Bytes that one fault on a cached file maps at most (fault_around_bytes)."""
+"""Bytes that one fault on a cached file maps at most (fault_around_bytes), where it does not map the whole folio."""
+WHOLE_FOLIOS = (6, 18)
+"""Release since which one fault maps the whole folio that the page cache has, up to a huge page, settings or not."""
 DEFAULT_HUGE_PAGE = 2 << 20
+_WORTH_SHARE = 1 / 64
+"""Part of its watermark that a process has to have given back for a reset to be worth it."""
 
 
-def fault_bytes(sys: Path) -> int:
-    """Bytes by which one page fault can raise resident memory here: a huge page, unless these are switched off."""
+def fault_bytes(sys: Path, release: str) -> int:
+    """Bytes by which one page fault can raise resident memory on this kernel: mostly a huge page's."""
     pages = sys / "kernel/mm/transparent_hugepage"
     try:
-        if b"[never]" in read_once(str(pages / "enabled")):
+        if parse_release(release) < WHOLE_FOLIOS and b"[never]" in read_once(str(pages / "enabled")):
             return FAULT_AROUND
         return max(FAULT_AROUND, int(read_once(str(pages / "hpage_pmd_size"))))
     except FileNotFoundError:
@@ -66,7 +72,7 @@ class Vanished(NamedTuple):
 class _Window:
     """The present window of one process."""
 
-    __slots__ = ("clear_refs", "faults", "known", "resets", "rss", "stack", "upper")
+    __slots__ = ("clear_refs", "faults", "highest", "known", "resets", "rss", "stack", "upper")
 
     def __init__(self, clear_refs: int | None, stack: int) -> None:
         self.clear_refs = clear_refs
@@ -75,7 +81,9 @@ class _Window:
         self.known = False
         """The process was measured at the last scan: `rss` and `faults` are those of the window's beginning."""
         self.resets = False
-        """It has been reset at the last scan: the watermark is that of the window."""
+        """Nobody else resets it, as far as known: its watermark falls by our resets only."""
+        self.highest = 0
+        """Bound of what it had before its last reset."""
         self.rss = 0
         """Bytes at the beginning of the window."""
         self.faults = 0
@@ -93,9 +101,9 @@ class Windows:
         self._proc = proc
         self._descriptors = descriptors
         self._marks_operations = marks_operations
-        self._per_fault = fault_bytes(sys)
         self._cpus = os.cpu_count() or 1
         self._release = os.uname().release
+        self._per_fault = fault_bytes(sys, self._release)
         self._windows: dict[int, _Window] = {}
         self.disturbed: set[int] = set()
         """Processes whose watermark someone else resets: we leave them alone since we noticed."""
@@ -130,23 +138,20 @@ class Windows:
             return 0
         try:
             faults = _faults(member)
-            mark = parse_watermark(member.status_file.read())
+            member.refresh_status()
+            mark = member.mark
             if member.zombie or mark is None:
                 return self._last_window(window, faults)
-            upper = self._bound(member, window, mark, faults)
-            window.resets = self._reset(member, window)
-            window.faults = _faults(member) if window.resets else faults
+            error = rss_error(member.stat.threads, self._cpus, self._release)
+            upper = self._bound(member, window, mark, faults, error) + error
+            upper += self._reset(member, window, mark + error, faults)
             member.refresh()
         except OSError:
             # it has gone since this tick's refresh: the next tick finds out who waited for it
             return window.upper
-        upper += (window.faults - faults) * self._per_fault
-        upper += rss_error(member.stat.threads, self._cpus, self._release)
         window.rss, window.stack = member.rss, member.stat.stack
-        member.watermark = max(mark, member.watermark or 0)
-        member.windowed = member.windowed or window.resets
         if member.windowed:
-            member.window_bound = max(upper, member.window_bound or 0)
+            member.window_bound = max(mark + error, window.highest)
         return upper
 
     def _last_window(self, window: _Window, faults: int) -> int:
@@ -155,12 +160,11 @@ class Windows:
         window.rss, window.faults = 0, faults
         return upper
 
-    def _bound(self, member: Member, window: _Window, mark: int, faults: int) -> int:
+    def _bound(self, member: Member, window: _Window, mark: int, faults: int, error: int) -> int:
         """Most that the process can have had in the window: its watermark, unless that does not cover the window.
 
         It does not when somebody else resets it, or when an exec in the window has begun another address space.
         """
-        error = rss_error(member.stat.threads, self._cpus, self._release)
         executed = window.stack not in (0, member.stat.stack)
         if window.resets and not executed and mark < window.rss - error:
             self.disturbed.add(member.pid)
@@ -179,15 +183,32 @@ class Windows:
         self._descriptors.free -= 1
         return fd
 
-    def _reset(self, member: Member, window: _Window) -> bool:
-        """Reset the watermark; `False` where that is not ours to do, or denied (another user's process)."""
-        if window.clear_refs is None or member.pid in self.disturbed or self._marks_operations(member.pid):
-            return False
-        try:
-            os.pwrite(window.clear_refs, RESET_WATERMARK, 0)
-        except OSError:
-            return False
-        return True
+    def _reset(self, member: Member, window: _Window, mark: int, faults: int) -> int:
+        """Resets the watermark, if that is worth it, allowed, and ours to do; bytes that it may have missed.
+
+        Args:
+            member: the process.
+            window: its window, a new one of which begins.
+            mark: its watermark and the error of that, in bytes.
+            faults: its page faults before that was read.
+
+        """
+        window.faults, missed = faults, 0
+        window.resets = not (
+            window.clear_refs is None or member.pid in self.disturbed or self._marks_operations(member.pid)
+        )
+        if window.resets and mark * (1 - _WORTH_SHARE) > member.rss and _faults(member) == faults:
+            assert window.clear_refs is not None
+            try:
+                os.pwrite(window.clear_refs, RESET_WATERMARK, 0)
+            except OSError:
+                window.resets = False  # denied: another user's process
+            else:
+                window.faults = _faults(member)
+                missed = (window.faults - faults) * self._per_fault
+                window.highest = max(window.highest, mark + missed)
+                member.windowed = True
+        return missed
 
     def _gone(self, vanished: Iterable[Vanished], child_faults: int) -> int:
         """Bound of what the processes that vanished can have had since the last scan."""
