@@ -55,9 +55,9 @@ class KeptFile:
         return data
 
     def read_all(self) -> bytes:
-        """The whole file; the kernel gives a page at a time. Raises `OSError`."""
+        """The whole file; the kernel gives about a page at a time. Raises `OSError`."""
         data = part = self.read()
-        while part and self._fd >= 0:
+        while len(part) > _READ // 2 and self._fd >= 0:
             part = os.pread(self._fd, _READ, len(data))
             data += part
         if self._fd < 0 and len(data) > _READ // 2:
@@ -82,5 +82,12 @@ class KeptFile:
 
 def read_once(path: str) -> bytes:
     """The whole of a file that is not read again soon. Raises `OSError`."""
-    with open(path, "rb", buffering=0) as file:
-        return file.readall()
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        data = part = os.read(fd, _READ)
+        while part:
+            part = os.read(fd, _READ)
+            data += part
+        return data
+    finally:
+        os.close(fd)

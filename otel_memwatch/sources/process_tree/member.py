@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from typing import NamedTuple
 
 from otel_memwatch.procfs.process import (
     CLOCK_TICKS,
@@ -21,6 +20,7 @@ from otel_memwatch.procfs.process import (
     parse_watermark,
 )
 from otel_memwatch.sources.process_tree.files import Descriptors, KeptFile
+from otel_memwatch.typed import NamedTuple
 
 GONE = (ProcessLookupError, FileNotFoundError)
 """What reading a process's file raises when the process is no more."""
@@ -83,6 +83,7 @@ class Member:
         "stat",
         "stat_file",
         "status_file",
+        "stirred",
         "watermark",
         "watermark_faults",
         "window_bound",
@@ -103,6 +104,8 @@ class Member:
         self._stat_data = self._io_data = b""
         self._status_data: bytes | None = None
         self._totals: Totals | None = None
+        self.stirred = True
+        """Something of it has changed since its status was read, so that its watermark may have."""
         self.argv: tuple[str, ...] | None = None
         self.io: Io | None = None
         self.rss = 0
@@ -138,7 +141,7 @@ class Member:
         return self._io_file is None
 
     def refresh(self) -> bool:
-        """Read what is needed at every tick; whether stat has changed. What has not changed is not parsed again.
+        """Read what is needed at every tick; whether any of it has changed. What has not is not parsed again.
 
         Raises an `OSError` of `GONE` when the process is no more.
         """
@@ -146,12 +149,10 @@ class Member:
         changed = data != self._stat_data
         if changed:
             self._take_stat(data)
-        if self.zombie or self.shares_memory:
-            self.rss = 0
-        elif self.stat.state in ZOMBIE_STATES:
-            self.rss = self._rss_of_threads()
-        else:
-            self.rss = parse_resident(self._statm_file.read())
+        rss = self._resident()
+        if changed or rss != self.rss:
+            self.rss = rss
+            changed = self.stirred = True
         if self._io_file is not None:
             try:
                 data = self._io_file.read()
@@ -161,7 +162,15 @@ class Member:
             else:
                 if data != self._io_data:
                     self._io_data, self.io, self._totals = data, parse_io(data), None
+                    changed = True
         return changed
+
+    def _resident(self) -> int:
+        if self.zombie or self.shares_memory:
+            return 0
+        if self.stat.state in ZOMBIE_STATES:
+            return self._rss_of_threads()
+        return parse_resident(self._statm_file.read())
 
     def _take_stat(self, data: bytes) -> None:
         stat = parse_stat(data)
@@ -174,6 +183,7 @@ class Member:
         assert self._io_file is not None
         self._io_file.close()
         self._io_file = self.io = self._totals = None
+        self.stirred = True
 
     def retry_io(self) -> None:
         """Try again to read what was denied: a process may have become readable by an exec."""
@@ -203,6 +213,7 @@ class Member:
 
         Raises an `OSError` of `GONE` when the process is no more.
         """
+        self.stirred = False
         data: bytes | None = self.status_file.read()
         if self.stat.state in ZOMBIE_STATES and self.stat.threads > 1:
             data = self._of_living_thread("status") or data
