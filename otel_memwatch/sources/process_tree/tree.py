@@ -223,7 +223,7 @@ class ProcessTree:
             try:
                 changed = member.refresh()
                 if member.shares_memory and not self._shares(member):
-                    member.shares_memory = False
+                    member.leaves_parent()
                     changed = member.refresh() or changed
             except GONE:
                 self._vanish(member, tick)
