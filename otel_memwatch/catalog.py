@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import enum
 import re
-from typing import NamedTuple
+
+from otel_memwatch.typed import NamedTuple
 
 
 class Instrument(str, enum.Enum):

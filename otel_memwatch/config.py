@@ -9,9 +9,9 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
 
 from otel_memwatch.errors import UsageError
+from otel_memwatch.typed import Any, NamedTuple
 
 PREFIX = "OTEL_MEMWATCH_"
 

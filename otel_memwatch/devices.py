@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
 
 from otel_memwatch.background import answered
 from otel_memwatch.errors import Unavailable
@@ -16,6 +15,7 @@ from otel_memwatch.sources.gpu_drm.cards import figures, find_cards
 from otel_memwatch.sources.gpu_nvidia.driver import HANGS_HINT, NO_DRIVER, open_driver
 from otel_memwatch.sources.gpu_nvidia.readings import memory
 from otel_memwatch.sources.gpu_nvidia.visible import visible
+from otel_memwatch.typed import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

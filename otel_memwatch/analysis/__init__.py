@@ -1,11 +1,37 @@
 """From the raw record to figures: peaks with their certainty, totals, operations, endings.
 
-`Tally` folds ticks and process records while the run is recorded; `load` gives a recorded `Run`.
+`Tally` folds ticks and process records while the run is recorded; `load` gives a recorded `Run`. Importing this package
+imports nothing else: a monitor needs the tally only, until the run has ended.
 """
 
-from otel_memwatch.analysis.ending import describe_end
-from otel_memwatch.analysis.figures import OperationFigures, Peaks, ProcessFigures
-from otel_memwatch.analysis.run import Run, load
-from otel_memwatch.analysis.tally import Tally
+from __future__ import annotations
+
+from otel_memwatch.typed import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from otel_memwatch.analysis.ending import describe_end
+    from otel_memwatch.analysis.figures import OperationFigures, Peaks, ProcessFigures
+    from otel_memwatch.analysis.run import Run, load
+    from otel_memwatch.analysis.tally import Tally
 
 __all__ = ["OperationFigures", "Peaks", "ProcessFigures", "Run", "Tally", "describe_end", "load"]
+
+_HOMES = {
+    "OperationFigures": "figures",
+    "Peaks": "figures",
+    "ProcessFigures": "figures",
+    "Run": "run",
+    "Tally": "tally",
+    "describe_end": "ending",
+    "load": "run",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    value = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    globals()[name] = value
+    return value

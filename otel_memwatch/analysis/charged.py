@@ -14,7 +14,8 @@ allowed for as all processors can touch in the time.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
+
+from otel_memwatch.typed import NamedTuple
 
 
 class Reading(NamedTuple):

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import signal as signals
 import time
-from typing import TYPE_CHECKING, Any
 
 from otel_memwatch.model import Ending
 from otel_memwatch.record.fields import mapping, moment, number, text, whole
 from otel_memwatch.record.format import RUNNING, SAMPLES_FILE
+from otel_memwatch.typed import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -5,9 +5,8 @@ Sizes are bytes, durations seconds; times are seconds since the start of the run
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
-
 from otel_memwatch.model import Operation, Peak
+from otel_memwatch.typed import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

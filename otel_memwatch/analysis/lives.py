@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from typing import TYPE_CHECKING, NamedTuple
 
 from otel_memwatch.analysis.life import Life
 from otel_memwatch.analysis.overlap import Overlap, Span
 from otel_memwatch.model import ProcessEvent, ProcessRecord
+from otel_memwatch.typed import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from otel_memwatch.analysis.basis import Basis

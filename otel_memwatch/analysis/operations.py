@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, NamedTuple
 
 from otel_memwatch.analysis.figures import TOTALS, OperationFigures, Peaks
 from otel_memwatch.analysis.lives import CLOCK_TICK, HEEDLESS
@@ -12,6 +11,7 @@ from otel_memwatch.analysis.placing import operation_of
 from otel_memwatch.analysis.processes import LivedProcess, bound_of_the_untold
 from otel_memwatch.analysis.verdicts import near, one_figure
 from otel_memwatch.model import Certainty, Operation, Peak
+from otel_memwatch.typed import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from otel_memwatch.analysis.figures import Peaks
-from otel_memwatch.analysis.gpu import raised_by_allocators
+from otel_memwatch.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from otel_memwatch.analysis.figures import Peaks
     from otel_memwatch.model import Operation, Peak
 
 
@@ -24,12 +22,14 @@ def place(peaks: Peaks, operations: Sequence[Operation], started: float, interva
     """
     if not operations:
         return peaks
+    from otel_memwatch.analysis.gpu import raised_by_allocators
+
     placed = {
         name: _placed(getattr(peaks, name), operations, started, interval)
         for name in ("main", "process", "tree", "cgroup")
     }
     gpu = {device: _timed(peak, operations, started) for device, peak in peaks.gpu.items()}
-    return Peaks(**placed, gpu=raised_by_allocators(gpu, operations, started))
+    return peaks._replace(**placed, gpu=raised_by_allocators(gpu, operations, started))
 
 
 def _timed(peak: Peak, operations: Sequence[Operation], started: float) -> Peak:

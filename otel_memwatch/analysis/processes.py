@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
-
 from otel_memwatch.analysis.figures import ProcessFigures
 from otel_memwatch.analysis.life import Life
 from otel_memwatch.analysis.lives import UNREAPED
 from otel_memwatch.analysis.verdicts import life_peak
+from otel_memwatch.typed import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, NamedTuple
 
 from otel_memwatch.analysis.tally import METRICS, Tally
 from otel_memwatch.model import Snapshot, Value
+from otel_memwatch.typed import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from otel_memwatch.record.reader import Record, Samples
-    from otel_memwatch.record.samples import Array
+    from otel_memwatch.record.reader import Record
+    from otel_memwatch.record.samples import Array, Samples
 
 DRAWN = frozenset(
     {
@@ -21,9 +21,11 @@ DRAWN = frozenset(
         "hw.gpu.memory.limit",
         "hw.gpu.utilization",
         "memwatch.tree.gpu.memory.usage",
+        "memwatch.process.memory.linux.file",
     }
 )
-"""Metrics that reports draw beyond those of the tally: read with them, so that the file is read once."""
+"""Metrics that reports draw, or make operations' figures from, beyond those of the tally: read with them, so that the
+file is read once."""
 
 _CHUNK = 4096
 """Ticks that are turned into Python numbers at a time."""

@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
 
 from otel_memwatch.analysis.basis import Basis
 from otel_memwatch.analysis.ending import ending_of, state_of
 from otel_memwatch.analysis.figures import QUALITY, TOTALS, OperationFigures, Peaks, ProcessFigures
-from otel_memwatch.analysis.operations import Surroundings, operation_figures, sum_of_bounds
 from otel_memwatch.analysis.processes import LivedProcess, lived_processes, process_figures
-from otel_memwatch.analysis.replay import Replayed, replay
-from otel_memwatch.analysis.ticks import METRICS, TreeTicks
 from otel_memwatch.record.fields import mapping, moment, number, period, text, texts, trace_ids, whole
-from otel_memwatch.record.reader import Record, Samples, read_run
+from otel_memwatch.record.reader import Record, read_run
+from otel_memwatch.typed import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Iterable, Mapping
 
     from otel_memwatch.analysis.life import Life
+    from otel_memwatch.analysis.replay import Replayed
     from otel_memwatch.model import Ending
+    from otel_memwatch.record.samples import Samples
 
 
 class Run:
@@ -133,6 +132,9 @@ class Run:
         operations = self.record.operations
         if not operations:
             return ()
+        from otel_memwatch.analysis.operations import Surroundings, operation_figures, sum_of_bounds
+        from otel_memwatch.analysis.ticks import METRICS, TreeTicks
+
         basis = Basis.of(self.info)
         ticks = TreeTicks(self.samples(METRICS), basis)
         by_pid: dict[int, list[Life]] = {}
@@ -160,6 +162,8 @@ class Run:
 
     @cached_property
     def _replayed(self) -> Replayed:
+        from otel_memwatch.analysis.replay import replay
+
         return replay(self.record)
 
 

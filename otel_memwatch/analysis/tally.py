@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Any
 
 from otel_memwatch.analysis.basis import Basis
 from otel_memwatch.analysis.charged import Reading
@@ -12,6 +11,7 @@ from otel_memwatch.analysis.maxima import Devices
 from otel_memwatch.analysis.overlap import UNCAPPED, Span
 from otel_memwatch.analysis.placing import place
 from otel_memwatch.analysis.verdicts import Facts, judge, tree_low
+from otel_memwatch.typed import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

@@ -15,13 +15,12 @@ The rules, and why they hold:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
 from otel_memwatch.analysis.charged import Window, Windows
 from otel_memwatch.analysis.figures import Peaks
 from otel_memwatch.analysis.maxima import Maximum
 from otel_memwatch.analysis.stretches import Stretches
 from otel_memwatch.model import Certainty, Peak
+from otel_memwatch.typed import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from otel_memwatch.analysis.basis import Basis

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import Any
 
 from otel_memwatch import operations
 from otel_memwatch.api.run import Run
 from otel_memwatch.errors import RunError, UsageError
+from otel_memwatch.typed import Any
 
 __all__ = ["Run", "attach", "load_run", "watch"]
 

@@ -14,11 +14,11 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from otel_memwatch import allocators
 from otel_memwatch.config import OPTIONS
 from otel_memwatch.operations import RUN_DIRECTORY_VARIABLE, deactivate
+from otel_memwatch.typed import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

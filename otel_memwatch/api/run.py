@@ -5,9 +5,9 @@ from __future__ import annotations
 import io
 import os
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
 
 from otel_memwatch.errors import Unavailable, UsageError
+from otel_memwatch.typed import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from otel_memwatch.analysis import Run as Analysed
     from otel_memwatch.api.beside import Monitor
     from otel_memwatch.model import Ending
-    from otel_memwatch.record.reader import Samples
+    from otel_memwatch.record.samples import Samples
 
     Signature = tuple[tuple[str, int, int], ...]
 

@@ -7,11 +7,11 @@ import os
 import tempfile
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from otel_memwatch.operations import operation
+from otel_memwatch.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import numpy as np

@@ -7,13 +7,13 @@ import json
 import os
 import platform
 from collections.abc import Iterator
-from typing import Any, NamedTuple
 
 import click
 
 from otel_memwatch import __version__
 from otel_memwatch.config import OPTIONS, settings
 from otel_memwatch.errors import MemwatchError, Unavailable
+from otel_memwatch.typed import Any, NamedTuple
 
 
 class Finding(NamedTuple):

@@ -6,12 +6,12 @@ import contextlib
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
 
 from otel_memwatch.errors import RunError, UsageError
 from otel_memwatch.reports import REPORTS, render, write
+from otel_memwatch.typed import TYPE_CHECKING, Any, BinaryIO
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 from otel_memwatch.config import OPTIONS
+from otel_memwatch.typed import NamedTuple
 
 _COMPLETION = "_OTEL_MEMWATCH_COMPLETE"
 """Variable by which a shell asks Click for completions."""

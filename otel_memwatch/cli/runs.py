@@ -8,7 +8,6 @@ import shutil
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -26,6 +25,7 @@ from otel_memwatch.reports.figures import (
     table,
 )
 from otel_memwatch.session.place import RUNS_DIRECTORY
+from otel_memwatch.typed import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
 
 from otel_memwatch.procfs.process import PAGE_SIZE
+from otel_memwatch.typed import NamedTuple
 
 UNLIMITED = (1 << 63) - PAGE_SIZE
 """Version 1 writes "no limit" as the largest number of whole pages."""
@@ -44,6 +44,8 @@ class Mount(NamedTuple):
 
 def _unescape(path: str) -> str:
     """Undo the octal escapes that mountinfo uses for blanks, tabs, newlines and backslashes."""
+    if "\\" not in path:
+        return path
     return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), path)
 
 

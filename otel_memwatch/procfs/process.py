@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from typing import NamedTuple
+
+from otel_memwatch.typed import NamedTuple
 
 PAGE_SIZE = os.sysconf("SC_PAGE_SIZE")
 """Bytes of a page."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from otel_memwatch.typed import NamedTuple
 
 _DIGITS = 20
 """Of the largest number that the kernel writes."""

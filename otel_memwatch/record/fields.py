@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
 
-from otel_memwatch.operations.identity import is_id
+from otel_memwatch.typed import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -61,12 +60,19 @@ def mapping(value: Any) -> Mapping[str, Any]:
 
 def is_trace_id(value: Any) -> bool:
     """Whether it is the id of a trace: 32 hexadecimal digits, not all zero."""
-    return isinstance(value, str) and is_id(value, 32)
+    return _is_id(value, 32)
 
 
 def is_span_id(value: Any) -> bool:
     """Whether it is the id of a span: 16 hexadecimal digits, not all zero."""
-    return isinstance(value, str) and is_id(value, 16)
+    return _is_id(value, 16)
+
+
+def _is_id(value: Any, digits: int) -> bool:
+    """As `operations.identity.is_id`, which brings with it what only programs that mark operations need."""
+    if not isinstance(value, str) or len(value) != digits:
+        return False
+    return not value.strip("0123456789abcdef") and bool(value.strip("0"))
 
 
 def trace_ids(trace: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, NamedTuple
 
 from otel_memwatch.record.format import OPERATIONS_PREFIX, OPERATIONS_SUFFIX
 from otel_memwatch.record.lines import MAX_LINE, parse
-from otel_memwatch.record.operation_lines import OperationLines
 from otel_memwatch.record.regular import open_regular
+from otel_memwatch.typed import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from otel_memwatch.model import Operation
+    from otel_memwatch.record.operation_lines import OperationLines
 
 _BLOCK = 1 << 20
 """Bytes read of one file at one poll: a program that marks more than that in a tick is read behind."""
@@ -34,6 +34,9 @@ class _File:
     """One `operations-*.jsonl` that grows."""
 
     def __init__(self, path: str, pid: int) -> None:
+        # Most programs mark nothing: it is loaded for those that do.
+        from otel_memwatch.record.operation_lines import OperationLines
+
         self.path = path
         self.lines = OperationLines(pid)
         self.damaged = 0

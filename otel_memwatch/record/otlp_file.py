@@ -13,7 +13,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
 
 from otel_memwatch.errors import RunError
 from otel_memwatch.model import Column, Operation, Peak, ProcessRecord, Value
@@ -22,6 +21,7 @@ from otel_memwatch.record.format import FINISHED, METRICS_OTLP_FILE, SCHEMA, TRA
 from otel_memwatch.record.lines import Damage, objects
 from otel_memwatch.record.reader import Record
 from otel_memwatch.record.samples import Samples
+from otel_memwatch.typed import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from otel_memwatch.record.operation_lines import OperationLines

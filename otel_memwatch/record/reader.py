@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
 
 from otel_memwatch.errors import RunError
 from otel_memwatch.model import Column, Operation, ProcessEvent, ProcessRecord, Value
@@ -25,14 +24,16 @@ from otel_memwatch.record.format import (
     TRACES_OTLP_FILE,
 )
 from otel_memwatch.record.lines import Damage, objects, parse
-from otel_memwatch.record.operation_lines import OperationLines
 from otel_memwatch.record.regular import open_regular
-from otel_memwatch.record.samples import Samples, declared_columns, is_tick, read_samples, tick_blocks
+from otel_memwatch.typed import TYPE_CHECKING, Any, NoReturn
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-__all__ = ["Record", "Samples", "read_run"]
+    from otel_memwatch.record.operation_lines import OperationLines
+    from otel_memwatch.record.samples import Samples
+
+__all__ = ["Record", "read_run"]
 
 _MAX_INFO = 64 * 1024 * 1024
 """Bytes of the largest `run.json` that is read."""
@@ -67,10 +68,14 @@ class Record:
     @cached_property
     def columns(self) -> tuple[Column, ...]:
         """All columns of `samples.jsonl`, those of sources that opened late last; none when there are no samples."""
+        from otel_memwatch.record.samples import declared_columns
+
         return declared_columns(self.path / SAMPLES_FILE)
 
     def ticks(self) -> Iterator[tuple[float, tuple[Value, ...]]]:
         """Monotonic time and values (for `columns`) of every tick, in the order of the record."""
+        from otel_memwatch.record.samples import is_tick, tick_blocks
+
         places: dict[Column, int] = {column: place for place, column in enumerate(self.columns)}
         for columns, rows in tick_blocks(self.path / SAMPLES_FILE, self._fresh(SAMPLES_FILE)):
             order = [places.get(column) for column in columns]
@@ -90,6 +95,8 @@ class Record:
 
         Read once: asking again for what is there costs nothing, asking for more reads the file again.
         """
+        from otel_memwatch.record.samples import read_samples
+
         wanted = None if metrics is None else frozenset(metrics)
         if self._samples is None or not (self._kept is None or (wanted is not None and wanted <= self._kept)):
             wanted = None if wanted is None or self._kept is None else wanted | self._kept
@@ -135,6 +142,8 @@ class Record:
         return [self._operation_file(name) for name in wanted]
 
     def _operation_file(self, name: str) -> tuple[OperationLines, list[Operation]]:
+        from otel_memwatch.record.operation_lines import OperationLines
+
         digits = name.removeprefix(OPERATIONS_PREFIX).removesuffix(OPERATIONS_SUFFIX).rpartition("-")[2]
         lines = OperationLines(
             int(digits) if digits.isascii() and digits.isdigit() and len(digits) < 12 else 0

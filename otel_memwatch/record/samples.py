@@ -6,19 +6,20 @@ only the columns asked for are kept.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
-import mmap
 import os
 from bisect import bisect_right
-from typing import TYPE_CHECKING, Any, NamedTuple
 
 from otel_memwatch.model import Column
 from otel_memwatch.record.fields import FARTHEST, mapping, moment, number, text
 from otel_memwatch.record.lines import MAX_LINE, Damage, line_blocks, parse
 from otel_memwatch.record.regular import open_regular
+from otel_memwatch.typed import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
+    import io
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
 
 _PIECE = 65_536
 """Ticks of a column in one piece of memory, while it is read."""
+
+_SOUGHT = 1024 * 1024
+"""Bytes that are looked through at once for the beginnings of lines."""
 
 _BLOCK = 256 * 1024
 """Bytes that are parsed at once: few enough that the objects they become do not outlive a collection of garbage."""
@@ -145,28 +149,23 @@ def declared_columns(path: Path) -> tuple[Column, ...]:
     lines, about 1 s per GiB; raises nothing: what cannot be read declares nothing.
     """
     found: dict[Column, None] = {}
-    try:
-        with (
-            os.fdopen(open_regular(path), "rb") as file,
-            mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data,
-        ):
-            for place in _header_places(data):
-                end = data.find(b"\n", place)
-                line = data[place : min(end if end >= 0 else len(data), place + MAX_LINE)]
-                found.update(dict.fromkeys(parse_columns(parse(line)) or ()))
-    except (OSError, ValueError):
-        # An empty file cannot be mapped.
-        return tuple(found)
+    with contextlib.suppress(OSError), os.fdopen(open_regular(path), "rb", buffering=0) as file:
+        for place in _header_places(file):
+            line, _, _ = os.pread(file.fileno(), MAX_LINE, place).partition(b"\n")
+            found.update(dict.fromkeys(parse_columns(parse(line)) or ()))
     return tuple(found)
 
 
-def _header_places(data: mmap.mmap) -> Iterator[int]:
-    if data[:1] == b"{":
-        yield 0
-    place = data.find(b"\n{")
-    while place >= 0:
-        yield place + 1
-        place = data.find(b"\n{", place + 1)
+def _header_places(file: io.FileIO) -> Iterator[int]:
+    """Where lines begin that are objects. The file is read, not mapped: what is mapped counts as memory of ours."""
+    offset, before = 0, b"\n"
+    while data := file.read(_SOUGHT):
+        sought = before + data
+        place = sought.find(b"\n{")
+        while place >= 0:
+            yield offset - len(before) + place + 1
+            place = sought.find(b"\n{", place + 1)
+        offset, before = offset + len(data), data[-1:]
 
 
 Row = list[float | None]

@@ -13,7 +13,6 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 from otel_memwatch.catalog import METRICS
 from otel_memwatch.model import Column, ProcessRecord, Snapshot
@@ -25,6 +24,7 @@ from otel_memwatch.record.format import (
     SAMPLES_FILE,
     SCHEMA,
 )
+from otel_memwatch.typed import Any
 
 _RESERVE_BYTES = 64 * 1024
 """Kept aside so that run.json can be written once more when the disk is full."""
@@ -98,6 +98,10 @@ class RunWriter:
             finally:
                 os.close(descriptor)
 
+    def note(self, **fields: Any) -> None:
+        """Sets fields of `run.json`, which is written at the next `update`."""
+        self.info.update(fields)
+
     def update(self, **fields: Any) -> None:
         """Sets fields of `run.json` and replaces the file atomically."""
         self.info.update(fields)
@@ -137,10 +141,10 @@ class RunWriter:
 
     def tick(self, snapshot: Snapshot) -> None:
         """Appends one tick; values that are not known at its end are left out."""
-        values = list(snapshot.values)
-        while values and values[-1] is None:
-            values.pop()
-        self._append(SAMPLES_FILE, compact([round(snapshot.time, 4), *values]))
+        values, known = snapshot.values, len(snapshot.values)
+        while known and values[known - 1] is None:
+            known -= 1
+        self._append(SAMPLES_FILE, compact([round(snapshot.time, 4), *values[:known]]))
 
     def process(self, record: ProcessRecord) -> None:
         """Appends what is known of a process."""

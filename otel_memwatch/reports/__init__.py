@@ -12,10 +12,10 @@ import stat
 from collections.abc import Iterator, Mapping
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, Protocol
 
 from otel_memwatch.errors import RunError, UsageError
 from otel_memwatch.record.format import FILE_MODE
+from otel_memwatch.typed import TYPE_CHECKING, Any, BinaryIO, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from otel_memwatch.analysis import Run

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import json
 import time
-from typing import TYPE_CHECKING, Any, BinaryIO
 
 from otel_memwatch.reports import facts
+from otel_memwatch.typed import TYPE_CHECKING, Any, BinaryIO
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

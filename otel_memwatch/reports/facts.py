@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import os
 from itertools import islice
-from typing import TYPE_CHECKING, NamedTuple
 
 from otel_memwatch.masking import public_name
 from otel_memwatch.model import Certainty, Column, Peak
 from otel_memwatch.reports.figures import clean, command_line, count, duration, share, size
+from otel_memwatch.typed import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -6,19 +6,20 @@ Every text here is ASCII unless a name of the user's is not, holds no control ch
 from __future__ import annotations
 
 import math
-import shlex
 import signal
-import unicodedata
-from typing import TYPE_CHECKING
 
 from otel_memwatch.masking import MASK, mask_arguments
 from otel_memwatch.model import Certainty, Peak
+from otel_memwatch.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 UNKNOWN = "unknown"
 ELLIPSIS = "..."
+
+_PLAIN = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_@%+=:,./-")
+"""What a shell takes as it is."""
 
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 _DECIMALS = (0, 1, 1, 2, 2, 2, 2)
@@ -184,10 +185,12 @@ def clean(text: str) -> str:
 
 
 def _is_shown(character: str) -> bool:
+    if character.isascii():
+        return character.isprintable()
+    import unicodedata
+
     # Cf is where the marks stand that turn the direction of a whole line.
-    return character == " " or (
-        character.isprintable() and unicodedata.category(character) not in {"Cf", "Cs"}
-    )
+    return character.isprintable() and unicodedata.category(character) not in {"Cf", "Cs"}
 
 
 def _escaped(character: str) -> str:
@@ -204,6 +207,8 @@ def cells(text: str) -> int:
     """Columns that `text` takes on a terminal: wide characters take two, combining ones none."""
     if text.isascii():
         return len(text)
+    import unicodedata
+
     return sum(
         0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text
     )
@@ -240,7 +245,16 @@ def command_line(argv: Sequence[str], width: int | None = None) -> str:
 def _quoted(word: str) -> str:
     if word == MASK:
         return word
-    return shlex.quote(word) if word.isprintable() else f"'{word}'"
+    return shell_word(word) if word.isprintable() else f"'{word}'"
+
+
+def shell_word(word: str) -> str:
+    """A word as it is typed into a shell, as `shlex.quote` gives it."""
+    if word and _PLAIN.issuperset(word):
+        return word
+    import shlex
+
+    return shlex.quote(word)
 
 
 def pad(text: str, width: int, *, right: bool = False) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, BinaryIO
 
 from otel_memwatch.masking import public_name
 from otel_memwatch.reports import facts
@@ -17,6 +16,7 @@ from otel_memwatch.reports.figures import (
     shorten,
     size,
 )
+from otel_memwatch.typed import TYPE_CHECKING, BinaryIO
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

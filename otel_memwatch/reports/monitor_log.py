@@ -7,10 +7,10 @@ The text: one line `<seconds> <memory>` for each sample, then `Total time: ...` 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, NamedTuple
 
 from otel_memwatch.errors import RunError
 from otel_memwatch.model import Certainty
+from otel_memwatch.typed import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

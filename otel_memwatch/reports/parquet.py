@@ -6,11 +6,11 @@ Columns are named as in CSV. Needs the extra `parquet`.
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, BinaryIO
 
 from otel_memwatch.catalog import METRICS
 from otel_memwatch.errors import Unavailable
 from otel_memwatch.masking import public_name
+from otel_memwatch.typed import TYPE_CHECKING, Any, BinaryIO
 
 if TYPE_CHECKING:
     from otel_memwatch.analysis import Run

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, BinaryIO
 
 from otel_memwatch.analysis.spans import operation_attributes, run_name
 from otel_memwatch.catalog import METRICS, Instrument
+from otel_memwatch.typed import TYPE_CHECKING, Any, BinaryIO
 
 if TYPE_CHECKING:
     from otel_memwatch.analysis import Run

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
-from typing import TYPE_CHECKING, BinaryIO
 
 from otel_memwatch.masking import public_name
 from otel_memwatch.reports import facts
@@ -15,9 +13,11 @@ from otel_memwatch.reports.figures import (
     duration,
     peak_figure,
     peak_sentence,
+    shell_word,
     shorten,
     size,
 )
+from otel_memwatch.typed import TYPE_CHECKING, BinaryIO
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -147,7 +147,7 @@ def _near(path: Path) -> str:
     relative = os.path.relpath(path)
     near = str(path) if relative.startswith(os.pardir) else relative
     if near.isprintable():
-        return shlex.quote(near)
+        return shell_word(near)
     return "$'" + "".join(_escaped(byte) for byte in os.fsencode(near)) + "'"
 
 

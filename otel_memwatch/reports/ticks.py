@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import csv
 import io
-from typing import TYPE_CHECKING, BinaryIO
 
 from otel_memwatch.catalog import METRICS
+from otel_memwatch.typed import TYPE_CHECKING, BinaryIO
 
 if TYPE_CHECKING:
     from otel_memwatch.analysis import Run

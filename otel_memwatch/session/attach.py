@@ -8,7 +8,6 @@ import select
 import signal
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from otel_memwatch.errors import UsageError
 from otel_memwatch.session.monitor import Monitor
@@ -16,6 +15,7 @@ from otel_memwatch.session.place import make_run_directory
 from otel_memwatch.session.trace_context import VARIABLE as TRACEPARENT
 from otel_memwatch.session.trace_context import run_context
 from otel_memwatch.session.watched import Watched
+from otel_memwatch.typed import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from otel_memwatch.model import Ending

@@ -7,24 +7,38 @@ line and marked in the record; it never reaches the target.
 from __future__ import annotations
 
 import contextlib
+import gc
+import math
 import os
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
-from otel_memwatch.errors import MemwatchError, RunError
+from otel_memwatch.errors import RunError
 from otel_memwatch.model import ProcessRecord
 from otel_memwatch.record.format import FINISHED, RUNNING
+from otel_memwatch.sampler import Flag
+from otel_memwatch.session.fields import (
+    LIMIT,
+    OOM_KILLS,
+    PEAK,
+    gpu_fields,
+    group_value,
+    health_fields,
+    moment,
+    words,
+)
+from otel_memwatch.session.folding import Folding
 from otel_memwatch.session.opening import Opening
 from otel_memwatch.session.rendering import render
 from otel_memwatch.session.watched import Watched, address_space_limit, description, host_memory
+from otel_memwatch.typed import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from otel_memwatch.analysis import Peaks, Tally
-    from otel_memwatch.model import Attributes, Column, Ending, Operation, Snapshot
+    from otel_memwatch.analysis import Peaks
+    from otel_memwatch.model import Ending, Operation, Snapshot
     from otel_memwatch.record.follower import OperationFollower
     from otel_memwatch.record.operation_lines import OperationLines
     from otel_memwatch.record.writer import RunWriter
@@ -35,9 +49,8 @@ if TYPE_CHECKING:
     from otel_memwatch.telemetry import Telemetry
     from otel_memwatch.telemetry.listening import Listening
 
-_OOM_KILLS = "memwatch.cgroup.memory.events", (("memwatch.cgroup.memory.event.type", "oom_kill"),)
-_LIMIT = "memwatch.cgroup.memory.limit", (("memwatch.cgroup.limit.type", "max"),)
-_PEAK: tuple[str, Attributes] = "memwatch.cgroup.memory.peak", ()
+_FOLLOW_SECONDS = 1.0
+"""Time between two looks at what the target tells of its operations, where nobody wants to know at once."""
 
 _PEAKS_SECONDS = 1.0
 """Time between two looks at the peaks so far, for telemetry."""
@@ -63,17 +76,15 @@ class Monitor:
         self._target = target
         self._trace = trace
         self._say = say
-        self._stop = threading.Event()
-        self._opened = threading.Event()
+        self._stop = Flag()
+        self._opened = Flag()
         """Set when no source need be waited for any more."""
         self._first_tick = threading.Event()
         self._first: Snapshot | None = None
         self._early: deque[ChildExit] = deque()
         self._lock = threading.Lock()
         self._tree: Any = None
-        self._tally: Tally | None = None
-        self._before: list[ProcessRecord | tuple[Sequence[Column], Snapshot]] = []
-        """What was recorded before there was a tally."""
+        self._folding = Folding()
         self._sources: Sequence[Any] = ()
         self._sampler: Sampler | None = None
         self._writer: RunWriter | None = None
@@ -82,7 +93,8 @@ class Monitor:
         self._telemetry: Telemetry | None = None
         self._peaks: Peaks | None = None
         """Peaks so far, taken in the sampling thread: the tally is not made for two."""
-        self._peaks_due = 0.0
+        self._peaks_due = self._follow_due = math.inf
+        self._follow_period = _FOLLOW_SECONDS
         self._listening = listening
         self._completed = False
         self._thread = threading.Thread(target=self._guarded, name="otel-memwatch", daemon=True)
@@ -111,34 +123,22 @@ class Monitor:
 
     def oom_kills(self) -> int | None:
         """Processes of the control group that the OOM killer has killed since the first tick; `None`: unknown."""
-        first, last = (
-            self._cgroup_value(_OOM_KILLS, self._first),
-            self._cgroup_value(_OOM_KILLS, self._latest()),
-        )
-        return None if first is None or last is None else int(last - first)
+        first, last = (group_value(self._sampler, OOM_KILLS, at) for at in (self._first, self._latest()))
+        return None if first is None or last is None else last - first
 
     def ending(self, exit_code: int | None, signal: int | None, oom_kills: int | None) -> Ending:
         """How the target ended, in words, with what its control group had and may have."""
         from otel_memwatch.analysis.ending import describe_end
 
-        peak = self._cgroup_value(_PEAK, self._latest())
+        peak = group_value(self._sampler, PEAK, self._latest())
         return describe_end(exit_code, signal, oom_kills, peak, self._cgroup_limit())
 
     def _cgroup_limit(self) -> int | None:
         """Bytes of the smallest limit that applies; `None`: none, or unknown."""
-        return self._cgroup_value(_LIMIT, self._latest())
+        return group_value(self._sampler, LIMIT, self._latest())
 
     def _latest(self) -> Snapshot | None:
         return self._sampler.latest() if self._sampler else None
-
-    def _cgroup_value(self, series: tuple[str, Attributes], snapshot: Snapshot | None) -> int | None:
-        if self._sampler is None or snapshot is None:
-            return None
-        for place, candidate in enumerate(self._sampler.columns):
-            if candidate[:2] == series:
-                value = snapshot.values[place]
-                return None if value is None else int(value)
-        return None
 
     def finish(self, end: Callable[[], Ending], interrupted: Callable[[], bool] | None = None) -> None:
         """Takes a last tick, completes the record, and makes the report. `end` words how the target ended.
@@ -156,7 +156,7 @@ class Monitor:
             if self._completed:
                 render(self.directory, self._settings, self, interrupted or (lambda: False))
         except Exception as error:  # noqa: BLE001 - the target's exit code must not depend on us
-            self.trouble(f"the record could not be completed: {_words(error)}")
+            self.trouble(f"the record could not be completed: {words(error)}")
         if self._telemetry is not None:
             self._telemetry.linger(interrupted or (lambda: True))
             self._telemetry.close()
@@ -166,11 +166,14 @@ class Monitor:
     def _guarded(self) -> None:
         try:
             self._open()
+            # What is there now stays: it need never be looked through again.
+            gc.freeze()
+            gc.enable()
             assert self._sampler is not None
             self._sampler.run(self._stop)
             self._sampler.tick(last=True)
         except Exception as error:  # noqa: BLE001 - the target goes on without us
-            self.trouble(f"recording stopped: {_words(error)}")
+            self.trouble(f"recording stopped: {words(error)}")
             if self._writer is not None:
                 self._writer.mark(self.troubles[-1])
         finally:
@@ -202,7 +205,7 @@ class Monitor:
             self._sampler.tick()
         self._follow_operations()
         self._join(opening)
-        self._open_tally()
+        self._folding.open(self._sampler.columns, self._writer.info)
         self._open_telemetry()
 
     def _follow_operations(self) -> None:
@@ -222,7 +225,7 @@ class Monitor:
             self._sampler.subscribe(self._recorded)
 
     def _take_in(self, opened: tuple[Sequence[Any], Mapping[str, Exception]]) -> Sequence[Any]:
-        """Notes which sources work and which do not; gives those that do."""
+        """Notes which sources work and which do not, for the next update of `run.json`; gives those that do."""
         from otel_memwatch.sources.process_tree.windows import fault_bytes
         from otel_memwatch.sources.quirks import quirks, rss_error
 
@@ -238,11 +241,11 @@ class Monitor:
                 for child in self._early:
                     tree.note_exit(child)
         self._sources = [*self._sources, *sources]
-        self._writer.update(
+        self._writer.note(
             sources=self._writer.info.get("sources", {})
             | {source.name: {"state": "ok"} for source in sources}
             | {name: {"state": "unavailable", "hint": str(why)} for name, why in absent.items()},
-            gpus=_gpus(self._sources),
+            gpus=gpu_fields(self._sources),
             quirks=list(quirks()),
             rss_error_bytes=rss_error(),
             fault_bytes=fault_bytes(self._context.sys, os.uname().release),
@@ -266,24 +269,6 @@ class Monitor:
             environment=target.environment,
         )
         return self._context
-
-    def _open_tally(self) -> None:
-        """Starts the tally, with what was recorded before it was there."""
-        from otel_memwatch.analysis.tally import Tally
-
-        assert self._sampler is not None
-        assert self._writer is not None
-        columns = self._sampler.columns
-        tally = Tally(columns, self._writer.info)
-        for record in self._before:
-            if isinstance(record, ProcessRecord):
-                tally.process(record)
-            else:
-                then, snapshot = record
-                known = dict(zip(then, snapshot.values, strict=True))
-                tally.tick(snapshot._replace(values=tuple(known.get(column) for column in columns)))
-        self._before.clear()
-        self._tally = tally
 
     def _open_telemetry(self) -> None:
         from otel_memwatch.telemetry import Parts, start
@@ -310,26 +295,30 @@ class Monitor:
             say=self._say,
         )
         self._telemetry = start(self._settings, parts)
+        self._follow_due = 0.0
+        if self._telemetry.active:
+            self._peaks_due = 0.0
+        if self._telemetry.active or self._settings["exact"]:
+            # They are told at once, and no watermark may be reset that its process resets itself.
+            self._follow_period = 0.0
 
     def _process(self, record: ProcessRecord) -> None:
         assert self._writer is not None
         self._writer.process(record)
-        if self._tally is None:
-            self._before.append(record)
-        else:
-            self._tally.process(record)
+        self._folding.process(record)
 
     def _recorded(self, snapshot: Snapshot) -> None:
         assert self._writer is not None
         assert self._sampler is not None
         self._writer.tick(snapshot)
-        if self._tally is None:
-            self._before.append((self._sampler.columns, snapshot))
-        else:
-            self._tally.tick(snapshot)
+        self._folding.tick(self._sampler.columns, snapshot)
+        if snapshot.time >= self._follow_due:
+            self._follow_due = snapshot.time + self._follow_period
             self._follow()
-            if self._telemetry is not None and self._telemetry.active and snapshot.time >= self._peaks_due:
-                self._peaks, self._peaks_due = self._tally.peaks(), snapshot.time + _PEAKS_SECONDS
+        if snapshot.time >= self._peaks_due:
+            self._peaks_due = snapshot.time + _PEAKS_SECONDS
+            tally = self._folding.tally
+            self._peaks = None if tally is None else tally.peaks()
         if self._first is None:
             self._first = snapshot
             self._writer.update(limits=self._limits())
@@ -341,8 +330,9 @@ class Monitor:
         found = self._follower.poll()
         if not found.closed and not found.opened:
             return False
-        assert self._tally is not None
-        self._tally.boundaries(self._follower.lines())
+        tally = self._folding.tally
+        assert tally is not None
+        tally.boundaries(self._follower.lines())
         if self._telemetry is not None and self._telemetry.active:
             self._telemetry.operations(found.closed, [one.name for one in self._follower.open_operations()])
         return True
@@ -379,34 +369,25 @@ class Monitor:
     def _complete(self, end: Callable[[], Ending], ended: float) -> None:
         if self._writer is None:
             return
-        if self._tally is None or self._tree is None or self._sampler is None:
+        tally = self._folding.tally
+        if tally is None or self._tree is None or self._sampler is None:
             self._give_up(end(), ended)
             return
         self._tree.finish(time.monotonic())
         ending = end()
         self._writer.check()
         lines, operations = self._operations()
-        self._tally.boundaries(lines)
-        health = {
-            name: {
-                "state": "ok" if state.up else "failed",
-                "hint": state.error,
-                "reads": state.reads,
-                "failures": state.failures,
-                "stretched": state.stretched,
-                "seconds": round(state.seconds, 6),
-            }
-            for name, state in self._sampler.health().items()
-        }
+        tally = self._folding.tally or tally
+        tally.boundaries(lines)
         self._writer.update(
             state=FINISHED,
-            ended=_moment(ended),
+            ended=moment(ended),
             exit=ending._asdict(),
-            peaks=self._tally.peaks(operations).to_json(),
-            totals=self._tally.totals(),
-            quality=self._tally.quality(),
-            sources={**self._writer.info["sources"], **health},
-            gpus=_gpus(self._sources),
+            peaks=tally.peaks(operations).to_json(),
+            totals=tally.totals(),
+            quality=tally.quality(),
+            sources={**self._writer.info["sources"], **health_fields(self._sampler)},
+            gpus=gpu_fields(self._sources),
         )
         self._deliver(ending, ended)
         self._completed = self._writer.in_place
@@ -415,7 +396,7 @@ class Monitor:
     def _give_up(self, ending: Ending, ended: float) -> None:
         """Completes the record of a run whose recording never came about, or failed, as far as that goes."""
         assert self._writer is not None
-        self._writer.update(ended=_moment(ended), exit=ending._asdict())
+        self._writer.update(ended=moment(ended), exit=ending._asdict())
         self._writer.close()
 
     def _operations(self) -> tuple[list[OperationLines], list[Operation]]:
@@ -444,19 +425,3 @@ class Monitor:
         peaks = Peaks.from_json(self._writer.info["peaks"])
         for problem in self._telemetry.finish(Ended(ended, ending, peaks, self._follower.open_operations())):
             self._writer.mark(problem)
-
-
-def _gpus(sources: Sequence[Any]) -> list[dict[str, Any]]:
-    """What the GPU sources know of their devices beside the samples."""
-    return [device for source in sources if source.name.startswith("gpu_") for device in source.info()]
-
-
-def _moment(monotonic: float) -> dict[str, float]:
-    """A moment as `run.json` tells it."""
-    return {"wall": time.time() - (time.monotonic() - monotonic), "monotonic": monotonic}
-
-
-def _words(error: Exception) -> str:
-    if isinstance(error, MemwatchError):
-        return str(error)
-    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from otel_memwatch.errors import Unavailable
 from otel_memwatch.sources import SOURCES, Context, open_sources
+from otel_memwatch.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from otel_memwatch.model import Source
+    from otel_memwatch.sampler import Flag
 
     Opened = tuple[Sequence[Source], Mapping[str, Unavailable]]
 
@@ -21,7 +22,7 @@ _OF_DRIVERS = "gpu_"
 class Opening:
     """All sources of a run, opened in two steps; `done` is set when the second is over."""
 
-    def __init__(self, context: Context, done: threading.Event) -> None:
+    def __init__(self, context: Context, done: Flag) -> None:
         self._context = context
         self._late: Opened | None = None
         self._done = done

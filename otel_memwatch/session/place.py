@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import stat
 import time
 from collections.abc import Callable, Sequence
@@ -17,10 +16,13 @@ from otel_memwatch.record.format import DIRECTORY_MODE
 RUNS_DIRECTORY = "memwatch-runs"
 """Default parent of run directories, in the working directory."""
 
+_IN_NAMES = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._+-")
+
 
 def run_name(program: str) -> str:
     """A name that no other run has: UTC time to the second, program, our pid."""
-    base = re.sub(r"[^A-Za-z0-9._+-]+", "_", os.path.basename(program)).strip("._") or "run"
+    kept = "".join(c if c in _IN_NAMES else " " for c in os.path.basename(program))
+    base = "_".join(kept.split()).strip("._") or "run"
     return f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{base[:60]}-{os.getpid()}"
 
 

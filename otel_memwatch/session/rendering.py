@@ -6,10 +6,10 @@ import contextlib
 import os
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
 
 from otel_memwatch.errors import MemwatchError
 from otel_memwatch.record.format import PLOT_FILE, REPORT_FILE
+from otel_memwatch.typed import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from otel_memwatch.analysis import Run

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+
+from otel_memwatch.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from otel_memwatch.analysis import Run

@@ -6,11 +6,12 @@ OpenTelemetry's specification "Environment Variables as Context Propagation Carr
 from __future__ import annotations
 
 import os
-import re
-from typing import NamedTuple
+
+from otel_memwatch.typed import NamedTuple
 
 VARIABLE = "TRACEPARENT"
-_FORM = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-([0-9a-f]{2})(-.*)?")
+_LENGTHS = (2, 32, 16, 2)
+_DIGITS = frozenset("0123456789abcdef")
 
 
 class TraceContext(NamedTuple):
@@ -30,7 +31,20 @@ class TraceContext(NamedTuple):
 def run_context(traceparent: str | None) -> TraceContext:
     """A span for the run: child of the context given, or root of a new trace when there is none or it is malformed."""
     span_id = os.urandom(8).hex()
-    match = _FORM.fullmatch((traceparent or "").strip())
-    if match is None:
+    parts = _parts((traceparent or "").strip())
+    if parts is None:
         return TraceContext(os.urandom(16).hex(), span_id, None)
-    return TraceContext(match[1], span_id, match[2], match[3])
+    _, trace_id, parent, flags = parts
+    return TraceContext(trace_id, span_id, parent, flags)
+
+
+def _parts(text: str) -> list[str] | None:
+    """Version, trace id, parent id and flags; `None` where it has not the standard's form.
+
+    Later versions may have more parts.
+    """
+    parts = text.split("-", 4)[:4]
+    if "\n" in text or tuple(map(len, parts)) != _LENGTHS or not _DIGITS.issuperset("".join(parts)):
+        return None
+    version, trace_id, parent, _ = parts
+    return None if version == "ff" or not trace_id.strip("0") or not parent.strip("0") else parts

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from otel_memwatch import __version__
+from otel_memwatch.typed import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from otel_memwatch.session.trace_context import TraceContext
@@ -45,26 +46,25 @@ def description(
     directory: Path, target: Watched, settings: Mapping[str, Any], trace: TraceContext
 ) -> dict[str, Any]:
     """The fields of `run.json` that are known at the start; see `record.format`."""
-    import platform
-
     now = time.monotonic()
+    machine = os.uname()
     return {
         "id": directory.name,
         "command": list(target.argv),
         "cwd": _working_directory(),
         "target": {"pid": target.pid, "start": target.started, "floor": target.floor},
         "host": {
-            "name": platform.node(),
-            "system": platform.system(),
-            "release": platform.release(),
-            "machine": platform.machine(),
+            "name": machine.nodename,
+            "system": machine.sysname,
+            "release": machine.release,
+            "machine": machine.machine,
             "cpus": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
             "memory_bytes": host_memory(),
         },
         "monitor": {
             "version": __version__,
             "pid": os.getpid(),
-            "python": platform.python_version(),
+            "python": sys.version.split()[0],
             "mode": target.mode,
         },
         "started": {"wall": time.time() - (now - target.started), "monotonic": target.started},

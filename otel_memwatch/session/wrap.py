@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NoReturn
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib import import_module
 
 from otel_memwatch.config import OPTIONS
 from otel_memwatch.errors import CommandNotStarted, UsageError
@@ -15,6 +15,7 @@ from otel_memwatch.session.trace_context import VARIABLE as TRACEPARENT
 from otel_memwatch.session.trace_context import run_context
 from otel_memwatch.sources.oom_kills import OomKills
 from otel_memwatch.supervise import end_like, launch
+from otel_memwatch.typed import TYPE_CHECKING, Any, NoReturn
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -23,6 +24,16 @@ if TYPE_CHECKING:
     from otel_memwatch.sources.own_cgroup import OwnCgroup
     from otel_memwatch.supervise import Target
     from otel_memwatch.telemetry.listening import Listening
+
+_FIRST_NEEDED = (
+    "session.monitor",
+    "record.writer",
+    "sampler",
+    "sources.process_tree",
+    "sources.host",
+    "sources.cgroup",
+)
+"""Modules that the first tick needs."""
 
 STRICT_EXIT_CODE = 125
 """Exit code of a run that was not recorded whole, under --strict."""
@@ -43,7 +54,6 @@ def wrap(argv: Sequence[str], settings: Mapping[str, Any], say: Callable[[str], 
         trace = run_context(os.environ.get(TRACEPARENT))
         oom_kills = OomKills()
         target = _launch(argv, _variables(directory, trace, settings, listening), own_cgroup, directory)
-        # From here on the command runs: whatever is imported now, it does not wait for.
         from otel_memwatch.session.monitor import Monitor
         from otel_memwatch.session.watched import Watched
 
@@ -117,12 +127,19 @@ def _launch(
 ) -> Target:
     """Starts the command; where that cannot be done nothing is left of the run."""
     try:
-        return launch(argv, variables=variables, before_exec=own_cgroup.add_self if own_cgroup else None)
+        enter = own_cgroup.add_self if own_cgroup else None
+        return launch(argv, variables=variables, before_exec=enter, meanwhile=_load())
     except CommandNotStarted:
         import shutil
 
         shutil.rmtree(directory, ignore_errors=True)
         raise
+
+
+def _load() -> Iterator[object]:
+    """Imports what the first tick needs, module by module. The command does not wait for that."""
+    for name in _FIRST_NEEDED:
+        yield import_module(f"otel_memwatch.{name}")
 
 
 def _listen(settings: Mapping[str, Any]) -> Listening | None:

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import TYPE_CHECKING, NamedTuple
 
 from otel_memwatch.errors import Unavailable
 from otel_memwatch.model import Column, Value
 from otel_memwatch.procfs.process import Rollup, parse_resident, parse_rollup
+from otel_memwatch.typed import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -54,6 +54,8 @@ class MemoryDetail:
             raise Unavailable(
                 "The kernel does not sum up mappings (smaps_rollup).", "Linux 4.14 and later do"
             )
+        self.idle: Sequence[Value] = (None, None, None)
+        """What is given when nothing is new."""
         self._context = context
         self._proc = str(context.proc)
         period = context.slow_period(1.0)
@@ -82,7 +84,7 @@ class MemoryDetail:
             self._thread = None
         done, self._done = self._done, None
         if done is None:
-            return (None, None, None)
+            return self.idle
         self._spent += done.seconds
         self._slower = max(0.1, 0.5 * self._slower + 0.5 * done.seconds / done.expected)
         # not before what was spent has been saved up again

@@ -9,13 +9,13 @@ import contextlib
 import os
 import time
 from collections import deque
-from typing import TYPE_CHECKING, Any, NamedTuple
 
 import psutil
 
 from otel_memwatch.errors import Unavailable
 from otel_memwatch.model import Column, ProcessEvent, ProcessRecord, Value
 from otel_memwatch.sources import ChildEnd, Context, Pace
+from otel_memwatch.typed import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

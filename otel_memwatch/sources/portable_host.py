@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import psutil
 
 from otel_memwatch.model import Column, Value
 from otel_memwatch.sources import Context, Pace
+from otel_memwatch.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
 
 from otel_memwatch.errors import Unavailable
 from otel_memwatch.model import Column, Value
 from otel_memwatch.procfs.system import parse_pressure
 from otel_memwatch.sources import Context, Pace
+from otel_memwatch.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -44,11 +44,13 @@ class Pressure:
                 "The kernel does not measure pressure.", "a kernel with CONFIG_PSI, booted with psi=1, does"
             )
         self.columns: Sequence[Column] = tuple(columns)
+        self.idle: Sequence[Value] = (None,) * len(columns)
+        """What is given when nothing is due."""
 
     def read(self, now: float) -> Sequence[Value]:
         """Seconds of stall since boot."""
         if not self._pace.due(now):
-            return (None,) * len(self.columns)
+            return self.idle
         values: list[Value] = []
         for fd, kinds in self._files:
             try:

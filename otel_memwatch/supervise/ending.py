@@ -8,9 +8,9 @@ import resource
 import signal
 import sys
 import time
-from typing import NamedTuple, NoReturn
 
 from otel_memwatch.supervise import system
+from otel_memwatch.typed import NamedTuple, NoReturn
 
 _RSS_UNIT = 1 if sys.platform == "darwin" else 1024
 _TICKS = os.sysconf("SC_CLK_TCK")

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import time
-from collections.abc import Callable, Mapping, Sequence
-from typing import NoReturn
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from otel_memwatch.errors import CommandNotStarted
 from otel_memwatch.supervise import ending, signals, system
 from otel_memwatch.supervise.command import Command
 from otel_memwatch.supervise.target import Target
 from otel_memwatch.supervise.witness import Witness
+from otel_memwatch.typed import NoReturn
 
 _FLOOR_MARGIN = 1024 * 1024
 """Bytes by which RSS may grow in the child after it was read: a search along PATH takes half of this."""
@@ -23,6 +24,7 @@ def launch(
     *,
     variables: Mapping[str, str],
     before_exec: Callable[[], None] | None = None,
+    meanwhile: Iterable[object] = (),
 ) -> Target:
     """Start a command as our child, in our process group, with everything that we were given.
 
@@ -39,6 +41,8 @@ def launch(
         variables: environment variables of ours for the command.
         before_exec: called in the child before the program replaces it, to place it (a control group). When
             it raises, the command is started all the same and `Target.misplaced` says why.
+        meanwhile: iterated here, step by step, until the child is ready: its place may take the kernel some ms.
+            What it does must not matter where the command turns out not to exist.
 
     Raises:
         CommandNotStarted: with exit code 127 (not found) or 126 (cannot be executed). Signals are then as
@@ -66,6 +70,11 @@ def launch(
     with contextlib.suppress(BrokenPipeError):  # somebody has killed it already
         os.write(go, b".")
     os.close(go)
+    told = select.poll()
+    told.register(reader, select.POLLIN)
+    for _ in meanwhile:
+        if told.poll(0):
+            break
     report = _read_all(reader)
     os.close(reader)
     started, floor, misplaced, failure = _understand(report)

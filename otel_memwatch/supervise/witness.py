@@ -13,9 +13,9 @@ import os
 import select
 import signal
 import time
-from typing import NoReturn
 
 from otel_memwatch.supervise import system
+from otel_memwatch.typed import NoReturn
 
 _NAME = b"signal-witness"
 _PATIENCE = 1.0
@@ -164,11 +164,10 @@ def _rename() -> None:
     """
     system.prctl(system.PR_SET_NAME, _NAME)
     with contextlib.suppress(Exception):
-        import ctypes
-
         with open("/proc/self/stat", "rb") as file:
             fields = file.read().rpartition(b")")[2].split()
         start, end = int(fields[45]), int(fields[46])
         if end - start > len(_NAME):
-            ctypes.memset(start, 0, end - start)
-            ctypes.memmove(start, _NAME, len(_NAME))
+            with open("/proc/self/mem", "r+b", buffering=0) as memory:
+                memory.seek(start)
+                memory.write(_NAME.ljust(end - start, b"\0"))

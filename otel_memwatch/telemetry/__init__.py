@@ -12,9 +12,9 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
 
 from otel_memwatch.telemetry.settings import Wanted, wanted
+from otel_memwatch.typed import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from otel_memwatch.analysis import Peaks

@@ -8,7 +8,6 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from opentelemetry.sdk.metrics import Counter, Histogram, ObservableCounter
 from opentelemetry.sdk.metrics.export import (
@@ -22,6 +21,7 @@ from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
 from otel_memwatch.errors import Unavailable
 from otel_memwatch.telemetry.post import Post, tls_context, variable
+from otel_memwatch.typed import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import ReadableSpan

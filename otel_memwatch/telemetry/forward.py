@@ -6,13 +6,13 @@ import contextlib
 import http.client
 import os
 from collections.abc import Mapping
-from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from otel_memwatch.errors import Unavailable
 from otel_memwatch.masking import mask_url
 from otel_memwatch.telemetry.listening import Upstream
 from otel_memwatch.telemetry.post import tls_context
+from otel_memwatch.typed import Any, NamedTuple
 
 _NOT_FORWARDED = frozenset(
     {

@@ -8,9 +8,9 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Protocol
 
 from otel_memwatch.model import Attributes, Column, Value
+from otel_memwatch.typed import Any, Protocol
 
 Series = tuple[Value, Mapping[str, str]]
 """A value with its attributes."""

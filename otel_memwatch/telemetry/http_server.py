@@ -7,7 +7,8 @@ import socket
 import ssl
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+
+from otel_memwatch.typed import Any
 
 CONNECTION_SECONDS = 15.0
 """Time that a client may take over a handshake, a request or an answer, and stay idle."""

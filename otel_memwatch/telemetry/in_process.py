@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import threading
 import time
-from typing import TYPE_CHECKING, Any
 
 from opentelemetry import metrics
 
@@ -19,6 +18,7 @@ from otel_memwatch.analysis.spans import SCHEMA_URL, SCOPE
 from otel_memwatch.model import Snapshot
 from otel_memwatch.telemetry.frame import Frame
 from otel_memwatch.telemetry.instruments import create_instruments
+from otel_memwatch.typed import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import logging
 import os
-from typing import TYPE_CHECKING, Any
 
 from otel_memwatch.record.format import RUN_DIRECTORY_VARIABLE
 from otel_memwatch.telemetry.settings import wanted
+from otel_memwatch.typed import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Collection

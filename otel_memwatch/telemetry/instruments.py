@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
 
 from opentelemetry.metrics import CallbackOptions, Observation
 
 from otel_memwatch.catalog import BOUNDS, METRICS, Instrument
 from otel_memwatch.telemetry.frame import Frame, Series
+from otel_memwatch.typed import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from opentelemetry.metrics import Histogram, Meter

@@ -9,10 +9,10 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Mapping
-from typing import NamedTuple
 
 from otel_memwatch.errors import UsageError
 from otel_memwatch.masking import mask_url
+from otel_memwatch.typed import NamedTuple
 
 _PREFIXES = ("OTEL_EXPORTER_OTLP_TRACES_", "OTEL_EXPORTER_OTLP_")
 

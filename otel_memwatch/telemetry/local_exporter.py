@@ -16,7 +16,6 @@ import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from opentelemetry.exporter.otlp.proto.common.metrics_encoder import encode_metrics
 from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
@@ -35,6 +34,7 @@ from otel_memwatch.record.format import (
     TRACES_OTLP_FILE,
 )
 from otel_memwatch.telemetry.otlp_json import to_json
+from otel_memwatch.typed import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message

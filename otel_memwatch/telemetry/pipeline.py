@@ -6,13 +6,13 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
 
 from otel_memwatch import __version__
 from otel_memwatch.errors import Unavailable
 from otel_memwatch.masking import mask_url
 from otel_memwatch.telemetry.exporters import Exporter, catch_logs, open_exporter, open_plugin
 from otel_memwatch.telemetry.frame import Frame
+from otel_memwatch.typed import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.metrics import MeterProvider

@@ -16,13 +16,13 @@ import threading
 import time
 import zlib
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
 from urllib.parse import SplitResult, unquote, urlsplit
 from urllib.request import getproxies_environment, proxy_bypass_environment  # type: ignore[attr-defined]
 
 from otel_memwatch import __version__
 from otel_memwatch.errors import Unavailable
 from otel_memwatch.masking import mask_url
+from otel_memwatch.typed import NamedTuple
 
 _RETRIED = frozenset({429, 502, 503, 504})
 _EXPECTED_TYPES = frozenset({"", "application/x-protobuf", "application/json", "application/protobuf"})

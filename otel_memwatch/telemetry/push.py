@@ -7,10 +7,11 @@ import math
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
 
 from opentelemetry.sdk.metrics.export import MetricExportResult, MetricReader, MetricsData
 from opentelemetry.sdk.trace.export import SpanExportResult
+
+from otel_memwatch.typed import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.metrics.export import MetricExporter

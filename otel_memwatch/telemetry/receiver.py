@@ -9,7 +9,6 @@ from __future__ import annotations
 import hmac
 import zlib
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from google.protobuf.message import DecodeError
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
@@ -20,6 +19,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 from otel_memwatch.telemetry.forward import Forwarder
 from otel_memwatch.telemetry.http_server import QuietHandler, QuietServer
 from otel_memwatch.telemetry.otlp_json import parse_json
+from otel_memwatch.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from otel_memwatch.telemetry.listening import Listening

@@ -123,9 +123,10 @@ def _host(run: Mapping[str, object], root: Path, contained: bool) -> Attributes:
         "os.type": str(host.get("system") or "").lower(),
         "os.version": str(host.get("release") or ""),
     }
-    description = re.search(r'^PRETTY_NAME="?([^"\n]*)', _text(root / "etc/os-release"), re.MULTILINE)
-    if description:
-        attributes["os.description"] = description[1]
+    for line in _text(root / "etc/os-release").splitlines():
+        key, _, value = line.partition("=")
+        if key == "PRETTY_NAME":
+            attributes["os.description"] = value.removeprefix('"').partition('"')[0]
     if not contained:
         # An image's machine id would be that of all its containers.
         attributes["host.id"] = _text(root / "etc/machine-id").strip()

@@ -8,7 +8,8 @@ the target: a monitor that took the target's port 9464, or its terminal, would b
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+
+from otel_memwatch.typed import Any, NamedTuple
 
 DEFAULT_INTERVAL = 10.0
 """Seconds between two pushes."""

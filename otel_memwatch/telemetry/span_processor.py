@@ -11,7 +11,6 @@ instrumentation with `OTEL_PYTHON_DISABLED_INSTRUMENTATIONS=memwatch`). Outside 
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
 
 from opentelemetry import context, propagate, trace
 from opentelemetry.sdk.trace import SpanProcessor
@@ -21,6 +20,7 @@ from otel_memwatch.operations import tracing
 from otel_memwatch.operations.scope import trouble
 from otel_memwatch.operations.state import recorder
 from otel_memwatch.operations.text import clean_name
+from otel_memwatch.typed import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import ReadableSpan, Span

@@ -6,7 +6,6 @@ They are built whole, at their end: the SDK's tracer would make ids of its own, 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
 
 from opentelemetry.sdk.trace import Event, ReadableSpan
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
@@ -22,6 +21,7 @@ from otel_memwatch.analysis.spans import (
     run_failed,
     run_name,
 )
+from otel_memwatch.typed import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import os
 import subprocess
 import sys
@@ -19,7 +20,7 @@ from matplotlib.patches import Rectangle
 from otel_memwatch.analysis import Run, load
 from otel_memwatch.errors import UsageError
 from otel_memwatch.model import Column
-from otel_memwatch.record.samples import Samples
+from otel_memwatch.record.samples import Samples, read_samples
 from otel_memwatch.reports import render
 from otel_memwatch.reports.plot import figure
 from otel_memwatch.reports.plot.lanes import LANES, lay_out
@@ -497,3 +498,21 @@ def test_a_long_run_keeps_its_peak_in_the_picture(tmp_path: Path) -> None:
     shown = next(found for found in axes.get_lines() if found.get_label() == "all processes (RSS)")
     assert np.nanmax(shown.get_ydata()) == pytest.approx(3333 / 1024)
     assert len(shown.get_xdata()) <= 4 * BUCKETS + 2
+
+
+@pytest.mark.parametrize("state", ["finished", "running"])
+def test_a_day_is_read_once(state: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For the lines, for the figures of operations, and for the peaks of a run whose monitor died."""
+    path = recorded.nested(tmp_path / "run")
+    if state == "running":
+        info = json.loads((path / "run.json").read_text())
+        (path / "run.json").write_text(json.dumps(info | {"state": state, "ended": None}))
+    readings = []
+
+    def counted(*arguments: Any) -> Samples:
+        readings.append(arguments)
+        return read_samples(*arguments)
+
+    monkeypatch.setattr("otel_memwatch.record.samples.read_samples", counted)
+    figure(load(path))
+    assert len(readings) == 1

@@ -416,3 +416,18 @@ def test_columns_of_a_source_that_opened_late(directory: RunDirectory) -> None:
     record = read_run(directory.path)
     assert [column.metric for column in record.columns] == ["process.memory.usage", "hw.gpu.memory.usage"]
     assert [values for _, values in record.ticks()] == [(1, None), (2, 3)]
+
+
+@pytest.mark.parametrize("sought", [1, 2, 3, 7, 64, 1 << 20])
+def test_columns_are_found_wherever_the_file_is_cut(
+    sought: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Headers at the beginning, in the middle and at the end, whose lines lie across the parts that are read."""
+    built = RunDirectory(tmp_path / "run")
+    built.columns([RSS])
+    built.tick(1.0, 5)
+    built.columns([RSS, READ])
+    built.tick(1.1, 5, 6)
+    built.columns([PSS])
+    monkeypatch.setattr("otel_memwatch.record.samples._SOUGHT", sought)
+    assert read_run(built.path).columns == (RSS, READ, PSS)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pytest
 
 from otel_memwatch.model import Column, Snapshot, Value
-from otel_memwatch.sampler import CPU_SHARE, STALE_PERIODS, Sampler, SourceHealth
+from otel_memwatch.sampler import CPU_SHARE, STALE_PERIODS, Flag, Sampler, SourceHealth
 from tests.support.clock import FakeClock
 
 
@@ -161,5 +161,35 @@ def test_a_source_that_answers_with_the_wrong_number_of_values_is_a_defect(clock
     """Values must never slip into another column."""
     source = Scripted("s", [Column("process.memory.usage")], clock)
     source.values = [1, 2]
-    with pytest.raises(ValueError, match="zip"):
+    with pytest.raises(ValueError, match="2 values for 1"):
         Sampler([source], 0.1, clock=clock).tick()
+
+
+def test_a_flag_is_waited_for_and_stays_set() -> None:
+    flag = Flag()
+    assert not flag.wait(0.01)
+    assert not flag.is_set()
+    threading.Timer(0.05, flag.set).start()
+    assert flag.wait(60)
+    flag.set()
+    assert flag.is_set()
+    assert flag.wait(0)
+    assert flag.wait(60)
+
+
+def test_what_idles_is_not_charged(clock: FakeClock) -> None:
+    """A source that has nothing to give at a tick says so by giving its `idle`; its slow values stay."""
+    source = Scripted("s", [Column("process.memory.usage", (), 1.0)], clock, cpu=0.001)
+    idle: tuple[Value, ...] = (None,)
+    source.idle = idle  # type: ignore[attr-defined]
+    sampler = Sampler([source], 0.1, clock=clock)
+    source.values = [7]
+    sampler.tick()
+    clock.sleep(0.1)
+    source.values = idle
+    sampler.tick()
+    latest = sampler.latest()
+    assert latest is not None
+    assert latest.values == (7,)
+    assert sampler.health()["s"].reads == 2
+    assert sampler.health()["s"].seconds == pytest.approx(0.001)

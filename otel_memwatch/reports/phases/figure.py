@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
 
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
@@ -11,6 +10,7 @@ from matplotlib.patches import Rectangle
 
 from otel_memwatch.errors import RunError
 from otel_memwatch.reports.phases import COLOURS, MB, Phase, Timeline, phase_at, scale
+from otel_memwatch.typed import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import io
 import re
-from typing import TYPE_CHECKING, Any, BinaryIO
 
 from otel_memwatch.errors import UsageError
+from otel_memwatch.typed import TYPE_CHECKING, Any, BinaryIO
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
-
 import numpy as np
 
 from otel_memwatch.reports import facts
@@ -12,6 +10,7 @@ from otel_memwatch.reports.plot import style
 from otel_memwatch.reports.plot.curves import draw_line
 from otel_memwatch.reports.plot.peak import Extent, draw_peak, peak_extent
 from otel_memwatch.reports.plot.series import Line, line, line_of
+from otel_memwatch.typed import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
-
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from otel_memwatch.analysis.tally import METRICS
+from otel_memwatch.analysis.replay import DRAWN
+from otel_memwatch.analysis.ticks import METRICS
+from otel_memwatch.record.format import FINISHED
 from otel_memwatch.reports import facts
 from otel_memwatch.reports.figures import clean, command_line, peak_sentence
 from otel_memwatch.reports.plot import style
@@ -18,6 +18,7 @@ from otel_memwatch.reports.plot.memory import MEMORY_METRICS, draw_memory
 from otel_memwatch.reports.plot.operations import draw_lanes, shade
 from otel_memwatch.reports.plot.rates import RATE_METRICS, draw_cpu, draw_io
 from otel_memwatch.reports.plot.view import View, time_unit
+from otel_memwatch.typed import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -67,9 +68,9 @@ def picture(run: Run) -> Figure:
 
 
 def _view(run: Run) -> View:
-    # What the figures of operations are made from is asked for too: a day's ticks are read once, not twice.
-    for_operations = METRICS if run.record.operations else ()
-    samples = run.samples([*MEMORY_METRICS, *RATE_METRICS, *GPU_METRICS, *for_operations])
+    # What figures are still to be made from is asked for too: a day's ticks are read once, not twice.
+    figures = METRICS | DRAWN if run.record.operations or run.state != FINISHED else ()
+    samples = run.samples([*MEMORY_METRICS, *RATE_METRICS, *GPU_METRICS, *figures])
     end = max(run.seconds, float(samples.time[-1]) if len(samples) else 0.0, 1e-3)
     return View(run, samples, end, run.interval or 0.1, *time_unit(end))
 

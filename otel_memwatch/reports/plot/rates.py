@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from otel_memwatch.reports.figures import size_scale
 from otel_memwatch.reports.plot import style
 from otel_memwatch.reports.plot.series import Steps, rates, total
+from otel_memwatch.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

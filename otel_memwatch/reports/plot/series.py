@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
-
 import numpy as np
+
+from otel_memwatch.typed import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
 BUCKETS = 1500
 """Parts of the time axis in each of which a line keeps its first, last, smallest and largest value."""
+
+_PIECE = 65_536
+"""Ticks that are put into buckets at a time."""
 
 _GAP = 3.0
 """Intervals without a tick from which on a line is interrupted: one missed tick is no gap."""
@@ -52,29 +55,42 @@ def line(samples: Samples, column: Column, interval: float) -> Line:
 
 def line_of(times: Array, values: Array, period: float, interval: float) -> Line:
     """The line of values at ticks, one for each; `period` and `interval` as of a column and of the run."""
-    there = np.flatnonzero(~np.isnan(values))
-    time, known = times[there], values[there]
+    unknown = np.isnan(values)
+    # A day's ticks are not copied where all of them are known.
+    there = np.flatnonzero(~unknown) if unknown.any() else None
+    time, known = (times, values) if there is None else (times[there], values[there])
     if not len(time):
         return Line(time, known, np.zeros(0, dtype=bool))
-    step, ticks = np.diff(time), np.diff(there)
+    step = np.diff(time)
     usual_step = float(np.median(step)) if len(step) else 0.0
-    usual_ticks = float(np.quantile(ticks, 0.25)) if len(ticks) else 1.0
     width = float(time[-1] - time[0]) / BUCKETS
     missing = step > max(_GAP * max(interval, period, usual_step), 2 * width)
-    if usual_ticks <= 1 and period <= interval:
-        # A tick whose value is not known interrupts too, unless that is too short to be seen.
-        missing |= (ticks > 1) & (step > 2 * width)
+    if there is not None:
+        ticks = np.diff(there)
+        usual_ticks = float(np.quantile(ticks, 0.25)) if len(ticks) else 1.0
+        if usual_ticks <= 1 and period <= interval:
+            # A tick whose value is not known interrupts too, unless that is too short to be seen.
+            missing |= (ticks > 1) & (step > 2 * width)
     kept = _kept(time, known, width) if len(time) > 4 * BUCKETS and width > 0 else np.arange(len(time))
     return _interrupted(time, known, kept, np.flatnonzero(missing) + 1)
 
 
 def _kept(time: Array, value: Array, width: float) -> NDArray[np.intp]:
-    """Places of the first, last, smallest and largest value of each bucket."""
-    bucket = np.minimum(((time - time[0]) / width).astype(np.intp), BUCKETS - 1)
-    first = np.flatnonzero(np.diff(bucket, prepend=-1))
+    """Places of the first, last, smallest and largest value of each bucket.
+
+    Bucket by bucket: sorting a day's values for it takes ten times their memory.
+    """
+    bucket = np.empty(len(time), dtype=np.int16)
+    for begin in range(0, len(time), _PIECE):
+        part = slice(begin, begin + _PIECE)
+        bucket[part] = np.minimum((time[part] - time[0]) / width, BUCKETS - 1)
+    first = np.flatnonzero(np.diff(bucket, prepend=np.int16(-1)))
     last = np.append(first[1:], len(time)) - 1
-    by_size = np.lexsort((value, bucket))
-    return np.unique(np.concatenate((first, last, by_size[first], by_size[last])))
+    kept = [first, last]
+    for begin, end in zip(first.tolist(), last.tolist(), strict=True):
+        values = value[begin : end + 1]
+        kept.append(np.array((begin + values.argmin(), end - values[::-1].argmax())))
+    return np.unique(np.concatenate(kept))
 
 
 def _interrupted(time: Array, value: Array, kept: NDArray[np.intp], breaks: NDArray[np.intp]) -> Line:

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, BinaryIO
 
 from otel_memwatch.reports import facts
 from otel_memwatch.reports.figures import clean, command_line, count, duration, size
-from otel_memwatch.reports.text.gpus import gpus
 from otel_memwatch.reports.text.memory import memory
-from otel_memwatch.reports.text.operations import operations
 from otel_memwatch.reports.text.page import Page
 from otel_memwatch.reports.text.processes import processes
 from otel_memwatch.reports.text.recording import recording
+from otel_memwatch.typed import TYPE_CHECKING, BinaryIO
 
 if TYPE_CHECKING:
     from otel_memwatch.analysis import Run
@@ -29,8 +27,14 @@ def text(run: Run) -> str:
     page = Page()
     _what_ran(run, page)
     memory(run, page)
-    operations(run, page)
-    gpus(run, page)
+    if run.operations:
+        from otel_memwatch.reports.text.operations import operations
+
+        operations(run, page)
+    if run.operations or run.info.get("gpus"):
+        from otel_memwatch.reports.text.gpus import gpus
+
+        gpus(run, page)
     processes(run, page)
     _totals(run, page)
     recording(run, page)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from otel_memwatch.model import Certainty, Peak
 from otel_memwatch.reports import facts
 from otel_memwatch.reports.figures import clean, peak_sentence, size
+from otel_memwatch.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from otel_memwatch.analysis import Run

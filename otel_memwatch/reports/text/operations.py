@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING
 
 from otel_memwatch.reports import facts
 from otel_memwatch.reports.figures import (
@@ -17,6 +16,7 @@ from otel_memwatch.reports.figures import (
     shorten,
     size,
 )
+from otel_memwatch.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

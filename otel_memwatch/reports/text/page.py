@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import textwrap
-from typing import TYPE_CHECKING
-
 from otel_memwatch.reports.figures import cells, pad, table
+from otel_memwatch.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -38,19 +36,11 @@ class Page:
 
     def paragraph(self, text: str) -> None:
         """Running text, broken into lines."""
-        self._lines += textwrap.wrap(
-            text, WIDTH, initial_indent=_INDENT, subsequent_indent=_INDENT, break_on_hyphens=False
-        )
+        self._lines += broken(text, _INDENT, _INDENT)
 
     def item(self, text: str) -> None:
         """One entry of a list."""
-        self._lines += textwrap.wrap(
-            text,
-            WIDTH,
-            initial_indent=f"{_INDENT}- ",
-            subsequent_indent=f"{_INDENT}  ",
-            break_on_hyphens=False,
-        )
+        self._lines += broken(text, f"{_INDENT}- ", f"{_INDENT}  ")
 
     def table(self, rows: Sequence[Sequence[str]], header: Sequence[str], right: str) -> None:
         """A table, see `figures.table`."""
@@ -63,3 +53,22 @@ class Page:
     def text(self) -> str:
         """All of it."""
         return "\n".join(self._lines) + "\n"
+
+
+def broken(text: str, first: str, rest: str) -> list[str]:
+    """The text in lines of at most `WIDTH` characters, which begin with `first` and then with `rest`.
+
+    It is broken at blanks, and within words that are longer than a line.
+    """
+    lines: list[str] = []
+    line, indent = "", first
+    for word in text.split():
+        if line and len(indent) + len(line) + 1 + len(word) > WIDTH:
+            lines.append(indent + line)
+            line, indent = "", rest
+        line = f"{line} {word}" if line else word
+        while len(indent) + len(line) > WIDTH:
+            room = WIDTH - len(indent)
+            lines.append(indent + line[:room])
+            line, indent = line[room:], rest
+    return [*lines, indent + line] if line else lines

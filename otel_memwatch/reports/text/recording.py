@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from otel_memwatch.reports import facts
 from otel_memwatch.reports.figures import clean, count, duration
+from otel_memwatch.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

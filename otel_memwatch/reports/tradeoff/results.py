@@ -9,9 +9,9 @@ from __future__ import annotations
 import csv
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
 
 from otel_memwatch.errors import RunError, UsageError
+from otel_memwatch.typed import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     import os

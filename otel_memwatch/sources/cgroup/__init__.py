@@ -5,12 +5,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from otel_memwatch.model import Column, Value
 from otel_memwatch.sources import Context, Pace
 from otel_memwatch.sources.cgroup.files import Groups, find
 from otel_memwatch.sources.cgroup.readings import Slow, readings
+from otel_memwatch.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -63,11 +62,15 @@ class Cgroup:
 
     def read(self, now: float) -> Sequence[Value]:
         """Raises `OSError` when the group has been removed."""
-        fast: tuple[Value, ...] = self._readings.fast()
+        usage, peak, oom_kills = self._readings.fast()
+        fast: tuple[Value, ...] = (usage, peak, oom_kills)
         if self.groups.own:
             # The cache first: what leaves it before the watermark is reset is then not taken for needed memory.
             file = self._readings.file()
-            fast += (*self._readings.window(), file)
+            window, gap = self._readings.window()
+            if peak is None:
+                peak = self._readings.highest
+            fast = (usage, peak, oom_kills, window, gap, file)
         if not self._pace.due(now):
             return (*fast, *(None,) * (len(self.columns) - len(fast)))
         slow, events = self._readings.slow(), self._readings.all_events()

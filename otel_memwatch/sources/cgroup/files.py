@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, NamedTuple
 
 from otel_memwatch.errors import Unavailable
 from otel_memwatch.procfs.control_group import (
@@ -14,6 +13,7 @@ from otel_memwatch.procfs.control_group import (
     parse_mounts,
 )
 from otel_memwatch.procfs.process import parse_stat
+from otel_memwatch.typed import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from otel_memwatch.sources import Context

@@ -5,10 +5,10 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from otel_memwatch.procfs.control_group import parse_key, parse_keyed, parse_limit
 from otel_memwatch.procfs.system import parse_pressure
+from otel_memwatch.typed import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -21,7 +21,7 @@ class Fast(NamedTuple):
 
     usage: int
     peak: int | None
-    """`None` on version 2 before Linux 5.19."""
+    """`None` on version 2 before Linux 5.19, and where `window` reads it."""
     oom_kills: int | None
 
 
@@ -56,6 +56,10 @@ class Readings(Protocol):
     def has_pressure(self) -> bool:
         """Whether there are pressure files."""
 
+    @property
+    def highest(self) -> int | None:
+        """Largest watermark that `window` has told, in bytes, where `fast` leaves it to that; else `None`."""
+
     def fast(self) -> Fast:
         """Raises `OSError` when the group has gone."""
 
@@ -89,6 +93,7 @@ class _Files:
         self._descriptors: dict[str, int] = {}
         self.has_pressure = groups.pressure is not None
         self._resettable: int | None = None
+        self.highest: int | None = None
 
     def _window(self, name: str) -> tuple[int | None, float | None]:
         """The watermark since its last reset, and the seconds until it was reset; `None`: it cannot be."""
@@ -169,16 +174,18 @@ class Version1(_Files):
     """Version 1: memory and processor in hierarchies of their own."""
 
     events = ("oom_kill", "max")
-    _reset_away = 0
-    """Largest watermark that a reset has taken from the file, in bytes."""
 
     def fast(self) -> Fast:
         """Raises `OSError` when the group has gone."""
         control = self._optional(f"{self._groups.memory}/memory.oom_control")
-        peak = self._number("memory.max_usage_in_bytes")
+        if self._resettable is None or self._resettable < 0:
+            peak = self._number("memory.max_usage_in_bytes")
+            peak = None if peak is None else max(peak, self.highest or 0)
+        else:
+            peak = None  # `window` reads it at once
         return Fast(
             int(self._needed("memory.usage_in_bytes")),
-            None if peak is None else max(peak, self._reset_away),
+            peak,
             None if control is None else parse_key(control, b"oom_kill"),
         )
 
@@ -193,7 +200,7 @@ class Version1(_Files):
     def window(self) -> tuple[int | None, float | None]:
         """Bytes of the watermark since the call before. The file is reset for everybody."""
         window = self._window("memory.max_usage_in_bytes")
-        self._reset_away = max(self._reset_away, window[0] or 0)
+        self.highest = max(self.highest or 0, window[0] or 0)
         return window
 
     def slow(self) -> Slow:

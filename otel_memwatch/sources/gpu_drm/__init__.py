@@ -5,9 +5,8 @@ The kernel tells what each client holds at present (/proc/PID/fdinfo), and keeps
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from otel_memwatch.sources.gpu_drm.source import GpuDrm
+from otel_memwatch.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from otel_memwatch.sources import Context

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
 
 from otel_memwatch.background import Pace, Poller
 from otel_memwatch.errors import Unavailable
 from otel_memwatch.model import Attributes, Column, Value
 from otel_memwatch.sources.gpu_drm.cards import Card, Figure, figures, find_cards
 from otel_memwatch.sources.gpu_drm.clients import Clients
+from otel_memwatch.typed import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

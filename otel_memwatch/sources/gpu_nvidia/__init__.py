@@ -6,9 +6,8 @@ pids are ours, which they are not in a container with pids of its own.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from otel_memwatch.sources.gpu_nvidia.source import GpuNvidia
+from otel_memwatch.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from otel_memwatch.sources import Context

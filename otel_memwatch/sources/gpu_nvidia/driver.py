@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import ctypes
 from contextlib import suppress
-from typing import Any
 
 from otel_memwatch.errors import Unavailable
 from otel_memwatch.sources.gpu_nvidia.visible import Identity
+from otel_memwatch.typed import Any
 
 LIBRARY = "libnvidia-ml.so.1"
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import threading
 import time
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
 
 from otel_memwatch.sources.gpu_nvidia.driver import ABSENT, Device, Driver
+from otel_memwatch.typed import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -7,7 +7,7 @@ sample buffers and counters instead of frequent polling, and seldom whatever is 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from otel_memwatch.typed import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import time
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, NamedTuple
 
 from otel_memwatch.background import Pace, Poller, answered
 from otel_memwatch.errors import Unavailable
@@ -15,6 +14,7 @@ from otel_memwatch.sources.gpu_nvidia.driver import CLOSED, GONE, HANGS_HINT, De
 from otel_memwatch.sources.gpu_nvidia.events import Events
 from otel_memwatch.sources.gpu_nvidia.readings import CALLS, GPU, Call
 from otel_memwatch.sources.gpu_nvidia.visible import VISIBLE_VARIABLE, Visible, visible
+from otel_memwatch.typed import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence

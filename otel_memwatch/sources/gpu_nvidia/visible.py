@@ -9,7 +9,8 @@ the fastest device as 0 unless `CUDA_DEVICE_ORDER=PCI_BUS_ID`, NVML counts by PC
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, NamedTuple
+
+from otel_memwatch.typed import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import contextlib
 import enum
-from typing import TYPE_CHECKING
 
 from otel_memwatch.procfs.process import Io, Stat, parse_ignores_children, parse_io, parse_stat
 from otel_memwatch.sources.process_tree.member import Member, Totals
+from otel_memwatch.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -74,6 +74,11 @@ class Account:
         """The vanished member of this pid whose exact figures are not known yet."""
         gone = self._gone.get(pid)
         return gone.member if gone is not None else None
+
+    @property
+    def pending(self) -> bool:
+        """Whether members have vanished whose end is not settled."""
+        return bool(self._gone)
 
     def overdue(self, now: float) -> list[Gone]:
         """Vanished members whose exact figures are no longer waited for: their last totals are taken for good."""

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
 
 from otel_memwatch.model import Column
+from otel_memwatch.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
     from otel_memwatch.model import Value
     from otel_memwatch.sources.process_tree.member import Member, Totals
-    from otel_memwatch.sources.process_tree.unobserved import Unobserved
 
 _PAIRS = {
     "cpu": ("cpu.mode", "user", "system"),
@@ -59,10 +58,8 @@ def columns(period: float, *, exact: bool) -> tuple[Column, ...]:
     )
 
 
-def fast_values(
-    main: Member | None, members: Collection[Member], total: Totals, unobserved: Unobserved
-) -> list[Value]:
-    """Values of the columns read at every tick, the bound left out."""
+def fast_values(main: Member | None, members: Collection[Member], total: Totals) -> list[Value]:
+    """Values of the columns read at every tick, up to those of what was not observed."""
     rss = threads = processes = 0
     for member in members:
         if not member.zombie:
@@ -84,8 +81,6 @@ def fast_values(
         None if io is None else io.write_chars,
         processes,
         threads,
-        unobserved.total,
-        None if unobserved.blind else unobserved.faults,
     ]
 
 

@@ -9,11 +9,11 @@ done about once a second in any case.
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
 
 from otel_memwatch.procfs.process import parse_stat, parse_thread_group
 from otel_memwatch.procfs.system import parse_last_pid
 from otel_memwatch.sources.process_tree.files import Descriptors, KeptFile, read_once
+from otel_memwatch.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
@@ -21,8 +21,10 @@ if TYPE_CHECKING:
     from otel_memwatch.sources.process_tree.member import Member
 
 DEFAULT_PID_MAX = 1 << 22
-PROBE_COST = 2
-"""Looking at one pid costs about as much as listing the children of this many threads."""
+PROBE_COST = 4
+"""Looking at one pid costs about as much as listing the children of this many processes with one thread."""
+THREAD_COST = 3
+"""As above, for each thread of a process that has several: their files are not kept open."""
 
 
 class ForkCounter:
@@ -62,18 +64,34 @@ class Discovery:
         exclude: pids that never belong to the tree.
         adopter: our own pid where orphans of the tree become our children, else `None`.
         since: start of the target in clock ticks: a child of ours that is older is none of the tree's.
+        descriptors: how many files may be kept open.
     """
 
-    def __init__(self, proc: str, exclude: Collection[int], adopter: int | None, since: int) -> None:
+    def __init__(
+        self,
+        proc: str,
+        exclude: Collection[int],
+        adopter: int | None,
+        since: int,
+        descriptors: Descriptors,
+    ) -> None:
         self._proc = proc
         self._exclude = exclude
         self._adopter = adopter
         self._since = since
+        self._adopted = KeptFile(f"{proc}/{adopter}/task/{adopter}/children", descriptors)
+        """Children of our main thread: it starts the target, and the kernel gives orphans to it."""
         self._has_children_files = os.path.exists(f"{proc}/self/task/{os.getpid()}/children")
 
     def cheaper_to_probe(self, pids: int, members: Mapping[int, Member]) -> bool:
         """Whether looking at this many pids is less work than listing all children."""
-        return pids * PROBE_COST <= 8 + sum(member.stat.threads for member in members.values())
+        probing, listing = pids * PROBE_COST, 1
+        for member in members.values():
+            threads = member.stat.threads
+            listing += 1 if threads <= 1 else 1 + THREAD_COST * threads
+            if listing > probing:
+                return True
+        return not self._has_children_files
 
     def probe(
         self, pids: Iterable[int], members: Mapping[int, Member], add: Callable[[int], bool]
@@ -133,9 +151,11 @@ class Discovery:
             self._scan(members, add)
             return
         if self._adopter is not None:
-            for pid in self._children_of_threads(self._adopter):
-                if pid not in members and self._parent(pid) == self._adopter:
-                    self._try(pid, add)
+            for pid in _listed(self._adopted):
+                if pid in members or pid in self._exclude:
+                    continue
+                if self._parent(pid) == self._adopter:
+                    add(pid)
         waiting = list(members.values())
         while waiting:
             member = waiting.pop()
@@ -148,11 +168,7 @@ class Discovery:
     def _children(self, member: Member) -> list[int]:
         if member.stat.threads > 1:
             return self._children_of_threads(member.pid)
-        try:
-            data = member.children_file.read_all()
-        except OSError:
-            return []
-        return [int(pid) for pid in data.split()]
+        return _listed(member.children_file)
 
     def _children_of_threads(self, pid: int) -> list[int]:
         children: list[int] = []
@@ -176,3 +192,15 @@ class Discovery:
         except OSError:
             return
         self.probe([int(name) for name in names if name.isdigit()], members, add)
+
+    def close(self) -> None:
+        """Close the file that is kept."""
+        self._adopted.close()
+
+
+def _listed(file: KeptFile) -> list[int]:
+    """The children that the file of a thread lists; none where the thread is gone."""
+    try:
+        return [int(pid) for pid in file.read_all().split()]
+    except OSError:
+        return []

@@ -7,7 +7,8 @@ import resource
 
 RESERVED = 128
 """Descriptors that are left to the rest of the monitor."""
-_READ = 4096
+READ = 4096
+"""Bytes of a file that are read at once."""
 
 
 class Descriptors:
@@ -29,25 +30,26 @@ class KeptFile:
     (3 us more), and a gone process raises `FileNotFoundError`.
     """
 
-    __slots__ = ("_fd", "descriptors", "path")
+    __slots__ = ("descriptor", "descriptors", "path")
 
     def __init__(self, path: str, descriptors: Descriptors) -> None:
         self.path = path
         self.descriptors = descriptors
-        self._fd = -1
+        self.descriptor = -1
+        """-1: none is kept, or not yet. Who reads very often may read by it."""
 
     @property
     def kept(self) -> bool:
         """Whether the descriptor is kept, so that pid reuse cannot deceive."""
-        return self._fd >= 0
+        return self.descriptor >= 0
 
     def read(self) -> bytes:
         """Up to 4 KiB of the file's beginning. Raises `OSError`."""
-        if self._fd >= 0:
-            return os.pread(self._fd, _READ, 0)
+        if self.descriptor >= 0:
+            return os.pread(self.descriptor, READ, 0)
         fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
         try:
-            data = os.pread(fd, _READ, 0)
+            data = os.pread(fd, READ, 0)
         except OSError:
             os.close(fd)
             raise
@@ -55,12 +57,12 @@ class KeptFile:
         return data
 
     def read_all(self) -> bytes:
-        """The whole file; the kernel gives a page at a time. Raises `OSError`."""
+        """The whole file; the kernel gives about a page at a time. Raises `OSError`."""
         data = part = self.read()
-        while part and self._fd >= 0:
-            part = os.pread(self._fd, _READ, len(data))
+        while len(part) > READ // 2 and self.descriptor >= 0:
+            part = os.pread(self.descriptor, READ, len(data))
             data += part
-        if self._fd < 0 and len(data) > _READ // 2:
+        if self.descriptor < 0 and len(data) > READ // 2:
             with open(self.path, "rb") as file:
                 data = file.read()
         return data
@@ -68,19 +70,26 @@ class KeptFile:
     def _keep(self, fd: int) -> None:
         if self.descriptors.free > 0:
             self.descriptors.free -= 1
-            self._fd = fd
+            self.descriptor = fd
         else:
             os.close(fd)
 
     def close(self) -> None:
         """Give the descriptor back; the file may be read again."""
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
+        if self.descriptor >= 0:
+            os.close(self.descriptor)
+            self.descriptor = -1
             self.descriptors.free += 1
 
 
 def read_once(path: str) -> bytes:
     """The whole of a file that is not read again soon. Raises `OSError`."""
-    with open(path, "rb", buffering=0) as file:
-        return file.readall()
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        data = part = os.read(fd, READ)
+        while part:
+            part = os.read(fd, READ)
+            data += part
+        return data
+    finally:
+        os.close(fd)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from typing import NamedTuple
 
 from otel_memwatch.procfs.process import (
     CLOCK_TICKS,
@@ -20,7 +19,8 @@ from otel_memwatch.procfs.process import (
     parse_status,
     parse_watermark,
 )
-from otel_memwatch.sources.process_tree.files import Descriptors, KeptFile
+from otel_memwatch.sources.process_tree.files import READ, Descriptors, KeptFile
+from otel_memwatch.typed import NamedTuple
 
 GONE = (ProcessLookupError, FileNotFoundError)
 """What reading a process's file raises when the process is no more."""
@@ -66,6 +66,7 @@ class Member:
         "_io_file",
         "_proc",
         "_stat_data",
+        "_statm_data",
         "_statm_file",
         "_status_data",
         "_status_faults",
@@ -86,6 +87,7 @@ class Member:
         "stat",
         "stat_file",
         "status_file",
+        "stirred",
         "watermark",
         "watermark_faults",
         "window_bound",
@@ -104,8 +106,11 @@ class Member:
         self.status_file = KeptFile(f"{directory}/status", descriptors)
         self.children_file = KeptFile(f"{directory}/task/{pid}/children", descriptors)
         self._stat_data = self._io_data = b""
+        self._statm_data: bytes | None = None
         self._status_data: bytes | None = None
         self._totals: Totals | None = None
+        self.stirred = True
+        """Something of it has changed since its status was read, so that its watermark may have."""
         self.argv: tuple[str, ...] | None = None
         self.io: Io | None = None
         self.rss = 0
@@ -148,30 +153,48 @@ class Member:
         return self._io_file is None
 
     def refresh(self) -> bool:
-        """Read what is needed at every tick; whether stat has changed. What has not changed is not parsed again.
+        """Read what is needed at every tick; whether any of it has changed. What has not is not parsed again.
 
         Raises an `OSError` of `GONE` when the process is no more.
         """
-        data = self.stat_file.read()
+        # Read without calls of our own, which would be a third of the cost where there are many processes.
+        kept = self.stat_file.descriptor
+        data = os.pread(kept, READ, 0) if kept >= 0 else self.stat_file.read()
         changed = data != self._stat_data
         if changed:
             self._take_stat(data)
-        if self.zombie or self.shares_memory:
-            self.rss = 0
-        elif self.stat.state in ZOMBIE_STATES:
-            self.rss = self._rss_of_threads()
-        else:
-            self.rss = parse_resident(self._statm_file.read())
+        kept = self._statm_file.descriptor
+        resident = os.pread(kept, READ, 0) if kept >= 0 else None
+        if changed or resident is None or resident != self._statm_data or self.stat.state in ZOMBIE_STATES:
+            self._statm_data = resident
+            rss = self._resident(resident)
+            if changed or rss != self.rss:
+                self.rss = rss
+                changed = self.stirred = True
         if self._io_file is not None:
+            kept = self._io_file.descriptor
             try:
-                data = self._io_file.read()
+                data = os.pread(kept, READ, 0) if kept >= 0 else self._io_file.read()
             except (PermissionError, FileNotFoundError):
                 # denied, or a kernel that does not count I/O; a process that has gone is found by its stat
                 self._deny_io()
             else:
                 if data != self._io_data:
                     self._io_data, self.io, self._totals = data, parse_io(data), None
+                    changed = True
         return changed
+
+    def leaves_parent(self) -> None:
+        """It does not run in its parent's memory any more; what it has now is known after the next `refresh`."""
+        self.shares_memory = False
+        self._statm_data = None
+
+    def _resident(self, statm: bytes | None) -> int:
+        if self.zombie or self.shares_memory:
+            return 0
+        if self.stat.state in ZOMBIE_STATES:
+            return self._rss_of_threads()
+        return parse_resident(self._statm_file.read() if statm is None else statm)
 
     def _take_stat(self, data: bytes) -> None:
         stat = parse_stat(data)
@@ -184,6 +207,7 @@ class Member:
         assert self._io_file is not None
         self._io_file.close()
         self._io_file = self.io = self._totals = None
+        self.stirred = True
 
     def retry_io(self) -> None:
         """Try again to read what was denied: a process may have become readable by an exec."""
@@ -213,6 +237,7 @@ class Member:
 
         Raises an `OSError` of `GONE` when the process is no more.
         """
+        self.stirred = False
         data: bytes | None = self.status_file.read()
         if self.stat.state in ZOMBIE_STATES and self.stat.threads > 1:
             data = self._of_living_thread("status") or data

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from otel_memwatch.model import ProcessEvent, ProcessRecord
 from otel_memwatch.procfs.process import CLOCK_TICKS, Io, Stat, parse_arguments
 from otel_memwatch.sources.process_tree.accounting import end_ignores_children, end_io, end_stat
 from otel_memwatch.sources.process_tree.files import read_once
 from otel_memwatch.sources.process_tree.member import Member, boot_offset
+from otel_memwatch.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import os
 from collections import deque
-from typing import TYPE_CHECKING
 
 from otel_memwatch.errors import Unavailable
 from otel_memwatch.procfs.process import Io, parse_stat
@@ -16,8 +15,10 @@ from otel_memwatch.sources.process_tree.discovery import Discovery, ForkCounter
 from otel_memwatch.sources.process_tree.files import Descriptors, read_once
 from otel_memwatch.sources.process_tree.member import GONE, Member, Totals
 from otel_memwatch.sources.process_tree.records import Records
+from otel_memwatch.sources.process_tree.tick import Tick
 from otel_memwatch.sources.process_tree.unobserved import Unobserved
 from otel_memwatch.sources.process_tree.windows import Vanished, Windows, fault_bytes
+from otel_memwatch.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -29,37 +30,6 @@ EVERY_STATUS = 20
 ROUND_SECONDS = 1.0
 WALK_SECONDS = 1.0
 """Time between two listings of all children, which find what the fork counter does not lead to."""
-
-
-class _Tick:
-    """What has changed since the tick before."""
-
-    def __init__(self, now: float) -> None:
-        self.now = now
-        self.threads = 0
-        """Threads that members have more than at the tick before."""
-        self.new: list[tuple[int, int]] = []
-        """Processes seen for the first time: pid, and how many pids its threads have used."""
-        self.strangers: list[int] = []
-        """Pids given lately to what lives and is not of the tree."""
-        self.suspicious = False
-        """There may have been processes that were never seen."""
-        self.unseen_faults = 0
-        """Page faults of children that are not known processes'."""
-        self.heedless = False
-        """A process has ended that ignored the end of its children."""
-        self.blind = False
-        """There may have been processes whose page faults nobody was told."""
-        self.certain = True
-        """It is known of all that vanished who waited for them."""
-        self.vanished: list[Vanished] = []
-        self.removed: dict[int, Member] = {}
-        """Members that are no more."""
-        self.child_faults = 0
-        """By how much the members' counts of reaped children's faults rose, minor and major."""
-        self.child_minor_faults = 0
-        self.known_minor_faults = 0
-        """Those of them that vanished members are known to have had: with all explained, no unseen child was reaped."""
 
 
 class ProcessTree:
@@ -81,7 +51,9 @@ class ProcessTree:
             raise Unavailable(f"{error.filename}: {error.strerror}.", "is /proc mounted?") from None
         self._adopter = os.getpid() if context.adopt else None
         self._since = self._oldest()
-        self._discovery = Discovery(self._proc, context.exclude, self._adopter, self._since)
+        self._discovery = Discovery(
+            self._proc, context.exclude, self._adopter, self._since, self._descriptors
+        )
         self._members: dict[int, Member] = {}
         self._ends: deque[ChildEnd] = deque()
         self._noted_faults = 0
@@ -111,6 +83,8 @@ class ProcessTree:
         self._round = 0
         self._sum = Totals()
         self.columns = columns(period, exact=context.exact)
+        self._fast: list[Value] = []
+        self._not_due: list[Value] = [None] * sum(column.period > 0 for column in self.columns)
 
     def _oldest(self) -> int:
         """Start of the target in clock ticks: what is older is not of its tree."""
@@ -149,7 +123,7 @@ class ProcessTree:
 
     def finish(self, now: float) -> None:
         """Tell the last of every process, and close all files. Not while `read` is running."""
-        tick = _Tick(now)
+        tick = Tick(now)
         self._take_ends(tick)
         for member in list(self._members.values()):
             try:
@@ -163,44 +137,59 @@ class ProcessTree:
         for member in self._members.values():
             member.close()
         self._forks.close()
+        self._discovery.close()
         if self._windows is not None:
             self._windows.close()
 
     # -- a tick
 
     def read(self, now: float) -> Sequence[Value]:
-        """One value for each column. Raises `OSError` only where /proc itself cannot be read."""
-        tick = _Tick(now)
+        """One value for each column. Raises `OSError` only where /proc itself cannot be read.
+
+        Where nothing has happened since the tick before, what is derived from the figures is not derived again.
+        """
+        tick = Tick(now)
+        slow = self._slow_pace.due(now)
         begun_at = self._forks.read()
-        self._take_ends(tick)
+        if self._ends:
+            self._take_ends(tick)
         # where no pid was given there is nothing that could be claimed
         if begun_at != self._last_pid or self._unobserved.unclaimed:
             missed = self._unobserved.missed_by_supervisor(self._noted_faults)
             tick.suspicious |= missed != 0
             tick.unseen_faults += max(0, missed)
         self._refresh_all(tick)
-        self._settle(now, now)
+        if self._account.pending:
+            tick.moved = True
+            self._settle(now, now)
         self._discover(tick, begun_at)
         self._look_again(tick, begun_at)
-        self._refresh_statuses()
+        self._refresh_statuses(all_of_them=slow)
         self._ended = tick.removed
         self._count_unobserved(tick, begun_at)
-        bound = self._scan_windows(tick)
-        self._sum = self._account.sum(self._members.values())
-        self._records.figures(self._members.values(), now)
+        bound = (
+            None
+            if self._windows is None
+            else self._windows.scan(self._members, tick.vanished, tick.child_faults)
+        )
         main = self._members.get(self._context.root)
-        fast = fast_values(main, self._members.values(), self._sum, self._unobserved)
+        if tick.moved or slow or not self._fast:
+            self._sum = self._account.sum(self._members.values())
+            self._records.figures(self._members.values(), now)
+            self._fast = fast_values(main, self._members.values(), self._sum)
+        fast = self._fast + self._unobserved.values()
         if self._windows is not None:
-            fast.append(bound)
-        if not self._slow_pace.due(now):
-            return fast + [None] * (len(self.columns) - len(fast))
+            fast.append(bound if tick.certain else None)
+        if not slow:
+            return fast + self._not_due
         for member in self._members.values():
             member.retry_io()
         return fast + slow_values(self._proc, now, main, self._members.values(), self._sum)
 
-    def _take_ends(self, tick: _Tick) -> None:
+    def _take_ends(self, tick: Tick) -> None:
         """Take in the exits that the supervisor told of."""
         while self._ends:
+            tick.moved = True
             end = self._ends.popleft()
             self._noted_faults += end.minor_faults
             stat = end_stat(end)
@@ -232,20 +221,21 @@ class ProcessTree:
             rss = 0 if member is None else member.rss
             tick.vanished.append(Vanished(end.pid, rss, 0, end.max_rss))
 
-    def _refresh_all(self, tick: _Tick) -> None:
+    def _refresh_all(self, tick: Tick) -> None:
         for member in list(self._members.values()):
             old = member.stat
             try:
                 changed = member.refresh()
                 if member.shares_memory and not self._shares(member):
-                    member.shares_memory = False
-                    member.refresh()
+                    member.leaves_parent()
+                    changed = member.refresh() or changed
             except GONE:
                 self._vanish(member, tick)
                 continue
-            if not changed:
-                continue
+            tick.moved |= changed
             stat = member.stat
+            if stat is old:
+                continue
             if stat.threads > old.threads:
                 tick.threads += stat.threads - old.threads
             if stat.child_minor_faults != old.child_minor_faults:
@@ -254,9 +244,10 @@ class ProcessTree:
                 tick.child_faults += stat.child_major_faults - old.child_major_faults
             self._records.executed(member, tick.now)
 
-    def _vanish(self, member: Member, tick: _Tick) -> None:
+    def _vanish(self, member: Member, tick: Tick) -> None:
         """A member is gone: find out who waited for it, and so where its totals are."""
         self._remove(member)
+        tick.moved = True
         tick.removed[member.pid] = member
         ppid = member.stat.ppid
         parent = self._members.get(ppid) or tick.removed.get(ppid)
@@ -284,7 +275,7 @@ class ProcessTree:
         del self._members[member.pid]
         member.close()
 
-    def _discover(self, tick: _Tick, last: int) -> None:
+    def _discover(self, tick: Tick, last: int) -> None:
         """Look for processes that began before the tick; pids given since, until `last`, tell whether there are any."""
         earlier, self._looked_at = self._looked_at, last
         moved = self._forks.between(earlier, last)
@@ -298,7 +289,7 @@ class ProcessTree:
             pids = self._forks.given(earlier, last)
             tick.strangers = self._discovery.probe(pids, self._members, lambda pid: self._add(pid, tick))
 
-    def _look_again(self, tick: _Tick, last: int) -> None:
+    def _look_again(self, tick: Tick, last: int) -> None:
         """Reads the members again where one has waited, since it was read, for what the discovery came too late for.
 
         The next tick would have told, and that child would have been taken for one that began after this tick.
@@ -311,7 +302,7 @@ class ProcessTree:
         ):
             self._refresh_all(tick)
 
-    def _explained(self, tick: _Tick, given: int) -> int:
+    def _explained(self, tick: Tick, given: int) -> int:
         """How many of the pids given since the tick before are known."""
         # what was there before, and is seen only now, has used none of these pids
         known = [*tick.new, *((pid, 1) for pid in tick.strangers)]
@@ -319,7 +310,7 @@ class ProcessTree:
             pids for pid, pids in known if 0 < self._forks.between(self._last_pid, pid) <= given
         )
 
-    def _add(self, pid: int, tick: _Tick) -> bool:
+    def _add(self, pid: int, tick: Tick) -> bool:
         """Take a process into the tree; `False` when it has gone already."""
         try:
             member = Member(self._proc, pid, self._descriptors)
@@ -334,6 +325,7 @@ class ProcessTree:
             member.close()
             return False
         self._members[pid] = member
+        tick.moved = True
         self._seen += 1
         tick.new.append((pid, member.stat.threads))
         tick.suspicious |= member.stat.child_minor_faults > 0
@@ -356,23 +348,33 @@ class ProcessTree:
             return False
         return parent.stat.state == "D" or (parent.stat.threads > 1 and parent.rss == member.rss > 0)
 
-    def _refresh_statuses(self) -> None:
-        """Read watermarks: of all members of a small tree, of some of a large one in turn."""
+    def _refresh_statuses(self, *, all_of_them: bool) -> None:
+        """Read watermarks: of those members of a small tree of which something has changed, of a large one's in turn.
+
+        A process that had no page fault has no more memory than before; what another process brought into it is
+        found when `all_of_them` are read: the watermark stays until then.
+        """
+        if self._windows is not None:
+            return
         members = list(self._members.values())
         if len(members) > EVERY_STATUS:
             count = max(1, int(len(members) * self._context.interval / ROUND_SECONDS) + 1)
             self._round %= len(members)
             members = (members + members)[self._round : self._round + min(count, len(members))]
             self._round += count
-        if self._windows is not None:
-            return
+        elif not all_of_them:
+            members = [member for member in members if member.stirred]
         for member in members:
             try:
                 member.refresh_status()
             except GONE:
                 continue
 
-    def _count_unobserved(self, tick: _Tick, begun_at: int) -> None:
+    def _count_unobserved(self, tick: Tick, begun_at: int) -> None:
+        if begun_at == self._last_pid and not self._unobserved.unclaimed and not tick.tells_of_children:
+            # Whatever is given a pid meanwhile has not been seen and left no sign: the next tick counts it.
+            self._unobserved.quiet()
+            return
         ended_at = self._forks.read()
         if ended_at == self._last_pid and not self._unobserved.unclaimed:
             self._unobserved.quiet()
@@ -393,12 +395,6 @@ class ProcessTree:
             suspicious=tick.suspicious,
             faults=None if heedless or tick.blind else faults,
         )
-
-    def _scan_windows(self, tick: _Tick) -> int | None:
-        if self._windows is None:
-            return None
-        bound = self._windows.scan(self._members, tick.vanished, tick.child_faults)
-        return bound if tick.certain else None
 
 
 def _waited(member: Member) -> bool:

@@ -42,6 +42,10 @@ class Unobserved:
         """Pids of the tick before that nothing explains, and that a sign of unseen children would claim."""
         self._fault_gap = _own_reaped_faults()
 
+    def values(self) -> list[int | None]:
+        """Values of the columns memwatch.tree.unobserved and memwatch.tree.unobserved.faults."""
+        return [self.total, None if self.blind else self.faults]
+
     def missed_by_supervisor(self, noted_faults: int) -> int:
         """Page faults of children that our own process has waited for since the last call and that nobody told of.
 

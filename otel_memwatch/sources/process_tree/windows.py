@@ -21,11 +21,11 @@ from __future__ import annotations
 
 import contextlib
 import os
-from typing import TYPE_CHECKING, NamedTuple
 
 from otel_memwatch.procfs.kernel import parse_release, rss_error
 from otel_memwatch.procfs.process import PAGE_SIZE, parse_stat
 from otel_memwatch.sources.process_tree.files import Descriptors, read_once
+from otel_memwatch.typed import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
