@@ -144,6 +144,14 @@ def test_rates_of_a_long_run_add_up_to_its_total() -> None:
 # -- the memory panel
 
 
+def test_the_tick_at_the_end_makes_no_step_of_its_own() -> None:
+    """Two hundredths of CPU time in 9 ms are no 2.2 cores."""
+    time = np.array([0.0, 0.1, 0.2, 0.209])
+    steps = rates(time, np.array([0.0, 0.01, 0.02, 0.04]), 0.05)
+    assert list(steps.edges) == [0.0, 0.1, 0.209]
+    assert steps.maximum() < 0.3
+
+
 @pytest.mark.parametrize("name", ["short", "workers", "nested", "gpus"])
 def test_the_largest_value_drawn_is_the_largest_recorded(name: str, tmp_path: Path) -> None:
     run, picture = drawn(name, tmp_path)

@@ -124,6 +124,9 @@ def rates(time: Array, counter: Array, shortest: float, buckets: int = BUCKETS /
     places = np.unique(np.clip(np.searchsorted(time, grid - width / 4, "left"), 0, len(time) - 1))
     if places[-1] != len(time) - 1:
         places = np.append(places, len(time) - 1)
+    if len(places) > 2 and time[places[-1]] - time[places[-2]] < width / 2:
+        # The tick at the end comes when the command ends: over so short a time a rate is noise.
+        places = np.delete(places, -2)
     edges = time[places]
     keep = np.append(True, np.diff(edges) > 0)
     edges, counter = edges[keep], counter[places][keep]
