@@ -297,7 +297,7 @@ def test_spans_of_a_node_program_become_operations_and_reach_their_endpoint(
     assert inner.attributes["held"] == 80 << 20
     assert run.operations[1].depth == 1
     assert run.operations[0].tree_peak.bytes > 80 << 20
-    assert 0.3 < run.operations[1].seconds < 5
+    assert 0.29 < run.operations[1].seconds < 5  # timers of node may be early by a millisecond
     assert "Outer" in done.stderr
     if encoding == "protobuf":
         spans = {span.name: span for _, span in sink.spans()}
