@@ -219,6 +219,12 @@ class Member:
                 return
             file.close()
 
+    def resident(self) -> int:
+        """Bytes of resident memory, read anew; what the tick has read of it stays."""
+        if self.stat.state in ZOMBIE_STATES:
+            return self._rss_of_threads()
+        return parse_resident(self._statm_file.read())
+
     def _rss_of_threads(self) -> int:
         """Resident memory by way of a thread that lives on after the leader has ended."""
         return parse_resident(self._of_living_thread("statm") or b"0 0 0")

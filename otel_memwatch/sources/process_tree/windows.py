@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from pathlib import Path
 
+    from otel_memwatch.procfs.process import Stat
     from otel_memwatch.sources.process_tree.member import Member
 
 RESET_WATERMARK = b"5"
@@ -131,25 +132,34 @@ class Windows:
         return _prefix_bound(before, after) + newborn + self._gone(vanished, child_faults)
 
     def _measure(self, member: Member, window: _Window | None) -> int:
-        """Bound of the process's window that ends now; a new one begins."""
+        """Bound of the process's window that ends now; a new one begins.
+
+        What the tick has read of its stat stays: the next tick looks for what has changed since.
+        """
         if window is None:
             window = self._windows[member.pid] = _Window(self._open(member), member.stat.stack)
         if member.shares_memory:
             return 0
+        had, since = window.rss, window.faults
         try:
-            faults = _faults(member)
+            stat = parse_stat(member.stat_file.read())
+            faults = _faults(stat)
             member.refresh_status()
             mark = member.mark
             if member.zombie or mark is None:
                 return self._last_window(window, faults)
             error = rss_error(member.stat.threads, self._cpus, self._release)
-            upper = self._bound(member, window, mark, faults, error) + error
+            upper = self._bound(member, window, mark, stat, error) + error
             upper += self._reset(member, window, mark + error, faults)
-            member.refresh()
+            window.rss = member.resident()
+            last = parse_stat(member.stat_file.read())
         except OSError:
             # it has gone since this tick's refresh: the next tick finds out who waited for it
             return window.upper
-        window.rss, window.stack = member.rss, member.stat.stack
+        if last.stack not in (0, stat.stack):
+            # it has executed another program while it was measured: whose watermark that was is not known
+            upper = max(upper, had + (_faults(last) - since) * self._per_fault + error)
+        window.stack = last.stack
         if member.windowed:
             member.window_bound = max(mark + error, window.highest)
         return upper
@@ -160,16 +170,16 @@ class Windows:
         window.rss, window.faults = 0, faults
         return upper
 
-    def _bound(self, member: Member, window: _Window, mark: int, faults: int, error: int) -> int:
+    def _bound(self, member: Member, window: _Window, mark: int, stat: Stat, error: int) -> int:
         """Most that the process can have had in the window: its watermark, unless that does not cover the window.
 
         It does not when somebody else resets it, or when an exec in the window has begun another address space.
         """
-        executed = window.stack not in (0, member.stat.stack)
+        executed = window.stack not in (0, stat.stack)
         if window.resets and not executed and mark < window.rss - error:
             self.disturbed.add(member.pid)
         if window.known and (executed or member.pid in self.disturbed or self._marks_operations(member.pid)):
-            mark = max(mark, window.rss + (faults - window.faults) * self._per_fault)
+            mark = max(mark, window.rss + (_faults(stat) - window.faults) * self._per_fault)
         window.known = True
         return mark
 
@@ -197,14 +207,14 @@ class Windows:
         window.resets = not (
             window.clear_refs is None or member.pid in self.disturbed or self._marks_operations(member.pid)
         )
-        if window.resets and mark * (1 - _WORTH_SHARE) > member.rss and _faults(member) == faults:
+        if window.resets and mark * (1 - _WORTH_SHARE) > member.rss and _read_faults(member) == faults:
             assert window.clear_refs is not None
             try:
                 os.pwrite(window.clear_refs, RESET_WATERMARK, 0)
             except OSError:
                 window.resets = False  # denied: another user's process
             else:
-                window.faults = _faults(member)
+                window.faults = _read_faults(member)
                 missed = (window.faults - faults) * self._per_fault
                 window.highest = max(window.highest, mark + missed)
                 member.windowed = True
@@ -238,9 +248,12 @@ class Windows:
         self._windows.clear()
 
 
-def _faults(member: Member) -> int:
-    stat = parse_stat(member.stat_file.read())
+def _faults(stat: Stat) -> int:
     return stat.minor_faults + stat.major_faults
+
+
+def _read_faults(member: Member) -> int:
+    return _faults(parse_stat(member.stat_file.read()))
 
 
 def _prefix_bound(before: list[int], after: list[int]) -> int:
