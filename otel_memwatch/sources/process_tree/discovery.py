@@ -25,6 +25,8 @@ PROBE_COST = 4
 """Looking at one pid costs about as much as listing the children of this many processes with one thread."""
 THREAD_COST = 3
 """As above, for each thread of a process that has several: their files are not kept open."""
+WORTH_KNOWING = 16
+"""What looking at pids one by one may cost more: it tells besides which of them are other programs'."""
 
 
 class ForkCounter:
@@ -84,8 +86,8 @@ class Discovery:
         self._has_children_files = os.path.exists(f"{proc}/self/task/{os.getpid()}/children")
 
     def cheaper_to_probe(self, pids: int, members: Mapping[int, Member]) -> bool:
-        """Whether looking at this many pids is less work than listing all children."""
-        probing, listing = pids * PROBE_COST, 1
+        """Whether looking at this many pids is not much more work than listing all children."""
+        probing, listing = pids * PROBE_COST, WORTH_KNOWING
         for member in members.values():
             threads = member.stat.threads
             listing += 1 if threads <= 1 else 1 + THREAD_COST * threads
