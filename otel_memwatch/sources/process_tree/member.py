@@ -258,6 +258,21 @@ class Member:
             self._status_faults = faults
         return mark is not None
 
+    def last_look(self) -> bool:
+        """Read its watermark a last time; `False` when its memory is gone, and what it had since the last tick with it.
+
+        Raises an `OSError` of `GONE` when the process is no more.
+        """
+        self.refresh()
+        return self.refresh_status()
+
+    def has_waited(self) -> bool:
+        """Whether it has waited for a child since it was read; one that has gone is found by the next tick."""
+        try:
+            return parse_stat(self.stat_file.read()).child_minor_faults != self.stat.child_minor_faults
+        except OSError:
+            return False
+
     def status(self) -> Status | None:
         """What status said when it was last read; `None` before."""
         return None if self._status_data is None else parse_status(self._status_data)

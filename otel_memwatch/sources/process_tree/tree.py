@@ -127,7 +127,7 @@ class ProcessTree:
         self._take_ends(tick)
         for member in list(self._members.values()):
             try:
-                whole = _last_look(member)
+                whole = member.last_look()
             except GONE:
                 self._vanish(member, tick)
             else:
@@ -298,7 +298,7 @@ class ProcessTree:
         if (
             not tick.suspicious
             and given > self._explained(tick, given)
-            and any(map(_waited, self._members.values()))
+            and any(member.has_waited() for member in self._members.values())
         ):
             self._refresh_all(tick)
 
@@ -395,20 +395,3 @@ class ProcessTree:
             suspicious=tick.suspicious,
             faults=None if heedless or tick.blind else faults,
         )
-
-
-def _waited(member: Member) -> bool:
-    """Whether it has waited for a child since it was read; one that has gone is found by the next tick."""
-    try:
-        return parse_stat(member.stat_file.read()).child_minor_faults != member.stat.child_minor_faults
-    except OSError:
-        return False
-
-
-def _last_look(member: Member) -> bool:
-    """Read its watermark a last time; `False` when its memory is gone, and with it what it had since the last tick.
-
-    Raises an `OSError` of `GONE` when the process is no more.
-    """
-    member.refresh()
-    return member.refresh_status()
