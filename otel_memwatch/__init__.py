@@ -1,14 +1,14 @@
 """Watch the memory, CPU, I/O and GPU use of any command, and mark its operations.
 
-Importing this package imports nothing else: the names below are loaded when they are first used.
+Importing this package imports next to nothing: the names below are loaded when they are first used.
 """
 
 from __future__ import annotations
 
+from otel_memwatch import lazy
+
 TYPE_CHECKING = False  # the name that type checkers know: importing `typing` costs every watched program 9 ms
 if TYPE_CHECKING:
-    from typing import Any
-
     from otel_memwatch.api import Run, attach, load_run, watch
     from otel_memwatch.devices import GPU, GPUMemory, best_gpu, gpus
     from otel_memwatch.errors import MemwatchError
@@ -31,31 +31,24 @@ __all__ = [
     "watch",
 ]
 
-_HOMES = {
-    "GPU": "devices",
-    "GPUMemory": "devices",
-    "best_gpu": "devices",
-    "gpus": "devices",
-    "load_ipython_extension": "compat.ipython",
-    "unload_ipython_extension": "compat.ipython",
-    "MemwatchError": "errors",
-    "Run": "api",
-    "attach": "api",
-    "load_run": "api",
-    "mark": "operations",
-    "operation": "operations",
-    "watch": "api",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module
-
-    value = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
-    globals()[name] = value
-    return value
+__getattr__ = lazy.names(
+    __name__,
+    {
+        "GPU": "devices",
+        "GPUMemory": "devices",
+        "best_gpu": "devices",
+        "gpus": "devices",
+        "load_ipython_extension": "compat.ipython",
+        "unload_ipython_extension": "compat.ipython",
+        "MemwatchError": "errors",
+        "Run": "api",
+        "attach": "api",
+        "load_run": "api",
+        "mark": "operations",
+        "operation": "operations",
+        "watch": "api",
+    },
+)
 
 
 def __dir__() -> list[str]:

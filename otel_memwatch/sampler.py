@@ -55,7 +55,8 @@ class Flag:
     def wait(self, timeout: float) -> bool:
         """Waits until it is set (`True`) or so many seconds have passed (`False`)."""
         if not self._set and self._held.acquire(timeout=timeout):
-            self._held.release()
+            with contextlib.suppress(RuntimeError):  # it was set once more at this moment
+                self._held.release()
         return self._set
 
 

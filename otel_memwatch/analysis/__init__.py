@@ -6,7 +6,8 @@ imports nothing else: a monitor needs the tally only, until the run has ended.
 
 from __future__ import annotations
 
-from otel_memwatch.typed import TYPE_CHECKING, Any
+from otel_memwatch import lazy
+from otel_memwatch.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from otel_memwatch.analysis.ending import describe_end
@@ -16,22 +17,15 @@ if TYPE_CHECKING:
 
 __all__ = ["OperationFigures", "Peaks", "ProcessFigures", "Run", "Tally", "describe_end", "load"]
 
-_HOMES = {
-    "OperationFigures": "figures",
-    "Peaks": "figures",
-    "ProcessFigures": "figures",
-    "Run": "run",
-    "Tally": "tally",
-    "describe_end": "ending",
-    "load": "run",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module
-
-    value = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
-    globals()[name] = value
-    return value
+__getattr__ = lazy.names(
+    __name__,
+    {
+        "OperationFigures": "figures",
+        "Peaks": "figures",
+        "ProcessFigures": "figures",
+        "Run": "run",
+        "Tally": "tally",
+        "describe_end": "ending",
+        "load": "run",
+    },
+)

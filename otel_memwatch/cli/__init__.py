@@ -7,8 +7,9 @@ import os
 import signal
 import sys
 
+from otel_memwatch import lazy
 from otel_memwatch.errors import MemwatchError
-from otel_memwatch.typed import Any, NoReturn
+from otel_memwatch.typed import NoReturn
 
 COMMANDS: dict[str, str] = {
     "wrap": "Run a command and record its memory, CPU, I/O and GPU use.",
@@ -73,12 +74,7 @@ def _wrap_at_once() -> None:
         wrap(plain.argv, settings("wrap", plain.given), say)
 
 
-def __getattr__(name: str) -> Any:
-    if name != "cli":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from otel_memwatch.cli.group import cli
-
-    return cli
+__getattr__ = lazy.names(__name__, {"cli": "group"})
 
 
 def _die_of(number: signal.Signals) -> NoReturn:

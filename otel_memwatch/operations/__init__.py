@@ -8,10 +8,10 @@ part of (`OTEL_MEMWATCH_RUN_DIR`); outside a run nothing happens.
 
 from __future__ import annotations
 
+from otel_memwatch import lazy
+
 TYPE_CHECKING = False  # the name that type checkers know: `typing` costs every watched program 9 ms
 if TYPE_CHECKING:
-    from typing import Any
-
     from otel_memwatch.operations.journal import OPERATIONS_PREFIX, OPERATIONS_SUFFIX
     from otel_memwatch.operations.phases import mark
     from otel_memwatch.operations.scope import Operation, operation
@@ -28,24 +28,16 @@ __all__ = [
     "operation",
 ]
 
-_HOMES = {
-    "OPERATIONS_PREFIX": "journal",
-    "OPERATIONS_SUFFIX": "journal",
-    "RUN_DIRECTORY_VARIABLE": "state",
-    "Operation": "scope",
-    "activate": "state",
-    "deactivate": "state",
-    "mark": "phases",
-    "operation": "scope",
-}
-
-
-def __getattr__(name: str) -> Any:
-    """Loads a name when it is first used: the monitor takes parts of this package and not the whole."""
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module
-
-    value = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
-    globals()[name] = value
-    return value
+__getattr__ = lazy.names(
+    __name__,
+    {
+        "OPERATIONS_PREFIX": "journal",
+        "OPERATIONS_SUFFIX": "journal",
+        "RUN_DIRECTORY_VARIABLE": "state",
+        "Operation": "scope",
+        "activate": "state",
+        "deactivate": "state",
+        "mark": "phases",
+        "operation": "scope",
+    },
+)

@@ -80,7 +80,8 @@ def limit_share(peak: Peak | None, of: Limit) -> str | None:
     if peak.high is None:
         return f"at least {low}"
     high = share(peak.high, of.bytes)
-    return low if low == high else f"{low.removesuffix(' %')} to {high}"
+    bare = low.removesuffix(" %")
+    return high if float(bare) == float(high.removesuffix(" %")) else f"{bare} to {high}"
 
 
 def ending(run: Run) -> str:

@@ -25,6 +25,7 @@ class Opening:
     def __init__(self, context: Context, done: Flag) -> None:
         self._context = context
         self._late: Opened | None = None
+        self._asked = False
         self._done = done
 
     def first(self) -> Opened:
@@ -32,15 +33,18 @@ class Opening:
         return open_sources(self._context, self._names(of_drivers=False))
 
     def start(self) -> None:
-        """Begins to open the others."""
+        """Begins to open the others. Not called where the command has ended already."""
+        self._asked = True
         threading.Thread(target=self._open, name="otel-memwatch-opening", daemon=True).start()
 
     def late(self) -> Opened:
-        """The others; while their drivers have not answered, none of them."""
+        """The others; none of them where their drivers were not asked, or have not answered yet."""
         if self._late is not None:
             return self._late
-        names = self._names(of_drivers=True)
-        return (), {name: Unavailable(f"{name}: the driver did not answer within the run.") for name in names}
+        why = (
+            "did not answer within the run" if self._asked else "was not asked: the command had ended already"
+        )
+        return (), {name: Unavailable(f"The driver {why}.") for name in self._names(of_drivers=True)}
 
     def _open(self) -> None:
         try:

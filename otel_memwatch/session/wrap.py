@@ -136,10 +136,12 @@ def _launch(
         raise
 
 
-def _load() -> Iterator[object]:
+def _load() -> Iterator[None]:
     """Imports what the first tick needs, module by module. The command does not wait for that."""
     for name in _FIRST_NEEDED:
-        yield import_module(f"otel_memwatch.{name}")
+        with contextlib.suppress(Exception):  # who needs it meets that again, and tells of it
+            import_module(f"otel_memwatch.{name}")
+        yield
 
 
 def _listen(settings: Mapping[str, Any]) -> Listening | None:

@@ -52,9 +52,9 @@ def launch(
     children = _children()
     system.prctl(system.PR_SET_CHILD_SUBREAPER, 1)
     inherited = signals.hold()
-    reader, writer = os.pipe()
-    ready, go = os.pipe()
     try:
+        reader, writer = os.pipe()
+        ready, go = os.pipe()
         pid = os.fork()
     except OSError as error:
         signals.let_go(inherited)
@@ -70,14 +70,7 @@ def launch(
     with contextlib.suppress(BrokenPipeError):  # somebody has killed it already
         os.write(go, b".")
     os.close(go)
-    told = select.poll()
-    told.register(reader, select.POLLIN)
-    for _ in meanwhile:
-        if told.poll(0):
-            break
-    report = _read_all(reader)
-    os.close(reader)
-    started, floor, misplaced, failure = _understand(report)
+    started, floor, misplaced, failure = _understand(_report(reader, meanwhile))
     if failure is not None:
         os.waitpid(pid, 0)
         witness.end()
@@ -130,10 +123,17 @@ def _understand(report: bytes) -> tuple[float, int, str | None, tuple[int, bytes
     return started, floor, misplaced, failure
 
 
-def _read_all(fd: int) -> bytes:
+def _report(reader: int, meanwhile: Iterable[object]) -> bytes:
+    """What the child writes until it has become the command or has failed to; until it begins, `meanwhile` goes on."""
+    told = select.poll()
+    told.register(reader, select.POLLIN)
+    for _ in meanwhile:
+        if told.poll(0):
+            break
     parts = []
-    while part := os.read(fd, 65536):
+    while part := os.read(reader, 65536):
         parts.append(part)
+    os.close(reader)
     return b"".join(parts)
 
 

@@ -192,6 +192,16 @@ def test_cpu_and_io_of_children_that_no_tick_saw(tmp_path: Path) -> None:
     assert 20 * MIB <= totals["write_chars"] <= 20 * MIB + 4096
 
 
+def test_a_driver_that_was_not_asked_is_not_said_to_be_silent(tmp_path: Path) -> None:
+    """A command that has ended before drivers are opened: nothing is known of them."""
+    run = wrap(["true"], out=tmp_path / "run")
+    hints = [
+        source.get("hint") or "" for name, source in run.info["sources"].items() if name.startswith("gpu_")
+    ]
+    assert len(hints) == 2
+    assert not any("did not answer" in hint for hint in hints)
+
+
 def test_the_launcher_is_not_taken_for_the_target(tmp_path: Path) -> None:
     """A tiny program's ru_maxrss is the spawner's: no peak above what the program had is claimed exactly."""
     run = wrap(["/bin/true"], "--cgroup", "off", out=tmp_path / "run")

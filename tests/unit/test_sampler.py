@@ -193,3 +193,21 @@ def test_what_idles_is_not_charged(clock: FakeClock) -> None:
     assert latest.values == (7,)
     assert sampler.health()["s"].reads == 2
     assert sampler.health()["s"].seconds == pytest.approx(0.001)
+
+
+def test_a_flag_that_is_set_once_more_while_it_is_waited_for() -> None:
+    """Two threads set it: the second may do so between the waiter's taking the lock and its giving it back."""
+    flag = Flag()
+    held = flag._held
+
+    class Meanwhile:
+        def acquire(self, **given: float) -> bool:
+            done = held.acquire(**given)
+            flag._set = False
+            flag._held = held
+            flag.set()
+            return done
+
+    flag.set()
+    flag._set, flag._held = False, Meanwhile()  # type: ignore[assignment]
+    assert flag.wait(1.0)

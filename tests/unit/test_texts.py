@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from otel_memwatch.analysis import Run, load
+from otel_memwatch.model import Peak
 from otel_memwatch.reports import facts, render
 from otel_memwatch.reports.figures import duration
 from otel_memwatch.reports.summary import _near, summary
@@ -188,3 +189,24 @@ def test_a_peak_is_not_told_to_be_after_the_end(tmp_path: Path) -> None:
     assert run.peaks.tree is not None
     late = run.peaks.tree._replace(at=run.seconds + 1, operation=None)
     assert facts.place(run, late) == f"at {duration(run.seconds)}"
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "told"),
+    [(97, 101, "1 %"), (59, 802, "0.6 to 8 %"), (5930, 8020, "59 to 80 %"), (99, 99, "1.0 %")],
+)
+def test_a_range_of_shares_that_read_the_same_is_one(low: int, high: int, told: str) -> None:
+    peak = Peak.interval(low, high, how="")
+    assert facts.limit_share(peak, facts.Limit(10_000, "machine")) == told
+
+
+def test_an_error_that_is_a_large_part_of_a_peak_is_told(tmp_path: Path) -> None:
+    """552 KiB, "exact", of which half is error, would not be."""
+    path = tmp_path / "short"
+    run = scene("short", tmp_path)
+    assert run.peaks.tree is not None
+    info = json.loads((path / "run.json").read_text())
+    info["peaks"]["tree"] |= {"bytes": 565248, "certainty": "exact", "low": 81920, "high": 1048576}
+    (path / "run.json").write_text(json.dumps(info))
+    assert "552.0 KiB, exact" in text(load(path))
+    assert ", to 472.0 KiB" in text(load(path))

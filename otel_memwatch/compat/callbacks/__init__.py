@@ -24,7 +24,9 @@ Not supported:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from otel_memwatch import lazy
 
 if TYPE_CHECKING:
     from otel_memwatch.compat.callbacks.epochs import EpochMemory, EpochMeter
@@ -32,19 +34,14 @@ if TYPE_CHECKING:
 __all__ = ["EpochMemory", "EpochMeter"]
 # The callbacks are asked for by name: `import *` must not fail for a framework that is not installed.
 
-_HOMES = {
-    "EpochMemory": "epochs",
-    "EpochMeter": "epochs",
-    "FastaiPeakMemory": "fastai_learner",
-    "KerasPeakMemory": "keras_model",
-    "LightningPeakMemory": "lightning_trainer",
-    "TrainerPeakMemory": "transformers_trainer",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name in _HOMES:
-        from importlib import import_module
-
-        return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__ = lazy.names(
+    __name__,
+    {
+        "EpochMemory": "epochs",
+        "EpochMeter": "epochs",
+        "FastaiPeakMemory": "fastai_learner",
+        "KerasPeakMemory": "keras_model",
+        "LightningPeakMemory": "lightning_trainer",
+        "TrainerPeakMemory": "transformers_trainer",
+    },
+)

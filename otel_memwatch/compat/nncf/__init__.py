@@ -32,7 +32,9 @@ Not supported:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from otel_memwatch import lazy
 
 if TYPE_CHECKING:
     from otel_memwatch.compat.nncf.context import memory_monitor_context
@@ -41,12 +43,13 @@ if TYPE_CHECKING:
 
 __all__ = ["MemoryMonitor", "MemoryType", "MemoryUnit", "memory_monitor_context", "visualize"]
 
-_HOMES = {"memory_monitor_context": "context", "visualize": "results"}
-
-
-def __getattr__(name: str) -> Any:
-    if name in __all__:
-        from importlib import import_module
-
-        return getattr(import_module(f"{__name__}.{_HOMES.get(name, 'monitor')}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__ = lazy.names(
+    __name__,
+    {
+        "MemoryMonitor": "monitor",
+        "MemoryType": "monitor",
+        "MemoryUnit": "monitor",
+        "memory_monitor_context": "context",
+        "visualize": "results",
+    },
+)

@@ -30,7 +30,9 @@ Not supported:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from otel_memwatch import lazy
 
 if TYPE_CHECKING:
     from otel_memwatch.compat.qefficient.profiler import QEffMemoryProfiler
@@ -48,18 +50,13 @@ __all__ = [
     "__version__",
 ]
 
-_HOMES = {
-    "MetricsCollector": "unsupported",
-    "ProfileSample": "samples",
-    "ProfilerConfig": "samples",
-    "QEffMemoryProfiler": "profiler",
-    "QEffMemoryVisualizer": "unsupported",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name in _HOMES:
-        from importlib import import_module
-
-        return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__ = lazy.names(
+    __name__,
+    {
+        "MetricsCollector": "unsupported",
+        "ProfileSample": "samples",
+        "ProfilerConfig": "samples",
+        "QEffMemoryProfiler": "profiler",
+        "QEffMemoryVisualizer": "unsupported",
+    },
+)

@@ -14,13 +14,14 @@ if TYPE_CHECKING:
 _MEANINGS = {
     Certainty.EXACT: "Exact: a watermark of the kernel, or of the allocator, covered the whole time; nothing between two "
     "ticks was missed.",
-    Certainty.INTERVAL: "Between: the truth lies within these bounds for certain; it was not possible here to have the "
-    "kernel watch the whole tree.",
+    Certainty.INTERVAL: "Between: the truth lies within these bounds for certain; nothing that the kernel keeps told it "
+    "more closely here.",
     Certainty.CENSORED: "No more than: the kernel's counter also holds memory from before the command was started.",
     Certainty.SAMPLED: "Sampled: the largest value that a tick happened to see; a shorter spike may have been higher.",
 }
 _NARROW = 1024 * 1024
-"""An exact peak's error is told from here on: bytes."""
+_NARROW_SHARE = 0.1
+"""An exact peak's error is told from so many bytes on, and where it is so large a part of the peak."""
 
 
 def memory(run: Run, page: Page) -> None:
@@ -60,7 +61,7 @@ def _error(peak: Peak | None) -> str:
     if peak is None or peak.certainty is not Certainty.EXACT or peak.high is None:
         return ""
     error = peak.high - peak.bytes
-    return f", to {size(error)}" if error >= _NARROW else ""
+    return f", to {size(error)}" if error >= min(_NARROW, _NARROW_SHARE * peak.bytes) else ""
 
 
 def _limit(run: Run, page: Page) -> None:
