@@ -20,6 +20,7 @@ debian_packages() {
     command -v unshare >/dev/null || missing="$missing util-linux"
     command -v shellcheck >/dev/null || missing="$missing shellcheck"
     python3 -c 'import ensurepip' 2>/dev/null || missing="$missing python3-venv"
+    [ -e "$(python3 -c 'import sysconfig; print(sysconfig.get_path("include"))')/Python.h" ] || missing="$missing python3-dev"
     [ -n "$missing" ] || return 0
     say "Debian packages:$missing"
     as_root=""
@@ -34,7 +35,7 @@ debian_packages() {
 environment() {
     [ -x "$2/bin/python" ] || "$1" -m venv "$2"
     "$2/bin/python" -m pip install --quiet --upgrade pip
-    rm -rf "$root/build/wheel"
+    rm -rf "$root"/build/wheel "$root"/build/lib* "$root"/build/temp*
     "$2/bin/python" -m pip wheel --quiet --no-deps --wheel-dir "$root/build/wheel" "$root"
     "$2/bin/python" -m pip uninstall --quiet --yes otel-memwatch
     "$2/bin/python" -m pip install --quiet --group "$root/pyproject.toml:dev" "$root"/build/wheel/*.whl
@@ -76,6 +77,10 @@ PATH="$venv/bin:$PATH" "$venv/bin/lint-imports"
 
 say "all tests, $("$venv/bin/python" --version)"
 run_tests "$venv"
+
+say "operations, as installed without a compiler"
+rm "$venv"/lib/python*/site-packages/otel_memwatch/operations/_boundary.*.so
+MEMWATCH_PLAIN=1 run_tests "$venv" -q tests/unit/test_operation*.py tests/e2e/test_operation*.py tests/e2e/test_spans_*.py
 
 for version in 3.10 3.11 3.12 3.13 3.14; do
     for python in "python$version" "$HOME"/.pyenv/versions/"$version".*/bin/python; do

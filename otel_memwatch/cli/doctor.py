@@ -56,6 +56,7 @@ def _peaks() -> Iterator[Finding]:
         yield Finding("kernel", "limited", quirk)
     yield _tree_peak()
     yield _reset()
+    yield _compiled()
 
 
 def _tree_peak() -> Finding:
@@ -85,6 +86,19 @@ def _reset() -> Finding:
             "Linux with CONFIG_PROC_PAGE_MONITOR and a writable /proc",
         )
     return Finding("peak of an operation", "ok", "exact: a process may reset its own watermark")
+
+
+def _compiled() -> Finding:
+    from otel_memwatch.operations.boundary import COMPILED
+
+    if COMPILED:
+        return Finding("cost of an operation", "ok", "about 10 us, in compiled code")
+    return Finding(
+        "cost of an operation",
+        "limited",
+        "about 16 us in Python code, and milliseconds beside threads that compute in Python",
+        "a wheel for this machine, or an installation where a C compiler and Python's headers are found",
+    )
 
 
 def _sources() -> Iterator[Finding]:

@@ -10,18 +10,13 @@ from __future__ import annotations
 
 import os
 
+from otel_memwatch.operations import boundary
 from otel_memwatch.operations.files import IO, close_quietly, keep_open
-
-try:
-    import resource
-except ImportError:  # not a Unix
-    resource = None  # type: ignore[assignment]
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    from otel_memwatch.operations.boundary import Moved, Used
 
-_CHILDREN = resource.RUSAGE_CHILDREN if resource else 0
 LIFE = 100e-6
 """Seconds for which a reading is used for operations that are opened."""
 BRIEF = 10e-6
@@ -32,26 +27,15 @@ _UNKNOWN = b',"read_bytes":null,"write_bytes":null,"read_chars":null,"write_char
 
 
 class Reading:
-    """The counters at one moment, and how much of them this library caused itself."""
+    """The counters at one moment; `None`: the system does not tell."""
 
-    __slots__ = ("_totals", "children", "io", "own_read", "own_written")
+    __slots__ = ("children", "io")
 
-    def __init__(self, children: Any, io: bytes, own_read: int, own_written: int) -> None:
+    def __init__(self, children: Used | None, io: Moved | None) -> None:
         self.children = children
+        """What the children have used that the process has waited for."""
         self.io = io
-        self.own_read = own_read
-        self.own_written = own_written
-        self._totals: tuple[int, int, int, int] | None = None
-
-    def totals(self) -> tuple[int, int, int, int] | None:
-        """Bytes read from and written to storage, bytes passed to read and write calls but our own."""
-        if self._totals is None:
-            fields = self.io.split(None, 12)
-            if len(fields) >= 12:
-                self._totals = (
-                    int(fields[9]), int(fields[11]), int(fields[1]) - self.own_read, int(fields[3]) - self.own_written
-                )  # fmt: skip
-        return self._totals
+        """Of the process and those children, but not this library's own."""
 
 
 class Counters:
@@ -62,40 +46,39 @@ class Counters:
     def __init__(self) -> None:
         self._own = 0
         self._io = _open()
-        self.last = Reading(None, b"", 0, 0)
+        self.last = Reading(None, None)
         self.read(0, 0)
 
     def read(self, own_read: int, own_written: int) -> None:
         """Read; `own_...`: bytes that the rest of this library has moved so far."""
-        children = resource.getrusage(_CHILDREN) if resource else None
+        own_read += self._own
+        try:
+            size, children, io = boundary.totals(self._io, own_read, own_written)
+        except OSError:  # the program closed it
+            self._io = _open()
+            size, children, io = boundary.totals(-1, 0, 0)
+        self._own += size
         before = self.last.children
         if children == before:
             children = before  # the same object: nothing to be added up
-        text = b""
-        own_read += self._own
-        if self._io is not None:
-            try:
-                text = os.pread(self._io, 256, 0)
-            except OSError:  # the program closed it
-                self._io = _open()
-            self._own += len(text)
-        self.last = Reading(children, text, own_read, own_written)
+        self.last = Reading(children, io)
 
     def open_again(self, wanted: bool) -> None:
         """Go on with a new descriptor, or with none: what has the number of the old one now is the program's."""
-        self._io = _open() if wanted else None
+        self._io = _open() if wanted else -1
 
     def close(self) -> None:
         """Give the descriptor back."""
         close_quietly(self._io)
-        self._io = None
+        self._io = -1
 
 
-def _open() -> int | None:
+def _open() -> int:
+    """-1: there is none."""
     try:
         return keep_open("/proc/self/io", os.O_RDONLY, IO)
     except OSError:  # no /proc, or not ours to read
-        return None
+        return -1
 
 
 def io_totals(before: Reading, after: Reading) -> tuple[int, int, int, int] | None:
@@ -104,7 +87,7 @@ def io_totals(before: Reading, after: Reading) -> tuple[int, int, int, int] | No
     Reaped children are included, this library's own calls are not. The storage figures may include up to one
     page for each page of this library's own record that was written meanwhile.
     """
-    first, last = before.totals(), after.totals()
+    first, last = before.io, after.io
     if first is None or last is None:
         return None
     return last[0] - first[0], last[1] - first[1], max(0, last[2] - first[2]), max(0, last[3] - first[3])

@@ -11,13 +11,13 @@ import os
 import sys
 from time import monotonic
 
+from otel_memwatch.operations import boundary
 from otel_memwatch.operations.files import JOURNAL, UNTRUSTED, close_quietly, keep_open, read_quietly
 from otel_memwatch.operations.text import quote
 
 OPERATIONS_PREFIX = "operations-"
 OPERATIONS_SUFFIX = ".jsonl"
 
-_lseek, _write = os.lseek, os.write
 _told: set[str] = set()
 
 
@@ -53,18 +53,18 @@ class Journal:
     Raises `OSError` when the file cannot be opened.
     """
 
-    __slots__ = ("_begin", "_descriptor", "_identity", "_path", "first_id", "lost", "written")
+    __slots__ = ("_append", "_begin", "_identity", "_path", "descriptor", "first_id", "lost", "written")
 
     def __init__(self, directory: str, name: str) -> None:
         self._path = os.path.join(directory, f"{OPERATIONS_PREFIX}{name}{OPERATIONS_SUFFIX}")
         self._identity: tuple[int, int]
-        self._descriptor: int = self._open()
+        self.descriptor: int = self._open()
         self._begin = 0
         """Where in the file the bytes counted by `written` begin, as far as is known."""
         self.lost = False
         self.written = 0
         """Bytes written through this object, to be taken off the program's own I/O."""
-        self.first_id = os.fstat(self._descriptor).st_size + 1
+        self.first_id = os.fstat(self.descriptor).st_size + 1
         """Ids go on behind those that the same process wrote before an exec: a line is longer than its id counts."""
 
     def _open(self) -> int:
@@ -74,6 +74,7 @@ class Journal:
             close_quietly(descriptor)
             raise OSError(22, "not a file of operations", self._path)  # EINVAL
         self._identity = found.st_dev, found.st_ino
+        self._append = boundary.writer(descriptor)
         return descriptor
 
     def is_ours(self) -> bool:
@@ -82,9 +83,9 @@ class Journal:
         A program that closes all descriptors may have opened files of its own since, under the numbers that were
         ours. The place in the file gives that away; where it is not the expected one, the file itself is looked at.
         """
-        descriptor = self._descriptor
+        descriptor = self.descriptor
         try:
-            place = _lseek(descriptor, 0, 1)
+            place = boundary.place(descriptor)
             if place == self._begin + self.written:
                 return True
             found = os.fstat(descriptor)
@@ -98,9 +99,9 @@ class Journal:
     def reopen(self) -> bool:
         """Open the file again, for a descriptor that is not ours any more; whether that was possible."""
         try:
-            self._descriptor = self._open()
+            self.descriptor = self._open()
         except OSError as error:
-            self._descriptor = -1
+            self.descriptor = -1
             self._give_up(error)
             return False
         return True
@@ -122,16 +123,21 @@ class Journal:
         return text.partition(b"\n")[2] if begin else text
 
     @property
+    def is_quick(self) -> bool:
+        """Whether lines can be written by compiled code."""
+        return self._append is not os.write
+
+    @property
     def is_apart(self) -> bool:
         """Whether the descriptor is so high that its number is free again for a program's files only after many."""
-        return self._descriptor >= JOURNAL
+        return self.descriptor >= JOURNAL
 
     def write(self, data: bytes) -> None:
         """Append one line; never an exception."""
         try:
-            done = _write(self._descriptor, data)
+            done = self._append(self.descriptor, data)
             if done < len(data):
-                done += _write(self._descriptor, data[done:])
+                done += self._append(self.descriptor, data[done:])
             self.written += done
         except OSError as error:
             self._recover(data, error)
@@ -143,8 +149,8 @@ class Journal:
         try:
             if error.errno != 9:  # EBADF
                 raise error
-            self._descriptor = self._open()
-            os.write(self._descriptor, data)
+            self.descriptor = self._open()
+            os.write(self.descriptor, data)
         except OSError as final:
             self._give_up(final)
 
@@ -154,7 +160,7 @@ class Journal:
 
     def close(self) -> None:
         """Give the descriptor back."""
-        close_quietly(self._descriptor)
+        close_quietly(self.descriptor)
 
 
 def header_line(exact: bool, floor: int | None) -> bytes:

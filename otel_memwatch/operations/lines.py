@@ -10,71 +10,64 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
+    from otel_memwatch.operations.boundary import Used
+    from otel_memwatch.operations.counters import Reading
     from otel_memwatch.operations.opened import Closing, Opened
-    from otel_memwatch.operations.watermark import Moment
+
+END = b"}\n"
+NOTHING_MORE = NOTHING + END
+"""The rest of a closing's line where there was no I/O."""
 
 
-def opening_line(
-    opened: Opened, name: str, parent_span: str | None, thread: int, attributes: Mapping[str, object] | None
-) -> bytes:
-    """An operation has begun; without the end of the line, before which more fields may come."""
-    segment, rss = opened.first[:2]
+def opening_more(attributes: Mapping[str, object] | None, exported: bool) -> bytes:
+    """What the lines of few openings have behind the others' fields, and the end of the line.
+
+    `exported`: the program sends the span itself.
+    """
+    if not attributes and not exported:
+        return END
+    text = f',"attributes":{attributes_text(attributes)}' if attributes else ""
+    return (text + (',"exported":true' if exported else "")).encode() + END
+
+
+def opening_line(opened: Opened, name: str, parent_span: str | None, thread: int, more: bytes) -> bytes:
+    """An operation has begun; `more`: the rest of the line."""
+    segment, rss = opened.first[0], opened.first[1]
     parent = "null" if parent_span is None else f'"{parent_span}"'
-    line = (
+    return (
         f'{{"open":{opened.id},"time":{opened.time:.6f},"name":{quote(name)},"trace":"{opened.trace}",'
         f'"span":"{opened.span}","parent":{parent},"thread":{thread},"rss":{"null" if rss is None else rss},'
         f'"segment":{"null" if segment is None else segment}'
-    )
-    if attributes:
-        line += f',"attributes":{attributes_text(attributes)}'
-    return line.encode()
+    ).encode() + more
 
 
 def closing_line(
-    opened: Opened,
-    last: Moment,
-    closing: Closing,
-    error: str | None,
-    attributes: Mapping[str, object] | None,
+    opened: Opened, closing: Closing, error: str | None, attributes: Mapping[str, object] | None
 ) -> bytes:
     """An operation has ended."""
-    _, peak, _, rss, before, after, gpu = closing
-    more = NOTHING if before is after else io_text(io_totals(before, after))
+    before, after, gpu = closing[4:]
+    rest = NOTHING if before is after else io_text(io_totals(before, after))
     if gpu:
-        more += f',"gpu":{_json(gpu)}'.encode()
+        rest += f',"gpu":{_json(gpu)}'.encode()
     if attributes:
-        more += f',"attributes":{attributes_text(attributes)}'.encode()
-    if error is None and peak[3] == "exact" and rss is not None:
-        return _good(opened, last, closing, more)
-    return _any(opened, last, closing, error) + more + b"}\n"
+        rest += f',"attributes":{attributes_text(attributes)}'.encode()
+    return _figures(opened, closing, error) + rest + END
 
 
-def _good(opened: Opened, last: Moment, closing: Closing, more: bytes) -> bytes:
-    """The same as `_any` and `more`, in half of the time, where there is no error and nothing is unknown."""
-    now, peak, _, _, before, after, _ = closing
-    segment, rss, usage, _ = last
-    first = opened.first[2]
-    user, system = usage[0] - first[0], usage[1] - first[1]
-    minor, major = usage[6] - first[6], usage[7] - first[7]
-    if before.children is not after.children:
-        user, system, minor, major = _used(first, usage, closing)
-    return (
-        b'{"close":%d,"time":%.6f,"status":"ok","error":null,"rss":%d,"segment":%d,"peak":%d,"low":%d,"high":%d,'
-        b'"certainty":"exact","cpu_user":%.6f,"cpu_system":%.6f,"minor_faults":%d,"major_faults":%d%b}\n'
-        % (opened.id, now, rss, segment, peak[0], peak[1], peak[2], user, system, minor, major, more)  # type: ignore[str-format]
-    )
+def closing_more(before: Reading, after: Reading) -> bytes:
+    """What the line of a closing has behind the boundary's figures, and its end: neither GPU nor attributes."""
+    return NOTHING_MORE if before is after else io_text(io_totals(before, after)) + END
 
 
-def _any(opened: Opened, last: Moment, closing: Closing, error: str | None) -> bytes:
+def _figures(opened: Opened, closing: Closing, error: str | None) -> bytes:
     """The fields of every closing but I/O."""
     status = '"ok","error":null' if error is None else f'"error","error":{quote(error)}'
-    segment, rss, usage, _ = last
-    now = closing[0]
+    now, _, (_, _, first, _), (segment, rss, used, _), _, _, _ = closing
     peak, low, high, certainty = closing[1]
-    if opened.first[2] is None or usage is None:
+    if first is None or used is None:
         cpu = '"cpu_user":null,"cpu_system":null,"minor_faults":null,"major_faults":null'
     else:
-        user, system, minor, major = _used(opened.first[2], usage, closing)
+        user, system, minor, major = _used(first, used, closing)
         cpu = f'"cpu_user":{user:.6f},"cpu_system":{system:.6f},"minor_faults":{minor},"major_faults":{major}'
     return (
         f'{{"close":{opened.id},"time":{now:.6f},"status":{status},"rss":{"null" if rss is None else rss},'
@@ -84,14 +77,18 @@ def _any(opened: Opened, last: Moment, closing: Closing, error: str | None) -> b
     ).encode()
 
 
-def _used(first: Any, usage: Any, closing: Closing) -> tuple[float, float, int, int]:
-    """CPU time (user, system) and faults (minor, major) between the boundaries, those of reaped children included."""
-    user, system = usage[0] - first[0], usage[1] - first[1]
-    minor, major = usage[6] - first[6], usage[7] - first[7]
+def _used(first: Used, last: Used, closing: Closing) -> Used:
+    """What was used between the boundaries, by reaped children too."""
+    user, system, minor, major = (
+        last[0] - first[0],
+        last[1] - first[1],
+        last[2] - first[2],
+        last[3] - first[3],
+    )
     old, new = closing[4].children, closing[5].children
-    if old is new or old is None:
+    if old is new or old is None or new is None:
         return user, system, minor, major
-    return user + new[0] - old[0], system + new[1] - old[1], minor + new[6] - old[6], major + new[7] - old[7]
+    return user + new[0] - old[0], system + new[1] - old[1], minor + new[2] - old[2], major + new[3] - old[3]
 
 
 def _json(value: Mapping[str, Any]) -> str:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     Peak = tuple[int | None, int | None, int | None, str]
     """Largest size, lower and upper bound in bytes, and certainty, as in `Figures`."""
-    Closing = tuple[float, Peak, int | None, int | None, Reading, Reading, dict[str, Any] | None]
+    Closing = tuple[float, Peak, Moment, Moment, Reading, Reading, dict[str, Any] | None]
     """What a closed operation leaves for its `Figures`, and the time of its closing."""
 
 
@@ -39,6 +39,7 @@ class Opened:
         "trace",
     )
 
+    id: int
     number: int
     """Number of the boundary at its opening; -1: it has none of its own."""
     time: float
@@ -48,11 +49,8 @@ class Opened:
     before: Reading
     """The process's totals that it began with."""
 
-    def __init__(
-        self, recorder: Recorder, identity: int, parent: Opened | None, trace: str, span: str
-    ) -> None:
+    def __init__(self, recorder: Recorder, parent: Opened | None, trace: str, span: str) -> None:
         self.recorder = recorder
-        self.id = identity
         self.parent = parent
         self.trace = trace
         self.span = span
@@ -76,7 +74,8 @@ class Figures:
     __slots__ = ("_after", "_before", "certainty", "end", "gpu", "high", "low", "peak", "start")
 
     def __init__(self, closing: Closing) -> None:
-        _, peak, self.start, self.end, self._before, self._after, self.gpu = closing
+        _, peak, first, last, self._before, self._after, self.gpu = closing
+        self.start, self.end = first[1], last[1]
         self.peak, self.low, self.high, self.certainty = peak
 
     peak: int | None

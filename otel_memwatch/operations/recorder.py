@@ -11,8 +11,8 @@ from otel_memwatch.operations import counters, lines
 from otel_memwatch.operations.counters import Counters
 from otel_memwatch.operations.identity import IdGenerator
 from otel_memwatch.operations.journal import Journal, header_line
+from otel_memwatch.operations.ledger import WHOLE, Ledger
 from otel_memwatch.operations.opened import Opened
-from otel_memwatch.operations.segments import Segments
 from otel_memwatch.operations.watermark import (
     FOREIGN,
     PER_THREAD,
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 _LARGE_GAP = 1 << 20
 _LIFE, _BRIEF = counters.LIFE, counters.BRIEF
-_opening_line, _closing_line = lines.opening_line, lines.closing_line
+_END = lines.END
 
 
 class _Thread(_local):
@@ -53,28 +53,15 @@ class Recorder:
 
     __slots__ = (
         "_before",
-        "_between",
-        "_busy",
         "_catching_up",
-        "_closing",
-        "_counted",
         "_counters",
         "_deferred",
-        "_eps",
-        "_folded",
         "_foreign",
-        "_gaps",
         "_has_allocators",
-        "_id",
+        "_ledger",
         "_lock",
         "_modules",
-        "_number",
-        "_open",
-        "_opening",
         "_plain",
-        "_push",
-        "_segments",
-        "_stale",
         "_thread",
         "_write",
         "directory",
@@ -94,40 +81,30 @@ class Recorder:
         self.new_span = IdGenerator().span_id
         self.trace, self.root_span = root if root is not None else (IdGenerator().trace_id(), None)
         self.journal = Journal(directory, str(self.pid))
-        self._watch(open_watermark(exact))
-        self._before = self.watermark.before if isinstance(self.watermark, Resettable) else 0
+        self._ledger = Ledger()
+        self._ledger.id = self.journal.first_id
+        self._ledger.nothing = lines.NOTHING_MORE
+        self._watch(open_watermark(exact, self._ledger))
         self._lock = RLock()  # one thread may come in twice: signal handlers and finalizers run anywhere
-        self._segments = Segments()
-        self._push = self._segments.push
-        self._gaps = Segments()
-        self._number = 0
         self._foreign = 0
-        self._folded = False
-        """There are segments or gaps that count for an operation that is open."""
-        self._open = 0
-        """How many operations are."""
-        self._busy = False
-        """A boundary is being taken by the thread that has the lock."""
+        """Number of the last boundary before which somebody else has started the watermark anew."""
         self._deferred: list[tuple[Opened, str | None, Mapping[str, object] | None]] = []
         """Closings that came while a boundary was being taken."""
         self._catching_up = False
         self._modules = 0
         self._has_allocators = False
-        self._id = self.journal.first_id
         self._thread = _Thread()
         self._write = self.journal.write
         self._write(header_line(self.watermark.exact, self.watermark.floor))
         self._counters = Counters()
-        self._stale = 0.0
-        """The moment from which on an opening looks around first."""
 
     def _watch(self, watermark: Resettable | Lifetime | Blind) -> None:
         """Take the boundaries from this watermark."""
         self.watermark = watermark
-        self._opening, self._closing, self._between = watermark.opening, watermark.closing, watermark.between
         self._plain = watermark.exact and not PER_THREAD
-        self._counted = 0 if watermark.exact else 1  # of a moment: its segment, or its size
-        self._eps = watermark.eps
+        self._before = watermark.before if isinstance(watermark, Resettable) else 0
+        """The watermark from before it was started anew for the first time, until a boundary tells it."""
+        self._ledger.quick = False  # until then
 
     def begin(
         self,
@@ -144,24 +121,45 @@ class Recorder:
             span, trace, parent_span = self.new_span(), self.trace, self.root_span
         else:
             span, trace, parent_span = self.new_span(), parent.trace, parent.span
-        with self._lock:
-            self._id = identity = self._id + 1
-            opened = Opened(self, identity, parent, trace, span)
-            if self._busy:
-                self._open_apart(opened)
-            else:
-                self._busy = True
-                try:
-                    self._take_opening(opened)
-                finally:
-                    self._busy = False
-            if self._has_allocators:
-                _allocators("opened", identity)
-        line = _opening_line(opened, name, parent_span, self._thread.id, attributes)
-        self._write(line + (b',"exported":true}\n' if exported else b"}\n"))
+        opened = Opened(self, parent, trace, span)
+        thread, more = self._thread.id, _END
+        if attributes or exported:
+            more = lines.opening_more(attributes, exported)
+        told = self._ledger.begin(opened, name, parent_span, thread, more)
+        if told is None:
+            told = self._begin_locked(opened, name, parent_span, thread, more)
+        if told != WHOLE:
+            self._write(lines.opening_line(opened, name, parent_span, thread, more)[told:])
         if self._deferred:
             self._catch_up()
         return opened
+
+    def _begin_locked(
+        self, opened: Opened, name: str, parent_span: str | None, thread: int, more: bytes
+    ) -> int:
+        """The boundary of an opening; returns how many bytes of its line have been written."""
+        ledger, told = self._ledger, None
+        with self._lock:
+            if ledger.busy:
+                ledger.id = opened.id = ledger.id + 1
+                self._open_apart(opened)
+            else:
+                ledger.busy = True
+                try:
+                    self._look_around_if_due(monotonic())
+                finally:
+                    ledger.busy = False
+                told = ledger.begin(opened, name, parent_span, thread, more)
+                if told is None:
+                    ledger.busy = True
+                    try:
+                        ledger.id = opened.id = ledger.id + 1
+                        self._take_opening(opened)
+                    finally:
+                        ledger.busy = False
+            if self._has_allocators:
+                _allocators("opened", opened.id)
+        return told or 0
 
     def finish(
         self, opened: Opened, error: str | None = None, attributes: Mapping[str, object] | None = None
@@ -175,32 +173,58 @@ class Recorder:
         now = monotonic()
         if opened.closed or self.retired or opened.recorder is not self:
             return False
-        with self._lock:
-            if opened.closed:
-                return False
-            if self._busy:
-                self._deferred.append((opened, error, attributes))
-                return True
-            opened.closed = True
-            self._busy = True
-            try:
-                last, peak = self._take_closing(opened, now)
-                after = self._counters.last
-            finally:
-                self._busy = False
-        gpu = _allocators("closed", opened.id) if self._has_allocators else None
-        opened.closing = closing = now, peak, opened.first[1], last[1], opened.before, after, gpu
-        self._write(_closing_line(opened, last, closing, error, attributes))
+        plain = error is None and not attributes
+        told = self._ledger.finish(opened, now, None) if plain else None
+        if told is None:
+            with self._lock:
+                if opened.closed:
+                    return False
+                if self._ledger.busy:
+                    self._deferred.append((opened, error, attributes))
+                    return True
+                told = self._finish_locked(opened, now, plain)
+        if told != WHOLE:
+            assert opened.closing is not None
+            self._write(lines.closing_line(opened, opened.closing, error, attributes)[told:])
         if self._deferred:
             self._catch_up()
         return True
 
+    def _finish_locked(self, opened: Opened, now: float, plain: bool) -> int:
+        """The boundary of a closing; returns how many bytes of its line have been written."""
+        ledger = self._ledger
+        ledger.busy = True
+        try:
+            if now - opened.time > _BRIEF:
+                self._look_around(now)
+            else:
+                self._look_around_if_due(now)
+        finally:
+            ledger.busy = False
+        before, after, told = opened.before, self._counters.last, None
+        if plain and before.children is after.children:
+            told = ledger.finish(opened, now, lines.closing_more(before, after))
+        if told is not None:
+            return told
+        if opened.closed:  # by a signal handler, just now
+            return WHOLE
+        opened.closed = True
+        ledger.busy = True
+        try:
+            last, peak = self._take_closing(opened, now)
+        finally:
+            ledger.busy = False
+        gpu = _allocators("closed", opened.id) if self._has_allocators else None
+        opened.closing = now, peak, opened.first, last, before, after, gpu
+        return 0
+
     def _catch_up(self) -> None:
         """Close what was to be closed in the middle of a boundary; a garbage collection may leave hundreds."""
-        while self._deferred and not self._busy and not self._catching_up:
+        ledger = self._ledger
+        while self._deferred and not ledger.busy and not self._catching_up:
             self._catching_up = True
             try:
-                while self._deferred and not self._busy:
+                while self._deferred and not ledger.busy:
                     self.finish(*self._deferred.pop(0))
             finally:
                 self._catching_up = False
@@ -217,64 +241,50 @@ class Recorder:
 
     def _take_opening(self, opened: Opened) -> None:
         """End the segment of this moment and begin an operation. The lock is held."""
-        began = monotonic()
-        if began >= self._stale:
-            self._look_around(began)
+        ledger, watermark, began = self._ledger, self.watermark, monotonic()
         try:
-            first = self._between(began, True) if self._open else self._opening()
+            first = watermark.between(began, True) if ledger.open else watermark.opening()
         except OSError:  # the program closed descriptors that it does not know
             first = self._open_again().between(began, True)
-        self._number = number = self._number + 1
-        if self._open:
-            self._fold(number, first)
-        if self._before:
-            first = (max(first[0] or 0, self._before), *first[1:])
-            self._before = 0
-        opened.number, opened.first, opened.before = number, first, self._counters.last
+        opened.number, opened.first = self._reached(first, ledger.open > 0)
+        opened.before = self._counters.last
         opened.time = monotonic()
-        self._open += 1
+        ledger.open += 1
 
     def _take_closing(self, opened: Opened, now: float) -> tuple[Moment, Peak]:
         """End the segment of this moment and an operation, whose peak is found. The lock is held."""
-        if now - opened.time > _BRIEF or now >= self._stale:
-            self._look_around(now)
-        alone = self._open == 1 and opened.number > 0
+        ledger, watermark = self._ledger, self.watermark
+        alone = ledger.open == 1 and opened.number > 0
         try:
-            last = self._closing() if alone else self._between(now, False)
+            last = watermark.closing() if alone else watermark.between(now, False)
         except OSError:
             last = self._open_again().between(now, False)
-        segment, rss, _, doubt = last
-        self._number = number = self._number + 1
-        direct = opened.number == number - 1 and self._plain and segment and not doubt
-        if not (alone and direct):
-            self._fold(number, last)
-        if direct and segment:
-            eps = self._eps  # there has been no boundary since it was opened: the segment is its own
-            peak: Peak = segment, segment - eps if segment > eps else 0, segment + eps, "exact"
-        else:
-            peak = self._peak(opened, segment, rss)
+        _, last = self._reached(last, True)
+        peak = self._peak(opened, last[0], last[1])
         if opened.number >= 0:
-            self._open -= 1
-        if self._folded and not self._open:
-            self._forget()
+            ledger.open -= 1
+        if not ledger.open:  # nothing that was before now will be asked for
+            ledger.forget()
         return last, peak
 
-    def _forget(self) -> None:
-        """No operation is open: nothing that was before now will be asked for."""
-        self._segments.clear()
-        self._gaps.clear()
-        self._folded = False
+    def _reached(self, moment: Moment, counts: bool) -> tuple[int, Moment]:
+        """The number of a boundary, and what it saw; `counts`: for operations that are open."""
+        self._ledger.number = number = self._ledger.number + 1
+        if self._before:
+            moment = (max(moment[0] or 0, self._before), *moment[1:])
+            self._before = 0
+        if counts:
+            self._fold(number, moment)
+        return number, moment
 
     def _fold(self, number: int, moment: Moment) -> None:
         """Count a segment that has ended for every operation that is open."""
-        self._folded = True
-        value, doubt = moment[self._counted], moment[3]
-        if value is not None:
-            self._push(number, value)
+        segment, rss, _, doubt = moment
+        value = segment if self.watermark.exact else rss
         if doubt == FOREIGN:
-            self._foreign = number
-        elif doubt:
-            self._gaps.push(number, doubt)
+            self._foreign, doubt = number, 0
+        if value is not None:
+            self._ledger.fold(value, doubt)
 
     def _open_again(self) -> Resettable | Lifetime | Blind:
         """Open everything again after the program has closed it; what has the numbers now is the program's.
@@ -283,12 +293,16 @@ class Recorder:
         """
         lost = self.watermark
         recorded = self.journal.is_ours() or self.journal.reopen()
-        self._watch(open_watermark(lost.exact) if recorded else Blind())
+        self._watch(open_watermark(lost.exact, self._ledger) if recorded else Blind())
         if recorded:
             self.watermark.own_read += lost.own_read
             self.watermark.own_written += lost.own_written
         self._counters.open_again(recorded)
         return self.watermark
+
+    def _look_around_if_due(self, now: float) -> None:
+        if now >= self._ledger.stale:
+            self._look_around(now)
 
     def _look_around(self, now: float) -> None:
         """What is looked at every 100 us at most: whether the descriptors are ours, the counters, the modules.
@@ -296,26 +310,32 @@ class Recorder:
         Nobody can make our descriptors his own by chance in that time: he would have to close them and then to open
         hundreds of files. Where they could not be placed high, they are looked at each time.
         """
-        if not self.journal.is_ours():
+        ledger, journal = self._ledger, self.journal
+        journal.written += ledger.written
+        ledger.written = 0
+        if not journal.is_ours():
             self._open_again()
         if len(modules) != self._modules:
             self._modules = len(modules)
             self._has_allocators = any(name in modules for name in ("torch", "cupy", "jax", "tensorflow"))
         watermark = self.watermark
         # Each boundary so far has written one byte, to start the watermark anew.
-        self._counters.read(watermark.own_read, watermark.own_written + self._number + self.journal.written)
-        self._stale = now + _LIFE if self.journal.is_apart else 0.0
+        written = watermark.own_written + ledger.number + journal.written
+        self._counters.read(watermark.own_read + ledger.own_read, written)
+        ledger.counted = self._counters.last
+        ledger.journal = journal.descriptor
+        ledger.quick = self._plain and journal.is_quick and not self._before and not self._has_allocators
+        ledger.stale = now + _LIFE if journal.is_apart else 0.0
 
     def _peak(self, opened: Opened, segment: int | None, rss: int | None) -> Peak:
         """Largest resident size between opening and closing, with its certainty. The lock is held."""
         if opened.number < 0:
             return rss, rss, None, "interval"
-        before, start = opened.first[:2]
-        inside = self._segments.since(opened.number)
-        eps = local_counter_error() if PER_THREAD else self.watermark.eps
+        before, start = opened.first[0], opened.first[1]
+        inside, gap = self._ledger.since(opened.number)
+        eps = local_counter_error() if PER_THREAD else self._ledger.error
         if not self.watermark.exact or inside is None:
             return _bounded((before, segment), start, inside, eps)
-        gap = self._gaps.since(opened.number) or 0
         low, high = (inside - eps if inside > eps else 0), inside + eps + gap
         if self._foreign > opened.number:
             return max(low, start or 0, rss or 0), low, None, "interval"
@@ -328,6 +348,7 @@ class Recorder:
     def close(self) -> None:
         """Give all descriptors back. Operations that are open stay open in the record."""
         self.retired = True
+        self._ledger.quick = False
         if self.journal.is_ours():
             self.watermark.close()
             self._counters.close()

@@ -17,28 +17,29 @@ import os
 import sys
 from time import monotonic
 
+from otel_memwatch.operations import boundary
+from otel_memwatch.operations.boundary import CLOSING, CLOSING_BESIDE, OPENING, OPENING_BESIDE
 from otel_memwatch.operations.files import RESET, SIZE, STATUS, close_quietly, keep_open, read_quietly
+from otel_memwatch.operations.ledger import Ledger
 
 try:
     import resource
 except ImportError:  # not a Unix
     resource = None  # type: ignore[assignment]
-else:
-    _getrusage, _pwrite = resource.getrusage, os.pwrite  # looked up once: every boundary calls them
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    from otel_memwatch.operations.boundary import Turn, Used
 
-    Moment = tuple[int | None, int | None, Any, int]
+    Moment = tuple[int | None, int | None, Used | None, int]
     """What a boundary saw, sizes in bytes, `None` for unknown: the largest resident size since the boundary before
-    (of the whole life where nothing is reset); the present one; `getrusage` of the process; bytes by which a peak
+    (of the whole life where nothing is reset); the present one; what the process has used; bytes by which a peak
     may have been missed between reading the watermark and starting it anew, or `FOREIGN`."""
 
 
 _PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
 _SELF = resource.RUSAGE_SELF if resource else 0
-_THREAD = getattr(resource, "RUSAGE_THREAD", _SELF)
+_turn, _read_start = boundary.turn, boundary.read_start  # looked up once: every boundary calls them
 _UNIT = 1 if sys.platform == "darwin" else 1024  # bytes in one of ru_maxrss
 
 _IGNORED_FAULTS = 8
@@ -79,7 +80,6 @@ class Blind:
 
     exact = False
     floor: int | None = None
-    eps = 0
     own_read = own_written = 0
 
     def between(self, _began: float, _opening: bool) -> Moment:
@@ -99,30 +99,30 @@ class Blind:
 class _Inheriting:
     """Tells the watermark of this process from one that it inherited."""
 
-    __slots__ = ("_genuine", "_status", "floor", "own_read", "own_written")
+    __slots__ = ("_status", "floor", "ledger", "own_read", "own_written")
 
-    def __init__(self) -> None:
+    def __init__(self, ledger: Ledger | None) -> None:
+        self.ledger = ledger if ledger is not None else Ledger()
         self.own_read = self.own_written = 0
         """Bytes that this object's own calls have added to the process's I/O."""
         self.floor: int | None = None
-        self._genuine = 1 << 62
-        """`ru_maxrss` of at least this many kB is the watermark of this process, not an inherited one."""
+        self.ledger.genuine = 1 << 62
         self._status = -1
 
     def _verify(self, top: int) -> int:
-        """The watermark in bytes, when `ru_maxrss` is `top` kB; learns from which value on that can be believed."""
+        """The watermark, when `ru_maxrss` says `top`; learns from which value on that can be believed."""
         peak = self._true_peak()
         if peak is None:
-            return top * 1024
-        if peak >= top * 1024:
-            self._genuine = top
+            return top
+        if peak >= top:
+            self.ledger.genuine = top
         else:
-            self.floor = top * 1024
-            self._genuine = top + 1
+            self.floor = top
+            self.ledger.genuine = top + 1
         return peak
 
     def _true_peak(self) -> int | None:
-        text = os.pread(self._status, 4096, 0)
+        text = _read_start(self._status)
         self.own_read += len(text)
         return _status_bytes(text, b"VmHWM")
 
@@ -130,29 +130,29 @@ class _Inheriting:
 class Lifetime(_Inheriting):
     """The watermark of the whole life of the process, never started anew; the present size where /proc tells it."""
 
-    __slots__ = ("_statm", "eps")
+    __slots__ = ("_statm",)
 
     exact = False
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.eps = 0
+    def __init__(self, ledger: Ledger | None = None) -> None:
+        super().__init__(ledger)
+        self.ledger.error = 0
         self._statm: int | None = None
         if os.path.exists("/proc/self/statm"):
             self._statm = keep_open("/proc/self/statm", os.O_RDONLY, SIZE)
             self._status = keep_open("/proc/self/status", os.O_RDONLY, STATUS)
-            self.eps = local_counter_error()
+            self.ledger.error = local_counter_error()
 
     def opening(self) -> Moment:
         """Watermark and size: 2.5 us; 9 us while the watermark is below an inherited one."""
-        usage = _getrusage(_SELF)
-        top = usage[2]
+        usage = resource.getrusage(_SELF)
+        used, top = boundary.used(usage), usage[2] * _UNIT
         if self._statm is None:  # no /proc
-            return (top * _UNIT, None, usage, 0)
-        statm = os.pread(self._statm, 128, 0)
+            return (top, None, used, 0)
+        statm = _read_start(self._statm)
         self.own_read += len(statm)
-        peak = top * 1024 if top >= self._genuine else self._verify(top)
-        return (peak, int(statm.split(None, 2)[1]) * _PAGE, usage, 0)
+        peak = top if top >= self.ledger.genuine else self._verify(top)
+        return (peak, int(statm.split(None, 2)[1]) * _PAGE, used, 0)
 
     closing = opening
 
@@ -170,12 +170,12 @@ class Lifetime(_Inheriting):
 class Resettable(_Inheriting):
     """The watermark of each stretch between two readings, which start it anew. Raises `OSError` where not allowed."""
 
-    __slots__ = ("_last", "_reset", "_statm", "before", "eps")
+    __slots__ = ("_reset", "_statm", "before")
 
     exact = True
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, ledger: Ledger | None = None) -> None:
+        super().__init__(ledger)
         self._reset = keep_open("/proc/self/clear_refs", os.O_WRONLY, RESET)
         try:
             self._statm = keep_open("/proc/self/statm", os.O_RDONLY, SIZE)
@@ -186,58 +186,60 @@ class Resettable(_Inheriting):
         except OSError:
             self.close()
             raise
-        self.eps = local_counter_error()
-        self._last = self._rss(resource.getrusage(_SELF)[2])
-        self._verify(resource.getrusage(_SELF)[2])
+        ledger = self.ledger
+        ledger.reset, ledger.size, ledger.status = self._reset, self._statm, self._status
+        ledger.error, ledger.ignored, ledger.slack = local_counter_error(), _IGNORED_FAULTS, _FOREIGN_SLACK
+        ledger.last = self._rss(_maxrss())
+        self._verify(_maxrss())
 
     def opening(self) -> Moment:
         """Read the watermark and start it anew, where no operation is open: 2 us.
 
-        9 us while the size is below an inherited watermark. CPU time and faults are read last, and first at a closing:
-        what a boundary uses is not in the operation. What comes and goes between reading and reset is in none.
+        9 us while the size is below an inherited watermark. What comes and goes between reading and reset is in none.
         """
-        top = _getrusage(_THREAD)[2]
-        segment = top * 1024 if top >= self._genuine else self._verify(top)
-        _pwrite(self._reset, b"5", 0)
-        usage = _getrusage(_SELF)
-        top = usage[2]
-        self._last = rss = top * 1024 if top >= self._genuine else self._rss(top)
-        return segment if segment > rss else rss, rss, usage, 0  # noqa: FURB136 - a call costs more
+        ledger = self.ledger
+        turned = _turn(self._reset, OPENING, ledger.genuine, _IGNORED_FAULTS)
+        segment, used, rest, _ = turned or self._turn_below(OPENING)
+        ledger.last = rss = rest if rest >= ledger.genuine else self._rss(rest)
+        return max(segment, rss), rss, used, 0
 
     def closing(self) -> Moment:
         """The same for the only operation that is open; here too nothing is missed: it ends with the reading."""
-        usage = _getrusage(_SELF)
-        top = usage[2]
-        segment = top * 1024 if top >= self._genuine else self._verify(top)
-        _pwrite(self._reset, b"5", 0)
-        top = _getrusage(_THREAD)[2]
-        rss = top * 1024 if top >= self._genuine else self._rss(top)
-        doubt = FOREIGN if segment + _FOREIGN_SLACK < self._last else 0
-        self._last = rss
-        return segment if segment > rss else rss, rss, usage, doubt  # noqa: FURB136 - as above
+        ledger = self.ledger
+        turned = _turn(self._reset, CLOSING, ledger.genuine, _IGNORED_FAULTS)
+        segment, used, rest, _ = turned or self._turn_below(CLOSING)
+        rss = rest if rest >= ledger.genuine else self._rss(rest)
+        doubt = FOREIGN if segment + _FOREIGN_SLACK < ledger.last else 0
+        ledger.last = rss
+        return max(segment, rss), rss, used, doubt
 
     def between(self, began: float, opening: bool) -> Moment:
         """The same where other operations are open: 2.3 us. A peak that they miss is told by the page faults."""
-        before = _getrusage(_SELF)
-        top = before[2]
-        segment = top * 1024 if top >= self._genuine else self._verify(top)
-        _pwrite(self._reset, b"5", 0)
-        after = _getrusage(_SELF)
-        top = after[2]
-        rss = top * 1024 if top >= self._genuine else self._rss(top)
+        ledger = self.ledger
+        kind = OPENING_BESIDE if opening else CLOSING_BESIDE
+        turned = _turn(self._reset, kind, ledger.genuine, _IGNORED_FAULTS)
+        segment, used, rest, faults = turned or self._turn_below(kind)
+        rss = rest if rest >= ledger.genuine else self._rss(rest)
         doubt = 0
-        if segment + _FOREIGN_SLACK < self._last:
+        if segment + _FOREIGN_SLACK < ledger.last:
             doubt = FOREIGN
-        elif after[6] - before[6] > _IGNORED_FAULTS:
-            doubt = self._gap(after[6] - before[6], monotonic() - began)
-        self._last = rss
-        return max(segment, rss), rss, after if opening else before, doubt
+        elif faults:
+            doubt = self._gap(faults, monotonic() - began)
+        ledger.last = rss
+        return max(segment, rss), rss, used, doubt
+
+    def _turn_below(self, kind: int) -> Turn:
+        """The same where the watermark cannot be told from an inherited one by `getrusage`."""
+        segment = self._verify(_maxrss())
+        turned = _turn(self._reset, kind, 0, _IGNORED_FAULTS)
+        assert turned is not None
+        return segment, *turned[1:]
 
     def _rss(self, top: int) -> int:
-        """Present size in bytes from the exact counters, never above `ru_maxrss` (`top` kB)."""
-        text = os.pread(self._statm, 128, 0)
+        """Present size in bytes from the exact counters, never above `top`, what `ru_maxrss` says."""
+        text = _read_start(self._statm)
         self.own_read += len(text)
-        return min(int(text.split(None, 2)[1]) * _PAGE, top * 1024)
+        return min(int(text.split(None, 2)[1]) * _PAGE, top)
 
     def _gap(self, faults: int, seconds: float) -> int:
         """Largest growth that so many page faults in so much time can have caused.
@@ -245,7 +247,7 @@ class Resettable(_Inheriting):
         With one thread the faults are this library's own, a signal handler's, or copies on write after a fork: single
         pages. Other threads may have got huge ones.
         """
-        text = os.pread(self._status, 4096, 0)
+        text = _read_start(self._status)
         self.own_read += len(text)
         page = _PAGE if _threads(text) == 1 else _HUGE_PAGE
         return min(faults * page, int(seconds * _FILL_RATE * _cpus()))
@@ -255,6 +257,10 @@ class Resettable(_Inheriting):
         for name in ("_reset", "_statm", "_status"):
             close_quietly(getattr(self, name, None))
             setattr(self, name, -1)
+
+
+def _maxrss() -> int:
+    return resource.getrusage(_SELF)[2] * _UNIT
 
 
 def _cpus() -> int:
@@ -279,16 +285,16 @@ def _threads(status: bytes) -> int:
     return int(digits[0]) if digits and digits[0].isdigit() else 1
 
 
-def open_watermark(reset: bool) -> Resettable | Lifetime | Blind:
+def open_watermark(reset: bool, ledger: Ledger) -> Resettable | Lifetime | Blind:
     """The best there is here; `reset`: whether this process's watermark may be started anew."""
     if resource is None:
         return Blind()
     if reset and os.path.exists("/proc/self/clear_refs"):
         try:
-            return Resettable()
+            return Resettable(ledger)
         except OSError:
             pass
     try:
-        return Lifetime()
+        return Lifetime(ledger)
     except OSError:
         return Blind()

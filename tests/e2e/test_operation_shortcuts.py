@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support import disturb
 from tests.support.marked import succeed
 
 pytestmark = pytest.mark.skipif(
@@ -140,23 +141,21 @@ def test_what_a_boundary_misses_is_in_the_bounds_of_the_operations_around(tmp_pa
     """Memory comes and goes between the reading of the watermark and its reset, at a boundary inside an operation."""
     program = succeed(
         f"""
-        from otel_memwatch.operations import watermark
-        reset, armed = watermark._pwrite, False
-        def disturbed(*arguments):
-            global armed
-            if armed:
-                armed = False
-                blip(40)
-            return reset(*arguments)
-        watermark._pwrite = disturbed
+        import ctypes
+        library = ctypes.CDLL(None)
+        with operation("warm"):
+            pass
         with operation("around"):
-            armed = {at == "opening"}
+            if {at == "opening"}:
+                library.disturb(40)
             with operation("inside"):
-                armed = {at == "closing"}
+                if {at == "closing"}:
+                    library.disturb(40)
         with operation("after"):
             pass
         """,
         tmp_path,
+        **disturb.variables(),
     )
     around = program.one("around")
     assert around.grown < 20, "the blip was to be missed"
@@ -165,3 +164,21 @@ def test_what_a_boundary_misses_is_in_the_bounds_of_the_operations_around(tmp_pa
     after = program.one("after")
     assert after.closing["certainty"] == "exact"
     assert after.grown < 1
+
+
+def test_a_peak_outlives_the_descriptors_that_tell_it(tmp_path: Path) -> None:
+    """The program closes all descriptors inside an operation: the watermark is found again, not begun again."""
+    program = succeed(
+        """
+        with operation("warm"):
+            time.sleep(0.001)
+        with operation("around"):
+            with operation("inside"):
+                blip(60)
+                os.closerange(3, 4096)
+                time.sleep(0.001)
+        """,
+        tmp_path,
+    )
+    for name in ("inside", "around"):
+        assert 59.5 <= program.one(name).grown < 62
