@@ -419,10 +419,12 @@ typedef struct {
     Stack segments, gaps;
 } Ledger;
 
-#define BRIEF 10e-6      /* seconds, as in counters.py */
-#define FILL_RATE 8e9    /* bytes a second, as in watermark.py */
+/* As in counters.py, watermark.py, recorder.py and text.py. */
+#define BRIEF 10e-6   /* seconds */
+#define FILL_RATE 8e9 /* bytes a second */
 #define HUGE_PAGE (2 * MIB)
-#define LARGE_GAP MIB    /* as in recorder.py */
+#define LARGE_GAP MIB
+#define LONGEST_NAME 512
 
 static PyObject *id_name, *trace_name, *span_name, *first_name, *time_name, *number_name, *before_name, *closed_name,
     *closing_name;
@@ -438,7 +440,7 @@ static int is_plain(const char *text, Py_ssize_t size)
     for (Py_ssize_t index = 0; index < size; index++)
         if (text[index] < ' ' || text[index] > '~' || text[index] == '"' || text[index] == '\\')
             return 0;
-    return size <= 512; /* LONGEST_NAME of text.py */
+    return size <= LONGEST_NAME;
 }
 
 /* The text of a file of /proc; empty where it cannot be read. */
@@ -469,6 +471,12 @@ static int64_t possible_gap(Ledger *ledger, long faults, double elapsed)
     int64_t page = field(text, "\nThreads:") == 1 ? sysconf(_SC_PAGESIZE) : HUGE_PAGE;
     double filled = elapsed * FILL_RATE * (double)sysconf(_SC_NPROCESSORS_ONLN);
     return (double)faults * (double)page < filled ? faults * page : (int64_t)filled;
+}
+
+/* Whether a boundary can be taken at this moment. */
+static int is_free(const Ledger *ledger)
+{
+    return ledger->quick && !ledger->busy && !is_polite();
 }
 
 /* Take a boundary; `BELOW`: it is not for us, and nothing has been done. */
@@ -546,7 +554,7 @@ static PyObject *ledger_begin(Ledger *ledger, PyObject *const *args, Py_ssize_t 
     if (PyErr_Occurred())
         return NULL;
     int beside = ledger->open > 0;
-    if (!ledger->quick || ledger->busy || rest > MOST_MORE || !is_plain(name, size) || is_polite() || seconds_now() >= ledger->stale ||
+    if (!is_free(ledger) || rest > MOST_MORE || !is_plain(name, size) || seconds_now() >= ledger->stale ||
         reach(ledger, &turn, beside ? OPENING_BESIDE : OPENING, &rss, &gap) != DONE)
         Py_RETURN_NONE;
     double time = seconds_now();
@@ -612,7 +620,7 @@ static PyObject *ledger_finish(Ledger *ledger, PyObject *const *args, Py_ssize_t
     double now = PyFloat_AsDouble(args[1]);
     if (PyErr_Occurred())
         return NULL;
-    if (!ledger->quick || ledger->busy || ledger->number != open_number(opened) || is_polite())
+    if (!is_free(ledger) || ledger->number != open_number(opened))
         Py_RETURN_NONE;
     Moment *first = (Moment *)PyObject_GetAttr(opened, first_name);
     PyObject *before = PyObject_GetAttr(opened, before_name), *after = ledger->counted;
@@ -775,6 +783,9 @@ static int fill(PyObject *module)
     closed_name = PyUnicode_InternFromString("closed");
     closing_name = PyUnicode_InternFromString("closing");
     moment_type = (PyTypeObject *)PyType_FromSpec(&moment_spec);
+    PyObject *shared = Py_BuildValue("ddLLi", BRIEF, FILL_RATE, HUGE_PAGE, LARGE_GAP, LONGEST_NAME);
+    if (shared == NULL || PyModule_AddObject(module, "SHARED", shared) < 0)
+        return -1;
     PyObject *ledger = PyType_FromSpec(&ledger_spec);
     if (ledger == NULL || PyErr_Occurred() || PyModule_AddObject(module, "Ledger", ledger) < 0)
         return -1;

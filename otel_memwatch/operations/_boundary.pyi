@@ -1,6 +1,8 @@
 from otel_memwatch.operations.boundary import Totals, Turn
 from otel_memwatch.operations.ledger import PlainLedger
 
+SHARED: tuple[float, float, int, int, int]
+
 class Ledger(PlainLedger): ...
 
 def turn(reset: int, kind: int, least: int, ignored: int, /) -> Turn | None: ...

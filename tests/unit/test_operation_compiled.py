@@ -54,6 +54,15 @@ def written(directory: Path) -> list[str]:
     return path.read_text().splitlines()
 
 
+@compiled
+def test_it_goes_by_the_same_constants() -> None:
+    from otel_memwatch.operations import _boundary, counters, recorder, text, watermark
+
+    assert _boundary.SHARED == (
+        counters.BRIEF, watermark._FILL_RATE, watermark._HUGE_PAGE, recorder._LARGE_GAP, text.LONGEST_NAME
+    )  # fmt: skip
+
+
 class Watched:
     """Counts the boundaries that were taken by compiled code."""
 
