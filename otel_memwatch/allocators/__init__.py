@@ -35,6 +35,7 @@ class Allocators:
         self._exact = exact
         self._libraries = libraries
         self._windows = Windows()
+        self._used = False
         self._lock = RLock()  # one thread may come in twice: signal handlers and finalizers run anywhere
 
     @property
@@ -47,6 +48,14 @@ class Allocators:
         with self._lock:
             self._exact = wanted
 
+    def in_use(self) -> bool:
+        """Whether a library has held anything on a device so far: while none has, no operation need be announced."""
+        if not self._used:
+            self._used = any(
+                library.module in sys.modules and _answers(library) for library in self._libraries
+            )
+        return self._used
+
     def opened(self, key: int) -> None:
         """An operation begins."""
         with self._lock:
@@ -56,7 +65,7 @@ class Allocators:
     def closed(self, key: int) -> dict[str, Any] | None:
         """An operation ends: its figures by device, `None` where no allocator held anything meanwhile.
 
-        An operation that was not announced began before the program imported its GPU library.
+        An operation that was not announced began before the program used its GPU library.
         """
         with self._lock:
             self._boundary()
@@ -77,7 +86,19 @@ class Allocators:
                 self._windows.segment(library.name, {})
 
 
+def _answers(library: Library) -> bool:
+    try:
+        return bool(library.read())
+    except Exception:  # noqa: BLE001 - as above
+        return False
+
+
 _here = Allocators(os.environ.get(VARIABLE, "").strip().lower() in {"1", "true", "yes", "on"})
+
+
+def in_use() -> bool:
+    """Whether a GPU library has held anything on a device so far, in this process. Never raises; 1 us where none has."""
+    return _here.in_use()
 
 
 def opened(key: int) -> None:
@@ -120,4 +141,4 @@ def _forget() -> None:
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget)
 
-__all__ = ["VARIABLE", "Allocators", "Library", "Reading", "be_exact", "closed", "opened"]
+__all__ = ["VARIABLE", "Allocators", "Library", "Reading", "be_exact", "closed", "in_use", "opened"]

@@ -58,6 +58,7 @@ class Recorder:
         "_deferred",
         "_foreign",
         "_has_allocators",
+        "_has_libraries",
         "_ledger",
         "_lock",
         "_modules",
@@ -92,6 +93,8 @@ class Recorder:
         """Closings that came while a boundary was being taken."""
         self._catching_up = False
         self._modules = 0
+        self._has_libraries = False
+        """The program has imported a GPU library; `_has_allocators`: it has used one."""
         self._has_allocators = False
         self._thread = _Thread()
         self._write = self.journal.write
@@ -214,7 +217,7 @@ class Recorder:
             last, peak = self._take_closing(opened, now)
         finally:
             ledger.busy = False
-        gpu = _allocators("closed", opened.id) if self._has_allocators else None
+        gpu: dict[str, Any] | None = _allocators("closed", opened.id) if self._has_allocators else None
         opened.closing = now, peak, opened.first, last, before, after, gpu
         return 0
 
@@ -317,7 +320,9 @@ class Recorder:
             self._open_again()
         if len(modules) != self._modules:
             self._modules = len(modules)
-            self._has_allocators = any(name in modules for name in ("torch", "cupy", "jax", "tensorflow"))
+            self._has_libraries = any(name in modules for name in ("torch", "cupy", "jax", "tensorflow"))
+        if self._has_libraries and not self._has_allocators:
+            self._has_allocators = bool(_allocators("in_use"))
         watermark = self.watermark
         # Each boundary so far has written one byte, to start the watermark anew.
         written = watermark.own_written + ledger.number + journal.written
@@ -370,12 +375,11 @@ def _bounded(
     return low, low, max(after + eps, low), "interval"
 
 
-def _allocators(call: str, key: int) -> dict[str, Any] | None:
-    """Ask the GPU allocators, in a program that has imported one; what goes wrong there is theirs."""
+def _allocators(call: str, *arguments: int) -> Any:
+    """Ask the GPU allocators, in a program that has imported one; what goes wrong there is theirs: `None`."""
     try:
         from otel_memwatch import allocators
 
-        answer = getattr(allocators, call)(key)
+        return getattr(allocators, call)(*arguments)
     except Exception:  # noqa: BLE001 - whatever a GPU library raises must not reach the program
         return None
-    return answer if isinstance(answer, dict) else None

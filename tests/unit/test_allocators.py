@@ -213,6 +213,26 @@ def test_nothing_is_asked_of_a_torch_that_is_not_initialised(monkeypatch: pytest
     assert made.calls == []
 
 
+def test_a_library_is_in_use_once_it_has_held_something(monkeypatch: pytest.MonkeyPatch) -> None:
+    here, made = Allocators(exact=False), Torch(initialized=False)
+    monkeypatch.delitem(sys.modules, "torch", raising=False)
+    assert not here.in_use()
+    monkeypatch.setitem(sys.modules, "torch", made)
+    assert not here.in_use()
+    made.initialized = True
+    assert not here.in_use()
+    made.devices[0].take(70)
+    made.devices[0].give(70)
+    assert here.in_use()
+    made.initialized = False
+    assert here.in_use(), "that it was"
+
+
+def test_what_a_library_raises_is_no_use(torch: Torch, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: 1 / 0)
+    assert not Allocators(exact=False).in_use()
+
+
 def test_nothing_is_reset_unless_asked(torch: Torch) -> None:
     torch.devices[0].take(1)
     here = Allocators(exact=False)

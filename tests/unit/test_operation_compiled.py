@@ -6,6 +6,7 @@ import json
 import mmap
 import os
 import resource
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -16,9 +17,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from otel_memwatch import allocators
 from otel_memwatch.operations import activate, boundary, deactivate, lines
 from otel_memwatch.operations.ledger import Ledger, PlainLedger
 from otel_memwatch.operations.recorder import Recorder
+from tests.support.standin_torch import Torch
 
 PLAIN = bool(os.environ.get("MEMWATCH_PLAIN"))
 """These tests are to run without compiled code."""
@@ -143,6 +146,34 @@ def test_an_operation_of_its_kind_is_taken_by_compiled_code(recorder: Recorder, 
     assert (
         watched.taken >= 30 * boundary.COMPILED
     )  # where the size has never been so small it is looked at closely
+
+
+def test_a_gpu_library_matters_once_it_is_used(
+    recorder: Recorder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Imported only, as in every process that loads data, it costs nothing; what it holds first is told already."""
+    torch = Torch(initialized=False)
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    monkeypatch.setattr(allocators, "_here", allocators.Allocators(exact=False))
+    watched = Watched(recorder)
+    for _ in range(20):
+        opened = recorder.begin("idle", None, None)
+        time.sleep(0.0003)
+        recorder.finish(opened)
+    assert watched.taken >= 30 * boundary.COMPILED
+    assert not torch.calls
+    opened = recorder.begin("first", None, None)
+    torch.initialized = True
+    torch.devices[0].take(70)
+    time.sleep(0.0003)
+    inner = recorder.begin("inner", None, opened)
+    torch.devices[0].take(30)
+    recorder.finish(inner)
+    torch.devices[0].give(100)
+    recorder.finish(opened)
+    told = {line["close"]: line.get("gpu") for line in map(json.loads, written(tmp_path)) if "close" in line}
+    assert [figures["peak"] for figures in told[opened.id].values()] == [100]
+    assert [(figures["start"], figures["peak"]) for figures in told[inner.id].values()] == [(70, 100)]
 
 
 @pytest.mark.parametrize("mib", [0, 3, 40])
