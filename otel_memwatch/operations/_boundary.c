@@ -2,8 +2,9 @@
 
    The interpreter's lock is kept: each call takes less than a microsecond, while whoever gives the lock up beside a
    thread that computes gets it back after 5 ms (`sys.getswitchinterval()`). A call that all the same took longer than
-   that (a disk that cannot keep up, a huge mapping that is being given back) makes the calls of the next ten seconds
-   give the lock up, so that other threads do not wait for it again. */
+   that (a disk that cannot keep up, a huge mapping that is being given back, a thread that had to wait for a processor)
+   makes the calls of the next 0.1 s give the lock up, so that other threads do not wait for them; and for twice as long
+   each time that another such call follows within a second, up to some ten seconds. */
 
 #define Py_LIMITED_API 0x030A0000
 #define PY_SSIZE_T_CLEAN
@@ -21,10 +22,12 @@
 
 #define MIB (1024LL * 1024)
 #define SECOND 1000000000LL
-#define POLITE_TIME (10 * SECOND)
+#define SHORTEST_TIME (SECOND / 10)
+#define LONGEST_TIME (10 * SECOND)
 
-/* Both are written with the interpreter's lock held only. */
+/* All are written with the interpreter's lock held only. */
 static int64_t long_call = SECOND / 200; /* the interpreter's switch interval, and a tick of the clock used */
+static int64_t polite_time = SHORTEST_TIME;
 static int64_t polite_until = 0;
 
 static int64_t nanoseconds(clockid_t clock)
@@ -37,6 +40,15 @@ static int64_t nanoseconds(clockid_t clock)
 static int is_polite(void)
 {
     return nanoseconds(CLOCK_MONOTONIC_COARSE) < polite_until; /* 5 ns */
+}
+
+static void be_polite(int64_t began, int64_t ended)
+{
+    if (polite_until == 0 || began - polite_until > SECOND)
+        polite_time = SHORTEST_TIME;
+    else if (polite_time < LONGEST_TIME)
+        polite_time *= 2;
+    polite_until = ended + polite_time;
 }
 
 /* `result = call`, once more where a signal interrupted it; `polite`: without the interpreter's lock. */
@@ -56,7 +68,7 @@ static int is_polite(void)
             int error = errno;                                     \
             int64_t ended = nanoseconds(CLOCK_MONOTONIC_COARSE);   \
             if (ended - began > long_call)                         \
-                polite_until = ended + POLITE_TIME;                \
+                be_polite(began, ended);                           \
             errno = error;                                         \
         }                                                          \
     } while (0)
@@ -178,31 +190,46 @@ static int64_t field(const char *text, const char *name)
     return found != NULL ? strtoll(found + strlen(name), NULL, 10) : -1;
 }
 
-static PyObject *totals(PyObject *module, PyObject *const *args, Py_ssize_t count)
+/* Bytes read from and written to storage, bytes passed to read and to write calls. */
+typedef struct {
+    int64_t stored[2], moved[2];
+} Moved;
+
+/* The length of what has been read of /proc/self/io, below zero for an error; `known`: it tells all. */
+static ssize_t read_io(int io, Moved *moved, int *known, int polite)
 {
     char text[1024];
+    ssize_t size;
+    CALL(size, pread(io, text, sizeof text - 1, 0), polite);
+    text[size > 0 ? size : 0] = 0;
+    *moved = (Moved){{field(text, "\nread_bytes: "), field(text, "\nwrite_bytes: ")},
+                     {field(text, "rchar: "), field(text, "\nwchar: ")}};
+    *known = moved->stored[0] >= 0 && moved->stored[1] >= 0 && moved->moved[0] >= 0 && moved->moved[1] >= 0;
+    return size;
+}
+
+static PyObject *totals(PyObject *module, PyObject *const *args, Py_ssize_t count)
+{
     struct rusage used;
+    Moved moved;
+    int known = 0;
     if (!expect(count, 3))
         return NULL;
     int io = as_descriptor(args[0]);
     long long own_read = PyLong_AsLongLong(args[1]), own_written = PyLong_AsLongLong(args[2]);
     if (PyErr_Occurred())
         return NULL;
-    ssize_t size = 0;
-    if (io >= 0)
-        CALL(size, pread(io, text, sizeof text - 1, 0), is_polite());
+    ssize_t size = io >= 0 ? read_io(io, &moved, &known, is_polite()) : 0;
     if (size < 0)
         return PyErr_SetFromErrno(PyExc_OSError);
-    text[size] = 0;
-    int64_t stored[] = {field(text, "\nread_bytes: "), field(text, "\nwrite_bytes: ")};
-    int64_t moved[] = {field(text, "rchar: "), field(text, "\nwchar: ")};
     getrusage(RUSAGE_CHILDREN, &used);
     PyObject *children =
         Py_BuildValue("ddll", seconds(used.ru_utime), seconds(used.ru_stime), used.ru_minflt, used.ru_majflt);
-    if (stored[0] < 0 || stored[1] < 0 || moved[0] < 0 || moved[1] < 0)
+    if (!known)
         return Py_BuildValue("nNO", (Py_ssize_t)size, children, Py_None);
-    return Py_BuildValue("nN(LLLL)", (Py_ssize_t)size, children, (long long)stored[0], (long long)stored[1],
-                         (long long)moved[0] - own_read, (long long)moved[1] - own_written);
+    return Py_BuildValue("nN(LLLL)", (Py_ssize_t)size, children, (long long)moved.stored[0],
+                         (long long)moved.stored[1], (long long)moved.moved[0] - own_read,
+                         (long long)moved.moved[1] - own_written);
 }
 
 static PyObject *place(PyObject *module, PyObject *const *args, Py_ssize_t count)
@@ -364,6 +391,86 @@ static PyType_Spec moment_spec = {
     "otel_memwatch.operations._boundary.Moment", sizeof(Moment), 0, Py_TPFLAGS_DEFAULT, moment_slots,
 };
 
+/* `counters.Reading`. */
+
+typedef struct {
+    PyObject ob_base;
+    PyObject *children; /* a tuple, or None */
+    double user, system;
+    long minor, major; /* what it tells */
+    int known;
+    Moved moved;
+} Reading;
+
+static PyTypeObject *reading_type;
+
+static Reading *new_reading(PyObject *children)
+{
+    Reading *made = (Reading *)((allocfunc)PyType_GetSlot(reading_type, Py_tp_alloc))(reading_type, 0);
+    if (made != NULL) {
+        Py_INCREF(children);
+        made->children = children;
+    }
+    return made;
+}
+
+static PyObject *reading(PyObject *module, PyObject *const *args, Py_ssize_t count)
+{
+    if (!expect(count, 2))
+        return NULL;
+    Reading *made = new_reading(args[0]);
+    if (made == NULL)
+        return NULL;
+    if (args[0] != Py_None)
+        PyArg_ParseTuple(args[0], "ddll", &made->user, &made->system, &made->minor, &made->major);
+    if (args[1] != Py_None && !PyErr_Occurred()) {
+        long long parts[4];
+        made->known = PyArg_ParseTuple(args[1], "LLLL", &parts[0], &parts[1], &parts[2], &parts[3]);
+        made->moved = (Moved){{parts[0], parts[1]}, {parts[2], parts[3]}};
+    }
+    if (PyErr_Occurred())
+        Py_CLEAR(made);
+    return (PyObject *)made;
+}
+
+static PyObject *reading_io(PyObject *self, void *unused)
+{
+    const Moved *moved = &((Reading *)self)->moved;
+    if (!((Reading *)self)->known)
+        Py_RETURN_NONE;
+    return Py_BuildValue("LLLL", (long long)moved->stored[0], (long long)moved->stored[1], (long long)moved->moved[0],
+                         (long long)moved->moved[1]);
+}
+
+static void reading_dealloc(PyObject *self)
+{
+    PyTypeObject *type = Py_TYPE(self);
+    Py_XDECREF(((Reading *)self)->children);
+    ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
+    Py_DECREF(type);
+}
+
+static PyMemberDef reading_members[] = {
+    {"children", T_OBJECT, offsetof(Reading, children), READONLY, NULL},
+    {NULL, 0, 0, 0, NULL},
+};
+
+static PyGetSetDef reading_getters[] = {
+    {"io", reading_io, NULL, NULL, NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
+static PyType_Slot reading_slots[] = {
+    {Py_tp_dealloc, (void *)reading_dealloc},
+    {Py_tp_members, reading_members},
+    {Py_tp_getset, reading_getters},
+    {0, NULL},
+};
+
+static PyType_Spec reading_spec = {
+    "otel_memwatch.operations._boundary.Reading", sizeof(Reading), 0, Py_TPFLAGS_DEFAULT, reading_slots,
+};
+
 /* `Segments` of segments.py. */
 
 typedef struct {
@@ -411,16 +518,19 @@ typedef struct {
     PyObject ob_base;
     long long genuine, last, error, ignored, slack; /* bytes, but `ignored` */
     long long number, open, id;
-    long long own_read, written; /* bytes */
-    double stale;                /* seconds */
-    int quick, busy;
-    int reset, journal, size, status; /* descriptors */
-    PyObject *counted, *nothing;
+    long long own_read, written;                 /* bytes */
+    long long place, read_before, written_before; /* bytes */
+    long long modules;
+    double stale; /* seconds */
+    int quick, busy, asks;
+    int reset, journal, size, status, io; /* descriptors */
+    PyObject *counted;
     Stack segments, gaps;
 } Ledger;
 
 /* As in counters.py, watermark.py, recorder.py and text.py. */
 #define BRIEF 10e-6   /* seconds */
+#define LIFE 100e-6
 #define FILL_RATE 8e9 /* bytes a second */
 #define HUGE_PAGE (2 * MIB)
 #define LARGE_GAP MIB
@@ -477,6 +587,42 @@ static int64_t possible_gap(Ledger *ledger, long faults, double elapsed)
 static int is_free(const Ledger *ledger)
 {
     return ledger->quick && !ledger->busy && !is_polite();
+}
+
+/* As the recorder's look around, where nothing has changed but the counters of I/O. */
+static int look_around(Ledger *ledger, double now)
+{
+    Moved moved;
+    struct rusage used;
+    int known;
+    Reading *last = (Reading *)ledger->counted;
+    if (last == NULL || Py_TYPE(last) != reading_type || ledger->asks ||
+        PyDict_Size(PyImport_GetModuleDict()) != ledger->modules ||
+        lseek(ledger->journal, 0, SEEK_CUR) != ledger->place + ledger->written)
+        return 0;
+    getrusage(RUSAGE_CHILDREN, &used);
+    if (seconds(used.ru_utime) != last->user || seconds(used.ru_stime) != last->system ||
+        used.ru_minflt != last->minor || used.ru_majflt != last->major)
+        return 0;
+    ssize_t size = read_io(ledger->io, &moved, &known, 0);
+    Reading *made = size > 0 && known ? new_reading(last->children) : NULL;
+    if (made == NULL) {
+        PyErr_Clear();
+        return 0;
+    }
+    moved.moved[0] -= ledger->read_before + ledger->own_read;
+    moved.moved[1] -= ledger->written_before + ledger->written + ledger->number;
+    ledger->own_read += size;
+    made->user = last->user;
+    made->system = last->system;
+    made->minor = last->minor;
+    made->major = last->major;
+    made->known = 1;
+    made->moved = moved;
+    ledger->counted = (PyObject *)made;
+    Py_DECREF(last);
+    ledger->stale = now + LIFE;
+    return 1;
 }
 
 /* Take a boundary; `BELOW`: it is not for us, and nothing has been done. */
@@ -554,7 +700,9 @@ static PyObject *ledger_begin(Ledger *ledger, PyObject *const *args, Py_ssize_t 
     if (PyErr_Occurred())
         return NULL;
     int beside = ledger->open > 0;
-    if (!is_free(ledger) || rest > MOST_MORE || !is_plain(name, size) || seconds_now() >= ledger->stale ||
+    double now = seconds_now();
+    if (!is_free(ledger) || rest > MOST_MORE || !is_plain(name, size) ||
+        (now >= ledger->stale && !look_around(ledger, now)) ||
         reach(ledger, &turn, beside ? OPENING_BESIDE : OPENING, &rss, &gap) != DONE)
         Py_RETURN_NONE;
     double time = seconds_now();
@@ -609,6 +757,28 @@ static int64_t open_number(PyObject *opened)
     return found;
 }
 
+/* Whether the difference of two readings can be told here: children are the recorder's. */
+static int has_io(PyObject *before, PyObject *after)
+{
+    const Reading *first = (Reading *)before, *last = (Reading *)after;
+    return before == after || (last != NULL && Py_TYPE(last) == reading_type && first->children == last->children &&
+                               first->known && last->known);
+}
+
+static void put_io(Line *line, const Reading *before, const Reading *after)
+{
+    const Moved *first = &before->moved, *last = &after->moved;
+    PUT(line, ",\"read_bytes\":");
+    put_number(line, last->stored[0] - first->stored[0]);
+    PUT(line, ",\"write_bytes\":");
+    put_number(line, last->stored[1] - first->stored[1]);
+    PUT(line, ",\"read_chars\":");
+    put_number(line, larger(last->moved[0] - first->moved[0], 0));
+    PUT(line, ",\"write_chars\":");
+    put_number(line, larger(last->moved[1] - first->moved[1], 0));
+    PUT(line, "}\n");
+}
+
 static PyObject *ledger_finish(Ledger *ledger, PyObject *const *args, Py_ssize_t count)
 {
     Turn turn;
@@ -623,19 +793,19 @@ static PyObject *ledger_finish(Ledger *ledger, PyObject *const *args, Py_ssize_t
     if (!is_free(ledger) || ledger->number != open_number(opened))
         Py_RETURN_NONE;
     Moment *first = (Moment *)PyObject_GetAttr(opened, first_name);
-    PyObject *before = PyObject_GetAttr(opened, before_name), *after = ledger->counted;
+    PyObject *before = PyObject_GetAttr(opened, before_name), *after = NULL;
     PyObject *when = PyObject_GetAttr(opened, time_name), *result = NULL;
-    Py_XINCREF(after);
     if (PyErr_Occurred())
         goto end;
     result = Py_None;
-    if (Py_TYPE(first) != moment_type)
+    if (Py_TYPE(first) != moment_type || Py_TYPE(before) != reading_type)
         goto end;
-    if (more == Py_None) {
-        if (now - PyFloat_AsDouble(when) > BRIEF || now >= ledger->stale || before != after)
-            goto end;
-        more = ledger->nothing;
-    }
+    if (more == Py_None && (now - PyFloat_AsDouble(when) > BRIEF || now >= ledger->stale) && !look_around(ledger, now))
+        goto end;
+    after = ledger->counted;
+    Py_XINCREF(after);
+    if (more == Py_None && !has_io(before, after))
+        goto end;
     int beside = ledger->open > 1;
     if (reach(ledger, &turn, beside ? CLOSING_BESIDE : CLOSING, &rss, &gap) != DONE)
         goto end;
@@ -676,7 +846,10 @@ static PyObject *ledger_finish(Ledger *ledger, PyObject *const *args, Py_ssize_t
     put_number(&line, turn.minor - first->minor);
     PUT(&line, ",\"major_faults\":");
     put_number(&line, turn.major - first->major);
-    put_bytes(&line, more);
+    if (more == Py_None)
+        put_io(&line, (Reading *)before, (Reading *)after);
+    else
+        put_bytes(&line, more);
     Py_XDECREF(identity);
     Py_ssize_t told = PyErr_Occurred() ? 0 : record(ledger, &line);
     if (!PyErr_Occurred())
@@ -732,7 +905,6 @@ static void ledger_dealloc(Ledger *ledger)
     free(ledger->segments.entries);
     free(ledger->gaps.entries);
     Py_XDECREF(ledger->counted);
-    Py_XDECREF(ledger->nothing);
     ((freefunc)PyType_GetSlot(type, Py_tp_free))(ledger);
     Py_DECREF(type);
 }
@@ -746,13 +918,15 @@ static PyMethodDef ledger_methods[] = {
 };
 
 static PyMemberDef ledger_members[] = {
-    MEMBER(genuine, T_LONGLONG), MEMBER(last, T_LONGLONG),    MEMBER(error, T_LONGLONG),
-    MEMBER(ignored, T_LONGLONG), MEMBER(slack, T_LONGLONG),   MEMBER(number, T_LONGLONG),
-    MEMBER(open, T_LONGLONG),    MEMBER(id, T_LONGLONG),      MEMBER(own_read, T_LONGLONG),
-    MEMBER(written, T_LONGLONG), MEMBER(stale, T_DOUBLE),     MEMBER(quick, T_INT),
-    MEMBER(busy, T_INT),         MEMBER(reset, T_INT),        MEMBER(journal, T_INT),
-    MEMBER(size, T_INT),         MEMBER(status, T_INT),       MEMBER(counted, T_OBJECT),
-    MEMBER(nothing, T_OBJECT),   {NULL, 0, 0, 0, NULL},
+    MEMBER(genuine, T_LONGLONG), MEMBER(last, T_LONGLONG),        MEMBER(error, T_LONGLONG),
+    MEMBER(ignored, T_LONGLONG), MEMBER(slack, T_LONGLONG),       MEMBER(number, T_LONGLONG),
+    MEMBER(open, T_LONGLONG),    MEMBER(id, T_LONGLONG),          MEMBER(own_read, T_LONGLONG),
+    MEMBER(written, T_LONGLONG), MEMBER(place, T_LONGLONG),       MEMBER(read_before, T_LONGLONG),
+    MEMBER(modules, T_LONGLONG), MEMBER(written_before, T_LONGLONG), MEMBER(stale, T_DOUBLE),
+    MEMBER(quick, T_INT),        MEMBER(busy, T_INT),             MEMBER(asks, T_INT),
+    MEMBER(reset, T_INT),        MEMBER(journal, T_INT),          MEMBER(size, T_INT),
+    MEMBER(status, T_INT),       MEMBER(io, T_INT),               MEMBER(counted, T_OBJECT),
+    {NULL, 0, 0, 0, NULL},
 };
 
 static PyType_Slot ledger_slots[] = {
@@ -783,7 +957,8 @@ static int fill(PyObject *module)
     closed_name = PyUnicode_InternFromString("closed");
     closing_name = PyUnicode_InternFromString("closing");
     moment_type = (PyTypeObject *)PyType_FromSpec(&moment_spec);
-    PyObject *shared = Py_BuildValue("ddLLi", BRIEF, FILL_RATE, HUGE_PAGE, LARGE_GAP, LONGEST_NAME);
+    reading_type = (PyTypeObject *)PyType_FromSpec(&reading_spec);
+    PyObject *shared = Py_BuildValue("dddLLi", BRIEF, LIFE, FILL_RATE, HUGE_PAGE, LARGE_GAP, LONGEST_NAME);
     if (shared == NULL || PyModule_AddObject(module, "SHARED", shared) < 0)
         return -1;
     PyObject *ledger = PyType_FromSpec(&ledger_spec);
@@ -795,6 +970,7 @@ static int fill(PyObject *module)
 static PyMethodDef functions[] = {
     FUNCTION("turn", turn),
     FUNCTION("totals", totals),
+    FUNCTION("reading", reading),
     FUNCTION("write_line", write_line),
     FUNCTION("read_start", read_start),
     FUNCTION("place", place),

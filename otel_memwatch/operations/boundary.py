@@ -20,6 +20,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from otel_memwatch.operations.counters import Reading
+
     Used = tuple[float, float, int, int]
     """CPU time in user and kernel mode in seconds, minor and major page faults: since the start of the process."""
     Moved = tuple[int, int, int, int]
@@ -100,6 +102,8 @@ turn = _boundary.turn if COMPILED else _turn
 totals = _boundary.totals if COMPILED else _totals
 read_start = _boundary.read_start if COMPILED else _read_start
 place = _boundary.place if COMPILED else _place
+reading: Callable[[Used | None, Moved | None], Reading] | None = _boundary.reading if COMPILED else None
+"""Makes what compiled code knows as `counters.Reading`."""
 
 
 def writer(descriptor: int) -> Callable[[int, bytes], int]:

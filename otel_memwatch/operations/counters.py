@@ -38,39 +38,43 @@ class Reading:
         """Of the process and those children, but not this library's own."""
 
 
+_reading = boundary.reading or Reading
+
+
 class Counters:
     """Readings of this process. Not thread-safe."""
 
-    __slots__ = ("_io", "_own", "last")
+    __slots__ = ("io", "last", "own")
 
     def __init__(self) -> None:
-        self._own = 0
-        self._io = _open()
-        self.last = Reading(None, None)
+        self.own = 0
+        """Bytes that have been read for this."""
+        self.io = _open()
+        self.last: Reading = _reading(None, None)
         self.read(0, 0)
 
     def read(self, own_read: int, own_written: int) -> None:
         """Read; `own_...`: bytes that the rest of this library has moved so far."""
-        own_read += self._own
+        own_read += self.own
         try:
-            size, children, io = boundary.totals(self._io, own_read, own_written)
+            size, children, io = boundary.totals(self.io, own_read, own_written)
         except OSError:  # the program closed it
-            self._io = _open()
+            self.io = _open()
             size, children, io = boundary.totals(-1, 0, 0)
-        self._own += size
+        self.own += size
         before = self.last.children
         if children == before:
             children = before  # the same object: nothing to be added up
-        self.last = Reading(children, io)
+        self.last = _reading(children, io)
 
     def open_again(self, wanted: bool) -> None:
         """Go on with a new descriptor, or with none: what has the number of the old one now is the program's."""
-        self._io = _open() if wanted else -1
+        self.io = _open() if wanted else -1
 
     def close(self) -> None:
         """Give the descriptor back."""
-        close_quietly(self._io)
-        self._io = -1
+        close_quietly(self.io)
+        self.io = -1
 
 
 def _open() -> int:

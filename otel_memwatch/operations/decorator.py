@@ -10,6 +10,7 @@ from functools import partial, wraps
 
 from otel_memwatch.operations.journal import warn_once
 from otel_memwatch.operations.scope import Operation, begin, current, end, trouble
+from otel_memwatch.operations.state import may_set_context
 from otel_memwatch.operations.state import recorder as settle
 
 TYPE_CHECKING = False
@@ -90,14 +91,15 @@ class _Stage:
 
     def __enter__(self) -> None:
         opened = self._opened
-        if opened is not None:
+        if opened is not None and may_set_context():
             self._token = current.set(opened)
             if opened.native is not None:
                 opened.native.attach()
 
     def __exit__(self, *_: object) -> None:
         opened, token = self._opened, self._token
-        if opened is not None and token is not None:
+        if opened is not None and token is not None and may_set_context():
+            self._token = None
             if opened.native is not None:
                 opened.native.detach()
             try:

@@ -86,7 +86,7 @@ class Journal:
         descriptor = self.descriptor
         try:
             place = boundary.place(descriptor)
-            if place == self._begin + self.written:
+            if place == self.place:
                 return True
             found = os.fstat(descriptor)
         except OSError:
@@ -95,6 +95,11 @@ class Journal:
             return False
         self._begin = place - self.written
         return True
+
+    @property
+    def place(self) -> int:
+        """Where in the file the next line begins, as far as is known."""
+        return self._begin + self.written
 
     def reopen(self) -> bool:
         """Open the file again, for a descriptor that is not ours any more; whether that was possible."""

@@ -27,25 +27,30 @@ class PlainLedger:
     __slots__ = (
         "_gaps",
         "_segments",
+        "asks",
         "busy",
         "counted",
         "error",
         "genuine",
         "id",
         "ignored",
+        "io",
         "journal",
         "last",
-        "nothing",
+        "modules",
         "number",
         "open",
         "own_read",
+        "place",
         "quick",
+        "read_before",
         "reset",
         "size",
         "slack",
         "stale",
         "status",
         "written",
+        "written_before",
     )
 
     genuine: int
@@ -70,18 +75,26 @@ class PlainLedger:
     """The moment from which on a boundary looks around first, in monotonic seconds."""
     counted: Reading
     """The process's totals as they were read last."""
-    nothing: bytes
-    """The rest of a closing's line where there was no I/O."""
     quick: bool
     """Compiled code may take boundaries: the watermark can be started anew, all lines are quickly written."""
     own_read: int
     """What compiled code has read for that."""
     written: int
-    """What it has written to the journal."""
+    """What it has written to the journal since the recorder looked around."""
+    place: int
+    """Where in the journal's file the next line was to be written then."""
+    read_before: int
+    """What Python code had read itself until then; `written_before`: and written, without what starts the watermark."""
+    written_before: int
+    modules: int
+    """How many modules the program had imported then."""
+    asks: bool
+    """A GPU library is imported that may be used from any moment on: the recorder has to look around."""
     reset: int
-    """Descriptor of `/proc/self/clear_refs`; `size`: of `statm`; `status`: of `status`; `journal`: of the lines."""
+    """Descriptor of `/proc/self/clear_refs`; `size`: of `statm`; `status`: of `status`; `io`: of `io`; `journal`: of the lines."""
     size: int
     status: int
+    io: int
     journal: int
 
     def __init__(self) -> None:
@@ -102,7 +115,7 @@ class PlainLedger:
     def finish(self, opened: Opened, now: float, more: bytes | None, /) -> int | None:
         """The same for a closing without an error, where no other boundary has been taken since the opening.
 
-        `more`: the rest of the line; `None`: nothing has been read since the opening, and nothing need be.
+        `more`: the rest of the line; `None`: what it says of I/O is to be found out.
         """
 
     def fold(self, segment: int, gap: int, /) -> None:

@@ -6,7 +6,7 @@ import atexit
 from _thread import _local
 
 from otel_memwatch.operations.scope import MARK, begin, current, end, open_marks, trouble
-from otel_memwatch.operations.state import State
+from otel_memwatch.operations.state import State, may_set_context
 from otel_memwatch.operations.state import recorder as settle
 
 TYPE_CHECKING = False
@@ -48,15 +48,17 @@ def _mark(recorder: Recorder, name: object, attributes: Mapping[str, object]) ->
     before = _outermost.mark if scope is None else scope.mark
     if before is not None and not before.closed:
         end(before, None)
-    current.set(scope)
+    if may_set_context():
+        current.set(scope)
     opened = None
     if name is not None:
         opened = begin(recorder, name, attributes)
         opened.owner = MARK
         open_marks[opened.id] = opened
-        current.set(opened)
-        if opened.native is not None:
-            opened.native.attach()
+        if may_set_context():
+            current.set(opened)
+            if opened.native is not None:
+                opened.native.attach()
     if scope is None:
         _outermost.mark = opened
     else:

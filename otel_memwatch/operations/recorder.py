@@ -41,8 +41,14 @@ _END = lines.END
 class _Thread(_local):
     """What is asked for again and again about the running thread."""
 
+    id: int
+
     def __init__(self) -> None:
         self.id = get_native_id()
+
+    def __getattr__(self, name: str) -> int:
+        """`id`, for a finalizer that runs before it has been set."""
+        return get_native_id()
 
 
 class Recorder:
@@ -84,7 +90,6 @@ class Recorder:
         self.journal = Journal(directory, str(self.pid))
         self._ledger = Ledger()
         self._ledger.id = self.journal.first_id
-        self._ledger.nothing = lines.NOTHING_MORE
         self._watch(open_watermark(exact, self._ledger))
         self._lock = RLock()  # one thread may come in twice: signal handlers and finalizers run anywhere
         self._foreign = 0
@@ -100,6 +105,7 @@ class Recorder:
         self._write = self.journal.write
         self._write(header_line(self.watermark.exact, self.watermark.floor))
         self._counters = Counters()
+        self._ledger.counted = self._counters.last
 
     def _watch(self, watermark: Resettable | Lifetime | Blind) -> None:
         """Take the boundaries from this watermark."""
@@ -204,7 +210,7 @@ class Recorder:
                 self._look_around_if_due(now)
         finally:
             ledger.busy = False
-        before, after, told = opened.before, self._counters.last, None
+        before, after, told = opened.before, ledger.counted, None
         if plain and before.children is after.children:
             told = ledger.finish(opened, now, lines.closing_more(before, after))
         if told is not None:
@@ -240,7 +246,7 @@ class Recorder:
         opened.number = -1
         opened.time = monotonic()
         opened.first = None, None, None, 0
-        opened.before = self._counters.last
+        opened.before = self._ledger.counted
 
     def _take_opening(self, opened: Opened) -> None:
         """End the segment of this moment and begin an operation. The lock is held."""
@@ -250,7 +256,7 @@ class Recorder:
         except OSError:  # the program closed descriptors that it does not know
             first = self._open_again().between(began, True)
         opened.number, opened.first = self._reached(first, ledger.open > 0)
-        opened.before = self._counters.last
+        opened.before = self._ledger.counted
         opened.time = monotonic()
         ledger.open += 1
 
@@ -323,14 +329,19 @@ class Recorder:
             self._has_libraries = any(name in modules for name in ("torch", "cupy", "jax", "tensorflow"))
         if self._has_libraries and not self._has_allocators:
             self._has_allocators = bool(_allocators("in_use"))
-        watermark = self.watermark
+        watermark, counters = self.watermark, self._counters
         # Each boundary so far has written one byte, to start the watermark anew.
-        written = watermark.own_written + ledger.number + journal.written
-        self._counters.read(watermark.own_read + ledger.own_read, written)
-        ledger.counted = self._counters.last
-        ledger.journal = journal.descriptor
-        ledger.quick = self._plain and journal.is_quick and not self._before and not self._has_allocators
-        ledger.stale = now + _LIFE if journal.is_apart else 0.0
+        written = watermark.own_written + journal.written
+        counters.read(watermark.own_read + ledger.own_read, written + ledger.number)
+        ledger.counted = counters.last
+        ledger.stale = now + _LIFE
+        ledger.io, ledger.journal, ledger.place = counters.io, journal.descriptor, journal.place
+        ledger.read_before, ledger.written_before = watermark.own_read + counters.own, written
+        ledger.modules, ledger.asks = self._modules, self._has_libraries and not self._has_allocators
+        kept = journal.is_apart and journal.is_quick
+        ledger.quick = kept and self._plain and not self._before and not self._has_allocators
+        if not journal.is_apart:
+            ledger.stale = 0.0
 
     def _peak(self, opened: Opened, segment: int | None, rss: int | None) -> Peak:
         """Largest resident size between opening and closing, with its certainty. The lock is held."""

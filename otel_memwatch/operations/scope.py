@@ -8,7 +8,7 @@ from sys import modules
 from otel_memwatch.operations import tracing
 from otel_memwatch.operations.journal import warn_once
 from otel_memwatch.operations.opened import Figures
-from otel_memwatch.operations.state import State
+from otel_memwatch.operations.state import State, may_set_context
 from otel_memwatch.operations.state import recorder as settle
 from otel_memwatch.operations.text import clean_name
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from otel_memwatch.operations.recorder import Recorder
 
     F = TypeVar("F")
-    Entry = tuple[Opened, Token[Opened | None]]
+    Entry = tuple[Opened, Token[Opened | None] | None]
 
 current: ContextVar[Opened | None] = ContextVar("otel_memwatch_operation", default=None)
 """The innermost operation of the running context, possibly closed meanwhile, possibly of a process forked from."""
@@ -64,9 +64,12 @@ class Operation:
         try:
             opened = begin(recorder, self.name, self.attributes)
             opened.owner = self
-            self._entries.append((opened, current.set(opened)))
-            if opened.native is not None:
-                opened.native.attach()
+            if State.collecting is None or may_set_context():
+                self._entries.append((opened, current.set(opened)))
+                if opened.native is not None:
+                    opened.native.attach()
+            else:
+                self._entries.append((opened, None))
         except Exception as error:  # noqa: BLE001 - a program must not fail because it is watched
             trouble(error)
         return self
@@ -79,11 +82,12 @@ class Operation:
             return
         try:
             opened, token = entries.pop() if len(entries) == 1 else _own_entry(entries)
-            try:
-                current.reset(token)
-            except (ValueError, RuntimeError):  # left in another context than it was entered in
-                if current.get() is opened:
-                    current.set(opened.parent)
+            if token is not None and (State.collecting is None or may_set_context()):
+                try:
+                    current.reset(token)
+                except (ValueError, RuntimeError):  # left in another context than it was entered in
+                    if current.get() is opened:
+                        current.set(opened.parent)
             if error is None and opened.mark is None and opened.native is None:
                 opened.recorder.finish(opened, None, self._added)
             else:
@@ -137,7 +141,7 @@ def end(opened: Opened, error: BaseException | None, attributes: Mapping[str, ob
         end(inner, None)
     if opened.owner is MARK:
         open_marks.pop(opened.id, None)
-    if opened.native is not None:
+    if opened.native is not None and may_set_context():
         opened.native.detach()
     failed = error is not None and not is_orderly(error)
     closed = opened.recorder.finish(opened, type(error).__name__ if failed else None, attributes)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from _thread import RLock
+import sys
+from _thread import RLock, get_ident
 
 from otel_memwatch.operations.identity import root_parent
 from otel_memwatch.operations.journal import warn_once
@@ -25,9 +26,24 @@ class State:
     root: tuple[str, str | None] | None = None
     """Trace and span that operations without a parent belong to, kept over a fork."""
     hooked = False
+    collecting: int | None = None
+    """The thread that is collecting garbage, before Python 3.12."""
     starting = False
     """The recorder is being made, by the thread that has the lock: a signal handler or finalizer has to do without."""
     lock = RLock()
+
+
+def may_set_context() -> bool:
+    """Whether context variables may be set and reset.
+
+    Before Python 3.12 garbage may be collected in the middle of `ContextVar.set`: a finalizer that sets one too makes
+    the interpreter use memory that it has freed.
+    """
+    return State.collecting is None or State.collecting != get_ident()
+
+
+def _collection(phase: str, _info: object) -> None:
+    State.collecting = get_ident() if phase == "start" else None
 
 
 def recorder() -> Recorder | None:
@@ -78,6 +94,10 @@ def _start(directory: str) -> None:
         State.hooked = True
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(after_in_child=_after_fork)
+        if sys.version_info < (3, 12):
+            import gc
+
+            gc.callbacks.append(_collection)
 
 
 def _after_fork() -> None:

@@ -534,3 +534,61 @@ print(sorted(name for name in sys.modules if name.startswith("opentelemetry") or
     )
     assert done.stdout == "[]\n"
     assert list(tmp_path.iterdir()) == [script]
+
+
+def test_operations_of_finalizers_and_signal_handlers_in_the_middle_of_anything(tmp_path: Path) -> None:
+    """Garbage is collected at nearly every allocation, in the middle of boundaries and of `ContextVar.set` too."""
+    program = succeed(
+        """
+        import gc, signal
+        gc.set_threshold(5)
+
+        class Final:
+            def __init__(self):
+                self.me = self
+            def __del__(self):
+                with operation("final"):
+                    pass
+
+        @operation("generator")
+        def values():
+            me = yield
+            yield
+
+        def interrupt(number, frame):
+            with operation("signal"):
+                pass
+
+        def work():
+            for n in range(300):
+                with operation("outer"):
+                    Final()
+                    if n % 3 == 0:
+                        time.sleep(0.0001)
+                    given_up = values()
+                    next(given_up)
+                    given_up.send([given_up])
+                    with operation("inner", n=n):
+                        Final()
+
+        signal.signal(signal.SIGALRM, interrupt)
+        signal.setitimer(signal.ITIMER_REAL, 0.0005, 0.0005)
+        threads = [threading.Thread(target=work) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        work()
+        for thread in threads:
+            thread.join()
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        del thread, threads
+        gc.collect()
+        """,
+        tmp_path,
+    )
+    for name, times in {"outer": 1500, "inner": 1500, "final": 3000, "generator": 1500}.items():
+        found = program.named(name)
+        assert len(found) == times
+        assert all(one.closing for one in found)
+    assert all(one.closing["status"] == "ok" for one in program.operations)
+    outer = [one for one in program.named("outer") if one.closing["certainty"] == "exact"]
+    assert len(outer) > 1000

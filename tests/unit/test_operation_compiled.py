@@ -62,7 +62,7 @@ def test_it_goes_by_the_same_constants() -> None:
     from otel_memwatch.operations import _boundary, counters, recorder, text, watermark
 
     assert _boundary.SHARED == (
-        counters.BRIEF, watermark._FILL_RATE, watermark._HUGE_PAGE, recorder._LARGE_GAP, text.LONGEST_NAME
+        counters.BRIEF, counters.LIFE, watermark._FILL_RATE, watermark._HUGE_PAGE, recorder._LARGE_GAP, text.LONGEST_NAME
     )  # fmt: skip
 
 
@@ -242,7 +242,7 @@ def test_the_ledger_finds_what_the_python_one_does(
 
 @compiled
 def test_a_call_that_takes_long_is_made_without_the_lock_from_then_on() -> None:
-    """In a process of its own: that lasts for ten seconds. The long call is a write to a pipe that is full for 0.2 s."""
+    """In a process of its own: that lasts for a while. The long call is a write to a pipe that is full for 0.2 s."""
     reader, writer = os.pipe()
     pid = os.fork()
     if pid == 0:
