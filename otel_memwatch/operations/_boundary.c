@@ -647,7 +647,7 @@ static Outcome reach(Ledger *ledger, Turn *turn, int kind, int64_t *rss, int64_t
 
 static int fold(Ledger *ledger, int64_t segment, int64_t gap)
 {
-    if (push(&ledger->segments, ledger->number, segment) && (gap == 0 || push(&ledger->gaps, ledger->number, gap)))
+    if (push(&ledger->segments, ledger->number, segment) && (gap == 0 || push(&ledger->gaps, ledger->number, segment + gap)))
         return 1;
     PyErr_NoMemory();
     return 0;

@@ -119,13 +119,16 @@ class PlainLedger:
         """
 
     def fold(self, segment: int, gap: int, /) -> None:
-        """The segment that ended at the last boundary was so large, and `gap` larger at the most."""
+        """The segment that ended at the last boundary was so large, or up to `gap` larger between reading and reset."""
         self._segments.push(self.number, segment)
         if gap:
-            self._gaps.push(self.number, gap)
+            self._gaps.push(self.number, segment + gap)
 
     def since(self, number: int, /) -> tuple[int | None, int]:
-        """The largest segment that ended after a boundary, and the largest gap; `None`: there was none."""
+        """The largest segment that ended after a boundary (`None`: there was none), and what may have been missed.
+
+        The latter is the largest size that any of those boundaries cannot have seen; 0 where all saw everything.
+        """
         return self._segments.since(number), self._gaps.since(number) or 0
 
     def forget(self) -> None:

@@ -348,10 +348,11 @@ class Recorder:
         if opened.number < 0:
             return rss, rss, None, "interval"
         before, start = opened.first[0], opened.first[1]
-        inside, gap = self._ledger.since(opened.number)
+        inside, missed = self._ledger.since(opened.number)
         eps = local_counter_error() if PER_THREAD else self._ledger.error
         if not self.watermark.exact or inside is None:
             return _bounded((before, segment), start, inside, eps)
+        gap = max(0, missed - inside)
         low, high = (inside - eps if inside > eps else 0), inside + eps + gap
         if self._foreign > opened.number:
             return max(low, start or 0, rss or 0), low, None, "interval"

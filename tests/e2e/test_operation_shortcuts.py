@@ -166,6 +166,27 @@ def test_what_a_boundary_misses_is_in_the_bounds_of_the_operations_around(tmp_pa
     assert after.grown < 1
 
 
+def test_what_a_boundary_misses_does_not_matter_where_the_peak_is_higher(tmp_path: Path) -> None:
+    program = succeed(
+        """
+        import ctypes
+        library = ctypes.CDLL(None)
+        with operation("warm"):
+            pass
+        with operation("around"):
+            library.disturb(40)
+            with operation("inside"):
+                pass
+            blip(100)
+        """,
+        tmp_path,
+        **disturb.variables(),
+    )
+    around = program.one("around").closing
+    assert around["certainty"] == "exact"
+    assert around["high"] - around["low"] < 2 << 20
+
+
 def test_a_peak_outlives_the_descriptors_that_tell_it(tmp_path: Path) -> None:
     """The program closes all descriptors inside an operation: the watermark is found again, not begun again."""
     program = succeed(
