@@ -16,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/vfs.h>
 #include <time.h>
 #include <unistd.h>
@@ -522,7 +523,7 @@ typedef struct {
     long long place, read_before, written_before; /* bytes */
     long long modules;
     double stale; /* seconds */
-    int quick, busy, asks;
+    int quick, busy, asks, per_thread;
     int reset, journal, size, status, io; /* descriptors */
     PyObject *counted;
     Stack segments, gaps;
@@ -533,6 +534,7 @@ typedef struct {
 #define LIFE 100e-6
 #define FILL_RATE 8e9 /* bytes a second */
 #define HUGE_PAGE (2 * MIB)
+#define THREAD_PAGES 64
 #define LARGE_GAP MIB
 #define LONGEST_NAME 512
 
@@ -571,6 +573,17 @@ static int64_t present(Ledger *ledger, int64_t top)
     pages = strchr(text, ' ');
     int64_t size = pages != NULL ? strtoll(pages, NULL, 10) * sysconf(_SC_PAGESIZE) : top;
     return size < top ? size : top;
+}
+
+/* As `watermark.local_counter_error`; below zero: not known. That folder has two links and one for each thread. */
+static int64_t counter_error(const Ledger *ledger)
+{
+    struct stat threads;
+    if (!ledger->per_thread)
+        return ledger->error;
+    if (stat("/proc/self/task", &threads) < 0 || threads.st_nlink < 3)
+        return -1;
+    return THREAD_PAGES * sysconf(_SC_PAGESIZE) * ((int64_t)threads.st_nlink - 2);
 }
 
 /* As `Resettable._gap`: how much page faults may have added in so many seconds. */
@@ -807,7 +820,8 @@ static PyObject *ledger_finish(Ledger *ledger, PyObject *const *args, Py_ssize_t
     if (more == Py_None && !has_io(before, after))
         goto end;
     int beside = ledger->open > 1;
-    if (reach(ledger, &turn, beside ? CLOSING_BESIDE : CLOSING, &rss, &gap) != DONE)
+    int64_t error = counter_error(ledger);
+    if (error < 0 || reach(ledger, &turn, beside ? CLOSING_BESIDE : CLOSING, &rss, &gap) != DONE)
         goto end;
     int64_t segment = larger(turn.before, rss);
     if (beside && !fold(ledger, segment, gap)) {
@@ -816,8 +830,9 @@ static PyObject *ledger_finish(Ledger *ledger, PyObject *const *args, Py_ssize_t
     }
     if (--ledger->open == 0)
         ledger->segments.size = ledger->gaps.size = 0; /* nothing that was before now will be asked for */
-    int64_t low = larger(segment - ledger->error, 0), high = segment + ledger->error + gap;
-    int exact = gap <= LARGE_GAP || gap * 64 <= segment;
+    int64_t low = larger(segment - error, 0), high = segment + error + gap;
+    int exact = (gap <= LARGE_GAP || gap * 64 <= segment) &&
+                (!ledger->per_thread || error <= LARGE_GAP || error * 64 <= segment);
     int64_t peak = exact ? segment : low;
     const char *certainty = exact ? "exact" : "interval";
     PyObject *identity = PyObject_GetAttr(opened, id_name);
@@ -925,7 +940,8 @@ static PyMemberDef ledger_members[] = {
     MEMBER(modules, T_LONGLONG), MEMBER(written_before, T_LONGLONG), MEMBER(stale, T_DOUBLE),
     MEMBER(quick, T_INT),        MEMBER(busy, T_INT),             MEMBER(asks, T_INT),
     MEMBER(reset, T_INT),        MEMBER(journal, T_INT),          MEMBER(size, T_INT),
-    MEMBER(status, T_INT),       MEMBER(io, T_INT),               MEMBER(counted, T_OBJECT),
+    MEMBER(status, T_INT),       MEMBER(io, T_INT),               MEMBER(per_thread, T_INT),
+    MEMBER(counted, T_OBJECT),
     {NULL, 0, 0, 0, NULL},
 };
 
@@ -958,7 +974,8 @@ static int fill(PyObject *module)
     closing_name = PyUnicode_InternFromString("closing");
     moment_type = (PyTypeObject *)PyType_FromSpec(&moment_spec);
     reading_type = (PyTypeObject *)PyType_FromSpec(&reading_spec);
-    PyObject *shared = Py_BuildValue("dddLLi", BRIEF, LIFE, FILL_RATE, HUGE_PAGE, LARGE_GAP, LONGEST_NAME);
+    PyObject *shared = Py_BuildValue("dddLLii", BRIEF, LIFE, FILL_RATE, HUGE_PAGE, LARGE_GAP, THREAD_PAGES,
+                                     LONGEST_NAME);
     if (shared == NULL || PyModule_AddObject(module, "SHARED", shared) < 0)
         return -1;
     PyObject *ledger = PyType_FromSpec(&ledger_spec);

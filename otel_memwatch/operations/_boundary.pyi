@@ -2,7 +2,7 @@ from otel_memwatch.operations.boundary import Moved, Totals, Turn, Used
 from otel_memwatch.operations.counters import Reading
 from otel_memwatch.operations.ledger import PlainLedger
 
-SHARED: tuple[float, float, float, int, int, int]
+SHARED: tuple[float, float, float, int, int, int, int]
 
 class Ledger(PlainLedger): ...
 

@@ -41,6 +41,7 @@ class PlainLedger:
         "number",
         "open",
         "own_read",
+        "per_thread",
         "place",
         "quick",
         "read_before",
@@ -61,6 +62,8 @@ class PlainLedger:
     """A watermark so much below that has been started anew by somebody else."""
     error: int
     """By how much the watermark may differ from the truth."""
+    per_thread: bool
+    """`error` grows with the number of threads, so that it has to be asked for each time."""
     ignored: int
     """Page faults between reading and reset that are this library's own."""
     number: int
@@ -102,7 +105,7 @@ class PlainLedger:
             self.id
         ) = 0
         self.own_read = self.written = 0
-        self.busy = self.quick = False
+        self.busy = self.quick = self.per_thread = False
         self.stale = 0.0
         self._segments, self._gaps = Segments(), Segments()
 

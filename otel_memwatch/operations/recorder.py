@@ -15,7 +15,6 @@ from otel_memwatch.operations.ledger import WHOLE, Ledger
 from otel_memwatch.operations.opened import Opened
 from otel_memwatch.operations.watermark import (
     FOREIGN,
-    PER_THREAD,
     Blind,
     Resettable,
     local_counter_error,
@@ -68,7 +67,6 @@ class Recorder:
         "_ledger",
         "_lock",
         "_modules",
-        "_plain",
         "_thread",
         "_write",
         "directory",
@@ -110,7 +108,6 @@ class Recorder:
     def _watch(self, watermark: Resettable | Lifetime | Blind) -> None:
         """Take the boundaries from this watermark."""
         self.watermark = watermark
-        self._plain = watermark.exact and not PER_THREAD
         self._before = watermark.before if isinstance(watermark, Resettable) else 0
         """The watermark from before it was started anew for the first time, until a boundary tells it."""
         self._ledger.quick = False  # until then
@@ -334,14 +331,12 @@ class Recorder:
         written = watermark.own_written + journal.written
         counters.read(watermark.own_read + ledger.own_read, written + ledger.number)
         ledger.counted = counters.last
-        ledger.stale = now + _LIFE
+        ledger.stale = now + _LIFE if journal.is_apart else 0.0
         ledger.io, ledger.journal, ledger.place = counters.io, journal.descriptor, journal.place
         ledger.read_before, ledger.written_before = watermark.own_read + counters.own, written
         ledger.modules, ledger.asks = self._modules, self._has_libraries and not self._has_allocators
         kept = journal.is_apart and journal.is_quick
-        ledger.quick = kept and self._plain and not self._before and not self._has_allocators
-        if not journal.is_apart:
-            ledger.stale = 0.0
+        ledger.quick = kept and watermark.quick and not self._before and not self._has_allocators
 
     def _peak(self, opened: Opened, segment: int | None, rss: int | None) -> Peak:
         """Largest resident size between opening and closing, with its certainty. The lock is held."""
@@ -349,7 +344,8 @@ class Recorder:
             return rss, rss, None, "interval"
         before, start = opened.first[0], opened.first[1]
         inside, missed = self._ledger.since(opened.number)
-        eps = local_counter_error() if PER_THREAD else self._ledger.error
+        per_thread = self._ledger.per_thread
+        eps = local_counter_error() if per_thread else self._ledger.error
         if not self.watermark.exact or inside is None:
             return _bounded((before, segment), start, inside, eps)
         gap = max(0, missed - inside)
@@ -357,7 +353,7 @@ class Recorder:
         if self._foreign > opened.number:
             return max(low, start or 0, rss or 0), low, None, "interval"
         if (gap > _LARGE_GAP and gap * 64 > inside) or (
-            PER_THREAD and eps > _LARGE_GAP and eps * 64 > inside
+            per_thread and eps > _LARGE_GAP and eps * 64 > inside
         ):
             return low, low, high, "interval"
         return inside, low, high, "exact"

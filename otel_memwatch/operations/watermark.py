@@ -45,6 +45,7 @@ _UNIT = 1 if sys.platform == "darwin" else 1024  # bytes in one of ru_maxrss
 _IGNORED_FAULTS = 8
 """Page faults between read and reset that are this library's own."""
 _HUGE_PAGE = 2 << 20
+_THREAD_PAGES = 64
 _FILL_RATE = 8e9
 """Bytes that one core can touch in a second at the very most (2 MiB pages; measured: 7e9)."""
 _FOREIGN_SLACK = 4 << 20
@@ -65,7 +66,7 @@ def counter_error(cpus: int, threads: int, per_thread: bool) -> int:
     Its counters are kept per processor and folded in batches of max(32, 2 x processors) pages; older kernels hold
     back 64 pages for each thread.
     """
-    return 64 * _PAGE * threads if per_thread else (max(32, 2 * cpus) - 1) * cpus * _PAGE
+    return _THREAD_PAGES * _PAGE * threads if per_thread else (max(32, 2 * cpus) - 1) * cpus * _PAGE
 
 
 def _status_bytes(text: bytes, field: bytes) -> int | None:
@@ -78,7 +79,7 @@ def _status_bytes(text: bytes, field: bytes) -> int | None:
 class Blind:
     """No watermark at all: the system has none."""
 
-    exact = False
+    exact = quick = False
     floor: int | None = None
     own_read = own_written = 0
 
@@ -132,7 +133,7 @@ class Lifetime(_Inheriting):
 
     __slots__ = ("_statm",)
 
-    exact = False
+    exact = quick = False
 
     def __init__(self, ledger: Ledger | None = None) -> None:
         super().__init__(ledger)
@@ -170,7 +171,7 @@ class Lifetime(_Inheriting):
 class Resettable(_Inheriting):
     """The watermark of each stretch between two readings, which start it anew. Raises `OSError` where not allowed."""
 
-    __slots__ = ("_reset", "_statm", "before")
+    __slots__ = ("_reset", "_statm", "before", "quick")
 
     exact = True
 
@@ -189,6 +190,9 @@ class Resettable(_Inheriting):
         ledger = self.ledger
         ledger.reset, ledger.size, ledger.status = self._reset, self._statm, self._status
         ledger.error, ledger.ignored, ledger.slack = local_counter_error(), _IGNORED_FAULTS, _FOREIGN_SLACK
+        ledger.per_thread = PER_THREAD
+        self.quick = not PER_THREAD or _links() - 2 == _threads(_read_start(self._status))
+        """Compiled code may take its boundaries: it counts threads by the links of a folder."""
         ledger.last = self._rss(_maxrss())
         self._verify(_maxrss())
 
@@ -283,6 +287,13 @@ def _threads(status: bytes) -> int:
     """Number of threads that `/proc/self/status` tells; 1 where it does not."""
     digits = status.partition(b"\nThreads:")[2].split(None, 1)
     return int(digits[0]) if digits and digits[0].isdigit() else 1
+
+
+def _links() -> int:
+    try:
+        return os.stat("/proc/self/task").st_nlink
+    except OSError:
+        return 0
 
 
 def open_watermark(reset: bool, ledger: Ledger) -> Resettable | Lifetime | Blind:
