@@ -10,6 +10,7 @@ import time
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from otel_memwatch.errors import Unavailable
+from otel_memwatch.thread import Thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -68,7 +69,7 @@ class Poller:
         self._values: Sequence[Value] | None = None
         self._error: Exception | None = None
         self._asked: float | None = None
-        self._thread = threading.Thread(target=self._run, name=f"otel-memwatch {name}", daemon=True)
+        self._thread = Thread(self._run, f"otel-memwatch {name}")
 
     def start(self) -> None:
         """Starts the thread."""
@@ -128,7 +129,7 @@ def answered(call: Callable[[], _Result], seconds: float, name: str, hint: str) 
     Raises `Unavailable` when it does not return within `seconds` (the thread is left behind), else what it raises.
     """
     answer = _Answer(call)
-    thread = threading.Thread(target=answer.run, name=f"otel-memwatch ask {name}", daemon=True)
+    thread = Thread(answer.run, f"otel-memwatch ask {name}")
     thread.start()
     thread.join(seconds)
     if answer.error is not None:

@@ -26,6 +26,16 @@ class MemwatchError(Exception):
         return f"{self.message.rstrip('.')} ({self.hint})." if self.hint else self.message
 
 
+def describe(error: BaseException) -> str:
+    """What went wrong, in one line: a sentence of ours as it is, anything else after its kind."""
+    if isinstance(error, MemwatchError):
+        return str(error)
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    # Of a page of advice, as numpy gives with an ImportError, the first and the last line are about the case.
+    said = " ... ".join(dict.fromkeys(lines[:1] + lines[-1:]))
+    return f"{type(error).__name__}: {said}" if said else type(error).__name__
+
+
 class UsageError(MemwatchError):
     """A setting or an argument that cannot be used. Nothing has been started."""
 

@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 
+from otel_memwatch.errors import describe
 from otel_memwatch.model import Column, Snapshot, Source, Value
 from otel_memwatch.typed import NamedTuple, Protocol
 
@@ -139,7 +140,7 @@ class _Reader:
             read = self.source.read(now)
         except Exception as error:  # noqa: BLE001 - whatever a source does, the run goes on
             self.failures += 1
-            self.up, self.error = False, f"{type(error).__name__}: {error}"
+            self.up, self.error = False, describe(error)
             return True
         self.reads += 1
         if not self.up:

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from otel_memwatch import allocators
 from otel_memwatch.config import OPTIONS
+from otel_memwatch.interpreter import PATH, PLACE
 from otel_memwatch.operations import RUN_DIRECTORY_VARIABLE, deactivate
 from otel_memwatch.typed import TYPE_CHECKING, Any
 
@@ -26,15 +27,12 @@ if TYPE_CHECKING:
 _READY_SECONDS = 3.0
 _STOP_SECONDS = 30.0
 
-_BOOT = """
+_BOOT = f"""
 import os, sys
 if os.fork():
     os._exit(0)
 os.set_inheritable(int(sys.argv.pop(1)), False)
-package = sys.argv.pop(1)
-sys.path[:] = [entry for entry in sys.path if entry]
-if package not in sys.path:
-    sys.path.append(package)
+{PATH}
 sys.argv[0] = "otel-memwatch"
 from otel_memwatch.cli import main
 main()
@@ -77,7 +75,7 @@ class Monitor:
             "-c",
             _BOOT,
             str(alive),
-            str(Path(__file__).resolve().parents[2]),
+            PLACE,
         ]
         argv += ["attach", str(pid), f"--out={directory}", *options(settings)]
         argv += [f"--ready-fd={tell}", f"--stop-fd={stopped}"]

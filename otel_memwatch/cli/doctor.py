@@ -12,7 +12,7 @@ import click
 
 from otel_memwatch import __version__
 from otel_memwatch.config import OPTIONS, settings
-from otel_memwatch.errors import MemwatchError, Unavailable
+from otel_memwatch.errors import MemwatchError, Unavailable, describe
 from otel_memwatch.typed import Any, NamedTuple
 
 
@@ -110,7 +110,7 @@ def _sources() -> Iterator[Finding]:
         try:
             values = source.read(0.0)
         except Exception as error:  # noqa: BLE001 - whatever it is, it is what the user wants to know
-            yield Finding(source.name, "absent", f"fails: {type(error).__name__}: {error}")
+            yield Finding(source.name, "absent", f"fails: {describe(error)}")
         else:
             known = sum(value is not None for value in values)
             yield Finding(source.name, "ok", f"{known} of {len(source.columns)} series are readable now")

@@ -13,19 +13,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from otel_memwatch.errors import MemwatchError
+from otel_memwatch.interpreter import command_line
 
 if TYPE_CHECKING:
     from otel_memwatch.reports.phases import Timeline
 
 _SECONDS = 600.0
 
-_BOOT = "import sys; sys.path.append(sys.argv.pop(1)); from otel_memwatch.compat.draw import main; main(sys.argv[1:])"
-
 
 def run_out_of_process(*arguments: str | Path, description: str = "") -> str:
     """Runs this module and gives what it printed. Raises `MemwatchError` when it failed."""
-    package = str(Path(__file__).resolve().parents[2])
-    command = [sys.executable, "-W", "ignore", "-c", _BOOT, package, *map(str, arguments)]
+    command = command_line(__name__, *map(str, arguments))
     try:
         done = subprocess.run(
             command, input=description.encode(), capture_output=True, check=False, timeout=_SECONDS

@@ -270,6 +270,11 @@ class OtlpRecord(Record):
 class SpannedRecord(Record):
     """A run beside whose own record lie spans that a program exported into it."""
 
+    @property
+    def marked(self) -> bool:
+        """True: spans are read as operations."""
+        return True
+
     @cached_property
     def operations(self) -> list[Operation]:
         """The operations of the run, and the spans that are none of them."""

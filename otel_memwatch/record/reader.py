@@ -132,14 +132,21 @@ class Record:
         """What each file of operations says of its process."""
         return [lines for lines, _ in self._operation_files]
 
-    @cached_property
-    def _operation_files(self) -> list[tuple[OperationLines, list[Operation]]]:
+    @property
+    def marked(self) -> bool:
+        """Whether any process told of operations. Reads no file."""
+        return bool(self._operation_names())
+
+    def _operation_names(self) -> list[str]:
         try:
             names = sorted(os.listdir(self.path))
         except OSError:
             return []
-        wanted = (n for n in names if n.startswith(OPERATIONS_PREFIX) and n.endswith(OPERATIONS_SUFFIX))
-        return [self._operation_file(name) for name in wanted]
+        return [n for n in names if n.startswith(OPERATIONS_PREFIX) and n.endswith(OPERATIONS_SUFFIX)]
+
+    @cached_property
+    def _operation_files(self) -> list[tuple[OperationLines, list[Operation]]]:
+        return [self._operation_file(name) for name in self._operation_names()]
 
     def _operation_file(self, name: str) -> tuple[OperationLines, list[Operation]]:
         from otel_memwatch.record.operation_lines import OperationLines
@@ -241,7 +248,8 @@ def _refuse_foreign(directory: Path, names: list[str]) -> NoReturn:
 def _read_info(path: Path) -> Mapping[str, Any]:
     try:
         with os.fdopen(open_regular(path), "rb") as file:
-            data = file.read(_MAX_INFO)
+            # Asked for more, it takes the memory first, whatever the file holds.
+            data = file.read(min(os.fstat(file.fileno()).st_size, _MAX_INFO))
     except OSError as error:
         raise RunError(f"{path} cannot be read: {_reason(error)}.") from None
     if not data.strip(b"\0 \r\n\t"):

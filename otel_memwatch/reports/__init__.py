@@ -9,16 +9,27 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
+import sys
 from collections.abc import Iterator, Mapping
 from importlib import import_module
 from pathlib import Path
 
+from otel_memwatch.address_space import need
 from otel_memwatch.errors import RunError, UsageError
 from otel_memwatch.record.format import FILE_MODE
 from otel_memwatch.typed import TYPE_CHECKING, Any, BinaryIO, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from otel_memwatch.analysis import Run
+
+_NUMPY_ROOM = 112 << 20
+"""Bytes of address space that numpy takes, and what is made with it."""
+
+_DRAWING_ROOM = 128 << 20
+"""Bytes that matplotlib takes, and a picture."""
+
+_PART = ".part"
+"""How the name of a file ends that is not whole yet."""
 
 Options = Mapping[str, Any]
 """What a report may be told beside the run; each takes what it knows and ignores the rest."""
@@ -44,6 +55,8 @@ class Report(NamedTuple):
     """A format for other programs: offered by `export --to`, not by `report --format`."""
     binary: bool = False
     """Not text: never written to a terminal."""
+    drawn: bool = False
+    """Needs matplotlib."""
     directory: str = ""
     """Name of the directory that `write_files` makes by default; empty: the report is one file."""
 
@@ -53,7 +66,9 @@ _ROWS = (
     Report("summary", "The dozen lines that stand at the end of wrap.", ".txt", "summary"),
     Report("markdown", "The summary for a page in CI: tables of GitHub's Markdown.", ".md", "markdown"),
     Report("json", "The figures as JSON, schema 1: a contract.", ".json", "document", exported=True),
-    Report("plot", "Memory, CPU, I/O, GPU and operations over time.", ".png", "plot", binary=True),
+    Report(
+        "plot", "Memory, CPU, I/O, GPU and operations over time.", ".png", "plot", binary=True, drawn=True
+    ),
     Report("csv", "Every tick as one row, every metric as one column.", ".csv", "ticks", exported=True),
     Report(
         "otlp",
@@ -92,6 +107,7 @@ _MORE_ROWS = (
         ".png",
         "phases.figure",
         binary=True,
+        drawn=True,
     ),
     Report(
         "monitor-log",
@@ -99,6 +115,7 @@ _MORE_ROWS = (
         ".txt",
         "monitor_log",
         exported=True,
+        drawn=True,
         directory="memory_logs",
     ),
 )
@@ -107,10 +124,21 @@ REPORTS: dict[str, Report] = {row.name: row for row in (*_ROWS, *_MORE_ROWS)}
 """Every output by its name."""
 
 
+def need_numpy(*, drawing: bool = False) -> None:
+    """Raises `Unavailable` where the address space is limited to less than numpy takes, with `drawing` a picture too.
+
+    OpenBLAS ends the process where it gets no memory, or tries for ever.
+    """
+    loaded = "numpy" in sys.modules
+    need((0 if loaded else _NUMPY_ROOM) + (_DRAWING_ROOM if drawing else 0))
+
+
 def renderer(name: str) -> Renderer:
     """The function that makes the report `name`. Raises `UsageError` when there is none of that name."""
     if name not in REPORTS:
         raise UsageError(f"There is no report {name!r}.", "there are " + ", ".join(REPORTS))
+    if REPORTS[name].drawn:
+        need_numpy(drawing=True)
     render: Renderer = import_module(f"{__name__}.{REPORTS[name].module}").render
     return render
 
@@ -135,12 +163,22 @@ def write(name: str, run: Run, path: str | os.PathLike[str], *, force: bool = Tr
     return target
 
 
+def clear_away(path: Path) -> None:
+    """Removes what is left of a `write` to this file whose process has died. Raises nothing."""
+    with contextlib.suppress(OSError):
+        for name in os.listdir(path.parent):
+            if name.startswith(f".{path.name[:200]}.") and name.endswith(_PART):
+                path.with_name(name).unlink()
+
+
 def write_files(name: str, run: Run, directory: str | os.PathLike[str]) -> Path:
     """Writes the files of a report that has several into a directory, and gives its path.
 
     Its module has `render_files(run, directory)`. Files of earlier times are replaced.
     """
     target = Path(directory)
+    if REPORTS[name].drawn:
+        need_numpy(drawing=True)
     import_module(f"{__name__}.{REPORTS[name].module}").render_files(run, target)
     return target
 
@@ -169,7 +207,7 @@ def _opened(path: Path, run_directory: Path, *, force: bool) -> Iterator[BinaryI
         raise _exists(path)
     place = Path(os.path.realpath(path))
     mode = FILE_MODE if place.parent == Path(os.path.realpath(run_directory)) else 0o666
-    temporary = place.with_name(f".{place.name[:200]}.{os.urandom(4).hex()}.part")
+    temporary = place.with_name(f".{place.name[:200]}.{os.urandom(4).hex()}{_PART}")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
     try:
         with os.fdopen(descriptor, "wb") as out:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 
-from otel_memwatch.errors import MemwatchError
 from otel_memwatch.typed import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -54,10 +53,3 @@ def gpu_fields(sources: Sequence[Any]) -> list[dict[str, Any]]:
 def moment(monotonic: float) -> dict[str, float]:
     """A moment as `run.json` tells it."""
     return {"wall": time.time() - (time.monotonic() - monotonic), "monotonic": monotonic}
-
-
-def words(error: Exception) -> str:
-    """What went wrong, in words."""
-    if isinstance(error, MemwatchError):
-        return str(error)
-    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__

@@ -16,7 +16,8 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from otel_memwatch.errors import RunError
+from otel_memwatch.address_space import keep_to_one_heap
+from otel_memwatch.errors import RunError, Unavailable, describe
 from otel_memwatch.model import ProcessRecord
 from otel_memwatch.record.format import FINISHED, RUNNING
 from otel_memwatch.sampler import Flag
@@ -28,12 +29,13 @@ from otel_memwatch.session.fields import (
     group_value,
     health_fields,
     moment,
-    words,
 )
 from otel_memwatch.session.folding import Folding
 from otel_memwatch.session.opening import Opening
 from otel_memwatch.session.rendering import render
+from otel_memwatch.session.unseen import Unseen
 from otel_memwatch.session.watched import Watched, address_space_limit, description, host_memory
+from otel_memwatch.thread import Thread
 from otel_memwatch.typed import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -48,6 +50,9 @@ if TYPE_CHECKING:
     from otel_memwatch.supervise import ChildExit
     from otel_memwatch.telemetry import Telemetry
     from otel_memwatch.telemetry.listening import Listening
+
+_ROOM = 32 << 20
+"""Bytes of address space that the monitor takes beside telemetry: 20 MiB, and some for a large tree."""
 
 _FOLLOW_SECONDS = 1.0
 """Time between two looks at what the target tells of its operations, where nobody wants to know at once."""
@@ -97,29 +102,35 @@ class Monitor:
         self._follow_period = _FOLLOW_SECONDS
         self._listening = listening
         self._completed = False
-        self._thread = threading.Thread(target=self._guarded, name="otel-memwatch", daemon=True)
+        self._unseen = Unseen()
+        self._thread = Thread(self._guarded, "otel-memwatch", room=_ROOM)
 
     # -- called by the supervisor's thread
 
     def start(self) -> None:
         """Starts the thread; where the system allows no more, the run is not recorded."""
+        self._unseen.keep()
+        keep_to_one_heap()
         try:
             self._thread.start()
-        except RuntimeError as error:
+        except Unavailable as error:
             self.trouble(f"nothing is recorded: {error}")
-            self._first_tick.set()
+            self._let_go()
 
     def wait_for_first_tick(self, seconds: float) -> bool:
         """Whether the first tick was recorded within `seconds`."""
         return self._first_tick.wait(seconds)
 
     def note_exit(self, child: ChildExit) -> None:
-        """Takes in what the kernel said of a process that the supervisor reaped."""
-        with self._lock:
-            if self._tree is None:
-                self._early.append(child)
-            else:
-                self._tree.note_exit(child)
+        """Takes in what the kernel said of a process that the supervisor reaped. Raises nothing."""
+        try:
+            with self._lock:
+                if self._tree is None:
+                    self._early.append(child)
+                else:
+                    self._tree.note_exit(child)
+        except Exception as error:  # noqa: BLE001 - the supervisor goes on
+            self.trouble(f"the end of process {child.pid} could not be recorded: {describe(error)}")
 
     def oom_kills(self) -> int | None:
         """Processes of the control group that the OOM killer has killed since the first tick; `None`: unknown."""
@@ -151,14 +162,17 @@ class Monitor:
         self._opened.set()
         if self._thread.ident is not None:
             self._thread.join()
+        for sentence in self._unseen.sentences():
+            self.trouble(sentence)
         try:
             self._complete(end, ended)
             if self._completed:
                 render(self.directory, self._settings, self, interrupted or (lambda: False))
         except Exception as error:  # noqa: BLE001 - the target's exit code must not depend on us
-            self.trouble(f"the record could not be completed: {words(error)}")
+            self.trouble(f"the record could not be completed: {describe(error)}")
         if self._telemetry is not None:
-            self._telemetry.linger(interrupted or (lambda: True))
+            with contextlib.suppress(Exception):  # what there was to deliver has been delivered
+                self._telemetry.linger(interrupted or (lambda: True))
             self._telemetry.close()
 
     # -- the monitor's thread
@@ -173,14 +187,18 @@ class Monitor:
             self._sampler.run(self._stop)
             self._sampler.tick(last=True)
         except Exception as error:  # noqa: BLE001 - the target goes on without us
-            self.trouble(f"recording stopped: {words(error)}")
+            self.trouble(f"recording stopped: {describe(error)}")
             if self._writer is not None:
                 self._writer.mark(self.troubles[-1])
         finally:
-            self._first_tick.set()
-            if self._listening is not None and self._telemetry is None:
-                # The target would wait for answers of a port that nobody serves.
-                self._listening.socket.close()
+            self._let_go()
+
+    def _let_go(self) -> None:
+        """Keeps nobody waiting for what will not come."""
+        self._first_tick.set()
+        if self._listening is not None and self._telemetry is None:
+            # The target would wait for answers of a port that nobody serves.
+            self._listening.socket.close()
 
     def _open(self) -> None:
         """Takes the first tick as early as can be; what is not needed for it comes after."""

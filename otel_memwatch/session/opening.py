@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping, Sequence
 
 from otel_memwatch.errors import Unavailable
 from otel_memwatch.sources import SOURCES, Context, open_sources
+from otel_memwatch.thread import Thread
 from otel_memwatch.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from otel_memwatch.sampler import Flag
 
     Opened = tuple[Sequence[Source], Mapping[str, Unavailable]]
+
+_ROOM = 16 << 20
+"""Bytes of address space that a driver's library takes."""
 
 _OF_DRIVERS = "gpu_"
 """How the names of sources begin that ask a driver."""
@@ -25,7 +28,7 @@ class Opening:
     def __init__(self, context: Context, done: Flag) -> None:
         self._context = context
         self._late: Opened | None = None
-        self._asked = False
+        self._silence = "was not asked: the command had ended already"
         self._done = done
 
     def first(self) -> Opened:
@@ -34,17 +37,19 @@ class Opening:
 
     def start(self) -> None:
         """Begins to open the others. Not called where the command has ended already."""
-        self._asked = True
-        threading.Thread(target=self._open, name="otel-memwatch-opening", daemon=True).start()
+        self._silence = "did not answer within the run"
+        try:
+            Thread(self._open, "otel-memwatch-opening", room=_ROOM).start()
+        except Unavailable as error:
+            self._silence = f"was not asked: {error}"
+            self._done.set()
 
     def late(self) -> Opened:
         """The others; none of them where their drivers were not asked, or have not answered yet."""
         if self._late is not None:
             return self._late
-        why = (
-            "did not answer within the run" if self._asked else "was not asked: the command had ended already"
-        )
-        return (), {name: Unavailable(f"The driver {why}.") for name in self._names(of_drivers=True)}
+        why = f"The driver {self._silence.rstrip('.')}."
+        return (), {name: Unavailable(why) for name in self._names(of_drivers=True)}
 
     def _open(self) -> None:
         try:

@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-from otel_memwatch.errors import MemwatchError
+from otel_memwatch.errors import describe
 from otel_memwatch.record.format import PLOT_FILE, REPORT_FILE
 from otel_memwatch.typed import TYPE_CHECKING, Any, Protocol
 
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 PICTURE_MIN_TICKS = 3
 """Ticks below which there is no curve to draw, and no picture is made by itself."""
 
+_ASKED_FOR = ("report", "quiet", "summary", "step_summary", "termination_log", "log_dir")
+"""Settings that say what is to be made, beside `plot`."""
 
 _MATPLOTLIB_CACHE = "MPLCONFIGDIR"
 """Variable that names the directory of matplotlib's cache; it sets it itself where it makes a temporary one."""
@@ -25,10 +27,6 @@ _MATPLOTLIB_CACHE = "MPLCONFIGDIR"
 class Teller(Protocol):
     """Who tells the person."""
 
-    @property
-    def recording(self) -> bool:
-        """Whether the run directory could be written to the end."""
-
     def say(self, text: str) -> None:
         """Tells something."""
 
@@ -36,43 +34,75 @@ class Teller(Protocol):
         """Tells what went wrong."""
 
 
-def render(directory: Path, settings: Mapping[str, Any], teller: Teller, hurried: Callable[[], bool]) -> None:
+class RecordingTeller(Teller, Protocol):
+    """Who tells the person, and knows of the record."""
+
+    @property
+    def recording(self) -> bool:
+        """Whether the run directory could be written to the end."""
+
+
+def render(
+    directory: Path, settings: Mapping[str, Any], teller: RecordingTeller, hurried: Callable[[], bool]
+) -> None:
     """Makes what the settings ask for; the summary first, since the picture takes its time.
 
     What cannot be made is told in one line each: the record is whole, and it can be made later. Where the run
     directory could not be written to the end nothing is written there; when `hurried`, no picture is drawn.
+
+    Whatever needs numpy or matplotlib is made in a process of its own: their libraries may end the process that they
+    are loaded in (OpenBLAS does, where it gets no memory), and with ours the target's exit code would go.
     """
     from otel_memwatch.analysis import load
-    from otel_memwatch.reports import write, write_files
-    from otel_memwatch.session.surfaces import step_summary, termination_log
 
     run = load(directory)
+    wanted = {name: settings.get(name) for name in _ASKED_FOR}
+    wanted["report"] = wanted["report"] and teller.recording
+    wanted["plot"] = (
+        settings["plot"] and teller.recording and run.quality["ticks"] >= PICTURE_MIN_TICKS and not hurried()
+    )
+    if wanted["plot"] or wanted["log_dir"] or run.record.marked:
+        from otel_memwatch.session.rendering_process import render_apart
+
+        if render_apart(directory, wanted, teller, hurried):
+            return
+    make(run, wanted, teller)
+
+
+def make(
+    run: Run, wanted: Mapping[str, Any], teller: Teller, beginning: Callable[[str], None] = lambda _: None
+) -> None:
+    """Makes what is `wanted`, in this process; `beginning` is told the name of each thing before it is made."""
+    from otel_memwatch.reports import need_numpy, write, write_files
+    from otel_memwatch.session.surfaces import step_summary, termination_log
 
     def attempt(name: str, make: Callable[[], object]) -> None:
+        beginning(name)
         try:
+            if run.record.marked:
+                need_numpy()
             make()
-        except Exception as error:  # noqa: BLE001 - see above
-            words = str(error) if isinstance(error, MemwatchError) else f"{type(error).__name__}: {error}"
-            teller.trouble(f"{name} could not be made: {words}")
+        except Exception as error:  # noqa: BLE001 - see `render`
+            teller.trouble(f"{name} could not be made: {describe(error)}")
 
-    if settings["report"] and teller.recording:
-        attempt(REPORT_FILE, lambda: write("text", run, directory / REPORT_FILE))
-    if not settings["quiet"]:
-        attempt("the summary", lambda: teller.say(_summary(run, settings)))
-    if settings.get("step_summary"):
+    if wanted["report"]:
+        attempt(REPORT_FILE, lambda: write("text", run, Path(run.path) / REPORT_FILE))
+    if not wanted["quiet"]:
+        attempt("the summary", lambda: teller.say(_summary(run, wanted)))
+    if wanted["step_summary"]:
         attempt("the step's summary", lambda: step_summary(run, os.environ))
-    if settings.get("termination_log"):
-        attempt("the termination message", lambda: termination_log(run, settings["termination_log"]))
-    if settings["plot"] and teller.recording and run.quality["ticks"] >= PICTURE_MIN_TICKS and not hurried():
-        attempt(PLOT_FILE, lambda: _draw(run, directory, settings, teller))
-    if settings["log_dir"]:
-        logs = settings["log_dir"]
+    if wanted["termination_log"]:
+        attempt("the termination message", lambda: termination_log(run, wanted["termination_log"]))
+    if wanted["plot"]:
+        attempt(PLOT_FILE, lambda: _draw(run, wanted, teller))
+    if wanted["log_dir"]:
+        logs = wanted["log_dir"]
         with _drawing():
             attempt(f"the logs in {logs}", lambda: write_files("monitor-log", run, logs))
 
 
-def _summary(run: Run, settings: Mapping[str, Any]) -> str:
-    if settings["summary"] == "markdown":
+def _summary(run: Run, wanted: Mapping[str, Any]) -> str:
+    if wanted["summary"] == "markdown":
         from otel_memwatch.reports.markdown import markdown
 
         return markdown(run).rstrip("\n")
@@ -81,12 +111,12 @@ def _summary(run: Run, settings: Mapping[str, Any]) -> str:
     return summary(run)
 
 
-def _draw(run: Run, directory: Path, settings: Mapping[str, Any], teller: Teller) -> None:
+def _draw(run: Run, wanted: Mapping[str, Any], teller: Teller) -> None:
     from otel_memwatch.reports import write
 
     with _drawing():
-        picture = write("plot", run, directory / PLOT_FILE)
-    if not settings["quiet"]:
+        picture = write("plot", run, Path(run.path) / PLOT_FILE)
+    if not wanted["quiet"]:
         teller.say(f"  picture      {_from_here(picture)}")
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import import_module
 
 from otel_memwatch.config import OPTIONS
-from otel_memwatch.errors import CommandNotStarted, UsageError
+from otel_memwatch.errors import CommandNotStarted, UsageError, describe
 from otel_memwatch.record.format import RUN_DIRECTORY_VARIABLE
 from otel_memwatch.session.place import make_run_directory
 from otel_memwatch.session.trace_context import VARIABLE as TRACEPARENT
@@ -54,33 +54,41 @@ def wrap(argv: Sequence[str], settings: Mapping[str, Any], say: Callable[[str], 
         trace = run_context(os.environ.get(TRACEPARENT))
         oom_kills = OomKills()
         target = _launch(argv, _variables(directory, trace, settings, listening), own_cgroup, directory)
-        from otel_memwatch.session.monitor import Monitor
-        from otel_memwatch.session.watched import Watched
-
         placed = own_cgroup if target.misplaced is None else None
-        watched = Watched(
-            "wrap",
-            argv,
-            target.pid,
-            target.started,
-            floor=target.floor,
-            own_cgroup=placed,
-            environment=dict(os.environ),
-            helpers=target.helpers,
-        )
-        monitor = Monitor(directory, settings, watched, trace, say, listening=listening)
-        if target.misplaced is not None and settings["cgroup"] == "require":
-            monitor.trouble(f"the command is not in its control group: {target.misplaced}")
-        monitor.start()
-        ended = target.wait(monitor.note_exit)
-        monitor.finish(
-            lambda: monitor.ending(ended.exit_code, ended.signal, _killed(placed, oom_kills)),
-            _told_to_end,
-        )
+        # From here on the command runs: whatever befalls us, it is waited for, and its end is ours.
+        monitor: Monitor | None = None
+        try:
+            from otel_memwatch.session.monitor import Monitor
+            from otel_memwatch.session.watched import Watched
+
+            watched = Watched(
+                "wrap",
+                argv,
+                target.pid,
+                target.started,
+                floor=target.floor,
+                own_cgroup=placed,
+                environment=dict(os.environ),
+                helpers=target.helpers,
+            )
+            monitor = Monitor(directory, settings, watched, trace, say, listening=listening)
+            if target.misplaced is not None and settings["cgroup"] == "require":
+                monitor.trouble(f"the command is not in its control group: {target.misplaced}")
+            monitor.start()
+        except Exception as error:  # noqa: BLE001 - as when there is no memory left
+            say(f"otel-memwatch: nothing is recorded: {describe(error)}")
+            if monitor is None and listening is not None:
+                listening.socket.close()  # nobody would answer
+        ended = target.wait(monitor.note_exit if monitor else lambda _: None)
+        if monitor is not None:
+            monitor.finish(
+                lambda: monitor.ending(ended.exit_code, ended.signal, _killed(placed, oom_kills)),
+                _told_to_end,
+            )
     finally:
         if own_cgroup is not None:
             own_cgroup.remove()
-    if settings["strict"] and monitor.troubles:
+    if settings["strict"] and (monitor is None or monitor.troubles):
         raise SystemExit(STRICT_EXIT_CODE)
     end_like(ended)
 

@@ -6,12 +6,12 @@ reading takes at most `SHARE` of wall time, and goes on beside the sampler where
 
 from __future__ import annotations
 
-import threading
 import time
 
 from otel_memwatch.errors import Unavailable
 from otel_memwatch.model import Column, Value
 from otel_memwatch.procfs.process import Rollup, parse_resident, parse_rollup
+from otel_memwatch.thread import Thread
 from otel_memwatch.typed import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ class MemoryDetail:
         self._slower = 1.0
         """Measured cost over expected cost."""
         self._next = 0.0
-        self._thread: threading.Thread | None = None
+        self._thread: Thread | None = None
         self._done: _Round | None = None
         self.columns: Sequence[Column] = (
             Column("memwatch.tree.memory.pss", (), period),
@@ -107,7 +107,7 @@ class MemoryDetail:
         if seconds < LONG:
             self._round(pids, before, expected)
             return
-        self._thread = threading.Thread(target=self._round, args=(pids, before, expected), daemon=True)
+        self._thread = Thread(self._round, "otel-memwatch-pss", (pids, before, expected))
         self._thread.start()
 
     def _round(self, pids: Sequence[int], before: int, expected: float) -> None:

@@ -13,7 +13,9 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from otel_memwatch.errors import Unavailable, describe
 from otel_memwatch.telemetry.settings import Wanted, wanted
+from otel_memwatch.thread import Thread
 from otel_memwatch.typed import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
@@ -32,6 +34,9 @@ DELIVERY_SECONDS = 1.9
 """Time that the last delivery may delay the end of a run."""
 
 _POLL_SECONDS = 0.2
+
+_ROOM = 64 << 20
+"""Bytes of address space that it takes with everything open: 50 MiB."""
 
 
 class Ended(NamedTuple):
@@ -97,10 +102,15 @@ class Telemetry:
         self._wake = threading.Event()
         self._opened = threading.Event()
         self._ending = False
-        self._thread: threading.Thread | None = None
+        self._thread: Thread | None = None
         if self.wanted or parts.listening is not None:
-            self._thread = threading.Thread(target=self._guarded, name="otel-memwatch-telemetry", daemon=True)
-            self._thread.start()
+            thread = Thread(self._guarded, "otel-memwatch-telemetry", room=_ROOM)
+            try:
+                thread.start()
+            except Unavailable as error:
+                self._give_up(error)
+            else:
+                self._thread = thread
 
     @property
     def endpoint(self) -> str | None:
@@ -145,7 +155,7 @@ class Telemetry:
                 for sentence in self._pipeline.deliver(DELIVERY_SECONDS):
                     self._tell(sentence)
             except Exception as error:  # noqa: BLE001 - the run's end must not depend on telemetry
-                self._tell(f"telemetry could not be completed: {type(error).__name__}: {error}")
+                self._tell(f"telemetry could not be completed: {describe(error)}")
         return self.problems
 
     def linger(self, interrupted: Callable[[], bool] = lambda: False) -> bool:
@@ -174,10 +184,7 @@ class Telemetry:
         try:
             self._open()
         except Exception as error:  # noqa: BLE001 - the run goes on without telemetry
-            self._tell(f"telemetry could not be started: {type(error).__name__}: {error}")
-            if self._parts.listening is not None:
-                # The target would wait for answers of a port that nobody serves.
-                self._parts.listening.socket.close()
+            self._give_up(error)
             return
         finally:
             self._opened.set()
@@ -185,6 +192,12 @@ class Telemetry:
             self._take_operations()
             self._wake.wait(_POLL_SECONDS)
         self._take_operations()
+
+    def _give_up(self, error: Exception) -> None:
+        self._tell(f"telemetry could not be started: {describe(error)}")
+        if self._parts.listening is not None:
+            # The target would wait for answers of a port that nobody serves.
+            self._parts.listening.socket.close()
 
     def _open(self) -> None:
         from otel_memwatch.telemetry.pipeline import Pipeline

@@ -8,6 +8,7 @@ import ssl
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+from otel_memwatch.thread import Thread
 from otel_memwatch.typed import Any
 
 CONNECTION_SECONDS = 15.0
@@ -74,9 +75,7 @@ class QuietServer(ThreadingHTTPServer):
             self.address_family = family
             super().__init__(address[:2], handler)  # type: ignore[arg-type]
         self.port: int = self.socket.getsockname()[1]
-        self._thread = threading.Thread(
-            target=self.serve_forever, args=(0.2,), name="otel-memwatch-http", daemon=True
-        )
+        self._thread = Thread(self.serve_forever, "otel-memwatch-http", (0.2,))
         self._thread.start()
 
     def server_bind(self) -> None:

@@ -18,6 +18,7 @@ from otel_memwatch.analysis.spans import SCHEMA_URL, SCOPE
 from otel_memwatch.model import Snapshot
 from otel_memwatch.telemetry.frame import Frame
 from otel_memwatch.telemetry.instruments import create_instruments
+from otel_memwatch.thread import Thread
 from otel_memwatch.typed import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ class InProcessMetrics:
         )
         meter = metrics.get_meter(SCOPE, __version__, meter_provider, SCHEMA_URL)
         create_instruments(meter, frame, without=_NOT_OURS)
-        self._thread = threading.Thread(target=self._run, name="otel-memwatch", daemon=True)
+        self._thread = Thread(self._run, "otel-memwatch")
         self._thread.start()
 
     def stop(self) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from opentelemetry.sdk.metrics.export import MetricExportResult, MetricReader, MetricsData
 from opentelemetry.sdk.trace.export import SpanExportResult
 
+from otel_memwatch.thread import Thread
 from otel_memwatch.typed import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ class Pusher:
         self._stop_exporter = stop_exporter
         self._interval = interval
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name=f"otel-memwatch-{name}", daemon=True)
+        self._thread = Thread(self._run, f"otel-memwatch-{name}")
 
     def start(self) -> None:
         """Starts pushing."""
@@ -91,7 +92,7 @@ class Pusher:
         finished = not self._thread.is_alive()
         if not finished:
             # Wakes an exporter that sleeps between two attempts; one that hangs in a read is left to its timeout.
-            threading.Thread(target=self._stop_exporter, daemon=True).start()
+            Thread(self._stop_exporter, "otel-memwatch-closing").start()
             self._thread.join(0.05)
         return finished and self.delivered
 

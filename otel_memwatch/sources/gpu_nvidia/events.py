@@ -7,6 +7,7 @@ import time
 from contextlib import suppress
 
 from otel_memwatch.sources.gpu_nvidia.driver import ABSENT, Device, Driver
+from otel_memwatch.thread import Thread
 from otel_memwatch.typed import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ class Events:
         self.kept: list[dict[str, Any]] = []
         """The first of them: {"time", "uuid", "code"}; time in monotonic seconds."""
         self._stop = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._thread: Thread | None = None
 
     def watch(self, driver: Driver, devices: Sequence[Device]) -> None:
         """Begins to wait for events of the devices that report any; called again after the library was reopened."""
@@ -46,9 +47,7 @@ class Events:
             self.counts.setdefault(device.identity.uuid, 0)
         if self.counts:
             arguments = (driver, event_set)
-            self._thread = threading.Thread(
-                target=self._run, args=arguments, name="otel-memwatch xid", daemon=True
-            )
+            self._thread = Thread(self._run, "otel-memwatch-xid", arguments)
             self._thread.start()
 
     def close(self) -> None:

@@ -1,0 +1,121 @@
+"""Whatever becomes of the libraries that reports and pictures need, the command's end is ours and its record is whole."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from pathlib import Path
+
+from otel_memwatch.analysis import load
+from tests.support.torture import Trial, trial, wait_for
+from tests.support.wrapped import work
+
+PROGRAM = """
+import time
+from otel_memwatch.operations import operation
+with operation("Load"):
+    kept = bytearray(40 << 20)
+    time.sleep(0.1)
+raise SystemExit(7)
+"""
+MARKED = [sys.executable, "-c", PROGRAM]
+
+
+def library(folder: Path, name: str, body: str) -> dict[str, str]:
+    """Variables under which Python finds this in place of a library."""
+    package = folder / "libraries" / name
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text(body)
+    return {"PYTHONPATH": str(package.parent)}
+
+
+def finished(run: Trial) -> None:
+    """The record tells the command's end, and no trouble with itself."""
+    recorded = load(run.out)
+    assert recorded.state == "finished"
+    assert recorded.info["exit"]["exit_code"] == 7
+
+
+DYING = "import os\nos.write(2, b'OpenBLAS error: no memory left, giving up.\\n')\nos._exit(1)\n"
+
+
+def test_a_library_that_ends_its_process(tmp_path: Path) -> None:
+    """As OpenBLAS does: the summary is there, the picture is told to be missing, the exit code is the command's."""
+    with trial(tmp_path) as run:
+        command = run.command(work("s400 x7"), plot=True)
+        outcome = run.run(command, env=run.variables(**library(tmp_path, "matplotlib", DYING)))
+        assert outcome.code == 7, outcome.err
+        assert "exit code 7, after" in outcome.err
+        told = "memory.png could not be made: OpenBLAS error: no memory left, giving up.; the record is whole"
+        assert [line for line in outcome.ours if told in line], outcome.err
+        assert (run.out / "report.txt").exists()
+        assert not (run.out / "memory.png").exists()
+        finished(run)
+
+
+def test_a_library_that_crashes_before_the_report(tmp_path: Path) -> None:
+    """Operations are reported with numpy's help: without it the sentence names what makes the report later."""
+    crash = "import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)\n"
+    with trial(tmp_path) as run:
+        variables = run.variables(**library(tmp_path, "numpy", crash))
+        outcome = run.run(run.command(MARKED), env=variables)
+        assert outcome.code == 7, outcome.err
+        why = "report.txt could not be made: its process was ended by SIGSEGV; the record is whole"
+        assert f"otel-memwatch: {why}: otel-memwatch report {run.out}" in outcome.ours
+        finished(run)
+        assert "Load" in run.report().text
+
+
+def test_strict_counts_what_could_not_be_made(tmp_path: Path) -> None:
+    with trial(tmp_path) as run:
+        variables = run.variables(**library(tmp_path, "numpy", DYING))
+        assert run.run(run.command(MARKED, "--strict"), env=variables).code == 125
+        finished(run)
+
+
+def test_told_to_end_while_a_picture_is_drawn(tmp_path: Path) -> None:
+    """The picture is left out, at once and without a word; nothing of it is left behind."""
+    begun = tmp_path / "begun"
+    sleeping = (
+        "import tempfile, time\nfrom pathlib import Path\n"
+        "with tempfile.TemporaryDirectory():\n"
+        f"    Path({str(begun)!r}).touch()\n    time.sleep(600)\n"
+    )
+    with trial(tmp_path) as run:
+        variables = run.variables(**library(tmp_path, "matplotlib", sleeping))
+        wrapped = run.start(run.command(work("s400 x7"), plot=True), env=variables)
+        wait_for(begun.exists)
+        os.kill(wrapped.pid, signal.SIGTERM)
+        outcome = run.wait(wrapped)
+        assert outcome.code == 7
+        assert "exit code 7, after" in outcome.err
+        assert "memory.png" not in outcome.err
+        finished(run)
+
+
+def test_no_process_to_be_had(tmp_path: Path) -> None:
+    """The interpreter has gone while the command ran: all is made where the monitor is."""
+    here = tmp_path / "python"
+    here.symlink_to(sys.executable)
+    packages = os.pathsep.join(path for path in sys.path if path)
+    with trial(tmp_path) as run:
+        script = f"rm {here}; sleep 0.4; exit 7"
+        _, *rest = run.command(["sh", "-c", script], plot=True)
+        outcome = run.run([str(here), *rest], env=run.variables(PYTHONPATH=packages))
+        assert outcome.code == 7, outcome.err
+        assert "picture" in outcome.err
+        assert (run.out / "memory.png").read_bytes().startswith(b"\x89PNG")
+        finished(run)
+
+
+def test_nothing_in_the_working_directory_stands_in_for_a_module(tmp_path: Path) -> None:
+    """A project's own `json.py` or `select.py` is not ours to import."""
+    for name in ("json", "select", "importlib", "numpy"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit(99)\n")
+    with trial(tmp_path) as run:
+        _, _, _, *rest = run.command(work("s400 x7"), plot=True)
+        console = Path(sys.executable).with_name("otel-memwatch")
+        outcome = run.run([str(console), *rest], cwd=tmp_path)
+        assert outcome.code == 7, outcome.err
+        assert (run.out / "memory.png").exists(), outcome.err
