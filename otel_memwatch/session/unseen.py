@@ -29,5 +29,5 @@ class Unseen:
 
 
 def _of_thread(kept: Any) -> bool:
-    """Whether the error came out of a thread: `threading`'s hook says so, the interpreter's names what it called."""
-    return hasattr(kept, "thread") or isinstance(getattr(kept.object, "__self__", None), threading.Thread)
+    """Whether the error came out of a thread: `threading`'s hook names it, the interpreter's says so in words."""
+    return hasattr(kept, "thread") or "in thread" in (kept.err_msg or "")
