@@ -52,6 +52,12 @@ def limit(run: Run) -> Limit | None:
     return min(found, default=None)
 
 
+def address_space(run: Run) -> str | None:
+    """The limit that ends a program with an error of its own, long before any memory is short; `None`: none is known."""
+    limit = run.limits.get("rlimit_as_bytes")
+    return f"{size(limit)} of address space for each process (ulimit -v)" if limit else None
+
+
 def _recorded_limit(run: Run) -> int | None:
     columns = run.record.columns
     places = [i for i, column in enumerate(columns) if _is_limit(column)]

@@ -58,6 +58,9 @@ def _rows(run: Run) -> Iterator[tuple[str, str]]:
     used = facts.limit_share(peak, limit) if limit else None
     if limit and used:
         yield "Of what there was", f"{used} of the {limit.whose}'s {size(limit.bytes)}"
+    space = facts.address_space(run)
+    if space:
+        yield "Limit", space
     yield "Largest process", _largest(run)
     devices = sorted(run.peaks.gpu.items(), key=lambda item: (-item[1].bytes, item[0]))
     for device, figure in devices[:_DEVICES]:

@@ -76,6 +76,7 @@ def _memory(run: Run) -> Iterator[str]:
     used = facts.limit_share(peak, limit) if limit else None
     if limit and used:
         yield f"{used} of the {limit.whose}'s {size(limit.bytes)}"
+    yield facts.address_space(run) or ""
 
 
 def _processes(run: Run, public: bool) -> Iterator[str]:

@@ -430,6 +430,27 @@ def test_the_default_place_is_below_the_working_directory(tmp_path: Path) -> Non
     assert {"run.json", "samples.jsonl", "processes.jsonl", "report.txt"} <= {p.name for p in run.iterdir()}
 
 
+def test_a_limit_of_the_address_space_is_told(tmp_path: Path) -> None:
+    """It ends programs that the machine would have had memory for: without it the report would not tell why."""
+    hungry = "kept = []\nwhile True: kept.append(b'x' * (10 << 20))"
+    place = tmp_path / "run"
+    command = [*PROGRAM, "wrap", "--out", str(place), "--", sys.executable, "-c", hungry]
+    done = subprocess.run(
+        ["sh", "-c", 'ulimit -v 409600; exec "$@"', "sh", *command],
+        capture_output=True,
+        text=True,
+        env=environment(),
+    )
+    assert (done.returncode, "MemoryError" in done.stderr) == (1, True)
+    told = "400.0 MiB of address space for each process (ulimit -v)"
+    assert told in done.stderr
+    assert told in (place / "report.txt").read_text()
+    page = subprocess.run(
+        [*PROGRAM, "report", str(place), "--format", "markdown"], capture_output=True, text=True
+    )
+    assert told in page.stdout
+
+
 def test_a_program_that_dies_of_memory_error(tmp_path: Path) -> None:
     """The picture is drawn, the exit code is Python's, the reached peak is told."""
     program = textwrap.dedent("""

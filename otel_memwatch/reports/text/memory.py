@@ -66,7 +66,9 @@ def _error(peak: Peak | None) -> str:
 
 def _limit(run: Run, page: Page) -> None:
     limit = facts.limit(run)
-    if limit is None:
-        return
-    used = facts.limit_share(run.peaks.tree, limit)
-    page.fact("limit", f"{size(limit.bytes)} ({limit.whose})" + (f": {used} used" if used else ""))
+    if limit is not None:
+        used = facts.limit_share(run.peaks.tree, limit)
+        page.fact("limit", f"{size(limit.bytes)} ({limit.whose})" + (f": {used} used" if used else ""))
+    space = facts.address_space(run)
+    if space is not None:
+        page.fact("" if limit else "limit", space)
