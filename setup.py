@@ -8,8 +8,8 @@ import sysconfig
 from setuptools import Extension, setup
 
 BOUNDARY = Extension(
-    "otel_memwatch.operations._boundary",
-    ["otel_memwatch/operations/_boundary.c"],
+    "otel_memwatch.in_target.operations._boundary",
+    ["otel_memwatch/in_target/operations/_boundary.c"],
     extra_compile_args=["-g0"],
     py_limited_api=True,
     optional=True,  # without a compiler Python code does the same, more slowly

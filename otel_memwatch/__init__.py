@@ -5,16 +5,15 @@ Importing this package imports next to nothing: the names below are loaded when 
 
 from __future__ import annotations
 
-from otel_memwatch import lazy
+from otel_memwatch._version import __version__
+from otel_memwatch.runtime import lazy
 
 TYPE_CHECKING = False  # the name that type checkers know: importing `typing` costs every watched program 9 ms
 if TYPE_CHECKING:
     from otel_memwatch.api import Run, attach, load_run, watch
-    from otel_memwatch.devices import GPU, GPUMemory, best_gpu, gpus
+    from otel_memwatch.api.devices import GPU, GPUMemory, best_gpu, gpus
     from otel_memwatch.errors import MemwatchError
-    from otel_memwatch.operations import mark, operation
-
-__version__ = "0.1.0"
+    from otel_memwatch.in_target.operations import mark, operation
 
 __all__ = [
     "GPU",
@@ -34,18 +33,18 @@ __all__ = [
 __getattr__ = lazy.names(
     __name__,
     {
-        "GPU": "devices",
-        "GPUMemory": "devices",
-        "best_gpu": "devices",
-        "gpus": "devices",
+        "GPU": "api.devices",
+        "GPUMemory": "api.devices",
+        "best_gpu": "api.devices",
+        "gpus": "api.devices",
         "load_ipython_extension": "compat.ipython",
         "unload_ipython_extension": "compat.ipython",
         "MemwatchError": "errors",
         "Run": "api",
         "attach": "api",
         "load_run": "api",
-        "mark": "operations",
-        "operation": "operations",
+        "mark": "in_target.operations",
+        "operation": "in_target.operations",
         "watch": "api",
     },
 )

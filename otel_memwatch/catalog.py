@@ -9,7 +9,7 @@ from __future__ import annotations
 import enum
 import re
 
-from otel_memwatch.typed import NamedTuple
+from otel_memwatch.runtime.typed import NamedTuple
 
 
 class Instrument(str, enum.Enum):

@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Mapping
 
 from otel_memwatch.errors import UsageError
-from otel_memwatch.typed import Any, NamedTuple
+from otel_memwatch.runtime.typed import Any, NamedTuple
 
 PREFIX = "OTEL_MEMWATCH_"
 

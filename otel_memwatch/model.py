@@ -9,7 +9,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping, Sequence
 
-from otel_memwatch.typed import NamedTuple, Protocol
+from otel_memwatch.runtime.typed import NamedTuple, Protocol
 
 Attributes = tuple[tuple[str, str], ...]
 """Attribute names and values of one series, sorted by name."""

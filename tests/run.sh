@@ -79,7 +79,7 @@ say "all tests, $("$venv/bin/python" --version)"
 run_tests "$venv"
 
 say "operations, as installed without a compiler"
-rm -f "$venv"/lib/python*/site-packages/otel_memwatch/operations/_boundary.*.so
+rm -f "$venv"/lib/python*/site-packages/otel_memwatch/in_target/operations/_boundary.*.so
 MEMWATCH_PLAIN=1 run_tests "$venv" -q tests/unit/test_operation*.py tests/e2e/test_operation*.py tests/e2e/test_spans_*.py
 
 for version in 3.10 3.11 3.12 3.13 3.14; do

@@ -6,12 +6,12 @@ imports nothing else: a monitor needs the tally only, until the run has ended.
 
 from __future__ import annotations
 
-from otel_memwatch import lazy
-from otel_memwatch.typed import TYPE_CHECKING
+from otel_memwatch.runtime import lazy
+from otel_memwatch.runtime.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from otel_memwatch.analysis.ending import describe_end
-    from otel_memwatch.analysis.figures import OperationFigures, Peaks, ProcessFigures
+    from otel_memwatch.analysis.results import OperationFigures, Peaks, ProcessFigures
     from otel_memwatch.analysis.run import Run, load
     from otel_memwatch.analysis.tally import Tally
 
@@ -20,9 +20,9 @@ __all__ = ["OperationFigures", "Peaks", "ProcessFigures", "Run", "Tally", "descr
 __getattr__ = lazy.names(
     __name__,
     {
-        "OperationFigures": "figures",
-        "Peaks": "figures",
-        "ProcessFigures": "figures",
+        "OperationFigures": "results",
+        "Peaks": "results",
+        "ProcessFigures": "results",
         "Run": "run",
         "Tally": "tally",
         "describe_end": "ending",

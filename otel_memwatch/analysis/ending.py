@@ -9,7 +9,7 @@ import time
 from otel_memwatch.model import Ending
 from otel_memwatch.record.fields import mapping, moment, number, text, whole
 from otel_memwatch.record.format import RUNNING, SAMPLES_FILE
-from otel_memwatch.typed import TYPE_CHECKING, Any
+from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from otel_memwatch.model import Certainty, Peak
-from otel_memwatch.typed import TYPE_CHECKING, Any, NamedTuple
+from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from otel_memwatch.model import ProcessEvent
-from otel_memwatch.typed import TYPE_CHECKING
+from otel_memwatch.runtime.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from otel_memwatch.analysis.basis import Basis
+    from otel_memwatch.analysis.run_conditions import Basis
     from otel_memwatch.model import ProcessRecord
 
 ALIVE_AT_END = "alive at the end"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from otel_memwatch.model import Column, Peak, Value
-from otel_memwatch.typed import TYPE_CHECKING
+from otel_memwatch.runtime.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import math
 
-from otel_memwatch.analysis.figures import TOTALS, OperationFigures, Peaks
-from otel_memwatch.analysis.lives import CLOCK_TICK, HEEDLESS
-from otel_memwatch.analysis.overlap import Steps, steps
-from otel_memwatch.analysis.placing import operation_of
+from otel_memwatch.analysis.attribution import operation_of
+from otel_memwatch.analysis.process_bounds import CLOCK_TICK, HEEDLESS
 from otel_memwatch.analysis.processes import LivedProcess, bound_of_the_untold
+from otel_memwatch.analysis.results import TOTALS, OperationFigures, Peaks
+from otel_memwatch.analysis.tree_bounds import Steps, steps
 from otel_memwatch.analysis.verdicts import near, one_figure
 from otel_memwatch.model import Certainty, Operation, Peak
-from otel_memwatch.typed import TYPE_CHECKING, NamedTuple
+from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from otel_memwatch.analysis.basis import Basis
     from otel_memwatch.analysis.life import Life
+    from otel_memwatch.analysis.run_conditions import Basis
     from otel_memwatch.analysis.ticks import TreeTicks
 
 

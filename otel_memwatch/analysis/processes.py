@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from otel_memwatch.analysis.figures import ProcessFigures
 from otel_memwatch.analysis.life import Life
-from otel_memwatch.analysis.lives import UNREAPED
+from otel_memwatch.analysis.process_bounds import UNREAPED
+from otel_memwatch.analysis.results import ProcessFigures
 from otel_memwatch.analysis.verdicts import life_peak
-from otel_memwatch.typed import TYPE_CHECKING, Any, NamedTuple
+from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from otel_memwatch.analysis.basis import Basis
+    from otel_memwatch.analysis.run_conditions import Basis
     from otel_memwatch.record.operation_lines import OperationLines
     from otel_memwatch.record.reader import Record
 

@@ -6,7 +6,7 @@ import math
 
 from otel_memwatch.analysis.tally import METRICS, Tally
 from otel_memwatch.model import Snapshot, Value
-from otel_memwatch.typed import TYPE_CHECKING, NamedTuple
+from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

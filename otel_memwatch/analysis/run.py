@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from functools import cached_property
 
-from otel_memwatch.analysis.basis import Basis
 from otel_memwatch.analysis.ending import ending_of, state_of
-from otel_memwatch.analysis.figures import QUALITY, TOTALS, OperationFigures, Peaks, ProcessFigures
 from otel_memwatch.analysis.processes import LivedProcess, lived_processes, process_figures
+from otel_memwatch.analysis.results import QUALITY, TOTALS, OperationFigures, Peaks, ProcessFigures
+from otel_memwatch.analysis.run_conditions import Basis
 from otel_memwatch.record.fields import mapping, moment, number, period, text, texts, trace_ids, whole
 from otel_memwatch.record.reader import Record, read_run
-from otel_memwatch.typed import TYPE_CHECKING, Any
+from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import os

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 
 from otel_memwatch.analysis.gpu import allocator_figures
 from otel_memwatch.record.fields import mapping
-from otel_memwatch.typed import TYPE_CHECKING, Any
+from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from otel_memwatch.analysis.figures import Peaks
+    from otel_memwatch.analysis.results import Peaks
     from otel_memwatch.model import Ending, Operation, Peak
 
 SCHEMA_URL = "https://opentelemetry.io/schemas/1.44.0"

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import threading
 
-from otel_memwatch.analysis.basis import Basis
-from otel_memwatch.analysis.charged import Reading
-from otel_memwatch.analysis.lives import Lives
+from otel_memwatch.analysis.attribution import place
+from otel_memwatch.analysis.cgroup_bounds import Reading
 from otel_memwatch.analysis.maxima import Devices
-from otel_memwatch.analysis.overlap import UNCAPPED, Span
-from otel_memwatch.analysis.placing import place
+from otel_memwatch.analysis.process_bounds import Lives
+from otel_memwatch.analysis.run_conditions import Basis
+from otel_memwatch.analysis.tree_bounds import UNCAPPED, Span
 from otel_memwatch.analysis.verdicts import Facts, judge, tree_low
-from otel_memwatch.typed import TYPE_CHECKING, Any
+from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from otel_memwatch.analysis.figures import Peaks
+    from otel_memwatch.analysis.results import Peaks
     from otel_memwatch.model import Column, Operation, ProcessRecord, Snapshot, Value
     from otel_memwatch.record.operation_lines import OperationLines
 

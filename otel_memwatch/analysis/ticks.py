@@ -7,13 +7,13 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
 from math import inf
 
-from otel_memwatch.analysis.charged import Reading, Window, Windows
+from otel_memwatch.analysis.cgroup_bounds import Reading, Window, Windows
 from otel_memwatch.analysis.tally import METRICS as TALLIED
 from otel_memwatch.analysis.tally import columns_for_total
-from otel_memwatch.typed import TYPE_CHECKING, Any
+from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from otel_memwatch.analysis.basis import Basis
+    from otel_memwatch.analysis.run_conditions import Basis
     from otel_memwatch.record.samples import Samples
 
 _BLOCK = 1024

@@ -15,18 +15,18 @@ The rules, and why they hold:
 
 from __future__ import annotations
 
-from otel_memwatch.analysis.charged import Window, Windows
-from otel_memwatch.analysis.figures import Peaks
+from otel_memwatch.analysis.cgroup_bounds import Window, Windows
 from otel_memwatch.analysis.maxima import Maximum
+from otel_memwatch.analysis.results import Peaks
 from otel_memwatch.analysis.stretches import Stretches
 from otel_memwatch.model import Certainty, Peak
-from otel_memwatch.typed import TYPE_CHECKING, Any
+from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from otel_memwatch.analysis.basis import Basis
     from otel_memwatch.analysis.life import Life
-    from otel_memwatch.analysis.lives import Lives
-    from otel_memwatch.analysis.overlap import Span
+    from otel_memwatch.analysis.process_bounds import Lives
+    from otel_memwatch.analysis.run_conditions import Basis
+    from otel_memwatch.analysis.tree_bounds import Span
 
 _NEAR_SHARE = 0.02
 _NEAR_BYTES = 4 * 1024**2

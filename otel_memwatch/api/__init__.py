@@ -6,10 +6,10 @@ import os
 import sys
 from pathlib import Path
 
-from otel_memwatch import operations
 from otel_memwatch.api.run import Run
 from otel_memwatch.errors import RunError, UsageError
-from otel_memwatch.typed import Any
+from otel_memwatch.in_target import operations
+from otel_memwatch.runtime.typed import Any
 
 __all__ = ["Run", "attach", "load_run", "watch"]
 
@@ -42,7 +42,7 @@ def watch(path: str | os.PathLike[str] | None = None, **settings: Any) -> Run:
         UsageError: for a setting that does not exist or cannot be used, or a path that is there already.
 
     """
-    from otel_memwatch.api.beside import Monitor
+    from otel_memwatch.api.monitor_process import Monitor
 
     given = _checked("watch", path, settings)
     running = _present_run()
@@ -71,7 +71,7 @@ def attach(pid: int, path: str | os.PathLike[str] | None = None, **settings: Any
     Raises `UsageError` as `watch` does, `RunError` when the process is not there or may not be read (the monitor says
     which on stderr).
     """
-    from otel_memwatch.api.beside import Monitor
+    from otel_memwatch.api.monitor_process import Monitor
 
     given = _checked("attach", path, settings)
     directory = _directory(given.pop("out"))
@@ -98,7 +98,7 @@ def _checked(command: str, path: str | os.PathLike[str] | None, given: dict[str,
 
 def _directory(out: str | None) -> Path:
     """The run directory to be made by the monitor. Raises `UsageError` when it is there."""
-    from otel_memwatch.session.place import absolute, run_name
+    from otel_memwatch.monitor.run_directory import absolute, run_name
 
     if out is not None:
         path = absolute(out)
@@ -117,7 +117,8 @@ def _directory(out: str | None) -> Path:
 
 def _runs_directory() -> Path:
     """Where runs are kept: in the working directory, else in the temporary one."""
-    from otel_memwatch.session.place import RUNS_DIRECTORY, absolute, temporary_runs
+    from otel_memwatch.monitor.run_directory import absolute, temporary_runs
+    from otel_memwatch.record.format import RUNS_DIRECTORY
 
     try:
         runs = absolute(RUNS_DIRECTORY)
@@ -140,6 +141,6 @@ def _present_run() -> Path | None:
 
 
 def _say(text: str) -> None:
-    from otel_memwatch.operations.journal import warn_once
+    from otel_memwatch.in_target.operations.journal import warn_once
 
     warn_once(text, text)

@@ -7,7 +7,7 @@ import os
 from importlib import import_module
 
 from otel_memwatch.errors import Unavailable, UsageError
-from otel_memwatch.typed import TYPE_CHECKING, Any
+from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from otel_memwatch.analysis import OperationFigures, Peaks, ProcessFigures
     from otel_memwatch.analysis import Run as Analysed
-    from otel_memwatch.api.beside import Monitor
+    from otel_memwatch.api.monitor_process import Monitor
     from otel_memwatch.model import Ending
     from otel_memwatch.record.samples import Samples
 

@@ -7,9 +7,9 @@ import os
 import signal
 import sys
 
-from otel_memwatch import lazy
 from otel_memwatch.errors import MemwatchError
-from otel_memwatch.typed import NoReturn
+from otel_memwatch.runtime import lazy
+from otel_memwatch.runtime.typed import NoReturn
 
 COMMANDS: dict[str, str] = {
     "wrap": "Run a command and record its memory, CPU, I/O and GPU use.",
@@ -69,7 +69,7 @@ def _wrap_at_once() -> None:
         # The monitor turns it on again.
         gc.disable()
         from otel_memwatch.config import settings
-        from otel_memwatch.session.wrap import wrap
+        from otel_memwatch.monitor.wrap import wrap
 
         wrap(plain.argv, settings("wrap", plain.given), say)
 

@@ -7,7 +7,7 @@ import click
 from otel_memwatch.cli import say
 from otel_memwatch.cli.settings import setting_options
 from otel_memwatch.config import settings
-from otel_memwatch.session.attach import attach
+from otel_memwatch.monitor.attach import attach
 
 
 @click.command()

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import click
 
-from otel_memwatch.operations import operation
-from otel_memwatch.typed import TYPE_CHECKING
+from otel_memwatch.in_target.operations import operation
+from otel_memwatch.runtime.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import numpy as np

@@ -10,10 +10,10 @@ from collections.abc import Iterator
 
 import click
 
-from otel_memwatch import __version__
+from otel_memwatch._version import __version__
 from otel_memwatch.config import OPTIONS, settings
 from otel_memwatch.errors import MemwatchError, Unavailable, describe
-from otel_memwatch.typed import Any, NamedTuple
+from otel_memwatch.runtime.typed import Any, NamedTuple
 
 
 class Finding(NamedTuple):
@@ -48,7 +48,7 @@ def command(*, as_json: bool) -> None:
 
 def _peaks() -> Iterator[Finding]:
     """How exactly each sort of peak will be known."""
-    from otel_memwatch.sources.quirks import quirks, rss_error
+    from otel_memwatch.monitor.sources.quirks import quirks, rss_error
 
     error = rss_error()
     yield Finding("peak of a process", "ok", f"exact from the kernel's watermark, to {error // 1024} KiB")
@@ -60,7 +60,7 @@ def _peaks() -> Iterator[Finding]:
 
 
 def _tree_peak() -> Finding:
-    from otel_memwatch.sources.own_cgroup import OwnCgroup
+    from otel_memwatch.monitor.sources.own_cgroup import OwnCgroup
 
     try:
         group = OwnCgroup.create("require")
@@ -89,7 +89,7 @@ def _reset() -> Finding:
 
 
 def _compiled() -> Finding:
-    from otel_memwatch.operations.boundary import COMPILED
+    from otel_memwatch.in_target.operations.boundary import COMPILED
 
     if COMPILED:
         return Finding("cost of an operation", "ok", "about 10 us, in compiled code")
@@ -103,7 +103,7 @@ def _compiled() -> Finding:
 
 def _sources() -> Iterator[Finding]:
     """Every source, opened on this very process."""
-    from otel_memwatch.sources import Context, open_sources
+    from otel_memwatch.monitor.sources import Context, open_sources
 
     sources, absent = open_sources(Context(root=os.getpid(), interval=1.0))
     for source in sources:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import click
 
 from otel_memwatch.analysis import load
-from otel_memwatch.cli.found_runs import find_run
 from otel_memwatch.cli.output import STDOUT, put
 from otel_memwatch.errors import UsageError
 from otel_memwatch.reports import REPORTS, write_files
+from otel_memwatch.runs.find import find_run
 
 _FORMATS = {name: report.help for name, report in REPORTS.items() if report.exported}
 

@@ -6,7 +6,7 @@ from importlib import import_module
 
 import click
 
-from otel_memwatch import __version__
+from otel_memwatch._version import __version__
 from otel_memwatch.cli import COMMANDS, say
 
 

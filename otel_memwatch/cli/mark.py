@@ -6,7 +6,7 @@ import os
 
 import click
 
-from otel_memwatch.operations.shell import mark_phase
+from otel_memwatch.in_target.operations.shell import mark_phase
 
 
 @click.command()

@@ -11,7 +11,7 @@ import click
 
 from otel_memwatch.errors import RunError, UsageError
 from otel_memwatch.reports import REPORTS, render, write
-from otel_memwatch.typed import TYPE_CHECKING, Any, BinaryIO
+from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, BinaryIO
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from otel_memwatch.config import OPTIONS
-from otel_memwatch.typed import NamedTuple
+from otel_memwatch.runtime.typed import NamedTuple
 
 _COMPLETION = "_OTEL_MEMWATCH_COMPLETE"
 """Variable by which a shell asks Click for completions."""

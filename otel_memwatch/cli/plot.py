@@ -7,10 +7,10 @@ from pathlib import Path
 import click
 
 from otel_memwatch.analysis import load
-from otel_memwatch.cli.found_runs import find_run
 from otel_memwatch.cli.output import put
 from otel_memwatch.record.format import PLOT_FILE
 from otel_memwatch.reports.plot import STYLES
+from otel_memwatch.runs.find import find_run
 
 
 @click.command()

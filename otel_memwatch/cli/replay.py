@@ -10,8 +10,8 @@ from otel_memwatch.analysis import load
 from otel_memwatch.cli import say
 from otel_memwatch.config import parse_url
 from otel_memwatch.errors import MemwatchError, UsageError
+from otel_memwatch.monitor.telemetry.settings import wanted
 from otel_memwatch.reports.otlp import SIGNALS, requests
-from otel_memwatch.telemetry.settings import wanted
 
 _HINT_OF_OLD = "Prometheus takes samples older than an hour only with storage.tsdb.out_of_order_time_window"
 
@@ -33,7 +33,7 @@ def command(run: str, otlp: str | None, signal: str) -> None:
     endpoints = {"metrics": where.metrics, "traces": where.spans}
     if not any(endpoints.values()):
         raise UsageError("There is no endpoint to send to.", "--otlp URL, or OTEL_EXPORTER_OTLP_ENDPOINT")
-    from otel_memwatch.telemetry.replay import Sender
+    from otel_memwatch.monitor.telemetry.replay import Sender
 
     for name in SIGNALS if signal == "all" else (signal,):
         endpoint = endpoints[name]

@@ -5,10 +5,10 @@ from __future__ import annotations
 import click
 
 from otel_memwatch.analysis import load
-from otel_memwatch.cli.found_runs import find_run
 from otel_memwatch.cli.output import print_report
 from otel_memwatch.errors import UsageError
 from otel_memwatch.reports import REPORTS
+from otel_memwatch.runs.find import find_run
 
 _FORMATS = [
     name for name, report in REPORTS.items() if not report.binary and (name == "json" or not report.exported)

@@ -12,10 +12,10 @@ from pathlib import Path
 import click
 
 from otel_memwatch.analysis import load
-from otel_memwatch.cli.found_runs import runs_below, started
 from otel_memwatch.cli.output import print_text
 from otel_memwatch.errors import RunError
-from otel_memwatch.reports.figures import (
+from otel_memwatch.record.format import RUNS_DIRECTORY
+from otel_memwatch.reports.formatting import (
     certainty,
     clean,
     command_line,
@@ -24,8 +24,8 @@ from otel_memwatch.reports.figures import (
     shorten,
     table,
 )
-from otel_memwatch.session.place import RUNS_DIRECTORY
-from otel_memwatch.typed import TYPE_CHECKING, Any, NamedTuple
+from otel_memwatch.runs.find import runs_below, started
+from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

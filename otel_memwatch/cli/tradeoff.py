@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
+from otel_memwatch.compat.nncf.tradeoff import write
 from otel_memwatch.errors import UsageError
-from otel_memwatch.reports.tradeoff import write
 
 
 @click.command(no_args_is_help=True)

@@ -8,7 +8,7 @@ from otel_memwatch.cli import say
 from otel_memwatch.cli.settings import setting_options
 from otel_memwatch.config import settings
 from otel_memwatch.errors import UsageError
-from otel_memwatch.session.wrap import wrap
+from otel_memwatch.monitor.wrap import wrap
 
 
 @click.command(context_settings={"allow_interspersed_args": False})

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from otel_memwatch.errors import MemwatchError
-from otel_memwatch.interpreter import command_line
+from otel_memwatch.runtime.own_python import command_line
 
 if TYPE_CHECKING:
-    from otel_memwatch.reports.phases import Timeline
+    from otel_memwatch.compat.qefficient.phases import Timeline
 
 _SECONDS = 600.0
 
@@ -48,15 +48,15 @@ def main(arguments: list[str]) -> None:
     what, *rest = arguments
     try:
         if what == "log":
-            from otel_memwatch.reports.monitor_log import plot
+            from otel_memwatch.compat.nncf.monitor_log import plot
 
             plot(Path(rest[0]), Path(rest[1]), rest[2] if len(rest) > 2 else "")
         elif what == "phases":
-            from otel_memwatch.reports.phases.figure import save
+            from otel_memwatch.compat.qefficient.phases.figure import save
 
             save(_timeline(), Path(rest[0]))
         else:
-            from otel_memwatch.reports.phases.text import report
+            from otel_memwatch.compat.qefficient.phases.text import report
 
             sys.stdout.buffer.write(report(_timeline()).encode())
     except (MemwatchError, OSError) as error:
@@ -65,7 +65,7 @@ def main(arguments: list[str]) -> None:
 
 def _timeline() -> Timeline:
     from otel_memwatch.analysis import load
-    from otel_memwatch.reports.phases.timeline import Selection, timeline
+    from otel_memwatch.compat.qefficient.phases.timeline import Selection, timeline
 
     fields = json.load(sys.stdin)
     run = load(fields.pop("run"))

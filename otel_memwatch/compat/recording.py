@@ -16,14 +16,14 @@ import weakref
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, NamedTuple
 
-from otel_memwatch.compat.instant import size_of, system_used, tree_now
+from otel_memwatch.compat.current_memory import size_of, system_used, tree_now
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
     from otel_memwatch.api import Run
-    from otel_memwatch.operations.opened import Opened
+    from otel_memwatch.in_target.operations.opened import Opened
 
 
 class Tick(NamedTuple):
@@ -174,7 +174,7 @@ def acquire(interval: float) -> Recording:
     global _shared  # noqa: PLW0603 - one monitor for a program
     # Importing a tool must not import what records.
     from otel_memwatch.api import watch
-    from otel_memwatch.operations import RUN_DIRECTORY_VARIABLE
+    from otel_memwatch.in_target.operations import RUN_DIRECTORY_VARIABLE
 
     with _lock:
         if _shared is None or not _goes_on(_shared):
@@ -217,7 +217,7 @@ class Window:
         self._opened = self._open()
 
     def _open(self) -> Opened | None:
-        from otel_memwatch.operations.state import recorder
+        from otel_memwatch.in_target.operations.state import recorder
 
         current = recorder()
         return None if current is None else current.begin(self.name, None, None)

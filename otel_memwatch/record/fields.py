@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from otel_memwatch.typed import TYPE_CHECKING, Any
+from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

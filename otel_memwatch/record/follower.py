@@ -7,7 +7,7 @@ import os
 from otel_memwatch.record.format import OPERATIONS_PREFIX, OPERATIONS_SUFFIX
 from otel_memwatch.record.lines import MAX_LINE, parse
 from otel_memwatch.record.regular import open_regular
-from otel_memwatch.typed import TYPE_CHECKING, NamedTuple
+from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -83,6 +83,8 @@ from __future__ import annotations
 
 SCHEMA = 1
 
+RUNS_DIRECTORY = "memwatch-runs"
+"""Default parent of run directories, in the working directory."""
 RUN_FILE = "run.json"
 SAMPLES_FILE = "samples.jsonl"
 PROCESSES_FILE = "processes.jsonl"

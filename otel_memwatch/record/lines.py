@@ -10,7 +10,7 @@ import json
 import os
 
 from otel_memwatch.record.regular import open_regular
-from otel_memwatch.typed import TYPE_CHECKING, Any
+from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

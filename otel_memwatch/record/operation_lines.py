@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from otel_memwatch.model import Certainty, Operation, Peak
-from otel_memwatch.operations.segments import Segments
 from otel_memwatch.record.fields import mapping, moment, number, text, whole
-from otel_memwatch.typed import TYPE_CHECKING, Any, NamedTuple
+from otel_memwatch.record.segments import Segments
+from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -21,7 +21,7 @@ from otel_memwatch.record.format import FINISHED, METRICS_OTLP_FILE, SCHEMA, TRA
 from otel_memwatch.record.lines import Damage, objects
 from otel_memwatch.record.reader import Record
 from otel_memwatch.record.samples import Samples
-from otel_memwatch.typed import TYPE_CHECKING, Any, NamedTuple
+from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from otel_memwatch.record.operation_lines import OperationLines

@@ -25,7 +25,7 @@ from otel_memwatch.record.format import (
 )
 from otel_memwatch.record.lines import Damage, objects, parse
 from otel_memwatch.record.regular import open_regular
-from otel_memwatch.typed import TYPE_CHECKING, Any, NoReturn
+from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NoReturn
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

@@ -16,7 +16,7 @@ from otel_memwatch.model import Column
 from otel_memwatch.record.fields import FARTHEST, mapping, moment, number, text
 from otel_memwatch.record.lines import MAX_LINE, Damage, line_blocks, parse
 from otel_memwatch.record.regular import open_regular
-from otel_memwatch.typed import TYPE_CHECKING, Any, NamedTuple
+from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     import io

@@ -24,7 +24,7 @@ from otel_memwatch.record.format import (
     SAMPLES_FILE,
     SCHEMA,
 )
-from otel_memwatch.typed import Any
+from otel_memwatch.runtime.typed import Any
 
 _RESERVE_BYTES = 64 * 1024
 """Kept aside so that run.json can be written once more when the disk is full."""

@@ -14,10 +14,10 @@ from collections.abc import Iterator, Mapping
 from importlib import import_module
 from pathlib import Path
 
-from otel_memwatch.address_space import need
 from otel_memwatch.errors import RunError, UsageError
 from otel_memwatch.record.format import FILE_MODE
-from otel_memwatch.typed import TYPE_CHECKING, Any, BinaryIO, NamedTuple, Protocol
+from otel_memwatch.runtime.address_space import need
+from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, BinaryIO, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from otel_memwatch.analysis import Run
@@ -50,7 +50,7 @@ class Report(NamedTuple):
     suffix: str
     """Usual ending of its files."""
     module: str
-    """Below this package."""
+    """Name of its module: below this package with a leading dot, else in full, as of the formats of older tools."""
     exported: bool = False
     """A format for other programs: offered by `export --to`, not by `report --format`."""
     binary: bool = False
@@ -62,35 +62,35 @@ class Report(NamedTuple):
 
 
 _ROWS = (
-    Report("text", "The whole story for a person: memory, operations, processes.", ".txt", "text"),
-    Report("summary", "The dozen lines that stand at the end of wrap.", ".txt", "summary"),
-    Report("markdown", "The summary for a page in CI: tables of GitHub's Markdown.", ".md", "markdown"),
-    Report("json", "The figures as JSON, schema 1: a contract.", ".json", "document", exported=True),
+    Report("text", "The whole story for a person: memory, operations, processes.", ".txt", ".text"),
+    Report("summary", "The dozen lines that stand at the end of wrap.", ".txt", ".summary"),
+    Report("markdown", "The summary for a page in CI: tables of GitHub's Markdown.", ".md", ".markdown"),
+    Report("json", "The figures as JSON, schema 1: a contract.", ".json", ".json", exported=True),
     Report(
-        "plot", "Memory, CPU, I/O, GPU and operations over time.", ".png", "plot", binary=True, drawn=True
+        "plot", "Memory, CPU, I/O, GPU and operations over time.", ".png", ".plot", binary=True, drawn=True
     ),
-    Report("csv", "Every tick as one row, every metric as one column.", ".csv", "ticks", exported=True),
+    Report("csv", "Every tick as one row, every metric as one column.", ".csv", ".csv", exported=True),
     Report(
         "otlp",
         "Metrics as OTLP JSON lines, as the file exporter writes them.",
         ".jsonl",
-        "otlp",
+        ".otlp",
         exported=True,
     ),
-    Report("otlp-traces", "Spans as OTLP JSON lines.", ".jsonl", "otlp.spans", exported=True),
+    Report("otlp-traces", "Spans as OTLP JSON lines.", ".jsonl", ".otlp.spans", exported=True),
     Report(
         "openmetrics",
         "For promtool tsdb create-blocks-from openmetrics.",
         ".om",
-        "openmetrics",
+        ".openmetrics",
         exported=True,
     ),
     Report(
-        "metrics", "The figures at the end as OpenMetrics, for GitLab's metrics reports.", ".txt", "metrics"
+        "metrics", "The figures at the end as OpenMetrics, for GitLab's metrics reports.", ".txt", ".metrics"
     ),
-    Report("perfetto", "Trace events for ui.perfetto.dev.", ".json", "perfetto", exported=True),
+    Report("perfetto", "Trace events for ui.perfetto.dev.", ".json", ".perfetto", exported=True),
     Report(
-        "parquet", "Every tick as one row; needs pyarrow.", ".parquet", "parquet", exported=True, binary=True
+        "parquet", "Every tick as one row; needs pyarrow.", ".parquet", ".parquet", exported=True, binary=True
     ),
 )
 
@@ -99,13 +99,13 @@ _MORE_ROWS = (
         "qefficient",
         "Peaks, statistics and the phases in their order, as QEfficient's profiler.",
         ".txt",
-        "phases.text",
+        "otel_memwatch.compat.qefficient.phases.text",
     ),
     Report(
         "phases",
         "Four panels over the phases, as QEfficient's profiler.",
         ".png",
-        "phases.figure",
+        "otel_memwatch.compat.qefficient.phases.figure",
         binary=True,
         drawn=True,
     ),
@@ -113,7 +113,7 @@ _MORE_ROWS = (
         "monitor-log",
         "Memory logs and plots as NNCF's monitor, eight files in a directory.",
         ".txt",
-        "monitor_log",
+        "otel_memwatch.compat.nncf.monitor_log",
         exported=True,
         drawn=True,
         directory="memory_logs",
@@ -139,7 +139,7 @@ def renderer(name: str) -> Renderer:
         raise UsageError(f"There is no report {name!r}.", "there are " + ", ".join(REPORTS))
     if REPORTS[name].drawn:
         need_numpy(drawing=True)
-    render: Renderer = import_module(f"{__name__}.{REPORTS[name].module}").render
+    render: Renderer = import_module(REPORTS[name].module, __name__).render
     return render
 
 
@@ -179,7 +179,7 @@ def write_files(name: str, run: Run, directory: str | os.PathLike[str]) -> Path:
     target = Path(directory)
     if REPORTS[name].drawn:
         need_numpy(drawing=True)
-    import_module(f"{__name__}.{REPORTS[name].module}").render_files(run, target)
+    import_module(REPORTS[name].module, __name__).render_files(run, target)
     return target
 
 

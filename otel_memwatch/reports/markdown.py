@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import re
 
-from otel_memwatch.masking import public_name
-from otel_memwatch.reports import facts
-from otel_memwatch.reports.figures import (
+from otel_memwatch.reports import phrases
+from otel_memwatch.reports.formatting import (
     certainty,
     clean,
     count,
@@ -16,7 +15,8 @@ from otel_memwatch.reports.figures import (
     shorten,
     size,
 )
-from otel_memwatch.typed import TYPE_CHECKING, BinaryIO
+from otel_memwatch.runtime.masking import public_name
+from otel_memwatch.runtime.typed import TYPE_CHECKING, BinaryIO
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -50,32 +50,32 @@ def markdown(run: Run) -> str:
 
 
 def _rows(run: Run) -> Iterator[tuple[str, str]]:
-    yield "Ended", facts.ending(run)
+    yield "Ended", phrases.ending(run)
     peak = run.peaks.tree
-    where = facts.place(run, peak)
+    where = phrases.place(run, peak)
     yield "**Memory needed**", peak_sentence(peak) + (f", {where}" if where else "")
-    limit = facts.limit(run)
-    used = facts.limit_share(peak, limit) if limit else None
+    limit = phrases.limit(run)
+    used = phrases.limit_share(peak, limit) if limit else None
     if limit and used:
         yield "Of what there was", f"{used} of the {limit.whose}'s {size(limit.bytes)}"
-    space = facts.address_space(run)
+    space = phrases.address_space(run)
     if space:
         yield "Limit", space
     yield "Largest process", _largest(run)
     devices = sorted(run.peaks.gpu.items(), key=lambda item: (-item[1].bytes, item[0]))
     for device, figure in devices[:_DEVICES]:
         yield f"GPU {escape(shorten(device, 44))}", peak_sentence(figure)
-    yield "CPU", facts.cpu(run)
-    yield "Disk", facts.io_pair(run.totals.get("read_bytes"), run.totals.get("write_bytes"))
-    yield "Recorded", facts.recording(run)
+    yield "CPU", phrases.cpu(run)
+    yield "Disk", phrases.io_pair(run.totals.get("read_bytes"), run.totals.get("write_bytes"))
+    yield "Recorded", phrases.recording(run)
 
 
 def _largest(run: Run) -> str:
     peak = run.peaks.process
     if peak is None:
         return ""
-    of = facts.of_processes(run)
-    name = facts.holder(run, peak, _NAME, public=True)
+    of = phrases.of_processes(run)
+    name = phrases.holder(run, peak, _NAME, public=True)
     return f"{peak_sentence(peak)}{of}" + (f": {name}" if name else "")
 
 

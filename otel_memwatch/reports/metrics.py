@@ -6,7 +6,7 @@ Labels are only what stays the same from run to run: a comparison is by name and
 from __future__ import annotations
 
 from otel_memwatch.catalog import METRICS, Instrument, Metric, prometheus_names
-from otel_memwatch.typed import TYPE_CHECKING, BinaryIO
+from otel_memwatch.runtime.typed import TYPE_CHECKING, BinaryIO
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

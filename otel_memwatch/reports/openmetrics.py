@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 
 from otel_memwatch.analysis.spans import resource_of
 from otel_memwatch.catalog import METRICS, Instrument, Metric, prometheus_names
-from otel_memwatch.typed import TYPE_CHECKING, BinaryIO
+from otel_memwatch.runtime.typed import TYPE_CHECKING, BinaryIO
 
 if TYPE_CHECKING:
     from otel_memwatch.analysis import Run

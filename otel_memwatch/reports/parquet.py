@@ -9,8 +9,8 @@ import json
 
 from otel_memwatch.catalog import METRICS
 from otel_memwatch.errors import Unavailable
-from otel_memwatch.masking import public_name
-from otel_memwatch.typed import TYPE_CHECKING, Any, BinaryIO
+from otel_memwatch.runtime.masking import public_name
+from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, BinaryIO
 
 if TYPE_CHECKING:
     from otel_memwatch.analysis import Run

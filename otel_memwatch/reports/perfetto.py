@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from otel_memwatch.analysis.spans import operation_attributes, run_name
 from otel_memwatch.catalog import METRICS, Instrument
-from otel_memwatch.typed import TYPE_CHECKING, Any, BinaryIO
+from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, BinaryIO
 
 if TYPE_CHECKING:
     from otel_memwatch.analysis import Run

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 
-from otel_memwatch.masking import public_name
-from otel_memwatch.reports import facts
-from otel_memwatch.reports.figures import (
+from otel_memwatch.reports import phrases
+from otel_memwatch.reports.formatting import (
     clean,
     command_line,
     count,
@@ -17,7 +16,8 @@ from otel_memwatch.reports.figures import (
     shorten,
     size,
 )
-from otel_memwatch.typed import TYPE_CHECKING, BinaryIO
+from otel_memwatch.runtime.masking import public_name
+from otel_memwatch.runtime.typed import TYPE_CHECKING, BinaryIO
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -56,27 +56,27 @@ def summary(run: Run, *, public: bool = False) -> str:
 
 
 def _parts(run: Run, public: bool) -> Iterator[tuple[str, Iterable[str]]]:
-    yield "ended", (facts.ending(run),)
+    yield "ended", (phrases.ending(run),)
     yield "memory", _memory(run)
     yield "largest", _processes(run, public)
     yield "GPU", _gpu(run)
     yield "CPU", (_cpu(run),)
     yield "disk", (_disk(run),)
     yield "operations", _operations(run)
-    yield "recorded", (facts.recording(run),)
+    yield "recorded", (phrases.recording(run),)
     yield "trouble", _trouble(run)
     yield "more", (f"otel-memwatch report {_near(run.path)}",)
 
 
 def _memory(run: Run) -> Iterator[str]:
     peak = run.peaks.tree
-    where = facts.place(run, peak)
+    where = phrases.place(run, peak)
     yield peak_sentence(peak) + (f", {where}" if where else "")
-    limit = facts.limit(run)
-    used = facts.limit_share(peak, limit) if limit else None
+    limit = phrases.limit(run)
+    used = phrases.limit_share(peak, limit) if limit else None
     if limit and used:
         yield f"{used} of the {limit.whose}'s {size(limit.bytes)}"
-    yield facts.address_space(run) or ""
+    yield phrases.address_space(run) or ""
 
 
 def _processes(run: Run, public: bool) -> Iterator[str]:
@@ -87,11 +87,11 @@ def _processes(run: Run, public: bool) -> Iterator[str]:
         number == 1 and run.peaks.tree is not None and largest.bytes == run.peaks.tree.bytes
     ):
         return
-    of = facts.of_processes(run)
+    of = phrases.of_processes(run)
     text = f"{peak_sentence(largest)}{of}"
-    name = facts.holder(run, largest, max(24, _ROOM - len(text) - 2), public=public)
+    name = phrases.holder(run, largest, max(24, _ROOM - len(text) - 2), public=public)
     yield f"{text}: {name}" if name else text
-    if not facts.main_is_largest(run):
+    if not phrases.main_is_largest(run):
         yield f"main process: {peak_sentence(run.peaks.main)}"
 
 
@@ -105,13 +105,13 @@ def _gpu(run: Run) -> Iterator[str]:
 
 def _cpu(run: Run) -> str:
     faults = run.totals.get("major_faults")
-    return facts.cpu(run) + (f", {count(faults, 'major page fault')}" if faults else "")
+    return phrases.cpu(run) + (f", {count(faults, 'major page fault')}" if faults else "")
 
 
 def _disk(run: Run) -> str:
     totals = run.totals
-    disk = facts.io_pair(totals.get("read_bytes"), totals.get("write_bytes"))
-    calls = facts.io_pair(totals.get("read_chars"), totals.get("write_chars"))
+    disk = phrases.io_pair(totals.get("read_bytes"), totals.get("write_bytes"))
+    calls = phrases.io_pair(totals.get("read_chars"), totals.get("write_chars"))
     if not disk:
         return f"through system calls {calls}" if calls else ""
     return f"{disk}; through system calls {calls}" if calls else disk

@@ -25,8 +25,8 @@ from contextlib import contextmanager
 from opentelemetry import trace
 from opentelemetry.sdk.trace import TracerProvider
 
-from otel_memwatch.operations import activate, deactivate, operation
-from otel_memwatch.telemetry.span_processor import OperationSpanProcessor
+from otel_memwatch.in_target.operations import activate, deactivate, operation
+from otel_memwatch.in_target.otel.span_processor import OperationSpanProcessor
 
 ROUNDS, TURNS = 300, 100
 FEW = 20  # for works that pause: a round must be short to be left undisturbed

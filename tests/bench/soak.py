@@ -112,7 +112,7 @@ def memory(pid: int | str) -> float:
 
 def simulate(hours: float, every: int = 20, interval: float = 0.1) -> list[Station]:
     """Runs so many hours by a clock that does not wait; every so many ticks the target does something."""
-    from otel_memwatch.supervise import system
+    from otel_memwatch.monitor.supervise import system
 
     folder = tempfile.mkdtemp(prefix="memwatch-soak-")
     run = f"{folder}/run"
@@ -134,10 +134,10 @@ class _Simulated:
     def __init__(self, pid: int, run: Path, interval: float) -> None:
         from otel_memwatch.analysis.tally import Tally
         from otel_memwatch.model import ProcessRecord
+        from otel_memwatch.monitor.sampler import Sampler
+        from otel_memwatch.monitor.sources import Context, open_sources
         from otel_memwatch.record.follower import OperationFollower
         from otel_memwatch.record.writer import RunWriter
-        from otel_memwatch.sampler import Sampler
-        from otel_memwatch.sources import Context, open_sources
         from tests.support.clock import FakeClock
 
         self.pid, self.run, self.interval = pid, run, interval
@@ -165,7 +165,7 @@ class _Simulated:
         self.sampler.subscribe(self.tally.tick)
 
     def go(self, ticks: int, every: int, pipe: int) -> list[Station]:
-        from otel_memwatch.supervise import ending
+        from otel_memwatch.monitor.supervise import ending
 
         stations: list[Station] = []
         for tick in range(1, ticks + 1):

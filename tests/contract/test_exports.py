@@ -19,7 +19,7 @@ from tests.support.peers import Prometheus, needed
 
 PROGRAM = """
 import time
-from otel_memwatch.operations import operation
+from otel_memwatch.in_target.operations import operation
 with operation("Load"):
     block = b"x" * (80 << 20); time.sleep(0.7)
     with operation("Inner"):
@@ -66,7 +66,7 @@ def test_otlp_lines_are_requests_that_an_endpoint_takes(recorded):
     from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
     from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-    from otel_memwatch.telemetry.otlp_json import parse_json
+    from otel_memwatch.record.otlp_json import parse_json
 
     sink = OtlpSink()
     try:

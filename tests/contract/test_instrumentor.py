@@ -16,7 +16,7 @@ BY_CODE = """
 import os, time
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
-from otel_memwatch.telemetry.instrumentor import MemwatchInstrumentor
+from otel_memwatch.plugins.opentelemetry.instrumentor import MemwatchInstrumentor
 
 reader = InMemoryMetricReader()
 provider = MeterProvider([reader])
@@ -102,7 +102,7 @@ def test_by_opentelemetry_instrument_without_a_change_to_the_program(monitored):
 
 
 def test_a_failure_is_a_warning(caplog, monkeypatch):
-    from otel_memwatch.telemetry.instrumentor import MemwatchInstrumentor
+    from otel_memwatch.plugins.opentelemetry.instrumentor import MemwatchInstrumentor
 
     MemwatchInstrumentor().instrument(period="never")
     assert "otel-memwatch measures nothing here" in caplog.text

@@ -19,7 +19,7 @@ from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
-from otel_memwatch.telemetry.local_exporter import LocalMetricExporter, LocalSpanExporter
+from otel_memwatch.in_target.otel.local_exporter import LocalMetricExporter, LocalSpanExporter
 
 resource = Resource({"service.name": "theirs", "process.pid": os.getpid()})
 reader = PeriodicExportingMetricReader(LocalMetricExporter(), export_interval_millis=1e6)
@@ -108,7 +108,7 @@ def test_the_entry_points_are_there(group, kind):
 
 
 def test_the_detector_names_the_run(monkeypatch):
-    from otel_memwatch.telemetry.detector import MemwatchResourceDetector
+    from otel_memwatch.in_target.otel.detector import MemwatchResourceDetector
 
     monkeypatch.setenv("OTEL_MEMWATCH_RUN_DIR", "/somewhere/a-run/")
     monkeypatch.setenv("SLURM_JOB_ID", "9")

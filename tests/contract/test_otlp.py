@@ -10,7 +10,7 @@ import time
 import pytest
 
 from otel_memwatch.catalog import METRICS, Instrument
-from otel_memwatch.telemetry import Parts, start
+from otel_memwatch.monitor.telemetry import Parts, start
 from tests.support.otlp_sink import OtlpSink, attributes
 from tests.support.telemetry_run import (
     SPAN,

@@ -9,7 +9,7 @@ import urllib.request
 import pytest
 
 from otel_memwatch.catalog import METRICS, Instrument, Metric, prometheus_names
-from otel_memwatch.telemetry import Parts, start
+from otel_memwatch.monitor.telemetry import Parts, start
 from tests.support.peers import Prometheus, needed
 from tests.support.telemetry_run import all_columns, finished, health, operation, peaks, run_info, snapshot
 

@@ -16,7 +16,7 @@ import urllib.request
 
 import pytest
 
-from otel_memwatch.telemetry import Parts, start
+from otel_memwatch.monitor.telemetry import Parts, start
 from tests.support.peers import Prometheus
 from tests.support.telemetry_run import all_columns, finished, health, peaks, run_info, snapshot
 

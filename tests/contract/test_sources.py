@@ -14,8 +14,8 @@ import pytest
 from otel_memwatch.catalog import METRICS, Instrument
 from otel_memwatch.errors import Unavailable
 from otel_memwatch.model import Source
-from otel_memwatch.sources import SOURCES, Context, Entry, Pace, open_sources, quirks
-from otel_memwatch.sources.own_cgroup import OwnCgroup
+from otel_memwatch.monitor.sources import SOURCES, Context, Entry, Pace, open_sources, quirks
+from otel_memwatch.monitor.sources.own_cgroup import OwnCgroup
 
 NAMES = ("process_tree", "host", "cgroup", "pressure", "memory_detail")
 GUARD = 60.0
@@ -103,7 +103,7 @@ def test_a_source_that_is_absent_says_why_and_stops_nobody(
         raise ZeroDivisionError
 
     entries = (Entry("absent", unavailable), Entry("broken", broken), *SOURCES)
-    monkeypatch.setattr("otel_memwatch.sources.SOURCES", entries)
+    monkeypatch.setattr("otel_memwatch.monitor.sources.SOURCES", entries)
     sources, missing = open_sources(
         Context(target, 0.1, system="psutil"), ("absent", "broken", "process_tree")
     )

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from otel_memwatch.api import load_run
-from otel_memwatch.reports.monitor_log import parse
+from otel_memwatch.compat.nncf.monitor_log import parse
 from tests.support.programs import environment, run, run_program
 
 MIB = 2**20

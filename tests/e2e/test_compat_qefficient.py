@@ -212,7 +212,7 @@ def test_a10_a_long_record_costs_the_program_no_memory(tmp_path: Path) -> None:
     output = run_program(
         f"""{IMPORT}
 import os, re, time
-from otel_memwatch.operations import operation
+from otel_memwatch.in_target.operations import operation
 profiler = QEffMemoryProfiler(sampling_interval=0.05)
 profiler.start_monitoring()
 profiler.mark_operation("Work")

@@ -13,7 +13,7 @@ from tests.support.wrapped import work
 
 PROGRAM = """
 import time
-from otel_memwatch.operations import operation
+from otel_memwatch.in_target.operations import operation
 with operation("Load"):
     kept = bytearray(40 << 20)
     time.sleep(0.1)

@@ -123,7 +123,7 @@ class TestSpansBecomeOperations:
     def program(self, tmp_path: Path) -> Program:
         program = run(
             """
-            from otel_memwatch.telemetry.span_processor import OperationSpanProcessor
+            from otel_memwatch.in_target.otel.span_processor import OperationSpanProcessor
             provider.add_span_processor(OperationSpanProcessor())
             with tracer.start_as_current_span("outer"):
                 blip(70)
@@ -181,7 +181,7 @@ class TestSpansBecomeOperations:
 def test_the_processor_is_nothing_outside_a_run(tmp_path: Path) -> None:
     program = run(
         """
-        from otel_memwatch.telemetry.span_processor import OperationSpanProcessor
+        from otel_memwatch.in_target.otel.span_processor import OperationSpanProcessor
         provider.add_span_processor(OperationSpanProcessor())
         with tracer.start_as_current_span("span") as span:
             assert "end" not in vars(span)

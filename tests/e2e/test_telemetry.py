@@ -25,7 +25,7 @@ DATA = Path(__file__).parents[1] / "data"
 
 JOB = """
 import sys, time
-from otel_memwatch.operations import operation
+from otel_memwatch.in_target.operations import operation
 seconds = float(sys.argv[1])
 with operation("Load"):
     block = b"x" * (70 << 20); time.sleep(seconds / 2)

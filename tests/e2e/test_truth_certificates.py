@@ -17,7 +17,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, currently_in_test_context, given, note, settings
 from hypothesis import strategies as st
 
-from otel_memwatch.analysis.lives import HEEDLESS
+from otel_memwatch.analysis.process_bounds import HEEDLESS
 from tests.support.allocation_scripts import MIB, Child, Count, Script, count, scripts, words
 from tests.support.control_group import memory_parent
 from tests.support.wrapped import Wrapped, workload, wrap

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
 CODE = """
 import json, sys, torch
-from otel_memwatch import allocators, operation
+from otel_memwatch import operation
+from otel_memwatch.in_target import allocators
 stats = torch.cuda.memory_stats_as_nested_dict
 with operation("outer"):
     x = torch.zeros(1000)

@@ -1,4 +1,4 @@
-"""A wrapper made of nothing but `otel_memwatch.supervise`: what is tested is supervision alone.
+"""A wrapper made of nothing but `otel_memwatch.monitor.supervise`: what is tested is supervision alone.
 
 Usage: supervised.py [--log FILE] COMMAND...; with --log one line per reaped process is appended to FILE.
 """
@@ -9,7 +9,7 @@ import os
 import sys
 
 from otel_memwatch.errors import CommandNotStarted
-from otel_memwatch.supervise import ChildExit, end_like, launch
+from otel_memwatch.monitor.supervise import ChildExit, end_like, launch
 
 
 def main() -> None:

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from otel_memwatch.analysis import Peaks
 from otel_memwatch.catalog import METRICS, Instrument
 from otel_memwatch.model import Column, Ending, Operation, Peak, Snapshot
-from otel_memwatch.telemetry import Ended
+from otel_memwatch.monitor.telemetry import Ended
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 SPAN = "b7ad6b7169203331"

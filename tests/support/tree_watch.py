@@ -14,8 +14,8 @@ import time
 from typing import Any
 
 from otel_memwatch.model import ProcessRecord
-from otel_memwatch.sources import Context, open_sources
-from otel_memwatch.supervise import ending, system
+from otel_memwatch.monitor.sources import Context, open_sources
+from otel_memwatch.monitor.supervise import ending, system
 
 
 def label(column: Any) -> str:

@@ -58,7 +58,7 @@ class EpochMeter:
 
     def begin_epoch(self, epoch: int) -> None:
         """An epoch begins; one that was not ended is given up."""
-        from otel_memwatch.operations import operation
+        from otel_memwatch.in_target.operations import operation
 
         self.begin_training()
         self._give_up()

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from otel_memwatch.compat.fastai.meter import cuda
 
 if TYPE_CHECKING:
-    from otel_memwatch.devices import GPUMemory as DeviceMemory
+    from otel_memwatch.api.devices import GPUMemory as DeviceMemory
 
 
 class GPUMemory(NamedTuple):
@@ -48,7 +48,7 @@ class _Device(NamedTuple):
 
 def _devices() -> list[_Device]:
     """The devices of this program that tell their memory; none where a driver is in trouble, which is told once."""
-    from otel_memwatch.devices import gpus
+    from otel_memwatch.api.devices import gpus
     from otel_memwatch.errors import Unavailable
 
     try:

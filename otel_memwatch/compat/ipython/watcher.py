@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
-from otel_memwatch.compat.instant import tree_now
+from otel_memwatch.compat.current_memory import tree_now
 from otel_memwatch.compat.ipython.cells import Cell, Summary
 from otel_memwatch.compat.ipython.perf import PerfCounter, check, describe
 from otel_memwatch.compat.ipython.processors import Processors
@@ -21,7 +21,7 @@ class Measurement:
     """One stretch of work being measured. The clock runs only between `begin` and `end`, not during the readings."""
 
     def __init__(self, recording: Recording, name: str, event: str | None) -> None:
-        from otel_memwatch.operations import operation
+        from otel_memwatch.in_target.operations import operation
 
         self._reader = TickReader(recording.path)
         self._reader.skip()

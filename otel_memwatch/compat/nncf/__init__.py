@@ -34,7 +34,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from otel_memwatch import lazy
+from otel_memwatch.runtime import lazy
 
 if TYPE_CHECKING:
     from otel_memwatch.compat.nncf.context import memory_monitor_context

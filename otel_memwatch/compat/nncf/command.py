@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from otel_memwatch.supervise import end_like, launch
+from otel_memwatch.monitor.supervise import end_like, launch
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -51,8 +51,8 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 
 
 def _summary(logs: Path) -> str:
+    from otel_memwatch.compat.nncf.monitor_log import FROM_ZERO, KINDS, log_name, parse, summary
     from otel_memwatch.errors import RunError
-    from otel_memwatch.reports.monitor_log import FROM_ZERO, KINDS, log_name, parse, summary
 
     maxima: dict[tuple[str, bool], float | None] = {}
     for kind in KINDS:

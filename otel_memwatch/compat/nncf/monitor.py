@@ -109,7 +109,7 @@ class MemoryMonitor:
         """
         if self._window is None:
             return [], []
-        from otel_memwatch.reports.monitor_log import Series, values
+        from otel_memwatch.compat.nncf.monitor_log import Series, values
 
         points = self._points(self._window)
         series = Series([time for time, _ in points], [memory for _, memory in points])
@@ -136,7 +136,7 @@ class MemoryMonitor:
         filename_suffix: str = "",
     ) -> None:
         """Writes the values and their plot into a directory, which is made if need be."""
-        from otel_memwatch.reports.monitor_log import log_name, write_text
+        from otel_memwatch.compat.nncf.monitor_log import log_name, write_text
 
         path = Path(save_dir) / log_name(self.memory_type.value, filename_suffix)
         write_text(path, time_values, memory_values, self.memory_unit.value)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from otel_memwatch.reports.tradeoff import write
+from otel_memwatch.compat.nncf.tradeoff import write
 
 if TYPE_CHECKING:
     import os

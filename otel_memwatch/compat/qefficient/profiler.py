@@ -9,17 +9,17 @@ import uuid
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from otel_memwatch.compat.current_memory import tree_now
 from otel_memwatch.compat.draw import draw, run_out_of_process
-from otel_memwatch.compat.instant import tree_now
+from otel_memwatch.compat.qefficient.phases import COLOURS, COMPLETION, INITIALIZATION
 from otel_memwatch.compat.qefficient.samples import ProfilerConfig, ProfileSample
 from otel_memwatch.compat.qefficient.stream import MB, local_time, samples
 from otel_memwatch.compat.recording import Recording, TickReader, acquire, release
-from otel_memwatch.reports.phases import COLOURS, COMPLETION, INITIALIZATION
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from otel_memwatch.operations.opened import Opened
+    from otel_memwatch.in_target.operations.opened import Opened
 
 logger = logging.getLogger("otel_memwatch.compat.qefficient")
 
@@ -133,7 +133,7 @@ class QEffMemoryProfiler:
         if name == COMPLETION:
             self._completed = now
         elif self.monitoring:
-            from otel_memwatch.operations.state import recorder
+            from otel_memwatch.in_target.operations.state import recorder
 
             here = recorder()
             self._phase = None if here is None else here.begin(name, {_OWNER: self._id}, None)

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from otel_memwatch.errors import UsageError
 from otel_memwatch.reports.otlp.metrics import metric_requests
 from otel_memwatch.reports.otlp.traces import trace_requests
-from otel_memwatch.typed import TYPE_CHECKING, Any, BinaryIO
+from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, BinaryIO
 
 if TYPE_CHECKING:
     from otel_memwatch.analysis import Run

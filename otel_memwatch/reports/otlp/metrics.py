@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from otel_memwatch.catalog import BOUNDS, METRICS, Instrument
 from otel_memwatch.reports.otlp.values import SCHEMA_URL, Json, Times, attributes, resource, scope
-from otel_memwatch.typed import TYPE_CHECKING, Any
+from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from otel_memwatch.analysis import Run

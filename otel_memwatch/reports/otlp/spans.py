@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from otel_memwatch.reports import otlp
-from otel_memwatch.typed import TYPE_CHECKING, BinaryIO
+from otel_memwatch.runtime.typed import TYPE_CHECKING, BinaryIO
 
 if TYPE_CHECKING:
     from otel_memwatch.analysis import Run

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from otel_memwatch.analysis.spans import operation_attributes, run_attributes, run_failed, run_name
 from otel_memwatch.record.fields import is_span_id, is_trace_id
 from otel_memwatch.reports.otlp.values import SCHEMA_URL, Json, Times, attributes, resource, scope
-from otel_memwatch.typed import TYPE_CHECKING, Any
+from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from otel_memwatch.analysis import OperationFigures, Run

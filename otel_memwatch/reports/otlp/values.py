@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from otel_memwatch import __version__
+from otel_memwatch._version import __version__
 from otel_memwatch.analysis.spans import SCHEMA_URL, SCOPE, resource_of
-from otel_memwatch.typed import TYPE_CHECKING, Any
+from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from otel_memwatch.analysis import Run

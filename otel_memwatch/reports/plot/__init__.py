@@ -9,7 +9,7 @@ import io
 import re
 
 from otel_memwatch.errors import UsageError
-from otel_memwatch.typed import TYPE_CHECKING, Any, BinaryIO
+from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, BinaryIO
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from otel_memwatch.reports.figures import shorten, size_scale
+from otel_memwatch.reports.formatting import shorten, size_scale
 from otel_memwatch.reports.plot import style
 from otel_memwatch.reports.plot.curves import draw_line
 from otel_memwatch.reports.plot.series import line
-from otel_memwatch.typed import TYPE_CHECKING
+from otel_memwatch.runtime.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable

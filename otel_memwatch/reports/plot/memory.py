@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from otel_memwatch.reports import facts
-from otel_memwatch.reports.figures import size, size_scale
+from otel_memwatch.reports import phrases
+from otel_memwatch.reports.formatting import size, size_scale
 from otel_memwatch.reports.plot import style
 from otel_memwatch.reports.plot.curves import draw_line
 from otel_memwatch.reports.plot.peak import Extent, draw_peak, peak_extent
 from otel_memwatch.reports.plot.series import Line, line, line_of
-from otel_memwatch.typed import TYPE_CHECKING, NamedTuple
+from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -53,7 +53,7 @@ def draw_memory(axes: Axes, view: View) -> int:
     group, absent = _group_curves(view, most)
     curves += group
     most = max([most] + [c.line.maximum() or 0.0 for c in group])
-    limit = facts.limit(view.run)
+    limit = phrases.limit(view.run)
     near = limit is not None and most > 0 and limit.bytes <= NEAR * most
     top = max(most, float(limit.bytes) if limit and near else 0.0, 1024.0)
     scale, unit = size_scale(top)

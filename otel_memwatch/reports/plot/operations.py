@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from matplotlib.patches import Rectangle
 
-from otel_memwatch.reports.figures import count, shorten
+from otel_memwatch.reports.formatting import count, shorten
 from otel_memwatch.reports.plot import style
-from otel_memwatch.typed import TYPE_CHECKING, NamedTuple
+from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from otel_memwatch.model import Certainty
-from otel_memwatch.reports.figures import size, size_range
+from otel_memwatch.reports.formatting import size, size_range
 from otel_memwatch.reports.plot import style
-from otel_memwatch.typed import TYPE_CHECKING, NamedTuple
+from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -9,8 +9,8 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 from otel_memwatch.analysis.replay import DRAWN
 from otel_memwatch.analysis.ticks import METRICS
 from otel_memwatch.record.format import FINISHED
-from otel_memwatch.reports import facts
-from otel_memwatch.reports.figures import clean, command_line, peak_sentence
+from otel_memwatch.reports import phrases
+from otel_memwatch.reports.formatting import clean, command_line, peak_sentence
 from otel_memwatch.reports.plot import style
 from otel_memwatch.reports.plot.gpus import GPU_METRICS, gpu_panels
 from otel_memwatch.reports.plot.lanes import lay_out
@@ -18,7 +18,7 @@ from otel_memwatch.reports.plot.memory import MEMORY_METRICS, draw_memory
 from otel_memwatch.reports.plot.operations import draw_lanes, shade
 from otel_memwatch.reports.plot.rates import RATE_METRICS, draw_cpu, draw_io
 from otel_memwatch.reports.plot.view import View, time_unit
-from otel_memwatch.typed import TYPE_CHECKING, NamedTuple
+from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -130,11 +130,11 @@ def _title(figure: Figure, run: Run, renderer: RendererAgg) -> None:
         x, 1 - 0.12 / height, "", va="top", fontproperties=style.font(style.LARGE, bold=True), color=style.INK
     )
     style.fitted(title, command_line(run.command) or clean(run.id), room, renderer)
-    colour = style.VERMILION if facts.ended_badly(run) else style.SOFT
+    colour = style.VERMILION if phrases.ended_badly(run) else style.SOFT
     second = figure.text(
         x, 1 - 0.41 / height, "", va="top", fontproperties=style.font(style.NORMAL), color=colour
     )
-    style.fitted(second, f"{facts.ending(run)}; memory {peak_sentence(run.peaks.tree)}", room, renderer)
+    style.fitted(second, f"{phrases.ending(run)}; memory {peak_sentence(run.peaks.tree)}", room, renderer)
 
 
 def _foot(figure: Figure, run: Run) -> None:
@@ -152,7 +152,7 @@ def _mark_the_end(axes: Axes, run: Run) -> None:
     """Says at the right edge, where nothing is drawn, that the run ended badly, or not at all."""
     end = run.ending
     words = {"running": "still running", "incomplete": "recording stopped here"}.get(run.state)
-    if words is None and facts.ended_badly(run):
+    if words is None and phrases.ended_badly(run):
         words = "OOM killer" if end.oom_kills else clean(end.reason)
     if words is None:
         return

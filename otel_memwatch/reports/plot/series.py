@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from otel_memwatch.typed import TYPE_CHECKING, NamedTuple
+from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -12,8 +12,8 @@ from matplotlib.font_manager import FontProperties, findfont, get_font
 from matplotlib.patheffects import withStroke
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from otel_memwatch.reports.figures import clean, shorten
-from otel_memwatch.typed import TYPE_CHECKING, Any
+from otel_memwatch.reports.formatting import clean, shorten
+from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

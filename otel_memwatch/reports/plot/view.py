@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from otel_memwatch.typed import TYPE_CHECKING, NamedTuple
+from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from otel_memwatch.analysis import Run

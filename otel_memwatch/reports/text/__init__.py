@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import time
 
-from otel_memwatch.reports import facts
-from otel_memwatch.reports.figures import clean, command_line, count, duration, size
+from otel_memwatch.reports import phrases
+from otel_memwatch.reports.formatting import clean, command_line, count, duration, size
 from otel_memwatch.reports.text.memory import memory
 from otel_memwatch.reports.text.page import Page
 from otel_memwatch.reports.text.processes import processes
 from otel_memwatch.reports.text.recording import recording
-from otel_memwatch.typed import TYPE_CHECKING, BinaryIO
+from otel_memwatch.runtime.typed import TYPE_CHECKING, BinaryIO
 
 if TYPE_CHECKING:
     from otel_memwatch.analysis import Run
@@ -46,7 +46,7 @@ def _what_ran(run: Run, page: Page) -> None:
     page.fact("command", command_line(run.command) or "unknown")
     page.fact("directory", clean(run.cwd))
     page.fact("started", f"{_wall(run.started_wall)}{_on(run)}")
-    page.fact("ended", facts.ending(run))
+    page.fact("ended", phrases.ending(run))
 
 
 def _wall(unix: float) -> str:
@@ -74,16 +74,16 @@ def _totals(run: Run, page: Page) -> None:
     totals = run.totals
     page.section("Totals of all processes")
     page.fact("duration", duration(run.seconds))
-    page.fact("CPU time", facts.cpu(run))
-    page.fact("disk", facts.io_pair(totals.get("read_bytes"), totals.get("write_bytes")))
-    page.fact("system calls", facts.io_pair(totals.get("read_chars"), totals.get("write_chars")))
+    page.fact("CPU time", phrases.cpu(run))
+    page.fact("disk", phrases.io_pair(totals.get("read_bytes"), totals.get("write_bytes")))
+    page.fact("system calls", phrases.io_pair(totals.get("read_chars"), totals.get("write_chars")))
     page.fact("", "Disk is what reached storage; system calls count pipes and cached files too.")
     if totals.get("major_faults") is not None:
         page.fact(
             "page faults",
             f"{count(totals['major_faults'], 'major fault')}: pages that had to be read from disk",
         )
-    page.fact("processes", facts.processes(run))
+    page.fact("processes", phrases.processes(run))
     if totals.get("unseen_processes"):
         page.fact(
             "",

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from otel_memwatch.analysis.gpu import allocator_figures, told_by_allocators
 from otel_memwatch.record.fields import mapping
-from otel_memwatch.reports.figures import certainty, clean, count, duration, peak_figure, shorten, size
-from otel_memwatch.typed import TYPE_CHECKING, Any
+from otel_memwatch.reports.formatting import certainty, clean, count, duration, peak_figure, shorten, size
+from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

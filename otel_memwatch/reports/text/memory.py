@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from otel_memwatch.model import Certainty, Peak
-from otel_memwatch.reports import facts
-from otel_memwatch.reports.figures import clean, peak_sentence, size
-from otel_memwatch.typed import TYPE_CHECKING
+from otel_memwatch.reports import phrases
+from otel_memwatch.reports.formatting import clean, peak_sentence, size
+from otel_memwatch.runtime.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from otel_memwatch.analysis import Run
@@ -32,7 +32,7 @@ def memory(run: Run, page: Page) -> None:
     _limit(run, page)
     if peaks.process is not None:
         _peak(run, page, "largest process", peaks.process)
-    if not facts.main_is_largest(run):
+    if not phrases.main_is_largest(run):
         _peak(run, page, "main process", peaks.main)
     if peaks.cgroup is not None:
         _peak(run, page, "control group", peaks.cgroup)
@@ -41,7 +41,7 @@ def memory(run: Run, page: Page) -> None:
         _peak(run, page, "GPU", peak)
         page.fact("", clean(device))
     page.gap()
-    page.paragraph(facts.HEADLINE_MEANING)
+    page.paragraph(phrases.HEADLINE_MEANING)
     shown = [peaks.tree, peaks.process, peaks.main, peaks.cgroup, *peaks.gpu.values()]
     used = {peak.certainty for peak in shown if peak is not None}
     for certainty, meaning in _MEANINGS.items():
@@ -51,8 +51,8 @@ def memory(run: Run, page: Page) -> None:
 
 def _peak(run: Run, page: Page, label: str, peak: Peak | None) -> None:
     page.fact(label, peak_sentence(peak) + _error(peak))
-    where = facts.place(run, peak)
-    who = facts.holder(run, peak, 80)
+    where = phrases.place(run, peak)
+    who = phrases.holder(run, peak, 80)
     page.fact("", ", ".join(part for part in (where, f"by {who}" if who else "") if part))
 
 
@@ -65,10 +65,10 @@ def _error(peak: Peak | None) -> str:
 
 
 def _limit(run: Run, page: Page) -> None:
-    limit = facts.limit(run)
+    limit = phrases.limit(run)
     if limit is not None:
-        used = facts.limit_share(run.peaks.tree, limit)
+        used = phrases.limit_share(run.peaks.tree, limit)
         page.fact("limit", f"{size(limit.bytes)} ({limit.whose})" + (f": {used} used" if used else ""))
-    space = facts.address_space(run)
+    space = phrases.address_space(run)
     if space is not None:
         page.fact("" if limit else "limit", space)

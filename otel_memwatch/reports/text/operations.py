@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from otel_memwatch.reports import facts
-from otel_memwatch.reports.figures import (
+from otel_memwatch.reports import phrases
+from otel_memwatch.reports.formatting import (
     certainty,
     change,
     clean,
@@ -16,7 +16,7 @@ from otel_memwatch.reports.figures import (
     shorten,
     size,
 )
-from otel_memwatch.typed import TYPE_CHECKING
+from otel_memwatch.runtime.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -180,7 +180,11 @@ def _open_at_the_end(run: Run, page: Page) -> None:
         return
     page.gap()
     when = (
-        "now" if run.state == "running" else "when it ended" if not facts.ended_badly(run) else "at its death"
+        "now"
+        if run.state == "running"
+        else "when it ended"
+        if not phrases.ended_badly(run)
+        else "at its death"
     )
     page.paragraph(f"Open {when}:")
     for figures in still_open[:LAST]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from otel_memwatch.reports.figures import cells, pad, table
-from otel_memwatch.typed import TYPE_CHECKING
+from otel_memwatch.reports.formatting import cells, pad, table
+from otel_memwatch.runtime.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

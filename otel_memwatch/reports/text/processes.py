@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from otel_memwatch.reports.facts import process_name
-from otel_memwatch.reports.figures import certainty, clean, count, duration, peak_figure, signal_name, size
-from otel_memwatch.typed import TYPE_CHECKING
+from otel_memwatch.reports.formatting import certainty, clean, count, duration, peak_figure, signal_name, size
+from otel_memwatch.reports.phrases import process_name
+from otel_memwatch.runtime.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from otel_memwatch.analysis import ProcessFigures, Run

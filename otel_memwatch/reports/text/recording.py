@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from otel_memwatch.reports import facts
-from otel_memwatch.reports.figures import clean, count, duration
-from otel_memwatch.typed import TYPE_CHECKING
+from otel_memwatch.reports import phrases
+from otel_memwatch.reports.formatting import clean, count, duration
+from otel_memwatch.runtime.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -19,7 +19,7 @@ _LISTED = 20
 def recording(run: Run, page: Page) -> None:
     """Writes the section."""
     page.section("Recording")
-    page.fact("quality", facts.recording(run))
+    page.fact("quality", phrases.recording(run))
     ticks = run.quality.get("ticks")
     if ticks is not None:
         page.fact("ticks", count(ticks, "tick"))

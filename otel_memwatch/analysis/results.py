@@ -1,0 +1,118 @@
+"""What every report is made from: the figures of a run, of its operations and of its processes.
+
+Sizes are bytes, durations seconds; times are seconds since the start of the run. `None` means "not known".
+"""
+
+from __future__ import annotations
+
+from otel_memwatch.model import Operation, Peak
+from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+class Peaks(NamedTuple):
+    """The largest memory of a run, each with its certainty."""
+
+    main: Peak | None = None
+    """The target's own process."""
+    process: Peak | None = None
+    """The largest single process of the tree."""
+    tree: Peak | None = None
+    """How much memory the whole tree needed: each page once, page cache that could be dropped not counted."""
+    cgroup: Peak | None = None
+    """Watermark of the control group, cache and kernel memory included; `None` where there is none."""
+    gpu: Mapping[str, Peak] = {}
+    """Device memory by UUID; empty without a GPU."""
+
+    def to_json(self) -> dict[str, Any]:
+        """The form of the report's contract (schema 1)."""
+        single = {name: getattr(self, name) for name in ("main", "process", "tree", "cgroup")}
+        return {
+            **{name: None if peak is None else peak.to_json() for name, peak in single.items()},
+            "gpu": {uuid: peak.to_json() for uuid, peak in self.gpu.items()},
+        }
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Peaks:
+        """The inverse of `to_json`. Raises `ValueError`, `KeyError`, `TypeError` or `AttributeError` for anything else."""
+        single = {name: Peak.from_json(value.get(name)) for name in ("main", "process", "tree", "cgroup")}
+        devices = {str(k): Peak.from_json(v) for k, v in (value.get("gpu") or {}).items()}
+        return cls(**single, gpu={uuid: peak for uuid, peak in devices.items() if peak is not None})
+
+
+class OperationFigures(NamedTuple):
+    """An operation with what the record of the whole tree says about it."""
+
+    operation: Operation
+    """As its process told it: name, ids, status, exact peak of that process."""
+    start: float
+    """Seconds since the start of the run."""
+    end: float
+    """Seconds since the start of the run; of one that was never closed, the last moment of the record."""
+    tree_peak: Peak | None
+    """Memory that the whole tree needed while it was open."""
+    delta_bytes: int | None
+    """RSS of its process at its end less that at its start."""
+    totals: Mapping[str, float]
+    """Exact totals of its process (cpu_seconds, read_bytes ...) and, named tree_..., those of the whole tree between
+    its boundaries, from the ticks around them."""
+    depth: int
+    """Number of operations around it, 0 for an outermost one."""
+    parent: int | None
+    """Index in `Run.operations` of the operation around it; `None`: none in this run."""
+    sets_run_peak: bool
+    """Whether the run's peak was reached in it: at most one, the innermost."""
+
+    @property
+    def seconds(self) -> float:
+        """How long it lasted."""
+        return self.end - self.start
+
+
+class ProcessFigures(NamedTuple):
+    """One process of the tree: everything that is known of it in the end."""
+
+    pid: int
+    command: str | None
+    """Short name."""
+    argv: tuple[str, ...] | None
+    ppid: int | None
+    start: float
+    """Seconds since the start of the run; negative for a process that was there before."""
+    end: float | None
+    """Seconds since the start of the run, to one tick; `None`: alive when the record ended."""
+    peak: Peak | None
+    cpu_seconds: float | None = None
+    read_bytes: int | None = None
+    write_bytes: int | None = None
+    read_chars: int | None = None
+    write_chars: int | None = None
+    minor_faults: int | None = None
+    major_faults: int | None = None
+    threads: int | None = None
+    exit_code: int | None = None
+    """`None`: alive, ended by a signal, or not our child, so that we were not told."""
+    signal: int | None = None
+    note: str | None = None
+
+
+TOTALS = (
+    "cpu_seconds",
+    "read_bytes",
+    "write_bytes",
+    "read_chars",
+    "write_chars",
+    "major_faults",
+    "processes",
+    "unseen_processes",
+)
+"""Keys of `Run.totals`: of the whole tree; `None` for what is not known.
+
+`processes` counts those that a tick saw or whose end was told; `unseen_processes` is an upper bound of those that began
+and ended between two ticks and are not in it. Elsewhere on the machine many may begin meanwhile: it may be far too high.
+"""
+
+QUALITY = ("interval", "achieved_hz", "ticks", "missed_ticks", "longest_gap")
+"""Keys of `Run.quality`; `achieved_hz` and `longest_gap` are `None` with fewer than two ticks."""

@@ -1,0 +1,67 @@
+"""What has to be known of a run before its figures can be judged; from `run.json`."""
+
+from __future__ import annotations
+
+from otel_memwatch.record.fields import mapping, moment, period, whole
+from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+PAGE = 4096
+_HUGE_PAGE = 2 << 20
+_CHARGE_BATCH_PAGES = 64
+"""Pages that the kernel charges to a control group ahead of their use, per processor."""
+
+
+class Basis(NamedTuple):
+    """Circumstances of a run."""
+
+    started: float
+    """Monotonic seconds."""
+    interval: float
+    """Seconds between ticks."""
+    root: int | None
+    """Pid of the target."""
+    joined: bool
+    """Whether the target was there before the run."""
+    own_cgroup: bool
+    """Whether the control group in the samples holds the run and nothing else, from its first moment on."""
+    floor: int
+    """Bytes below which wait4's maximum tells of the launcher, not of the target."""
+    rss_error: int
+    """Bytes by which the kernel's counters of one process may be off."""
+    fault_bytes: int
+    """Bytes by which a page fault can raise what a process has."""
+    cpus: int
+    portable: bool
+    """Whether the figures come from a system without watermarks."""
+    exact: bool
+    """Whether the watermarks were reset at every tick."""
+
+    @property
+    def charge_error(self) -> int:
+        """Bytes by which a control group's watermark may be off."""
+        return _CHARGE_BATCH_PAGES * PAGE * self.cpus
+
+    def since_start(self, time: float | None) -> float | None:
+        """Seconds since the start of the run, of a moment in monotonic seconds."""
+        return None if time is None else round(max(0.0, time - self.started), 4)
+
+    @classmethod
+    def of(cls, info: Mapping[str, Any]) -> Basis:
+        """From the fields of `run.json`; what is not there is taken at its most careful."""
+        target = mapping(info.get("target"))
+        return cls(
+            started=moment(mapping(info.get("started")).get("monotonic")) or 0.0,
+            interval=period(info.get("interval")) or 0.0,
+            root=whole(target.get("pid")),
+            joined=mapping(info.get("monitor")).get("mode") in ("attach", "watch"),
+            own_cgroup=bool(info.get("own_cgroup")),
+            floor=whole(target.get("floor")) or 0,
+            rss_error=whole(info.get("rss_error_bytes")) or 0,
+            fault_bytes=whole(info.get("fault_bytes")) or _HUGE_PAGE,
+            cpus=max(1, whole(mapping(info.get("host")).get("cpus")) or 1),
+            portable=info.get("portable") is True,
+            exact=mapping(info.get("settings")).get("exact") is True,
+        )

@@ -1,0 +1,237 @@
+"""Two-column logs of memory over time with a plot each: `{rss,system}_memory_usage{,_from-zero}.{txt,png}`.
+
+The text: one line `<seconds> <memory>` for each sample, then `Total time: ...` and `Max memory: ... (<unit>)`.
+"rss" is the resident memory of the process tree, "system" the machine's memory that is not available.
+"""
+
+from __future__ import annotations
+
+import re
+
+from otel_memwatch.errors import RunError
+from otel_memwatch.model import Certainty
+from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+    from typing import Any, BinaryIO
+
+    from matplotlib.figure import Figure
+
+    from otel_memwatch.analysis import Run
+    from otel_memwatch.reports import Options
+
+UNITS: dict[str, int] = {
+    "B": 1,
+    "KiB": 2**10,
+    "MiB": 2**20,
+    "GiB": 2**30,
+    "KB": 10**3,
+    "MB": 10**6,
+    "GB": 10**9,
+}
+"""Bytes in each unit."""
+
+KINDS = ("rss", "system")
+FROM_ZERO = "_from-zero"
+
+EMPTY = "No measurements recorded.\nPlease make sure logging duration or interval were enough."
+"""Text of a log without samples."""
+
+
+class Log(NamedTuple):
+    """What a log file holds."""
+
+    times: list[float]
+    """Seconds since the first sample."""
+    memory: list[float]
+    """In `unit`."""
+    total_time: float
+    maximum: float
+    unit: str
+
+
+class Series(NamedTuple):
+    """Memory over time, before it is put into a log."""
+
+    times: Sequence[float]
+    """Seconds; any origin."""
+    memory: Sequence[float]
+    """Bytes."""
+
+
+def values(series: Series, unit: str = "MiB", *, from_zero: bool = False) -> tuple[list[float], list[float]]:
+    """Seconds since the first sample and memory in `unit`; with `from_zero` less the first sample's memory."""
+    if not len(series.times):
+        return [], []
+    start, base = series.times[0], series.memory[0] if from_zero else 0.0
+    # The first time has always been written as "0", without a decimal point.
+    return [0, *(float(time) - start for time in series.times[1:])], [
+        (value - base) / UNITS[unit] for value in series.memory
+    ]
+
+
+def text(times: Sequence[float], memory: Sequence[float], unit: str) -> str:
+    """The content of a log file."""
+    if not times:
+        return EMPTY
+    lines = [f"{time} {value:.3f}\n" for time, value in zip(times, memory, strict=True)]
+    lines.append(f"Total time: {times[-1] - times[0]}\nMax memory: {max(memory):.3f} ({unit})")
+    return "".join(lines)
+
+
+def parse(content: str) -> Log:
+    """The inverse of `text`. Raises `RunError` when it is no such text, or holds no samples."""
+    if content.startswith(EMPTY.splitlines()[0]):
+        raise RunError("The log holds no measurements.", "the recording was shorter than one interval")
+    tail = re.search(r"^Total time: (\S+)\nMax memory: (\S+) \((\w+)\)\s*\Z", content, re.MULTILINE)
+    try:
+        if tail is None:
+            raise ValueError  # noqa: TRY301 - one sentence for all that is no log
+        pairs = [line.split() for line in content[: tail.start()].splitlines()]
+        times, memory = [float(time) for time, _ in pairs], [float(value) for _, value in pairs]
+        return Log(times, memory, float(tail[1]), float(tail[2]), tail[3])
+    except ValueError:
+        raise RunError(
+            "This is not a memory log.", "its last lines are 'Total time: ...' and 'Max memory: ...'"
+        ) from None
+
+
+def figure(log: Log, kind: str, title: str = "") -> Figure:
+    """The plot of a log, 1000 x 600 pixels. Touches no global state of matplotlib."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    drawn = Figure(figsize=(10, 6), dpi=100)
+    FigureCanvasAgg(drawn)
+    axes = drawn.add_subplot()
+    axes.plot(*_thinned(log.times, log.memory))
+    axes.set_xlabel("Time (seconds)")
+    axes.set_ylabel(f"Memory Usage ({kind}, {log.unit})")
+    axes.set_title(f"{title} Max_{kind}: {max(log.memory):.2f} {log.unit}")
+    axes.grid(visible=True)
+    drawn.tight_layout()
+    return drawn
+
+
+_POINTS = 4000
+"""More than the picture has columns for."""
+
+
+def _thinned(times: Sequence[float], memory: Sequence[float]) -> tuple[Sequence[float], Sequence[float]]:
+    """The smallest and the largest value of each of many stretches, where there are more values than can be drawn."""
+    step = -(-len(times) // (_POINTS // 2))
+    if step <= 2:
+        return times, memory
+    kept: list[int] = []
+    for start in range(0, len(times), step):
+        stretch = range(start, min(start + step, len(times)))
+        kept += sorted({min(stretch, key=memory.__getitem__), max(stretch, key=memory.__getitem__)})
+    return [times[i] for i in kept], [memory[i] for i in kept]
+
+
+def plot(log_file: Path, image: Path, title: str = "") -> None:
+    """Draws a log file. Raises `RunError` when it is none, or is empty."""
+    kind = log_file.name.split("_", 1)[0]
+    figure(parse(log_file.read_text(encoding="utf-8")), kind, title).savefig(image, format="png", dpi=100)
+
+
+def log_name(kind: str, suffix: str = "") -> str:
+    """Name of a log file."""
+    return f"{kind}_memory_usage{suffix}.txt"
+
+
+def write_text(path: Path, times: Sequence[float], memory: Sequence[float], unit: str) -> Path:
+    """Writes one log file and gives its path; the directory is made if need be."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text(times, memory, unit), encoding="utf-8")
+    return path
+
+
+def write(
+    directory: Path, series: Mapping[str, Series], unit: str = "MiB"
+) -> dict[tuple[str, bool], float | None]:
+    """Writes a text and a plot for each kind, from zero and not.
+
+    Gives the maximum of each, in `unit`, by kind and from-zero, in the order of the summary; `None`: no samples
+    (then there is no plot).
+    """
+    maxima: dict[tuple[str, bool], float | None] = {}
+    for kind in KINDS:
+        for from_zero in (True, False):
+            times, memory = values(series[kind], unit, from_zero=from_zero)
+            name = log_name(kind, FROM_ZERO if from_zero else "")
+            path = write_text(directory / name, times, memory, unit)
+            if times:
+                plot(path, path.with_suffix(".png"))
+            maxima[kind, from_zero] = max(memory, default=None)
+    return maxima
+
+
+def summary(maxima: Mapping[tuple[str, bool], float | None], unit: str = "MiB") -> str:
+    """The table of maxima, below its heading."""
+    rows = [("Memory type", "From zero", "Peak value")]
+    rows += [
+        (kind, str(from_zero), "not known" if value is None else f"{int(value)} {unit}")
+        for (kind, from_zero), value in maxima.items()
+    ]
+    # A header is at least two characters wider than its text, as in the tables that people parse today.
+    widths = [max(len(rows[0][i]) + 2, *(len(row[i]) for row in rows)) for i in range(3)]
+    rows.insert(1, ("-" * widths[0], "-" * widths[1], "-" * widths[2]))
+    lines = [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
+    ]
+    return "\nMemory summary:\n" + "\n".join(lines)
+
+
+_RSS, _SYSTEM = "memwatch.tree.memory.usage", "system.memory.usage"
+_PROCESSES = "memwatch.tree.process.count"
+
+
+def series_of(run: Run) -> dict[str, Series]:
+    """Both kinds of memory of a run.
+
+    A wrapped command begins at nothing, which is its first sample. The tree's peak, where more than a sample is known
+    of it, is a sample too: at the moment of which it was told.
+    """
+    samples = run.samples([_RSS, _SYSTEM, _PROCESSES])
+    # The tick after the command's end would show a memory of 0.
+    alive = samples.column(_PROCESSES) != 0
+    rss = _points(samples.time[alive], samples.column(_RSS)[alive])
+    peak = run.peaks.tree
+    if run.mode == "wrap" and run.state != "running" and (not rss or rss[0][0] > 0):
+        rss.insert(0, (0.0, 0.0))
+    known = 0 if peak is None else (peak.low or 0) if peak.certainty is Certainty.CENSORED else peak.bytes
+    if rss and peak is not None and known > max(memory for _, memory in rss):
+        largest = max(range(len(rss)), key=lambda i: rss[i][1])
+        at = rss[largest][0] if peak.at is None else max(rss[0][0], peak.at)
+        # Of a command that no tick saw, only its end is known.
+        rss.append((at or run.seconds, float(known)))
+        rss.sort(key=lambda point: point[0])
+    system = _points(samples.time, samples.column(_SYSTEM, {"system.memory.state": "used"}))
+    return {"rss": _series(rss), "system": _series(system)}
+
+
+def _points(time: Any, memory: Any) -> list[tuple[float, float]]:
+    pairs = zip(time.tolist(), memory.tolist(), strict=True)
+    return [(moment, value) for moment, value in pairs if value == value]  # noqa: PLR0124 - NaN: not known
+
+
+def _series(points: list[tuple[float, float]]) -> Series:
+    return Series([time for time, _ in points], [memory for _, memory in points])
+
+
+def render(run: Run, out: BinaryIO, options: Options) -> None:
+    """Writes one log: `options["memory_type"]` "rss" (the default) or "system"."""
+    kind = options.get("memory_type") or KINDS[0]
+    times, memory = values(series_of(run)[kind], from_zero=bool(options.get("from_zero")))
+    out.write(text(times, memory, "MiB").encode())
+
+
+def render_files(run: Run, directory: Path) -> None:
+    """Writes all eight files into a directory, which is made if need be. Raises `RunError` when that is not possible."""
+    try:
+        write(directory, series_of(run))
+    except OSError as error:
+        raise RunError(f"{error.filename or directory} cannot be written: {error.strerror}.") from None

@@ -1,0 +1,234 @@
+"""The rows of a CSV file of compressed models, each set against the baseline.
+
+The input has one row for each variant of a model, and the columns of `REQUIRED`. The row whose mode is "fp32" is
+the baseline, wherever it stands. The footprint of a row is its model's size, or the measured peak of a run.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+from pathlib import Path
+
+from otel_memwatch.errors import RunError, UsageError
+from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Callable, Mapping, Sequence
+
+    from otel_memwatch.model import Peak
+
+MODE, INT4, INT8, RANK, NAME = "mode", "%int4", "%int8", "lora rank", "plot name"
+SIZE = "model size, Gb"
+WIKITEXT, ACCURACY, PERPLEXITY = (
+    "wikitext, word perplexity",
+    "lambada-openai, acc",
+    "lambada-openai, perplexity",
+)
+SIMILARITY = "WWB, similarity"
+RUN = "run"
+
+REQUIRED = (MODE, INT4, INT8, RANK, NAME, SIZE, WIKITEXT, ACCURACY, PERPLEXITY, SIMILARITY)
+"""Columns that the file has; with measured footprints `run` takes the place of the model's size."""
+
+MODE_WORDS = ("gptq", "int4", "fp32")
+"""Each must be part of some row's mode."""
+
+_ABSENT = {"", "nan", "na", "n/a", "null", "none", "<na>", "#n/a"}
+
+
+class TradeoffError(UsageError, RuntimeError):
+    """A file that no trade-off can be computed from; a `RuntimeError` too, which older callers catch."""
+
+
+class Row(NamedTuple):
+    """One variant of the model."""
+
+    mode: str
+    int4: float
+    """Share of the layers in int4, 0 to 1."""
+    int8: float
+    rank: float | None
+    """Rank of the adapters; `None`: no adapters."""
+    name: str
+    """Annotation in the plot; may be empty."""
+    footprint: float
+    """Gb as the file has it, or bytes where it was measured."""
+    peak: Peak | None
+    """The measured peak, where the footprint is one."""
+    wikitext: float
+    accuracy: float
+    perplexity: float
+    similarity: float
+
+
+class Variant(NamedTuple):
+    """A row set against the baseline."""
+
+    row: Row
+    error: float
+    """Mean of four relative errors; 0.01 stands for one per cent."""
+    rate: float
+    """How many times smaller the footprint is than the baseline's."""
+    low: float
+    """Lower end of the rate, by what is certain of both peaks."""
+    high: float
+    """Upper end; may be infinite."""
+
+
+class Tradeoff(NamedTuple):
+    """All variants by rising error."""
+
+    model: str
+    """First value of the first column."""
+    measured: bool
+    """Whether footprints are measured peaks."""
+    variants: tuple[Variant, ...]
+
+
+def read(path: str | os.PathLike[str], *, measured: bool = False) -> Tradeoff:
+    """Reads a file and sets each row against the baseline.
+
+    With `measured` the footprint is the peak of the run directory that the column `run` names, relative to the
+    file. Raises `TradeoffError` with one sentence that names the file, and the line where it is one line's fault.
+    """
+    path = Path(path)
+    header, records = _records(path)
+    required = tuple(RUN if measured and column == SIZE else column for column in REQUIRED)
+    missing = [column for column in required if column not in header]
+    if missing:
+        raise TradeoffError(f"The following columns are missing: {missing}", str(path))
+    absent = [word for word in MODE_WORDS if not any(word in record[MODE] for _, record in records)]
+    if absent:
+        words = (
+            f"The `{MODE}` column must have at least one entry that includes the following words: {absent}"
+        )
+        raise TradeoffError(words, str(path))
+    rows = [_row(path, line, record, measured=measured) for line, record in records]
+    return Tradeoff(records[0][1][header[0]], measured, _compare(rows, _baseline(path, rows)))
+
+
+def _records(path: Path) -> tuple[list[str], list[tuple[int, Mapping[str, str]]]]:
+    """The header, and the rows with the numbers of their lines."""
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            lines = csv.reader(file, strict=True)
+            header = next(lines, [])
+            records = [
+                (lines.line_num, _record(path, lines.line_num, header, cells))
+                for cells in lines
+                if any(cells)
+            ]
+    except OSError as error:
+        raise TradeoffError(f"{path} cannot be read: {error.strerror}.") from None
+    except UnicodeDecodeError:
+        raise TradeoffError(f"{path} is not a text file in UTF-8.") from None
+    except ValueError as error:  # a name that no file can have
+        raise TradeoffError(f"{str(path)!r} cannot be read: {error}.") from None
+    except csv.Error as error:
+        raise TradeoffError(f"{path} is not a CSV file: {error}.") from None
+    if not header:
+        raise TradeoffError(
+            f"{path} is empty.", "it needs a line of column names and a line for each variant"
+        )
+    repeated = sorted({column for column in header if column in REQUIRED and header.count(column) > 1})
+    if repeated:
+        raise TradeoffError(f"{path} has the column {repeated[0]!r} more than once.")
+    return header, records
+
+
+def _record(path: Path, line: int, header: Sequence[str], cells: Sequence[str]) -> Mapping[str, str]:
+    if len(cells) != len(header):
+        raise TradeoffError(f"{path}, line {line}: {len(cells)} fields where the header has {len(header)}.")
+    return dict(zip(header, (cell.strip() for cell in cells), strict=True))
+
+
+def _row(path: Path, line: int, record: Mapping[str, str], *, measured: bool) -> Row:
+    def number(column: str, accept: Callable[[float], bool], expected: str) -> float:
+        text = record[column]
+        try:
+            value = float(text)
+        except ValueError:
+            value = math.nan
+        if not math.isfinite(value) or not accept(value):
+            raise TradeoffError(f"{path}, line {line}: {column!r} is {text!r}, which is not {expected}.")
+        return value
+
+    if record[MODE].lower() in _ABSENT:
+        raise TradeoffError(f"{path}, line {line}: {MODE!r} is empty.")
+    share = (lambda value: 0 <= value <= 1), "a share between 0 and 1"
+    positive = (lambda value: value > 0), "a number above 0"
+    peak = _measured_peak(path, line, record[RUN]) if measured else None
+    return Row(
+        mode=record[MODE],
+        int4=number(INT4, *share),
+        int8=number(INT8, *share),
+        rank=None if record[RANK].lower() in _ABSENT else number(RANK, *positive),
+        name="" if record[NAME].lower() in _ABSENT else record[NAME],
+        footprint=number(SIZE, *positive) if peak is None else float(peak.bytes),
+        peak=peak,
+        wikitext=number(WIKITEXT, *positive),
+        accuracy=number(ACCURACY, lambda value: 0 <= value <= 1, "an accuracy between 0 and 1"),
+        perplexity=number(PERPLEXITY, *positive),
+        similarity=number(SIMILARITY, lambda value: abs(value) <= 1, "a similarity of at most 1"),
+    )
+
+
+def _measured_peak(path: Path, line: int, name: str) -> Peak:
+    # Only a table of measured footprints needs the reader of runs.
+    from otel_memwatch.analysis import load
+
+    if name.lower() in _ABSENT:
+        raise TradeoffError(
+            f"{path}, line {line}: {RUN!r} is empty.", "it names the run directory of this variant"
+        )
+    try:
+        peaks = load(path.parent / name).peaks
+    except RunError as error:
+        raise TradeoffError(f"{path}, line {line}: {error.message}", error.hint) from None
+    peak: Peak | None = peaks.tree or peaks.cgroup
+    if peak is None or peak.bytes <= 0:
+        raise TradeoffError(
+            f"{path}, line {line}: the run {name!r} has no peak.", "it ended before its first tick"
+        )
+    return peak
+
+
+def _baseline(path: Path, rows: Sequence[Row]) -> Row:
+    named = [row for row in rows if row.mode == "fp32"] or [row for row in rows if "fp32" in row.mode]
+    if len(named) > 1:
+        raise TradeoffError(
+            f"{path} has {len(named)} rows of the mode {named[0].mode!r}: which one is the baseline?"
+        )
+    if named[0].accuracy == 0:
+        raise TradeoffError(f"{path}: the accuracy of the fp32 row is 0, nothing can be set against it.")
+    return named[0]
+
+
+def _compare(rows: Sequence[Row], base: Row) -> tuple[Variant, ...]:
+    def variant(row: Row) -> Variant:
+        error = (
+            (base.accuracy - row.accuracy) / base.accuracy
+            + (row.perplexity - base.perplexity) / base.perplexity
+            + (1 - row.similarity)
+            + (row.wikitext - base.wikitext) / base.wikitext
+        ) / 4
+        rate = base.footprint / row.footprint
+        if row is base or base.peak is None or row.peak is None:
+            return Variant(row, error, rate, rate, rate)
+        return Variant(
+            row, error, rate, floor(base.peak) / ceiling(row.peak), ceiling(base.peak) / floor(row.peak)
+        )
+
+    return tuple(sorted(map(variant, rows), key=lambda variant: variant.error))
+
+
+def floor(peak: Peak) -> float:
+    """Bytes that the peak was not below."""
+    return float(peak.low or peak.bytes)
+
+
+def ceiling(peak: Peak) -> float:
+    """Bytes that it was not above; may be infinite."""
+    return math.inf if peak.high is None else float(peak.high)

@@ -1,0 +1,72 @@
+"""The Markdown table of a trade-off."""
+
+from __future__ import annotations
+
+import math
+
+from otel_memwatch.compat.nncf.tradeoff.results import ceiling, floor
+from otel_memwatch.runtime.typed import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from otel_memwatch.compat.nncf.tradeoff.results import Tradeoff
+    from otel_memwatch.model import Peak
+
+
+def markdown(tradeoff: Tradeoff) -> str:
+    """The table, without a newline at its end; columns are as wide as their widest cell."""
+    ranks, ranks_right = _rank_column([variant.row.rank for variant in tradeoff.variants])
+    columns: list[tuple[str, list[str], bool]] = [
+        ("mode", [variant.row.mode.replace("|", "\\|") for variant in tradeoff.variants], False),
+        ("%int4", [f"{variant.row.int4 * 100:.0f}%" for variant in tradeoff.variants], False),
+        ("%int8", [f"{variant.row.int8 * 100:.0f}%" for variant in tradeoff.variants], False),
+        ("lora<br>rank", ranks, ranks_right),
+        (
+            "average<br>relative<br>error",
+            [f"{_zero(variant.error * 100):.1f}%" for variant in tradeoff.variants],
+            False,
+        ),
+        ("compression<br>rate", [f"{variant.rate:.1f}x" for variant in tradeoff.variants], False),
+    ]
+    if tradeoff.measured:
+        columns.insert(
+            5, ("peak<br>memory", [_memory(variant.row.peak) for variant in tradeoff.variants], False)
+        )
+    return "\n".join(_pipe_table(columns))
+
+
+def _zero(value: float) -> float:
+    """No "-0.0%" for the baseline and what rounds to it."""
+    return 0.0 if abs(value) < 0.05 else value
+
+
+def _rank_column(ranks: Sequence[float | None]) -> tuple[list[str], bool]:
+    """Cells aligned at the decimal point, and whether they stand on the right: as long as there is a number."""
+    texts = ["" if rank is None else f"{rank:g}" for rank in ranks]
+    tails = [len(text) - text.index(".") if "." in text else 0 for text in texts]
+    widest = max(tails, default=0)
+    padded = [text + " " * (widest - tail) if text else "" for text, tail in zip(texts, tails, strict=True)]
+    return padded, any(texts)
+
+
+def _pipe_table(columns: Sequence[tuple[str, list[str], bool]]) -> list[str]:
+    cells, rules = [], []
+    for header, values, right in columns:
+        width = max([len(header) + 2, *map(len, values)])
+        cells.append([text.rjust(width) if right else text.ljust(width) for text in [header, *values]])
+        rules.append("-" * (width + 1) + ":" if right else ":" + "-" * (width + 1))
+    lines = ["| " + " | ".join(line) + " |" for line in zip(*cells, strict=True)]
+    lines.insert(1, "|" + "|".join(rules) + "|")
+    return lines
+
+
+def _memory(peak: Peak | None) -> str:
+    if peak is None:
+        return ""
+    low, high = floor(peak), ceiling(peak)
+    if math.isinf(high):
+        return f"at least {low / 2**20:.1f} MiB"
+    if high - low <= 0.01 * high:
+        return f"{peak.bytes / 2**20:.1f} MiB"
+    return f"{low / 2**20:.1f} to {high / 2**20:.1f} MiB"

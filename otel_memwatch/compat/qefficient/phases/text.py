@@ -1,0 +1,112 @@
+"""The text report of phases."""
+
+from __future__ import annotations
+
+import time
+
+from otel_memwatch.compat.qefficient.phases import MB, Phase, Timeline, phase_at, scale
+from otel_memwatch.runtime.typed import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import BinaryIO
+
+    from otel_memwatch.analysis import Run
+    from otel_memwatch.reports import Options
+
+EMPTY = "No memory data collected"
+
+_DELTA_SHOWN = 10 * MB
+"""A smaller change of memory is not worth a mention."""
+
+
+def report(timeline: Timeline) -> str:
+    """The whole report; begins with an empty line, and has no newline at its end."""
+    if not timeline.times:
+        return EMPTY
+    divisor, unit = scale(timeline.peak_rss)
+    lines = ["", "QEFFICIENT PERFORMANCE MONITORING REPORT", "=" * 60]
+    lines += _peaks(timeline, divisor, unit)
+    lines += ["", *_memory(timeline, divisor, unit)]
+    if len(timeline.times) > 1 and timeline.read:
+        lines += _disk(timeline)
+    lines += [
+        "",
+        "Monitoring Info:",
+        f"   • Duration:       {timeline.times[-1]:.1f} seconds",
+        f"   • Data Points:    {len(timeline.times)}",
+        f"   • Operations:     {len(timeline.phases)}",
+        f"   • Sampling Rate:  {timeline.interval}s",
+        "",
+        "QEfficient Operations Timeline:",
+    ]
+    lines += [_phase(number, phase, divisor, unit) for number, phase in enumerate(timeline.phases, 1)]
+    return "\n".join(lines)
+
+
+def _peaks(timeline: Timeline, divisor: float, unit: str) -> list[str]:
+    at = timeline.peak_rss_time
+    during = phase_at(timeline.phases, at) if at is not None else "N/A"
+    return [
+        "Peak Memory Usage:",
+        f"   • RSS (Physical): {timeline.peak_rss / divisor:.2f} {unit} at {_clock(timeline, at)}",
+        f"   • VMS (Virtual):  {timeline.peak_vms / divisor:.2f} {unit} at {_clock(timeline, timeline.peak_vms_time)}",
+        f"   • Peak during:    {during}",
+    ]
+
+
+def _clock(timeline: Timeline, at: float | None) -> str:
+    return "N/A" if at is None else time.strftime("%H:%M:%S", time.localtime(timeline.started + at))
+
+
+def _memory(timeline: Timeline, divisor: float, unit: str) -> list[str]:
+    rss = [value / divisor for value in timeline.rss]
+    vms = [value / divisor for value in timeline.vms]
+    highest = timeline.peak_rss / divisor
+    return [
+        "Memory Statistics:",
+        f"   • Current RSS:    {rss[-1]:.2f} {unit} (Delta: {rss[-1] - rss[0]:+.2f} {unit})",
+        f"   • Current VMS:    {vms[-1]:.2f} {unit} (Delta: {vms[-1] - vms[0]:+.2f} {unit})",
+        f"   • Average RSS:    {_average(timeline.times, rss):.2f} {unit}",
+        f"   • Min/Max RSS:    {min(rss):.2f} / {highest:.2f} {unit}",
+        f"   • Memory Range:   {highest - min(rss):.2f} {unit}",
+    ]
+
+
+def _average(times: Sequence[float], values: Sequence[float]) -> float:
+    """Average over time: a late sample counts for the time it stands for."""
+    span = times[-1] - times[0]
+    if span <= 0:
+        return values[-1]
+    pairs = zip(times, times[1:], values, values[1:], strict=False)
+    return sum((end - start) * (a + b) / 2 for start, end, a, b in pairs) / span
+
+
+def _disk(timeline: Timeline) -> list[str]:
+    read = (timeline.read[-1] - timeline.read[0]) / MB
+    written = (timeline.written[-1] - timeline.written[0]) / MB
+    span = timeline.times[-1] - timeline.times[0] or 1.0
+    return [
+        "Disk I/O Statistics:",
+        f"   • Total Read:     {read:.2f} MB",
+        f"   • Total Write:    {written:.2f} MB",
+        f"   • Peak Read Rate: {max(timeline.read_rate) / MB:.2f} MB/s",
+        f"   • Peak Write Rate:{max(timeline.write_rate) / MB:.2f} MB/s",
+        f"   • Avg Read Rate:  {read / span:.2f} MB/s",
+        f"   • Avg Write Rate: {written / span:.2f} MB/s",
+    ]
+
+
+def _phase(number: int, phase: Phase, divisor: float, unit: str) -> str:
+    seconds = f"({phase.seconds:.1f}s)" if phase.seconds else ""
+    delta = ""
+    if phase.delta is not None and abs(phase.delta) > _DELTA_SHOWN:
+        delta = f"[{phase.delta / divisor:+.1f} {unit}]"
+    return f"   {number:2d}. {round(phase.start, 1) + 0.0:6.1f}s - {phase.name} {seconds} {delta}"
+
+
+def render(run: Run, out: BinaryIO, options: Options) -> None:  # noqa: ARG001 - all reports have this signature
+    """Writes the report of a run's outermost operations."""
+    from otel_memwatch.compat.qefficient.phases.timeline import timeline
+
+    out.write((report(timeline(run)) + "\n").encode("utf-8", "backslashreplace"))

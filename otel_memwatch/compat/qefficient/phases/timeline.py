@@ -1,0 +1,207 @@
+"""From a recorded run to a timeline of phases."""
+
+from __future__ import annotations
+
+import math
+
+from otel_memwatch.compat.qefficient.phases import COMPLETION, Phase, Timeline
+from otel_memwatch.model import Certainty
+from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from otel_memwatch.analysis import OperationFigures, Run
+
+    Array = NDArray[np.float64]
+
+OWNER = "memwatch.profiler"
+"""Attribute of operations that belong to one profiler of a program."""
+
+_SMOOTHED_SECONDS = 0.2
+"""CPU time advances in steps of 10 ms: over a shorter time its rate would be noise."""
+
+_SAME = 0.98
+"""Part of a peak from which on another counts as the same."""
+
+_RSS, _VMS, _CPU = "memwatch.tree.memory.usage", "memwatch.tree.memory.virtual", "memwatch.tree.cpu.time"
+_IO, _CPUS = "memwatch.tree.syscall.io", "system.cpu.logical.count"
+_PROCESSES = "memwatch.tree.process.count"
+
+
+class Selection(NamedTuple):
+    """A part of a run. Times are monotonic seconds."""
+
+    windows: Sequence[tuple[float, float]] = ((-math.inf, math.inf),)
+    """The stretches of which samples count."""
+    owner: str | None = None
+    """Whose phases count; `None`: all outermost operations."""
+    own_peak: float = 0.0
+    """Largest resident memory in bytes that is known from elsewhere."""
+    deltas: Mapping[str, float] = {}
+    """Bytes that the tree gained in a phase, by the number of its operation, where that is known from elsewhere."""
+    cpu: bool = True
+    disk: bool = True
+    interval: float | None = None
+    """Seconds between samples that were asked for; `None`: the run's."""
+    completed: float | None = None
+    """When the end of the last phase was marked; `None`: with the run's end, if it has ended."""
+
+
+def timeline(run: Run, chosen: Selection | None = None) -> Timeline:
+    """The timeline of a run, or of the part that is chosen."""
+    import numpy as np
+
+    chosen = chosen or Selection()
+    samples = run.samples([_RSS, _VMS, _CPU, _IO, _CPUS, _PROCESSES])
+    rss, moments = samples.column(_RSS), samples.time + run.started
+    inside = [(since <= moments) & (moments <= until) for since, until in chosen.windows]
+    # When the last process has ended there is nothing left to measure, and no memory of 0.
+    alive = samples.column(_PROCESSES) != 0
+    kept = ~np.isnan(rss) & alive & np.logical_or.reduce(inside)
+    time, rss = samples.time[kept], rss[kept]
+    origin = float(time[0]) if len(time) else 0.0
+    vms = _known(samples.column(_VMS)[kept])
+    cpu = _percent(time, _both(samples, _CPU, "cpu.mode", "user", "system")[kept], _processors(run, samples))
+    read, written = (
+        _known(samples.column(_IO, {"disk.io.direction": way})[kept]) for way in ("read", "write")
+    )
+    peak, at = _peak(run, chosen, time, rss)
+    return Timeline(
+        started=run.started_wall + origin,
+        times=(time - origin).tolist(),
+        rss=rss.tolist(),
+        vms=vms.tolist(),
+        cpu=cpu.tolist() if chosen.cpu else [],
+        read=read.tolist() if chosen.disk else [],
+        written=written.tolist() if chosen.disk else [],
+        read_rate=_rate(time, read).tolist(),
+        write_rate=_rate(time, written).tolist(),
+        phases=_phases(run, chosen, origin),
+        interval=chosen.interval or run.interval or 0.0,
+        peak_rss=peak,
+        peak_rss_time=None if at is None else at - origin,
+        peak_vms=float(vms.max(initial=0)),
+        peak_vms_time=float(time[int(vms.argmax())]) - origin if len(time) else None,
+    )
+
+
+def _both(samples: Any, metric: str, attribute: str, *values: str) -> Array:
+    first, second = (samples.column(metric, {attribute: value}) for value in values)
+    total: Array = first + second
+    return total
+
+
+def _known(values: Array) -> Array:
+    """The last known value where there is none; the first known one before that."""
+    import numpy as np
+
+    there = ~np.isnan(values)
+    if not there.any():
+        return np.zeros(len(values))
+    last = np.maximum.accumulate(np.where(there, np.arange(len(values)), int(there.argmax())))
+    filled: Array = values[last]
+    return filled
+
+
+def _processors(run: Run, samples: Any) -> float:
+    told = _known(samples.column(_CPUS))
+    return float(told.max(initial=0)) or float(run.host.get("cpus") or 1)
+
+
+def _percent(time: Array, seconds: Array, processors: float) -> Array:
+    """Share of all processors, over a little while before each sample."""
+    import numpy as np
+
+    seconds = _known(seconds)
+    if len(time) < 2:
+        return np.zeros(len(time))
+    before = np.maximum(np.searchsorted(time, time - _SMOOTHED_SECONDS, "right") - 1, 0)
+    after = np.arange(len(time))
+    after[0], before[0] = min(len(time) - 1, int(np.searchsorted(time, time[0] + _SMOOTHED_SECONDS))), 0
+    span = np.maximum(time[after] - time[before], 1e-9)
+    share: Array = np.clip(100 * (seconds[after] - seconds[before]) / span / processors, 0, 100)
+    return share
+
+
+def _rate(time: Array, total: Array) -> Array:
+    import numpy as np
+
+    if len(time) < 2:
+        return np.zeros(len(time))
+    steps = np.maximum(np.diff(total), 0) / np.maximum(np.diff(time), 1e-9)
+    rate: Array = np.concatenate([[0.0], steps])
+    return rate
+
+
+def _peak(run: Run, chosen: Selection, time: Array, rss: Array) -> tuple[float, float | None]:
+    """Largest memory, and when, in seconds since the start of the run."""
+    if not len(time):
+        return 0.0, None
+    place = int(rss.argmax())
+    best, at = float(rss[place]), float(time[place])
+    candidates = [(chosen.own_peak, at)]
+    if (
+        chosen.owner is None
+        and run.peaks.tree is not None
+        and run.peaks.tree.certainty is not Certainty.CENSORED
+    ):
+        candidates.append(
+            (float(run.peaks.tree.bytes), at if run.peaks.tree.at is None else run.peaks.tree.at)
+        )
+    phases = _operations(run, chosen)
+    for phase in phases:
+        if phase.operation.peak is not None and phase.operation.peak.certainty is not Certainty.CENSORED:
+            inside = phase.start <= at <= phase.end
+            candidates.append(
+                (float(phase.operation.peak.bytes), at if inside else (phase.start + phase.end) / 2)
+            )
+    for value, moment in candidates:
+        if value > best:
+            best, at = value, moment
+    return best, _within_its_phase(phases, best, at)
+
+
+def _within_its_phase(phases: Sequence[OperationFigures], peak: float, at: float) -> float:
+    """A sample's moment is known to one interval: the phase whose own peak is the whole one says better when."""
+    peaks = [(phase.operation.peak.bytes, phase) for phase in phases if phase.operation.peak is not None]
+    largest, phase = max(peaks, key=lambda pair: pair[0], default=(0, None))
+    if phase is None or largest < _SAME * peak:
+        return at
+    return min(max(at, phase.start), phase.end - 1e-6)
+
+
+def _operations(run: Run, chosen: Selection) -> list[OperationFigures]:
+    if chosen.owner is None:
+        return [figures for figures in run.operations if figures.depth == 0]
+    return [figures for figures in run.operations if figures.operation.attributes.get(OWNER) == chosen.owner]
+
+
+def _phases(run: Run, chosen: Selection, origin: float) -> list[Phase]:
+    phases = [_phase(run, figures, origin, chosen.deltas) for figures in _operations(run, chosen)]
+    completed = chosen.completed - run.started if chosen.completed is not None else None
+    if completed is None and chosen.owner is None and phases and run.state != "running":
+        completed = run.seconds
+    if completed is not None:
+        phases.append(Phase(COMPLETION, completed - origin, end_mark=True))
+    return phases
+
+
+def _phase(run: Run, figures: OperationFigures, origin: float, deltas: Mapping[str, float]) -> Phase:
+    def total(name: str) -> float:
+        # What its own process had is exact, reaped children included; living children are in the tree's figure alone.
+        return max(figures.operation.totals.get(name, 0.0), figures.totals.get(f"tree_{name}", 0.0))
+
+    # What was open when its program died lasted until then.
+    is_open = figures.operation.status == "open" and run.state == "running"
+    return Phase(
+        figures.operation.name,
+        figures.start - origin,
+        None if is_open else figures.seconds,
+        deltas.get(str(figures.operation.id), figures.delta_bytes),
+        total("read_chars"),
+        total("write_chars"),
+    )

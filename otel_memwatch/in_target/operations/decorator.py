@@ -1,0 +1,198 @@
+"""`@operation(...)`: the same operation around every call, for all four kinds of functions.
+
+A generator is inside its operation only while its own code runs: what its consumer does between two values is
+not below it, though the operation's time goes on.
+"""
+
+from __future__ import annotations
+
+from functools import partial, wraps
+
+from otel_memwatch.in_target.operations.journal import warn_once
+from otel_memwatch.in_target.operations.scope import Operation, begin, current, end, trouble
+from otel_memwatch.in_target.operations.state import may_set_context
+from otel_memwatch.in_target.operations.state import recorder as settle
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
+    from contextvars import Token
+    from types import CodeType
+    from typing import Any
+
+    from otel_memwatch.in_target.operations.opened import Opened
+
+_GENERATOR, _COROUTINE, _ITERABLE_COROUTINE, _ASYNC_GENERATOR = 0x20, 0x80, 0x100, 0x200
+
+
+def decorate(made: Operation, function: Any) -> Any:
+    """`function` with an operation like `made` around every call; a class is left as it is."""
+    if isinstance(function, (classmethod, staticmethod)):
+        return type(function)(decorate(made, function.__func__))
+    if isinstance(function, type) or not callable(function):
+        warn_once("decorator", f"only functions can be operations: {function!r} is left as it is.")
+        return function
+    flags = _flags(function)
+    if flags & (_COROUTINE | _ITERABLE_COROUTINE):
+        return _coroutine(made, function)
+    if flags & _ASYNC_GENERATOR:
+        return _async_generator(made, function)
+    if flags & _GENERATOR:
+        return _generator(made, function)
+    return _function(made, function)
+
+
+def _flags(function: Any) -> int:
+    while isinstance(function, partial):
+        function = function.func
+    function = getattr(function, "__func__", function)
+    code: CodeType | None = getattr(function, "__code__", None) or getattr(
+        type(function).__dict__.get("__call__"), "__code__", None
+    )
+    return code.co_flags if code is not None else 0
+
+
+def _function(made: Operation, function: Callable[..., Any]) -> Callable[..., Any]:
+    name, attributes = made.name, made.attributes
+
+    @wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        with Operation(name, attributes):
+            return function(*args, **kwargs)
+
+    return call
+
+
+def _coroutine(made: Operation, function: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+    name, attributes = made.name, made.attributes
+
+    @wraps(function)
+    async def call(*args: Any, **kwargs: Any) -> Any:
+        with Operation(name, attributes):
+            return await function(*args, **kwargs)
+
+    return call
+
+
+class _Stage:
+    """The operation of one generator: current while the generator's own code runs."""
+
+    __slots__ = ("_opened", "_token")
+
+    def __init__(self, made: Operation) -> None:
+        self._opened: Opened | None = None
+        self._token: Token[Opened | None] | None = None
+        recorder = settle()
+        if recorder is not None:
+            try:
+                self._opened = begin(recorder, made.name, made.attributes)
+            except Exception as error:  # noqa: BLE001 - a program must not fail because it is watched
+                trouble(error)
+
+    def __enter__(self) -> None:
+        opened = self._opened
+        if opened is not None and may_set_context():
+            self._token = current.set(opened)
+            if opened.native is not None:
+                opened.native.attach()
+
+    def __exit__(self, *_: object) -> None:
+        opened, token = self._opened, self._token
+        if opened is not None and token is not None and may_set_context():
+            self._token = None
+            if opened.native is not None:
+                opened.native.detach()
+            try:
+                current.reset(token)
+            except (
+                ValueError,
+                RuntimeError,
+            ):  # the code it ran changed the context: an asynchronous finalizer
+                pass
+
+    def end(self, error: BaseException | None) -> None:
+        """The generator has ended."""
+        if self._opened is not None:
+            try:
+                end(self._opened, error)
+            except Exception as failure:  # noqa: BLE001 - as above
+                trouble(failure)
+
+
+def _generator(made: Operation, function: Callable[..., Generator[Any, Any, Any]]) -> Callable[..., Any]:
+    @wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Generator[Any, Any, Any]:
+        stage, failure = _Stage(made), None
+        try:
+            return (yield from _Driven(function(*args, **kwargs), stage))
+        except BaseException as error:
+            failure = error
+            raise
+        finally:
+            stage.end(failure)
+            failure = None
+
+    return call
+
+
+class _Driven:
+    """A generator whose every step is taken inside a stage; `yield from` passes everything on to it."""
+
+    __slots__ = ("_generator", "_stage")
+
+    def __init__(self, generator: Generator[Any, Any, Any], stage: _Stage) -> None:
+        self._generator = generator
+        self._stage = stage
+
+    def __iter__(self) -> _Driven:
+        return self
+
+    def __next__(self) -> Any:
+        with self._stage:
+            return next(self._generator)
+
+    def send(self, value: Any) -> Any:
+        with self._stage:
+            return self._generator.send(value)
+
+    def throw(self, *error: Any) -> Any:
+        with self._stage:
+            return self._generator.throw(*error)
+
+    def close(self) -> None:
+        with self._stage:
+            self._generator.close()
+
+
+def _async_generator(
+    made: Operation, function: Callable[..., AsyncGenerator[Any, Any]]
+) -> Callable[..., Any]:
+    @wraps(function)
+    async def call(*args: Any, **kwargs: Any) -> AsyncGenerator[Any, Any]:
+        stage, failure = _Stage(made), None
+        generator = function(*args, **kwargs)
+        step, value = generator.asend, None
+        try:
+            while True:
+                with stage:
+                    try:
+                        item = await step(value)
+                    except StopAsyncIteration:
+                        return
+                step, value = generator.asend, None
+                try:
+                    value = yield item
+                except GeneratorExit:
+                    with stage:
+                        await generator.aclose()
+                    raise
+                except BaseException as error:  # noqa: BLE001 - thrown in by the consumer: it is the generator's to handle
+                    step, value = generator.athrow, error
+        except BaseException as error:
+            failure = error
+            raise
+        finally:
+            stage.end(failure)
+            failure = None
+
+    return call

@@ -1,0 +1,130 @@
+"""Phases of a shell script, marked from outside by short-lived processes: each mark ends the one before.
+
+The file is that of the shell (`operations-mark-<pid>.jsonl`). What is open is read back from it; the totals are the
+shell's own from /proc, in which all commands that it has waited for are included.
+"""
+
+from __future__ import annotations
+
+import os
+from time import monotonic
+
+from otel_memwatch.in_target.operations.files import read_quietly
+from otel_memwatch.in_target.operations.identity import IdGenerator, root_parent
+from otel_memwatch.in_target.operations.journal import Journal, process_start, warn_once
+from otel_memwatch.in_target.operations.state import RUN_DIRECTORY_VARIABLE
+from otel_memwatch.in_target.operations.text import clean_name, quote
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+_TAIL = 1 << 16
+_TOTALS = (
+    "cpu_user",
+    "cpu_system",
+    "minor_faults",
+    "major_faults",
+    "read_bytes",
+    "write_bytes",
+    "read_chars",
+    "write_chars",
+)
+
+
+def mark_phase(name: str | None, shell: int) -> None:
+    """Begin a phase of the shell with this pid, ending the one before; `None` only ends that.
+
+    Outside a run, and where the run directory cannot be written, nothing happens; the latter is told in one line.
+    """
+    directory = os.environ.get(RUN_DIRECTORY_VARIABLE)
+    if not directory:
+        return
+    try:
+        journal = Journal(os.path.abspath(directory), f"mark-{shell}")
+        try:
+            _mark(journal, directory, name, shell)
+        finally:
+            journal.close()
+    except OSError as error:
+        warn_once("mark", f"the phase is not recorded: {directory}: {error.strerror}.")
+
+
+def _mark(journal: Journal, directory: str, name: str | None, shell: int) -> None:
+    now = monotonic()
+    totals = shell_totals(shell)
+    before = _open_phase(journal.tail(_TAIL))
+    if journal.is_new:
+        start = process_start(shell)
+        program = read_quietly(f"/proc/{shell}/comm").decode("utf-8", "replace").strip()
+        journal.write(
+            f'{{"schema":1,"pid":{shell},"start":{"null" if start is None else round(start, 3)},'
+            f'"program":{quote(program)},"exact":false,"floor":null}}\n'.encode()
+        )
+    if before is not None:
+        journal.write(_closing(before, now, totals).encode())
+    if name is not None:
+        trace, parent = root_parent(directory) or (IdGenerator().trace_id(), None)
+        journal.write(
+            f'{{"open":{journal.first_id},"time":{now:.6f},"name":{quote(clean_name(name)[0])},"trace":"{trace}",'
+            f'"span":"{IdGenerator().span_id()}","parent":{"null" if parent is None else quote(parent)},'
+            f'"thread":null,"rss":null,"segment":null,"shell":{_list(totals)}}}\n'.encode()
+        )
+
+
+def _open_phase(tail: bytes) -> dict[str, Any] | None:
+    """The phase that has not been ended, from the last lines of the file; torn and foreign lines count for nothing."""
+    from json import loads  # in a process of our own, that has nothing else to do
+
+    found = None
+    for text in tail.split(b"\n"):
+        try:
+            line = loads(text)
+        except ValueError:
+            continue
+        if isinstance(line, dict) and "open" in line:
+            found = line
+        elif isinstance(line, dict) and found is not None and line.get("close") == found["open"]:
+            found = None
+    return found
+
+
+def _closing(phase: dict[str, Any], now: float, totals: list[float] | None) -> str:
+    before = phase.get("shell")
+    if totals is None or not isinstance(before, list) or len(before) != len(totals):
+        values: list[float | None] = [None] * len(_TOTALS)
+    else:
+        values = [round(last - first, 6) for first, last in zip(before, totals, strict=True)]
+    fields = ",".join(
+        f'"{name}":{"null" if value is None else value}' for name, value in zip(_TOTALS, values, strict=True)
+    )
+    return (
+        f'{{"close":{phase["open"]},"time":{now:.6f},"status":"ok","error":null,"rss":null,"segment":null,"peak":null,'
+        f'"low":null,"high":null,"certainty":"sampled",{fields}}}\n'
+    )
+
+
+def shell_totals(pid: int) -> list[float] | None:
+    """CPU seconds, faults and bytes of a process with the children it has waited for; `None`: not to be read."""
+    fields = read_quietly(f"/proc/{pid}/stat").rpartition(b")")[2].split()
+    io = read_quietly(f"/proc/{pid}/io").split()
+    if len(fields) < 15 or len(io) < 12:
+        return None
+    minor, minor_children, major, major_children, user, system, user_children, system_children = map(
+        int, fields[7:15]
+    )
+    tick = os.sysconf("SC_CLK_TCK")
+    return [
+        (user + user_children) / tick,
+        (system + system_children) / tick,
+        minor + minor_children,
+        major + major_children,
+        int(io[9]),
+        int(io[11]),
+        int(io[1]),
+        int(io[3]),
+    ]
+
+
+def _list(values: list[float] | None) -> str:
+    return "null" if values is None else "[" + ",".join(map(repr, values)) + "]"

@@ -1,0 +1,25 @@
+"""A resource detector for OpenTelemetry programs: container, Kubernetes, Slurm, and the run that they belong to.
+
+Entry point `memwatch` of `opentelemetry_resource_detector`: `OTEL_EXPERIMENTAL_RESOURCE_DETECTORS=memwatch`.
+"""
+
+from __future__ import annotations
+
+import os
+
+from opentelemetry.sdk.resources import Resource, ResourceDetector
+
+from otel_memwatch.record.format import RUN_DIRECTORY_VARIABLE
+from otel_memwatch.record.resource import place_attributes
+
+
+class MemwatchResourceDetector(ResourceDetector):
+    """Tells where the program runs, and under `otel-memwatch` in which run."""
+
+    def detect(self) -> Resource:
+        """The attributes; it reads a few small files and never raises."""
+        attributes = dict(place_attributes(os.environ))
+        directory = os.environ.get(RUN_DIRECTORY_VARIABLE)
+        if directory:
+            attributes["memwatch.run.id"] = os.path.basename(directory.rstrip("/"))
+        return Resource(attributes)

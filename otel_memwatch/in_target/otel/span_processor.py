@@ -1,0 +1,135 @@
+"""The program's own OpenTelemetry spans as operations. Runs inside the watched program, beside its SDK.
+
+One line for a program that configures its tracing itself::
+
+    provider.add_span_processor(OperationSpanProcessor())
+
+None for one under `opentelemetry-instrument`: the entry point `follow_spans` adds it (switched off as any
+instrumentation with `OTEL_PYTHON_DISABLED_INSTRUMENTATIONS=memwatch`). Outside a run it does nothing.
+"""
+
+from __future__ import annotations
+
+import os
+
+from opentelemetry import context, propagate, trace
+from opentelemetry.sdk.trace import SpanProcessor
+from opentelemetry.trace import Status, StatusCode
+
+from otel_memwatch.in_target.operations import tracing
+from otel_memwatch.in_target.operations.scope import trouble
+from otel_memwatch.in_target.operations.state import recorder
+from otel_memwatch.in_target.operations.text import clean_name
+from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from opentelemetry.sdk.trace import ReadableSpan, Span
+
+    from otel_memwatch.in_target.operations.opened import Opened
+
+
+class OperationSpanProcessor(SpanProcessor):
+    """Opens an operation with every recorded span and closes it with its end; puts the figures on the span.
+
+    The SDK freezes a span before it tells its processors of the end. The figures therefore are set by an `end` of
+    the span's own that stands before the SDK's. A span that is ended past it is closed all the same, without the
+    figures on it. Nothing raises into the program, whatever the SDK makes of us.
+    """
+
+    def __init__(self) -> None:
+        self._open: dict[int, Opened] = {}
+
+    def on_start(self, span: Span, parent_context: context.Context | None = None) -> None:  # noqa: ARG002 - the SDK's signature
+        """Open an operation for a span, unless an operation has just made that span for itself."""
+        try:
+            here = None if tracing.making.now else recorder()
+            ids = tracing.span_ids(span) if here is not None else None
+            if here is None or ids is None:
+                return
+            opened = here.begin(clean_name(span.name)[0], None, None, ids)
+            self._open[span.get_span_context().span_id] = opened
+            _Ending(span, opened)
+        except Exception as error:  # noqa: BLE001 - the SDK passes exceptions on into the program
+            trouble(error)
+
+    def on_end(self, span: ReadableSpan) -> None:
+        """Close the operation, if the span's own `end` has not done it."""
+        try:
+            identity = span.get_span_context()
+            opened = self._open.pop(identity.span_id, None) if identity is not None else None
+            if opened is not None and not opened.closed:
+                opened.recorder.finish(opened, _error_type(span), dict(span.attributes or {}))
+        except Exception as error:  # noqa: BLE001 - as above
+            trouble(error)
+
+    def shutdown(self) -> None:
+        """Nothing is held."""
+
+    def force_flush(self, timeout_millis: int = 30000) -> bool:  # noqa: ARG002 - the SDK's signature
+        """Nothing is held back."""
+        return True
+
+
+class _Ending:
+    """The `end` of one span: closes its operation, sets the figures, then ends the span as the SDK does."""
+
+    __slots__ = ("_opened", "_span")
+
+    def __init__(self, span: Span, opened: Opened) -> None:
+        self._span = span
+        self._opened = opened
+        span.end = self  # type: ignore[method-assign]
+
+    def __call__(self, *args: Any, **kwargs: Any) -> None:
+        span, opened = self._span, self._opened
+        try:
+            del span.end  # the SDK's own again, and no reference cycle is left behind
+            if opened.recorder.finish(opened, _error_type(span), dict(span.attributes or {})):
+                figures = opened.figures
+                if figures is not None:
+                    span.set_attributes(tracing.span_attributes(figures))
+        except Exception as trouble_with_us:  # noqa: BLE001 - as above
+            trouble(trouble_with_us)
+        span.end(*args, **kwargs)
+
+
+def _error_type(span: ReadableSpan) -> str | None:
+    """Type of the exception that a failed span has recorded last, or that its attributes tell; `None`: no failure."""
+    status: Status | None = span.status
+    if status is None or status.status_code is not StatusCode.ERROR:
+        return None
+    for event in reversed(span.events or ()):
+        kind = (event.attributes or {}).get("exception.type")
+        if kind:
+            return str(kind).rpartition(".")[2]
+    return str((span.attributes or {}).get("error.type") or "error")
+
+
+def follow_spans() -> None:
+    """Entry point `opentelemetry_post_instrument`: the tracer provider has been configured by now."""
+    disabled = os.environ.get("OTEL_PYTHON_DISABLED_INSTRUMENTATIONS", "").replace(" ", "").split(",")
+    if "memwatch" in disabled or "*" in disabled:
+        return
+    try:
+        add = getattr(trace.get_tracer_provider(), "add_span_processor", None)
+        if add is not None:
+            add(OperationSpanProcessor())
+            _continue_run()
+    except Exception as error:  # noqa: BLE001 - the loader would give up the instrumentation of everything
+        trouble(error)
+
+
+def _continue_run() -> None:
+    """Make the run's span the parent of the main thread's spans: the SDK does not look at `TRACEPARENT` itself."""
+    carrier = {
+        name.lower(): value for name in ("TRACEPARENT", "TRACESTATE") if (value := os.environ.get(name))
+    }
+    if (
+        recorder() is None
+        or "traceparent" not in carrier
+        or trace.get_current_span().get_span_context().is_valid
+    ):
+        return
+    extracted: context.Context | None = propagate.extract(carrier)
+    if extracted is not None:  # a configuration without a propagator
+        context.attach(extracted)

@@ -1,0 +1,139 @@
+"""`attach`: record a process that we did not start, until it ends or we are told to stop."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from otel_memwatch.errors import UsageError
+from otel_memwatch.monitor.monitor import Monitor
+from otel_memwatch.monitor.run_directory import make_run_directory
+from otel_memwatch.monitor.run_info import Watched
+from otel_memwatch.monitor.trace_context import VARIABLE as TRACEPARENT
+from otel_memwatch.monitor.trace_context import run_context
+from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from otel_memwatch.model import Ending
+
+_POLL_SECONDS = 0.2
+"""How often a process is looked for where the kernel cannot tell us that it ended (no pidfd)."""
+
+
+def attach(
+    pid: int,
+    settings: Mapping[str, Any],
+    say: Callable[[str], None],
+    *,
+    ready_fd: int | None = None,
+    stop_fd: int | None = None,
+) -> None:
+    """Records process `pid` and its descendants; returns when it has ended, on a signal, or at end of file of `stop_fd`.
+
+    Writes one byte to `ready_fd` once the first tick is recorded. Raises `UsageError` when there is no such
+    process or nothing of it may be read.
+    """
+    argv = _command_of(pid)
+    environment = _environment_of(pid)
+    pidfd = _open_pidfd(pid)
+    wake = _wake_on_signals()
+    directory = make_run_directory(settings["out"], argv, say)
+    trace = run_context(environment.get(TRACEPARENT))
+    mode = "attach" if stop_fd is None else "watch"
+    target = Watched(mode, argv, pid, _now(), environment=environment)
+    monitor = Monitor(directory, settings, target, trace, say)
+    monitor.start()
+    if ready_fd is not None:
+        monitor.wait_for_first_tick(30.0)
+        with contextlib.suppress(OSError):
+            os.write(ready_fd, b"1")
+            os.close(ready_fd)
+    why = _wait(pid, pidfd, stop_fd, wake)
+    monitor.finish(lambda: _ending(monitor, why), lambda: bool(select.select([wake], [], [], 0)[0]))
+
+
+def _now() -> float:
+    import time
+
+    return time.monotonic()
+
+
+def _command_of(pid: int) -> tuple[str, ...]:
+    """Argv of the process, or its short name in brackets where argv is empty or hidden."""
+    import psutil
+
+    try:
+        process = psutil.Process(pid)
+        return tuple(process.cmdline()) or (f"[{process.name()}]",)
+    except (psutil.NoSuchProcess, psutil.ZombieProcess, ValueError, OverflowError):
+        raise UsageError(f"There is no process {pid}.") from None
+    except psutil.AccessDenied:
+        raise UsageError(
+            f"Process {pid} may not be read by this user.", "run as its owner, or as root"
+        ) from None
+
+
+def _environment_of(pid: int) -> dict[str, str]:
+    """Environment of the process at its start; empty where it may not be read."""
+    try:
+        data = Path(f"/proc/{pid}/environ").read_bytes()
+    except OSError:
+        return {}
+    pairs = (os.fsdecode(entry).partition("=") for entry in data.split(b"\0") if entry)
+    return {name: value for name, _, value in pairs}
+
+
+def _open_pidfd(pid: int) -> int | None:
+    """A descriptor that becomes readable when the process ends; `None` where the system has none."""
+    try:
+        return os.pidfd_open(pid)
+    except (AttributeError, OSError):
+        return None
+
+
+def _wake_on_signals() -> int:
+    """A descriptor that becomes readable on SIGINT, SIGTERM or SIGHUP."""
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, lambda *_: None)
+    return reading
+
+
+def _wait(pid: int, pidfd: int | None, stop_fd: int | None, wake: int) -> str:
+    """Why the recording ends, in words."""
+    reasons = {wake: "recording stopped by a signal"}
+    if stop_fd is not None:
+        reasons[stop_fd] = "recording stopped by the program"
+    if pidfd is not None:
+        reasons[pidfd] = "ended"
+    while True:
+        ready, _, _ = select.select(list(reasons), [], [], None if pidfd is not None else _POLL_SECONDS)
+        if pidfd is not None and pidfd in ready:
+            return reasons[pidfd]
+        if ready:
+            return reasons[ready[0]]
+        if not _exists(pid):
+            return "ended"
+
+
+def _exists(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def _ending(monitor: Monitor, why: str) -> Ending:
+    """How it ended: of a process that is not our child only whether it ended, and whether the OOM killer was at work."""
+    ending = monitor.ending(None, None, monitor.oom_kills())
+    return ending._replace(reason=f"{why}; {ending.reason}" if ending.oom_kills else why)

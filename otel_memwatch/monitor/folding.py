@@ -1,0 +1,64 @@
+"""The tally of a run while it is recorded: some ticks at a time, since one alone finds all caches cold."""
+
+from __future__ import annotations
+
+from otel_memwatch.model import ProcessRecord
+from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from otel_memwatch.analysis.tally import Tally
+    from otel_memwatch.model import Column, Snapshot
+
+_TICKS = 16
+"""Ticks that wait at most."""
+
+
+class Folding:
+    """Keeps what was recorded, in its order, until it is folded: at the latest when somebody asks for the tally."""
+
+    def __init__(self) -> None:
+        self._tally: Tally | None = None
+        self._columns: Sequence[Column] = ()
+        self._waiting: list[ProcessRecord | tuple[Sequence[Column], Snapshot]] = []
+        self._ticks = 0
+
+    @property
+    def tally(self) -> Tally | None:
+        """The tally of everything so far; `None` before `open`."""
+        self._fold()
+        return self._tally
+
+    def open(self, columns: Sequence[Column], info: Mapping[str, Any]) -> None:
+        """Begins to fold ticks of these columns; of those taken in before, what they have of them."""
+        from otel_memwatch.analysis.tally import Tally
+
+        self._tally, self._columns = Tally(columns, info), columns
+
+    def process(self, record: ProcessRecord) -> None:
+        """Takes in what is known of a process."""
+        self._waiting.append(record)
+
+    def tick(self, columns: Sequence[Column], snapshot: Snapshot) -> None:
+        """Takes a tick in."""
+        self._waiting.append((columns, snapshot))
+        self._ticks += 1
+        if self._ticks >= _TICKS:
+            self._fold()
+
+    def _fold(self) -> None:
+        tally = self._tally
+        if tally is None:
+            return
+        for record in self._waiting:
+            if isinstance(record, ProcessRecord):
+                tally.process(record)
+                continue
+            columns, snapshot = record
+            if columns is not self._columns:
+                known = dict(zip(columns, snapshot.values, strict=True))
+                snapshot = snapshot._replace(values=tuple(known.get(column) for column in self._columns))
+            tally.tick(snapshot)
+        self._waiting.clear()
+        self._ticks = 0

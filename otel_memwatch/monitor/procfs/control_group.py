@@ -1,0 +1,140 @@
+"""Parsers of control group files, of both versions."""
+
+from __future__ import annotations
+
+import re
+
+from otel_memwatch.runtime.kernel import PAGE_SIZE
+from otel_memwatch.runtime.typed import NamedTuple
+
+UNLIMITED = (1 << 63) - PAGE_SIZE
+"""Version 1 writes "no limit" as the largest number of whole pages."""
+
+
+class Membership(NamedTuple):
+    """One line of /proc/PID/cgroup."""
+
+    controllers: frozenset[str]
+    """Empty for version 2."""
+    path: str
+    """Path of the group in its hierarchy, as seen from the reader's cgroup namespace."""
+
+
+def parse_memberships(data: bytes) -> list[Membership]:
+    """Parse /proc/PID/cgroup; the path may hold colons."""
+    groups = []
+    for line in data.decode("utf-8", "surrogateescape").splitlines():
+        _, controllers, path = line.split(":", 2)
+        groups.append(Membership(frozenset(controllers.split(",")) - {""}, path))
+    return groups
+
+
+class Mount(NamedTuple):
+    """A mounted cgroup hierarchy, from /proc/PID/mountinfo."""
+
+    version: int
+    """1 or 2."""
+    root: str
+    """Path within the hierarchy that is mounted: not "/" in many containers."""
+    point: str
+    controllers: frozenset[str]
+    """Options of the hierarchy, its controllers (version 1) among them."""
+    read_only: bool
+
+
+def _unescape(path: str) -> str:
+    """Undo the octal escapes that mountinfo uses for blanks, tabs, newlines and backslashes."""
+    if "\\" not in path:
+        return path
+    return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), path)
+
+
+def parse_mounts(data: bytes) -> list[Mount]:
+    """The cgroup hierarchies of /proc/PID/mountinfo."""
+    mounts = []
+    for line in data.decode("utf-8", "surrogateescape").splitlines():
+        left, separator, right = line.partition(" - ")
+        before, after = left.split(" "), right.split(" ")
+        if not separator or len(before) < 6 or len(after) < 3 or after[0] not in ("cgroup", "cgroup2"):
+            continue
+        options = frozenset(after[2].split(","))
+        read_only = "ro" in before[5].split(",") or "ro" in options
+        version = 2 if after[0] == "cgroup2" else 1
+        mounts.append(Mount(version, _unescape(before[3]), _unescape(before[4]), options, read_only))
+    return mounts
+
+
+def parse_limit(data: bytes) -> int | None:
+    """A limit in bytes; `None` for "max" and for version 1's "no limit"."""
+    text = data.strip()
+    if text == b"max":
+        return None
+    limit = int(text)
+    return None if limit >= UNLIMITED else limit
+
+
+def parse_keyed(data: bytes) -> dict[str, int]:
+    """Lines of a name and a number: memory.stat, memory.events, cpu.stat, memory.oom_control ..."""
+    pairs = (line.split() for line in data.decode().splitlines())
+    return {pair[0]: int(pair[1]) for pair in pairs if len(pair) == 2}
+
+
+def parse_key(data: bytes, name: bytes) -> int | None:
+    """One number of such a file, without a look at the others; `None`: it is not there."""
+    at = data.find(b"\n" + name + b" ")
+    if at < 0:
+        if not data.startswith(name + b" "):
+            return None
+        at = -1
+    begin = at + len(name) + 2
+    end = data.find(b"\n", begin)
+    return int(data[begin:] if end < 0 else data[begin:end])
+
+
+class Location(NamedTuple):
+    """Where a control group is found in the file system."""
+
+    version: int
+    point: str
+    """Where its hierarchy is mounted: the highest group that can be seen."""
+    path: str
+    """Directory of the group."""
+    read_only: bool
+
+
+def locate(memberships: list[Membership], mounts: list[Mount], controller: str | None) -> Location | None:
+    """Directory of the group that a process belongs to.
+
+    With a controller, the version 1 hierarchy of that controller where it is mounted, else version 2; with `None`,
+    version 2. `None` as result: not mounted. A group outside what is mounted (a container whose view of paths is the
+    host's) is taken to be the mounted root.
+    """
+    candidates = [
+        (g, m)
+        for g in memberships
+        for m in mounts
+        if controller and m.version == 1 and controller in m.controllers & g.controllers
+    ]
+    candidates += [(g, m) for g in memberships for m in mounts if m.version == 2 and not g.controllers]
+    for group, mount in candidates:
+        inside = _relative(group.path, mount.root)
+        return Location(mount.version, mount.point, mount.point.rstrip("/") + inside, mount.read_only)
+    return None
+
+
+def _relative(path: str, root: str) -> str:
+    """The path below the mounted root, with a leading slash; empty for the root itself and for what is outside of it."""
+    root = root.rstrip("/")
+    if "/.." in path or (path != root and not path.startswith(root + "/")):
+        return ""
+    return path[len(root) :].rstrip("/")
+
+
+def ancestors(location: Location) -> list[str]:
+    """Directories of the group and of those above it that can be seen, the group first."""
+    point, path = location.point.rstrip("/"), location.path.rstrip("/")
+    chain = [path]
+    while path != point and path.startswith(point + "/"):
+        path = path[: path.rindex("/")]
+        chain.append(path)
+    return chain

@@ -1,0 +1,102 @@
+"""/proc/PID/fdinfo/FD of a GPU's device file: what one client of an open driver holds and used.
+
+The keys are those of the kernel's Documentation/gpu/drm-usage-stats.rst. Regions are named by the driver: "vram",
+"vram0", "local0" and "stolen-local0" are memory of the GPU; "gtt", "system0", "stolen-system0", "cpu" and others the
+machine's.
+"""
+
+from __future__ import annotations
+
+from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_UNITS = {"": 1, "KiB": 1024, "MiB": 1024**2, "GiB": 1024**3}
+_DEVICE_REGIONS = ("vram", "local")
+"""Parts of a region's name that make it memory of the GPU."""
+_ASPECTS = ("resident", "memory", "total")
+"""What counts as held, best first: pages that are there; the same under its older name; what was asked for."""
+
+
+class DrmClient(NamedTuple):
+    """One client of a GPU. File descriptors that share a client show the same one."""
+
+    driver: str
+    """Kernel driver: "amdgpu", "i915", "xe" ..."""
+    pci: str | None
+    """PCI address, "0000:03:00.0"; `None` for a GPU that is on no PCI bus."""
+    client: int
+    """Number of the client, unique within its device."""
+    regions: Mapping[str, int]
+    """Bytes held, by region."""
+    engines: Mapping[str, int]
+    """Nanoseconds for which each engine worked for it, where the driver counts time."""
+    cycles: Mapping[str, tuple[int, int]]
+    """Cycles of each engine for it, and in all, where the driver counts cycles only."""
+
+    @property
+    def device_bytes(self) -> int:
+        """Memory of the GPU that it holds, in bytes."""
+        return sum(held for region, held in self.regions.items() if _on_device(region))
+
+    @property
+    def system_bytes(self) -> int:
+        """Memory of the machine that it holds for the GPU, in bytes."""
+        return sum(held for region, held in self.regions.items() if not _on_device(region))
+
+
+def parse_drm_fdinfo(text: str) -> DrmClient | None:
+    """The client; `None` for a file that is none, or of a driver that does not number its clients."""
+    keys = {}
+    for line in text.splitlines():
+        key, _, value = line.partition(":")
+        if key.startswith("drm-"):
+            keys[key[4:]] = value.strip()
+    if "driver" not in keys or not keys.get("client-id", "").isdigit():
+        return None
+    return DrmClient(
+        keys["driver"],
+        keys.get("pdev") or None,
+        int(keys["client-id"]),
+        _regions(keys),
+        {
+            name: value
+            for name, value in _numbers(keys, "engine-").items()
+            if not name.startswith("capacity-")
+        },
+        _cycles(keys),
+    )
+
+
+def _on_device(region: str) -> bool:
+    return any(part in region for part in _DEVICE_REGIONS)
+
+
+def _regions(keys: Mapping[str, str]) -> dict[str, int]:
+    regions: dict[str, int] = {}
+    for aspect in _ASPECTS:
+        for region, held in _numbers(keys, aspect + "-").items():
+            if not region.startswith("cycles-"):
+                regions.setdefault(region, held)
+    return regions
+
+
+def _cycles(keys: Mapping[str, str]) -> dict[str, tuple[int, int]]:
+    total = _numbers(keys, "total-cycles-")
+    timed = _numbers(keys, "engine-")
+    own = _numbers(keys, "cycles-")
+    return {
+        name: (cycles, total[name]) for name, cycles in own.items() if name in total and name not in timed
+    }
+
+
+def _numbers(keys: Mapping[str, str], prefix: str) -> dict[str, int]:
+    """Values of the keys with this prefix, in bytes, nanoseconds or cycles; what is no number is left out."""
+    numbers = {}
+    for key, value in keys.items():
+        if key.startswith(prefix):
+            digits, _, unit = value.partition(" ")
+            if digits.isdigit():
+                numbers[key[len(prefix) :]] = int(digits) * _UNITS.get(unit.strip(), 1)
+    return numbers

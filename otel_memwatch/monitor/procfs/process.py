@@ -1,0 +1,177 @@
+"""Parsers of /proc/PID/*: see proc(5) for the fields. All raise `ValueError` for what is no such file."""
+
+from __future__ import annotations
+
+from otel_memwatch.runtime.kernel import CLOCK_TICKS, PAGE_SIZE
+from otel_memwatch.runtime.typed import NamedTuple
+
+ZOMBIE_STATES = frozenset("ZXx")
+"""States of a process that has ended and has not been waited for."""
+SIGCHLD_BIT = 1 << 16
+"""SIGCHLD (17) in the masks of /proc/PID/status; the same number on all architectures but alpha, mips, parisc, sparc."""
+
+
+class Stat(NamedTuple):
+    """/proc/PID/stat."""
+
+    pid: int
+    command: str
+    """Short name (comm), at most 15 bytes."""
+    state: str
+    ppid: int
+    minor_faults: int
+    child_minor_faults: int
+    """Of reaped children and of what they had reaped."""
+    major_faults: int
+    child_major_faults: int
+    cpu_user: float
+    """Seconds, all threads, also those that ended."""
+    cpu_system: float
+    child_cpu_user: float
+    """Seconds of reaped children and of what they had reaped."""
+    child_cpu_system: float
+    threads: int
+    start: int
+    """Clock ticks since boot: identifies a process together with its pid."""
+    virtual: int
+    """Bytes of address space."""
+    stack: int
+    """Address of the stack: changes with every exec. 0 where the kernel hides it, and for zombies."""
+
+
+def parse_stat(data: bytes) -> Stat:
+    """Parse /proc/PID/stat; the command may hold any byte, blanks and parentheses included."""
+    try:
+        opening, closing = data.index(b"("), data.rindex(b")")
+        f = data[closing + 2 :].split(None, 26)
+        return Stat(
+            int(data[:opening]),
+            data[opening + 1 : closing].decode("utf-8", "backslashreplace"),
+            f[0].decode(),
+            int(f[1]),
+            int(f[7]),
+            int(f[8]),
+            int(f[9]),
+            int(f[10]),
+            int(f[11]) / CLOCK_TICKS,
+            int(f[12]) / CLOCK_TICKS,
+            int(f[13]) / CLOCK_TICKS,
+            int(f[14]) / CLOCK_TICKS,
+            int(f[17]),
+            int(f[19]),
+            int(f[20]),
+            int(f[25]),
+        )
+    except IndexError:
+        raise ValueError("not a stat file") from None
+
+
+class Io(NamedTuple):
+    """/proc/PID/io, in bytes. The kernel adds what reaped children had to their parent's figures."""
+
+    read_chars: int
+    """Passed to read calls: cached files, pipes and terminals included."""
+    write_chars: int
+    read_bytes: int
+    """Fetched from storage."""
+    write_bytes: int
+    """Pages made dirty: caused to be written, unless cancelled."""
+
+
+def parse_io(data: bytes) -> Io:
+    """Parse /proc/PID/io."""
+    f = data.split()
+    if len(f) < 12 or f[0] != b"rchar:" or f[10] != b"write_bytes:":
+        raise ValueError("not an io file")
+    return Io(int(f[1]), int(f[3]), int(f[9]), int(f[11]))
+
+
+def parse_resident(data: bytes) -> int:
+    """Resident memory in bytes, from /proc/PID/statm; 0 for a zombie and for a kernel thread."""
+    try:
+        return int(data.split(None, 2)[1]) * PAGE_SIZE
+    except IndexError:
+        raise ValueError("not a statm file") from None
+
+
+class Status(NamedTuple):
+    """Fields of /proc/PID/status that other files lack. A zombie has no memory fields: `None`."""
+
+    peak: int | None
+    """VmHWM in bytes: the largest resident memory since exec, or since the watermark was reset."""
+    anon: int | None
+    file: int | None
+    shmem: int | None
+    swap: int | None
+    uid: int
+    """Effective user."""
+    ignores_children: bool
+    """SIGCHLD is ignored: children vanish from the accounting when they end."""
+    voluntary: int
+    """Context switches of the main thread."""
+    involuntary: int
+
+
+def _kib(data: bytes, key: bytes) -> int | None:
+    at = data.find(key)
+    return None if at < 0 else int(data[at + len(key) : data.index(b"kB", at)]) * 1024
+
+
+def _field(data: bytes, key: bytes) -> bytes:
+    at = data.find(key)
+    if at < 0:
+        raise ValueError(f"status has no {key!r}")
+    return data[at + len(key) : data.index(b"\n", at + len(key))]
+
+
+def parse_status(data: bytes) -> Status:
+    """Parse /proc/PID/status."""
+    return Status(
+        _kib(data, b"\nVmHWM:"),
+        _kib(data, b"\nRssAnon:"),
+        _kib(data, b"\nRssFile:"),
+        _kib(data, b"\nRssShmem:"),
+        _kib(data, b"\nVmSwap:"),
+        int((_field(data, b"\nUid:").split() + [b""] * 2)[1]),
+        parse_ignores_children(data),
+        int(_field(data, b"\nvoluntary_ctxt_switches:")),
+        int(_field(data, b"\nnonvoluntary_ctxt_switches:")),
+    )
+
+
+def parse_ignores_children(data: bytes) -> bool:
+    """Whether SIGCHLD is ignored, alone from /proc/PID/status."""
+    return bool(int(_field(data, b"\nSigIgn:"), 16) & SIGCHLD_BIT)
+
+
+def parse_watermark(data: bytes) -> int | None:
+    """VmHWM alone from /proc/PID/status, in bytes; `None` for a zombie and for a kernel thread."""
+    return _kib(data, b"\nVmHWM:")
+
+
+def parse_thread_group(data: bytes) -> int:
+    """Process that a thread belongs to (Tgid), from /proc/PID/status."""
+    return int(_field(data, b"\nTgid:"))
+
+
+class Rollup(NamedTuple):
+    """/proc/PID/smaps_rollup, in bytes."""
+
+    pss: int
+    """Shared pages divided by the number of those who map them."""
+    uss: int
+    """Pages that no other process maps."""
+    swap: int
+
+
+def parse_rollup(data: bytes) -> Rollup:
+    """Parse /proc/PID/smaps_rollup; a process without memory has no fields and counts as 0."""
+    private = (_kib(data, b"\nPrivate_Clean:") or 0) + (_kib(data, b"\nPrivate_Dirty:") or 0)
+    return Rollup(_kib(data, b"\nPss:") or 0, private, _kib(data, b"\nSwap:") or 0)
+
+
+def parse_arguments(data: bytes) -> tuple[str, ...]:
+    """The argv from /proc/PID/cmdline; bytes that are not UTF-8 become surrogates. Empty for zombies and kernel threads."""
+    if not data:
+        return ()
+    return tuple(part.decode("utf-8", "surrogateescape") for part in data.removesuffix(b"\0").split(b"\0"))

@@ -1,0 +1,87 @@
+"""Parsers of the files about the whole machine."""
+
+from __future__ import annotations
+
+from otel_memwatch.runtime.typed import NamedTuple
+
+_DIGITS = 20
+"""Of the largest number that the kernel writes."""
+
+
+class Memory(NamedTuple):
+    """/proc/meminfo, in bytes."""
+
+    total: int
+    free: int
+    available: int
+    """What can be had without swapping; estimated as free + buffers + cached on kernels before 3.14."""
+    buffers: int
+    cached: int
+    """Page cache and reclaimable slab, as free(1) has it."""
+    swap_total: int
+    swap_free: int
+
+
+def parse_memory(data: bytes) -> Memory:
+    """Parse /proc/meminfo."""
+
+    def field(key: bytes) -> int | None:
+        at = data.find(key)
+        return None if at < 0 else int(data[at + len(key) : data.index(b"kB", at)]) * 1024
+
+    total = field(b"MemTotal:")
+    if total is None:
+        raise ValueError("meminfo has no MemTotal")
+    free = field(b"\nMemFree:") or 0
+    buffers = field(b"\nBuffers:") or 0
+    cached = (field(b"\nCached:") or 0) + (field(b"\nSReclaimable:") or 0)
+    available = field(b"\nMemAvailable:")
+    return Memory(
+        total,
+        free,
+        free + buffers + cached if available is None else available,
+        buffers,
+        cached,
+        field(b"\nSwapTotal:") or 0,
+        field(b"\nSwapFree:") or 0,
+    )
+
+
+def parse_used(data: bytes) -> int | None:
+    """Total less available memory of /proc/meminfo in bytes; `None`: `parse_memory` has to estimate it."""
+    start = data.find(b"MemTotal:")
+    at = data.find(b"\nMemAvailable:")
+    if start < 0 or at < 0:
+        return None
+    total = int(data[start + 9 : data.index(b"kB", start)])
+    return (total - int(data[at + 14 : data.index(b"kB", at)])) * 1024
+
+
+class Load(NamedTuple):
+    """/proc/loadavg."""
+
+    minute: float
+    """Runnable and uninterruptible tasks, averaged over a minute."""
+    last_pid: int
+    """Number given to the newest process or thread of our pid namespace: moves with every fork."""
+
+
+def parse_load(data: bytes) -> Load:
+    """Parse /proc/loadavg."""
+    return Load(float(data[: data.index(b" ")]), parse_last_pid(data))
+
+
+def parse_last_pid(data: bytes) -> int:
+    """The last field of /proc/loadavg alone."""
+    return int(data[data.rindex(b" ") :])
+
+
+def parse_pressure(data: bytes) -> dict[str, float]:
+    """Seconds of stall by type ("some", "full") from a pressure file; a type that the file lacks is absent."""
+    stalls = {}
+    for line in data.decode().splitlines():
+        kind, _, rest = line.partition(" ")
+        _, known, total = rest.partition("total=")
+        if known:
+            stalls[kind] = int(total.partition(" ")[0][:_DIGITS]) / 1e6
+    return stalls

@@ -1,0 +1,82 @@
+"""Where a run is recorded, and what it is called."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from otel_memwatch.errors import UsageError
+from otel_memwatch.record.directory import create_directory
+from otel_memwatch.record.format import DIRECTORY_MODE, RUNS_DIRECTORY
+
+_IN_NAMES = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._+-")
+
+
+def run_name(program: str) -> str:
+    """A name that no other run has: UTC time to the second, program, our pid."""
+    kept = "".join(c if c in _IN_NAMES else " " for c in os.path.basename(program))
+    base = "_".join(kept.split()).strip("._") or "run"
+    return f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{base[:60]}-{os.getpid()}"
+
+
+def make_run_directory(out: str | None, argv: Sequence[str], say: Callable[[str], None]) -> Path:
+    """Creates the run directory and gives its absolute path.
+
+    A directory that was asked for has to be possible: `UsageError` where it is not. The default one gives way to
+    one in the temporary directory, told in one line, where the working directory cannot be written: that must
+    not keep the command from running. `UsageError` where there is none to be had either.
+    """
+    if out is not None:
+        path = absolute(out)
+        create_directory(path)
+        return path
+    name = run_name(argv[0])
+    try:
+        path = absolute(RUNS_DIRECTORY) / name
+        create_directory(path)
+    except UsageError as refused:
+        path = temporary_runs() / name
+        create_directory(path)
+        say(f"otel-memwatch: {refused.message} Recording in {path}.")
+    return path
+
+
+def absolute(path: str) -> Path:
+    """The absolute path; raises `UsageError` where the working directory that it starts from is gone."""
+    try:
+        return Path(os.path.abspath(path))
+    except OSError as error:
+        raise UsageError(
+            f"The run directory {path} cannot be made: the working directory is gone ({error.strerror})."
+        ) from None
+
+
+def temporary_runs() -> Path:
+    """A directory of the user's own for runs, in the temporary directory; raises `UsageError` where there is none.
+
+    Others may write there too: what bears our name and is not ours, or is open to others, is left alone for a
+    directory with a name that nobody could know.
+    """
+    import tempfile
+
+    try:
+        path = Path(tempfile.gettempdir()) / f"{RUNS_DIRECTORY}-{os.geteuid()}"
+        if not _is_our_own(path):
+            path = Path(tempfile.mkdtemp(prefix=f"{RUNS_DIRECTORY}-"))
+    except OSError as error:
+        raise UsageError(
+            f"There is no place for a run directory: {error.strerror}.", "name one with --out"
+        ) from None
+    return path
+
+
+def _is_our_own(path: Path) -> bool:
+    """Makes the directory where it is not there; whether it is one that nobody else can write to."""
+    with contextlib.suppress(FileExistsError):
+        path.mkdir(DIRECTORY_MODE)
+    found = os.lstat(path)
+    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & 0o022

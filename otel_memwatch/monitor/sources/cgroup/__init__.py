@@ -1,0 +1,96 @@
+"""The control group of the target: what the OOM killer sees, and why a program is slow.
+
+`files` finds the group's files, `readings` turns each version's files into the same values.
+"""
+
+from __future__ import annotations
+
+from otel_memwatch.model import Column, Value
+from otel_memwatch.monitor.sources import Context, Pace
+from otel_memwatch.monitor.sources.cgroup.files import Groups, find
+from otel_memwatch.monitor.sources.cgroup.readings import Slow, readings
+from otel_memwatch.runtime.typed import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_EVENT = "memwatch.cgroup.memory.event.type"
+_LIMIT = "memwatch.cgroup.limit.type"
+_OWN = tuple(Column(f"memwatch.cgroup.memory.{part}") for part in ("window", "window.gap", "file"))
+"""Columns that a group of the run's own has beside the others."""
+PRESSURE = tuple((resource, kind) for resource in ("cpu", "memory", "io") for kind in ("some", "full"))
+
+
+class Cgroup:
+    """Usage, watermark and OOM kills at every tick (3 reads, 5 us); the rest about once a second (20 to 60 us).
+
+    In a group of the run's own also, at every tick, the file cache and the watermark since the tick before, which
+    is reset (10 us). It reads the run's own group where there is one, else the group that the target is in when it is opened. Read-only
+    mounts do. A value that the kernel or the version does not have is `None`.
+    """
+
+    name = "cgroup"
+
+    def __init__(self, context: Context, groups: Groups) -> None:
+        self.groups = groups
+        self._readings = readings(groups)
+        period = context.slow_period(1.0)
+        self._pace = Pace(period, context.interval)
+        self._slow_parts = [part for part in Slow._fields[:6] if not (groups.own and part == "file")]
+        events = [name for name in self._readings.events if name != "oom_kill"]
+        self._event_names = events
+        self.columns: Sequence[Column] = (
+            Column("memwatch.cgroup.memory.usage"),
+            Column("memwatch.cgroup.memory.peak"),
+            Column("memwatch.cgroup.memory.events", ((_EVENT, "oom_kill"),)),
+            *(_OWN if groups.own else ()),
+            *(Column(f"memwatch.cgroup.memory.{part}", (), period) for part in self._slow_parts),
+            Column("memwatch.cgroup.memory.limit", ((_LIMIT, "max"),), period),
+            Column("memwatch.cgroup.memory.limit", ((_LIMIT, "high"),), period),
+            Column("memwatch.cgroup.cpu.throttled", (), period),
+            *(Column("memwatch.cgroup.memory.events", ((_EVENT, event),), period) for event in events),
+            *(
+                Column(
+                    "memwatch.cgroup.pressure.time",
+                    (("memwatch.pressure.resource", resource), ("memwatch.pressure.stall_type", kind)),
+                    period,
+                )
+                for resource, kind in PRESSURE
+                if self._readings.has_pressure
+            ),
+        )
+
+    def read(self, now: float) -> Sequence[Value]:
+        """Raises `OSError` when the group has been removed."""
+        usage, peak, oom_kills = self._readings.fast()
+        fast: tuple[Value, ...] = (usage, peak, oom_kills)
+        if self.groups.own:
+            # The cache first: what leaves it before the watermark is reset is then not taken for needed memory.
+            file = self._readings.file()
+            window, gap = self._readings.window()
+            if peak is None:
+                peak = self._readings.highest
+            fast = (usage, peak, oom_kills, window, gap, file)
+        if not self._pace.due(now):
+            return (*fast, *(None,) * (len(self.columns) - len(fast)))
+        slow, events = self._readings.slow(), self._readings.all_events()
+        known = slow._asdict()
+        values: list[Value] = [
+            *fast,
+            *(known[part] for part in self._slow_parts),
+            *slow[6:],
+            *(events.get(name) for name in self._event_names),
+        ]
+        if self._readings.has_pressure:
+            stalls = self._readings.pressure()
+            values += [stalls.get(key) for key in PRESSURE]
+        return values
+
+    def close(self) -> None:
+        """Close the files; reading is over."""
+        self._readings.close()
+
+
+def open_source(context: Context) -> Cgroup:
+    """Open the source; raises `Unavailable` where no memory control group of the target can be read."""
+    return Cgroup(context, find(context))

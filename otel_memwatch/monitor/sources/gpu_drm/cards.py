@@ -1,0 +1,123 @@
+"""The cards in /sys/class/drm, and what their drivers tell of a card as a whole."""
+
+from __future__ import annotations
+
+import os
+import re
+
+from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from otel_memwatch.model import Value
+
+_PCI = re.compile(r"[0-9a-f]{4,}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-9a-f]$")
+_VENDORS = {"0x1002": "AMD", "0x8086": "Intel", "0x10de": "NVIDIA"}
+_CARD = re.compile(r"card\d+$")
+
+AWAKE = ("active", "unsupported")
+"""States in which a card may be asked: a question to a suspended one would wake it."""
+
+
+class Card(NamedTuple):
+    """One GPU with an open driver."""
+
+    id: str
+    """PCI address, "0000:03:00.0"; the name of its device where it is on no PCI bus."""
+    driver: str
+    vendor: str
+    name: str
+    device: Path
+    """Its directory in /sys."""
+
+    def awake(self) -> bool:
+        """Whether asking does not wake it."""
+        state = _text(self.device / "power/runtime_status")
+        return state is None or state in AWAKE
+
+
+class Figure(NamedTuple):
+    """One file that a driver keeps about a card."""
+
+    metric: str
+    path: Path
+    scale: float
+    """What its number is multiplied with to become bytes, watts, joules, degrees, or a part of 1."""
+
+    def read(self) -> Value:
+        """Its value; `None` where it cannot be read at present."""
+        text = _text(self.path)
+        try:
+            number = int(text or "")
+        except ValueError:
+            return None
+        return number if self.scale == 1 else number * self.scale
+
+
+def find_cards(sys: Path) -> list[Card]:
+    """The GPUs that can compute or draw for programs: those with a render node. NVIDIA's own driver is not among them."""
+    found = {}
+    try:
+        names = sorted(os.listdir(sys / "class/drm"))
+    except OSError:
+        return []
+    for name in names:
+        device = sys / "class/drm" / name / "device"
+        if _CARD.match(name) and _has_render_node(device):
+            card = _card(device)
+            if not card.driver.startswith("nvidia"):
+                found[card.id] = card
+    return [found[key] for key in sorted(found)]
+
+
+def figures(card: Card) -> list[Figure]:
+    """What can be asked of a card, by the files that are there."""
+    device = card.device
+    sensors = sorted(device.glob("hwmon/hwmon*"))
+    wanted: list[tuple[str, list[Path], float]] = [
+        (
+            "hw.gpu.memory.limit",
+            [device / "mem_info_vram_total", *device.glob("tile*/physical_vram_size_bytes")],
+            1,
+        ),
+        ("hw.gpu.memory.usage", [device / "mem_info_vram_used"], 1),
+        ("hw.gpu.utilization", [device / "gpu_busy_percent"], 0.01),
+        ("memwatch.gpu.memory.utilization", [device / "mem_busy_percent"], 0.01),
+        (
+            "hw.power",
+            [sensor / file for sensor in sensors for file in ("power1_average", "power1_input")],
+            1e-6,
+        ),
+        ("hw.energy", [sensor / "energy1_input" for sensor in sensors], 1e-6),
+        ("hw.temperature", [sensor / "temp1_input" for sensor in sensors], 1e-3),
+    ]
+    return [
+        Figure(metric, path, scale)
+        for metric, paths, scale in wanted
+        if (path := next((path for path in paths if path.exists()), None)) is not None
+    ]
+
+
+def _card(device: Path) -> Card:
+    place = device.resolve()
+    vendor = _VENDORS.get(_text(device / "vendor") or "", "unknown")
+    driver = (device / "driver").resolve().name if (device / "driver").exists() else "unknown"
+    name = _text(device / "product_name") or f"{vendor} GPU ({driver})"
+    return Card(
+        place.name.lower() if _PCI.match(place.name.lower()) else place.name, driver, vendor, name, device
+    )
+
+
+def _has_render_node(device: Path) -> bool:
+    try:
+        return any(name.startswith("renderD") for name in os.listdir(device / "drm"))
+    except OSError:
+        return False
+
+
+def _text(path: Path) -> str | None:
+    try:
+        return path.read_text(errors="replace").strip() or None
+    except OSError:
+        return None

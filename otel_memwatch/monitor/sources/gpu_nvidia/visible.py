@@ -1,0 +1,120 @@
+"""Which GPUs a CUDA program may use, told from its environment alone.
+
+The rules are those of the CUDA programming guide (environment variables) and of CUDA's parser: identifiers are
+indices in CUDA's order, or UUIDs that may be abbreviated, or names of MIG instances; the list ends at the first
+identifier that is not valid; a repeated identifier leaves no device at all. CUDA's index is not NVML's: CUDA counts
+the fastest device as 0 unless `CUDA_DEVICE_ORDER=PCI_BUS_ID`, NVML counts by PCI bus.
+"""
+
+from __future__ import annotations
+
+import re
+
+from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+VISIBLE_VARIABLE = "CUDA_VISIBLE_DEVICES"
+ORDER_VARIABLE = "CUDA_DEVICE_ORDER"
+
+_INDEX = re.compile(r"\s*([+-]?\d+)")
+
+
+class Identity(NamedTuple):
+    """What names a device."""
+
+    uuid: str
+    pci: str
+    """Bus id, "00000000:3b:00.0"; that of its card for a MIG instance."""
+    name: str
+    """Model."""
+    parent: str | None = None
+    """UUID of its card, for a MIG instance."""
+    instance: tuple[int, int] | None = None
+    """GPU instance and compute instance, for a MIG instance."""
+
+
+class Visible(NamedTuple):
+    """Answer of `visible`."""
+
+    devices: tuple[Identity, ...]
+    """In CUDA's order where that is known, else by PCI bus."""
+    certain: bool
+    """False: the rules do not tell; `devices` are all that may be meant."""
+
+
+def visible(environment: Mapping[str, str], devices: Sequence[Identity]) -> Visible:
+    """The devices that a program with this environment may use, of all devices of the machine.
+
+    A card in MIG mode is no CUDA device; its instances are. Which of several instances CUDA takes without being
+    told by UUID depends on the driver's version, so all of them are returned then.
+    """
+    cards = {device.parent for device in devices if device.parent}
+    usable = sorted((device for device in devices if device.uuid not in cards), key=_bus)
+    wanted = environment.get(VISIBLE_VARIABLE)
+    ordered = _order_known(environment, usable)
+    if wanted is None:
+        return Visible(tuple(usable), ordered)
+    if wanted.strip().startswith(("GPU-", "MIG-")):
+        return _by_uuid(wanted, devices, usable)
+    return _by_index(wanted, usable, ordered)
+
+
+def _bus(device: Identity) -> tuple[str, tuple[int, int]]:
+    return device.pci.lower(), device.instance or (-1, -1)
+
+
+def _order_known(environment: Mapping[str, str], usable: Sequence[Identity]) -> bool:
+    """Whether CUDA's indices are those of the PCI bus. Which card CUDA takes for the fastest is not documented."""
+    if len(usable) <= 1:
+        return True
+    if any(device.parent for device in usable):
+        return False
+    return environment.get(ORDER_VARIABLE) == "PCI_BUS_ID" or len({device.name for device in usable}) == 1
+
+
+def _by_index(wanted: str, usable: Sequence[Identity], ordered: bool) -> Visible:
+    chosen: list[int] = []
+    for text in wanted.split(","):
+        match = _INDEX.match(text)
+        index = int(match[1]) if match else -1
+        if index in chosen:
+            return Visible((), True)
+        if not 0 <= index < len(usable):
+            break
+        chosen.append(index)
+    if not ordered and chosen:
+        return Visible(tuple(usable), False)
+    return Visible(tuple(usable[index] for index in chosen), True)
+
+
+def _by_uuid(wanted: str, devices: Sequence[Identity], usable: Sequence[Identity]) -> Visible:
+    chosen: list[Identity] = []
+    for text in wanted.split(","):
+        device = _named(text.strip(), devices)
+        if device is None:
+            break
+        if device in chosen:
+            return Visible((), True)
+        chosen.append(device)
+    if all(device in usable for device in chosen):
+        return Visible(tuple(chosen), True)
+    uuids = {device.uuid for device in chosen}
+    return Visible(tuple(d for d in usable if d.uuid in uuids or d.parent in uuids), False)
+
+
+def _named(text: str, devices: Sequence[Identity]) -> Identity | None:
+    """The one device that `text` names; `None` when it names none, or several."""
+    if text.startswith("MIG-GPU-"):
+        found = [device for device in devices if device.parent and _legacy_name(device) == text]
+    elif text.startswith(("GPU-", "MIG-")):
+        found = [device for device in devices if device.uuid.startswith(text)]
+    else:
+        found = []
+    return found[0] if len(found) == 1 else None
+
+
+def _legacy_name(device: Identity) -> str | None:
+    """Name of a MIG instance before driver 470: "MIG-GPU-<card>/<GPU instance>/<compute instance>"."""
+    return f"MIG-{device.parent}/{device.instance[0]}/{device.instance[1]}" if device.instance else None

@@ -1,0 +1,140 @@
+"""What the source process_tree publishes: columns and their values."""
+
+from __future__ import annotations
+
+import os
+
+from otel_memwatch.model import Column
+from otel_memwatch.runtime.typed import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+    from otel_memwatch.model import Value
+    from otel_memwatch.monitor.sources.process_tree.member import Member, Totals
+
+_PAIRS = {
+    "cpu": ("cpu.mode", "user", "system"),
+    "io": ("disk.io.direction", "read", "write"),
+    "faults": ("system.paging.fault.type", "minor", "major"),
+    "switches": ("process.context_switch.type", "voluntary", "involuntary"),
+}
+
+
+def _pair(metric: str, kind: str, period: float = 0.0) -> tuple[Column, Column]:
+    attribute, first, second = _PAIRS[kind]
+    return Column(metric, ((attribute, first),), period), Column(metric, ((attribute, second),), period)
+
+
+def columns(period: float, *, exact: bool) -> tuple[Column, ...]:
+    """All columns: those read at every tick first, then those read once in `period` seconds."""
+    return (
+        Column("process.memory.usage"),
+        Column("memwatch.tree.memory.usage"),
+        *_pair("process.cpu.time", "cpu"),
+        *_pair("memwatch.tree.cpu.time", "cpu"),
+        *_pair("memwatch.tree.disk.io", "io"),
+        *_pair("memwatch.tree.syscall.io", "io"),
+        Column("memwatch.tree.process.count"),
+        Column("memwatch.tree.thread.count"),
+        Column("memwatch.tree.unobserved"),
+        Column("memwatch.tree.unobserved.faults"),
+        *((Column("memwatch.tree.memory.bound"),) if exact else ()),
+        Column("process.memory.virtual", (), period),
+        *_pair("process.disk.io", "io", period),
+        *_pair("process.paging.faults", "faults", period),
+        Column("process.thread.count", (), period),
+        *_pair("process.context_switches", "switches", period),
+        Column("memwatch.process.memory.linux.anon", (), period),
+        Column("memwatch.process.memory.linux.file", (), period),
+        Column("memwatch.process.memory.linux.shmem", (), period),
+        Column("memwatch.process.memory.peak", (), period),
+        Column("process.uptime", (), period),
+        Column("process.unix.file_descriptor.count", (), period),
+        Column("memwatch.tree.memory.virtual", (), period),
+        *_pair("memwatch.tree.paging.faults", "faults", period),
+        *_pair("memwatch.tree.context_switches", "switches", period),
+        Column("memwatch.tree.file_descriptor.count", (), period),
+    )
+
+
+def fast_values(main: Member | None, members: Collection[Member], total: Totals) -> list[Value]:
+    """Values of the columns read at every tick, up to those of what was not observed."""
+    rss = threads = processes = 0
+    for member in members:
+        if not member.zombie:
+            rss += member.rss
+            threads += member.stat.threads
+            processes += 1
+    living = main is not None and not main.zombie
+    io = total.io
+    return [
+        main.rss if main is not None and living else None,
+        rss,
+        None if main is None else main.stat.cpu_user,
+        None if main is None else main.stat.cpu_system,
+        round(total.cpu_user, 3),
+        round(total.cpu_system, 3),
+        None if io is None else io.read_bytes,
+        None if io is None else io.write_bytes,
+        None if io is None else io.read_chars,
+        None if io is None else io.write_chars,
+        processes,
+        threads,
+    ]
+
+
+def slow_values(
+    proc: str, now: float, main: Member | None, members: Collection[Member], total: Totals
+) -> list[Value]:
+    """Values of the columns read once a period."""
+    living = [member for member in members if not member.zombie]
+    descriptors = {member.pid: descriptor_count(proc, member.pid) for member in living}
+    switches = [status for member in living if (status := member.status()) is not None]
+    return [
+        *_main_values(now, main),
+        None if main is None else descriptors.get(main.pid),
+        sum(member.stat.virtual for member in living),
+        total.minor_faults,
+        total.major_faults,
+        sum(status.voluntary for status in switches),
+        sum(status.involuntary for status in switches),
+        _sum_known(list(descriptors.values())),
+    ]
+
+
+def _main_values(now: float, main: Member | None) -> Sequence[Value]:
+    """The target's own figures, up to its uptime; all `None` when it has ended."""
+    if main is None or main.zombie:
+        return (None,) * 13
+    stat, status, io = main.stat, main.status(), main.io
+    return (
+        stat.virtual,
+        None if io is None else io.read_bytes,
+        None if io is None else io.write_bytes,
+        stat.minor_faults,
+        stat.major_faults,
+        stat.threads,
+        None if status is None else status.voluntary,
+        None if status is None else status.involuntary,
+        None if status is None else status.anon,
+        None if status is None else status.file,
+        None if status is None else status.shmem,
+        main.watermark,
+        round(now - main.start, 3),
+    )
+
+
+def _sum_known(values: list[int | None]) -> int | None:
+    """Their sum; `None` when one of them is not known."""
+    known = [value for value in values if value is not None]
+    return sum(known) if len(known) == len(values) else None
+
+
+def descriptor_count(proc: str, pid: int) -> int | None:
+    """Open descriptors: the size of the directory since Linux 6.2 (2 us), before that its entries; `None`: denied."""
+    path = f"{proc}/{pid}/fd"
+    try:
+        return os.stat(path).st_size or len(os.listdir(path))
+    except OSError:
+        return None

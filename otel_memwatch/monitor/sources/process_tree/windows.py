@@ -1,0 +1,268 @@
+"""Windowed watermarks: a certified upper bound of the tree's resident memory between two ticks.
+
+At every tick each process's watermark is read, and reset where the process has given memory back since the last reset:
+where it has not, a reset changes nothing. The bound of a window is the sum of the watermarks that the processes reached
+in it. Three things are added, so that it holds:
+
+* what a process may have mapped between the reading of its watermark and the reset, from its page faults. Each may
+  have brought a huge page, so a process that is at it is left for the next tick: its window is longer then;
+* the error of the kernel's counters;
+* for processes that vanished without telling: what they had at the last tick, and what their parents' count of reaped
+  children's page faults allows.
+
+Not in it: processes that nobody saw (`memwatch.tree.unobserved` counts them), and what a child has between fork and exec,
+which is its parent's memory but for the few pages that it writes.
+
+A scan takes time. At an instant within it some processes are already in the new window and the rest in the old one: the
+bound covers every such mixture.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+
+from otel_memwatch.monitor.procfs.process import parse_stat
+from otel_memwatch.monitor.sources.process_tree.files import Descriptors, read_once
+from otel_memwatch.runtime.kernel import PAGE_SIZE, parse_release, rss_error
+from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+    from pathlib import Path
+
+    from otel_memwatch.monitor.procfs.process import Stat
+    from otel_memwatch.monitor.sources.process_tree.member import Member
+
+RESET_WATERMARK = b"5"
+"""Written to clear_refs: the watermark becomes the present resident memory."""
+FAULT_AROUND = 16 * PAGE_SIZE
+"""Bytes that one fault on a cached file maps at most (fault_around_bytes), where it does not map the whole folio."""
+WHOLE_FOLIOS = (6, 18)
+"""Release since which one fault maps the whole folio that the page cache has, up to a huge page, settings or not."""
+DEFAULT_HUGE_PAGE = 2 << 20
+_WORTH_SHARE = 1 / 64
+"""Part of its watermark that a process has to have given back for a reset to be worth it."""
+
+
+def fault_bytes(sys: Path, release: str) -> int:
+    """Bytes by which one page fault can raise resident memory on this kernel: mostly a huge page's."""
+    pages = sys / "kernel/mm/transparent_hugepage"
+    try:
+        if parse_release(release) < WHOLE_FOLIOS and b"[never]" in read_once(str(pages / "enabled")):
+            return FAULT_AROUND
+        return max(FAULT_AROUND, int(read_once(str(pages / "hpage_pmd_size"))))
+    except FileNotFoundError:
+        return DEFAULT_HUGE_PAGE if pages.exists() else FAULT_AROUND
+    except (OSError, ValueError):
+        return DEFAULT_HUGE_PAGE
+
+
+class Vanished(NamedTuple):
+    """A member that is gone since the last scan."""
+
+    pid: int
+    rss: int
+    """Bytes when it was last read."""
+    faults: int
+    """Page faults when it was last read."""
+    reaped_peak: int | None
+    """Watermark of its last window as the kernel told when we waited for it; `None`: another process waited for it."""
+
+
+class _Window:
+    """The present window of one process."""
+
+    __slots__ = ("clear_refs", "faults", "highest", "known", "resets", "rss", "stack", "upper")
+
+    def __init__(self, clear_refs: int | None, stack: int) -> None:
+        self.clear_refs = clear_refs
+        self.stack = stack
+        """Address of the stack at its beginning: another one since means an exec."""
+        self.known = False
+        """The process was measured at the last scan: `rss` and `faults` are those of the window's beginning."""
+        self.resets = False
+        """Nobody else resets it, as far as known: its watermark falls by our resets only."""
+        self.highest = 0
+        """Bound of what it had before its last reset."""
+        self.rss = 0
+        """Bytes at the beginning of the window."""
+        self.faults = 0
+        """Page faults, minor and major, at the beginning of the window."""
+        self.upper = 0
+        """Bound of the window before."""
+
+
+class Windows:
+    """Scans the members at every tick: 20 to 40 us for each process."""
+
+    def __init__(
+        self, proc: str, sys: Path, descriptors: Descriptors, marks_operations: Callable[[int], bool]
+    ) -> None:
+        self._proc = proc
+        self._descriptors = descriptors
+        self._marks_operations = marks_operations
+        self._cpus = os.cpu_count() or 1
+        self._release = os.uname().release
+        self._per_fault = fault_bytes(sys, self._release)
+        self._windows: dict[int, _Window] = {}
+        self.disturbed: set[int] = set()
+        """Processes whose watermark someone else resets: we leave them alone since we noticed."""
+
+    def scan(self, members: Mapping[int, Member], vanished: Iterable[Vanished], child_faults: int) -> int:
+        """Upper bound in bytes of the tree's resident memory since the scan before.
+
+        At the first scan, since the members' beginning.
+
+        Args:
+            members: the living, zombies among them.
+            vanished: members that have gone since the last scan.
+            child_faults: by how much the members' counts of reaped children's page faults rose, in all.
+        """
+        before, after, newborn = [], [], 0
+        for pid, member in members.items():
+            old = self._windows.get(pid)
+            upper = self._measure(member, old)
+            if old is None:
+                newborn += upper
+            else:
+                before.append(self._windows[pid].upper)
+                after.append(upper)
+            self._windows[pid].upper = upper
+        return _prefix_bound(before, after) + newborn + self._gone(vanished, child_faults)
+
+    def _measure(self, member: Member, window: _Window | None) -> int:
+        """Bound of the process's window that ends now; a new one begins.
+
+        What the tick has read of its stat stays: the next tick looks for what has changed since.
+        """
+        if window is None:
+            window = self._windows[member.pid] = _Window(self._open(member), member.stat.stack)
+        if member.shares_memory:
+            return 0
+        had, since = window.rss, window.faults
+        try:
+            stat = parse_stat(member.stat_file.read())
+            faults = _faults(stat)
+            member.refresh_status()
+            mark = member.mark
+            if member.zombie or mark is None:
+                return self._last_window(window, faults)
+            error = rss_error(member.stat.threads, self._cpus, self._release)
+            upper = self._bound(member, window, mark, stat, error) + error
+            upper += self._reset(member, window, mark + error, faults)
+            window.rss = member.resident()
+            last = parse_stat(member.stat_file.read())
+        except OSError:
+            # it has gone since this tick's refresh: the next tick finds out who waited for it
+            return window.upper
+        if last.stack not in (0, stat.stack):
+            # it has executed another program while it was measured: whose watermark that was is not known
+            upper = max(upper, had + (_faults(last) - since) * self._per_fault + error)
+        window.stack = last.stack
+        if member.windowed:
+            member.window_bound = max(mark + error, window.highest)
+        return upper
+
+    def _last_window(self, window: _Window, faults: int) -> int:
+        """Bound of the window in which a process ended: its memory and its watermark are gone, its faults are not."""
+        upper = window.rss + (faults - window.faults) * self._per_fault
+        window.rss, window.faults = 0, faults
+        return upper
+
+    def _bound(self, member: Member, window: _Window, mark: int, stat: Stat, error: int) -> int:
+        """Most that the process can have had in the window: its watermark, unless that does not cover the window.
+
+        It does not when somebody else resets it, or when an exec in the window has begun another address space.
+        """
+        executed = window.stack not in (0, stat.stack)
+        if window.resets and not executed and mark < window.rss - error:
+            self.disturbed.add(member.pid)
+        if window.known and (executed or member.pid in self.disturbed or self._marks_operations(member.pid)):
+            mark = max(mark, window.rss + (_faults(stat) - window.faults) * self._per_fault)
+        window.known = True
+        return mark
+
+    def _open(self, member: Member) -> int | None:
+        if self._descriptors.free <= 0:
+            return None
+        try:
+            fd = os.open(f"{self._proc}/{member.pid}/clear_refs", os.O_WRONLY | os.O_CLOEXEC)
+        except OSError:
+            return None
+        self._descriptors.free -= 1
+        return fd
+
+    def _reset(self, member: Member, window: _Window, mark: int, faults: int) -> int:
+        """Resets the watermark, if that is worth it, allowed, and ours to do; bytes that it may have missed.
+
+        Args:
+            member: the process.
+            window: its window, a new one of which begins.
+            mark: its watermark and the error of that, in bytes.
+            faults: its page faults before that was read.
+
+        """
+        window.faults, missed = faults, 0
+        window.resets = not (
+            window.clear_refs is None or member.pid in self.disturbed or self._marks_operations(member.pid)
+        )
+        if window.resets and mark * (1 - _WORTH_SHARE) > member.rss and _read_faults(member) == faults:
+            assert window.clear_refs is not None
+            try:
+                os.pwrite(window.clear_refs, RESET_WATERMARK, 0)
+            except OSError:
+                window.resets = False  # denied: another user's process
+            else:
+                window.faults = _read_faults(member)
+                missed = (window.faults - faults) * self._per_fault
+                window.highest = max(window.highest, mark + missed)
+                member.windowed = True
+        return missed
+
+    def _gone(self, vanished: Iterable[Vanished], child_faults: int) -> int:
+        """Bound of what the processes that vanished can have had since the last scan."""
+        total, known_faults = 0, 0
+        for process in vanished:
+            window = self._windows.pop(process.pid, None)
+            if window is not None:
+                self._close(window)
+            if process.reaped_peak is not None:
+                total += max(process.reaped_peak, process.rss)
+            else:
+                total += process.rss
+                known_faults += process.faults
+        return total + max(0, child_faults - known_faults) * self._per_fault
+
+    def _close(self, window: _Window) -> None:
+        if window.clear_refs is not None:
+            with contextlib.suppress(OSError):
+                os.close(window.clear_refs)
+            window.clear_refs = None
+            self._descriptors.free += 1
+
+    def close(self) -> None:
+        """Close all files."""
+        for window in self._windows.values():
+            self._close(window)
+        self._windows.clear()
+
+
+def _faults(stat: Stat) -> int:
+    return stat.minor_faults + stat.major_faults
+
+
+def _read_faults(member: Member) -> int:
+    return _faults(parse_stat(member.stat_file.read()))
+
+
+def _prefix_bound(before: list[int], after: list[int]) -> int:
+    """Largest sum over the mixtures in which the first processes are in the new window and the rest in the old one.
+
+    That in which all are in the old one belongs to the tick before.
+    """
+    current, most = sum(before), 0
+    for old, new in zip(before, after, strict=True):
+        current += new - old
+        most = max(most, current)
+    return most

@@ -1,0 +1,52 @@
+"""What about this kernel lowers the certainty of a figure."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from otel_memwatch.runtime.kernel import PAGE_SIZE, has_thread_counters, parse_release
+from otel_memwatch.runtime.kernel import rss_error as _rss_error
+
+PEAK_FILE = (5, 19)
+"""Release from which version 2 control groups have a watermark."""
+MANY_CPUS_ERROR = 4 << 20
+"""Bytes of possible error from which a person should know of it."""
+
+
+def quirks(proc: Path = Path("/proc"), release: str | None = None) -> list[str]:
+    """Sentences on the facts of this machine that make figures less sure; empty where there are none. Cost: 50 us."""
+    release = os.uname().release if release is None else release
+    found = []
+    if has_thread_counters(release):
+        found.append(
+            f"Linux {release} counts resident memory in parts of up to {64 * PAGE_SIZE >> 10} KiB for each thread: peaks "
+            "of processes are intervals (exact from Linux 6.2)."
+        )
+    elif rss_error() >= MANY_CPUS_ERROR:
+        found.append(
+            f"With {os.cpu_count()} processors, watermarks of processes may be off by up to {rss_error() >> 20} MiB."
+        )
+    if not (proc / "self/io").exists():
+        found.append("The kernel does not count I/O of processes (CONFIG_TASK_IO_ACCOUNTING): it is unknown.")
+    if not (proc / "self/clear_refs").exists():
+        found.append("The kernel cannot reset watermarks (CONFIG_PROC_PAGE_MONITOR): --exact has no effect.")
+    if not (proc / f"self/task/{os.getpid()}/children").exists():
+        found.append(
+            "The kernel does not list children (CONFIG_PROC_CHILDREN): all processes are searched, which costs more."
+        )
+    if parse_release(release) < PEAK_FILE:
+        found.append(f"Linux {release} has no watermark for version 2 control groups (from Linux 5.19).")
+    return found
+
+
+def rss_error(threads: int = 1, cpus: int | None = None, release: str | None = None) -> int:
+    """Bytes by which a watermark of a process can be off on this machine: see `procfs.kernel.rss_error`.
+
+    Before Linux 6.2 it grows with the threads of the process; after, only the processors count.
+    """
+    return _rss_error(
+        threads,
+        (os.cpu_count() or 1) if cpus is None else cpus,
+        os.uname().release if release is None else release,
+    )

@@ -1,0 +1,139 @@
+"""How children end: their last figures, read while they are zombies; and how we end like one."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import signal
+import sys
+import time
+
+from otel_memwatch.monitor.supervise import system
+from otel_memwatch.runtime.typed import NamedTuple, NoReturn
+
+_RSS_UNIT = 1 if sys.platform == "darwin" else 1024
+_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+class ChildExit(NamedTuple):
+    """The end of the target or of one of its orphaned descendants, with its rusage.
+
+    `max_rss`, the CPU times and the faults are those of wait4: of the process and of all its descendants that
+    were waited for (for `max_rss` the largest one of them). `stat`, `io` and `status` are the texts of the
+    zombie's files in /proc, from which its own share can be told, and whether it ignored the end of its
+    children; `None` where /proc is absent or denies them.
+    """
+
+    pid: int
+    time: float
+    """Monotonic seconds at which it was found dead."""
+    start: float | None
+    """Start of the process in monotonic seconds (to one clock tick); `None`: unknown."""
+    exit_code: int | None
+    """`None` when a signal ended it."""
+    signal: int | None
+    max_rss: int
+    """Bytes; a value not above `Target.floor` says only that the truth is not above it either."""
+    cpu_user: float
+    cpu_system: float
+    minor_faults: int
+    major_faults: int
+    stat: bytes | None
+    io: bytes | None
+    status: bytes | None
+    main: bool
+    """The target itself."""
+
+
+def peek() -> int | None:
+    """Pid of a child that is dead and not yet reaped; `None` when there is none."""
+    if not hasattr(os, "waitid"):
+        return None
+    try:
+        dead = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT | os.WNOHANG)
+    except ChildProcessError:
+        return None
+    return dead.si_pid if dead else None
+
+
+def reap(main: int) -> ChildExit | None:
+    """Reap one dead child and give its figures; `None` when no child is dead.
+
+    Its files in /proc are read first: they go with the zombie.
+    """
+    pid = peek()
+    if pid is None and hasattr(os, "waitid"):
+        return None
+    stat, io, status = (None if pid is None else _read(pid, name) for name in ("stat", "io", "status"))
+    now = time.monotonic()
+    try:
+        dead, wait_status, usage = os.wait4(-1 if pid is None else pid, os.WNOHANG)
+    except ChildProcessError:
+        return None
+    if dead == 0:
+        return None
+    code = os.waitstatus_to_exitcode(wait_status)
+    return ChildExit(
+        pid=dead,
+        time=now,
+        start=_start(stat),
+        exit_code=code if code >= 0 else None,
+        signal=-code if code < 0 else None,
+        max_rss=usage.ru_maxrss * _RSS_UNIT,
+        cpu_user=usage.ru_utime,
+        cpu_system=usage.ru_stime,
+        minor_faults=usage.ru_minflt,
+        major_faults=usage.ru_majflt,
+        stat=stat,
+        io=io,
+        status=status,
+        main=dead == main,
+    )
+
+
+def own_max_rss() -> int:
+    """Largest RSS of this process so far, in bytes."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _RSS_UNIT
+
+
+def end_like(end: ChildExit) -> NoReturn:
+    """End this process as the child ended: with its exit code, or by the same signal.
+
+    No core is written for us. As PID 1, which no signal of its own can end, the exit code is 128 + the signal.
+    Nothing runs after this, atexit functions included: flush and close first.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError, AttributeError):
+            stream.flush()
+    if end.signal is None:
+        os._exit(end.exit_code or 0)
+    with contextlib.suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
+    system.prctl(system.PR_SET_DUMPABLE, 0)  # a core_pattern that is a program does not ask RLIMIT_CORE
+    with contextlib.suppress(OSError, ValueError):
+        signal.signal(end.signal, signal.SIG_DFL)
+    with contextlib.suppress(OSError, ValueError):
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {end.signal})
+        os.kill(os.getpid(), end.signal)
+    os._exit(128 + end.signal)
+
+
+def _read(pid: int, name: str) -> bytes | None:
+    try:
+        with open(f"/proc/{pid}/{name}", "rb", buffering=0) as file:
+            return file.read()
+    except OSError:
+        return None
+
+
+def _start(stat: bytes | None) -> float | None:
+    """Monotonic seconds of a process's start, from field 22 of its stat (clock ticks since boot)."""
+    if stat is None or not hasattr(time, "CLOCK_BOOTTIME"):
+        return None
+    try:
+        ticks = int(stat[stat.rindex(b")") + 2 :].split()[19])
+    except (ValueError, IndexError):
+        return None
+    asleep = time.clock_gettime(time.CLOCK_BOOTTIME) - time.monotonic()
+    return ticks / _TICKS - asleep

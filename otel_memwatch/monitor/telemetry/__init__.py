@@ -1,0 +1,229 @@
+"""Live telemetry of a run: scraped by Prometheus, pushed by OTLP, spans, and spans received.
+
+Importing this package imports nothing heavy. `start` returns at once; OpenTelemetry's SDK is loaded in a thread of
+its own, and only when something was asked for. Nothing here raises into the session or blocks the sampler.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from otel_memwatch.errors import Unavailable, describe
+from otel_memwatch.monitor.telemetry.settings import Wanted, wanted
+from otel_memwatch.runtime.threads import Thread
+from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from otel_memwatch.analysis import Peaks
+    from otel_memwatch.model import Column, Ending, Operation
+    from otel_memwatch.monitor.telemetry.frame import LatestLike
+    from otel_memwatch.monitor.telemetry.listening import Listening
+    from otel_memwatch.monitor.telemetry.pipeline import Pipeline
+
+__all__ = ["Ended", "Parts", "Telemetry", "start", "wanted"]
+
+OPENING_SECONDS = 20.0
+"""Time that loading and opening everything may take before the run is ended without it. It takes 0.3 s."""
+
+DELIVERY_SECONDS = 1.9
+"""Time that the last delivery may delay the end of a run."""
+
+_POLL_SECONDS = 0.2
+
+_ROOM = 64 << 20
+"""Bytes of address space that it takes with everything open: 50 MiB."""
+
+
+class Ended(NamedTuple):
+    """How a run ended."""
+
+    at: float
+    """Monotonic seconds."""
+    ending: Ending | None
+    peaks: Peaks | None
+    open_operations: Sequence[Operation] = ()
+    """Operations that were never closed, with their peak so far."""
+
+
+class Parts:
+    """What telemetry looks at. Every callable may be called from any thread, at any time; none reads the machine."""
+
+    def __init__(
+        self,
+        *,
+        run: Mapping[str, Any],
+        columns: Sequence[Column],
+        latest: Callable[[], LatestLike | None],
+        health: Callable[[], Mapping[str, Any]] = dict,
+        ticks: Callable[[], tuple[int, int]] = lambda: (0, 0),
+        peaks: Callable[[], Any] = lambda: None,
+        directory: Path | None = None,
+        environment: Mapping[str, str] | None = None,
+        listening: Listening | None = None,
+        say: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        self.run = run
+        """Fields of run.json that are known at the start, `resource` and `ci` among them."""
+        self.columns = columns
+        self.latest = latest
+        """Latest snapshot, slow columns filled with their last valid value."""
+        self.health = health
+        """State of each source: `up`, `seconds`, `failures`."""
+        self.ticks = ticks
+        """Ticks taken and deadlines missed."""
+        self.peaks = peaks
+        """Peaks so far: `tree` and `process` are exported."""
+        self.directory = directory
+        """Run directory."""
+        self.environment = environment or {}
+        self.listening = listening
+        """The port of `--receive-otlp`; `None`: nothing is received."""
+        self.say = say
+        """Prints a line of ours."""
+
+
+class Telemetry:
+    """Telemetry of one run. Does nothing when nothing was asked for."""
+
+    def __init__(self, settings: Mapping[str, Any], parts: Parts) -> None:
+        self.wanted: Wanted = wanted(settings, parts.environment)
+        self.problems: list[str] = []
+        """One sentence for each thing that did not work."""
+        self._settings = settings
+        self._parts = parts
+        self._pipeline: Pipeline | None = None
+        self._closed: deque[Operation] = deque()
+        self._open_names: tuple[str, ...] = ()
+        self._wake = threading.Event()
+        self._opened = threading.Event()
+        self._ending = False
+        self._thread: Thread | None = None
+        if self.wanted or parts.listening is not None:
+            thread = Thread(self._guarded, "otel-memwatch-telemetry", room=_ROOM)
+            try:
+                thread.start()
+            except Unavailable as error:
+                self._give_up(error)
+            else:
+                self._thread = thread
+
+    @property
+    def endpoint(self) -> str | None:
+        """URL that Prometheus scrapes; `None`: none, or not open yet."""
+        return self._pipeline.url if self._pipeline else None
+
+    def wait_until_open(self, seconds: float = OPENING_SECONDS) -> bool:
+        """Whether everything that was asked for is open, or has been given up, within `seconds`."""
+        return self._thread is None or self._opened.wait(seconds)
+
+    @property
+    def active(self) -> bool:
+        """Whether anything was asked for: without it nobody need tell of operations."""
+        return self._thread is not None
+
+    def operations(self, closed: Sequence[Operation], open_names: Sequence[str]) -> None:
+        """Operations were opened or closed: those closed since the last call, and the names of all open ones.
+
+        Costs a microsecond; the work is done in a thread of telemetry's own.
+        """
+        if self._thread is not None:
+            self._closed.extend(closed)
+            self._open_names = tuple(open_names)
+
+    def finish(self, ended: Ended) -> list[str]:
+        """Delivers the final values; gives all problems, each of which has been said.
+
+        An endpoint that does not take them delays this by no more than `DELIVERY_SECONDS`.
+
+        """
+        if self._thread is None:
+            return self.problems
+        if not self.wait_until_open():
+            self._tell("telemetry was not ready in time and is left out")
+            return self.problems
+        self._ending = True
+        self._wake.set()
+        self._thread.join(OPENING_SECONDS)
+        if self._pipeline is not None:
+            try:
+                self._pipeline.end(ended)
+                for sentence in self._pipeline.deliver(DELIVERY_SECONDS):
+                    self._tell(sentence)
+            except Exception as error:  # noqa: BLE001 - the run's end must not depend on telemetry
+                self._tell(f"telemetry could not be completed: {describe(error)}")
+        return self.problems
+
+    def linger(self, interrupted: Callable[[], bool] = lambda: False) -> bool:
+        """Waits, after `finish`, for a scrape of the final values: at most as long as `--linger` says.
+
+        Returns whether there was one. `interrupted` is asked several times a second.
+        """
+        seconds = float(self._settings.get("linger") or 0)
+        if self._pipeline is None or self._pipeline.url is None or seconds <= 0:
+            return False
+        until = time.monotonic() + seconds
+        while (left := until - time.monotonic()) > 0 and not interrupted():
+            if self._pipeline.wait_for_scrape(min(left, _POLL_SECONDS)):
+                return True
+        return False
+
+    def close(self) -> None:
+        """Closes all ports."""
+        if self._pipeline is not None:
+            with contextlib.suppress(Exception):
+                self._pipeline.close()
+
+    # -- telemetry's own thread
+
+    def _guarded(self) -> None:
+        try:
+            self._open()
+        except Exception as error:  # noqa: BLE001 - the run goes on without telemetry
+            self._give_up(error)
+            return
+        finally:
+            self._opened.set()
+        while not self._ending:
+            self._take_operations()
+            self._wake.wait(_POLL_SECONDS)
+        self._take_operations()
+
+    def _give_up(self, error: Exception) -> None:
+        self._tell(f"telemetry could not be started: {describe(error)}")
+        if self._parts.listening is not None:
+            # The target would wait for answers of a port that nobody serves.
+            self._parts.listening.socket.close()
+
+    def _open(self) -> None:
+        from otel_memwatch.monitor.telemetry.pipeline import Pipeline
+
+        pipeline = Pipeline(self._settings, self.wanted, self._parts, self._tell)
+        pipeline.open()
+        self._pipeline = pipeline
+        if pipeline.url is not None:
+            self._say(f"metrics for Prometheus: {pipeline.url}")
+
+    def _take_operations(self) -> None:
+        assert self._pipeline is not None
+        self._pipeline.operations_open(self._open_names)
+        while self._closed:
+            with contextlib.suppress(Exception):
+                self._pipeline.operation_closed(self._closed.popleft())
+
+    def _tell(self, sentence: str) -> None:
+        if sentence not in self.problems:
+            self.problems.append(sentence)
+            self._say(sentence)
+
+    def _say(self, sentence: str) -> None:
+        self._parts.say(f"otel-memwatch: {sentence}")
+
+
+def start(settings: Mapping[str, Any], parts: Parts) -> Telemetry:
+    """Starts what `settings` and the environment ask for, after the target was started; returns at once."""
+    return Telemetry(settings, parts)

@@ -1,0 +1,167 @@
+"""What the instruments look at: one moment of the run, taken once for each collection.
+
+Nothing here reads the machine. A source that hangs leaves the last snapshot in place; a scrape costs the same.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from otel_memwatch.model import Attributes, Column, Value
+from otel_memwatch.runtime.typed import Any, Protocol
+
+Series = tuple[Value, Mapping[str, str]]
+"""A value with its attributes."""
+
+MAX_NAMES = 100
+"""Operation names that get a series of their own."""
+
+OTHER = "(other)"
+"""Stands for all operation names after them."""
+
+_PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
+
+
+class LatestLike(Protocol):
+    """The part of a snapshot that is looked at."""
+
+    @property
+    def values(self) -> Sequence[Value]:
+        """One value for each column."""
+
+
+class Names:
+    """Bounds the number of operation names that become series."""
+
+    def __init__(self, limit: int = MAX_NAMES) -> None:
+        self._limit = limit
+        self._known: set[str] = set()
+
+    def bounded(self, name: str) -> str:
+        """`name`, or `OTHER` when there are too many already."""
+        if name in self._known:
+            return name
+        if len(self._known) >= self._limit:
+            return OTHER
+        self._known.add(name)
+        return name
+
+
+class Frame:
+    """The run as telemetry sees it.
+
+    Args:
+        columns: columns of the snapshots.
+        latest: the latest snapshot, or `None` before the first.
+        health: state of each source (`up`, `seconds`, `failures`), by its name.
+        ticks: ticks taken and deadlines missed so far.
+        peaks: peaks so far, with the attributes `tree` and `process`; may be `None`, or raise.
+        failures: batches that each exporter could not deliver.
+
+    """
+
+    def __init__(
+        self,
+        columns: Sequence[Column],
+        latest: Callable[[], LatestLike | None],
+        *,
+        health: Callable[[], Mapping[str, Any]],
+        ticks: Callable[[], tuple[int, int]],
+        peaks: Callable[[], Any],
+        failures: Callable[[], Mapping[str, int]],
+    ) -> None:
+        self.columns = tuple(columns)
+        self.names = Names()
+        self._latest = latest
+        self._health = health
+        self._ticks = ticks
+        self._peaks = peaks
+        self._failures = failures
+        self._values: Sequence[Value] = ()
+        self._moment_peaks: Any = None
+        self._open: dict[str, int] = {}
+        self._final: dict[tuple[str, Attributes], Value] = {}
+        self._exit_code: int | None = None
+        self.running = True
+
+    def pin(self) -> None:
+        """Takes this moment: whatever is looked at until the next call belongs together."""
+        snapshot = self._latest()
+        self._values = () if snapshot is None else snapshot.values
+        try:
+            self._moment_peaks = self._peaks()
+        except Exception:  # noqa: BLE001 - the tally is at work in the sampling thread
+            return
+
+    def set_open(self, names: Sequence[str]) -> None:
+        """Takes in which operations are open; a name that was open once stays, with 0."""
+        counts = dict.fromkeys(self._open, 0)
+        for name in names:
+            bounded = self.names.bounded(name)
+            counts[bounded] = counts.get(bounded, 0) + 1
+        self._open = counts
+
+    def end(self, exit_code: int | None, peaks: Any, main_peak: int | None) -> None:
+        """Takes in how the run ended; its figures stand for those of the last tick from now on."""
+        self.running = False
+        self._exit_code = exit_code
+        self._open = dict.fromkeys(self._open, 0)
+        if peaks is not None:
+            self._peaks = lambda: peaks
+        if main_peak is not None:
+            self._final["memwatch.process.memory.peak", ()] = main_peak
+
+    def column(self, place: int) -> Value:
+        """Value of a column at the pinned moment; `None`: not known."""
+        column = self.columns[place]
+        final = self._final.get((column.metric, column.attributes))
+        if final is not None:
+            return final
+        return self._values[place] if place < len(self._values) else None
+
+    def own_series(self) -> dict[str, Callable[[], Iterator[Series]]]:
+        """The metrics that no column delivers, each with what gives its series."""
+        return {
+            "memwatch.tree.memory.peak": lambda: self._peak("tree"),
+            "memwatch.tree.process.memory.peak": lambda: self._peak("process"),
+            "memwatch.run.active": lambda: iter([(int(self.running), {})]),
+            "memwatch.run.exit.code": lambda: iter([(self._exit_code, {})]),
+            "memwatch.operation.active": self._operations,
+            "memwatch.source.up": lambda: self._sources("up"),
+            "memwatch.source.duration": lambda: self._sources("seconds"),
+            "memwatch.source.failures": lambda: self._sources("failures"),
+            "memwatch.sampler.ticks": lambda: iter([(self._ticks()[0], {})]),
+            "memwatch.sampler.missed": lambda: iter([(self._ticks()[1], {})]),
+            "memwatch.export.failures": self._undelivered,
+            "memwatch.monitor.cpu.time": lambda: iter([(time.process_time(), {})]),
+            "memwatch.monitor.memory.usage": lambda: iter([(_own_memory(), {})]),
+        }
+
+    def _peak(self, which: str) -> Iterator[Series]:
+        peak = getattr(self._moment_peaks, which, None)
+        if peak is not None:
+            yield peak.bytes, {"memwatch.certainty": str(getattr(peak.certainty, "value", peak.certainty))}
+
+    def _operations(self) -> Iterator[Series]:
+        for name, count in list(self._open.items()):
+            yield count, {"memwatch.operation.name": name}
+
+    def _sources(self, field: str) -> Iterator[Series]:
+        for name, health in self._health().items():
+            value = getattr(health, field)
+            yield (int(value) if isinstance(value, bool) else value), {"memwatch.source.name": name}
+
+    def _undelivered(self) -> Iterator[Series]:
+        for name, count in self._failures().items():
+            yield count, {"memwatch.exporter.name": name}
+
+
+def _own_memory() -> int | None:
+    """Resident bytes of this process, from a file that the kernel answers without waiting for anything."""
+    try:
+        with open("/proc/self/statm", "rb") as file:
+            return int(file.read().split()[1]) * _PAGE
+    except (OSError, ValueError, IndexError):
+        return None

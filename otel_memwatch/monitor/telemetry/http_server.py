@@ -1,0 +1,114 @@
+"""A small HTTP server for a loopback port: a thread for each connection, none of which can hold up another."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import ssl
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+from otel_memwatch.runtime.threads import Thread
+from otel_memwatch.runtime.typed import Any
+
+CONNECTION_SECONDS = 15.0
+"""Time that a client may take over a handshake, a request or an answer, and stay idle."""
+
+MAX_CONNECTIONS = 64
+"""Connections served at once; more are closed unanswered, so that nobody can use up the monitor's memory."""
+
+
+class QuietHandler(BaseHTTPRequestHandler):
+    """Logs nothing; does not name the software."""
+
+    timeout = CONNECTION_SECONDS
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class's signature
+        """Nothing: the terminal is the target's."""
+
+    def version_string(self) -> str:
+        """What the Server header says."""
+        return "otel-memwatch"
+
+    def answer(self, status: int, content_type: str, body: bytes, **headers: str) -> None:
+        """Sends a whole response."""
+        self.send_response(status)
+        self.send_header("Content-Type", content_type)
+        self.send_header("Content-Length", str(len(body)))
+        for name, value in headers.items():
+            self.send_header(name.replace("_", "-"), value)
+        self.end_headers()
+        self.wfile.write(body)
+
+
+class QuietServer(ThreadingHTTPServer):
+    """Serves in daemon threads until `close`.
+
+    Args:
+        listening: "HOST:PORT" split in two, or a socket that listens already.
+        handler: class of the request handler.
+        tls: speak TLS with this context.
+
+    Raises `OSError` when the address cannot be had.
+
+    """
+
+    daemon_threads = True
+    allow_reuse_address = True
+
+    def __init__(
+        self,
+        listening: tuple[str, int] | socket.socket,
+        handler: type[QuietHandler],
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        self._tls = tls
+        self._free = threading.Semaphore(MAX_CONNECTIONS)
+        if isinstance(listening, socket.socket):
+            super().__init__(listening.getsockname()[:2], handler, bind_and_activate=False)
+            self.socket.close()
+            self.socket = listening
+        else:
+            family, _, _, _, address = socket.getaddrinfo(*listening, type=socket.SOCK_STREAM)[0]
+            self.address_family = family
+            super().__init__(address[:2], handler)  # type: ignore[arg-type]
+        self.port: int = self.socket.getsockname()[1]
+        self._thread = Thread(self.serve_forever, "otel-memwatch-http", (0.2,))
+        self._thread.start()
+
+    def server_bind(self) -> None:
+        """Binds without looking up our own name, which can take seconds where DNS does not answer."""
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self.socket.bind(self.server_address)
+        self.server_address = self.socket.getsockname()
+        self.server_name, self.server_port = "localhost", self.server_address[1]
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Starts a thread for the connection, unless there are too many."""
+        if not self._free.acquire(blocking=False):
+            self.shutdown_request(request)
+            return
+        super().process_request(request, client_address)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        """The TLS handshake is made here: in the accepting thread, a client that is silent would stop all others."""
+        try:
+            if self._tls is not None:
+                request.settimeout(CONNECTION_SECONDS)
+                request = self._tls.wrap_socket(request, server_side=True)
+            super().process_request_thread(request, client_address)
+        except OSError:
+            self.shutdown_request(request)
+        finally:
+            self._free.release()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that went away is its own affair."""
+
+    def close(self) -> None:
+        """Stops serving; a connection that is open is left to its thread."""
+        with contextlib.suppress(Exception):
+            self.shutdown()
+            self.server_close()

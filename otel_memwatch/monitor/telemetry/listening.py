@@ -1,0 +1,100 @@
+"""The port on which the monitor receives the target's own spans: opened before the target starts, stdlib only.
+
+Only spans are led to us, by the variables for traces: metrics and logs go where they went. A loopback port is open
+to every user of the machine, so the path holds a random token.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Mapping
+
+from otel_memwatch.errors import UsageError
+from otel_memwatch.runtime.masking import mask_url
+from otel_memwatch.runtime.typed import NamedTuple
+
+_PREFIXES = ("OTEL_EXPORTER_OTLP_TRACES_", "OTEL_EXPORTER_OTLP_")
+
+
+class Upstream(NamedTuple):
+    """Where the target would have sent its spans."""
+
+    url: str
+    """In full for HTTP; the server for gRPC."""
+    grpc: bool
+    configured: bool
+    """Whether somebody named it; else it is the SDKs' default, where nobody need be listening."""
+
+
+class Listening(NamedTuple):
+    """A port that is open, with what the target has to know."""
+
+    socket: socket.socket
+    token: str
+    upstream: Upstream
+    variables: dict[str, str]
+    """For the target's environment."""
+
+    @property
+    def path(self) -> str:
+        """Path that spans are posted to."""
+        return f"/{self.token}/v1/traces"
+
+
+def listen(environ: Mapping[str, str], own_endpoint: str | None = None) -> Listening:
+    """Opens the port; connections wait in it until somebody serves them.
+
+    Args:
+        environ: environment of the target.
+        own_endpoint: base URL of `--otlp`: where spans go when the environment names no endpoint.
+
+    Raises `UsageError` when there is no port, or spans could not be forwarded.
+
+    """
+    upstream = _upstream(environ, own_endpoint)
+    if upstream.grpc and not _has_grpc():
+        raise UsageError(
+            f"The spans could not be forwarded to {mask_url(upstream.url)}, which takes gRPC.",
+            "pip install 'otel-memwatch[grpc]', or set OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf and its port",
+        )
+    listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    try:
+        listening.bind(("127.0.0.1", 0))
+        listening.listen(64)
+    except OSError as error:
+        listening.close()
+        raise UsageError(f"No port to receive spans could be opened: {error.strerror}.") from None
+    token = os.urandom(16).hex()
+    port = listening.getsockname()[1]
+    protocol = "http/json" if _get(environ, "PROTOCOL") == "http/json" else "http/protobuf"
+    variables = {
+        "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": f"http://127.0.0.1:{port}/{token}/v1/traces",
+        "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": protocol,
+    }
+    return Listening(listening, token, upstream, variables)
+
+
+def _get(environ: Mapping[str, str], what: str) -> str | None:
+    """Value of the variable for traces, else of the one for all signals; `None` where neither is set."""
+    return next((environ[prefix + what] for prefix in _PREFIXES if environ.get(prefix + what)), None)
+
+
+def _upstream(environ: Mapping[str, str], own_endpoint: str | None) -> Upstream:
+    own, base = (environ.get(prefix + "ENDPOINT") for prefix in _PREFIXES)
+    url = own or base
+    protocol = _get(environ, "PROTOCOL")
+    grpc = protocol == "grpc" or (protocol is None and (url or "").rstrip("/").endswith(":4317"))
+    if url is None and own_endpoint is not None:
+        return Upstream(f"{own_endpoint}/v1/traces", grpc=False, configured=True)
+    if url is None:
+        return Upstream("http://localhost:4318/v1/traces", grpc=False, configured=False)
+    if grpc or own:
+        return Upstream(url, grpc=grpc, configured=True)
+    return Upstream(f"{url.rstrip('/')}/v1/traces", grpc=False, configured=True)
+
+
+def _has_grpc() -> bool:
+    from importlib.util import find_spec
+
+    return find_spec("grpc") is not None

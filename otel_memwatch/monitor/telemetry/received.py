@@ -1,0 +1,181 @@
+"""Spans that the target's own SDK sent, written into the run as operations.
+
+Spans come when they are over, so an operation's two lines are written together and hold no memory figures: the
+reader takes those from the ticks.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import threading
+from collections.abc import Iterable
+from pathlib import Path
+
+from otel_memwatch.record.format import FILE_MODE, OPERATIONS_PREFIX, OPERATIONS_SUFFIX, SCHEMA
+from otel_memwatch.record.regular import open_regular
+from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
+    from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, Span
+
+_SPAN = re.compile(rb'"span":\s*"([0-9a-f]{16})"')
+_ERROR = 2
+"""STATUS_CODE_ERROR."""
+
+MAX_ATTRIBUTES = 64
+"""Attributes of one span that are recorded."""
+
+MAX_TEXT = 1024
+"""Characters of a name or a text that are recorded."""
+
+MAX_PROCESSES = 1000
+"""Processes that get a file of their own; spans of more are forwarded but not recorded."""
+
+
+class ReceivedSpans:
+    """Writes `operations-otlp-<pid>.jsonl` files.
+
+    Args:
+        directory: the run directory.
+        pid: the target, to which spans belong whose resource names no process.
+        offset: Unix seconds less monotonic seconds.
+
+    """
+
+    def __init__(self, directory: Path, pid: int, offset: float) -> None:
+        self._directory = directory
+        self._pid = pid
+        self._offset = offset
+        self._files: dict[int, _File] = {}
+        self._lock = threading.Lock()
+
+    def take(self, resource_spans: Iterable[ResourceSpans]) -> int:
+        """Records the spans; how many. Raises `OSError` when they cannot be written."""
+        recorded = 0
+        with self._lock:
+            for group in resource_spans:
+                resource = {item.key: _value(item.value) for item in group.resource.attributes}
+                named = resource.get("process.pid")
+                pid = named if isinstance(named, int) and not isinstance(named, bool) else self._pid
+                if pid not in self._files and len(self._files) >= MAX_PROCESSES:
+                    continue
+                file = self._files.get(pid)
+                if file is None:
+                    file = self._files[pid] = _File(self._directory, pid, resource)
+                spans = sorted(
+                    (span for scope in group.scope_spans for span in scope.spans),
+                    key=lambda span: span.start_time_unix_nano,
+                )
+                recorded += file.append(spans, self._offset)
+        return recorded
+
+
+class _File:
+    """The operations that came as spans of one process."""
+
+    def __init__(self, directory: Path, pid: int, resource: dict[str, Any]) -> None:
+        self._path = directory / f"{OPERATIONS_PREFIX}otlp-{pid}{OPERATIONS_SUFFIX}"
+        self._own = directory / f"{OPERATIONS_PREFIX}{pid}{OPERATIONS_SUFFIX}"
+        self._read = 0
+        self._known: set[bytes] = set()
+        self._next = 1
+        program = str(resource.get("process.executable.name") or resource.get("service.name") or "")
+        self._header: dict[str, Any] | None = {
+            "schema": SCHEMA,
+            "pid": pid,
+            "program": program[:MAX_TEXT],
+            "exact": False,
+        }
+
+    def append(self, spans: Iterable[Span], offset: float) -> int:
+        """Writes the spans that the process did not record itself, in one piece; how many they were."""
+        self._look()
+        lines: list[dict[str, Any]] = [] if self._header is None else [self._header]
+        count = 0
+        for span in spans:
+            if (
+                len(span.trace_id) != 16
+                or len(span.span_id) != 8
+                or span.span_id.hex().encode() in self._known
+            ):
+                continue
+            lines += _lines(span, self._next, offset)
+            self._next += 1
+            count += 1
+        if count:
+            text = "".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines)
+            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+            descriptor = os.open(self._path, flags, FILE_MODE)
+            try:
+                os.write(descriptor, text.encode())
+            finally:
+                os.close(descriptor)
+            self._header = None
+        return count
+
+    def _look(self) -> None:
+        """Takes in the ids of the spans that the process has recorded as operations itself, with exact figures."""
+        try:
+            with os.fdopen(open_regular(self._own, os.O_NOFOLLOW), "rb") as file:
+                file.seek(self._read)
+                data = file.read()
+        except OSError:
+            return
+        complete = data.rfind(b"\n") + 1
+        self._read += complete
+        self._known.update(_SPAN.findall(data[:complete]))
+
+
+def _lines(span: Span, number: int, offset: float) -> list[dict[str, Any]]:
+    start = span.start_time_unix_nano / 1e9 - offset
+    end = max(start, span.end_time_unix_nano / 1e9 - offset)
+    opening = {
+        "open": number,
+        "time": round(start, 6),
+        "name": span.name[:MAX_TEXT] or "(no name)",
+        "trace": span.trace_id.hex(),
+        "span": span.span_id.hex(),
+        "parent": span.parent_span_id.hex() or None,
+        "attributes": _attributes(span.attributes),
+        "exported": True,
+    }
+    failed = span.status.code == _ERROR
+    closing: dict[str, Any] = {"close": number, "time": round(end, 6), "status": "error" if failed else "ok"}
+    if failed:
+        closing["error"] = _error(span)
+    return [opening, closing]
+
+
+def _error(span: Span) -> str | None:
+    for event in span.events:
+        for item in event.attributes:
+            if item.key == "exception.type":
+                return str(_value(item.value))[:MAX_TEXT]
+    return span.status.message[:MAX_TEXT] or None
+
+
+def _attributes(items: Iterable[KeyValue]) -> dict[str, Any]:
+    attributes: dict[str, Any] = {}
+    for item in items:
+        if len(attributes) >= MAX_ATTRIBUTES:
+            break
+        attributes[item.key[:MAX_TEXT]] = _value(item.value)
+    return attributes
+
+
+def _value(value: AnyValue, depth: int = 0) -> Any:
+    kind = value.WhichOneof("value")
+    if kind is None:
+        return None
+    if kind == "string_value":
+        return value.string_value[:MAX_TEXT]
+    if kind == "array_value" and depth < 3:
+        return [_value(item, depth + 1) for item in value.array_value.values[:MAX_ATTRIBUTES]]
+    if kind in {"bool_value", "int_value"}:
+        return getattr(value, kind)
+    if kind == "double_value":
+        return value.double_value if abs(value.double_value) < float("inf") else str(value.double_value)
+    return str(getattr(value, kind))[:MAX_TEXT]

@@ -1,0 +1,157 @@
+"""The endpoint that Prometheus scrapes, and the file that node_exporter reads."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import os
+import ssl
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+from opentelemetry.exporter.prometheus import PrometheusMetricReader
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.exposition import choose_encoder
+
+from otel_memwatch.errors import Unavailable
+from otel_memwatch.monitor.telemetry.http_server import QuietHandler, QuietServer
+
+_FILE_MODE = 0o644
+"""node_exporter runs as another user."""
+
+
+class PrometheusEndpoint:
+    """An HTTP server of the metrics, on a registry of its own: the global one would add the monitor's own process.
+
+    Args:
+        address: "HOST:PORT"; port 0 is any free one.
+        certificate: PEM file; `None`: plain HTTP.
+        key: PEM file of its private key; `None`: it is in the certificate's file.
+        client_ca: PEM file; only clients that it signed are served.
+
+    Raises `Unavailable` when the address is in use or a certificate cannot be used.
+
+    """
+
+    def __init__(
+        self,
+        address: str,
+        certificate: str | None = None,
+        key: str | None = None,
+        client_ca: str | None = None,
+    ) -> None:
+        self.reader, self._registry = _reader(lambda _: False)
+        self._scraped = threading.Event()
+        self._lock = threading.Lock()
+        host, _, port = address.rpartition(":")
+        tls = _tls_context(certificate, key, client_ca)
+        handler = type("_Handler", (_ScrapeHandler,), {"endpoint": self})
+        try:
+            self._server = QuietServer((host.strip("[]"), int(port)), handler, tls)
+        except OSError as error:
+            raise Unavailable(f"Prometheus cannot be served at {address}: {error.strerror}.") from None
+        self.host, self.port = host, self._server.port
+        self.url = f"{'https' if tls else 'http'}://{host}:{self.port}/metrics"
+
+    def text(self, accept: str | None) -> tuple[bytes, str]:
+        """The metrics now and their content type, for what the client accepts."""
+        encoder, content_type = choose_encoder(accept or "")
+        # The exporter hands its data over through a queue: two scrapes at once would mix theirs.
+        with self._lock:
+            return encoder(self._registry), content_type
+
+    def note_scrape(self) -> None:
+        """A client has got everything."""
+        self._scraped.set()
+
+    def forget_scrapes(self) -> None:
+        """Scrapes before now do not count as having seen the end."""
+        self._scraped.clear()
+
+    def wait_for_scrape(self, seconds: float) -> bool:
+        """Whether somebody scrapes within `seconds`."""
+        return self._scraped.wait(seconds)
+
+    def close(self) -> None:
+        """Ends the server."""
+        self._server.close()
+
+
+class _ScrapeHandler(QuietHandler):
+    endpoint: PrometheusEndpoint
+
+    def do_GET(self) -> None:  # noqa: N802 - the name that http.server calls
+        if self.path.partition("?")[0] not in {"/metrics", "/"}:
+            self.answer(404, "text/plain", b"the metrics are at /metrics\n")
+            return
+        body, content_type = self.endpoint.text(self.headers.get("Accept"))
+        encoding = {}
+        if "gzip" in (self.headers.get("Accept-Encoding") or ""):
+            body, encoding = gzip.compress(body, 1), {"Content_Encoding": "gzip"}
+        self.answer(200, content_type, body, **encoding)
+        self.endpoint.note_scrape()
+
+
+def _reader(keep: Callable[[str], bool]) -> tuple[PrometheusMetricReader, CollectorRegistry]:
+    """A reader without scope labels, which would be on every series and say nothing.
+
+    `keep` chooses the resource attributes that every series carries.
+    """
+    registry = CollectorRegistry()
+    return (
+        PrometheusMetricReader(scope_info_enabled=False, resource_attribute_filter=keep, registry=registry),
+        registry,
+    )
+
+
+def _tls_context(certificate: str | None, key: str | None, client_ca: str | None) -> ssl.SSLContext | None:
+    if certificate is None:
+        if key or client_ca:
+            raise Unavailable("TLS for Prometheus needs a certificate.", "--prometheus-cert FILE")
+        return None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    _load(certificate, lambda path: context.load_cert_chain(path, key))
+    if client_ca:
+        _load(client_ca, context.load_verify_locations)
+        context.verify_mode = ssl.CERT_REQUIRED
+    return context
+
+
+def _load(path: str, load: Callable[[str], object]) -> None:
+    try:
+        load(path)
+    except ssl.SSLError:
+        raise Unavailable(
+            f"Prometheus cannot be served with TLS: {path} or its key is not usable PEM."
+        ) from None
+    except OSError as error:
+        raise Unavailable(f"Prometheus cannot be served with TLS: {path}: {error.strerror}.") from None
+
+
+class Textfile:
+    """Keeps the metrics in a file that is replaced whole, so that a reader never sees half of it.
+
+    Every series carries the service's name and instance: files of several jobs must not have equal series.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.reader, self._registry = _reader(lambda key: key in {"service.name", "service.instance.id"})
+        self._path = Path(path)
+        self.problem: str | None = None
+
+    def write(self) -> bool:
+        """Replaces the file; whether that was possible."""
+        temporary = self._path.with_name(f".{self._path.name}.{os.urandom(8).hex()}.tmp")
+        try:
+            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _FILE_MODE)
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(generate_latest(self._registry))
+            temporary.replace(self._path)
+        except OSError as error:
+            self.problem = f"cannot be written: {error.strerror}"
+            with contextlib.suppress(OSError):
+                temporary.unlink()
+            return False
+        self.problem = None
+        return True

@@ -1,0 +1,118 @@
+"""What telemetry is wanted, from our settings and OpenTelemetry's standard variables. Imports nothing heavy.
+
+Of the standard variables those count that say *where telemetry goes*: the endpoint, and `otlp`, `none` or the name
+of an installed exporter in OTEL_METRICS_EXPORTER and OTEL_TRACES_EXPORTER. `prometheus` and `console` there belong to
+the target: a monitor that took the target's port 9464, or its terminal, would break it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from otel_memwatch.runtime.typed import Any, NamedTuple
+
+DEFAULT_INTERVAL = 10.0
+"""Seconds between two pushes."""
+
+DEFAULT_TIMEOUT = 10.0
+"""Seconds that one push may take, retries included."""
+
+_OF_THE_TARGET = frozenset({"prometheus", "console", "memwatch", "none", ""})
+
+
+class Endpoint(NamedTuple):
+    """Where one signal is pushed to."""
+
+    url: str
+    """In full, path included; for gRPC the URL of the server."""
+    protocol: str
+    """"http/protobuf" or "grpc"."""
+
+
+class Wanted(NamedTuple):
+    """All telemetry of one run; empty: none."""
+
+    prometheus: str | None
+    textfile: str | None
+    metrics: Endpoint | None
+    spans: Endpoint | None
+    plugins: tuple[tuple[str, str], ...]
+    """("metrics" or "traces", name) of each exporter to be found among the installed ones."""
+    interval: float
+    timeout: float
+
+    def __bool__(self) -> bool:
+        return any((self.prometheus, self.textfile, self.metrics, self.spans, self.plugins))
+
+
+def wanted(settings: Mapping[str, Any], environ: Mapping[str, str]) -> Wanted:
+    """What `settings` and the environment ask for."""
+    standard = environ.get("OTEL_SDK_DISABLED", "").strip().lower() != "true"
+    plugins: list[tuple[str, str]] = []
+    endpoints: dict[str, Endpoint | None] = {}
+    for signal in ("metrics", "traces"):
+        names = _names(environ.get(f"OTEL_{signal.upper()}_EXPORTER")) if standard else ()
+        endpoints[signal] = _endpoint(signal, settings, environ if standard else {}, names)
+        plugins += [(signal, name) for name in names if name not in _OF_THE_TARGET and name != "otlp"]
+    return Wanted(
+        settings.get("prometheus"),
+        settings.get("textfile"),
+        endpoints["metrics"],
+        endpoints["traces"],
+        tuple(plugins),
+        _interval(settings, environ),
+        _timeout(environ),
+    )
+
+
+def _names(text: str | None) -> tuple[str, ...]:
+    return tuple(name.strip() for name in (text or "").split(",") if name.strip())
+
+
+def _endpoint(
+    signal: str, settings: Mapping[str, Any], environ: Mapping[str, str], names: tuple[str, ...]
+) -> Endpoint | None:
+    prefix = f"OTEL_EXPORTER_OTLP_{signal.upper()}_"
+    protocol = (
+        settings.get("otlp_protocol")
+        or environ.get(prefix + "PROTOCOL")
+        or environ.get("OTEL_EXPORTER_OTLP_PROTOCOL")
+        or "http/protobuf"
+    )
+    protocol = "grpc" if protocol == "grpc" else "http/protobuf"
+    if settings.get("otlp"):
+        return _of_base(settings["otlp"], signal, protocol)
+    own, base = environ.get(prefix + "ENDPOINT"), environ.get("OTEL_EXPORTER_OTLP_ENDPOINT")
+    if (names and "otlp" not in names) or not (own or base or "otlp" in names):
+        return None
+    if own:
+        return Endpoint(own, protocol)
+    return _of_base(base or f"http://localhost:{4317 if protocol == 'grpc' else 4318}", signal, protocol)
+
+
+def _of_base(base: str, signal: str, protocol: str) -> Endpoint:
+    return Endpoint(base if protocol == "grpc" else f"{base.rstrip('/')}/v1/{signal}", protocol)
+
+
+def _interval(settings: Mapping[str, Any], environ: Mapping[str, str]) -> float:
+    given = settings.get("metric_interval")
+    if given:
+        return float(given)
+    milliseconds = _number(environ.get("OTEL_METRIC_EXPORT_INTERVAL"))
+    return milliseconds / 1000 if milliseconds else DEFAULT_INTERVAL
+
+
+def _timeout(environ: Mapping[str, str]) -> float:
+    """OTEL_EXPORTER_OTLP_TIMEOUT: milliseconds by the specification, seconds in Python's SDK; told apart by size."""
+    value = _number(environ.get("OTEL_EXPORTER_OTLP_TIMEOUT"))
+    if not value:
+        return DEFAULT_TIMEOUT
+    return value / 1000 if value >= 100 else value
+
+
+def _number(text: str | None) -> float | None:
+    try:
+        value = float(text or "")
+    except ValueError:
+        return None
+    return value if 0 < value < 1e9 else None

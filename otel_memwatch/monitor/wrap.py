@@ -1,0 +1,176 @@
+"""`wrap`: start a command, record it, end as it ended."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib import import_module
+
+from otel_memwatch.config import OPTIONS
+from otel_memwatch.errors import CommandNotStarted, UsageError, describe
+from otel_memwatch.monitor.run_directory import make_run_directory
+from otel_memwatch.monitor.sources.oom_kills import OomKills
+from otel_memwatch.monitor.supervise import end_like, launch
+from otel_memwatch.monitor.trace_context import VARIABLE as TRACEPARENT
+from otel_memwatch.monitor.trace_context import run_context
+from otel_memwatch.record.format import RUN_DIRECTORY_VARIABLE
+from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NoReturn
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from otel_memwatch.monitor.sources.own_cgroup import OwnCgroup
+    from otel_memwatch.monitor.supervise import Target
+    from otel_memwatch.monitor.telemetry.listening import Listening
+    from otel_memwatch.monitor.trace_context import TraceContext
+
+_FIRST_NEEDED = (
+    "monitor.monitor",
+    "record.writer",
+    "monitor.sampler",
+    "monitor.sources.process_tree",
+    "monitor.sources.host",
+    "monitor.sources.cgroup",
+)
+"""Modules that the first tick needs."""
+
+STRICT_EXIT_CODE = 125
+"""Exit code of a run that was not recorded whole, under --strict."""
+
+
+def wrap(argv: Sequence[str], settings: Mapping[str, Any], say: Callable[[str], None]) -> NoReturn:
+    """Runs `argv` and ends the calling process as the command ended.
+
+    Raises `UsageError` before anything has been started, `CommandNotStarted` when the command cannot be executed
+    (its exit code is a shell's: 127 or 126), `Unavailable` when `cgroup` is "require" and there can be none.
+    """
+    own_cgroup = _own_cgroup(settings["cgroup"])
+    try:
+        listening = _listen(settings)
+        directory = _run_directory(argv, settings, say)
+        if directory is None:
+            _unrecorded(argv)
+        trace = run_context(os.environ.get(TRACEPARENT))
+        oom_kills = OomKills()
+        target = _launch(argv, _variables(directory, trace, settings, listening), own_cgroup, directory)
+        placed = own_cgroup if target.misplaced is None else None
+        # From here on the command runs: whatever befalls us, it is waited for, and its end is ours.
+        monitor: Monitor | None = None
+        try:
+            from otel_memwatch.monitor.monitor import Monitor
+            from otel_memwatch.monitor.run_info import Watched
+
+            watched = Watched(
+                "wrap",
+                argv,
+                target.pid,
+                target.started,
+                floor=target.floor,
+                own_cgroup=placed,
+                environment=dict(os.environ),
+                helpers=target.helpers,
+            )
+            monitor = Monitor(directory, settings, watched, trace, say, listening=listening)
+            if target.misplaced is not None and settings["cgroup"] == "require":
+                monitor.trouble(f"the command is not in its control group: {target.misplaced}")
+            monitor.start()
+        except Exception as error:  # noqa: BLE001 - as when there is no memory left
+            say(f"otel-memwatch: nothing is recorded: {describe(error)}")
+            if monitor is None and listening is not None:
+                listening.socket.close()  # nobody would answer
+        ended = target.wait(monitor.note_exit if monitor else lambda _: None)
+        if monitor is not None:
+            monitor.finish(
+                lambda: monitor.ending(ended.exit_code, ended.signal, _killed(placed, oom_kills)),
+                _told_to_end,
+            )
+    finally:
+        if own_cgroup is not None:
+            own_cgroup.remove()
+    if settings["strict"] and (monitor is None or monitor.troubles):
+        raise SystemExit(STRICT_EXIT_CODE)
+    end_like(ended)
+
+
+def _run_directory(
+    argv: Sequence[str], settings: Mapping[str, Any], say: Callable[[str], None]
+) -> Path | None:
+    """The run directory; `None`, told in one line, where there is no place for one and nobody has insisted."""
+    try:
+        return make_run_directory(settings["out"], argv, say)
+    except UsageError as error:
+        if settings["out"] is not None or settings["strict"]:
+            raise
+        say(f"otel-memwatch: nothing is recorded: {error}")
+        return None
+
+
+def _unrecorded(argv: Sequence[str]) -> NoReturn:
+    """Runs the command for its own sake."""
+    end_like(launch(argv, variables={}).wait(lambda _: None))
+
+
+def _killed(own_cgroup: OwnCgroup | None, oom_kills: OomKills) -> int | None:
+    """Processes that the OOM killer has killed; `None`: not known."""
+    if own_cgroup is not None:
+        # Somebody may have removed it.
+        with contextlib.suppress(OSError):
+            return own_cgroup.oom_kills()
+    return oom_kills.since()
+
+
+def _variables(
+    directory: Path, trace: TraceContext, settings: Mapping[str, Any], listening: Listening | None
+) -> dict[str, str]:
+    """What the target finds in its environment beside what we were given."""
+    variables = {RUN_DIRECTORY_VARIABLE: str(directory), TRACEPARENT: trace.traceparent}
+    if settings["exact_gpu"]:
+        variables[OPTIONS["exact_gpu"].variable] = "1"
+    return {**variables, **(listening.variables if listening else {})}
+
+
+def _launch(
+    argv: Sequence[str], variables: Mapping[str, str], own_cgroup: OwnCgroup | None, directory: Path
+) -> Target:
+    """Starts the command; where that cannot be done nothing is left of the run."""
+    try:
+        enter = own_cgroup.add_self if own_cgroup else None
+        return launch(argv, variables=variables, before_exec=enter, meanwhile=_load())
+    except CommandNotStarted:
+        import shutil
+
+        shutil.rmtree(directory, ignore_errors=True)
+        raise
+
+
+def _load() -> Iterator[None]:
+    """Imports what the first tick needs, module by module. The command does not wait for that."""
+    for name in _FIRST_NEEDED:
+        with contextlib.suppress(Exception):  # who needs it meets that again, and tells of it
+            import_module(f"otel_memwatch.{name}")
+        yield
+
+
+def _listen(settings: Mapping[str, Any]) -> Listening | None:
+    """The port for the target's own spans, where it is asked for: the target has to know it."""
+    if not settings["receive_otlp"]:
+        return None
+    from otel_memwatch.monitor.telemetry.listening import listen
+
+    return listen(os.environ, settings["otlp"])
+
+
+def _told_to_end() -> bool:
+    """Whether somebody wants us gone, after the target: all signals are blocked, so what was sent is pending."""
+    import signal
+
+    return bool(signal.sigpending() & {signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT})
+
+
+def _own_cgroup(mode: str) -> OwnCgroup | None:
+    if mode == "off":
+        return None
+    from otel_memwatch.monitor.sources.own_cgroup import OwnCgroup
+
+    return OwnCgroup.create(mode)

@@ -1,0 +1,1 @@
+"""Where engines of others load us. Nothing imports this package."""

@@ -1,0 +1,277 @@
+"""Figures and names as a person reads them: sizes, durations, peaks with their certainty, command lines.
+
+Every text here is ASCII unless a name of the user's is not, holds no control character, and is one line.
+"""
+
+from __future__ import annotations
+
+import math
+import signal
+
+from otel_memwatch.model import Certainty, Peak
+from otel_memwatch.runtime.masking import MASK, mask_arguments
+from otel_memwatch.runtime.typed import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+UNKNOWN = "unknown"
+ELLIPSIS = "..."
+
+_PLAIN = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_@%+=:,./-")
+"""What a shell takes as it is."""
+
+_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
+_DECIMALS = (0, 1, 1, 2, 2, 2, 2)
+"""Tenths of a GiB would hide 100 MiB."""
+
+
+def _unit(value: float) -> int:
+    """Place of the unit in which `value` reads best, so that rounding never gives "1024.0 MiB"."""
+    place = 0
+    while place < len(_UNITS) - 1 and round(abs(value) / 1024**place, _DECIMALS[place]) >= 1024:
+        place += 1
+    return place
+
+
+def _number(value: float, place: int) -> str:
+    return f"{value / 1024**place:.{_DECIMALS[place]}f}"
+
+
+def size(value: float | None) -> str:
+    """Bytes, as "312.4 MiB" or "18.73 GiB"."""
+    if value is None:
+        return UNKNOWN
+    place = _unit(value)
+    return f"{_number(value, place)} {_UNITS[place]}"
+
+
+def change(value: float | None) -> str:
+    """A difference in bytes, with its sign: "+12.0 MiB"."""
+    if value is None:
+        return UNKNOWN
+    return ("+" if value >= 0 else "-") + size(abs(value))
+
+
+def size_range(low: float, high: float, joint: str) -> str:
+    """Two sizes in one unit: "300.0 to 410.0 MiB"; one where they read alike."""
+    place = _unit(high)
+    first, second = _number(low, place), _number(high, place)
+    return f"{second} {_UNITS[place]}" if first == second else f"{first}{joint}{second} {_UNITS[place]}"
+
+
+def size_scale(value: float) -> tuple[float, str]:
+    """The divisor and the name of the unit in which sizes up to `value` bytes read best: an axis."""
+    place = _unit(value)
+    return float(1024**place), _UNITS[place]
+
+
+def rate(bytes_per_second: float | None) -> str:
+    """Bytes per second, as "3.1 MiB/s"."""
+    return UNKNOWN if bytes_per_second is None else f"{size(bytes_per_second)}/s"
+
+
+def duration(seconds: float | None) -> str:
+    """Seconds, as "34 ms", "12.4 s", "3 min 05 s", "2 h 05 min" or "1 d 02 h"."""
+    if seconds is None or not math.isfinite(seconds):
+        return UNKNOWN
+    if seconds < 0:
+        return f"-{duration(-seconds)}"
+    if round(seconds, 3) < 1:
+        return f"{seconds * 1000:.3g} ms" if seconds < 0.01 else f"{seconds * 1000:.0f} ms"
+    if round(seconds, 1) < 60:
+        return f"{seconds:.1f} s" if seconds >= 10 else f"{seconds:.2f} s"
+    whole = round(seconds)
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02d} s"
+    minutes = round(seconds / 60)
+    if minutes < 1440:
+        return f"{minutes // 60} h {minutes % 60:02d} min"
+    hours = round(seconds / 3600)
+    return f"{hours // 24} d {hours % 24:02d} h"
+
+
+def count(number: float | None, noun: str, plural: str | None = None) -> str:
+    """A number with its noun: "1 process", "12 processes"."""
+    if number is None:
+        return f"{UNKNOWN} {plural or noun + 's'}"
+    return f"{number:,.0f} {noun if number == 1 else plural or noun + 's'}".replace(",", " ")
+
+
+def share(part: float, whole: float) -> str:
+    """A part of a whole in percent: "61 %"; small and nearly whole parts keep a decimal."""
+    percent = 100.0 * part / whole
+    near_an_end = 0 < percent < 1 or 99 < percent < 100
+    return f"{percent:.1f} %" if near_an_end else f"{percent:.0f} %"
+
+
+def peak_figure(peak: Peak | None) -> str:
+    """A peak in a table: "312.4 MiB", "300.0-410.0 MiB", ">= 300.0 MiB" or "<= 9.4 MiB"."""
+    if peak is None:
+        return "-"
+    if peak.certainty is Certainty.INTERVAL:
+        low = peak.bytes if peak.low is None else peak.low
+        return f">= {size(low)}" if peak.high is None else size_range(low, peak.high, "-")
+    if peak.certainty is Certainty.CENSORED:
+        if peak.low:
+            return size_range(peak.low, peak.bytes, "-")
+        return f"<= {size(peak.bytes)}"
+    return size(peak.bytes)
+
+
+CERTAINTY_WORDS = {
+    Certainty.EXACT: "exact",
+    Certainty.INTERVAL: "bounds",
+    Certainty.CENSORED: "at most",
+    Certainty.SAMPLED: "sampled",
+}
+"""The word of each certainty in a table."""
+
+
+def certainty(peak: Peak | None) -> str:
+    """The certainty of a peak in a table."""
+    if peak is None:
+        return ""
+    if peak.certainty is Certainty.INTERVAL and peak.high is None:
+        return "at least"
+    return CERTAINTY_WORDS[peak.certainty]
+
+
+def peak_sentence(peak: Peak | None) -> str:
+    """A peak with its certainty and where it is known from, in words a person needs no manual for."""
+    if peak is None:
+        return UNKNOWN
+    if peak.certainty is Certainty.EXACT:
+        return f"{size(peak.bytes)}, {_because('exact', peak.how)}"
+    if peak.certainty is Certainty.INTERVAL:
+        low = peak.bytes if peak.low is None else peak.low
+        if peak.high is None:
+            return f"at least {size(low)} {_because('certified', peak.how, inside=True)}"
+        bounds = size_range(low, peak.high, " and ")
+        words = f"between {bounds}" if " and " in bounds else bounds
+        return f"{words} {_because('certified', peak.how, inside=True)}"
+    if peak.certainty is Certainty.CENSORED:
+        low_words = f"at least {size(peak.low)} and " if peak.low else ""
+        return f"{low_words}no more than {size(peak.bytes)}{_source(peak.how)}"
+    if peak.high is not None and peak.high > peak.bytes:
+        return f"{size(peak.bytes)} seen (sampled), {size(peak.high)} at most"
+    return f"{size(peak.bytes)} seen (sampled: it may have been more in between)"
+
+
+def _because(word: str, how: str, *, inside: bool = False) -> str:
+    how = clean(how)
+    if inside:
+        return f"({word}, {how})" if how else f"({word})"
+    return f"{word} ({how})" if how else word
+
+
+def _source(how: str) -> str:
+    return f" ({clean(how)})" if how else ""
+
+
+def signal_name(number: int) -> str:
+    """A signal as a shell's user knows it: "SIGKILL"."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def clean(text: str) -> str:
+    r"""Text that is safe on a terminal and in a table: control characters and broken bytes become "\x1b"."""
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(c if _is_shown(c) else _escaped(c) for c in text)
+
+
+def _is_shown(character: str) -> bool:
+    if character.isascii():
+        return character.isprintable()
+    import unicodedata
+
+    # Cf is where the marks stand that turn the direction of a whole line.
+    return character.isprintable() and unicodedata.category(character) not in {"Cf", "Cs"}
+
+
+def _escaped(character: str) -> str:
+    code = ord(character)
+    if 0xDC80 <= code <= 0xDCFF:
+        return f"\\x{code - 0xDC00:02x}"  # a byte that was not UTF-8
+    short = {"\n": "\\n", "\t": "\\t", "\r": "\\r"}
+    if character in short:
+        return short[character]
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+def cells(text: str) -> int:
+    """Columns that `text` takes on a terminal: wide characters take two, combining ones none."""
+    if text.isascii():
+        return len(text)
+    import unicodedata
+
+    return sum(
+        0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text
+    )
+
+
+def shorten(text: str, width: int) -> str:
+    """`text` within `width` columns of a terminal, its middle left out where it is longer."""
+    text = clean(text)
+    if cells(text) <= width:
+        return text
+    room = width - len(ELLIPSIS)
+    if room < 2:
+        return _head(text, max(0, width))
+    tail_width = room // 2
+    tail = _head(text[::-1], tail_width)[::-1]
+    return _head(text, room - cells(tail)) + ELLIPSIS + tail
+
+
+def _head(text: str, width: int) -> str:
+    used = 0
+    for place, character in enumerate(text):
+        used += cells(character)
+        if used > width:
+            return text[:place]
+    return text
+
+
+def command_line(argv: Sequence[str], width: int | None = None) -> str:
+    """A command as it would be typed into a shell, in one line, within `width` columns; likely secrets are masked."""
+    text = clean(" ".join(_quoted(word) for word in mask_arguments(argv)))
+    return text if width is None else shorten(text, width)
+
+
+def _quoted(word: str) -> str:
+    if word == MASK:
+        return word
+    return shell_word(word) if word.isprintable() else f"'{word}'"
+
+
+def shell_word(word: str) -> str:
+    """A word as it is typed into a shell, as `shlex.quote` gives it."""
+    if word and _PLAIN.issuperset(word):
+        return word
+    import shlex
+
+    return shlex.quote(word)
+
+
+def pad(text: str, width: int, *, right: bool = False) -> str:
+    """`text` filled up with blanks to `width` columns; to its left where `right`."""
+    blanks = " " * max(0, width - cells(text))
+    return blanks + text if right else text + blanks
+
+
+def table(rows: Sequence[Sequence[str]], header: Sequence[str], right: str) -> list[str]:
+    """Lines of a table with a header; `right` holds an "r" for each column that is aligned to the right, else "l".
+
+    Columns without a single value are left out, so that a table shows only what is known.
+    """
+    used = [i for i in range(len(header)) if any(row[i] not in ("", "-") for row in rows)]
+    widths = {i: max(cells(header[i]), *(cells(row[i]) for row in rows)) for i in used}
+    lines = []
+    for row in (header, *rows):
+        line = "  ".join(pad(row[i], widths[i], right=right[i] == "r") for i in used)
+        lines.append(line.rstrip())
+    return lines

@@ -1,0 +1,143 @@
+"""The figures of a run as JSON: the contract with other programs, schema 1.
+
+Fields may be added; none is removed or changes its meaning. Bytes and seconds; `null` is "not known".
+"""
+
+from __future__ import annotations
+
+import json
+import time
+
+from otel_memwatch.reports import phrases
+from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, BinaryIO
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from otel_memwatch.analysis import OperationFigures, ProcessFigures, Run
+    from otel_memwatch.model import Peak
+    from otel_memwatch.reports import Options
+
+SCHEMA = 1
+
+_SECONDS = "seconds"
+
+
+def render(run: Run, out: BinaryIO, options: Options) -> None:
+    """Writes the document as ASCII; indented unless `options["indent"]` says otherwise."""
+    text = json.dumps(document(run), indent=options.get("indent", 2), ensure_ascii=True, allow_nan=False)
+    out.write(text.encode("ascii") + b"\n")
+
+
+def document(run: Run) -> dict[str, Any]:
+    """The document as a dictionary whose keys stand in the order of the contract."""
+    return {
+        "schema": SCHEMA,
+        "run": _run(run),
+        "ended": {
+            "exit_code": run.ending.exit_code,
+            "signal": run.ending.signal,
+            "oom_kills": run.ending.oom_kills,
+            "reason": run.ending.reason,
+        },
+        "peaks": run.peaks.to_json(),
+        "totals": _totals(run.totals),
+        "quality": _totals(run.quality),
+        "operations": [_operation(figures) for figures in run.operations],
+        "processes": [_process(process) for process in run.processes],
+        "limit": _limit(run),
+        "trouble": {
+            "marks": [{"at": _rounded(at), "text": text} for at, text in run.marks],
+            "damage": list(run.damage),
+            "quirks": list(run.quirks),
+        },
+        "sources": {name: dict(health) for name, health in run.sources.items()},
+    }
+
+
+def _run(run: Run) -> dict[str, Any]:
+    return {
+        "id": run.id,
+        "command": list(run.command),
+        "started": _iso(run.started_wall),
+        "seconds": _rounded(run.seconds),
+        "host": dict(run.host),
+        "state": run.state,
+        "cwd": run.cwd,
+        "mode": run.mode,
+        "path": str(run.path),
+        "trace_id": run.trace.get("trace_id"),
+        "span_id": run.trace.get("span_id"),
+    }
+
+
+def _iso(unix: float) -> str | None:
+    if not unix:
+        return None
+    try:
+        whole = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(unix))
+    except (OverflowError, OSError, ValueError):
+        return None
+    return f"{whole}.{int(unix % 1 * 1000):03d}Z"
+
+
+def _rounded(seconds: float | None) -> float | None:
+    return None if seconds is None else round(seconds, 6)
+
+
+def _totals(totals: Mapping[str, float | None]) -> dict[str, float | int | None]:
+    """Counts and bytes as whole numbers, whatever the record holds them as."""
+    return {name: _plain(name, value) for name, value in totals.items()}
+
+
+def _plain(name: str, value: float | None) -> float | int | None:
+    if value is None:
+        return None
+    whole = not name.endswith((_SECONDS, "interval", "hz", "gap"))
+    return int(value) if whole and float(value).is_integer() else round(value, 6)
+
+
+def _peak(peak: Peak | None) -> dict[str, object] | None:
+    return None if peak is None else peak.to_json()
+
+
+def _operation(figures: OperationFigures) -> dict[str, Any]:
+    operation = figures.operation
+    return {
+        "name": operation.name,
+        "trace_id": operation.trace_id,
+        "span_id": operation.span_id,
+        "parent_span_id": operation.parent_span_id,
+        "pid": operation.pid,
+        "start": _rounded(figures.start),
+        "seconds": _rounded(figures.seconds),
+        "status": operation.status,
+        "peak": _peak(operation.peak),
+        "tree_peak": _peak(figures.tree_peak),
+        "delta_bytes": figures.delta_bytes,
+        "totals": _totals(figures.totals),
+        "id": operation.id,
+        "parent": figures.parent,
+        "depth": figures.depth,
+        "sets_run_peak": figures.sets_run_peak,
+        "start_bytes": operation.start_bytes,
+        "end_bytes": operation.end_bytes,
+        "error": operation.error,
+        "thread": operation.thread,
+        "attributes": dict(operation.attributes),
+        "gpu": dict(operation.gpu),
+    }
+
+
+def _process(process: ProcessFigures) -> dict[str, Any]:
+    fields = process._asdict()
+    fields["argv"] = None if process.argv is None else list(process.argv)
+    fields["peak"] = _peak(process.peak)
+    for name in ("start", "end", "cpu_seconds"):
+        fields[name] = _rounded(fields[name])
+    return fields
+
+
+def _limit(run: Run) -> dict[str, Any] | None:
+    limit = phrases.limit(run)
+    return None if limit is None else {"bytes": limit.bytes, "whose": limit.whose}

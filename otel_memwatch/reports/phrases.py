@@ -1,0 +1,214 @@
+"""What several reports say of a run in the same words: how it ended, its limit, who held the peak.
+
+Nothing here reads the whole record: the summary has to be there at once, after a run of a day too.
+"""
+
+from __future__ import annotations
+
+import os
+from itertools import islice
+
+from otel_memwatch.model import Certainty, Column, Peak
+from otel_memwatch.reports.formatting import clean, command_line, count, duration, share, size
+from otel_memwatch.runtime.masking import public_name
+from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from otel_memwatch.analysis import Run
+
+_LIMIT_METRIC = "memwatch.cgroup.memory.limit"
+_LIMIT_TYPE = ("memwatch.cgroup.limit.type", "max")
+_TICKS_TO_LOOK = 100
+"""Ticks within which a limit that applies has been read."""
+
+HEADLINE_MEANING = (
+    "Needed memory counts each page once, however many processes share it, and leaves out page cache that can be "
+    "dropped at any time."
+)
+
+_INTERPRETERS = ("python", "perl", "ruby", "node", "sh", "bash", "Rscript")
+"""Programs whose first argument is the program that a person means."""
+
+
+class Limit(NamedTuple):
+    """The memory that there was."""
+
+    bytes: int
+    whose: str
+    """In words: "control group", "machine"."""
+
+
+def limit(run: Run) -> Limit | None:
+    """The smallest limit on the memory of the run; `None` when none is known."""
+    found = []
+    group = run.limits.get("cgroup_bytes") or _recorded_limit(run)
+    if group:
+        found.append(Limit(int(group), "control group"))
+    machine = run.limits.get("host_bytes") or run.host.get("memory_bytes")
+    if isinstance(machine, int | float) and machine > 0:
+        found.append(Limit(int(machine), "machine"))
+    return min(found, default=None)
+
+
+def address_space(run: Run) -> str | None:
+    """The limit that ends a program with an error of its own, long before any memory is short; `None`: none is known."""
+    limit = run.limits.get("rlimit_as_bytes")
+    return f"{size(limit)} of address space for each process (ulimit -v)" if limit else None
+
+
+def _recorded_limit(run: Run) -> int | None:
+    columns = run.record.columns
+    places = [i for i, column in enumerate(columns) if _is_limit(column)]
+    if not places:
+        return None
+    for _, values in islice(run.record.ticks(), _TICKS_TO_LOOK):
+        known = [value for value in (values[i] for i in places) if value is not None]
+        if known:
+            return int(min(known))
+    return None
+
+
+def _is_limit(column: Column) -> bool:
+    return column.metric == _LIMIT_METRIC and (not column.attributes or _LIMIT_TYPE in column.attributes)
+
+
+def limit_share(peak: Peak | None, of: Limit) -> str | None:
+    """The peak's share of a limit: "61 %", "59 to 80 %"; `None` when the peak is not known."""
+    if peak is None or of.bytes <= 0:
+        return None
+    if peak.certainty is Certainty.CENSORED:
+        return f"at most {share(peak.bytes, of.bytes)}"
+    low = share(peak.bytes if peak.low is None else min(peak.low, peak.bytes), of.bytes)
+    if peak.certainty is not Certainty.INTERVAL:
+        return share(peak.bytes, of.bytes)
+    if peak.high is None:
+        return f"at least {low}"
+    high = share(peak.high, of.bytes)
+    bare = low.removesuffix(" %")
+    return high if float(bare) == float(high.removesuffix(" %")) else f"{bare} to {high}"
+
+
+def ending(run: Run) -> str:
+    """How the run ended and after how long: "exit code 0, after 12.4 s"."""
+    reason = clean(run.ending.reason)
+    if run.state == "running":
+        return f"{reason}, {duration(run.seconds)} so far"
+    if run.state == "incomplete":
+        return reason
+    return f"{reason}, after {duration(run.seconds)}"
+
+
+def ended_badly(run: Run) -> bool:
+    """Whether the target failed, was killed, or lost a process to the OOM killer."""
+    end = run.ending
+    return bool(end.signal or end.exit_code or end.oom_kills)
+
+
+def place(run: Run, peak: Peak | None) -> str:
+    """When a peak was, and in what: "at 8.20 s, in Compilation"; empty when neither is known.
+
+    A peak is first seen at a tick, and the last one is taken when the command has ended: no later than that it was.
+    """
+    if peak is None:
+        return ""
+    parts = []
+    if peak.at is not None:
+        parts.append(f"at {duration(min(peak.at, run.seconds))}")
+    if peak.operation:
+        parts.append(f"in {clean(peak.operation)}")
+    return ", ".join(parts)
+
+
+def holder(run: Run, peak: Peak | None, width: int, *, public: bool = False) -> str:
+    """The process that held a peak: "python worker.py (pid 1234)"; empty when it is not known.
+
+    `public`: without its arguments, for what leaves the machine.
+    """
+    if peak is None or peak.pid is None:
+        return ""
+    suffix = f"(pid {peak.pid})"
+    # Pids are used again: the one that had this much memory is meant.
+    candidates = [p for p in run.processes if p.pid == peak.pid]
+    if not candidates:
+        return suffix
+    process = max(candidates, key=lambda p: -1 if p.peak is None else p.peak.bytes)
+    argv = process.argv or (run.command if peak.pid == _target(run) else None)
+    if public and argv:
+        argv = tuple(public_name(argv).split(" "))
+    name = process_name(process.command, argv, width - len(suffix) - 1)
+    return f"{name} {suffix}" if name else suffix
+
+
+def _target(run: Run) -> object:
+    target = run.info.get("target")
+    return target.get("pid") if isinstance(target, dict) else None
+
+
+def process_name(command: str | None, argv: Sequence[str] | None, width: int) -> str:
+    """What a process is called: its command line without the folders of program and script, else its short name."""
+    if not argv:
+        return f"[{clean(command)}]" if command else ""
+    program = os.path.basename(argv[0]) or argv[0]
+    script = [os.path.basename(word) or word for word in argv[1:2] if program.startswith(_INTERPRETERS)]
+    return command_line([program, *script, *argv[1 + len(script) :]], width)
+
+
+def main_is_largest(run: Run) -> bool:
+    """Whether the target's own process is the largest one, so that it need not be told twice."""
+    main, largest = run.peaks.main, run.peaks.process
+    if main is None or largest is None:
+        return main is None
+    return main.pid == largest.pid if main.pid and largest.pid else main.bytes == largest.bytes
+
+
+def cpu(run: Run) -> str:
+    """CPU time and what that is in cores: "34.2 s, 2.76 cores on average"."""
+    seconds = run.totals.get("cpu_seconds")
+    if seconds is None:
+        return "unknown"
+    if run.seconds <= 0:
+        return duration(seconds)
+    return f"{duration(seconds)}, {seconds / run.seconds:.2f} cores on average"
+
+
+def io_pair(read: float | None, written: float | None) -> str:
+    """What was read and written: "read 1.20 GiB, wrote 300.0 MiB"; empty when neither is known."""
+    if read is None and written is None:
+        return ""
+    return f"read {size(read)}, wrote {size(written)}"
+
+
+def processes(run: Run) -> str:
+    """How many there were: "1 process", "5 to 302 processes" where ticks cannot have seen them all; "": unknown."""
+    seen, unseen = run.totals.get("processes"), run.totals.get("unseen_processes")
+    if not seen:
+        return ""
+    if not unseen:
+        return count(seen, "process", "processes")
+    return f"{seen:,.0f} to ".replace(",", " ") + count(seen + unseen, "process", "processes")
+
+
+def of_processes(run: Run) -> str:
+    """What follows the largest one: ", of 4 processes"; "" where there was one only, or where it is unknown."""
+    told = processes(run)
+    return "" if told in ("", "1 process") else f", of {told}"
+
+
+def recording(run: Run) -> str:
+    """How well it was recorded: "10.0 Hz of 10.0 Hz asked for, longest gap 140 ms, no tick missed"."""
+    quality = run.quality
+    achieved, interval, missed = (
+        quality.get("achieved_hz"),
+        quality.get("interval"),
+        quality.get("missed_ticks"),
+    )
+    ticks = quality.get("ticks")
+    if achieved is None:
+        return f"{count(ticks or 0, 'tick')}, one every {duration(interval)} asked for"
+    words = f"{achieved:.3g} Hz"
+    if interval:
+        words += f" of {1 / interval:.3g} Hz asked for"
+    words += f", longest gap {duration(quality.get('longest_gap'))}"
+    return f"{words}, {count(missed, 'tick') if missed else 'no tick'} missed"

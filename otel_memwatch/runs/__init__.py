@@ -1,0 +1,1 @@
+"""Many runs: which there are, and which one is meant."""

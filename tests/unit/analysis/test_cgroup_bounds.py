@@ -1,0 +1,109 @@
+"""Bounds of charged memory less page cache, against simulated groups of known truth."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from otel_memwatch.analysis.cgroup_bounds import Reading, Window, Windows
+
+MOVES = st.lists(
+    st.tuples(
+        st.sampled_from(["needed", "cache", "drop", "tick", "write", "skew"]),
+        st.integers(min_value=0, max_value=500),
+    ),
+    min_size=1,
+    max_size=80,
+)
+
+
+class Group:
+    """A control group whose needed memory and cache are moved by a script; a tick reads it as the monitor does."""
+
+    def __init__(self) -> None:
+        self.time = 0.0
+        self.needed = self.cache = self.moved = 0
+        self.watermark = self.lifetime = self.truth = 0
+        self.truths: list[tuple[float, float, int]] = []
+        self._since, self._largest = 0.0, 0
+
+    def move(self, kind: str, size: int) -> None:
+        self.time += 0.001
+        if kind == "needed":
+            self.needed = size
+        elif kind == "cache":
+            self.cache, self.moved = self.cache + size, self.moved + size
+        elif kind == "write":
+            self.moved += size
+        elif kind == "drop":
+            self.cache = max(0, self.cache - size)
+        self.watermark = max(self.watermark, self.needed + self.cache)
+        self.lifetime = max(self.lifetime, self.watermark)
+        self._largest = max(self._largest, self.needed)
+
+    def read(self, during: int, *, resets: bool) -> Reading:
+        """The I/O first, then the cache, then the watermark, which is reset; `during`: cache that grows in between."""
+        moved = self.moved
+        self.move("cache", during)
+        file = self.cache
+        window, usage = self.watermark, self.needed + self.cache
+        self.truths.append((self._since, self.time, self._largest))
+        self._since, self._largest = self.time, self.needed
+        if resets:
+            self.watermark = usage
+        return Reading(self.time, usage, window if resets else None, 0, self.lifetime, file, moved)
+
+
+@given(MOVES, st.booleans())
+def test_the_truth_lies_between_the_bounds(moves: list[tuple[str, int]], resets: bool) -> None:
+    """Whatever needed memory and cache do between two ticks, and while a tick is read."""
+    group, windows, found = Group(), Windows(0.0, 0, 2), []
+    during = 0
+    for kind, size in [*moves, ("tick", 0)]:
+        if kind == "skew":
+            during = size
+        elif kind == "tick":
+            found.append(windows.take(group.read(during, resets=resets)))
+            during = 0
+        else:
+            group.move(kind, size)
+    known = [window for window in found if window is not None] + list(windows.rest())
+    assert len(known) == len(group.truths)
+    for window, (_, end, truth) in zip(known, group.truths, strict=True):
+        assert window.end == end
+        assert window.low is None or window.low <= truth
+        assert window.high is None or truth <= window.high
+
+
+def window(**changes: object) -> Window:
+    """The second of three ticks, of a group of 300 with 100 of cache, changed."""
+    base = Reading(1.0, 300, 300, 0, 300, 100, 1000)
+    windows = Windows(0.0, 1, 2)
+    windows.take(base._replace(time=0.5))
+    windows.take(base._replace(**changes))  # type: ignore[arg-type]
+    found = windows.take(base._replace(time=1.5))
+    assert found is not None
+    return found
+
+
+def test_a_quiet_cache_gives_one_figure() -> None:
+    assert window() == Window(0.5, 1.0, 199, 201)
+
+
+def test_without_io_figures_only_the_watermark_bounds() -> None:
+    assert window(moved=1000, file=None) == Window(0.5, 1.0, None, 301)
+
+
+def test_a_cache_that_grew_unaccounted_for_is_believed() -> None:
+    """A file system that does not tell the kernel's accounting: its growth counts in place of the I/O."""
+    assert window(file=150) == Window(0.5, 1.0, 149, 201)
+
+
+def test_a_long_gap_before_the_window_allows_for_what_it_may_hide() -> None:
+    windows = Windows(0.0, 0, 2)
+    base = Reading(1.0, 300, 300, 0.01, 300, 0, 0)
+    windows.take(base)
+    windows.take(base._replace(time=2.0, gap=0))
+    found = windows.take(base._replace(time=3.0))
+    assert found is not None
+    assert found.high == 300 + int(0.01 * 2 * 5e9)

@@ -1,0 +1,212 @@
+"""The summary and the text report of synthetic runs, against golden files, and where their words matter."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+from io import BytesIO
+from pathlib import Path
+
+import pytest
+
+from otel_memwatch.analysis import Run, load
+from otel_memwatch.model import Peak
+from otel_memwatch.reports import phrases, render
+from otel_memwatch.reports.formatting import duration
+from otel_memwatch.reports.summary import _near, summary
+from otel_memwatch.reports.text import text
+from tests.support import recorded
+from tests.support.golden import check_golden
+
+SCENES = ("short", "workers", "nested", "gpus")
+
+
+def scene(name: str, path: Path) -> Run:
+    return load(getattr(recorded, name)(path / name))
+
+
+def changed(path: Path, **fields: object) -> Run:
+    """The run with fields of its run.json replaced."""
+    file = path / "run.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | fields))
+    return load(path)
+
+
+@pytest.mark.parametrize("name", SCENES)
+def test_summary(name: str, tmp_path: Path) -> None:
+    run = scene(name, tmp_path)
+    told = summary(run)
+    assert told.count("\n") < 14
+    check_golden(f"{name}.summary.txt", told + "\n", run=run.path)
+
+
+@pytest.mark.parametrize("name", SCENES)
+def test_text(name: str, tmp_path: Path) -> None:
+    run = scene(name, tmp_path)
+    check_golden(f"{name}.report.txt", text(run), run=run.path)
+
+
+def test_the_oom_killer_is_named(tmp_path: Path) -> None:
+    told = summary(scene("nested", tmp_path))
+    assert "killed by SIGKILL: the kernel's OOM killer, at 512.0 MiB of 512.0 MiB, after 11.0 s" in told
+    assert "97 % of the control group's 512.0 MiB" in told
+
+
+def test_operations_open_at_death_are_named_with_those_around_them(tmp_path: Path) -> None:
+    report = text(scene("nested", tmp_path))
+    death = report[report.index("Open at its death") :]
+    assert re.search(r"- Train \(pid 100\)", death)
+    assert "peak so far 491.0 MiB" in death
+
+
+def test_the_tree_of_operations_is_indented_and_its_peak_marked(tmp_path: Path) -> None:
+    report = text(scene("nested", tmp_path))
+    lines = {
+        name: next(line for line in report.splitlines() if f" {name} " in line)
+        for name in ("Train", "step", "forward")
+    }
+    assert lines["Train"].index("Train") + 2 == lines["step"].index("step")
+    assert lines["step"].index("step") + 2 == lines["forward"].index("forward")
+    assert len([line for line in report.splitlines() if "<- the run's peak" in line]) == 1
+    assert "failed: ValueError" in report
+
+
+def test_repeated_names_are_summed_up_without_losing_one(tmp_path: Path) -> None:
+    report = text(scene("nested", tmp_path))
+    repeated = report[report.index("Names that occur more than once") :]
+    assert re.search(r"step +5 +4\.75 s +950 ms +950 ms +340\.0 MiB +440\.0 MiB", repeated)
+
+
+def test_of_many_processes_the_largest_are_shown(tmp_path: Path) -> None:
+    report = text(scene("workers", tmp_path))
+    section = report[report.index("Processes\n") : report.index("Totals")]
+    assert len(re.findall(r"cc1 -quiet", section)) == 15
+    assert "6 more processes, none above 214.0 MiB." in section
+
+
+def test_of_many_operations_the_first_the_last_and_the_peak_are_shown(tmp_path: Path) -> None:
+    lines = []
+    for n in range(1000):
+        lines += [
+            recorded.opened(n, 1 + n * 0.01, f"op{n}"),
+            recorded.closed(n, 1.005 + n * 0.01, 150 if n == 500 else 100),
+        ]
+    path = recorded.record(
+        tmp_path / "many", seconds=12, operations={100: lines},
+        peaks={"tree": recorded.peak(150, at=6.002)},
+        processes=recorded.process(100, 0.0, 12, 150),
+    )  # fmt: skip
+    report = text(load(path))
+    timeline = report[report.index("Operations (1000)") : report.index("Processes\n")]
+    assert 100 + 20 < timeline.count("\n") < 130
+    assert " op99 " in timeline
+    assert " op999 " in timeline
+    assert re.search(r"op500 .*<- the run's peak", timeline)
+    assert " op300 " not in timeline
+    assert sum(int(n) for n in re.findall(r"\.\.\. (\d+) more operations", timeline)) == 1000 - 121
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
+def test_no_encoding_of_the_terminal_stops_the_report(encoding: str, tmp_path: Path) -> None:
+    out = BytesIO()
+    render("text", scene("nested", tmp_path), out, encoding=encoding)
+    assert "Export" in out.getvalue().decode(encoding)
+
+
+def test_a_run_that_was_cut_off_says_so(tmp_path: Path) -> None:
+    path = recorded.nested(tmp_path / "cut")
+    changed(path, state="running", exit=None, peaks=None, totals=None, quality=None, ended=None,
+                  host={"name": "another machine"})  # fmt: skip
+    os.utime(path / "samples.jsonl", (1, 1))
+    run = load(path)
+    assert run.state == "incomplete"
+    told = summary(run)
+    assert "the recording stopped without an end" in told
+    assert "Export" in told
+    assert "unknown" in text(run) or "MiB" in text(run)
+
+
+def test_nothing_known_is_still_a_report(tmp_path: Path) -> None:
+    path = tmp_path / "bare"
+    path.mkdir()
+    (path / "run.json").write_text('{"schema": 1}')
+    run = load(path)
+    assert "memory       unknown" in summary(run)
+    assert "needed by all         unknown" in text(run)
+
+
+def test_marks_and_damage_reach_the_summary(tmp_path: Path) -> None:
+    path = recorded.short(tmp_path / "r")
+    with (path / "samples.jsonl").open("a") as file:
+        file.write("[[[\n[5000.3,1,1,1,1]\n")
+    run = changed(
+        path,
+        state="finished",
+        marks=[{"time": recorded.STARTED + 0.2, "text": "recording stopped: disk full"}],
+    )
+    run.samples()
+    assert "trouble      samples.jsonl" in summary(run)
+    report = text(run)
+    assert "- at 200 ms: recording stopped: disk full" in report
+    assert "What of the record could not be read" in report
+
+
+def test_an_exact_figure_that_can_be_off_says_by_how_much(tmp_path: Path) -> None:
+    path = recorded.short(tmp_path / "r")
+    wide = recorded.peak(209.4) | {"low": 200 * recorded.MIB, "high": round(212.4 * recorded.MIB)}
+    run = changed(path, peaks={"tree": wide, "main": None, "process": None, "cgroup": None, "gpu": {}})
+    assert "209.4 MiB, exact, to 3.0 MiB" in text(run)
+
+
+def test_hostile_names_stay_on_their_line(tmp_path: Path) -> None:
+    path = recorded.record(
+        tmp_path / "r", seconds=1, command=["sh", "-c", "echo \x1b[31m\nrm"],
+        operations={100: [recorded.opened(1, 0.1, "a\nb\x1b[2J"), recorded.closed(1, 0.2, 5)]},
+        ended={"reason": "exit\ncode"},
+    )  # fmt: skip
+    run = load(path)
+    for told in (summary(run), text(run)):
+        assert "\x1b" not in told
+        assert "a\\nb\\x1b[2J" in told
+
+
+@pytest.mark.parametrize(
+    "name", [b"run", b"two words", b"it's", b"caf\xe9'\\9", "\u00e9t\u00e9".encode(), b"line\nbreak"]
+)
+def test_the_path_in_the_summary_can_be_pasted_into_a_shell(name: bytes, tmp_path: Path) -> None:
+    path = Path(os.fsdecode(os.path.join(os.fsencode(tmp_path), name)))
+    typed = _near(path)
+    typed.encode()
+    told = subprocess.run(["bash", "-c", f"printf %s {typed}"], capture_output=True, check=True).stdout
+    assert told == os.fsencode(path)
+
+
+def test_a_peak_is_not_told_to_be_after_the_end(tmp_path: Path) -> None:
+    """The tick that sees it first may be taken when the command has ended."""
+    run = scene("short", tmp_path)
+    assert run.peaks.tree is not None
+    late = run.peaks.tree._replace(at=run.seconds + 1, operation=None)
+    assert phrases.place(run, late) == f"at {duration(run.seconds)}"
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "told"),
+    [(97, 101, "1 %"), (59, 802, "0.6 to 8 %"), (5930, 8020, "59 to 80 %"), (99, 99, "1.0 %")],
+)
+def test_a_range_of_shares_that_read_the_same_is_one(low: int, high: int, told: str) -> None:
+    peak = Peak.interval(low, high, how="")
+    assert phrases.limit_share(peak, phrases.Limit(10_000, "machine")) == told
+
+
+def test_an_error_that_is_a_large_part_of_a_peak_is_told(tmp_path: Path) -> None:
+    """552 KiB, "exact", of which half is error, would not be."""
+    path = tmp_path / "short"
+    run = scene("short", tmp_path)
+    assert run.peaks.tree is not None
+    info = json.loads((path / "run.json").read_text())
+    info["peaks"]["tree"] |= {"bytes": 565248, "certainty": "exact", "low": 81920, "high": 1048576}
+    (path / "run.json").write_text(json.dumps(info))
+    assert "552.0 KiB, exact" in text(load(path))
+    assert ", to 472.0 KiB" in text(load(path))

@@ -1,0 +1,85 @@
+"""Named tuples of ours are named tuples."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import subprocess
+import sys
+
+import pytest
+
+from otel_memwatch.model import Column, ProcessEvent, ProcessRecord
+from otel_memwatch.monitor.procfs.process import Io
+from otel_memwatch.runtime.typed import NamedTuple
+
+
+class Point(NamedTuple):
+    """A place."""
+
+    x: int
+    y: int = 2
+
+    @property
+    def far(self) -> bool:
+        return self.x > self.y
+
+
+def test_fields_defaults_and_methods() -> None:
+    point = Point(1)
+    assert point == (1, 2) == Point(x=1, y=2) == Point(1, y=2) == Point._make([1, 2])
+    assert (point.x, point.y, point.far) == (1, 2, False)
+    assert point._replace(x=3).far
+    assert point._asdict() == {"x": 1, "y": 2}
+    assert repr(point) == "Point(x=1, y=2)"
+    assert Point._fields == ("x", "y") == Point.__match_args__
+    assert Point.__doc__ == "A place."
+    assert isinstance(point, tuple)
+    with pytest.raises(AttributeError):
+        point.x = 4  # type: ignore[misc]
+    with pytest.raises(AttributeError):
+        point.other = 4  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("values", "named"), [((), {}), ((1, 2, 3), {}), ((1,), {"x": 1}), ((1,), {"z": 1}), ((), {"y": 1})]
+)
+def test_wrong_calls(values: tuple[int, ...], named: dict[str, int]) -> None:
+    with pytest.raises(TypeError, match="Point"):
+        Point(*values, **named)
+
+
+def test_wrong_replacements_and_lengths() -> None:
+    with pytest.raises(TypeError):
+        Point(1)._replace(z=1)  # type: ignore[call-arg]
+    with pytest.raises(TypeError):
+        Point._make([1])
+
+
+def test_copies() -> None:
+    record = ProcessRecord(ProcessEvent.SEEN, 1.0, 2, 3.0, command="a")
+    assert pickle.loads(pickle.dumps(record)) == record == copy.deepcopy(record)
+    assert type(copy.copy(Io(1, 2, 3, 4))) is Io
+    match Column("name"):
+        case Column(metric, (), period):
+            assert (metric, period) == ("name", 0.0)
+        case _:
+            pytest.fail("no match")
+
+
+def test_a_wrapped_command_waits_for_little() -> None:
+    """What is imported before the command is forked."""
+    script = "import sys; import otel_memwatch.monitor.wrap, otel_memwatch.cli.plain; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    heavy = {
+        "typing",
+        "click",
+        "logging",
+        "subprocess",
+        "threading",
+        "json",
+        "platform",
+        "asyncio",
+        "inspect",
+    }
+    assert not heavy & set(done.stdout.split())
