@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from otel_memwatch import catalog
 from otel_memwatch.model import Column, Peak, Value
 from otel_memwatch.runtime.typed import TYPE_CHECKING
 
@@ -47,7 +48,7 @@ class Devices:
         self._places = [
             (place, dict(column.attributes)["hw.id"])
             for place, column in enumerate(columns)
-            if column.metric == "hw.gpu.memory.usage" and "hw.id" in dict(column.attributes)
+            if column.metric == catalog.HW_GPU_MEMORY_USAGE and "hw.id" in dict(column.attributes)
         ]
         self._largest: dict[str, Maximum] = {device: Maximum() for _, device in self._places}
 

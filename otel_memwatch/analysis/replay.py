@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from otel_memwatch import catalog
 from otel_memwatch.analysis.tally import METRICS, Tally
 from otel_memwatch.model import Snapshot, Value
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
@@ -16,12 +17,12 @@ if TYPE_CHECKING:
 
 DRAWN = frozenset(
     {
-        "memwatch.cgroup.memory.working_set",
-        "memwatch.cgroup.memory.events",
-        "hw.gpu.memory.limit",
-        "hw.gpu.utilization",
-        "memwatch.tree.gpu.memory.usage",
-        "memwatch.process.memory.linux.file",
+        catalog.MEMWATCH_CGROUP_MEMORY_WORKING_SET,
+        catalog.MEMWATCH_CGROUP_MEMORY_EVENTS,
+        catalog.HW_GPU_MEMORY_LIMIT,
+        catalog.HW_GPU_UTILIZATION,
+        catalog.MEMWATCH_TREE_GPU_MEMORY_USAGE,
+        catalog.MEMWATCH_PROCESS_MEMORY_LINUX_FILE,
     }
 )
 """Metrics that reports draw, or make operations' figures from, beyond those of the tally: read with them, so that the

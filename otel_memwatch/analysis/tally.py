@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 
+from otel_memwatch import catalog
 from otel_memwatch.analysis.attribution import place
 from otel_memwatch.analysis.cgroup_bounds import Reading
 from otel_memwatch.analysis.maxima import Devices
@@ -25,32 +26,32 @@ _WRITE = {"disk.io.direction": "write"}
 _MAJOR = {"system.paging.fault.type": "major"}
 
 _TOTAL_COLUMNS: tuple[tuple[str, str, Mapping[str, str]], ...] = (
-    ("cpu_seconds", "memwatch.tree.cpu.time", {}),
-    ("read_bytes", "memwatch.tree.disk.io", _READ),
-    ("write_bytes", "memwatch.tree.disk.io", _WRITE),
-    ("read_chars", "memwatch.tree.syscall.io", _READ),
-    ("write_chars", "memwatch.tree.syscall.io", _WRITE),
-    ("major_faults", "memwatch.tree.paging.faults", _MAJOR),
+    ("cpu_seconds", catalog.MEMWATCH_TREE_CPU_TIME, {}),
+    ("read_bytes", catalog.MEMWATCH_TREE_DISK_IO, _READ),
+    ("write_bytes", catalog.MEMWATCH_TREE_DISK_IO, _WRITE),
+    ("read_chars", catalog.MEMWATCH_TREE_SYSCALL_IO, _READ),
+    ("write_chars", catalog.MEMWATCH_TREE_SYSCALL_IO, _WRITE),
+    ("major_faults", catalog.MEMWATCH_TREE_PAGING_FAULTS, _MAJOR),
 )
 """Keys of the totals, and the columns that are summed for each."""
 
 METRICS = frozenset(metric for _, metric, _ in _TOTAL_COLUMNS) | {
-    "process.memory.usage",
-    "memwatch.process.memory.peak",
-    "memwatch.tree.memory.usage",
-    "memwatch.tree.memory.pss",
-    "memwatch.tree.memory.bound",
-    "memwatch.tree.process.count",
-    "memwatch.tree.unobserved",
-    "memwatch.tree.unobserved.faults",
-    "memwatch.cgroup.memory.usage",
-    "memwatch.cgroup.memory.file",
-    "memwatch.cgroup.memory.shmem",
-    "memwatch.cgroup.memory.kernel",
-    "memwatch.cgroup.memory.peak",
-    "memwatch.cgroup.memory.window",
-    "memwatch.cgroup.memory.window.gap",
-    "hw.gpu.memory.usage",
+    catalog.PROCESS_MEMORY_USAGE,
+    catalog.MEMWATCH_PROCESS_MEMORY_PEAK,
+    catalog.MEMWATCH_TREE_MEMORY_USAGE,
+    catalog.MEMWATCH_TREE_MEMORY_PSS,
+    catalog.MEMWATCH_TREE_MEMORY_BOUND,
+    catalog.MEMWATCH_TREE_PROCESS_COUNT,
+    catalog.MEMWATCH_TREE_UNOBSERVED,
+    catalog.MEMWATCH_TREE_UNOBSERVED_FAULTS,
+    catalog.MEMWATCH_CGROUP_MEMORY_USAGE,
+    catalog.MEMWATCH_CGROUP_MEMORY_FILE,
+    catalog.MEMWATCH_CGROUP_MEMORY_SHMEM,
+    catalog.MEMWATCH_CGROUP_MEMORY_KERNEL,
+    catalog.MEMWATCH_CGROUP_MEMORY_PEAK,
+    catalog.MEMWATCH_CGROUP_MEMORY_WINDOW,
+    catalog.MEMWATCH_CGROUP_MEMORY_WINDOW_GAP,
+    catalog.HW_GPU_MEMORY_USAGE,
 }
 """The metrics that the tally looks at."""
 
@@ -102,17 +103,17 @@ class Tally:
     def _connect(self, places: Mapping[str, int]) -> None:
         """Finds the places of the columns that it looks at."""
         facts, prefix = self._facts, "memwatch.cgroup.memory."
-        self._main_rss = places.get("process.memory.usage")
-        self._main_peak = places.get("memwatch.process.memory.peak")
+        self._main_rss = places.get(catalog.PROCESS_MEMORY_USAGE)
+        self._main_peak = places.get(catalog.MEMWATCH_PROCESS_MEMORY_PEAK)
         largest = {
-            "memwatch.tree.memory.usage": facts.rss,
-            "memwatch.tree.memory.pss": facts.pss,
+            catalog.MEMWATCH_TREE_MEMORY_USAGE: facts.rss,
+            catalog.MEMWATCH_TREE_MEMORY_PSS: facts.pss,
             prefix + "peak": facts.watermark,
         }
         self._largest = [(places[metric], maximum) for metric, maximum in largest.items() if metric in places]
-        self._bound = places.get("memwatch.tree.memory.bound")
-        self._unobserved_place = places.get("memwatch.tree.unobserved")
-        self._faults_place = places.get("memwatch.tree.unobserved.faults")
+        self._bound = places.get(catalog.MEMWATCH_TREE_MEMORY_BOUND)
+        self._unobserved_place = places.get(catalog.MEMWATCH_TREE_UNOBSERVED)
+        self._faults_place = places.get(catalog.MEMWATCH_TREE_UNOBSERVED_FAULTS)
         self._charged, self._file = places.get(prefix + "usage"), places.get(prefix + "file")
         self._window, self._watermark = places.get(prefix + "window"), places.get(prefix + "peak")
         self._gap = places.get(prefix + "window.gap")

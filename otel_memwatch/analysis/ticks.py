@@ -7,6 +7,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
 from math import inf
 
+from otel_memwatch import catalog
 from otel_memwatch.analysis.cgroup_bounds import Reading, Window, Windows
 from otel_memwatch.analysis.tally import METRICS as TALLIED
 from otel_memwatch.analysis.tally import columns_for_total
@@ -21,7 +22,7 @@ _BLOCK = 1024
 _READING_SECONDS = 0.01
 """Seconds that reading a tick may take: its window is over only then."""
 
-METRICS = TALLIED | {"memwatch.process.memory.linux.file"}
+METRICS = TALLIED | {catalog.MEMWATCH_PROCESS_MEMORY_LINUX_FILE}
 """The metrics that are asked about."""
 
 
@@ -140,14 +141,14 @@ class TreeTicks:
         self._samples = samples
         self._started = basis.started
         self._times = array("d", (samples.time + basis.started).tobytes())
-        self.main = self._series("process.memory.usage")
-        self.rss = self._series("memwatch.tree.memory.usage")
-        self.pss = self._series("memwatch.tree.memory.pss")
-        self.unobserved = self._series("memwatch.tree.unobserved")
+        self.main = self._series(catalog.PROCESS_MEMORY_USAGE)
+        self.rss = self._series(catalog.MEMWATCH_TREE_MEMORY_USAGE)
+        self.pss = self._series(catalog.MEMWATCH_TREE_MEMORY_PSS)
+        self.unobserved = self._series(catalog.MEMWATCH_TREE_UNOBSERVED)
         prefix = "memwatch.cgroup.memory."
         self.watermark = self._series(prefix + "peak")
         self.windows = self._windows(basis)
-        self.mapped = self._series("memwatch.process.memory.linux.file").largest(-inf, inf) or 0
+        self.mapped = self._series(catalog.MEMWATCH_PROCESS_MEMORY_LINUX_FILE).largest(-inf, inf) or 0
         """Most file-backed memory that the target's own process was seen with, in bytes."""
         self.needed = self._difference(prefix + "usage", prefix + "file")
         self.unmapped = self._difference(prefix + "shmem", prefix + "kernel", sign=1)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from otel_memwatch import catalog
 from otel_memwatch.errors import Unavailable
 from otel_memwatch.monitor.sources.gpu_drm.cards import figures, find_cards
 from otel_memwatch.monitor.sources.gpu_nvidia.driver import HANGS_HINT, NO_DRIVER, open_driver
@@ -109,7 +110,7 @@ def _drm(sys: Path) -> list[_Found]:
     found: list[_Found] = []
     for card in find_cards(sys):
         values = {figure.metric: figure.read() for figure in figures(card) if card.awake()}
-        total, used = values.get("hw.gpu.memory.limit"), values.get("hw.gpu.memory.usage")
+        total, used = values.get(catalog.HW_GPU_MEMORY_LIMIT), values.get(catalog.HW_GPU_MEMORY_USAGE)
         known = None if total is None or used is None else GPUMemory(int(total), int(total - used), int(used))
         found.append((card.id, card.name, known))
     return found

@@ -16,6 +16,7 @@ import weakref
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, NamedTuple
 
+from otel_memwatch import catalog
 from otel_memwatch.compat.current_memory import size_of, system_used, tree_now
 
 if TYPE_CHECKING:
@@ -49,17 +50,17 @@ class Tick(NamedTuple):
 
 
 _MEANING = {
-    ("process.memory.usage", ""): "own",
-    ("memwatch.tree.memory.usage", ""): "rss",
-    ("memwatch.tree.memory.virtual", ""): "vms",
-    ("system.memory.usage", "used"): "system",
-    ("memwatch.tree.cpu.time", "user"): "cpu",
-    ("memwatch.tree.cpu.time", "system"): "cpu",
-    ("memwatch.tree.syscall.io", "read"): "read",
-    ("memwatch.tree.syscall.io", "write"): "written",
-    ("memwatch.tree.disk.io", "read"): "stored_read",
-    ("memwatch.tree.disk.io", "write"): "stored_written",
-    ("memwatch.tree.process.count", ""): "processes",
+    (catalog.PROCESS_MEMORY_USAGE, ""): "own",
+    (catalog.MEMWATCH_TREE_MEMORY_USAGE, ""): "rss",
+    (catalog.MEMWATCH_TREE_MEMORY_VIRTUAL, ""): "vms",
+    (catalog.SYSTEM_MEMORY_USAGE, "used"): "system",
+    (catalog.MEMWATCH_TREE_CPU_TIME, "user"): "cpu",
+    (catalog.MEMWATCH_TREE_CPU_TIME, "system"): "cpu",
+    (catalog.MEMWATCH_TREE_SYSCALL_IO, "read"): "read",
+    (catalog.MEMWATCH_TREE_SYSCALL_IO, "write"): "written",
+    (catalog.MEMWATCH_TREE_DISK_IO, "read"): "stored_read",
+    (catalog.MEMWATCH_TREE_DISK_IO, "write"): "stored_written",
+    (catalog.MEMWATCH_TREE_PROCESS_COUNT, ""): "processes",
 }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+from otel_memwatch import catalog
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -14,9 +15,12 @@ if TYPE_CHECKING:
 
     Series = tuple[str, Attributes]
 
-OOM_KILLS: Series = "memwatch.cgroup.memory.events", (("memwatch.cgroup.memory.event.type", "oom_kill"),)
-LIMIT: Series = "memwatch.cgroup.memory.limit", (("memwatch.cgroup.limit.type", "max"),)
-PEAK: Series = "memwatch.cgroup.memory.peak", ()
+OOM_KILLS: Series = (
+    catalog.MEMWATCH_CGROUP_MEMORY_EVENTS,
+    (("memwatch.cgroup.memory.event.type", "oom_kill"),),
+)
+LIMIT: Series = catalog.MEMWATCH_CGROUP_MEMORY_LIMIT, (("memwatch.cgroup.limit.type", "max"),)
+PEAK: Series = catalog.MEMWATCH_CGROUP_MEMORY_PEAK, ()
 
 
 def group_value(sampler: Sampler | None, series: Series, snapshot: Snapshot | None) -> int | None:

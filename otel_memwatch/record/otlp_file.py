@@ -14,6 +14,7 @@ from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 
+from otel_memwatch import catalog
 from otel_memwatch.errors import RunError
 from otel_memwatch.model import Column, Operation, Peak, ProcessRecord, Value
 from otel_memwatch.record.fields import mapping, moment, number, text, whole
@@ -29,9 +30,9 @@ if TYPE_CHECKING:
 _ERROR = 2
 
 _PEAKS = {
-    "tree": ("memwatch.tree.memory.peak", "memwatch.memory"),
-    "process": ("memwatch.tree.process.memory.peak", "memwatch.process.memory"),
-    "main": ("memwatch.process.memory.peak", "memwatch.main.memory"),
+    "tree": (catalog.MEMWATCH_TREE_MEMORY_PEAK, "memwatch.memory"),
+    "process": (catalog.MEMWATCH_TREE_PROCESS_MEMORY_PEAK, "memwatch.process.memory"),
+    "main": (catalog.MEMWATCH_PROCESS_MEMORY_PEAK, "memwatch.main.memory"),
     "cgroup": ("", "memwatch.cgroup.memory"),
 }
 """Each peak of a run: the metric that tells it, and the prefix of the attributes of the run's span that do."""
@@ -216,7 +217,7 @@ class OtlpRecord(Record):
             known: dict[str, Any] = {field: whole(told.get(name)) for field, name in names.items()}
             return {**known, "reason": text(told.get("memwatch.exit.reason"))}
         for column, (_, values) in self._series.items():
-            if column.metric == "memwatch.run.exit.code":
+            if column.metric == catalog.MEMWATCH_RUN_EXIT_CODE:
                 code = int(values[-1])
                 signal = code - 128 if 128 < code < 160 else None
                 return {"exit_code": None if signal else code, "signal": signal, "oom_kills": None}

@@ -5,6 +5,7 @@ Labels are only what stays the same from run to run: a comparison is by name and
 
 from __future__ import annotations
 
+from otel_memwatch import catalog
 from otel_memwatch.catalog import METRICS, Instrument, Metric, prometheus_names
 from otel_memwatch.runtime.typed import TYPE_CHECKING, BinaryIO
 
@@ -42,17 +43,21 @@ def render(run: Run, out: BinaryIO, options: Options) -> None:  # noqa: ARG001 -
 
 def _lines(run: Run) -> Iterator[Line]:
     peaks, totals = run.peaks, run.totals
-    yield "memwatch.tree.memory.peak", {}, _bytes(peaks.tree)
-    yield "memwatch.tree.process.memory.peak", {}, _bytes(peaks.process)
-    yield "memwatch.process.memory.peak", {}, _bytes(peaks.main)
-    yield "process.uptime", {}, run.seconds
-    yield "memwatch.run.exit.code", {}, _code(run)
-    yield "memwatch.tree.cpu.time", {}, totals.get("cpu_seconds")
+    yield catalog.MEMWATCH_TREE_MEMORY_PEAK, {}, _bytes(peaks.tree)
+    yield catalog.MEMWATCH_TREE_PROCESS_MEMORY_PEAK, {}, _bytes(peaks.process)
+    yield catalog.MEMWATCH_PROCESS_MEMORY_PEAK, {}, _bytes(peaks.main)
+    yield catalog.PROCESS_UPTIME, {}, run.seconds
+    yield catalog.MEMWATCH_RUN_EXIT_CODE, {}, _code(run)
+    yield catalog.MEMWATCH_TREE_CPU_TIME, {}, totals.get("cpu_seconds")
     for direction, total in (("read", "read_bytes"), ("write", "write_bytes")):
-        yield "memwatch.tree.disk.io", {_DIRECTION: direction}, totals.get(total)
-    yield "memwatch.tree.paging.faults", {"system_paging_fault_type": "major"}, totals.get("major_faults")
+        yield catalog.MEMWATCH_TREE_DISK_IO, {_DIRECTION: direction}, totals.get(total)
+    yield (
+        catalog.MEMWATCH_TREE_PAGING_FAULTS,
+        {"system_paging_fault_type": "major"},
+        totals.get("major_faults"),
+    )
     for name, largest in sorted(_operations(run).items()):
-        yield "memwatch.operation.memory.peak", {_OPERATION: name}, largest
+        yield catalog.MEMWATCH_OPERATION_MEMORY_PEAK, {_OPERATION: name}, largest
 
 
 def _bytes(peak: Peak | None) -> int | None:

@@ -10,6 +10,7 @@ import math
 import re
 from collections.abc import Iterable, Iterator
 
+from otel_memwatch import catalog
 from otel_memwatch.analysis.spans import resource_of
 from otel_memwatch.catalog import METRICS, Instrument, Metric, prometheus_names
 from otel_memwatch.runtime.typed import TYPE_CHECKING, BinaryIO
@@ -81,8 +82,8 @@ def _peaks(run: Run, out: BinaryIO, common: dict[str, str]) -> None:
     """The peaks that are known at the end; the source's own peak is a column."""
     end = run.started_wall + run.seconds
     for name, peak in (
-        ("memwatch.tree.memory.peak", run.peaks.tree),
-        ("memwatch.tree.process.memory.peak", run.peaks.process),
+        (catalog.MEMWATCH_TREE_MEMORY_PEAK, run.peaks.tree),
+        (catalog.MEMWATCH_TREE_PROCESS_MEMORY_PEAK, run.peaks.process),
     ):
         if peak is not None:
             _family(out, METRICS[name])
@@ -100,7 +101,7 @@ def _state(run: Run, out: BinaryIO, common: dict[str, str]) -> None:
     """That it was active, and how it ended, where that is known."""
     *before, end = _moments(run)
     ended = run.state == "finished"
-    active, code = METRICS["memwatch.run.active"], METRICS["memwatch.run.exit.code"]
+    active, code = METRICS[catalog.MEMWATCH_RUN_ACTIVE], METRICS[catalog.MEMWATCH_RUN_EXIT_CODE]
     _family(out, active)
     values = [1.0] * len(before) + [0.0 if ended else 1.0]
     _write(out, _series(active, _labels(common), [*before, end], values))

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from itertools import islice
 
+from otel_memwatch import catalog
 from otel_memwatch.model import Certainty, Column, Peak
 from otel_memwatch.reports.formatting import clean, command_line, count, duration, share, size
 from otel_memwatch.runtime.masking import public_name
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
     from otel_memwatch.analysis import Run
 
-_LIMIT_METRIC = "memwatch.cgroup.memory.limit"
+_LIMIT_METRIC = catalog.MEMWATCH_CGROUP_MEMORY_LIMIT
 _LIMIT_TYPE = ("memwatch.cgroup.limit.type", "max")
 _TICKS_TO_LOOK = 100
 """Ticks within which a limit that applies has been read."""

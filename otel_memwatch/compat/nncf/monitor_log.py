@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 
+from otel_memwatch import catalog
 from otel_memwatch.errors import RunError
 from otel_memwatch.model import Certainty
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
@@ -185,8 +186,8 @@ def summary(maxima: Mapping[tuple[str, bool], float | None], unit: str = "MiB") 
     return "\nMemory summary:\n" + "\n".join(lines)
 
 
-_RSS, _SYSTEM = "memwatch.tree.memory.usage", "system.memory.usage"
-_PROCESSES = "memwatch.tree.process.count"
+_RSS, _SYSTEM = catalog.MEMWATCH_TREE_MEMORY_USAGE, catalog.SYSTEM_MEMORY_USAGE
+_PROCESSES = catalog.MEMWATCH_TREE_PROCESS_COUNT
 
 
 def series_of(run: Run) -> dict[str, Series]:

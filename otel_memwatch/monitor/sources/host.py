@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from otel_memwatch import catalog
 from otel_memwatch.errors import Unavailable
 from otel_memwatch.model import Column, Value
 from otel_memwatch.monitor.procfs.system import parse_load, parse_memory, parse_used
@@ -35,16 +36,16 @@ class Host:
         period = context.slow_period(1.0)
         self._pace = Pace(period, context.interval)
         self.columns: Sequence[Column] = (
-            Column("system.memory.usage", _state("used")),
-            Column("system.memory.usage", _state("free"), period),
-            Column("system.memory.usage", _state("buffers"), period),
-            Column("system.memory.usage", _state("cached"), period),
-            Column("system.memory.linux.available", (), period),
-            Column("system.memory.limit", (), period),
-            Column("system.paging.usage", (("system.paging.state", "used"),), period),
-            Column("system.paging.usage", (("system.paging.state", "free"),), period),
-            Column("system.cpu.logical.count", (), period),
-            Column("memwatch.system.load", (), period),
+            Column(catalog.SYSTEM_MEMORY_USAGE, _state("used")),
+            Column(catalog.SYSTEM_MEMORY_USAGE, _state("free"), period),
+            Column(catalog.SYSTEM_MEMORY_USAGE, _state("buffers"), period),
+            Column(catalog.SYSTEM_MEMORY_USAGE, _state("cached"), period),
+            Column(catalog.SYSTEM_MEMORY_LINUX_AVAILABLE, (), period),
+            Column(catalog.SYSTEM_MEMORY_LIMIT, (), period),
+            Column(catalog.SYSTEM_PAGING_USAGE, (("system.paging.state", "used"),), period),
+            Column(catalog.SYSTEM_PAGING_USAGE, (("system.paging.state", "free"),), period),
+            Column(catalog.SYSTEM_CPU_LOGICAL_COUNT, (), period),
+            Column(catalog.MEMWATCH_SYSTEM_LOAD, (), period),
         )
 
         self._not_due = (None,) * (len(self.columns) - 1)

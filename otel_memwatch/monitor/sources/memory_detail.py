@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 
+from otel_memwatch import catalog
 from otel_memwatch.errors import Unavailable
 from otel_memwatch.model import Column, Value
 from otel_memwatch.monitor.procfs.process import Rollup, parse_resident, parse_rollup
@@ -68,9 +69,9 @@ class MemoryDetail:
         self._thread: Thread | None = None
         self._done: _Round | None = None
         self.columns: Sequence[Column] = (
-            Column("memwatch.tree.memory.pss", (), period),
-            Column("memwatch.tree.memory.uss", (), period),
-            Column("memwatch.tree.memory.swap", (), period),
+            Column(catalog.MEMWATCH_TREE_MEMORY_PSS, (), period),
+            Column(catalog.MEMWATCH_TREE_MEMORY_USS, (), period),
+            Column(catalog.MEMWATCH_TREE_MEMORY_SWAP, (), period),
         )
 
     def read(self, now: float) -> Sequence[Value]:

@@ -12,6 +12,7 @@ from collections import deque
 
 import psutil
 
+from otel_memwatch import catalog
 from otel_memwatch.errors import Unavailable
 from otel_memwatch.model import Column, ProcessEvent, ProcessRecord, Value
 from otel_memwatch.monitor.sources import ChildEnd, Context, Pace
@@ -285,26 +286,26 @@ class Portable:
 
 def _columns(period: float) -> tuple[Column, ...]:
     return (
-        Column("process.memory.usage"),
-        Column("memwatch.tree.memory.usage"),
-        Column("process.cpu.time", ((_MODE, "user"),)),
-        Column("process.cpu.time", ((_MODE, "system"),)),
-        Column("memwatch.tree.cpu.time", ((_MODE, "user"),)),
-        Column("memwatch.tree.cpu.time", ((_MODE, "system"),)),
-        Column("memwatch.tree.disk.io", ((_DIRECTION, "read"),)),
-        Column("memwatch.tree.disk.io", ((_DIRECTION, "write"),)),
-        Column("memwatch.tree.process.count"),
-        Column("memwatch.tree.thread.count"),
-        Column("process.memory.virtual", (), period),
-        Column("process.disk.io", ((_DIRECTION, "read"),), period),
-        Column("process.disk.io", ((_DIRECTION, "write"),), period),
-        Column("process.thread.count", (), period),
-        Column("process.unix.file_descriptor.count", (), period),
-        Column("process.context_switches", ((_SWITCH, "voluntary"),), period),
-        Column("process.context_switches", ((_SWITCH, "involuntary"),), period),
-        Column("process.uptime", (), period),
-        Column("memwatch.tree.memory.virtual", (), period),
-        Column("memwatch.tree.file_descriptor.count", (), period),
+        Column(catalog.PROCESS_MEMORY_USAGE),
+        Column(catalog.MEMWATCH_TREE_MEMORY_USAGE),
+        Column(catalog.PROCESS_CPU_TIME, ((_MODE, "user"),)),
+        Column(catalog.PROCESS_CPU_TIME, ((_MODE, "system"),)),
+        Column(catalog.MEMWATCH_TREE_CPU_TIME, ((_MODE, "user"),)),
+        Column(catalog.MEMWATCH_TREE_CPU_TIME, ((_MODE, "system"),)),
+        Column(catalog.MEMWATCH_TREE_DISK_IO, ((_DIRECTION, "read"),)),
+        Column(catalog.MEMWATCH_TREE_DISK_IO, ((_DIRECTION, "write"),)),
+        Column(catalog.MEMWATCH_TREE_PROCESS_COUNT),
+        Column(catalog.MEMWATCH_TREE_THREAD_COUNT),
+        Column(catalog.PROCESS_MEMORY_VIRTUAL, (), period),
+        Column(catalog.PROCESS_DISK_IO, ((_DIRECTION, "read"),), period),
+        Column(catalog.PROCESS_DISK_IO, ((_DIRECTION, "write"),), period),
+        Column(catalog.PROCESS_THREAD_COUNT, (), period),
+        Column(catalog.PROCESS_UNIX_FILE_DESCRIPTOR_COUNT, (), period),
+        Column(catalog.PROCESS_CONTEXT_SWITCHES, ((_SWITCH, "voluntary"),), period),
+        Column(catalog.PROCESS_CONTEXT_SWITCHES, ((_SWITCH, "involuntary"),), period),
+        Column(catalog.PROCESS_UPTIME, (), period),
+        Column(catalog.MEMWATCH_TREE_MEMORY_VIRTUAL, (), period),
+        Column(catalog.MEMWATCH_TREE_FILE_DESCRIPTOR_COUNT, (), period),
     )
 
 

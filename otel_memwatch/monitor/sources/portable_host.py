@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import psutil
 
+from otel_memwatch import catalog
 from otel_memwatch.model import Column, Value
 from otel_memwatch.monitor.sources import Context, Pace
 from otel_memwatch.runtime.typed import TYPE_CHECKING
@@ -21,14 +22,14 @@ class PortableHost:
         period = context.slow_period(1.0)
         self._pace = Pace(period, context.interval)
         self.columns: Sequence[Column] = (
-            Column("system.memory.usage", (("system.memory.state", "used"),)),
-            Column("system.memory.usage", (("system.memory.state", "free"),), period),
-            Column("system.memory.linux.available", (), period),
-            Column("system.memory.limit", (), period),
-            Column("system.paging.usage", (("system.paging.state", "used"),), period),
-            Column("system.paging.usage", (("system.paging.state", "free"),), period),
-            Column("system.cpu.logical.count", (), period),
-            Column("memwatch.system.load", (), period),
+            Column(catalog.SYSTEM_MEMORY_USAGE, (("system.memory.state", "used"),)),
+            Column(catalog.SYSTEM_MEMORY_USAGE, (("system.memory.state", "free"),), period),
+            Column(catalog.SYSTEM_MEMORY_LINUX_AVAILABLE, (), period),
+            Column(catalog.SYSTEM_MEMORY_LIMIT, (), period),
+            Column(catalog.SYSTEM_PAGING_USAGE, (("system.paging.state", "used"),), period),
+            Column(catalog.SYSTEM_PAGING_USAGE, (("system.paging.state", "free"),), period),
+            Column(catalog.SYSTEM_CPU_LOGICAL_COUNT, (), period),
+            Column(catalog.MEMWATCH_SYSTEM_LOAD, (), period),
         )
 
     def read(self, now: float) -> Sequence[Value]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from otel_memwatch import catalog
 from otel_memwatch.errors import Unavailable
 from otel_memwatch.model import Column, Value
 from otel_memwatch.monitor.procfs.system import parse_pressure
@@ -38,7 +39,7 @@ class Pressure:
                     ("memwatch.pressure.resource", resource),
                     ("memwatch.pressure.stall_type", kind),
                 )
-                columns.append(Column("memwatch.system.pressure.time", attributes, period))
+                columns.append(Column(catalog.MEMWATCH_SYSTEM_PRESSURE_TIME, attributes, period))
         if not columns:
             raise Unavailable(
                 "The kernel does not measure pressure.", "a kernel with CONFIG_PSI, booted with psi=1, does"

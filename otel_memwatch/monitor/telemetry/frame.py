@@ -9,6 +9,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
+from otel_memwatch import catalog
 from otel_memwatch.model import Attributes, Column, Value
 from otel_memwatch.runtime.typed import Any, Protocol
 
@@ -111,7 +112,7 @@ class Frame:
         if peaks is not None:
             self._peaks = lambda: peaks
         if main_peak is not None:
-            self._final["memwatch.process.memory.peak", ()] = main_peak
+            self._final[catalog.MEMWATCH_PROCESS_MEMORY_PEAK, ()] = main_peak
 
     def column(self, place: int) -> Value:
         """Value of a column at the pinned moment; `None`: not known."""
@@ -124,19 +125,19 @@ class Frame:
     def own_series(self) -> dict[str, Callable[[], Iterator[Series]]]:
         """The metrics that no column delivers, each with what gives its series."""
         return {
-            "memwatch.tree.memory.peak": lambda: self._peak("tree"),
-            "memwatch.tree.process.memory.peak": lambda: self._peak("process"),
-            "memwatch.run.active": lambda: iter([(int(self.running), {})]),
-            "memwatch.run.exit.code": lambda: iter([(self._exit_code, {})]),
-            "memwatch.operation.active": self._operations,
-            "memwatch.source.up": lambda: self._sources("up"),
-            "memwatch.source.duration": lambda: self._sources("seconds"),
-            "memwatch.source.failures": lambda: self._sources("failures"),
-            "memwatch.sampler.ticks": lambda: iter([(self._ticks()[0], {})]),
-            "memwatch.sampler.missed": lambda: iter([(self._ticks()[1], {})]),
-            "memwatch.export.failures": self._undelivered,
-            "memwatch.monitor.cpu.time": lambda: iter([(time.process_time(), {})]),
-            "memwatch.monitor.memory.usage": lambda: iter([(_own_memory(), {})]),
+            catalog.MEMWATCH_TREE_MEMORY_PEAK: lambda: self._peak("tree"),
+            catalog.MEMWATCH_TREE_PROCESS_MEMORY_PEAK: lambda: self._peak("process"),
+            catalog.MEMWATCH_RUN_ACTIVE: lambda: iter([(int(self.running), {})]),
+            catalog.MEMWATCH_RUN_EXIT_CODE: lambda: iter([(self._exit_code, {})]),
+            catalog.MEMWATCH_OPERATION_ACTIVE: self._operations,
+            catalog.MEMWATCH_SOURCE_UP: lambda: self._sources("up"),
+            catalog.MEMWATCH_SOURCE_DURATION: lambda: self._sources("seconds"),
+            catalog.MEMWATCH_SOURCE_FAILURES: lambda: self._sources("failures"),
+            catalog.MEMWATCH_SAMPLER_TICKS: lambda: iter([(self._ticks()[0], {})]),
+            catalog.MEMWATCH_SAMPLER_MISSED: lambda: iter([(self._ticks()[1], {})]),
+            catalog.MEMWATCH_EXPORT_FAILURES: self._undelivered,
+            catalog.MEMWATCH_MONITOR_CPU_TIME: lambda: iter([(time.process_time(), {})]),
+            catalog.MEMWATCH_MONITOR_MEMORY_USAGE: lambda: iter([(_own_memory(), {})]),
         }
 
     def _peak(self, which: str) -> Iterator[Series]:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
 from opentelemetry.metrics import CallbackOptions, Observation
 
+from otel_memwatch import catalog
 from otel_memwatch.catalog import BOUNDS, METRICS, Instrument
 from otel_memwatch.monitor.telemetry.frame import Frame, Series
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
@@ -22,18 +23,22 @@ def create_instruments(
     The number of series is fixed by the columns and by what `Frame` bounds, whatever the tree does. Metrics of
     the catalogue for which the run has no source do not appear.
     """
-    _observe(meter, "memwatch.sampler.ticks", _pinning(frame, frame.own_series()["memwatch.sampler.ticks"]))
+    _observe(
+        meter,
+        catalog.MEMWATCH_SAMPLER_TICKS,
+        _pinning(frame, frame.own_series()[catalog.MEMWATCH_SAMPLER_TICKS]),
+    )
     places: dict[str, list[int]] = {}
     for place, column in enumerate(frame.columns):
         places.setdefault(column.metric, []).append(place)
     for metric, where in places.items():
         _observe(meter, metric, _columns(frame, where))
     for metric, series in frame.own_series().items():
-        if metric not in places and metric not in without and metric != "memwatch.sampler.ticks":
+        if metric not in places and metric not in without and metric != catalog.MEMWATCH_SAMPLER_TICKS:
             _observe(meter, metric, series)
     return (
-        _histogram(meter, "memwatch.operation.duration"),
-        _histogram(meter, "memwatch.operation.memory.peak"),
+        _histogram(meter, catalog.MEMWATCH_OPERATION_DURATION),
+        _histogram(meter, catalog.MEMWATCH_OPERATION_MEMORY_PEAK),
     )
 
 

@@ -13,6 +13,7 @@ import time
 
 from opentelemetry import metrics
 
+from otel_memwatch import catalog
 from otel_memwatch._version import __version__
 from otel_memwatch.analysis.spans import SCHEMA_URL, SCOPE
 from otel_memwatch.model import Snapshot
@@ -31,12 +32,12 @@ PERIOD = 1.0
 
 _NOT_OURS = frozenset(
     {
-        "memwatch.run.active",
-        "memwatch.run.exit.code",
-        "memwatch.operation.active",
-        "memwatch.export.failures",
-        "memwatch.monitor.cpu.time",
-        "memwatch.monitor.memory.usage",
+        catalog.MEMWATCH_RUN_ACTIVE,
+        catalog.MEMWATCH_RUN_EXIT_CODE,
+        catalog.MEMWATCH_OPERATION_ACTIVE,
+        catalog.MEMWATCH_EXPORT_FAILURES,
+        catalog.MEMWATCH_MONITOR_CPU_TIME,
+        catalog.MEMWATCH_MONITOR_MEMORY_USAGE,
     }
 )
 """What only a monitor has."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
 
+from otel_memwatch import catalog
 from otel_memwatch.catalog import BOUNDS, METRICS, Instrument
 from otel_memwatch.reports.otlp.values import SCHEMA_URL, Json, Times, attributes, resource, scope
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
@@ -114,16 +115,16 @@ def _final(run: Run, times: Times) -> Iterator[Json]:
         if peak is not None:
             yield single(name, peak.bytes, {"memwatch.certainty": peak.certainty.value})
 
-    yield from of_peak("memwatch.tree.memory.peak", run.peaks.tree)
-    yield from of_peak("memwatch.tree.process.memory.peak", run.peaks.process)
+    yield from of_peak(catalog.MEMWATCH_TREE_MEMORY_PEAK, run.peaks.tree)
+    yield from of_peak(catalog.MEMWATCH_TREE_PROCESS_MEMORY_PEAK, run.peaks.process)
     if run.peaks.main is not None:
-        yield single("memwatch.process.memory.peak", run.peaks.main.bytes, {})
+        yield single(catalog.MEMWATCH_PROCESS_MEMORY_PEAK, run.peaks.main.bytes, {})
     if run.state == "finished":
-        yield single("memwatch.run.active", 0, {})
+        yield single(catalog.MEMWATCH_RUN_ACTIVE, 0, {})
     ending = run.ending
     code = 128 + ending.signal if ending.signal else ending.exit_code
     if code is not None:
-        yield single("memwatch.run.exit.code", code, {})
+        yield single(catalog.MEMWATCH_RUN_EXIT_CODE, code, {})
     yield from _operations([figures.operation for figures in run.operations], times)
 
 
@@ -136,7 +137,7 @@ def _operations(operations: list[Operation], times: Times) -> Iterator[Json]:
             durations.setdefault((operation.name, operation.status), []).append(seconds)
         if operation.peak is not None:
             peaks.setdefault(operation.name, []).append(operation.peak.bytes)
-    metric = "memwatch.operation.duration"
+    metric = catalog.MEMWATCH_OPERATION_DURATION
     points = [
         _histogram(
             metric, {"memwatch.operation.name": name, "memwatch.operation.status": status}, values, times
@@ -145,7 +146,7 @@ def _operations(operations: list[Operation], times: Times) -> Iterator[Json]:
     ]
     if points:
         yield _metric(metric, points)
-    metric = "memwatch.operation.memory.peak"
+    metric = catalog.MEMWATCH_OPERATION_MEMORY_PEAK
     points = [
         _histogram(metric, {"memwatch.operation.name": name}, values, times) for name, values in peaks.items()
     ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from otel_memwatch import catalog
 from otel_memwatch.reports.formatting import shorten, size_scale
 from otel_memwatch.reports.plot import style
 from otel_memwatch.reports.plot.curves import draw_line
@@ -17,8 +18,8 @@ if TYPE_CHECKING:
     from otel_memwatch.record.samples import Samples
     from otel_memwatch.reports.plot.view import View
 
-_USAGE, _LIMIT, _BUSY = "hw.gpu.memory.usage", "hw.gpu.memory.limit", "hw.gpu.utilization"
-_TREE = "memwatch.tree.gpu.memory.usage"
+_USAGE, _LIMIT, _BUSY = catalog.HW_GPU_MEMORY_USAGE, catalog.HW_GPU_MEMORY_LIMIT, catalog.HW_GPU_UTILIZATION
+_TREE = catalog.MEMWATCH_TREE_GPU_MEMORY_USAGE
 GPU_METRICS = (_USAGE, _LIMIT, _BUSY, _TREE)
 
 _NAMED = 8

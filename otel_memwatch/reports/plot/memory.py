@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from otel_memwatch import catalog
 from otel_memwatch.reports import phrases
 from otel_memwatch.reports.formatting import size, size_scale
 from otel_memwatch.reports.plot import style
@@ -18,11 +19,11 @@ if TYPE_CHECKING:
     from otel_memwatch.model import Column
     from otel_memwatch.reports.plot.view import View
 
-_TREE, _MAIN = "memwatch.tree.memory.usage", "process.memory.usage"
-_PSS = "memwatch.tree.memory.pss"
-_GROUP, _WORKING_SET = "memwatch.cgroup.memory.usage", "memwatch.cgroup.memory.working_set"
-_FILE = "memwatch.cgroup.memory.file"
-_EVENTS, _KILL = "memwatch.cgroup.memory.events", {"memwatch.cgroup.memory.event.type": "oom_kill"}
+_TREE, _MAIN = catalog.MEMWATCH_TREE_MEMORY_USAGE, catalog.PROCESS_MEMORY_USAGE
+_PSS = catalog.MEMWATCH_TREE_MEMORY_PSS
+_GROUP, _WORKING_SET = catalog.MEMWATCH_CGROUP_MEMORY_USAGE, catalog.MEMWATCH_CGROUP_MEMORY_WORKING_SET
+_FILE = catalog.MEMWATCH_CGROUP_MEMORY_FILE
+_EVENTS, _KILL = catalog.MEMWATCH_CGROUP_MEMORY_EVENTS, {"memwatch.cgroup.memory.event.type": "oom_kill"}
 
 MEMORY_METRICS = (_TREE, _MAIN, _PSS, _GROUP, _WORKING_SET, _FILE, _EVENTS)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from otel_memwatch import catalog
 from otel_memwatch.reports.formatting import size_scale
 from otel_memwatch.reports.plot import style
 from otel_memwatch.reports.plot.series import Steps, rates, total
@@ -15,7 +16,11 @@ if TYPE_CHECKING:
     from otel_memwatch.reports.plot.series import Array
     from otel_memwatch.reports.plot.view import View
 
-_CPU, _DISK, _CALLS = "memwatch.tree.cpu.time", "memwatch.tree.disk.io", "memwatch.tree.syscall.io"
+_CPU, _DISK, _CALLS = (
+    catalog.MEMWATCH_TREE_CPU_TIME,
+    catalog.MEMWATCH_TREE_DISK_IO,
+    catalog.MEMWATCH_TREE_SYSCALL_IO,
+)
 RATE_METRICS = (_CPU, _DISK, _CALLS)
 
 _SHORTEST = 0.05

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from otel_memwatch import catalog
 from otel_memwatch.analysis.gpu import allocator_figures, told_by_allocators
 from otel_memwatch.record.fields import mapping
 from otel_memwatch.reports.formatting import certainty, clean, count, duration, peak_figure, shorten, size
@@ -15,14 +16,14 @@ if TYPE_CHECKING:
     from otel_memwatch.reports.text.page import Page
 
 METRICS = (
-    "hw.gpu.memory.limit",
-    "hw.gpu.utilization",
-    "hw.energy",
-    "hw.errors",
-    "memwatch.gpu.throttled",
-    "memwatch.tree.gpu.memory.usage",
-    "memwatch.tree.gpu.memory.system",
-    "memwatch.process.gpu.memory.peak",
+    catalog.HW_GPU_MEMORY_LIMIT,
+    catalog.HW_GPU_UTILIZATION,
+    catalog.HW_ENERGY,
+    catalog.HW_ERRORS,
+    catalog.MEMWATCH_GPU_THROTTLED,
+    catalog.MEMWATCH_TREE_GPU_MEMORY_USAGE,
+    catalog.MEMWATCH_TREE_GPU_MEMORY_SYSTEM,
+    catalog.MEMWATCH_PROCESS_GPU_MEMORY_PEAK,
 )
 _SHOWN = 100
 """Rows of the table by operation."""
@@ -47,7 +48,7 @@ def gpus(run: Run, page: Page) -> None:
 def _device(run: Run, samples: Samples, device: Mapping[str, Any], page: Page) -> None:
     key = str(device.get("id"))
     page.fact(clean(str(device.get("name") or "GPU")), clean(f"{key}, {device.get('pci')}"))
-    limit = _largest(samples, "hw.gpu.memory.limit", key)
+    limit = _largest(samples, catalog.HW_GPU_MEMORY_LIMIT, key)
     peak = run.peaks.gpu.get(key)
     if peak is not None:
         of = f" of {size(limit)}" if limit else ""
@@ -60,8 +61,8 @@ def _device(run: Run, samples: Samples, device: Mapping[str, Any], page: Page) -
 
 def _tree(samples: Samples, device: Mapping[str, Any], key: str) -> Iterator[str]:
     """What of the device's memory was this run's."""
-    usage = _largest(samples, "memwatch.tree.gpu.memory.usage", key)
-    system = _largest(samples, "memwatch.tree.gpu.memory.system", key)
+    usage = _largest(samples, catalog.MEMWATCH_TREE_GPU_MEMORY_USAGE, key)
+    system = _largest(samples, catalog.MEMWATCH_TREE_GPU_MEMORY_SYSTEM, key)
     if usage is not None:
         more = f", and {size(system)} of the machine's" if system else ""
         yield f"{size(usage)} seen held by this run{more}"
@@ -77,8 +78,8 @@ def _tree(samples: Samples, device: Mapping[str, Any], key: str) -> Iterator[str
 
 def _meanwhile(samples: Samples, device: Mapping[str, Any], key: str) -> Iterator[str]:
     """What the card did."""
-    busy = _known(samples, "hw.gpu.utilization", key)
-    energy = _rise(samples, "hw.energy", key)
+    busy = _known(samples, catalog.HW_GPU_UTILIZATION, key)
+    energy = _rise(samples, catalog.HW_ENERGY, key)
     parts = [f"{100 * sum(busy) / len(busy):.0f} % busy on average"] if busy else []
     if energy is not None:
         parts.append(f"{energy:.0f} J used")
@@ -87,7 +88,7 @@ def _meanwhile(samples: Samples, device: Mapping[str, Any], key: str) -> Iterato
     held_down = [
         reason
         for reason in ("power", "thermal", "hardware", "sync")
-        if any(_known(samples, "memwatch.gpu.throttled", key, ("memwatch.gpu.throttle.reason", reason)))
+        if any(_known(samples, catalog.MEMWATCH_GPU_THROTTLED, key, ("memwatch.gpu.throttle.reason", reason)))
     ]
     if held_down:
         yield f"clocks were held down: {', '.join(held_down)}"
@@ -95,7 +96,7 @@ def _meanwhile(samples: Samples, device: Mapping[str, Any], key: str) -> Iterato
         ("ecc_uncorrected", "uncorrected memory error"),
         ("ecc_corrected", "corrected memory error"),
     ):
-        number = _rise(samples, "hw.errors", key, ("error.type", kind))
+        number = _rise(samples, catalog.HW_ERRORS, key, ("error.type", kind))
         if number:
             yield count(number, words)
     codes = [str(mapping(event).get("code")) for event in device.get("xid") or ()]

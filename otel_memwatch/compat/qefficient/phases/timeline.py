@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from otel_memwatch import catalog
 from otel_memwatch.compat.qefficient.phases import COMPLETION, Phase, Timeline
 from otel_memwatch.model import Certainty
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
@@ -27,9 +28,13 @@ _SMOOTHED_SECONDS = 0.2
 _SAME = 0.98
 """Part of a peak from which on another counts as the same."""
 
-_RSS, _VMS, _CPU = "memwatch.tree.memory.usage", "memwatch.tree.memory.virtual", "memwatch.tree.cpu.time"
-_IO, _CPUS = "memwatch.tree.syscall.io", "system.cpu.logical.count"
-_PROCESSES = "memwatch.tree.process.count"
+_RSS, _VMS, _CPU = (
+    catalog.MEMWATCH_TREE_MEMORY_USAGE,
+    catalog.MEMWATCH_TREE_MEMORY_VIRTUAL,
+    catalog.MEMWATCH_TREE_CPU_TIME,
+)
+_IO, _CPUS = catalog.MEMWATCH_TREE_SYSCALL_IO, catalog.SYSTEM_CPU_LOGICAL_COUNT
+_PROCESSES = catalog.MEMWATCH_TREE_PROCESS_COUNT
 
 
 class Selection(NamedTuple):

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from otel_memwatch import catalog
 from otel_memwatch.model import Column, Value
 from otel_memwatch.monitor.sources import Context, Pace
 from otel_memwatch.monitor.sources.cgroup.files import Groups, find
@@ -16,8 +17,21 @@ if TYPE_CHECKING:
 
 _EVENT = "memwatch.cgroup.memory.event.type"
 _LIMIT = "memwatch.cgroup.limit.type"
-_OWN = tuple(Column(f"memwatch.cgroup.memory.{part}") for part in ("window", "window.gap", "file"))
+_OWN = (
+    Column(catalog.MEMWATCH_CGROUP_MEMORY_WINDOW),
+    Column(catalog.MEMWATCH_CGROUP_MEMORY_WINDOW_GAP),
+    Column(catalog.MEMWATCH_CGROUP_MEMORY_FILE),
+)
 """Columns that a group of the run's own has beside the others."""
+_SLOW = {
+    "working_set": catalog.MEMWATCH_CGROUP_MEMORY_WORKING_SET,
+    "anon": catalog.MEMWATCH_CGROUP_MEMORY_ANON,
+    "file": catalog.MEMWATCH_CGROUP_MEMORY_FILE,
+    "shmem": catalog.MEMWATCH_CGROUP_MEMORY_SHMEM,
+    "kernel": catalog.MEMWATCH_CGROUP_MEMORY_KERNEL,
+    "swap": catalog.MEMWATCH_CGROUP_MEMORY_SWAP,
+}
+"""The metrics of the fields of `Slow` that are columns of their own."""
 PRESSURE = tuple((resource, kind) for resource in ("cpu", "memory", "io") for kind in ("some", "full"))
 
 
@@ -36,22 +50,22 @@ class Cgroup:
         self._readings = readings(groups)
         period = context.slow_period(1.0)
         self._pace = Pace(period, context.interval)
-        self._slow_parts = [part for part in Slow._fields[:6] if not (groups.own and part == "file")]
+        self._slow_parts = [part for part in _SLOW if not (groups.own and part == "file")]
         events = [name for name in self._readings.events if name != "oom_kill"]
         self._event_names = events
         self.columns: Sequence[Column] = (
-            Column("memwatch.cgroup.memory.usage"),
-            Column("memwatch.cgroup.memory.peak"),
-            Column("memwatch.cgroup.memory.events", ((_EVENT, "oom_kill"),)),
+            Column(catalog.MEMWATCH_CGROUP_MEMORY_USAGE),
+            Column(catalog.MEMWATCH_CGROUP_MEMORY_PEAK),
+            Column(catalog.MEMWATCH_CGROUP_MEMORY_EVENTS, ((_EVENT, "oom_kill"),)),
             *(_OWN if groups.own else ()),
-            *(Column(f"memwatch.cgroup.memory.{part}", (), period) for part in self._slow_parts),
-            Column("memwatch.cgroup.memory.limit", ((_LIMIT, "max"),), period),
-            Column("memwatch.cgroup.memory.limit", ((_LIMIT, "high"),), period),
-            Column("memwatch.cgroup.cpu.throttled", (), period),
-            *(Column("memwatch.cgroup.memory.events", ((_EVENT, event),), period) for event in events),
+            *(Column(_SLOW[part], (), period) for part in self._slow_parts),
+            Column(catalog.MEMWATCH_CGROUP_MEMORY_LIMIT, ((_LIMIT, "max"),), period),
+            Column(catalog.MEMWATCH_CGROUP_MEMORY_LIMIT, ((_LIMIT, "high"),), period),
+            Column(catalog.MEMWATCH_CGROUP_CPU_THROTTLED, (), period),
+            *(Column(catalog.MEMWATCH_CGROUP_MEMORY_EVENTS, ((_EVENT, event),), period) for event in events),
             *(
                 Column(
-                    "memwatch.cgroup.pressure.time",
+                    catalog.MEMWATCH_CGROUP_PRESSURE_TIME,
                     (("memwatch.pressure.resource", resource), ("memwatch.pressure.stall_type", kind)),
                     period,
                 )

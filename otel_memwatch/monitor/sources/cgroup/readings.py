@@ -26,7 +26,7 @@ class Fast(NamedTuple):
 
 
 class Slow(NamedTuple):
-    """What is read about once a second, in bytes and seconds. The first six are columns of their own name."""
+    """What is read about once a second, in bytes and seconds."""
 
     working_set: int
     anon: int | None

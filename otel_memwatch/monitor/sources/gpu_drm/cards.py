@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 
+from otel_memwatch import catalog
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -77,20 +78,20 @@ def figures(card: Card) -> list[Figure]:
     sensors = sorted(device.glob("hwmon/hwmon*"))
     wanted: list[tuple[str, list[Path], float]] = [
         (
-            "hw.gpu.memory.limit",
+            catalog.HW_GPU_MEMORY_LIMIT,
             [device / "mem_info_vram_total", *device.glob("tile*/physical_vram_size_bytes")],
             1,
         ),
-        ("hw.gpu.memory.usage", [device / "mem_info_vram_used"], 1),
-        ("hw.gpu.utilization", [device / "gpu_busy_percent"], 0.01),
-        ("memwatch.gpu.memory.utilization", [device / "mem_busy_percent"], 0.01),
+        (catalog.HW_GPU_MEMORY_USAGE, [device / "mem_info_vram_used"], 1),
+        (catalog.HW_GPU_UTILIZATION, [device / "gpu_busy_percent"], 0.01),
+        (catalog.MEMWATCH_GPU_MEMORY_UTILIZATION, [device / "mem_busy_percent"], 0.01),
         (
-            "hw.power",
+            catalog.HW_POWER,
             [sensor / file for sensor in sensors for file in ("power1_average", "power1_input")],
             1e-6,
         ),
-        ("hw.energy", [sensor / "energy1_input" for sensor in sensors], 1e-6),
-        ("hw.temperature", [sensor / "temp1_input" for sensor in sensors], 1e-3),
+        (catalog.HW_ENERGY, [sensor / "energy1_input" for sensor in sensors], 1e-6),
+        (catalog.HW_TEMPERATURE, [sensor / "temp1_input" for sensor in sensors], 1e-3),
     ]
     return [
         Figure(metric, path, scale)

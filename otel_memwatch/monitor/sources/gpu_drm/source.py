@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+from otel_memwatch import catalog
 from otel_memwatch.errors import Unavailable
 from otel_memwatch.model import Attributes, Column, Value
 from otel_memwatch.monitor.sources.gpu_drm.cards import Card, Figure, figures, find_cards
@@ -22,12 +23,12 @@ SHARE = 0.01
 """Part of the wall time that reading may take."""
 
 _TREE = (
-    "memwatch.tree.gpu.memory.usage",
-    "memwatch.tree.gpu.memory.system",
-    "memwatch.process.gpu.memory.usage",
-    "memwatch.tree.gpu.time",
+    catalog.MEMWATCH_TREE_GPU_MEMORY_USAGE,
+    catalog.MEMWATCH_TREE_GPU_MEMORY_SYSTEM,
+    catalog.MEMWATCH_PROCESS_GPU_MEMORY_USAGE,
+    catalog.MEMWATCH_TREE_GPU_TIME,
 )
-_TYPED = ("hw.power", "hw.energy")
+_TYPED = (catalog.HW_POWER, catalog.HW_ENERGY)
 
 
 class GpuDrm:

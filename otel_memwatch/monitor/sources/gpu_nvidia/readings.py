@@ -7,6 +7,7 @@ sample buffers and counters instead of frequent polling, and seldom whatever is 
 
 from __future__ import annotations
 
+from otel_memwatch import catalog
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
@@ -124,36 +125,44 @@ CALLS = (
     Call(
         "memory",
         (
-            ("hw.gpu.memory.limit", ()),
-            ("hw.gpu.memory.usage", ()),
-            ("memwatch.gpu.memory.free", ()),
-            ("memwatch.gpu.memory.reserved", ()),
+            (catalog.HW_GPU_MEMORY_LIMIT, ()),
+            (catalog.HW_GPU_MEMORY_USAGE, ()),
+            (catalog.MEMWATCH_GPU_MEMORY_FREE, ()),
+            (catalog.MEMWATCH_GPU_MEMORY_RESERVED, ()),
         ),
         memory,
         instances=True,
     ),
-    Call("utilization", (("hw.gpu.utilization", ()), ("memwatch.gpu.memory.utilization", ())), _utilization),
-    Call("power", (("hw.power", GPU), ("memwatch.gpu.power.peak", ())), _power),
-    Call("energy", (("hw.energy", GPU),), _energy),
-    Call("temperature", (("hw.temperature", ()),), _temperature),
+    Call(
+        "utilization",
+        ((catalog.HW_GPU_UTILIZATION, ()), (catalog.MEMWATCH_GPU_MEMORY_UTILIZATION, ())),
+        _utilization,
+    ),
+    Call("power", ((catalog.HW_POWER, GPU), (catalog.MEMWATCH_GPU_POWER_PEAK, ())), _power),
+    Call("energy", ((catalog.HW_ENERGY, GPU),), _energy),
+    Call("temperature", ((catalog.HW_TEMPERATURE, ()),), _temperature),
     Call(
         "throttles",
         tuple(
-            ("memwatch.gpu.throttled", (("memwatch.gpu.throttle.reason", name),)) for name, _ in _THROTTLES
+            (catalog.MEMWATCH_GPU_THROTTLED, (("memwatch.gpu.throttle.reason", name),))
+            for name, _ in _THROTTLES
         ),
         _throttles,
         slow=True,
     ),
     Call(
         "memory errors",
-        tuple(("hw.errors", (("error.type", f"ecc_{kind}"), *GPU)) for kind in ("corrected", "uncorrected")),
+        tuple(
+            (catalog.HW_ERRORS, (("error.type", f"ecc_{kind}"), *GPU))
+            for kind in ("corrected", "uncorrected")
+        ),
         _memory_errors,
         slow=True,
     ),
-    Call("pcie", (("hw.gpu.io", RECEIVE), ("hw.gpu.io", TRANSMIT)), _pcie, slow=True),
+    Call("pcie", ((catalog.HW_GPU_IO, RECEIVE), (catalog.HW_GPU_IO, TRANSMIT)), _pcie, slow=True),
     Call(
         "nvlink",
-        (("memwatch.gpu.nvlink.io", RECEIVE), ("memwatch.gpu.nvlink.io", TRANSMIT)),
+        ((catalog.MEMWATCH_GPU_NVLINK_IO, RECEIVE), (catalog.MEMWATCH_GPU_NVLINK_IO, TRANSMIT)),
         _nvlink,
         slow=True,
     ),

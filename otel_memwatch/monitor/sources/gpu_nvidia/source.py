@@ -6,6 +6,7 @@ import threading
 import time
 from contextlib import suppress
 
+from otel_memwatch import catalog
 from otel_memwatch.errors import Unavailable
 from otel_memwatch.model import Attributes, Column, Value
 from otel_memwatch.monitor.sources.gpu_nvidia import processes
@@ -45,9 +46,9 @@ REMEMBERED = 4096
 """Processes of the tree whose accounted peaks are looked for."""
 
 _DRIVER = "The NVIDIA driver"
-_USAGE = "memwatch.tree.gpu.memory.usage"
-_LARGEST = "memwatch.process.gpu.memory.usage"
-_PEAK = "memwatch.process.gpu.memory.peak"
+_USAGE = catalog.MEMWATCH_TREE_GPU_MEMORY_USAGE
+_LARGEST = catalog.MEMWATCH_PROCESS_GPU_MEMORY_USAGE
+_PEAK = catalog.MEMWATCH_PROCESS_GPU_MEMORY_PEAK
 
 
 class _Opened(NamedTuple):
@@ -190,7 +191,9 @@ class GpuNvidia:
         ]
         if uuid in self._tell_errors:
             columns.append(
-                Column("hw.errors", self._attributes(device, (("error.type", "xid"), *GPU)), SLOW_PERIOD)
+                Column(
+                    catalog.HW_ERRORS, self._attributes(device, (("error.type", "xid"), *GPU)), SLOW_PERIOD
+                )
             )
         if self._pids_match and uuid in self._opened.lists:
             columns += [

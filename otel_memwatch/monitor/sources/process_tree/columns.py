@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from otel_memwatch import catalog
 from otel_memwatch.model import Column
 from otel_memwatch.runtime.typed import TYPE_CHECKING
 
@@ -29,32 +30,32 @@ def _pair(metric: str, kind: str, period: float = 0.0) -> tuple[Column, Column]:
 def columns(period: float, *, exact: bool) -> tuple[Column, ...]:
     """All columns: those read at every tick first, then those read once in `period` seconds."""
     return (
-        Column("process.memory.usage"),
-        Column("memwatch.tree.memory.usage"),
-        *_pair("process.cpu.time", "cpu"),
-        *_pair("memwatch.tree.cpu.time", "cpu"),
-        *_pair("memwatch.tree.disk.io", "io"),
-        *_pair("memwatch.tree.syscall.io", "io"),
-        Column("memwatch.tree.process.count"),
-        Column("memwatch.tree.thread.count"),
-        Column("memwatch.tree.unobserved"),
-        Column("memwatch.tree.unobserved.faults"),
-        *((Column("memwatch.tree.memory.bound"),) if exact else ()),
-        Column("process.memory.virtual", (), period),
-        *_pair("process.disk.io", "io", period),
-        *_pair("process.paging.faults", "faults", period),
-        Column("process.thread.count", (), period),
-        *_pair("process.context_switches", "switches", period),
-        Column("memwatch.process.memory.linux.anon", (), period),
-        Column("memwatch.process.memory.linux.file", (), period),
-        Column("memwatch.process.memory.linux.shmem", (), period),
-        Column("memwatch.process.memory.peak", (), period),
-        Column("process.uptime", (), period),
-        Column("process.unix.file_descriptor.count", (), period),
-        Column("memwatch.tree.memory.virtual", (), period),
-        *_pair("memwatch.tree.paging.faults", "faults", period),
-        *_pair("memwatch.tree.context_switches", "switches", period),
-        Column("memwatch.tree.file_descriptor.count", (), period),
+        Column(catalog.PROCESS_MEMORY_USAGE),
+        Column(catalog.MEMWATCH_TREE_MEMORY_USAGE),
+        *_pair(catalog.PROCESS_CPU_TIME, "cpu"),
+        *_pair(catalog.MEMWATCH_TREE_CPU_TIME, "cpu"),
+        *_pair(catalog.MEMWATCH_TREE_DISK_IO, "io"),
+        *_pair(catalog.MEMWATCH_TREE_SYSCALL_IO, "io"),
+        Column(catalog.MEMWATCH_TREE_PROCESS_COUNT),
+        Column(catalog.MEMWATCH_TREE_THREAD_COUNT),
+        Column(catalog.MEMWATCH_TREE_UNOBSERVED),
+        Column(catalog.MEMWATCH_TREE_UNOBSERVED_FAULTS),
+        *((Column(catalog.MEMWATCH_TREE_MEMORY_BOUND),) if exact else ()),
+        Column(catalog.PROCESS_MEMORY_VIRTUAL, (), period),
+        *_pair(catalog.PROCESS_DISK_IO, "io", period),
+        *_pair(catalog.PROCESS_PAGING_FAULTS, "faults", period),
+        Column(catalog.PROCESS_THREAD_COUNT, (), period),
+        *_pair(catalog.PROCESS_CONTEXT_SWITCHES, "switches", period),
+        Column(catalog.MEMWATCH_PROCESS_MEMORY_LINUX_ANON, (), period),
+        Column(catalog.MEMWATCH_PROCESS_MEMORY_LINUX_FILE, (), period),
+        Column(catalog.MEMWATCH_PROCESS_MEMORY_LINUX_SHMEM, (), period),
+        Column(catalog.MEMWATCH_PROCESS_MEMORY_PEAK, (), period),
+        Column(catalog.PROCESS_UPTIME, (), period),
+        Column(catalog.PROCESS_UNIX_FILE_DESCRIPTOR_COUNT, (), period),
+        Column(catalog.MEMWATCH_TREE_MEMORY_VIRTUAL, (), period),
+        *_pair(catalog.MEMWATCH_TREE_PAGING_FAULTS, "faults", period),
+        *_pair(catalog.MEMWATCH_TREE_CONTEXT_SWITCHES, "switches", period),
+        Column(catalog.MEMWATCH_TREE_FILE_DESCRIPTOR_COUNT, (), period),
     )
 
 

@@ -1,0 +1,30 @@
+"""Laws of the house that no linter knows: metric names stand in the catalogue alone."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import otel_memwatch
+from otel_memwatch.catalog import METRICS
+
+PACKAGE = Path(otel_memwatch.__file__).parent
+
+
+def test_metric_names_stand_in_the_catalogue_alone() -> None:
+    elsewhere = [
+        f"{path.relative_to(PACKAGE)}:{node.lineno}: {node.value}"
+        for path in sorted(PACKAGE.rglob("*.py"))
+        if path.name != "catalog.py"
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Constant) and node.value in METRICS
+    ]
+    assert elsewhere == []
+
+
+def test_names_of_the_catalogue_are_spelt_as_the_metrics() -> None:
+    from otel_memwatch import catalog
+
+    assert {name: vars(catalog).get(name.upper().replace(".", "_")) for name in METRICS} == {
+        n: n for n in METRICS
+    }
