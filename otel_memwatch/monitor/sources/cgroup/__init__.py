@@ -9,7 +9,7 @@ from otel_memwatch import catalog
 from otel_memwatch.model import Column, Value
 from otel_memwatch.monitor.sources import Context, Pace
 from otel_memwatch.monitor.sources.cgroup.files import Groups, find
-from otel_memwatch.monitor.sources.cgroup.readings import Slow, readings
+from otel_memwatch.monitor.sources.cgroup.readings import readings
 from otel_memwatch.runtime.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
