@@ -84,6 +84,8 @@ class ProcessTree(Protocol):
 
     name: str
     columns: Sequence[Column]
+    blind: str | None
+    """Why processes are told at their end only, in words; `None`: they are watched."""
 
     def read(self, now: float) -> Sequence[Value]:
         """One value for each column."""
