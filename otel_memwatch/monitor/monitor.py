@@ -282,6 +282,7 @@ class Monitor:
         self._context = Context(
             root=target.pid,
             interval=self._settings["interval"],
+            started=target.started,
             exact=self._settings["exact"],
             adopt=target.mode == "wrap",
             exclude=target.helpers | {os.getpid()},

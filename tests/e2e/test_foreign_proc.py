@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from otel_memwatch.analysis import load
 from tests.support.torture import Trial, needs_root, trial
 from tests.support.wrapped import PROGRAM, work
 
@@ -61,6 +62,9 @@ def test_what_wait4_told_is_all_there_is(
         assert 0.3 <= totals["cpu_seconds"] < 2
         assert totals["read_bytes"] is totals["processes"] is None
         assert (run.out / "report.txt").exists()
+        assert (run.out / "memory.png").exists()
+        (main,) = load(run.out).processes
+        assert (main.exit_code, main.end) == (7, pytest.approx(main.start + load(run.out).seconds, abs=0.3))
 
 
 def test_a_group_of_its_own_still_counts(tmp_path: Path) -> None:

@@ -95,7 +95,7 @@ class WaitedFor:
                     ProcessEvent.EXIT,
                     end.time,
                     end.pid,
-                    end.time if end.start is None else end.start,
+                    self._start(end),
                     peak_bound=None if self._context.marks_operations(end.pid) else end.max_rss or None,
                     exit_code=end.exit_code,
                     signal=end.signal,
@@ -103,3 +103,10 @@ class WaitedFor:
                     max_rss=end.max_rss or None,
                 )
             )
+
+    def _start(self, end: ChildEnd) -> float:
+        """Start of a process that has ended; of an orphan the latest that it can be."""
+        if end.start is not None:
+            return end.start
+        started = self._context.started
+        return started if end.pid == self._context.root and started is not None else end.time
