@@ -344,6 +344,28 @@ def test_what_was_used_before_watch_is_not_of_the_run(tmp_path: Path) -> None:
     )
 
 
+def test_live_metrics_of_the_tree_begin_with_the_run(tmp_path: Path) -> None:
+    """A counter that begins with what was used before would count it again in every run of one notebook."""
+    finish(
+        start(
+            f"""
+            exec({BUSY!r})
+            work(0.8, 60)
+            with watch("run", textfile=os.getcwd() + "/metrics.prom", metric_interval=0.2, **fast) as run:
+                work(0.1, 2)
+                time.sleep(0.5)
+            lines = [line.split() for line in open("metrics.prom") if not line.startswith("#")]
+            def total(name):
+                return sum(float(words[1]) for words in lines if words[0].startswith(name))
+            assert 0.15 < total("memwatch_tree_cpu_time_seconds_total") < 0.6, lines
+            assert total("memwatch_tree_disk_io_bytes_total") < 10 * MIB, lines
+            assert total("process_cpu_time_seconds_total") > 0.8, lines
+            """,
+            tmp_path,
+        )
+    )
+
+
 def test_under_hostile_settings_of_the_interpreter(tmp_path: Path) -> None:
     """Modules of the working directory, warnings as errors: the monitor is not the program's to break."""
     (tmp_path / "click.py").write_text("raise SystemExit(7)")
