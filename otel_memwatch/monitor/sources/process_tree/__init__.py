@@ -13,11 +13,11 @@ import os
 from otel_memwatch.errors import Unavailable
 from otel_memwatch.monitor.procfs.mounted import shows_others
 from otel_memwatch.monitor.sources.process_tree.tree import ProcessTree
-from otel_memwatch.monitor.sources.process_tree.waited_for import WaitedFor
 from otel_memwatch.runtime.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from otel_memwatch.monitor.sources import Context
+    from otel_memwatch.monitor.sources.process_tree.waited_for import WaitedFor
 
 
 def open_source(context: Context) -> ProcessTree | WaitedFor:
@@ -33,4 +33,6 @@ def open_source(context: Context) -> ProcessTree | WaitedFor:
         return ProcessTree(context)
     if not context.adopt:
         raise Unavailable(f"{why}.", "unshare --mount-proc, or mount -t proc proc /proc")
+    from otel_memwatch.monitor.sources.process_tree.waited_for import WaitedFor
+
     return WaitedFor(context, why)
