@@ -189,13 +189,17 @@ class OtlpRecord(Record):
 
     def _peaks(self) -> dict[str, Any] | None:
         """The peaks that the run itself told, with their certainty; `None`: it did not, they come from the ticks."""
-        told = self._run_span.attributes if self._run_span else {}
+        told, ended = self._run_span.attributes if self._run_span else {}, self._exit()
         peaks: dict[str, Any] = {}
         for which, (metric, prefix) in _PEAKS.items():
             value, certainty = whole(told.get(f"{prefix}.peak")), text(told.get(f"{prefix}.certainty"))
             for column, (_, values) in self._series.items():
                 if value is None and column.metric == metric and values:
                     value, certainty = int(values[-1]), dict(column.attributes).get("memwatch.certainty")
+            if ended is None:
+                # It was so far, and nobody told of the run's end: no upper bound of then holds.
+                value = None if certainty == "censored" else value
+                certainty = "interval" if certainty == "exact" else certainty
             peak = None if value is None else _peak(value, certainty)
             peaks[which] = None if peak is None else peak.to_json()
         return {**peaks, "gpu": {}} if peaks["tree"] else None

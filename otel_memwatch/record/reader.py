@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from otel_memwatch.record.operation_lines import OperationLines
     from otel_memwatch.record.samples import Samples
 
-__all__ = ["Record", "read_run"]
+__all__ = ["Record", "read_described", "read_run"]
 
 _MAX_INFO = 64 * 1024 * 1024
 """Bytes of the largest `run.json` that is read."""
@@ -207,6 +207,13 @@ def read_run(path: str | os.PathLike[str]) -> Record:
     if lines:
         return _otlp_record(directory, info, recorded=SAMPLES_FILE in names)
     return Record(directory, info)
+
+
+def read_described(path: Path, info: Mapping[str, Any]) -> Record:
+    """The run of a directory whose `run.json` the caller knows: it may lack there, or be older."""
+    if os.path.isfile(path / TRACES_OTLP_FILE):
+        return _otlp_record(path, info, recorded=True)
+    return Record(path, info)
 
 
 def _otlp_file(path: Path) -> Record:
