@@ -94,10 +94,10 @@ class Tally:
         """Page faults of unseen processes at the tick before."""
         self._last_time: float | None = None
         self._totals: dict[int, Value] = {}
-        self._total_places = {
-            name: [place for place, c in enumerate(columns) if c in columns_for_total(columns, name)]
-            for name, *_ in _TOTAL_COLUMNS
-        }
+        self._total_places = {}
+        for name, *_ in _TOTAL_COLUMNS:
+            summed = set(columns_for_total(columns, name))
+            self._total_places[name] = [place for place, column in enumerate(columns) if column in summed]
         self._since = SinceFirst(columns, joined=self.basis.joined)
         self._devices = Devices(columns)
         self._connect({column.metric: place for place, column in reversed(list(enumerate(columns)))})
