@@ -48,7 +48,8 @@ def command(*, as_json: bool) -> None:
 
 def _peaks() -> Iterator[Finding]:
     """How exactly each sort of peak will be known."""
-    from otel_memwatch.monitor.sources.quirks import quirks, rss_error
+    from otel_memwatch.monitor.sources.quirks import quirks
+    from otel_memwatch.runtime.kernel import rss_error
 
     error = rss_error()
     yield Finding("peak of a process", "ok", f"exact from the kernel's watermark, to {error // 1024} KiB")

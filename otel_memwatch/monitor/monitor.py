@@ -245,7 +245,8 @@ class Monitor:
     def _take_in(self, opened: tuple[Sequence[Any], Mapping[str, Exception]]) -> Sequence[Any]:
         """Notes which sources work and which do not, for the next update of `run.json`; gives those that do."""
         from otel_memwatch.monitor.sources.process_tree.windows import fault_bytes
-        from otel_memwatch.monitor.sources.quirks import quirks, rss_error
+        from otel_memwatch.monitor.sources.quirks import quirks
+        from otel_memwatch.runtime.kernel import rss_error
 
         assert self._writer is not None
         assert self._context is not None

@@ -16,6 +16,7 @@ from otel_memwatch.errors import Unavailable
 from otel_memwatch.model import Source
 from otel_memwatch.monitor.sources import SOURCES, Context, Entry, Pace, open_sources, quirks
 from otel_memwatch.monitor.sources.own_cgroup import OwnCgroup
+from otel_memwatch.runtime import kernel
 
 NAMES = ("process_tree", "host", "cgroup", "pressure", "memory_detail")
 GUARD = 60.0
@@ -145,4 +146,4 @@ def test_old_kernels_have_quirks(tmp_path: Path) -> None:
     for name in ("io", "clear_refs", f"task/{os.getpid()}/children"):
         (tmp_path / "self" / name).touch()
     assert quirks.quirks(tmp_path, "6.18.0") == []
-    assert quirks.rss_error(threads=10, cpus=2, release="6.1") == 640 * os.sysconf("SC_PAGE_SIZE")
+    assert kernel.rss_error(threads=10, cpus=2, release="6.1") == 640 * os.sysconf("SC_PAGE_SIZE")

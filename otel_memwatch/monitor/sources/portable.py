@@ -16,6 +16,7 @@ from otel_memwatch import catalog
 from otel_memwatch.errors import Unavailable
 from otel_memwatch.model import Column, ProcessEvent, ProcessRecord, Value
 from otel_memwatch.monitor.sources import ChildEnd, Context, Pace
+from otel_memwatch.runtime.kernel import sum_known
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
@@ -164,7 +165,7 @@ class Portable:
             None if main is None else main.used.cpu_system,
             *self._highest,
             len(living),
-            _sum_known(member.threads for member in living),
+            sum_known(member.threads for member in living),
         ]
         if not self._pace.due(now):
             return fast + [None] * (len(self.columns) - len(fast))
@@ -324,17 +325,7 @@ def _slow(main: _Member | None, living: list[_Member], now: float) -> list[Value
             None if switches is None else switches.involuntary,
             round(now - main.start, 3),
         ]
-    return [*own, sum(member.virtual for member in living), _sum_known(descriptors.values())]
-
-
-def _sum_known(values: Iterable[int | None]) -> int | None:
-    """Their sum; `None` when one of them is not known."""
-    total = 0
-    for value in values:
-        if value is None:
-            return None
-        total += value
-    return total
+    return [*own, sum(member.virtual for member in living), sum_known(descriptors.values())]
 
 
 def _left_behind(used: _Used) -> _Used:
@@ -346,8 +337,8 @@ def _sum_used(parts: Sequence[_Used]) -> _Used:
     return _Used(
         sum(part.cpu_user for part in parts),
         sum(part.cpu_system for part in parts),
-        _sum_known(part.read_bytes for part in parts),
-        _sum_known(part.write_bytes for part in parts),
+        sum_known(part.read_bytes for part in parts),
+        sum_known(part.write_bytes for part in parts),
     )
 
 

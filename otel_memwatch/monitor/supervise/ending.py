@@ -10,10 +10,10 @@ import sys
 import time
 
 from otel_memwatch.monitor.supervise import system
+from otel_memwatch.runtime.kernel import monotonic_start
 from otel_memwatch.runtime.typed import NamedTuple, NoReturn
 
 _RSS_UNIT = 1 if sys.platform == "darwin" else 1024
-_TICKS = os.sysconf("SC_CLK_TCK")
 
 
 class ChildExit(NamedTuple):
@@ -128,12 +128,10 @@ def _read(pid: int, name: str) -> bytes | None:
 
 
 def _start(stat: bytes | None) -> float | None:
-    """Monotonic seconds of a process's start, from field 22 of its stat (clock ticks since boot)."""
-    if stat is None or not hasattr(time, "CLOCK_BOOTTIME"):
+    """Monotonic seconds of a process's start, from its stat; `None` where that is not known."""
+    if stat is None:
         return None
     try:
-        ticks = int(stat[stat.rindex(b")") + 2 :].split()[19])
+        return monotonic_start(int(stat[stat.rindex(b")") + 2 :].split()[19]))
     except (ValueError, IndexError):
         return None
-    asleep = time.clock_gettime(time.CLOCK_BOOTTIME) - time.monotonic()
-    return ticks / _TICKS - asleep

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import time
 
 from otel_memwatch.monitor.procfs.process import (
     ZOMBIE_STATES,
@@ -19,16 +18,11 @@ from otel_memwatch.monitor.procfs.process import (
     parse_watermark,
 )
 from otel_memwatch.monitor.sources.process_tree.files import READ, Descriptors, KeptFile
-from otel_memwatch.runtime.kernel import CLOCK_TICKS
+from otel_memwatch.runtime.kernel import monotonic_start
 from otel_memwatch.runtime.typed import NamedTuple
 
 GONE = (ProcessLookupError, FileNotFoundError)
 """What reading a process's file raises when the process is no more."""
-
-
-def boot_offset() -> float:
-    """Seconds from boot to the zero of the monotonic clock: the time that the machine was suspended (to 1 ms)."""
-    return round(time.clock_gettime(time.CLOCK_BOOTTIME) - time.monotonic(), 3)
 
 
 class Totals(NamedTuple):
@@ -140,7 +134,7 @@ class Member:
             self.stat: Stat = parse_stat(self.stat_file.read())
             self.zombie = False
             """It has ended and has not been waited for. A leader whose threads live on is no zombie."""
-            self.start = round(self.stat.start / CLOCK_TICKS - boot_offset(), 3)
+            self.start = monotonic_start(self.stat.start)
             self.exec_stack = self.stat.stack
             self.refresh()
         except OSError:

@@ -6,8 +6,8 @@ from otel_memwatch.model import ProcessEvent, ProcessRecord
 from otel_memwatch.monitor.procfs.process import Io, Stat, parse_arguments
 from otel_memwatch.monitor.sources.process_tree.accounting import end_ignores_children, end_io, end_stat
 from otel_memwatch.monitor.sources.process_tree.files import read_once
-from otel_memwatch.monitor.sources.process_tree.member import Member, boot_offset
-from otel_memwatch.runtime.kernel import CLOCK_TICKS
+from otel_memwatch.monitor.sources.process_tree.member import Member
+from otel_memwatch.runtime.kernel import monotonic_start
 from otel_memwatch.runtime.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -185,7 +185,7 @@ def _end_note(end: ChildEnd, member: Member | None) -> str | None:
 def _start(end: ChildEnd, stat: Stat | None) -> float:
     """Start of a process that was never seen; where nothing tells it, its end is the latest that it can be."""
     if stat is not None:
-        return round(stat.start / CLOCK_TICKS - boot_offset(), 3)
+        return monotonic_start(stat.start)
     return end.time if end.start is None else end.start
 
 

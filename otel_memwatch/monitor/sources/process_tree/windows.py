@@ -24,7 +24,7 @@ import os
 
 from otel_memwatch.monitor.procfs.process import parse_stat
 from otel_memwatch.monitor.sources.process_tree.files import Descriptors, read_once
-from otel_memwatch.runtime.kernel import PAGE_SIZE, parse_release, rss_error
+from otel_memwatch.runtime.kernel import PAGE_SIZE, counter_error, has_thread_counters, parse_release
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -103,8 +103,9 @@ class Windows:
         self._descriptors = descriptors
         self._marks_operations = marks_operations
         self._cpus = os.cpu_count() or 1
-        self._release = os.uname().release
-        self._per_fault = fault_bytes(sys, self._release)
+        release = os.uname().release
+        self._thread_counters = has_thread_counters(release)
+        self._per_fault = fault_bytes(sys, release)
         self._windows: dict[int, _Window] = {}
         self.disturbed: set[int] = set()
         """Processes whose watermark someone else resets: we leave them alone since we noticed."""
@@ -148,7 +149,7 @@ class Windows:
             mark = member.mark
             if member.zombie or mark is None:
                 return self._last_window(window, faults)
-            error = rss_error(member.stat.threads, self._cpus, self._release)
+            error = counter_error(member.stat.threads, self._cpus, per_thread=self._thread_counters)
             upper = self._bound(member, window, mark, stat, error) + error
             upper += self._reset(member, window, mark + error, faults)
             window.rss = member.resident()

@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from otel_memwatch.monitor.procfs import control_group, process, system
-from otel_memwatch.runtime import kernel
 
 DATA = Path(__file__).parents[3] / "data" / "proc"
 PAGE = process.PAGE_SIZE
@@ -181,16 +180,6 @@ def test_mount_points_are_unescaped_and_others_ignored() -> None:
 
 def test_nothing_mounted() -> None:
     assert control_group.locate(V1, [], "memory") is None
-
-
-def test_counters_before_and_after_linux_6_2() -> None:
-    assert kernel.rss_error(256, 4, "6.1.0-53-amd64") == 64 * 256 * PAGE
-    assert kernel.rss_error(256, 2, "6.18.44") == 31 * 2 * PAGE
-    assert kernel.rss_error(1, 64, "6.2.0") == 127 * 64 * PAGE
-    assert kernel.rss_error(1, 2, "6.18.44", gap=1 << 20) == 1 << 20
-    assert kernel.has_thread_counters("5.15.0-generic")
-    assert not kernel.has_thread_counters("6.2")
-    assert kernel.parse_release("weird") == (0, 0)
 
 
 @pytest.mark.parametrize(
