@@ -104,7 +104,7 @@ def _compiled() -> Finding:
 
 def _sources() -> Iterator[Finding]:
     """Every source, opened on this very process."""
-    from otel_memwatch.monitor.sources import Context, open_sources
+    from otel_memwatch.monitor.sources import GPU_SOURCES, Context, open_sources
 
     sources, absent = open_sources(Context(root=os.getpid(), interval=1.0))
     for source in sources:
@@ -115,7 +115,7 @@ def _sources() -> Iterator[Finding]:
         else:
             known = sum(value is not None for value in values)
             yield Finding(source.name, "ok", f"{known} of {len(source.columns)} series are readable now")
-        if source.name.startswith("gpu_"):
+        if source.name in GPU_SOURCES:
             yield from _devices(source)
     for name, why in absent.items():
         yield Finding(name, "absent", why.message, why.hint or "")

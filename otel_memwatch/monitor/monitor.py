@@ -40,10 +40,9 @@ from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from otel_memwatch.analysis import Peaks
-    from otel_memwatch.model import Ending, Operation, Snapshot
+    from otel_memwatch.model import ChildExit, Ending, Operation, Snapshot
     from otel_memwatch.monitor.sampler import Sampler, SourceHealth
     from otel_memwatch.monitor.sources import Context
-    from otel_memwatch.monitor.supervise import ChildExit
     from otel_memwatch.monitor.telemetry import Telemetry
     from otel_memwatch.monitor.telemetry.listening import Listening
     from otel_memwatch.monitor.trace_context import TraceContext

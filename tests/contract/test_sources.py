@@ -14,7 +14,7 @@ import pytest
 from otel_memwatch.catalog import METRICS, Instrument
 from otel_memwatch.errors import Unavailable
 from otel_memwatch.model import Source
-from otel_memwatch.monitor.sources import SOURCES, Context, Entry, Pace, open_sources, quirks
+from otel_memwatch.monitor.sources import SOURCES, Context, Entry, open_sources, quirks
 from otel_memwatch.monitor.sources.own_cgroup import OwnCgroup
 from otel_memwatch.runtime import kernel
 
@@ -124,18 +124,11 @@ def test_pids_come_from_the_process_tree(target: int) -> None:
         context = Context(target, 0.1, system=way)
         assert context.pids() == (target,)
         sources, _ = open_sources(context, ("process_tree",))
+        context = context.knowing(sources)
         assert context.tree is sources[0]
         assert context.pids() == ()
         sources[0].read(time.monotonic())
         assert context.pids() == (target,)
-
-
-def test_pace() -> None:
-    pace = Pace(1.0, 0.1)
-    due = [tick for tick in range(40) if pace.due(5.0 + tick / 10)]
-    assert due == [0, 10, 20, 30]
-    late = Pace(0.1, 0.1)
-    assert [late.due(5.0 + tick * 0.09) for tick in range(4)] == [True] * 4
 
 
 def test_old_kernels_have_quirks(tmp_path: Path) -> None:

@@ -14,8 +14,8 @@ import psutil
 
 from otel_memwatch import catalog
 from otel_memwatch.errors import Unavailable
-from otel_memwatch.model import Column, ProcessEvent, ProcessRecord, Value
-from otel_memwatch.monitor.sources import ChildEnd, Context, Pace
+from otel_memwatch.model import ChildExit, Column, ProcessEvent, ProcessNote, ProcessRecord, Value
+from otel_memwatch.monitor.sources import Context
 from otel_memwatch.runtime.kernel import sum_known
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
 
@@ -96,7 +96,7 @@ class Portable:
         self._context = context
         self._offset = time.time() - time.monotonic()
         self._members: dict[int, _Member] = {}
-        self._ends: deque[ChildEnd] = deque()
+        self._ends: deque[ChildExit] = deque()
         self._departed: list[_Used] = []
         self._reaped_cpu = [0.0, 0.0]
         self._highest: list[float | None] = [None] * 4
@@ -109,7 +109,7 @@ class Portable:
                 raise Unavailable(f"There is no process {context.root}.") from None
             self._since = psutil.Process().create_time()
         period = context.slow_period()
-        self._pace = Pace(period, context.interval)
+        self._pace = context.pace()
         self.columns: Sequence[Column] = _columns(period)
 
     # -- for others
@@ -118,7 +118,7 @@ class Portable:
         """Living processes of the tree as of the last reading, the target first."""
         return tuple(pid for pid, member in self._members.items() if not member.zombie)
 
-    def note_exit(self, end: ChildEnd) -> None:
+    def note_exit(self, end: ChildExit) -> None:
         """Take in what the kernel said of a child that was waited for. May be called from another thread."""
         self._ends.append(end)
 
@@ -141,7 +141,9 @@ class Portable:
         self._awaited.clear()
         self._add_up()
         for member in self._members.values():
-            self._tell(ProcessEvent.FIGURES, member, now, note=None if member.zombie else "alive at the end")
+            self._tell(
+                ProcessEvent.FIGURES, member, now, note=None if member.zombie else ProcessNote.ALIVE_AT_END
+            )
 
     # -- a tick
 
@@ -262,7 +264,9 @@ class Portable:
             None if new is None else max(old or 0, new) for old, new in zip(self._highest, total, strict=True)
         ]
 
-    def _tell(self, event: ProcessEvent, member: _Member, now: float, note: str | None = None) -> None:
+    def _tell(
+        self, event: ProcessEvent, member: _Member, now: float, note: ProcessNote | None = None
+    ) -> None:
         member.recorded_at = now
         named = event is ProcessEvent.SEEN
         self._context.on_process(
@@ -280,7 +284,7 @@ class Portable:
                 read_bytes=member.used.read_bytes,
                 write_bytes=member.used.write_bytes,
                 threads=member.threads,
-                note=note or ("zombie" if member.zombie else None),
+                note=note or (ProcessNote.ZOMBIE if member.zombie else None),
             )
         )
 

@@ -45,7 +45,7 @@ class Clients:
         self._proc = proc
         self._cards = list(cards)
         self._files: dict[int, list[str]] = {}
-        self._listing = Pace(LISTING, _SHARE)
+        self._listing = Pace(LISTING, early=LISTING / 10, share=_SHARE)
         self._engines: dict[tuple[str, int, str], tuple[int, int, float]] = {}
         self._seconds = dict.fromkeys(self._cards, 0.0)
 

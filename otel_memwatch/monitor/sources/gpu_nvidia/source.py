@@ -51,7 +51,7 @@ _LARGEST = catalog.MEMWATCH_PROCESS_GPU_MEMORY_USAGE
 _PEAK = catalog.MEMWATCH_PROCESS_GPU_MEMORY_PEAK
 
 
-class _Opened(NamedTuple):
+class _OpenedDriver(NamedTuple):
     """What was found when the driver was opened."""
 
     driver: Driver
@@ -87,9 +87,10 @@ class GpuNvidia:
         self._since = time.time()
         self._opened = opened = answered(self._open, opening, _DRIVER, _OPENING_HINT)
         self._events = Events()
-        self._fast = Pace(period, SHARE)
-        self._slow = Pace(period * SLOW_PERIOD / PERIOD, SHARE)
-        self._reopening = Pace(REOPEN, SHARE)
+        slow_period = period * SLOW_PERIOD / PERIOD
+        self._fast = Pace(period, early=period / 10, share=SHARE)
+        self._slow = Pace(slow_period, early=slow_period / 10, share=SHARE)
+        self._reopening = Pace(REOPEN, early=REOPEN / 10)
         self._lock = threading.Lock()
         self._living: tuple[int, ...] = ()
         self._ours: dict[int, None] = {}
@@ -115,7 +116,7 @@ class GpuNvidia:
         Raises `Unavailable` while the driver hangs, or while none of its devices answers.
         """
         self._note_tree()
-        return self._poller.take(now) or (None,) * len(self.columns)
+        return self._poller.new_values(now) or (None,) * len(self.columns)
 
     def _note_tree(self) -> None:
         """Who is of the tree now, and who was, for the driver's thread."""
@@ -145,7 +146,7 @@ class GpuNvidia:
 
     # -- opening
 
-    def _open(self) -> _Opened:
+    def _open(self) -> _OpenedDriver:
         driver = open_driver()
         devices = driver.devices()
         chosen = visible(self._context.environment, [device.identity for device in devices])
@@ -173,7 +174,7 @@ class GpuNvidia:
             for device, _ in calls
             if device.identity in picked and _tells(driver, device)
         }
-        return _Opened(driver, driver.version(), devices, chosen, calls, accounting, lists)
+        return _OpenedDriver(driver, driver.version(), devices, chosen, calls, accounting, lists)
 
     @staticmethod
     def _asks(device: Device, call: Call, picked: Collection[Any]) -> bool:
@@ -298,7 +299,6 @@ class GpuNvidia:
         if not lost:
             self._reopening.spent(now, 0)
         elif self._reopening.due(now):
-            self._reopening.spent(now, 0)
             self._events.close()
             try:
                 opened.driver.reopen(opened.devices)

@@ -19,7 +19,7 @@ from otel_memwatch.runtime.typed import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from otel_memwatch.monitor.sources import ChildEnd
+    from otel_memwatch.model import ChildExit
 
 AWAIT_SECONDS = 5.0
 """How long the exact figures of a child of ours are waited for, after it has gone."""
@@ -59,7 +59,7 @@ class Account:
         """A member has vanished and no living member has got its totals."""
         self._gone[member.pid] = Gone(member, now, fate)
 
-    def reaped(self, end: ChildEnd, last_io: Io | None) -> None:
+    def reaped(self, end: ChildExit, last_io: Io | None) -> None:
         """The supervisor has waited for a process: take its exact totals, in place of what is known of it.
 
         Its I/O is that of the zombie, else what was read last; without both the tree's I/O is unknown from now on.
@@ -122,7 +122,7 @@ class Account:
         return self._highest if known else self._highest._replace(io=None)
 
 
-def end_io(end: ChildEnd) -> Io | None:
+def end_io(end: ChildExit) -> Io | None:
     """I/O of a reaped process, from its zombie."""
     try:
         return None if end.io is None else parse_io(end.io)
@@ -130,14 +130,14 @@ def end_io(end: ChildEnd) -> Io | None:
         return None
 
 
-def end_ignores_children(end: ChildEnd) -> bool:
+def end_ignores_children(end: ChildExit) -> bool:
     """Whether a reaped process ignored the end of its children when it ended, from its zombie."""
     with contextlib.suppress(ValueError):
         return end.status is not None and parse_ignores_children(end.status)
     return False
 
 
-def end_stat(end: ChildEnd) -> Stat | None:
+def end_stat(end: ChildExit) -> Stat | None:
     """/proc/PID/stat of a reaped process, from its zombie."""
     try:
         return None if end.stat is None else parse_stat(end.stat)

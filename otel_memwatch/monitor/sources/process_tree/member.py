@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 
+from otel_memwatch.model import ProcessNote
 from otel_memwatch.monitor.procfs.process import (
     ZOMBIE_STATES,
     Io,
@@ -127,7 +128,7 @@ class Member:
         """It ignores SIGCHLD, as of the last reading of status: its children leave no trace in the accounting."""
         self.shares_memory = False
         """It runs in its parent's memory, between vfork and exec."""
-        self.recorded: tuple[int, int, float, int, int, str | None] | None = None
+        self.recorded: tuple[int, int, float, int, int, ProcessNote | None] | None = None
         """Figures that were told last."""
         self.recorded_at = 0.0
         try:

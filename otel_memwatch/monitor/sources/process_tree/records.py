@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from otel_memwatch.model import ProcessEvent, ProcessRecord
+from otel_memwatch.model import ProcessEvent, ProcessNote, ProcessRecord
 from otel_memwatch.monitor.procfs.process import Io, Stat, parse_arguments
 from otel_memwatch.monitor.sources.process_tree.accounting import end_ignores_children, end_io, end_stat
 from otel_memwatch.monitor.sources.process_tree.files import read_once
@@ -13,12 +13,7 @@ from otel_memwatch.runtime.typed import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
-    from otel_memwatch.monitor.sources import ChildEnd
-
-ALIVE = "alive at the end"
-UNREAPED = "nobody waits for it"
-"""Its parent ignores the end of its children: the kernel tells nobody what it used."""
-HEEDLESS = "ignores the end of its children"
+    from otel_memwatch.model import ChildExit
 
 LINES_PER_SECOND = 4.0
 """Figures told in a second at most, of the whole tree: large trees are told more seldom."""
@@ -67,7 +62,7 @@ class Records:
             faults = stat.minor_faults + stat.major_faults - member.watermark_faults
             member.outgrown = max(member.outgrown, member.watermark + max(0, faults) * self._fault_bytes)
         member.argv = _arguments(self._proc, member.pid)
-        self._record(ProcessEvent.FIGURES, member, now, named=True, note="exec")
+        self._record(ProcessEvent.FIGURES, member, now, named=True, note=ProcessNote.EXEC)
         return True
 
     def figures(self, members: Collection[Member], now: float) -> None:
@@ -81,14 +76,19 @@ class Records:
         """The record ends and the process lives (`whole`: these are its figures), or it is ending just now."""
         if member.outgrown:
             member.window_bound = max(member.window_bound or 0, member.outgrown)
-        self._record(ProcessEvent.FIGURES, member, now, note=ALIVE if whole and not member.zombie else None)
+        self._record(
+            ProcessEvent.FIGURES,
+            member,
+            now,
+            note=ProcessNote.ALIVE_AT_END if whole and not member.zombie else None,
+        )
 
     def gone(self, member: Member, now: float, *, unreaped: bool = False) -> None:
         """A process has ended that others waited for, or nobody: its last figures stand, and nothing bounds its peak."""
         member.window_bound = None
-        self._record(ProcessEvent.EXIT, member, now, note=UNREAPED if unreaped else None)
+        self._record(ProcessEvent.EXIT, member, now, note=ProcessNote.UNREAPED if unreaped else None)
 
-    def reaped(self, end: ChildEnd, member: Member | None) -> None:
+    def reaped(self, end: ChildExit, member: Member | None) -> None:
         """A process that we waited for ourselves, known or not: its exit, exact."""
         stat = end_stat(end)
         start = member.start if member is not None else _start(end, stat)
@@ -116,7 +116,7 @@ class Records:
             )
         )
 
-    def _reaped_bound(self, end: ChildEnd, member: Member | None) -> int | None:
+    def _reaped_bound(self, end: ChildExit, member: Member | None) -> int | None:
         """Most that the process ever had: what the kernel told, and the windows before if the watermark was reset."""
         if end.max_rss <= 0 or self._marks_operations(end.pid):
             return None
@@ -130,7 +130,7 @@ class Records:
         grown = max(member.outgrown, member.watermark + self._grown(end, member))
         return max(before, min(end.max_rss, grown))
 
-    def _grown(self, end: ChildEnd, member: Member) -> int:
+    def _grown(self, end: ChildExit, member: Member) -> int:
         """Bytes that the process can have mapped after its watermark was read: so much for each page fault since.
 
         What the kernel told when we waited for it may be a child's; its page faults are its own.
@@ -142,7 +142,13 @@ class Records:
         return max(0, faults) * self._fault_bytes
 
     def _record(
-        self, event: ProcessEvent, member: Member, now: float, *, named: bool = False, note: str | None = None
+        self,
+        event: ProcessEvent,
+        member: Member,
+        now: float,
+        *,
+        named: bool = False,
+        note: ProcessNote | None = None,
     ) -> None:
         stat = member.stat
         member.recorded_at = now
@@ -166,23 +172,23 @@ class Records:
         )
 
 
-def _note(member: Member) -> str | None:
+def _note(member: Member) -> ProcessNote | None:
     if member.zombie:
-        return "zombie"
+        return ProcessNote.ZOMBIE
     if member.denied:
-        return "denied"
+        return ProcessNote.DENIED
     if member.shares_memory:
-        return "runs in its parent's memory"
-    return HEEDLESS if member.ignores_children else None
+        return ProcessNote.SHARES_MEMORY
+    return ProcessNote.IGNORES_CHILDREN if member.ignores_children else None
 
 
-def _end_note(end: ChildEnd, member: Member | None) -> str | None:
+def _end_note(end: ChildExit, member: Member | None) -> ProcessNote | None:
     if end_ignores_children(end) or (member is not None and member.ignores_children):
-        return HEEDLESS
-    return "never seen alive" if member is None else None
+        return ProcessNote.IGNORES_CHILDREN
+    return ProcessNote.NEVER_SEEN if member is None else None
 
 
-def _start(end: ChildEnd, stat: Stat | None) -> float:
+def _start(end: ChildExit, stat: Stat | None) -> float:
     """Start of a process that was never seen; where nothing tells it, its end is the latest that it can be."""
     if stat is not None:
         return monotonic_start(stat.start)
@@ -203,7 +209,7 @@ def _counters(stat: Stat | None, io: Io | None) -> dict[str, float | int | None]
     return counters
 
 
-def _figures(member: Member) -> tuple[int, int, float, int, int, str | None]:
+def _figures(member: Member) -> tuple[int, int, float, int, int, ProcessNote | None]:
     stat, io = member.stat, member.io
     moved = 0 if io is None else sum(io)
     return (

@@ -7,8 +7,9 @@ import os
 from collections import deque
 
 from otel_memwatch.errors import Unavailable
+from otel_memwatch.model import ChildExit
 from otel_memwatch.monitor.procfs.process import Io, parse_stat
-from otel_memwatch.monitor.sources import ChildEnd, Context, Pace
+from otel_memwatch.monitor.sources import Context
 from otel_memwatch.monitor.sources.process_tree.accounting import (
     Account,
     Fate,
@@ -60,7 +61,7 @@ class ProcessTree:
             self._proc, context.exclude, self._adopter, self._since, self._descriptors
         )
         self._members: dict[int, Member] = {}
-        self._ends: deque[ChildEnd] = deque()
+        self._ends: deque[ChildExit] = deque()
         self._noted_faults = 0
         self._ended: dict[int, Member] = {}
         """Members that vanished at the tick before."""
@@ -79,8 +80,8 @@ class ProcessTree:
             else None
         )
         period = context.slow_period()
-        self._slow_pace = Pace(period, context.interval)
-        self._walk_pace = Pace(context.slow_period(WALK_SECONDS), context.interval)
+        self._slow_pace = context.pace()
+        self._walk_pace = context.pace(WALK_SECONDS)
         # whatever began after our child did may have been its child, and gone by now
         self._last_pid = context.root if context.adopt else self._forks.last
         self._looked_at = self._last_pid
@@ -109,7 +110,7 @@ class ProcessTree:
             pid for pid, member in self._members.items() if not member.zombie and not member.shares_memory
         )
 
-    def note_exit(self, end: ChildEnd) -> None:
+    def note_exit(self, end: ChildExit) -> None:
         """Take in what the kernel said of a child that was waited for. May be called from another thread."""
         self._ends.append(end)
 

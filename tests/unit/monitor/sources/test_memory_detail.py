@@ -15,6 +15,7 @@ import pytest
 from otel_memwatch.errors import Unavailable
 from otel_memwatch.monitor.sources import Context
 from otel_memwatch.monitor.sources.memory_detail import FIRST_AFTER, LONG, SHARE, MemoryDetail
+from tests.support.proc_tree import KnownPids
 
 MIB = 1 << 20
 GUARD = 60.0
@@ -39,8 +40,8 @@ def test_shared_pages_count_once() -> None:
         assert family.stdout is not None
         family.stdout.readline()
         children = psutil.Process(family.pid).children()
-        context = Context(family.pid, 0.1)
-        context.pids = lambda: (family.pid, *(child.pid for child in children))  # type: ignore[method-assign]
+        known = KnownPids([family.pid, *(child.pid for child in children)])
+        context = Context(family.pid, 0.1, tree=known)
         detail = MemoryDetail(context)
         now, values = time.monotonic(), (None, None, None)
         detail.read(now)
@@ -72,9 +73,7 @@ def fake(tmp_path: Path, pids: int, rss: int) -> Context:
             "0-0 [rollup]\nPss: 1000 kB\nPrivate_Clean: 1 kB\nPrivate_Dirty: 2 kB\nSwap: 3 kB\n"
         )
         (folder / "statm").write_text(f"0 {rss // os.sysconf('SC_PAGE_SIZE')} 0\n")
-    context = Context(1, 0.1, proc=tmp_path)
-    context.pids = lambda: tuple(range(1, pids + 1))  # type: ignore[method-assign]
-    return context
+    return Context(1, 0.1, proc=tmp_path, tree=KnownPids(range(1, pids + 1)))
 
 
 def readings(detail: MemoryDetail, seconds: float) -> list[float]:
