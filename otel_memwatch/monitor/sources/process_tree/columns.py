@@ -122,7 +122,7 @@ def _main_values(now: float, main: Member | None) -> Sequence[Value]:
         None if status is None else status.anon,
         None if status is None else status.file,
         None if status is None else status.shmem,
-        main.watermark,
+        main.watermark.largest,
         round(now - main.start, 3),
     )
 

@@ -46,7 +46,7 @@ def test_stat_reads_its_fields_whatever_the_command_is(command: bytes, numbers: 
 def test_status_of_a_process() -> None:
     status = process.parse_status(data("status"))
     assert (status.peak, status.anon, status.file, status.shmem) == (1696 << 10, 112 << 10, 1584 << 10, 0)
-    assert (status.uid, status.ignores_children, status.voluntary, status.involuntary) == (0, False, 0, 0)
+    assert (status.uid, status.ignores_sigchld, status.voluntary, status.involuntary) == (0, False, 0, 0)
 
 
 def test_status_of_a_zombie_has_no_memory() -> None:
@@ -57,10 +57,10 @@ def test_status_of_a_zombie_has_no_memory() -> None:
 
 def test_status_tells_that_the_end_of_children_is_ignored() -> None:
     text = data("status").replace(b"SigIgn:\t0000000000000000", b"SigIgn:\t0000000000010000")
-    assert process.parse_status(text).ignores_children
-    assert process.parse_ignores_children(text)
+    assert process.parse_status(text).ignores_sigchld
+    assert process.parse_ignores_sigchld(text)
     other = data("status").replace(b"SigIgn:\t0000000000000000", b"SigIgn:\t0000000000020000")
-    assert not process.parse_ignores_children(other)
+    assert not process.parse_ignores_sigchld(other)
 
 
 def test_io_and_resident_and_rollup() -> None:
