@@ -79,7 +79,7 @@ class Cgroup:
         usage, peak, oom_kills = self._readings.fast()
         fast: tuple[Value, ...] = (usage, peak, oom_kills)
         if self.groups.own:
-            # The cache first: what leaves it before the watermark is reset is then not taken for needed memory.
+            # The cache first: what leaves it before the watermark is reset does then not count as needed memory.
             file = self._readings.file()
             window, gap = self._readings.window()
             if peak is None:

@@ -61,7 +61,7 @@ class _OpenedDriver(NamedTuple):
     calls: list[tuple[Device, list[Call]]]
     accounting: dict[str, bool | None]
     lists: set[str]
-    """Devices that tell their processes apart."""
+    """Devices whose driver lists their processes."""
 
 
 class GpuNvidia:
@@ -101,7 +101,7 @@ class GpuNvidia:
         self._pids_match = processes.pids_match(context.proc)
         cards = [device for device, _ in opened.calls if not device.identity.parent]
         self._events.watch(opened.driver, cards)
-        self._tell_errors = frozenset(self._events.counts)
+        self._report_errors = frozenset(self._events.counts)
         self.columns: tuple[Column, ...] = tuple(
             column for device, calls in opened.calls for column in self._columns(device, calls)
         )
@@ -172,7 +172,7 @@ class GpuNvidia:
         lists = {
             device.identity.uuid
             for device, _ in calls
-            if device.identity in picked and _tells(driver, device)
+            if device.identity in picked and _lists_processes(driver, device)
         }
         return _OpenedDriver(driver, driver.version(), devices, chosen, calls, accounting, lists)
 
@@ -190,7 +190,7 @@ class GpuNvidia:
             for call in calls
             for metric, extra in call.columns
         ]
-        if uuid in self._tell_errors:
+        if uuid in self._report_errors:
             columns.append(
                 Column(
                     catalog.HW_ERRORS, self._attributes(device, (("error.type", "xid"), *GPU)), SLOW_PERIOD
@@ -238,7 +238,7 @@ class GpuNvidia:
         """Values of the columns that are made here: XID errors, and what processes hold."""
         uuid = device.identity.uuid
         values: list[Value] = []
-        if uuid in self._tell_errors:
+        if uuid in self._report_errors:
             values.append(self._events.counts[uuid])
         if not self._pids_match:
             return values
@@ -336,7 +336,7 @@ class GpuNvidia:
         }
 
     def _process_scope(self, uuid: str) -> str:
-        """Whether memory is told by process, or why not."""
+        """Whether memory is known by process, or why not."""
         if not self._pids_match:
             return processes.FOREIGN_PIDS
         return "by process" if uuid in self._opened.lists else processes.NO_LISTS
@@ -355,7 +355,7 @@ def _has(driver: Driver, device: Device, call: Call) -> bool:
         return True
 
 
-def _tells(driver: Driver, device: Device) -> bool:
+def _lists_processes(driver: Driver, device: Device) -> bool:
     try:
         return processes.held(driver, device) is not None
     except driver.nvml.NVMLError:
