@@ -186,7 +186,7 @@ class FaultLedger:
         self._unseen = 0
         """Faults of children that are no known process's, beside those among `inherited`."""
         self._unreported = False
-        """There may have been processes whose faults were reported to nobody that we read."""
+        """There may have been processes whose faults are in no figure that we read."""
         self._ignores_sigchld = False
         """A process has ended that ignored SIGCHLD."""
 
@@ -199,7 +199,7 @@ class FaultLedger:
     def unseen(self) -> int | None:
         """Faults of unseen processes so far, with those of known ones after they were last read.
 
-        `None`: in the last tick there may have been processes whose faults were reported to nobody that we read.
+        `None`: in the last tick there may have been processes whose faults are in no figure that we read.
         """
         return self._unseen_total if self._all_reported else None
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-ROOT = Path(__file__).parents[5]
+ROOT = Path(__file__).parents[2]
 GUARD = 90.0
 MIB = 1 << 20
 LINUX = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
