@@ -73,10 +73,10 @@ class Watermark:
         self.largest: int | None = None
         """Largest VmHWM that was read."""
         self.faults = 0
-        """Page faults of the process's own, before VmHWM was read the last time but one. The last VmHWM may already be
-        that of another address space, where the process has executed a program since its faults were read."""
+        """Page faults of the process's own when the last VmHWM but one was read. Not those of the last one, which may be of
+        another address space already: the process may have executed a program between the two readings."""
         self._last_faults: int | None = None
-        """The same, before it was read last."""
+        """Page faults of the process's own when VmHWM was read last."""
         self.before_exec = 0
         """Upper bound of what it had in address spaces that it has left by an exec; 0: there was none."""
         self.was_reset = False
@@ -123,7 +123,7 @@ class Member:
         rss, io: bytes of resident memory, and I/O, as read last.
         ignores_sigchld: its children leave no trace in the accounting, as of the last reading of status.
         shares_memory: it runs in its parent's memory, between vfork and exec.
-        stirred: something of it has changed since its status was read, so that its watermark may have.
+        status_outdated: something of it has changed since its status was read, so that its watermark may have.
         watermark: what is known of its largest resident memory.
         recorded: what has been recorded of it.
         stat_file, children_file: files that the windows and the discovery read too.
@@ -149,7 +149,7 @@ class Member:
         "start",
         "stat",
         "stat_file",
-        "stirred",
+        "status_outdated",
         "watermark",
         "zombie",
     )
@@ -169,7 +169,7 @@ class Member:
         self._totals: Totals | None = None
         self.io: Io | None = None
         self.rss = 0
-        self.stirred = True
+        self.status_outdated = True
         self.ignores_sigchld = self.shares_memory = False
         self.watermark = Watermark()
         try:
@@ -201,7 +201,7 @@ class Member:
             rss = self._resident()
             if changed or rss != self.rss:
                 self.rss = rss
-                changed = self.stirred = True
+                changed = self.status_outdated = True
         if self._io_file is not None:
             try:
                 data = self._io_file.read_changed()
@@ -243,7 +243,7 @@ class Member:
         assert self._io_file is not None
         self._io_file.close()
         self._io_file = self.io = self._totals = None
-        self.stirred = True
+        self.status_outdated = True
 
     def retry_io(self) -> None:
         """Try again to read what was denied: a process may have become readable by an exec."""
@@ -279,7 +279,7 @@ class Member:
 
         Raises an `OSError` of `GONE` when the process is no more.
         """
-        self.stirred = False
+        self.status_outdated = False
         data = self._status_file.read()
         if self._leader_ended and self.stat.threads > 1:
             data = self._of_living_thread("status") or data

@@ -359,7 +359,7 @@ class ProcessTree:
             members = (members + members)[self._round : self._round + min(count, len(members))]
             self._round += count
         elif not all_of_them:
-            members = [member for member in members if member.stirred]
+            members = [member for member in members if member.status_outdated]
         for member in members:
             try:
                 member.refresh_status()
