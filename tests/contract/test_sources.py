@@ -14,7 +14,9 @@ import pytest
 from otel_memwatch.catalog import METRICS, Instrument
 from otel_memwatch.errors import Unavailable
 from otel_memwatch.model import Source
-from otel_memwatch.monitor.sources import SOURCES, Context, Entry, open_sources, quirks
+from otel_memwatch.monitor.opening import Opening
+from otel_memwatch.monitor.sampler import Flag
+from otel_memwatch.monitor.sources import GPU_SOURCES, SOURCES, Context, Entry, open_sources, quirks
 from otel_memwatch.monitor.sources.own_cgroup import OwnCgroup
 from otel_memwatch.runtime import kernel
 
@@ -129,6 +131,18 @@ def test_pids_come_from_the_process_tree(target: int) -> None:
         assert context.pids() == ()
         sources[0].read(time.monotonic())
         assert context.pids() == (target,)
+
+
+@pytest.mark.skipif("linux" not in WAYS, reason="drivers are asked on Linux only")
+def test_sources_that_ask_drivers_are_opened_apart_and_know_the_tree(target: int) -> None:
+    opening = Opening(Context(target, 0.1), Flag())
+    first, missing = opening.first()
+    late, silent = opening.late()
+    assert not late
+    assert set(silent) == GPU_SOURCES
+    assert {source.name for source in first} | set(missing) | GPU_SOURCES == {entry.name for entry in SOURCES}
+    assert not {source.name for source in first} & GPU_SOURCES
+    assert opening._context.tree is first[0]
 
 
 def test_old_kernels_have_quirks(tmp_path: Path) -> None:

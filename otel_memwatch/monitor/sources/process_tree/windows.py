@@ -1,20 +1,21 @@
 """Windowed watermarks: a certified upper bound of the tree's resident memory between two ticks.
 
-At every tick each process's watermark is read, and reset where the process has given memory back since the last reset:
-where it has not, a reset changes nothing. The bound of a window is the sum of the watermarks that the processes reached
-in it. Three things are added, so that it holds:
+A window is the time between two scans, which are made at ticks. A scan reads each process's watermark, and resets it
+where the process has given memory back since the last reset: elsewhere a reset changes nothing. The bound of a window is
+the sum of the watermarks that the processes reached in it. Three things are added, so that it holds:
 
-* what a process may have mapped between the reading of its watermark and the reset, from its page faults. Each may
-  have brought a huge page, so a process that is at it is left for the next tick: its window is longer then;
-* the error of the kernel's counters;
-* for processes that vanished before their last watermark was read: what they had at the last tick, and what their parents' count of reaped
-  children's page faults allows.
+* What a process may have mapped between the reading of its watermark and the reset, by its page faults. Each of them may
+  have brought a huge page. So a process that has page faults just then is not reset: its window goes on until the
+  next scan.
+* The error of the kernel's counters.
+* For processes that vanished before their last watermark was read: what they had at the last tick, and what their parents'
+  count of reaped children's page faults allows.
 
-Not in it: processes that nobody saw (`memwatch.tree.unobserved` counts them), and what a child has between fork and exec,
-which is its parent's memory but for the few pages that it writes.
+Two things are not in it: processes that nobody saw (`memwatch.tree.unobserved` counts them), and what a child has between
+fork and exec, which is its parent's memory but for the few pages that it writes.
 
 A scan takes time. At an instant within it some processes are already in the new window and the rest in the old one: the
-bound covers every such mixture.
+bound covers every such mixture (`_prefix_bound`).
 """
 
 from __future__ import annotations
@@ -41,12 +42,23 @@ FAULT_AROUND = 16 * PAGE_SIZE
 WHOLE_FOLIOS = (6, 18)
 """Release since which one fault maps the whole folio that the page cache has, up to a huge page, settings or not."""
 DEFAULT_HUGE_PAGE = 2 << 20
+"""Bytes of a huge page where the kernel does not show its size: that of x86 and of most ARM machines."""
 _WORTH_SHARE = 1 / 64
 """Part of its watermark that a process has to have given back for a reset to be worth it."""
 
 
 def fault_bytes(sys: Path, release: str) -> int:
-    """Bytes by which one page fault can raise resident memory on this kernel: mostly a huge page's."""
+    """Bytes by which one page fault can raise resident memory on this kernel: mostly a huge page's.
+
+    ====================================================  ========================================
+    huge pages                                            bytes
+    ====================================================  ========================================
+    not compiled into the kernel                          `FAULT_AROUND`
+    switched off, and a release before `WHOLE_FOLIOS`     `FAULT_AROUND`
+    of a size that the kernel shows                       that size, or `FAULT_AROUND` if larger
+    of an unknown size                                    `DEFAULT_HUGE_PAGE`
+    ====================================================  ========================================
+    """
     pages = sys / "kernel/mm/transparent_hugepage"
     try:
         if parse_release(release) < WHOLE_FOLIOS and b"[never]" in read_once(str(pages / "enabled")):
@@ -176,7 +188,8 @@ class WatermarkWindows:
     def _bound(self, member: Member, window: _ProcessWindow, mark: int, stat: Stat, error: int) -> int:
         """Most that the process can have had in the window: its watermark, unless that does not cover the window.
 
-        It does not when somebody else resets it, or when an exec in the window has begun another address space.
+        It does not when somebody else resets it, or when an exec in the window has begun another address space: then
+        what it had at the beginning of the window, and what its page faults since can have brought.
         """
         executed = window.stack not in (0, stat.stack)
         if window.resets and not executed and mark < window.rss - error:
