@@ -67,6 +67,10 @@ class PidLedger:
         """Processes of the tree so far that were seen alive, or that we waited for."""
         self.unobserved = 0
         """Upper bound of the others."""
+        self.settled = True
+        """No pid was given until this tick began, and none is left to be claimed: nobody can have been unseen."""
+        self.moved = False
+        """Processes or threads were found in this tick that are new."""
         self._forks = forks
         self._last = last
         """The last pid that the ticks before have accounted for."""
@@ -88,27 +92,21 @@ class PidLedger:
     def open(self) -> None:
         """Begin a tick. Raises `OSError` without /proc."""
         self._begun = self._forks.read()
-        self._joined = []
+        self.settled = self._begun == self._last and not self._unclaimed
+        if self.moved:
+            self.moved, self._threads = False, 0
+            self._joined = []
         self._strangers = ()
-        self._threads = 0
-
-    @property
-    def settled(self) -> bool:
-        """No pid was given until this tick began, and none is left to be claimed: nobody can have been unseen."""
-        return self._begun == self._last and not self._unclaimed
-
-    @property
-    def moved(self) -> bool:
-        """Processes or threads were found in this tick that are new."""
-        return bool(self._joined or self._threads)
 
     def joined(self, pid: int, threads: int = 1) -> None:
         """A process is seen for the first time; each of its threads has used a pid."""
         self.seen += 1
+        self.moved = True
         self._joined.append((pid, threads))
 
     def threads_began(self, count: int) -> None:
         """A member has this many more threads."""
+        self.moved = True
         self._threads += count
 
     def are_strangers(self, pids: Sequence[int]) -> None:

@@ -35,10 +35,10 @@ WALK_SECONDS = 1.0
 class Changes:
     """What one tick has found of the members; the ledgers hold what it has found of their children."""
 
-    __slots__ = ("any", "reapers_known", "removed", "vanished")
+    __slots__ = ("figures", "reapers_known", "removed", "vanished")
 
     def __init__(self) -> None:
-        self.any = False
+        self.figures = False
         """A figure of a member has changed, or there are others than before: sums have to be made again."""
         self.removed: dict[int, Member] = {}
         """Members that are no more."""
@@ -174,7 +174,7 @@ class ProcessTree:
 
     def _read_exits(self, changes: Changes) -> None:
         while self._exits:
-            changes.any = True
+            changes.figures = True
             end = self._exits.popleft()
             self._faults.reported(end.minor_faults)
             if end.pid not in self._context.exclude:
@@ -213,12 +213,6 @@ class ProcessTree:
     # -- second step: what the members have now
 
     def _read_members(self, changes: Changes, now: float) -> None:
-        self._refresh(changes, now)
-        if self._account.pending:
-            changes.any = True
-            self._settle(now, now)
-
-    def _refresh(self, changes: Changes, now: float) -> None:
         for member in list(self._members.values()):
             before = member.stat
             try:
@@ -231,7 +225,7 @@ class ProcessTree:
                 continue
             stat = member.stat
             if changed:
-                changes.any = True
+                changes.figures = True
             if stat is before:
                 continue
             if stat.threads > before.threads:
@@ -239,6 +233,9 @@ class ProcessTree:
             if stat.child_minor_faults != before.child_minor_faults:
                 self._faults.inherited_by_member(before, stat)
             self._records.executed(member, now)
+        if self._account.pending:
+            changes.figures = True
+            self._settle(now, now)
 
     def _vanish(self, member: Member, changes: Changes, now: float) -> None:
         """A member is no more: find out who waited for it, and so where its totals and its page faults are.
@@ -253,7 +250,7 @@ class ProcessTree:
         ==================================  ===================================================================
         """
         self._remove(member, changes)
-        changes.any = True
+        changes.figures = True
         stat = member.stat
         if stat.ppid == self._adopter:
             self._faults.left_to_us()
@@ -286,17 +283,19 @@ class ProcessTree:
 
     def _find_members(self, changes: Changes, now: float) -> None:
         """Look for processes that began before this tick; pids given since the last look say whether there are any."""
-
-        def add(pid: int) -> bool:
-            return self._add(pid, changes, now)
-
         given, pids = self._pids.not_looked_for()
-        if not self._members and self._pids.seen == 0:
-            add(self._context.root)
-        if self._walk_pace.due(now) or (given and not self._discovery.cheaper_to_probe(given, self._members)):
-            self._discovery.walk(self._members, add)
-        elif given:
-            self._pids.are_strangers(self._discovery.probe(pids, self._members, add))
+        walk = self._walk_pace.due(now)
+        if walk or given or not self._pids.seen:
+
+            def add(pid: int) -> bool:
+                return self._add(pid, changes, now)
+
+            if not self._pids.seen:
+                add(self._context.root)
+            if walk or (given and not self._discovery.cheaper_to_probe(given, self._members)):
+                self._discovery.walk(self._members, add)
+            elif given:
+                self._pids.are_strangers(self._discovery.probe(pids, self._members, add))
         # A child may have been waited for after its parent was read, and before the discovery looked for it. The next
         # tick would find its faults with the parent, and take it for a child that began after this tick. So where
         # pids are unexplained and a parent has waited since, all members are read again now.
@@ -305,7 +304,7 @@ class ProcessTree:
             and self._pids.unexplained()
             and any(member.has_waited() for member in self._members.values())
         ):
-            self._refresh(changes, now)
+            self._read_members(changes, now)
 
     def _add(self, pid: int, changes: Changes, now: float) -> bool:
         """Make a process a member; `False` when it has gone already."""
@@ -321,7 +320,7 @@ class ProcessTree:
             member.close()
             return False
         self._members[pid] = member
-        changes.any = True
+        changes.figures = True
         self._pids.joined(pid, member.stat.threads)
         self._faults.joined(member.stat)
         self._records.seen(member, now)
@@ -390,7 +389,7 @@ class ProcessTree:
         bound = None
         if self._windows is not None:
             bound = self._windows.scan(self._members, changes.vanished, self._faults.inherited)
-        if changes.any or slow or not self._fast:
+        if changes.figures or slow or not self._fast:
             self._sum = self._account.sum(members)
             self._records.figures(members, now)
             self._fast = fast_values(main, members, self._sum)
