@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from otel_memwatch.model import ProcessEvent
+from otel_memwatch.model import ProcessEvent, ProcessNote
 from otel_memwatch.runtime.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from otel_memwatch.analysis.run_conditions import Basis
     from otel_memwatch.model import ProcessRecord
-
-ALIVE_AT_END = "alive at the end"
-"""Note of the last figures of a process that outlived the recording."""
 
 
 class Life:
@@ -58,7 +55,7 @@ class Life:
             if self.told and record.peak_bound is not None:
                 self.bound = self.known
             self._close_segments()
-        elif record.note == ALIVE_AT_END:
+        elif record.note == ProcessNote.ALIVE_AT_END:
             self.final = True
             self.bound = self.known or None
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 
 from otel_memwatch.analysis.attribution import operation_of
-from otel_memwatch.analysis.process_bounds import CLOCK_TICK, HEEDLESS
+from otel_memwatch.analysis.process_bounds import CLOCK_TICK
 from otel_memwatch.analysis.processes import LivedProcess, bound_of_the_untold
 from otel_memwatch.analysis.results import TOTALS, OperationFigures, Peaks
 from otel_memwatch.analysis.tree_bounds import Steps, steps
 from otel_memwatch.analysis.verdicts import at_least, near, one_figure
-from otel_memwatch.model import Certainty, Operation, Peak
+from otel_memwatch.model import Certainty, Operation, Peak, ProcessNote
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def sum_of_bounds(lived: Sequence[LivedProcess], ticks: TreeTicks, basis: Basis,
     lives = [entry.life for entry in lived]
     unit = bound_of_the_untold(lived)
     unseen = ticks.unobserved.rises(basis.started)
-    heedless = any(entry.fields.get("note") == HEEDLESS for entry in lived)
+    heedless = any(entry.fields.get("note") == ProcessNote.IGNORES_CHILDREN for entry in lived)
     if not lives or (unseen and (unit is None or heedless)):
         return None
     weighted = []

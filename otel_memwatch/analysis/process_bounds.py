@@ -7,17 +7,11 @@ from collections import deque
 
 from otel_memwatch.analysis.life import Life
 from otel_memwatch.analysis.tree_bounds import Overlap, Span
-from otel_memwatch.model import ProcessEvent, ProcessRecord
+from otel_memwatch.model import ProcessEvent, ProcessNote, ProcessRecord
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from otel_memwatch.analysis.run_conditions import Basis
-
-UNREAPED = "nobody waits for it"
-"""Note of a process whose parent ignores its end: the kernel tells nobody what it used."""
-
-HEEDLESS = "ignores the end of its children"
-"""Note of a process of whose children nobody is told what they used, if no tick saw them."""
 
 CLOCK_TICK = 0.01
 """Seconds by which a process can have started before the time that the kernel tells."""
@@ -84,8 +78,8 @@ class Lives:
                 return
             life = self._living[key] = self._begin(record)
         life.take(record, self._basis)
-        self.unreaped = self.unreaped or record.note == UNREAPED
-        self.heedless = self.heedless or record.note == HEEDLESS
+        self.unreaped = self.unreaped or record.note == ProcessNote.UNREAPED
+        self.heedless = self.heedless or record.note == ProcessNote.IGNORES_CHILDREN
         if record.event is ProcessEvent.EXIT:
             del self._living[key]
             self._exit(life, record)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from otel_memwatch.analysis.life import Life
-from otel_memwatch.analysis.process_bounds import UNREAPED
 from otel_memwatch.analysis.results import ProcessFigures
 from otel_memwatch.analysis.verdicts import life_peak
+from otel_memwatch.model import ProcessNote
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def bound_of_the_untold(lived: Sequence[LivedProcess]) -> int | None:
     told = [max(life.max_rss or 0, life.bound or 0) for life in ended if life.told]
     if not any(told) or any(life.told and life.bound is None for life in ended):
         return None
-    if any(entry.fields.get("note") == UNREAPED for entry in lived):
+    if any(entry.fields.get("note") == ProcessNote.UNREAPED for entry in lived):
         return None
     return max([*told, *(life.known for life in ended)])
 

@@ -40,10 +40,9 @@ from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from otel_memwatch.analysis import Peaks
-    from otel_memwatch.model import Column, Ending, Operation, Snapshot, Value
+    from otel_memwatch.model import ChildExit, Column, Ending, Operation, Snapshot, Value
     from otel_memwatch.monitor.sampler import Sampler, SourceHealth
     from otel_memwatch.monitor.sources import Context
-    from otel_memwatch.monitor.supervise import ChildExit
     from otel_memwatch.monitor.telemetry import Telemetry
     from otel_memwatch.monitor.telemetry.listening import Listening
     from otel_memwatch.monitor.trace_context import TraceContext
@@ -253,7 +252,8 @@ class Monitor:
     def _take_in(self, opened: tuple[Sequence[Any], Mapping[str, Exception]]) -> Sequence[Any]:
         """Notes which sources work and which do not, for the next update of `run.json`; gives those that do."""
         from otel_memwatch.monitor.sources.process_tree.windows import fault_bytes
-        from otel_memwatch.monitor.sources.quirks import quirks, rss_error
+        from otel_memwatch.monitor.sources.quirks import quirks
+        from otel_memwatch.runtime.kernel import rss_error
 
         assert self._writer is not None
         assert self._context is not None

@@ -17,7 +17,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, currently_in_test_context, given, note, settings
 from hypothesis import strategies as st
 
-from otel_memwatch.analysis.process_bounds import HEEDLESS
+from otel_memwatch.model import ProcessNote
 from tests.support.allocation_scripts import MIB, Child, Count, Script, count, scripts, words
 from tests.support.control_group import memory_parent
 from tests.support.wrapped import Wrapped, workload, wrap
@@ -122,7 +122,7 @@ def unknowable(script: Script) -> bool:
 def hidden(script: Script, done: Wrapped) -> bool:
     """Whether a child ignored SIGCHLD and no tick saw it: nobody can know that its own children were there at all."""
     children = [step.script for step in script if not isinstance(step, str)]
-    return any(map(unknowable, children)) and HEEDLESS not in done.told
+    return any(map(unknowable, children)) and ProcessNote.IGNORES_CHILDREN not in done.told
 
 
 def check_processes(done: Wrapped, truth: Count, script: Script) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from otel_memwatch.model import ProcessNote
 from otel_memwatch.reports.formatting import certainty, clean, count, duration, peak_figure, signal_name, size
 from otel_memwatch.reports.phrases import process_name
 from otel_memwatch.runtime.typed import TYPE_CHECKING
@@ -61,4 +62,4 @@ def _end(process: ProcessFigures) -> str:
     else:
         words = "alive" if process.end is None else "ended"
     note = clean(process.note or "")
-    return f"{words}, {note}" if note and note != "alive at the end" else words
+    return f"{words}, {note}" if note and note != ProcessNote.ALIVE_AT_END else words

@@ -38,7 +38,7 @@ PARSERS: list[tuple[Callable[[bytes], object], str]] = [
     (process.parse_status, "status-zombie"),
     (process.parse_watermark, "status"),
     (process.parse_thread_group, "status"),
-    (process.parse_ignores_children, "status"),
+    (process.parse_ignores_sigchld, "status"),
     (process.parse_rollup, "smaps_rollup"),
     (process.parse_arguments, "stat"),
     (control_group.parse_memberships, "cgroup-v1"),

@@ -9,12 +9,11 @@ from typing import NamedTuple
 import pytest
 
 from otel_memwatch.errors import Unavailable
-from otel_memwatch.model import ProcessEvent, ProcessRecord
+from otel_memwatch.model import ChildExit, ProcessEvent, ProcessRecord
 from otel_memwatch.monitor.sources import Context
 from otel_memwatch.monitor.sources.process_tree import ProcessTree
 from otel_memwatch.monitor.sources.process_tree.discovery import ForkCounter
 from otel_memwatch.monitor.sources.process_tree.files import Descriptors, KeptFile
-from otel_memwatch.monitor.sources.process_tree.unobserved import Unobserved
 from tests.support.proc_tree import ProcTree
 
 MIB = 1 << 20
@@ -188,22 +187,24 @@ def test_zombies_have_no_memory_and_do_not_live(tmp_path: Path) -> None:
     assert not [record for record in watched.records if record.note == "exec"]
 
 
-class End(NamedTuple):
-    """As the supervisor tells it."""
-
-    pid: int
-    time: float
-    stat: bytes
-    max_rss: int
-    start: float | None = None
-    exit_code: int | None = 0
-    signal: int | None = None
-    cpu_user: float = 0.0
-    cpu_system: float = 0.0
-    minor_faults: int = 0
-    major_faults: int = 0
-    io: bytes | None = None
-    status: bytes | None = None
+def reaped(pid: int, time: float, stat: bytes, max_rss: int, minor_faults: int) -> ChildExit:
+    """The end of a child as the supervisor reports it."""
+    return ChildExit(
+        pid,
+        time,
+        start=None,
+        exit_code=0,
+        signal=None,
+        max_rss=max_rss,
+        cpu_user=0.0,
+        cpu_system=0.0,
+        minor_faults=minor_faults,
+        major_faults=0,
+        stat=stat,
+        io=None,
+        status=None,
+        main=True,
+    )
 
 
 def test_what_it_had_before_an_exec_is_bounded_by_what_the_kernel_tells_in_the_end(tmp_path: Path) -> None:
@@ -216,7 +217,7 @@ def test_what_it_had_before_an_exec_is_bounded_by_what_the_kernel_tells_in_the_e
     watched.tick(1.1)
     watched.tick(1.2)
     stat = (proc.path / "50/stat").read_bytes()
-    watched.tree.note_exit(End(50, 1.3, stat, 300 * MIB, minor_faults=80_000))
+    watched.tree.note_exit(reaped(50, 1.3, stat, 300 * MIB, minor_faults=80_000))
     watched.tree.finish(1.3)
     exits = [record for record in watched.records if record.event is ProcessEvent.EXIT]
     assert [(record.peak, record.peak_bound) for record in exits] == [(8 * MIB, 300 * MIB)]
@@ -359,35 +360,6 @@ def test_what_was_there_before_explains_no_new_pids(tmp_path: Path) -> None:
     proc.process(50, 1, child_minor=10)
     # three pids were given since, and the three processes seen are older
     assert watched.tick(1.0)["tree.unobserved"] == 3
-
-
-class TestUnobserved:
-    def test_nothing_is_claimed_without_a_sign(self) -> None:
-        bound = Unobserved()
-        bound.tick(given=100, late=0, explained=0, suspicious=False, faults=0)
-        bound.tick(given=0, late=0, explained=0, suspicious=False, faults=0)
-        bound.tick(given=0, late=0, explained=0, suspicious=True, faults=0)
-        assert bound.total == 0
-
-    def test_a_sign_claims_this_tick_and_the_one_before_once(self) -> None:
-        bound = Unobserved()
-        bound.tick(given=7, late=0, explained=2, suspicious=False, faults=0)
-        bound.tick(given=3, late=0, explained=1, suspicious=True, faults=0)
-        assert bound.total == 7
-        bound.tick(given=0, late=0, explained=0, suspicious=True, faults=0)
-        assert bound.total == 7
-
-    def test_more_explained_than_given_claims_nothing_back(self) -> None:
-        bound = Unobserved()
-        bound.tick(given=1, late=0, explained=5, suspicious=True, faults=0)
-        bound.tick(given=4, late=0, explained=0, suspicious=True, faults=0)
-        assert bound.total == 4
-
-    def test_what_was_given_during_a_tick_does_not_explain_the_next(self) -> None:
-        bound = Unobserved()
-        bound.tick(given=2, late=2, explained=2, suspicious=True, faults=0)
-        bound.tick(given=3, late=0, explained=2, suspicious=True, faults=0)
-        assert bound.total == 3
 
 
 def test_descriptors_are_given_back(tmp_path: Path) -> None:

@@ -11,17 +11,23 @@ from typing import Any
 
 import pytest
 
-ROOT = Path(__file__).parents[5]
+ROOT = Path(__file__).parents[2]
 GUARD = 90.0
+WATCH = "tests.programs.process_tree."
 MIB = 1 << 20
 LINUX = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 pytestmark = LINUX
 
 
+def path_of(program: str) -> str:
+    """A program of tests/programs/process_tree."""
+    return str(ROOT / "tests/programs/process_tree" / f"{program}.py")
+
+
 def watch(program: str, *arguments: str, **options: Any) -> dict[str, Any]:
-    """Watches `python -c program`."""
+    """Watches a program of tests/programs/process_tree."""
     command = [sys.executable, "-m", "tests.support.tree_watch", json.dumps(options), "--"]
-    command += [sys.executable, "-S", "-c", program, *arguments]
+    command += [sys.executable, "-S", path_of(program), *arguments]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=GUARD, check=False)
     assert done.returncode == 0, done.stderr
     result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
@@ -37,14 +43,7 @@ def of(result: dict[str, Any], event: str) -> list[dict[str, Any]]:
 
 
 def test_memory_of_the_target_and_of_its_tree() -> None:
-    result = watch(
-        "import os,time\n"
-        "for size in (30, 60):\n"
-        "    if not os.fork():\n"
-        "        block = bytearray(size << 20); time.sleep(1); os._exit(0)\n"
-        "block = bytearray(100 << 20); time.sleep(0.8)\n"
-        "os.wait(); os.wait()"
-    )
+    result = watch("two_children_hold_memory")
     assert 100 * MIB <= most(result, "process.memory.usage") < 130 * MIB
     assert 190 * MIB <= most(result, "memwatch.tree.memory.usage") < 250 * MIB
     assert most(result, "memwatch.tree.process.count") == 3
@@ -60,7 +59,7 @@ def test_memory_of_the_target_and_of_its_tree() -> None:
 def test_what_was_touched_and_freed_before_a_tick_is_in_the_watermark(tmp_path: Path) -> None:
     ready = str(tmp_path / "ready")
     result = watch(
-        "import sys,time\nb = bytearray(300 << 20)\ndel b\nopen(sys.argv[1], 'w').close()\ntime.sleep(0.5)",
+        "touch_and_free",
         ready,
         after=ready,
     )
@@ -69,15 +68,7 @@ def test_what_was_touched_and_freed_before_a_tick_is_in_the_watermark(tmp_path: 
 
 
 def test_cpu_time_of_reaped_children_is_in_the_tree() -> None:
-    result = watch(
-        "import os\n"
-        "def burn():\n"
-        "    n = 0\n"
-        "    while os.times().user + os.times().system < 0.3: n += 1\n"
-        "for _ in range(3):\n"
-        "    if not os.fork(): burn(); os._exit(0)\n"
-        "    os.wait()"
-    )
+    result = watch("children_burn_cpu")
     totals = result["totals"]
     assert 0.85 <= totals["cpu_user"] + totals["cpu_system"] < 2.5
     main = next(record for record in of(result, "exit") if record["pid"] == result["root"])
@@ -86,12 +77,7 @@ def test_cpu_time_of_reaped_children_is_in_the_tree() -> None:
 
 def test_totals_never_fall(tmp_path: Path) -> None:
     result = watch(
-        "import os,sys\n"
-        "for i in range(12):\n"
-        "    if not os.fork():\n"
-        "        with open(sys.argv[1] + str(i), 'wb') as f: f.write(bytes(4 << 20))\n"
-        "        os._exit(0)\n"
-        "    os.wait()",
+        "children_write_files",
         str(tmp_path / "f"),
         interval=0.01,
     )
@@ -108,15 +94,7 @@ def test_totals_never_fall(tmp_path: Path) -> None:
 
 def test_daemon_that_leaves_its_parent_stays_in_the_tree() -> None:
     result = watch(
-        "import os,time\n"
-        "if not os.fork():\n"
-        "    os.setsid()\n"
-        "    if not os.fork():\n"
-        "        b = bytearray(50 << 20); time.sleep(0.6)\n"
-        "        with open('/dev/null', 'wb') as f: f.write(bytes(3 << 20))\n"
-        "        os._exit(7)\n"
-        "    os._exit(0)\n"
-        "os.wait(); time.sleep(1.0)",
+        "daemon",
     )
     assert most(result, "memwatch.tree.memory.usage") >= 50 * MIB
     exits = {record.get("exit_code") for record in of(result, "exit")}
@@ -130,11 +108,7 @@ def test_daemon_that_leaves_its_parent_stays_in_the_tree() -> None:
 def test_orphan_that_no_tick_saw_is_told_by_its_end(tmp_path: Path) -> None:
     ready = str(tmp_path / "ready")
     result = watch(
-        "import os,sys,time\n"
-        "if not os.fork():\n"
-        "    if not os.fork(): os._exit(9)\n"
-        "    os._exit(0)\n"
-        "os.wait(); time.sleep(0.2); open(sys.argv[1], 'w').close()",
+        "orphan_ends_at_once",
         ready,
         after=ready,
     )
@@ -144,28 +118,18 @@ def test_orphan_that_no_tick_saw_is_told_by_its_end(tmp_path: Path) -> None:
 
 
 def test_new_program_in_the_same_process_is_told() -> None:
-    result = watch("import os,time\ntime.sleep(0.4)\nos.execv('/bin/sleep', ['sleep', '0.4'])", interval=0.05)
+    result = watch("execute_sleep", interval=0.05)
     told = [record for record in of(result, "figures") if record.get("note") == "exec"]
     # twice where a tick sees it in mid-exec: the kernel moves the start of the stack once more
     assert 1 <= len(told) <= 2
     assert all((record["command"], record["argv"]) == ("sleep", ["sleep", "0.4"]) for record in told)
-    assert of(result, "seen")[0]["argv"][1:3] == ["-S", "-c"]
+    assert of(result, "seen")[0]["argv"][1:] == ["-S", path_of("execute_sleep")]
     assert len({(record["pid"], record["start"]) for record in result["records"]}) == 1
 
 
 def test_child_between_vfork_and_exec_does_not_count_its_parents_memory_again() -> None:
-    # fork_exec with vfork: the child waits in exec for a writer of the FIFO that is its program's interpreter
     result = watch(
-        "import ctypes,os,time\n"
-        "b = bytearray(200 << 20)\n"
-        "libc = ctypes.CDLL(None)\n"
-        "CLONE_VM_VFORK = 0x100 | 0x4000 | 17\n"
-        "import threading\n"
-        "stack = ctypes.create_string_buffer(1 << 16)\n"
-        "usleep = ctypes.cast(libc.usleep, ctypes.c_void_p)\n"
-        "top = ctypes.c_void_p(ctypes.addressof(stack) + (1 << 16) - 64)\n"
-        "pid = libc.clone(usleep, top, CLONE_VM_VFORK, ctypes.c_void_p(800000))\n"
-        "os.waitpid(pid, 0)",
+        "child_in_parents_memory",
     )
     assert most(result, "memwatch.tree.process.count") == 2
     assert most(result, "memwatch.tree.memory.usage") < 260 * MIB
@@ -174,9 +138,7 @@ def test_child_between_vfork_and_exec_does_not_count_its_parents_memory_again() 
 def test_quiet_tree_has_no_unobserved_processes(tmp_path: Path) -> None:
     ready = str(tmp_path / "ready")
     result = watch(
-        "import os,sys,time\n"
-        "if not os.fork():\n    time.sleep(1.2); os._exit(0)\n"
-        "open(sys.argv[1], 'w').close(); time.sleep(1)\nos.wait()",
+        "quiet_child",
         ready,
         after=ready,
     )
@@ -188,7 +150,7 @@ def test_quiet_tree_has_no_unobserved_processes(tmp_path: Path) -> None:
 
 def test_short_lived_children_are_bounded() -> None:
     result = watch(
-        "import os\nfor _ in range(200):\n    os.waitpid(os.posix_spawn('/bin/true', ['true'], {}), 0)",
+        "spawn_true",
         interval=0.1,
     )
     seen = result["totals"]["processes"]
@@ -197,12 +159,7 @@ def test_short_lived_children_are_bounded() -> None:
 
 def test_children_whose_end_is_ignored_are_bounded() -> None:
     result = watch(
-        "import os,signal,time\n"
-        "signal.signal(signal.SIGCHLD, signal.SIG_IGN)\n"
-        "time.sleep(0.3)\n"
-        "for _ in range(50):\n"
-        "    if not os.fork(): os._exit(0)\n"
-        "time.sleep(0.3)",
+        "ignored_children",
         interval=0.1,
     )
     assert result["totals"]["processes"] + result["totals"]["unobserved"] >= 51
@@ -211,12 +168,7 @@ def test_children_whose_end_is_ignored_are_bounded() -> None:
 
 def test_last_figures_of_a_child_whose_end_is_ignored_are_kept() -> None:
     result = watch(
-        "import os,signal,time\n"
-        "signal.signal(signal.SIGCHLD, signal.SIG_IGN)\n"
-        "if not os.fork():\n"
-        "    while os.times().user + os.times().system < 0.4: pass\n"
-        "    time.sleep(0.5); os._exit(0)\n"
-        "time.sleep(2)",
+        "ignored_child_burns_cpu",
         interval=0.05,
     )
     assert result["totals"]["cpu_user"] + result["totals"]["cpu_system"] >= 0.35
@@ -225,32 +177,15 @@ def test_last_figures_of_a_child_whose_end_is_ignored_are_kept() -> None:
 
 
 def test_death_by_signal_is_told() -> None:
-    result = watch("import os,signal\nos.kill(os.getpid(), signal.SIGKILL)")
+    result = watch("kill_itself")
     end = of(result, "exit")[0]
     assert end["signal"] == 9
     assert "exit_code" not in end
 
 
 def test_hundreds_of_processes_with_few_descriptors() -> None:
-    program = (
-        "import os,time\n"
-        "children = []\n"
-        "for _ in range(300):\n"
-        "    pid = os.fork()\n"
-        "    if not pid: time.sleep(60)\n"
-        "    children.append(pid)\n"
-        "time.sleep(1.5)\n"
-        "for pid in children: os.kill(pid, 9)\n"
-        "for pid in children: os.waitpid(pid, 0)\n"
-    )
-    limited = (
-        "import resource,runpy,sys\n"
-        "resource.setrlimit(resource.RLIMIT_NOFILE, (256, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))\n"
-        "sys.argv = ['tree_watch', '{\"interval\": 0.2}', '--', sys.executable, '-S', '-c', sys.argv[1]]\n"
-        "runpy.run_module('tests.support.tree_watch', run_name='__main__')"
-    )
     done = subprocess.run(
-        [sys.executable, "-c", limited, program],
+        [sys.executable, "-m", WATCH + "watch_with_few_descriptors", path_of("hundreds_of_children")],
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -265,9 +200,7 @@ def test_hundreds_of_processes_with_few_descriptors() -> None:
 
 def test_thread_heavy_process() -> None:
     result = watch(
-        "import threading,time\n"
-        "for _ in range(200): threading.Thread(target=time.sleep, args=(0.8,)).start()\n"
-        "import subprocess\nsubprocess.run(['/bin/sleep', '0.5'])",
+        "many_threads",
         interval=0.05,
     )
     assert most(result, "memwatch.tree.thread.count") >= 201
@@ -278,10 +211,7 @@ def test_thread_heavy_process() -> None:
 
 def test_main_thread_that_ends_first_does_not_hide_the_memory() -> None:
     result = watch(
-        "import ctypes,threading,time\n"
-        "b = bytearray(80 << 20)\n"
-        "threading.Thread(target=lambda: (time.sleep(0.8), __import__('os')._exit(0))).start()\n"
-        "ctypes.CDLL(None).syscall(60, 0) if __import__('platform').machine() == 'x86_64' else time.sleep(1)",
+        "main_thread_ends_first",
     )
     sizes = [tick["process.memory.usage"] for tick in result["ticks"] if "process.memory.usage" in tick]
     large = [size for size in sizes if size >= 80 * MIB]
@@ -291,33 +221,8 @@ def test_main_thread_that_ends_first_does_not_hide_the_memory() -> None:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root to run as another user")
 def test_what_the_kernel_denies_is_unknown_and_not_zero() -> None:
-    # the watcher is user 65534, the target keeps root
-    inner = (
-        "import os,time\n"
-        "if not os.fork():\n"
-        "    b = bytearray(40 << 20); time.sleep(1); os._exit(0)\n"
-        "os.wait()"
-    )
-    script = (
-        "import os,sys,time,json\n"
-        "from otel_memwatch.monitor.sources import Context, open_sources\n"
-        "pid = os.fork()\n"
-        "if not pid: os.execv(sys.executable, [sys.executable, '-S', '-c', sys.argv[1]])\n"
-        "import otel_memwatch.monitor.sources.process_tree, otel_memwatch.monitor.sources.memory_detail\n"
-        "time.sleep(0.4)\n"
-        "os.setgid(65534); os.setuid(65534)\n"
-        "records = []\n"
-        "context = Context(pid, 0.05, on_process=records.append)\n"
-        "(tree,), _ = open_sources(context, ['process_tree'])\n"
-        "tree.read(time.monotonic())\n"
-        "time.sleep(0.1)\n"
-        "values = tree.read(time.monotonic())\n"
-        "print(json.dumps([[' '.join([c.metric, *(v for _, v in c.attributes)]), v]"
-        " for c, v in zip(tree.columns, values)]))\n"
-        "print(json.dumps([r.note for r in records]))\n"
-    )
     done = subprocess.run(
-        [sys.executable, "-c", script, inner],
+        [sys.executable, "-m", WATCH + "watch_as_another_user", path_of("child_holds_memory")],
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -338,14 +243,7 @@ def test_what_the_kernel_denies_is_unknown_and_not_zero() -> None:
 
 
 def test_both_ways_of_reading_agree() -> None:
-    program = (
-        "import os,time\n"
-        "r, w = os.pipe()\n"
-        "if not os.fork():\n"
-        "    b = bytearray(60 << 20); os.close(w); os.read(r, 1); os._exit(0)\n"
-        "while os.times().user + os.times().system < 0.3: pass\n"
-        "b = bytearray(20 << 20); time.sleep(1.2); os.close(w)\nos.wait()"
-    )
+    program = "child_holds_until_told"
     ours, other = watch(program), watch(program, system="psutil")
     for name in ("memwatch.tree.memory.usage", "process.memory.usage"):
         assert most(ours, name) == pytest.approx(most(other, name), rel=0.05)
