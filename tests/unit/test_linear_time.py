@@ -100,7 +100,7 @@ FILES: dict[str, Callable[[bytes], object]] = {
     "status": process.parse_status,
     "peak": process.parse_watermark,
     "thread group": process.parse_thread_group,
-    "children": process.parse_ignores_children,
+    "children": process.parse_ignores_sigchld,
     "smaps_rollup": process.parse_rollup,
     "cmdline": process.parse_arguments,
     "cgroup": control_group.parse_memberships,
