@@ -158,6 +158,8 @@ class Monitor:
         no picture and no lingering; `None`: nobody can say so, then there is a picture and no lingering.
         """
         ended = time.monotonic()
+        if self._telemetry is not None:
+            self._telemetry.pause()
         self._stop.set()
         self._opened.set()
         if self._thread.ident is not None:

@@ -15,6 +15,7 @@ from tests.support.otlp_sink import OtlpSink, attributes
 from tests.support.telemetry_run import (
     SPAN,
     TRACE,
+    Program,
     all_columns,
     finished,
     health,
@@ -33,7 +34,7 @@ def sink():
     assert sink.defects == []
 
 
-def _start(settings, environment=None, info=None, columns=None, directory=None):
+def _start(settings, environment=None, info=None, columns=None, directory=None, program=None):
     columns = all_columns() if columns is None else columns
     latest = snapshot(columns)
     said = []
@@ -41,13 +42,15 @@ def _start(settings, environment=None, info=None, columns=None, directory=None):
     parts = Parts(
         run=info, columns=columns, latest=lambda: latest, health=health, ticks=lambda: (50, 1), peaks=peaks,
         environment=environment or {}, directory=directory, say=said.append,
+        follow=program and program.follow,
     )  # fmt: skip
     return start(settings, parts), said, info
 
 
 def test_every_row_arrives_with_its_kind_and_unit_and_the_final_values(sink):
-    telemetry, said, info = _start({"otlp": sink.url})
-    telemetry.operations([operation()], ["Load"])
+    program = Program()
+    telemetry, said, info = _start({"otlp": sink.url}, program=program)
+    program.tell(telemetry, [operation()], ["Load"])
     assert telemetry.finish(finished(info, exit_code=None, signal=9, oom_kills=1)) == []
     assert said == []
     kinds = {"sum": True, "gauge": False, "histogram": False}
@@ -70,12 +73,15 @@ def test_every_row_arrives_with_its_kind_and_unit_and_the_final_values(sink):
 
 
 def test_the_run_span_continues_the_trace_and_operations_lie_below_it(sink):
-    telemetry, _, info = _start({"otlp": sink.url}, info=run_info(ci={"cicd.pipeline.run.id": "77"}))
+    program = Program()
+    telemetry, _, info = _start(
+        {"otlp": sink.url}, info=run_info(ci={"cicd.pipeline.run.id": "77"}), program=program
+    )
     done = operation(attributes={"batch": 3, "odd": object, "list": [1, 2]})
     failed = operation("Fails", 2, span="00000000000000aa", status="error", error="ValueError")
     theirs = operation("Theirs", 3, span="00000000000000bb", exported=True)
     left = operation("Left", 4, span="00000000000000cc", status="open", end=None)
-    telemetry.operations([done, failed, theirs], ["Left"])
+    program.tell(telemetry, [done, failed, theirs], ["Left"])
     telemetry.finish(
         finished(info, exit_code=None, signal=9, oom_kills=1, reason="killed", open_operations=[left])
     )
@@ -106,8 +112,9 @@ def test_the_run_span_continues_the_trace_and_operations_lie_below_it(sink):
 
 
 def test_exemplars_lead_from_the_histograms_to_the_spans(sink):
-    telemetry, _, info = _start({"otlp": sink.url})
-    telemetry.operations([operation()], [])
+    program = Program()
+    telemetry, _, info = _start({"otlp": sink.url}, program=program)
+    program.tell(telemetry, [operation()], [])
     telemetry.finish(finished(info))
     for name in ("memwatch.operation.duration", "memwatch.operation.memory.peak"):
         points = [point for _, metric, point in sink.metrics() if metric.name == name]
@@ -117,10 +124,11 @@ def test_exemplars_lead_from_the_histograms_to_the_spans(sink):
 
 
 def test_a_trace_that_is_not_sampled_stays_unexported(sink):
+    program = Program()
     info = run_info()
     info["trace"]["flags"] = "00"
-    telemetry, _, info = _start({"otlp": sink.url}, info=info)
-    telemetry.operations([operation()], [])
+    telemetry, _, info = _start({"otlp": sink.url}, info=info, program=program)
+    program.tell(telemetry, [operation()], [])
     telemetry.finish(finished(info))
     assert list(sink.spans()) == []
     assert list(sink.metrics()) != []
@@ -152,8 +160,9 @@ def test_standard_variables_say_where_and_how(sink, monkeypatch):
 
 
 def test_the_number_of_series_is_bounded_whatever_operations_are_called(sink):
-    telemetry, _, info = _start({"otlp": sink.url}, columns=())
-    telemetry.operations([operation(f"step {n}", n, span=f"{n + 1:016x}") for n in range(5000)], [])
+    program = Program()
+    telemetry, _, info = _start({"otlp": sink.url}, columns=(), program=program)
+    program.tell(telemetry, [operation(f"step {n}", n, span=f"{n + 1:016x}") for n in range(5000)], [])
     telemetry.finish(finished(info))
     names = {
         attributes(point)["memwatch.operation.name"]
@@ -222,14 +231,15 @@ def test_an_endpoint_that_answers_wrongly(answer, expected):
 
 
 def test_spans_wait_for_an_endpoint_that_comes_back():
+    program = Program()
     broken = [True]
-    sink = OtlpSink(lambda _path: (400, "text/plain", b"") if broken[0] else None)
-    telemetry, _, info = _start({"otlp": sink.url, "metric_interval": 0.2})
-    telemetry.operations([operation()], [])
+    sink = OtlpSink(lambda _path: (503, "text/plain", b"") if broken[0] else None)
+    telemetry, _, info = _start({"otlp": sink.url, "metric_interval": 0.2}, program=program)
+    program.tell(telemetry, [operation()], [])
     until = time.monotonic() + 30
     while not telemetry.problems and time.monotonic() < until:
         time.sleep(0.05)
-    assert "answers 400" in telemetry.problems[0]
+    assert "answers 503" in telemetry.problems[0]
     broken[0] = False
     telemetry.finish(finished(info))
     assert {span.name for _, span in sink.spans()} == {"Compilation", "train"}

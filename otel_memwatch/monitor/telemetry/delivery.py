@@ -1,0 +1,396 @@
+"""What is said, counted and waited for around the SDK's exporters: one endpoint's health, one exporter at work."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import math
+import threading
+import time
+from collections.abc import Callable, Mapping
+from functools import partial
+
+from opentelemetry.sdk.trace.export import BatchSpanProcessor
+
+from otel_memwatch.runtime.threads import Thread
+from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from opentelemetry.sdk.trace import ReadableSpan
+
+    from otel_memwatch.model import Operation
+    from otel_memwatch.monitor.telemetry.exporters import Exporter
+    from otel_memwatch.monitor.telemetry.http_session import Answer
+    from otel_memwatch.record.follower import Followed
+
+IN_TIME = "did not take everything in time"
+
+_PAUSE = 5.0
+"""Seconds until a batch of spans is offered again to an endpoint that could not take it."""
+
+_QUEUE = 2048
+"""Spans that wait for their export where OTEL_BSP_MAX_QUEUE_SIZE says nothing: the specification's default."""
+
+_POLL = 0.2
+"""Seconds between two looks for operations."""
+
+LAST_SPANS = 256
+"""Spans that are put into a queue at the end, at most: those of operations still open, and the run's.
+
+There is room for them in the SDK's queue also when it is full.
+"""
+
+_GRPC_TRANSIENT = frozenset(
+    {"UNAVAILABLE", "DEADLINE_EXCEEDED", "RESOURCE_EXHAUSTED", "ABORTED", "CANCELLED", "OUT_OF_RANGE", "DATA_LOSS"}
+)  # fmt: skip
+"""Codes after which a request may be sent again (OTLP specification, "Failures")."""
+
+
+class EndpointHealth:
+    """What one endpoint, which may take metrics and spans, does with them; each change is told in one sentence.
+
+    Args:
+        where: the endpoint, for a person.
+        hint: what can still be done, appended to the sentence of a failure.
+        problem: called with the sentence of a failure.
+        recovered: called with the sentence that everything is taken again.
+
+    """
+
+    def __init__(
+        self, where: str, hint: str, problem: Callable[[str], None], recovered: Callable[[str], None]
+    ) -> None:
+        self._where = where
+        self._hint = hint
+        self._tell_problem = problem
+        self._tell_recovered = recovered
+        self._problems: dict[str, str] = {}
+        self._words: set[str] = set()
+        self._closed = False
+        self._lock = threading.Lock()
+
+    def failed(self, signal: str, problem: str) -> None:
+        """An export of `signal` did not arrive."""
+        with self._lock:
+            # Metrics and spans that fail in the same way have one problem.
+            known = self._closed or problem in self._problems.values()
+            self._problems[signal] = problem
+        if not known:
+            self._tell_problem(f"{self._where} {problem}{self._hint}")
+
+    def delivered(self, signal: str) -> None:
+        """An export of `signal` arrived."""
+        with self._lock:
+            had = self._problems.pop(signal, None) is not None
+            recovered = had and not self._problems and not self._closed
+        if recovered:
+            self._tell_recovered(f"{self._where} takes telemetry again")
+
+    def said(self, signal: str, answer: Answer) -> None:
+        """The endpoint has taken an export of `signal`, but not all of it, or with a warning."""
+        with self._lock:
+            known = self._closed or answer.words in self._words
+            self._words.add(answer.words)
+        if known:
+            return
+        if answer.rejected:
+            what = f"rejected {answer.rejected} {'data points' if signal == 'metrics' else 'spans'}"
+            self._tell_problem(f"{self._where} {what}" + (f": {answer.words}" if answer.words else ""))
+        else:
+            self._tell_problem(f"{self._where} says: {answer.words}")
+
+    def lost(self, operations: int) -> None:
+        """The run has ended before so many operations were delivered."""
+        if operations:
+            self._tell_problem(f"{operations} operations were not delivered to {self._where}{self._hint}")
+
+    def close(self) -> None:
+        """What exporters say from now on is of no account: they have been stopped."""
+        with self._lock:
+            self._closed = True
+
+
+class ExportLog(logging.Handler):
+    """Takes the log of OpenTelemetry's libraries, which would otherwise reach the target's terminal.
+
+    An exporter without an HTTP session has no other way to tell why it failed. It does so in the thread that called it.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self._of_thread = threading.local()
+
+    def catch(self) -> None:
+        """From now on nothing of OpenTelemetry or what it uses writes to stderr by itself."""
+        for name in ("opentelemetry", "urllib3", "requests", "grpc", "prometheus_client"):
+            logger = logging.getLogger(name)
+            if self not in logger.handlers:
+                logger.addHandler(self)
+            logger.propagate = False
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keeps what is logged until `taken`."""
+        if getattr(self._of_thread, "records", None) is not None:
+            self._of_thread.records.append(record)
+
+    def start(self) -> None:
+        """From now on this thread's records are kept."""
+        self._of_thread.records = []
+
+    def last(self) -> Answer:
+        """What this thread's records say of a failed export; keeps no more."""
+        from otel_memwatch.monitor.telemetry.http_session import Answer
+
+        records, self._of_thread.records = self._of_thread.records, None
+        for record in reversed(records):
+            # The gRPC exporter logs the status' code and details.
+            arguments = record.args if isinstance(record.args, tuple) else ()
+            for code, details in zip(arguments, (*arguments[1:], ""), strict=False):
+                if type(code).__name__ == "StatusCode":
+                    name = str(getattr(code, "name", ""))
+                    return Answer(_grpc_problem(name, str(arguments[-1] or details)), name in _GRPC_TRANSIENT)
+        text = records[-1].getMessage().partition("\n")[0][:200] if records else ""
+        return Answer(f"failed: {text}" if text else "did not take what it was sent")
+
+
+EXPORT_LOG = ExportLog()
+
+
+def _grpc_problem(code: str, details: str) -> str:
+    if "Connection refused" in details:
+        return "refuses connections"
+    if code == "DEADLINE_EXCEEDED":
+        return "does not answer in time"
+    first = details.strip().partition("\n")[0][:200]
+    return f"answers {code}" + (f": {first}" if first and first.isprintable() else "")
+
+
+def attempt(export: Callable[[], Any], answer: Callable[[], Answer] | None) -> tuple[Any, Answer]:
+    """The result of an export, and what the endpoint answered.
+
+    Args:
+        export: calls an exporter.
+        answer: gives what its endpoint last answered; `None`: only the exporter's log tells.
+
+    """
+    EXPORT_LOG.start()
+    try:
+        result = export()
+    finally:
+        logged = EXPORT_LOG.last()
+    heard = answer() if answer is not None else None
+    if result.name == "SUCCESS":
+        return result, heard or logged._replace(problem=None)
+    return result, heard if heard is not None and heard.problem is not None else logged
+
+
+class Follower(Protocol):
+    """Gives the operations of a run as they are closed."""
+
+    def poll(self) -> Followed:
+        """Those since the last call, at most some thousand."""
+
+
+class ExporterDelivery:
+    """An exporter of metrics or spans, and the SDK's part that calls it.
+
+    Args:
+        signal: "metrics" or "traces".
+        opened: the exporter, whose `export` is watched from now on.
+        reopen: opens another for the same endpoint; `None`: there is no other.
+        health: of its endpoint.
+
+    """
+
+    def __init__(
+        self, signal: str, opened: Exporter, reopen: Callable[[], Exporter] | None, health: EndpointHealth
+    ) -> None:
+        self.signal = signal
+        self.health = health
+        self.failures = 0
+        self.arrived = 0
+        """Spans that the endpoint has taken."""
+        self.on_taken: Callable[[int], None] = lambda _: None
+        """Called with the number of spans that an export has taken from the queue."""
+        self.shut_down: Callable[[float], object] = lambda _: None
+        """Shuts the SDK's part down, after a last export, in so many seconds."""
+        self._opened = opened
+        self._reopen = reopen
+        self._export: Callable[..., Any] = opened.exporter.export
+        self._last: Answer | None = None
+        self._ending = threading.Event()
+        self._closing: Thread | None = None
+        # On the instance: so it works for the exporters of both protocols and for any that is installed.
+        opened.exporter.export = self.export
+
+    def export(self, batch: Any, *args: Any, **kwargs: Any) -> Any:
+        """Exports; offers a batch of spans again as long as the run goes on and the endpoint may take it later.
+
+        Metrics are not offered again: the next export holds what this one did.
+        """
+        spans = len(batch) if self.signal == "traces" else 0
+        self.on_taken(spans)
+        while True:
+            last = self._ending.is_set()
+            result, answer = attempt(partial(self._export, batch, *args, **kwargs), self._opened.answer)
+            self._last = answer
+            if answer.problem is None:
+                self.arrived += spans
+                self.health.delivered(self.signal)
+                if answer.rejected or answer.words:
+                    self.health.said(self.signal, answer)
+                return result
+            self.failures += 1
+            self.health.failed(self.signal, answer.problem)
+            if not spans or not answer.transient or last:
+                return result
+            self._ending.wait(_PAUSE)
+
+    def begin_end(self, until: float) -> None:
+        """Begins the SDK's shutdown, with its last export."""
+        self._ending.set()
+        if self._reopen is not None and self._problem() is not None:
+            # The exporter may be waiting for its next attempt, for longer than there is time. It can only be woken by its
+            # shutdown, so the last export, for which the endpoint may be back, is another's.
+            waiting, self._opened = self._opened, self._reopen()
+            self._export = self._opened.exporter.export
+            waiting.exporter.shutdown()
+        self._closing = Thread(self._close, f"otel-memwatch-{self.signal}", (until,))
+        self._closing.start()
+
+    def _problem(self) -> str | None:
+        """What the endpoint last did not like: also in an attempt after which the exporter makes others."""
+        answer = self._opened.answer() if self._opened.answer is not None else None
+        return (answer and answer.problem) or (self._last and self._last.problem)
+
+    def _close(self, until: float) -> None:
+        with contextlib.suppress(Exception):  # what it has not delivered is counted
+            self.shut_down(max(0.0, until - time.monotonic()))
+
+    def end(self, until: float) -> None:
+        """Waits for the last export; one that hangs is left behind."""
+        assert self._closing is not None
+        self._closing.join(max(0.0, until - time.monotonic()))
+        if self._closing.is_alive():
+            self.health.failed(self.signal, self._problem() or IN_TIME)
+            self.health.close()
+            # Wakes an exporter that waits for its next attempt; one that hangs in a read is left to its timeout.
+            Thread(self._opened.exporter.shutdown, "otel-memwatch-closing").start()
+
+
+class SpanQueue:
+    """The SDK's batch processor of one exporter, and a thread that follows the run's operations for it.
+
+    The thread reads on only while the queue has room. So nothing is dropped where operations come faster than an
+    endpoint takes them: what waits is in the run directory. Each exporter has a queue of its own and waits alone.
+
+    Args:
+        delivery: of the exporter.
+        exporter: of spans.
+        follower: gives the operations as they are closed.
+        span_of: makes the span of an operation; `None`: it is not to be exported.
+        environ: where the OTEL_BSP_* variables stand.
+
+    """
+
+    def __init__(
+        self,
+        delivery: ExporterDelivery,
+        exporter: Any,
+        follower: Follower,
+        span_of: Callable[[Operation], ReadableSpan | None],
+        environ: Mapping[str, str],
+    ) -> None:
+        self.delivery = delivery
+        self._follower = follower
+        self._span_of = span_of
+        self._room = threading.Condition()
+        self._waiting = 0
+        self._put = 0
+        self._limit = _positive(environ.get("OTEL_BSP_MAX_QUEUE_SIZE")) or _QUEUE
+        self._until = math.inf
+        self._running = threading.Event()
+        self._running.set()
+        self._wake = threading.Event()
+        batch = _positive(environ.get("OTEL_BSP_MAX_EXPORT_BATCH_SIZE")) or 512
+        self._processor = BatchSpanProcessor(
+            exporter,
+            max_queue_size=self._limit + LAST_SPANS,
+            max_export_batch_size=min(batch, self._limit),
+        )
+        delivery.on_taken = self._taken
+        delivery.shut_down = lambda _: self._processor.shutdown()  # type: ignore[no-untyped-call]
+        self._thread = Thread(self._follow, "otel-memwatch-spans")
+
+    def start(self) -> None:
+        """Begins to follow the operations."""
+        self._thread.start()
+
+    def pause(self) -> None:
+        """Leaves the processor to others until `finish`: reads no more operations."""
+        self._running.clear()
+
+    def finish(self, until: float) -> None:
+        """Reads on to the last operation, or until then (monotonic seconds)."""
+        self._until = until
+        self._running.set()
+        self._wake.set()
+        self._thread.join(max(0.0, until - time.monotonic()) + 0.1)
+
+    def put(self, span: ReadableSpan) -> None:
+        """Hands a span over."""
+        with self._room:
+            self._waiting += 1
+            self._put += 1
+        self._processor.on_end(span)
+
+    @property
+    def arrived(self) -> int:
+        """Spans that the endpoint has taken."""
+        return self.delivery.arrived
+
+    def _follow(self) -> None:
+        while self._read_on():
+            pass
+
+    def _read_on(self) -> bool:
+        """Hands over what was closed since the last time; whether there is more to come."""
+        ending = self._wake.is_set()
+        found = self._follower.poll()
+        for operation in found.closed:
+            span = self._span_of(operation)
+            if span is None:
+                continue
+            if not self._wait_for_room():
+                return False
+            self.put(span)
+        if found.closed or found.opened:
+            self._running.wait()
+            return time.monotonic() < self._until
+        if not ending:
+            self._wake.wait(_POLL)
+        return not ending
+
+    def _wait_for_room(self) -> bool:
+        """Whether there is room for another span before the time is up."""
+        while True:
+            self._running.wait()
+            left = self._until - time.monotonic()
+            if left <= 0:
+                return False
+            with self._room:
+                if self._room.wait_for(lambda: self._waiting < self._limit, min(left, _POLL)):
+                    return True
+
+    def _taken(self, spans: int) -> None:
+        with self._room:
+            self._waiting -= spans
+            self._room.notify_all()
+
+
+def _positive(text: str | None) -> int | None:
+    try:
+        value = int(text or "")
+    except ValueError:
+        return None
+    return value if value > 0 else None
