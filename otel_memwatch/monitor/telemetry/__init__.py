@@ -54,6 +54,8 @@ class Ended(NamedTuple):
     peaks: Peaks | None
     open_operations: Sequence[Operation] = ()
     """Operations that were never closed, with their peak so far."""
+    closed_operations: int = 0
+    """How many were closed, as far as known: more than `operations` was told of, where it is behind."""
 
 
 class Parts:
@@ -113,6 +115,8 @@ class Telemetry:
         self._parts = parts
         self._pipeline: Pipeline | None = None
         self._closed: deque[Operation] = deque()
+        self._handed = 0
+        """Operations so far."""
         self._to_export = 0
         """Operations so far that the program does not export itself."""
         self._open_names: tuple[str, ...] = ()
@@ -150,6 +154,7 @@ class Telemetry:
         """
         if self._thread is not None:
             self._closed.extend(closed)
+            self._handed += len(closed)
             self._to_export += sum(not operation.exported for operation in closed)
             self._open_names = tuple(open_names)
 
@@ -169,10 +174,15 @@ class Telemetry:
         self._measure_until = until - _LAST_EXPORT_SECONDS
         self._wake.set()
         self._thread.join(DELIVERY_SECONDS)
+        behind = max(0, ended.closed_operations - self._handed)
+        if unmeasured := behind + len(self._closed):
+            self._tell(
+                f"{unmeasured} operations are missing in the metrics: there was no time to measure them"
+            )
         if self._pipeline is not None:
             try:
                 self._pipeline.end(ended, until - _LAST_EXPORT_SECONDS)
-                self._pipeline.deliver(until, self._to_export)
+                self._pipeline.deliver(until, self._to_export + behind)
             except Exception as error:  # noqa: BLE001 - the run's end must not depend on telemetry
                 self._tell(f"telemetry could not be completed: {describe(error)}")
         return self.problems
@@ -210,8 +220,6 @@ class Telemetry:
         while not self._wake.wait(_POLL_SECONDS):
             self._measure_operations()
         self._measure_operations()
-        if self._closed:
-            self._tell(f"{len(self._closed)} operations are missing in the metrics: there was no time left")
 
     def pause(self) -> None:
         """Leaves the processor to others until `finish`: the command has ended, and its record is being completed."""

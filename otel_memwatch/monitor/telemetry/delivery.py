@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import math
 import threading
 import time
@@ -12,6 +11,7 @@ from functools import partial
 
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
+from otel_memwatch.monitor.telemetry.export_log import Attempts
 from otel_memwatch.runtime.threads import Thread
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, Protocol
 
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from opentelemetry.sdk.trace import ReadableSpan
 
     from otel_memwatch.model import Operation
+    from otel_memwatch.monitor.telemetry.export_log import Answer
     from otel_memwatch.monitor.telemetry.exporters import Exporter
-    from otel_memwatch.monitor.telemetry.http_session import Answer
     from otel_memwatch.record.follower import Followed
 
 IN_TIME = "did not take everything in time"
@@ -39,11 +39,6 @@ LAST_SPANS = 256
 
 There is room for them in the SDK's queue also when it is full.
 """
-
-_GRPC_TRANSIENT = frozenset(
-    {"UNAVAILABLE", "DEADLINE_EXCEEDED", "RESOURCE_EXHAUSTED", "ABORTED", "CANCELLED", "OUT_OF_RANGE", "DATA_LOSS"}
-)  # fmt: skip
-"""Codes after which a request may be sent again (OTLP specification, "Failures")."""
 
 
 class EndpointHealth:
@@ -110,80 +105,6 @@ class EndpointHealth:
             self._closed = True
 
 
-class ExportLog(logging.Handler):
-    """Takes the log of OpenTelemetry's libraries, which would otherwise reach the target's terminal.
-
-    An exporter without an HTTP session has no other way to tell why it failed. It does so in the thread that called it.
-    """
-
-    def __init__(self) -> None:
-        super().__init__(logging.WARNING)
-        self._of_thread = threading.local()
-
-    def catch(self) -> None:
-        """From now on nothing of OpenTelemetry or what it uses writes to stderr by itself."""
-        for name in ("opentelemetry", "urllib3", "requests", "grpc", "prometheus_client"):
-            logger = logging.getLogger(name)
-            if self not in logger.handlers:
-                logger.addHandler(self)
-            logger.propagate = False
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """Keeps what is logged until `taken`."""
-        if getattr(self._of_thread, "records", None) is not None:
-            self._of_thread.records.append(record)
-
-    def start(self) -> None:
-        """From now on this thread's records are kept."""
-        self._of_thread.records = []
-
-    def last(self) -> Answer:
-        """What this thread's records say of a failed export; keeps no more."""
-        from otel_memwatch.monitor.telemetry.http_session import Answer
-
-        records, self._of_thread.records = self._of_thread.records, None
-        for record in reversed(records):
-            # The gRPC exporter logs the status' code and details.
-            arguments = record.args if isinstance(record.args, tuple) else ()
-            for code, details in zip(arguments, (*arguments[1:], ""), strict=False):
-                if type(code).__name__ == "StatusCode":
-                    name = str(getattr(code, "name", ""))
-                    return Answer(_grpc_problem(name, str(arguments[-1] or details)), name in _GRPC_TRANSIENT)
-        text = records[-1].getMessage().partition("\n")[0][:200] if records else ""
-        return Answer(f"failed: {text}" if text else "did not take what it was sent")
-
-
-EXPORT_LOG = ExportLog()
-
-
-def _grpc_problem(code: str, details: str) -> str:
-    if "Connection refused" in details:
-        return "refuses connections"
-    if code == "DEADLINE_EXCEEDED":
-        return "does not answer in time"
-    first = details.strip().partition("\n")[0][:200]
-    return f"answers {code}" + (f": {first}" if first and first.isprintable() else "")
-
-
-def attempt(export: Callable[[], Any], answer: Callable[[], Answer] | None) -> tuple[Any, Answer]:
-    """The result of an export, and what the endpoint answered.
-
-    Args:
-        export: calls an exporter.
-        answer: gives what its endpoint last answered; `None`: only the exporter's log tells.
-
-    """
-    EXPORT_LOG.start()
-    try:
-        result = export()
-    finally:
-        logged = EXPORT_LOG.last()
-    heard = answer() if answer is not None else None
-    if result.name == "SUCCESS":
-        return result, heard or logged._replace(problem=None)
-    return result, heard if heard is not None and heard.problem is not None else logged
-
-
 class Follower(Protocol):
     """Gives the operations of a run as they are closed."""
 
@@ -217,7 +138,9 @@ class ExporterDelivery:
         self._opened = opened
         self._reopen = reopen
         self._export: Callable[..., Any] = opened.exporter.export
-        self._last: Answer | None = None
+        self._attempts = Attempts(opened.answer)
+        self._before_end: str | None = None
+        """What the endpoint did not like before the end."""
         self._ending = threading.Event()
         self._closing: Thread | None = None
         # On the instance: so it works for the exporters of both protocols and for any that is installed.
@@ -231,9 +154,13 @@ class ExporterDelivery:
         spans = len(batch) if self.signal == "traces" else 0
         self.on_taken(spans)
         while True:
-            last = self._ending.is_set()
-            result, answer = attempt(partial(self._export, batch, *args, **kwargs), self._opened.answer)
-            self._last = answer
+            last, opened = self._ending.is_set(), self._opened
+            result, answer = self._attempts.make(partial(self._export, batch, *args, **kwargs))
+            if self._opened is not opened:
+                # It has been shut down to make way for another.
+                if spans:
+                    continue
+                return result
             if answer.problem is None:
                 self.arrived += spans
                 self.health.delivered(self.signal)
@@ -249,19 +176,16 @@ class ExporterDelivery:
     def begin_end(self, until: float) -> None:
         """Begins the SDK's shutdown, with its last export."""
         self._ending.set()
-        if self._reopen is not None and self._problem() is not None:
+        self._before_end = self._attempts.problem()
+        if self._reopen is not None and self._before_end is not None:
             # The exporter may be waiting for its next attempt, for longer than there is time. It can only be woken by its
             # shutdown, so the last export, for which the endpoint may be back, is another's.
             waiting, self._opened = self._opened, self._reopen()
             self._export = self._opened.exporter.export
+            self._attempts = Attempts(self._opened.answer)
             waiting.exporter.shutdown()
         self._closing = Thread(self._close, f"otel-memwatch-{self.signal}", (until,))
         self._closing.start()
-
-    def _problem(self) -> str | None:
-        """What the endpoint last did not like: also in an attempt after which the exporter makes others."""
-        answer = self._opened.answer() if self._opened.answer is not None else None
-        return (answer and answer.problem) or (self._last and self._last.problem)
 
     def _close(self, until: float) -> None:
         with contextlib.suppress(Exception):  # what it has not delivered is counted
@@ -272,7 +196,7 @@ class ExporterDelivery:
         assert self._closing is not None
         self._closing.join(max(0.0, until - time.monotonic()))
         if self._closing.is_alive():
-            self.health.failed(self.signal, self._problem() or IN_TIME)
+            self.health.failed(self.signal, self._attempts.problem() or self._before_end or IN_TIME)
             self.health.close()
             # Wakes an exporter that waits for its next attempt; one that hangs in a read is left to its timeout.
             Thread(self._opened.exporter.shutdown, "otel-memwatch-closing").start()

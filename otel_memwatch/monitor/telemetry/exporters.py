@@ -12,12 +12,13 @@ from collections.abc import Callable
 from urllib.parse import urlsplit
 
 from otel_memwatch.errors import Unavailable
+from otel_memwatch.monitor.telemetry.export_log import EXPORT_LOG
 from otel_memwatch.monitor.telemetry.tls import tls_context, variable
 from otel_memwatch.runtime.masking import mask_url
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from otel_memwatch.monitor.telemetry.http_session import Answer
+    from otel_memwatch.monitor.telemetry.export_log import Answer
     from otel_memwatch.monitor.telemetry.settings import Endpoint
 
 _GROUPS = {"metrics": "opentelemetry_metrics_exporter", "traces": "opentelemetry_traces_exporter"}
@@ -106,6 +107,7 @@ def _grpc(signal: str, compression: str, *, secure: bool) -> dict[str, Any]:
     """
     import grpc
 
+    EXPORT_LOG.hear_all(f"{_MODULES['grpc']}.exporter")
     known = {"gzip": grpc.Compression.Gzip, "deflate": grpc.Compression.Deflate}
     arguments: dict[str, Any] = {
         "insecure": not secure,

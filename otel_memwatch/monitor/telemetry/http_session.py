@@ -20,9 +20,10 @@ from google.protobuf.message import DecodeError
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceResponse
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 
+from otel_memwatch.monitor.telemetry.export_log import Answer
 from otel_memwatch.monitor.telemetry.tls import tls_context
 from otel_memwatch.runtime.masking import mask_url
-from otel_memwatch.runtime.typed import Any, NamedTuple
+from otel_memwatch.runtime.typed import Any
 
 _RETRYABLE = frozenset({429, 502, 503, 504})
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
@@ -31,21 +32,6 @@ _RESPONSES: dict[str, tuple[Any, str]] = {
     "metrics": (ExportMetricsServiceResponse, "rejected_data_points"),
     "traces": (ExportTraceServiceResponse, "rejected_spans"),
 }
-
-
-class Answer(NamedTuple):
-    """What an endpoint answered to one request."""
-
-    problem: str | None = None
-    """Why it was not taken, as a phrase about the endpoint; `None`: it was."""
-    transient: bool = False
-    """Whether the same request may be taken later."""
-    rejected: int = 0
-    """Data points or spans of a request, otherwise taken, that the endpoint has not taken."""
-    words: str = ""
-    """What the endpoint said of a request that it took: why it rejected some of it, or a warning."""
-    status: int | None = None
-    """HTTP status; `None`: there was no answer, or it did not come by HTTP."""
 
 
 class NotTaken(Exception):  # noqa: N818 - an answer, no error of ours

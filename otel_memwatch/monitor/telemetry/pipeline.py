@@ -9,13 +9,8 @@ from functools import partial
 
 from otel_memwatch._version import __version__
 from otel_memwatch.errors import Unavailable, describe
-from otel_memwatch.monitor.telemetry.delivery import (
-    EXPORT_LOG,
-    LAST_SPANS,
-    EndpointHealth,
-    ExporterDelivery,
-    SpanQueue,
-)
+from otel_memwatch.monitor.telemetry.delivery import LAST_SPANS, EndpointHealth, ExporterDelivery, SpanQueue
+from otel_memwatch.monitor.telemetry.export_log import EXPORT_LOG
 from otel_memwatch.monitor.telemetry.frame import Frame
 from otel_memwatch.runtime.masking import mask_url
 from otel_memwatch.runtime.threads import Thread

@@ -27,7 +27,7 @@ from opentelemetry.trace import SpanContext, SpanKind, TraceFlags
 from opentelemetry.trace.status import Status, StatusCode
 
 from otel_memwatch.errors import Unanswered, Unavailable, describe
-from otel_memwatch.monitor.telemetry.delivery import EXPORT_LOG, attempt
+from otel_memwatch.monitor.telemetry.export_log import EXPORT_LOG, Attempts
 from otel_memwatch.monitor.telemetry.exporters import open_exporter
 from otel_memwatch.runtime.masking import mask_url
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
@@ -49,6 +49,7 @@ class Sender:
         self._read: Callable[[Json], Any] = _metrics_data if signal == "metrics" else _spans
         self._where = mask_url(endpoint.url)
         self._opened = open_exporter(signal, endpoint, compression="gzip")
+        self._attempts = Attempts(self._opened.answer)
         self.rejected = 0
         """Points or spans that the endpoint did not take, by its own word."""
         self.words = ""
@@ -58,7 +59,7 @@ class Sender:
         """Sends one request; raises `Unavailable`, in one sentence, when the endpoint does not take it."""
         data = self._read(request)
         try:
-            _, answer = attempt(lambda: self._opened.exporter.export(data), self._opened.answer)
+            _, answer = self._attempts.make(lambda: self._opened.exporter.export(data))
         except Exception as error:
             raise Unavailable(f"{self._where} could not be sent to: {describe(error)}") from error
         if answer.problem is not None:
