@@ -111,7 +111,7 @@ def pushes(directory):
 
 
 def memory(directory):
-    print("\nResident memory of the monitor after 4 s (budget: 25 MiB recording, 45 MiB exporting)")
+    print("\nResident memory of the monitor after 4 s (budget: 25 MiB recording, 50 MiB exporting)")
     sink = OtlpSink()
     bare = None
     for name, options in (

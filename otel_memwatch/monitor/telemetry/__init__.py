@@ -41,8 +41,8 @@ _LAST_EXPORT_SECONDS = 0.6
 
 _POLL_SECONDS = 0.2
 
-_ROOM = 64 << 20
-"""Bytes of address space that it takes with everything open: 50 MiB."""
+_ROOM = 80 << 20
+"""Bytes of address space that it takes with everything open: 75 MiB."""
 
 
 class Ended(NamedTuple):
