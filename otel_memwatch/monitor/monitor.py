@@ -448,6 +448,6 @@ class Monitor:
             pass
         peaks = Peaks.from_json(self._writer.info["peaks"])
         still_open = [operation for operation in operations if operation.status == "open"]
-        closed = len(operations) - len(still_open)
+        closed = [operation for operation in operations if operation.status != "open"]
         for problem in self._telemetry.finish(Ended(ended, ending, peaks, still_open, closed)):
             self._writer.mark(problem)

@@ -22,9 +22,8 @@ from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from otel_memwatch.analysis import Peaks
-    from otel_memwatch.model import Column, Ending, Operation
+    from otel_memwatch.model import Column, Ending, Operation, Snapshot
     from otel_memwatch.monitor.telemetry.delivery import Follower
-    from otel_memwatch.monitor.telemetry.frame import LatestLike
     from otel_memwatch.monitor.telemetry.listening import Listening
     from otel_memwatch.monitor.telemetry.pipeline import Pipeline
 
@@ -54,8 +53,8 @@ class Ended(NamedTuple):
     peaks: Peaks | None
     open_operations: Sequence[Operation] = ()
     """Operations that were never closed, with their peak so far."""
-    closed_operations: int = 0
-    """How many were closed, as far as known: more than `operations` was told of, where it is behind."""
+    closed_operations: Sequence[Operation] = ()
+    """All that were closed: more than `Telemetry.operations` has been given, where that is behind."""
 
 
 class Parts:
@@ -66,7 +65,7 @@ class Parts:
         *,
         run: Mapping[str, Any],
         columns: Sequence[Column],
-        latest: Callable[[], LatestLike | None],
+        latest: Callable[[], Snapshot | None],
         health: Callable[[], Mapping[str, Any]] = dict,
         ticks: Callable[[], tuple[int, int]] = lambda: (0, 0),
         peaks: Callable[[], Any] = lambda: None,
@@ -174,15 +173,16 @@ class Telemetry:
         self._measure_until = until - _LAST_EXPORT_SECONDS
         self._wake.set()
         self._thread.join(DELIVERY_SECONDS)
-        behind = max(0, ended.closed_operations - self._handed)
-        if unmeasured := behind + len(self._closed):
+        unmeasured = len(self._closed) + max(0, len(ended.closed_operations) - self._handed)
+        if unmeasured:
             self._tell(
                 f"{unmeasured} operations are missing in the metrics: there was no time to measure them"
             )
+        to_export = sum(not operation.exported for operation in ended.closed_operations)
         if self._pipeline is not None:
             try:
                 self._pipeline.end(ended, until - _LAST_EXPORT_SECONDS)
-                self._pipeline.deliver(until, self._to_export + behind)
+                self._pipeline.deliver(until, max(to_export, self._to_export))
             except Exception as error:  # noqa: BLE001 - the run's end must not depend on telemetry
                 self._tell(f"telemetry could not be completed: {describe(error)}")
         return self.problems

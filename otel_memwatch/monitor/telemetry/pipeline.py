@@ -122,7 +122,12 @@ class Pipeline:
             int(parts.run["target"]["pid"]),
             float(started["wall"]) - float(started["monotonic"]),
         )
-        self._receiver = Receiver(parts.listening, record, self._tell)
+        try:
+            self._receiver = Receiver(parts.listening, record, self._tell)
+        except BaseException:
+            # The target would wait for answers of a port that nobody serves.
+            parts.listening.socket.close()
+            raise
 
     def _open_prometheus(self) -> None:
         from otel_memwatch.monitor.telemetry.scrape import PrometheusEndpoint

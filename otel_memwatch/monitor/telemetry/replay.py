@@ -46,7 +46,7 @@ class Sender:
 
     def __init__(self, signal: str, endpoint: Endpoint) -> None:
         EXPORT_LOG.catch()
-        self._read: Callable[[Json], Any] = _metrics_data if signal == "metrics" else _spans
+        self._read: Callable[[Json], Any] = metrics_data if signal == "metrics" else spans
         self._where = mask_url(endpoint.url)
         self._opened = open_exporter(signal, endpoint, compression="gzip")
         self._attempts = Attempts(self._opened.answer)
@@ -75,7 +75,8 @@ class Sender:
         self._opened.exporter.shutdown()
 
 
-def _metrics_data(request: Json) -> MetricsData:
+def metrics_data(request: Json) -> MetricsData:
+    """The SDK's values of a request of metrics."""
     return MetricsData(
         [
             ResourceMetrics(
@@ -127,7 +128,8 @@ def _histogram_point(point: Json) -> HistogramDataPoint:
     )
 
 
-def _spans(request: Json) -> Sequence[ReadableSpan]:
+def spans(request: Json) -> Sequence[ReadableSpan]:
+    """The SDK's values of a request of spans."""
     return [
         _span(span, _resource(group), _scope(scope))
         for group in request["resourceSpans"]
