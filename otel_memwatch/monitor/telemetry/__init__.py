@@ -223,6 +223,7 @@ class Telemetry:
 
     def pause(self) -> None:
         """Leaves the processor to others until `finish`: the command has ended, and its record is being completed."""
+        self._measure_until = 0.0
         if self._pipeline is not None:
             self._pipeline.pause()
 

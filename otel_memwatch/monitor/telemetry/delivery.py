@@ -94,10 +94,10 @@ class EndpointHealth:
         else:
             self._tell_problem(f"{self._where} says: {answer.words}")
 
-    def lost(self, operations: int) -> None:
-        """The run has ended before so many operations were delivered."""
-        if operations:
-            self._tell_problem(f"{operations} operations were not delivered to {self._where}{self._hint}")
+    def lost(self, spans: int) -> None:
+        """The run has ended before so many spans were delivered."""
+        if spans > 0:
+            self._tell_problem(f"{spans} spans were not delivered to {self._where}{self._hint}")
 
     def close(self) -> None:
         """What exporters say from now on is of no account: they have been stopped."""
@@ -196,7 +196,9 @@ class ExporterDelivery:
         assert self._closing is not None
         self._closing.join(max(0.0, until - time.monotonic()))
         if self._closing.is_alive():
-            self.health.failed(self.signal, self._attempts.problem() or self._before_end or IN_TIME)
+            problem = self._attempts.problem() or self._before_end
+            if problem or not self.arrived:  # else it took some, and what it did not take is counted
+                self.health.failed(self.signal, problem or IN_TIME)
             self.health.close()
             # Wakes an exporter that waits for its next attempt; one that hangs in a read is left to its timeout.
             Thread(self._opened.exporter.shutdown, "otel-memwatch-closing").start()

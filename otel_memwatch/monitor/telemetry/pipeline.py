@@ -309,8 +309,7 @@ class Pipeline:
         for queue in self._queues:
             missing = operations + self._spans_at_end - queue.arrived
             if queue.arrived:  # else what keeps the endpoint from taking anything has been told
-                # The last of them is the run's own span.
-                queue.delivery.health.lost(min(operations, max(0, missing - 1)))
+                queue.delivery.health.lost(missing)
 
     def wait_for_scrape(self, seconds: float) -> bool:
         """Whether Prometheus scrapes within `seconds`."""

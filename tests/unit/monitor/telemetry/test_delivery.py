@@ -130,6 +130,6 @@ def test_what_was_lost_is_counted(lost, said):
     health.lost(lost)
     assert len(health.problems) == said
     assert all(
-        problem.startswith(f"{lost} operations were not delivered to the endpoint; hint")
+        problem.startswith(f"{lost} spans were not delivered to the endpoint; hint")
         for problem in health.problems
     )
