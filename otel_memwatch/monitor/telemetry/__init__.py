@@ -151,7 +151,8 @@ class Telemetry:
 
         Costs a microsecond; the work is done in a thread of telemetry's own.
         """
-        if self._thread is not None:
+        given_up = self._opened.is_set() and self._pipeline is None
+        if self._thread is not None and not given_up:
             self._closed.extend(closed)
             self._handed += len(closed)
             self._to_export += sum(not operation.exported for operation in closed)
@@ -174,7 +175,7 @@ class Telemetry:
         self._wake.set()
         self._thread.join(DELIVERY_SECONDS)
         unmeasured = len(self._closed) + max(0, len(ended.closed_operations) - self._handed)
-        if unmeasured:
+        if unmeasured and self._pipeline is not None and self._pipeline.measures:
             self._tell(
                 f"{unmeasured} operations are missing in the metrics: there was no time to measure them"
             )

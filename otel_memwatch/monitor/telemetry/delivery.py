@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 IN_TIME = "did not take everything in time"
 
 _PAUSE = 5.0
-"""Seconds until a batch of spans is offered again to an endpoint that could not take it."""
+"""Seconds until a batch of spans is offered again to an endpoint that could not take it and names no time."""
 
 _QUEUE = 2048
 """Spans that wait for their export where OTEL_BSP_MAX_QUEUE_SIZE says nothing: the specification's default."""
@@ -138,6 +138,8 @@ class ExporterDelivery:
         self._opened = opened
         self._reopen = reopen
         self._export: Callable[..., Any] = opened.exporter.export
+        self._replaced = False
+        """Whether the exporter is not the one that the SDK's part knows, and shuts down."""
         self._attempts = Attempts(opened.answer)
         self._before_end: str | None = None
         """What the endpoint did not like before the end."""
@@ -171,7 +173,7 @@ class ExporterDelivery:
             self.health.failed(self.signal, answer.problem)
             if not spans or not answer.transient or last:
                 return result
-            self._ending.wait(_PAUSE)
+            self._ending.wait(max(_PAUSE, answer.retry_after))
 
     def begin_end(self, until: float) -> None:
         """Begins the SDK's shutdown, with its last export."""
@@ -180,16 +182,20 @@ class ExporterDelivery:
         if self._reopen is not None and self._before_end is not None:
             # The exporter may be waiting for its next attempt, for longer than there is time. It can only be woken by its
             # shutdown, so the last export, for which the endpoint may be back, is another's.
-            waiting, self._opened = self._opened, self._reopen()
-            self._export = self._opened.exporter.export
-            self._attempts = Attempts(self._opened.answer)
-            waiting.exporter.shutdown()
+            with contextlib.suppress(Exception):  # a certificate's file may be gone
+                waiting, self._opened = self._opened, self._reopen()
+                self._replaced = True
+                self._export = self._opened.exporter.export
+                self._attempts = Attempts(self._opened.answer)
+                waiting.exporter.shutdown()
         self._closing = Thread(self._close, f"otel-memwatch-{self.signal}", (until,))
         self._closing.start()
 
     def _close(self, until: float) -> None:
         with contextlib.suppress(Exception):  # what it has not delivered is counted
             self.shut_down(max(0.0, until - time.monotonic()))
+            if self._replaced:
+                self._opened.exporter.shutdown()
 
     def end(self, until: float) -> None:
         """Waits for the last export; one that hangs is left behind."""
@@ -232,7 +238,6 @@ class SpanQueue:
         self._span_of = span_of
         self._room = threading.Condition()
         self._waiting = 0
-        self._put = 0
         self._limit = _positive(environ.get("OTEL_BSP_MAX_QUEUE_SIZE")) or _QUEUE
         self._until = math.inf
         self._running = threading.Event()
@@ -267,7 +272,6 @@ class SpanQueue:
         """Hands a span over."""
         with self._room:
             self._waiting += 1
-            self._put += 1
         self._processor.on_end(span)
 
     @property

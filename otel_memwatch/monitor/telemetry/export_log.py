@@ -25,6 +25,8 @@ class Answer(NamedTuple):
     """Data points or spans of a request, otherwise taken, that the endpoint has not taken."""
     words: str = ""
     """What the endpoint said of a request that it took: why it rejected some of it, or a warning."""
+    retry_after: float = 0.0
+    """Seconds for which the endpoint wants to be left alone."""
     status: int | None = None
     """HTTP status; `None`: there was no answer, or it did not come by HTTP."""
 

@@ -108,7 +108,13 @@ def _answer(response: requests.Response, signal: str, through: str) -> Answer:
     detail = "" if page or "json" in content_type else _first_line(body)
     what = f" with {content_type}" if page else f": {detail}" if detail else ""
     problem = f"answers {status} {response.reason}".rstrip() + what + through
-    return Answer(problem, transient=status in _RETRYABLE, status=status)
+    retry_after = response.headers.get("Retry-After") or ""
+    return Answer(
+        problem,
+        transient=status in _RETRYABLE,
+        retry_after=float(retry_after) if retry_after.isdecimal() else 0.0,
+        status=status,
+    )
 
 
 def _partial_success(body: bytes, signal: str) -> tuple[int, str]:

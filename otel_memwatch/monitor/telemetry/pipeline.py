@@ -229,6 +229,11 @@ class Pipeline:
 
     # -- while it runs
 
+    @property
+    def measures(self) -> bool:
+        """Whether anybody gets the metrics."""
+        return bool(self._readers)
+
     def operations_open(self, names: Sequence[str]) -> None:
         """Takes in which operations are open."""
         self._frame.set_open(names)

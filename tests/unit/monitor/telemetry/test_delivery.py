@@ -70,6 +70,14 @@ def test_what_is_offered_again(signal, answers, attempts, arrived, failures):
     assert (delivery.arrived, delivery.failures) == (arrived, failures)
 
 
+def test_an_endpoint_is_left_alone_for_as_long_as_it_asks(monkeypatch):
+    delivery, exporter, _ = _delivery("traces", BUSY._replace(retry_after=30.0), BUSY)
+    waits = []
+    monkeypatch.setattr(delivery._ending, "wait", waits.append)
+    exporter.export(["a"])
+    assert waits == [30.0, 0.0]
+
+
 def test_room_in_the_queue_is_made_once_for_a_batch():
     delivery, exporter, _ = _delivery("traces", BUSY, BUSY)
     taken = []
