@@ -168,7 +168,9 @@ def _same(recorded, back):
     assert back.peaks.tree.certainty == recorded.peaks.tree.certainty
     column = recorded.samples().find("memwatch.tree.memory.usage")[0]
     assert list(back.samples().known(column)[1]) == list(recorded.samples().known(column)[1])
-    assert back.seconds == pytest.approx(recorded.seconds, abs=0.2)
+    # Without the run's span it begins with its first tick, which is late on a busy machine.
+    late = recorded.samples().known(column)[0][0]
+    assert recorded.seconds - late - 0.2 < back.seconds < recorded.seconds + 0.2
 
 
 def test_a_run_comes_back_from_its_own_lines(recorded, tmp_path):
