@@ -150,15 +150,34 @@ def declared_columns(path: Path) -> tuple[Column, ...]:
     """
     found: dict[Column, None] = {}
     with contextlib.suppress(OSError), os.fdopen(open_regular(path), "rb", buffering=0) as file:
-        for place in _header_places(file):
-            line, _, _ = os.pread(file.fileno(), MAX_LINE, place).partition(b"\n")
-            found.update(dict.fromkeys(parse_columns(parse(line)) or ()))
+        for columns in _headers_from(file, 0):
+            found.update(dict.fromkeys(columns))
     return tuple(found)
 
 
-def _header_places(file: io.FileIO) -> Iterator[int]:
+def last_columns(path: Path, begin: int = 0) -> tuple[Column, ...] | None:
+    """The columns in force at the end of the file; `None` when none are declared behind `begin` bytes.
+
+    Costs and raises as `declared_columns`.
+    """
+    last = None
+    with contextlib.suppress(OSError), os.fdopen(open_regular(path), "rb", buffering=0) as file:
+        for last in _headers_from(file, begin):  # noqa: B007 - the last one is what is asked for
+            pass
+    return last
+
+
+def _headers_from(file: io.FileIO, begin: int) -> Iterator[tuple[Column, ...]]:
+    for place in _header_places(file, begin):
+        line, _, _ = os.pread(file.fileno(), MAX_LINE, place).partition(b"\n")
+        columns = parse_columns(parse(line))
+        if columns is not None:
+            yield columns
+
+
+def _header_places(file: io.FileIO, begin: int) -> Iterator[int]:
     """Where lines begin that are objects. The file is read, not mapped: what is mapped counts as memory of ours."""
-    offset, before = 0, b"\n"
+    offset, before = file.seek(begin), b"\n"
     while data := file.read(_SOUGHT):
         sought = before + data
         place = sought.find(b"\n{")
@@ -171,14 +190,17 @@ def _header_places(file: io.FileIO) -> Iterator[int]:
 Row = list[float | None]
 
 
-def tick_blocks(path: Path, damage: Damage) -> Iterator[tuple[tuple[Column, ...], list[Row]]]:
+def tick_blocks(
+    path: Path, damage: Damage, begin: int = 0, columns: tuple[Column, ...] | None = None
+) -> Iterator[tuple[tuple[Column, ...], list[Row]]]:
     """The ticks of `samples.jsonl`, some thousands at a time, with the columns that they have.
+
+    `begin` bytes of the file are left out; `columns` are those in force there, see `last_columns`.
 
     A row is the time and then the values; it may be shorter than the columns (the rest is not known), never
     longer. Ticks before the first header cannot be understood: they are damage.
     """
-    columns: tuple[Column, ...] | None = None
-    for lines in line_blocks(path, damage, _BLOCK):
+    for lines in line_blocks(path, damage, _BLOCK, begin):
         begin = 0
         for place in _headers(lines):
             if columns is not None:
