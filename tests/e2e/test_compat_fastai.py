@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tests.support.programs import ROOT, need, run_program
+from tests.support.programs import PROGRAMS, ROOT, environment, need, run_file, run_program
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -118,6 +118,14 @@ def test_the_workarounds_for_the_leaky_traceback(tmp_path: Path) -> None:
         tmp_path,
     )
     assert output.splitlines() == ["interrupted", "RuntimeError CUDA out of memory"]
+
+
+def test_in_a_real_ipython_memory_is_free_after_the_error_was_shown(tmp_path: Path) -> None:
+    """IPython keeps the traceback of the last error; its frames have to be empty."""
+    need("IPython")
+    run_file(
+        PROGRAMS / "compat" / "fastai_in_ipython.py", tmp_path, env=environment(IPYTHONDIR=str(tmp_path))
+    )
 
 
 def test_reduce_mem_usage(tmp_path: Path) -> None:
