@@ -34,8 +34,7 @@ from otel_memwatch.monitor.run_info import Watched, address_space_limit, descrip
 from otel_memwatch.monitor.sampler import Flag
 from otel_memwatch.record.format import FINISHED, RUNNING
 from otel_memwatch.runtime.address_space import keep_to_one_heap
-from otel_memwatch.runtime.thread_errors import Unseen
-from otel_memwatch.runtime.threads import Thread
+from otel_memwatch.runtime.threads import Thread, ThreadErrors
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -102,14 +101,14 @@ class Monitor:
         self._follow_period = _FOLLOW_SECONDS
         self._listening = listening
         self._completed = False
-        self._unseen = Unseen()
+        self._thread_errors = ThreadErrors()
         self._thread = Thread(self._guarded, "otel-memwatch", room=_ROOM)
 
     # -- called by the supervisor's thread
 
     def start(self) -> None:
         """Starts the thread; where the system allows no more, the run is not recorded."""
-        self._unseen.keep()
+        self._thread_errors.keep()
         keep_to_one_heap()
         try:
             self._thread.start()
@@ -162,7 +161,7 @@ class Monitor:
         self._opened.set()
         if self._thread.ident is not None:
             self._thread.join()
-        for sentence in self._unseen.sentences():
+        for sentence in self._thread_errors.sentences():
             self.trouble(sentence)
         try:
             self._complete(end, ended)
