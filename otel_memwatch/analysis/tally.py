@@ -10,6 +10,7 @@ from otel_memwatch.analysis.cgroup_bounds import Reading
 from otel_memwatch.analysis.maxima import Devices
 from otel_memwatch.analysis.process_bounds import Lives
 from otel_memwatch.analysis.run_conditions import Basis
+from otel_memwatch.analysis.since import SinceFirst
 from otel_memwatch.analysis.tree_bounds import UNCAPPED, Span
 from otel_memwatch.analysis.verdicts import Facts, judge, tree_low
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
@@ -97,6 +98,7 @@ class Tally:
             name: [place for place, c in enumerate(columns) if c in columns_for_total(columns, name)]
             for name, *_ in _TOTAL_COLUMNS
         }
+        self._since = SinceFirst(columns, joined=self.basis.joined)
         self._devices = Devices(columns)
         self._connect({column.metric: place for place, column in reversed(list(enumerate(columns)))})
 
@@ -143,7 +145,7 @@ class Tally:
                 maximum.take(time, int(value))
         for place_ in self._counters:
             if values[place_] is not None:
-                self._totals[place_] = values[place_]
+                self._totals[place_] = self._since.of(place_, values[place_])
         self._fold_main(time, values)
         self._fold_bounds(time, values)
         self._fold_cgroup(time, values)
@@ -245,12 +247,15 @@ class Tally:
         return place(peaks, tuple(operations), self.basis.started, self.basis.interval)
 
     def totals(self) -> dict[str, float | None]:
-        """Totals of the tree so far: the last values of the counters, and the processes seen and not seen."""
+        """Totals of the tree so far: the last values of the counters, and the processes seen and not seen.
+
+        They are those of the recorded time: what was used before it is not in them.
+        """
         totals: dict[str, float | None] = {}
         for name, places in self._total_places.items():
             known = [v for v in (self._totals.get(p) for p in places) if v is not None]
             totals[name] = round(sum(known), 6) if known else None
-        totals["processes"] = self.lives.seen or None
+        totals["processes"] = None if self.basis.blind else self.lives.seen or None
         told = self._unobserved_place is not None and self.ticks > 0
         totals["unseen_processes"] = self._unobserved if told else None
         return totals

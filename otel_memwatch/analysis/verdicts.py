@@ -112,7 +112,7 @@ def _main(facts: Facts) -> Peak | None:
 
 def _alone(facts: Facts) -> bool:
     """Whether the target is the only process there was."""
-    return facts.lives.seen == 1 and not facts.unobserved
+    return facts.lives.seen == 1 and not facts.unobserved and not facts.basis.blind
 
 
 def life_peak(life: Life, basis: Basis, others: int | None = None) -> Peak | None:
@@ -150,6 +150,8 @@ def _process(facts: Facts, main: Peak | None) -> Peak | None:
     if main is not None and _alone(facts):
         return main
     low, where = _largest_seen(facts)
+    if facts.basis.blind and lives.attained > max(low, facts.basis.floor):
+        return Peak.interval(lives.attained, None, how="wait4")
     if not _covered(facts):
         if facts.basis.portable and low:
             return Peak.sampled(low, **where, how="resident size at ticks")
@@ -182,6 +184,8 @@ def _largest_seen(facts: Facts) -> tuple[int, dict[str, Any]]:
 def _covered(facts: Facts) -> bool:
     """Whether no process can have had more than what is known: all ended under our eyes, or left word with the kernel."""
     lives = facts.lives
+    if facts.basis.blind:
+        return False
     if any(not life.final for life in lives.living) or lives.untold:
         return False
     if not lives.vanished and not facts.unobserved:
@@ -247,6 +251,8 @@ def _tree_by_bounds(facts: Facts, process: Peak | None) -> Peak | None:
 def tree_bound(facts: Facts) -> int | None:
     """Bytes that the processes of the tree never had together; `None`: no bound can be certified."""
     lives = facts.lives
+    if facts.basis.blind:
+        return None
     unit = None if facts.unobserved and lives.heedless else lives.unit
     if not lives.seen or (unit is None and (lives.vanished or facts.unobserved)):
         return None

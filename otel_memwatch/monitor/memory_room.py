@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 
 from otel_memwatch.monitor.procfs.control_group import (
@@ -19,6 +20,15 @@ _FILES = {1: ("memory.limit_in_bytes", "memory.usage_in_bytes"), 2: ("memory.max
 
 _DROPPABLE = {1: ("total_inactive_file", "total_active_file"), 2: ("inactive_file", "active_file")}
 """Keys of memory.stat whose bytes the kernel drops before it kills; what lives in memory alone is not in them."""
+
+
+def be_killed_first() -> None:
+    """Has the kernel kill this process before any other where memory runs out, for as long as it lives.
+
+    For processes that only render: without it the largest one would go, which may be a service that shares a limit.
+    """
+    with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w", encoding="ascii") as score:
+        score.write("1000")
 
 
 class Room(NamedTuple):

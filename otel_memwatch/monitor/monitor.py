@@ -39,7 +39,7 @@ from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from otel_memwatch.analysis import Peaks
-    from otel_memwatch.model import Ending, Operation, Snapshot
+    from otel_memwatch.model import Column, Ending, Operation, Snapshot, Value
     from otel_memwatch.monitor.sampler import Sampler, SourceHealth
     from otel_memwatch.monitor.sources import Context
     from otel_memwatch.monitor.supervise import ChildExit
@@ -85,6 +85,7 @@ class Monitor:
         """Set when no source need be waited for any more."""
         self._first_tick = threading.Event()
         self._first: Snapshot | None = None
+        self._first_values: Mapping[Column, Value] = {}
         self._early: deque[ChildExit] = deque()
         self._lock = threading.Lock()
         self._tree: Any = None
@@ -257,6 +258,9 @@ class Monitor:
                 self._tree = tree
                 for child in self._early:
                     tree.note_exit(child)
+            if tree.blind is not None:
+                self.trouble(tree.blind)
+                self._writer.mark(tree.blind)
         self._sources = [*self._sources, *sources]
         self._writer.note(
             sources=self._writer.info.get("sources", {})
@@ -267,6 +271,7 @@ class Monitor:
             rss_error_bytes=rss_error(),
             fault_bytes=fault_bytes(self._context.sys, os.uname().release),
             portable=self._context.system != "linux",
+            blind=self._tree.blind is not None,
         )
         return sources
 
@@ -277,6 +282,7 @@ class Monitor:
         self._context = Context(
             root=target.pid,
             interval=self._settings["interval"],
+            started=target.started,
             exact=self._settings["exact"],
             adopt=target.mode == "wrap",
             exclude=target.helpers | {os.getpid()},
@@ -302,7 +308,7 @@ class Monitor:
         parts = Parts(
             run=info,
             columns=sampler.columns,
-            latest=sampler.latest,
+            latest=self._latest_of_run(),
             health=sampler.health,
             ticks=lambda: (sampler.ticks, sampler.missed),
             peaks=lambda: self._peaks,
@@ -318,6 +324,28 @@ class Monitor:
         if self._telemetry.active or self._settings["exact"]:
             # They are told at once, and no watermark may be reset that its process resets itself.
             self._follow_period = 0.0
+
+    def _latest_of_run(self) -> Callable[[], Snapshot | None]:
+        """What gives the latest snapshot, with the tree's counters from the beginning of the run."""
+        from otel_memwatch.analysis.since import SinceFirst
+
+        assert self._sampler is not None
+        columns, latest = self._sampler.columns, self._sampler.latest
+        if self._target.mode == "wrap":
+            return latest
+        since = SinceFirst(columns, joined=True)
+        for place, column in enumerate(columns):
+            since.of(place, self._first_values.get(column))
+
+        def latest_of_run() -> Snapshot | None:
+            snapshot = latest()
+            if snapshot is None:
+                return None
+            return snapshot._replace(
+                values=tuple(since.of(place, value) for place, value in enumerate(snapshot.values))
+            )
+
+        return latest_of_run
 
     def _process(self, record: ProcessRecord) -> None:
         assert self._writer is not None
@@ -338,6 +366,7 @@ class Monitor:
             self._peaks = None if tally is None else tally.peaks()
         if self._first is None:
             self._first = snapshot
+            self._first_values = dict(zip(self._sampler.columns, snapshot.values, strict=True))
             self._writer.update(limits=self._limits())
             self._first_tick.set()
 

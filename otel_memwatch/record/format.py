@@ -18,6 +18,7 @@ none changes its meaning. Sizes are bytes, times monotonic seconds of the record
     rss_error_bytes how far this kernel's resident-memory counters may be off, per process
     fault_bytes     how much memory one page fault can bring at most
     portable        true where the figures come from psutil and nothing is exact
+    blind           true where processes could not be watched: those that were waited for are told, at their end
     host            {"name", "system", "release", "machine", "cpus", "memory_bytes"}
     monitor         {"version", "pid", "python", "mode"}; mode is "wrap", "attach" or "watch"
     started         {"wall", "monotonic"}: the moment of the command's start in Unix and monotonic seconds
@@ -49,7 +50,9 @@ none changes its meaning. Sizes are bytes, times monotonic seconds of the record
         {"schema": 1, "columns": [{"metric": "process.memory.usage", "unit": "By", "attributes": {}, "period": 0}]}
 
     A line that is an array is one tick: monotonic seconds, then one value for each column. Values missing at
-    the end of the array are null: columns that are not read every tick stand last.
+    the end of the array are null: columns that are not read every tick stand last. Counters stand as the kernel
+    has them: where the target was there before the run (mode "attach" or "watch"), the tree's begin with what had
+    been used before, and their differences from the first value are the run's.
 
 `processes.jsonl`
     Objects of the fields of `model.ProcessRecord`, fields of no value left out. A process has one "seen",

@@ -14,6 +14,7 @@ from pathlib import Path
 from otel_memwatch.analysis import load
 from tests.support.control_group import Group, group
 from tests.support.torture import Trial, trial, wait_for
+from tests.support.wrapped import PROGRAM as COMMAND
 from tests.support.wrapped import work
 
 PROGRAM = """
@@ -194,3 +195,6 @@ def test_who_draws_is_the_first_that_the_kernel_kills_and_the_command_is_not(tmp
         outcome = run.run(run.command(argv, plot=True), env=variables)
         assert outcome.out == Path("/proc/self/oom_score_adj").read_text()
         assert scores.read_text().split()[:1] == ["1000"], outcome.err
+        scores.unlink()
+        subprocess.run([*COMMAND, "plot", run.out], env=variables, check=False, capture_output=True)
+        assert scores.read_text().split()[:1] == ["1000"]

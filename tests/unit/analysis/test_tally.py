@@ -171,6 +171,24 @@ class TestJoinedLater:
         )
         assert (peaks.tree.low, peaks.tree.high) == (80 * MIB, None)
 
+    @pytest.mark.parametrize("mode", ["attach", "watch"])
+    def test_totals_are_those_of_the_recorded_time(self, mode: str) -> None:
+        counters = (
+            column("memwatch.tree.cpu.time", cpu__mode="user"),
+            column("memwatch.tree.cpu.time", cpu__mode="system"),
+            column("memwatch.tree.disk.io", disk__io__direction="write"),
+            column("memwatch.tree.paging.faults", system__paging__fault__type="major"),
+        )
+        tally = tally_of(*counters, monitor={"mode": mode})
+        tick(tally, 0.1, 3600.5, 40.0, None, 900)
+        tick(tally, 0.2, 3600.5, 40.0, 500, None)
+        before = tally.totals()
+        assert (before["cpu_seconds"], before["write_bytes"], before["major_faults"]) == (0, 0, 0)
+        tick(tally, 0.3, 3601.0, 40.25, 700, 907)
+        totals = tally.totals()
+        assert (totals["cpu_seconds"], totals["write_bytes"], totals["major_faults"]) == (0.75, 200, 7)
+        assert totals["read_bytes"] is None
+
 
 class TestTree:
     def test_processes_one_after_the_other_are_not_added(self) -> None:
