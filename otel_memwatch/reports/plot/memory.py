@@ -8,16 +8,15 @@ from otel_memwatch import catalog
 from otel_memwatch.reports import phrases
 from otel_memwatch.reports.formatting import size, size_scale
 from otel_memwatch.reports.plot import style
-from otel_memwatch.reports.plot.curves import draw_line
 from otel_memwatch.reports.plot.peak import Extent, draw_peak, peak_extent
-from otel_memwatch.reports.plot.series import Line, line, line_of
+from otel_memwatch.reports.plot.series import Line, draw_line, line, line_of
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from otel_memwatch.model import Column
-    from otel_memwatch.reports.plot.view import View
+    from otel_memwatch.reports.plot.series import View
 
 _TREE, _MAIN = catalog.MEMWATCH_TREE_MEMORY_USAGE, catalog.PROCESS_MEMORY_USAGE
 _PSS = catalog.MEMWATCH_TREE_MEMORY_PSS

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from otel_memwatch.model import Peak
-    from otel_memwatch.reports.plot.view import View
+    from otel_memwatch.reports.plot.series import View
 
 LABEL = "peak-label"
 """Group id of the label, by which it is found in the figure."""

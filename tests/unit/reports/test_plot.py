@@ -21,8 +21,7 @@ from otel_memwatch.reports import render
 from otel_memwatch.reports.plot import figure
 from otel_memwatch.reports.plot.lanes import LANES, lay_out
 from otel_memwatch.reports.plot.peak import LABEL
-from otel_memwatch.reports.plot.series import BUCKETS, line, rates
-from otel_memwatch.reports.plot.view import time_unit
+from otel_memwatch.reports.plot.series import BUCKETS, line, rates, time_unit
 from tests.support import recorded
 from tests.support.recorded import MIB, closed, opened
 
