@@ -36,8 +36,8 @@ class LivedProcess(NamedTuple):
     """The counters when it was first seen, of one that was there before the run; empty for all others."""
 
 
-def lived_processes(record: Record, basis: Basis) -> list[LivedProcess]:
-    """Every process of the record, by its start."""
+def lived_processes(record: Record, basis: Basis, *, whole: bool) -> list[LivedProcess]:
+    """Every process of the record, by its start; `whole`: the record reaches to the run's end."""
     found: dict[tuple[int, float], LivedProcess] = {}
     for line in record.process_records():
         key = line.pid, line.start
@@ -52,6 +52,9 @@ def lived_processes(record: Record, basis: Basis) -> list[LivedProcess]:
             if value is not None:
                 lived.fields[name] = value
     _add_segments(found.values(), record.operation_lines)
+    if not whole:
+        for lived in found.values():
+            lived.life.reopen()
     return sorted(found.values(), key=lambda lived: (lived.life.start, lived.life.pid))
 
 
@@ -78,9 +81,13 @@ def bound_of_the_untold(lived: Sequence[LivedProcess]) -> int | None:
     return max([*told, *(life.known for life in ended)])
 
 
-def process_figures(lived: Sequence[LivedProcess], basis: Basis) -> tuple[ProcessFigures, ...]:
-    """What reports get of each process."""
-    unit = bound_of_the_untold(lived)
+def process_figures(
+    lived: Sequence[LivedProcess], basis: Basis, *, whole: bool
+) -> tuple[ProcessFigures, ...]:
+    """What reports get of each process; `whole`: the record reaches to the run's end."""
+    # Before the end those who live, and wait for others, have not told yet what these had.
+    told = whole or all(entry.life.end is not None for entry in lived)
+    unit = bound_of_the_untold(lived) if told else None
     return tuple(_figures(entry, basis, unit) for entry in lived)
 
 

@@ -94,10 +94,10 @@ class Tally:
         """Page faults of unseen processes at the tick before."""
         self._last_time: float | None = None
         self._totals: dict[int, Value] = {}
-        self._total_places = {
-            name: [place for place, c in enumerate(columns) if c in columns_for_total(columns, name)]
-            for name, *_ in _TOTAL_COLUMNS
-        }
+        self._total_places = {}
+        for name, *_ in _TOTAL_COLUMNS:
+            summed = set(columns_for_total(columns, name))
+            self._total_places[name] = [place for place, column in enumerate(columns) if column in summed]
         self._since = SinceFirst(columns, joined=self.basis.joined)
         self._devices = Devices(columns)
         self._connect({column.metric: place for place, column in reversed(list(enumerate(columns)))})
@@ -150,7 +150,7 @@ class Tally:
         self._fold_bounds(time, values)
         self._fold_cgroup(time, values)
         self._devices.take(time, values)
-        self._last_time = time
+        self._last_time = self._facts.last = time
         self.lives.settle(time)
 
     def _fold_main(self, time: float, values: Sequence[Value]) -> None:
@@ -200,6 +200,8 @@ class Tally:
         charged, file = _at(values, self._charged), _at(values, self._file)
         if charged is not None and file is not None:
             self._facts.needed.take(time, max(0, charged - file))
+        if self._watermark is not None:
+            self._facts.watermark_read = values[self._watermark] is not None
         if self.basis.own_cgroup:
             self._facts.take_window(self._facts.windows.take(self._reading(time, values)))
         shmem, kernel = _at(values, self._shmem), _at(values, self._kernel)
@@ -240,10 +242,13 @@ class Tally:
         """Bytes that the tree certainly needed at its worst so far; `None`: nothing known. Cheap."""
         return tree_low(self._facts)
 
-    def peaks(self, operations: Iterable[Operation] = ()) -> Peaks:
-        """The peaks so far, each with the innermost of `operations` that was open when it was reached."""
+    def peaks(self, operations: Iterable[Operation] = (), *, whole: bool = True) -> Peaks:
+        """The peaks so far, each with the innermost of `operations` that was open when it was reached.
+
+        `whole` false: the recording stopped before the run did, and what could have grown since has no upper bound.
+        """
         with self._lock:
-            peaks = judge(self._facts)._replace(gpu=self._devices.peaks(self.basis.started))
+            peaks = judge(self._facts, whole=whole)._replace(gpu=self._devices.peaks(self.basis.started))
         return place(peaks, tuple(operations), self.basis.started, self.basis.interval)
 
     def totals(self) -> dict[str, float | None]:

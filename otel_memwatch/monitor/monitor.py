@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import json
 import math
 import os
 import threading
@@ -101,7 +102,13 @@ class Monitor:
         self._peaks_due = self._follow_due = math.inf
         self._follow_period = _FOLLOW_SECONDS
         self._listening = listening
+        self._watched_to_the_end = False
+        """Whether the last tick, after the target's end, was taken."""
         self._completed = False
+        self._place = directory
+        """Where the rest of the record is read from in the end."""
+        self._info: Mapping[str, Any] = {}
+        """`run.json` as it is in the end, whether it could be written or not."""
         self._thread_errors = ThreadErrors()
         self._thread = Thread(self._guarded, "otel-memwatch", room=_ROOM)
 
@@ -167,7 +174,7 @@ class Monitor:
         try:
             self._complete(end, ended)
             if self._completed:
-                render(self.directory, self._settings, self, interrupted or (lambda: False))
+                render(self._place, self._info, self._settings, self, interrupted or (lambda: False))
         except Exception as error:  # noqa: BLE001 - the target's exit code must not depend on us
             self.trouble(f"the record could not be completed: {describe(error)}")
         if self._telemetry is not None:
@@ -186,6 +193,7 @@ class Monitor:
             assert self._sampler is not None
             self._sampler.run(self._stop)
             self._sampler.tick(last=True)
+            self._watched_to_the_end = True
         except Exception as error:  # noqa: BLE001 - the target goes on without us
             self.trouble(f"recording stopped: {describe(error)}")
             if self._writer is not None:
@@ -425,19 +433,51 @@ class Monitor:
         lines, operations = self._operations()
         tally = self._folding.tally or tally
         tally.boundaries(lines)
+        self._note_missing()
         self._writer.update(
             state=FINISHED,
             ended=moment(ended),
             exit=ending._asdict(),
-            peaks=tally.peaks(operations).to_json(),
+            peaks=tally.peaks(operations, whole=self._watched_to_the_end).to_json(),
             totals=tally.totals(),
             quality=tally.quality(),
             sources={**self._writer.info["sources"], **health_fields(self._sampler)},
             gpus=gpu_fields(self._sources),
         )
         self._deliver(ending, ended)
-        self._completed = self._writer.in_place
+        self._tell_whether_written()
+        self._completed = True
         self._writer.close()
+
+    def _note_missing(self) -> None:
+        """Notes from when on the record has no ticks although the run went on."""
+        writer = self._writer
+        assert writer is not None
+        if self._watched_to_the_end and not writer.missing:
+            return
+        until = self._started if writer.last_tick is None else writer.last_tick
+        writer.note(recorded_until=until)
+        if writer.missing:
+            since = max(0.0, until - self._started)
+            writer.note_mark(
+                f"{writer.missing} ticks are missing, from {since:.1f} s on: peaks and totals are from memory"
+            )
+
+    @property
+    def _started(self) -> float:
+        assert self._writer is not None
+        return float(self._writer.info["started"]["monotonic"])
+
+    def _tell_whether_written(self) -> None:
+        """Says in what is still to be told of the run when the record does not hold it."""
+        writer = self._writer
+        assert writer is not None
+        in_place = writer.in_place
+        # Nothing is read of what may stand in its place now.
+        self._place = self.directory if in_place else self.directory / f"lost-{os.getpid()}"
+        if not writer.written and not writer.update():  # there may be space again
+            writer.note_mark("the end could not be recorded" if in_place else "the record is lost")
+        self._info = json.loads(json.dumps(writer.info))
 
     def _give_up(self, ending: Ending, ended: float) -> None:
         """Completes the record of a run whose recording never came about, or failed, as far as that goes."""

@@ -46,9 +46,16 @@ class RecordingTeller(Teller, Protocol):
 
 
 def render(
-    directory: Path, settings: Mapping[str, Any], teller: RecordingTeller, hurried: Callable[[], bool]
+    directory: Path,
+    info: Mapping[str, Any],
+    settings: Mapping[str, Any],
+    teller: RecordingTeller,
+    hurried: Callable[[], bool],
 ) -> None:
     """Makes what the settings ask for; the summary first, since the picture takes its time.
+
+    `info` is what `run.json` holds, or would hold if it could have been written: a full disk keeps nobody from being
+    told how the run ended.
 
     What cannot be made is told in one line each: the record is whole, and it can be made later. Where the run
     directory could not be written to the end nothing is written there; when `hurried`, no picture is drawn.
@@ -56,9 +63,7 @@ def render(
     Whatever needs numpy or matplotlib is made in a process of its own: their libraries may end the process that they
     are loaded in (OpenBLAS does, where it gets no memory), and with ours the target's exit code would go.
     """
-    from otel_memwatch.analysis import load
-
-    run = load(directory)
+    run = ended_run(directory, info)
     wanted = {name: settings.get(name) for name in _ASKED_FOR}
     wanted["report"] = wanted["report"] and teller.recording
     wanted["plot"] = (
@@ -69,7 +74,7 @@ def render(
     if wanted["plot"] or wanted["log_dir"] or run.record.marked:
         from otel_memwatch.monitor.rendering_process import render_apart
 
-        if render_apart(directory, wanted, teller, hurried):
+        if render_apart(directory, info, wanted, teller, hurried):
             return
     make(run, wanted, teller)
 
@@ -102,6 +107,14 @@ def _leave_out_what_has_no_room(directory: Path, wanted: dict[str, Any], teller:
             teller.trouble(
                 f"the logs in {logs} are left out: {why}: otel-memwatch export {directory} --to monitor-log -o {logs}"
             )
+
+
+def ended_run(directory: Path, info: Mapping[str, Any]) -> Run:
+    """The run of a directory whose `run.json` is known."""
+    from otel_memwatch.analysis import Run
+    from otel_memwatch.record.reader import read_described
+
+    return Run(read_described(directory, info))
 
 
 def make(

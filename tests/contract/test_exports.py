@@ -216,6 +216,16 @@ def test_a_collectors_file_with_several_services_gives_the_one_with_most_data(re
     assert "1 line could not be read" in damage
 
 
+@pytest.mark.parametrize("ended", [True, False])
+def test_what_was_exact_so_far_is_a_lower_bound_of_a_run_without_an_end(recorded, tmp_path, ended):
+    """A Collector's file of a run whose monitor was killed: the last figures of the ticks, no exit code, no span."""
+    path = tmp_path / "live.jsonl"
+    text = _written("otlp", recorded).replace(b'"interval"', b'"exact"').replace(b'"censored"', b'"exact"')
+    path.write_bytes(text if ended else text.replace(b"memwatch.run.exit.code", b"memwatch.run.unknown"))
+    tree = load(path).peaks.tree
+    assert (tree.certainty.value, tree.high is None) == (("exact", False) if ended else ("interval", True))
+
+
 @pytest.mark.parametrize("content", [b"", b"hello\n", b"\x00\x00\x01\x02binary", b"{}\n[]\n"])
 def test_a_file_without_otlp_is_refused_in_one_sentence(tmp_path, content):
     path = tmp_path / "x.jsonl"

@@ -80,8 +80,9 @@ def test_the_run_directory_is_removed(tmp_path: Path) -> None:
             shutil.rmtree(run.out, ignore_errors=True)
         outcome = run.wait(wrapped)
         assert outcome.code == 7
-        assert len(outcome.ours) == 1
+        assert len(outcome.ours) == 2  # the trouble, and the summary's first line
         assert "removed or replaced" in outcome.err
+        assert "the record is lost" in outcome.err
         assert not run.out.exists()
 
 

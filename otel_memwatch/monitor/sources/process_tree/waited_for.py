@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import deque
 
+from otel_memwatch import catalog
 from otel_memwatch.model import Column, ProcessEvent, ProcessRecord
 from otel_memwatch.runtime.typed import TYPE_CHECKING
 
@@ -41,10 +42,10 @@ class WaitedFor:
         self._user = self._system = 0.0
         self._minor = self._major = 0
         self.columns: Sequence[Column] = (
-            Column("memwatch.tree.cpu.time", ((_MODE, "user"),)),
-            Column("memwatch.tree.cpu.time", ((_MODE, "system"),)),
-            Column("memwatch.tree.paging.faults", ((_FAULT, "minor"),)),
-            Column("memwatch.tree.paging.faults", ((_FAULT, "major"),)),
+            Column(catalog.MEMWATCH_TREE_CPU_TIME, ((_MODE, "user"),)),
+            Column(catalog.MEMWATCH_TREE_CPU_TIME, ((_MODE, "system"),)),
+            Column(catalog.MEMWATCH_TREE_PAGING_FAULTS, ((_FAULT, "minor"),)),
+            Column(catalog.MEMWATCH_TREE_PAGING_FAULTS, ((_FAULT, "major"),)),
         )
 
     def pids(self) -> Sequence[int]:
