@@ -26,24 +26,24 @@ _DECIMALS = (0, 1, 1, 2, 2, 2, 2)
 """Tenths of a GiB would hide 100 MiB."""
 
 
-def _unit(value: float) -> int:
-    """Place of the unit in which `value` reads best, so that rounding never gives "1024.0 MiB"."""
-    place = 0
-    while place < len(_UNITS) - 1 and round(abs(value) / 1024**place, _DECIMALS[place]) >= 1024:
-        place += 1
-    return place
+def _power(value: float) -> int:
+    """Power of 1024 of the unit in which `value` reads best, so that rounding never gives "1024.0 MiB"."""
+    power = 0
+    while power < len(_UNITS) - 1 and round(abs(value) / 1024**power, _DECIMALS[power]) >= 1024:
+        power += 1
+    return power
 
 
-def _number(value: float, place: int) -> str:
-    return f"{value / 1024**place:.{_DECIMALS[place]}f}"
+def _number(value: float, power: int) -> str:
+    return f"{value / 1024**power:.{_DECIMALS[power]}f}"
 
 
 def size(value: float | None) -> str:
     """Bytes, as "312.4 MiB" or "18.73 GiB"."""
     if value is None:
         return UNKNOWN
-    place = _unit(value)
-    return f"{_number(value, place)} {_UNITS[place]}"
+    power = _power(value)
+    return f"{_number(value, power)} {_UNITS[power]}"
 
 
 def change(value: float | None) -> str:
@@ -55,15 +55,15 @@ def change(value: float | None) -> str:
 
 def size_range(low: float, high: float, joint: str) -> str:
     """Two sizes in one unit: "300.0 to 410.0 MiB"; one where they read alike."""
-    place = _unit(high)
-    first, second = _number(low, place), _number(high, place)
-    return f"{second} {_UNITS[place]}" if first == second else f"{first}{joint}{second} {_UNITS[place]}"
+    power = _power(high)
+    first, second = _number(low, power), _number(high, power)
+    return f"{second} {_UNITS[power]}" if first == second else f"{first}{joint}{second} {_UNITS[power]}"
 
 
 def size_scale(value: float) -> tuple[float, str]:
     """The divisor and the name of the unit in which sizes up to `value` bytes read best: an axis."""
-    place = _unit(value)
-    return float(1024**place), _UNITS[place]
+    power = _power(value)
+    return float(1024**power), _UNITS[power]
 
 
 def rate(bytes_per_second: float | None) -> str:
@@ -229,10 +229,10 @@ def shorten(text: str, width: int) -> str:
 
 def _head(text: str, width: int) -> str:
     used = 0
-    for place, character in enumerate(text):
+    for index, character in enumerate(text):
         used += cells(character)
         if used > width:
-            return text[:place]
+            return text[:index]
     return text
 
 

@@ -176,7 +176,7 @@ def test_a_peak_is_not_told_to_be_after_the_end(tmp_path: Path) -> None:
     run = scene("short", tmp_path)
     assert run.peaks.tree is not None
     late = run.peaks.tree._replace(at=run.seconds + 1, operation=None)
-    assert phrases.place(run, late) == f"at {duration(run.seconds)}"
+    assert phrases.when_and_where(run, late) == f"at {duration(run.seconds)}"
 
 
 @pytest.mark.parametrize(
