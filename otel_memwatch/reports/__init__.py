@@ -127,9 +127,7 @@ _ROWS = (
     Report(
         "parquet", "Every tick as one row; needs pyarrow.", ".parquet", ".parquet", exported=True, binary=True
     ),
-)
-
-_MORE_ROWS = (
+    # the formats of older tools
     Report(
         "qefficient",
         "Peaks, statistics and the phases in their order, as QEfficient's profiler.",
@@ -155,7 +153,7 @@ _MORE_ROWS = (
     ),
 )
 
-REPORTS: dict[str, Report] = {row.name: row for row in (*_ROWS, *_MORE_ROWS)}
+REPORTS: dict[str, Report] = {row.name: row for row in _ROWS}
 """Every output by its name."""
 
 

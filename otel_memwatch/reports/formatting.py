@@ -66,11 +66,6 @@ def size_scale(value: float) -> tuple[float, str]:
     return float(1024**power), _UNITS[power]
 
 
-def rate(bytes_per_second: float | None) -> str:
-    """Bytes per second, as "3.1 MiB/s"."""
-    return UNKNOWN if bytes_per_second is None else f"{size(bytes_per_second)}/s"
-
-
 def duration(seconds: float | None) -> str:
     """Seconds, as "34 ms", "12.4 s", "3 min 05 s", "2 h 05 min" or "1 d 02 h"."""
     if seconds is None or not math.isfinite(seconds):
