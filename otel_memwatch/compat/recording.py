@@ -94,7 +94,7 @@ class TickReader:
         from otel_memwatch.record.lines import Damage
         from otel_memwatch.record.samples import tick_blocks
 
-        # What could not be read is told by the reports of the run; here it is only left out.
+        # The reports of the run say what could not be read; here it is only left out.
         damage = Damage(self._path.name)
         for columns, rows in tick_blocks(self._path, damage, self._begin, self._columns):
             fields = [_field_of(column) for column in columns]

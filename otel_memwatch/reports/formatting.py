@@ -101,7 +101,16 @@ def share(part: float, whole: float) -> str:
 
 
 def peak_figure(peak: Peak | None) -> str:
-    """A peak in a table: "312.4 MiB", "300.0-410.0 MiB", ">= 300.0 MiB" or "<= 9.4 MiB"."""
+    """A peak in a table.
+
+    =====================  =================
+    not known              "-"
+    exact, sampled         "312.4 MiB"
+    bounds                 "300.0-410.0 MiB"
+    a lower bound alone    ">= 300.0 MiB"
+    an upper bound alone   "<= 9.4 MiB"
+    =====================  =================
+    """
     if peak is None:
         return "-"
     if peak.certainty is Certainty.INTERVAL:
@@ -133,7 +142,19 @@ def certainty(peak: Peak | None) -> str:
 
 
 def peak_sentence(peak: Peak | None) -> str:
-    """A peak with its certainty and where it is known from, in words a person needs no manual for."""
+    """A peak with its certainty and where it is known from, in words a person needs no manual for.
+
+    ========================  ===================================================================
+    not known                 "unknown"
+    exact                     "312.4 MiB, exact (control group)"
+    interval                  "between 300.0 and 410.0 MiB (certified, page faults)"
+    interval, no upper end    "at least 300.0 MiB (certified)"
+    censored                  "at least 5.0 MiB and no more than 9.4 MiB"
+    censored, no lower end    "no more than 9.4 MiB"
+    sampled, an upper bound   "300.0 MiB seen (sampled), 410.0 MiB at most"
+    sampled                   "300.0 MiB seen (sampled: it may have been more in between)"
+    ========================  ===================================================================
+    """
     if peak is None:
         return UNKNOWN
     if peak.certainty is Certainty.EXACT:

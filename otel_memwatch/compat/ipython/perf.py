@@ -155,8 +155,8 @@ def _paranoid() -> str:
 class PerfCounter:
     """Counts events of all threads and children of a process from `start` to `stop`.
 
-    perf is told when to begin and acknowledges it, so that a short stretch is counted whole and nobody has to wait
-    for a sampling interval. Costs some 10 ms at `start`.
+    perf acknowledges the command to begin, so that a short time is counted whole and nobody has to wait for a
+    sampling interval. Costs some 10 ms at `start`.
     """
 
     def __init__(self, event: str, pid: int | None = None) -> None:

@@ -24,7 +24,7 @@ class MemoryType(Enum):
     """What is measured."""
 
     RSS = "rss"
-    """Resident memory of this program and, unless told otherwise, its descendants."""
+    """Resident memory of this program and, unless that is switched off, its descendants."""
     SYSTEM = "system"
     """Memory of the machine that is not available; other programs' memory is in it."""
 

@@ -49,7 +49,7 @@ def draw_memory(axes: Axes, view: View) -> int:
     """Draws the panel; the number of rows that its legend takes."""
     extent = peak_extent(view.run.peaks.tree)
     curves = _curves(view, extent)
-    most = max([c.line.maximum() or 0.0 for c in curves] + ([extent.top] if extent else []), default=0.0)
+    most = max([c.line.maximum() or 0.0 for c in curves] + ([extent.high] if extent else []), default=0.0)
     group, absent = _group_curves(view, most)
     curves += group
     most = max([most] + [c.line.maximum() or 0.0 for c in group])
