@@ -20,11 +20,11 @@ from otel_memwatch.in_target.operations.text import clean_name, quote
 from otel_memwatch.monitor.procfs import control_group, drm, process, system
 from otel_memwatch.monitor.sources.gpu_drm import cards
 from otel_memwatch.monitor.sources.gpu_nvidia import visible
-from otel_memwatch.monitor.telemetry import listening, post, received
+from otel_memwatch.monitor.telemetry import http_session, listening, received
 from otel_memwatch.monitor.telemetry import settings as telemetry_settings
 from otel_memwatch.record import lines, resource
 from otel_memwatch.record.samples import parse_columns
-from otel_memwatch.reports import formatting, markdown, metrics, openmetrics, plot
+from otel_memwatch.reports import formatting, markdown, plot, prometheus_text
 from otel_memwatch.runtime import kernel, masking
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ GPUS = [visible.Identity(f"GPU-{i}", f"{i:02x}", "a") for i in range(16)]
 
 
 def _series(text: str) -> object:
-    return openmetrics._labels({text[:1000]: text})
+    return prometheus_text._labels({text[:1000]: text})
 
 
 TEXTS: dict[str, Callable[[str], object]] = {
@@ -62,7 +62,7 @@ TEXTS: dict[str, Callable[[str], object]] = {
     "cells": markdown.escape,
     "code": markdown.code,
     "labels": _series,
-    "labels at the end": metrics._escape,
+    "labels at the end": prometheus_text._escape,
     "logs": monitor_log.parse,
     "pictures": lambda text: plot._with_stable_names(text.encode()),
     "counters": perf.parse_csv,
@@ -77,8 +77,7 @@ TEXTS: dict[str, Callable[[str], object]] = {
     "containers": resource._CONTAINER_ID.findall,
     "resources": resource.parse_attributes,
     "repositories": lambda text: resource.ci_attributes({"JENKINS_URL": "a", "BUILD_NUMBER": "1", "GIT_URL": text}),
-    "headers": post._parse_headers,
-    "answers": lambda text: post._first_line(text.encode()),
+    "answers": lambda text: http_session._first_line(text.encode()),
     "endpoints": lambda text: listening._upstream({"OTEL_EXPORTER_OTLP_ENDPOINT": text}, None),
     "telemetry's variables": lambda text: telemetry_settings.wanted(
         {}, {"OTEL_METRICS_EXPORTER": text, "OTEL_EXPORTER_OTLP_ENDPOINT": text, "OTEL_METRIC_EXPORT_INTERVAL": text}
