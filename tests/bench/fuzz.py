@@ -1,4 +1,4 @@
-"""The fuzz tests' parsers, guided by coverage: the tests of tests/unit/test_fuzz_*.py, fed by atheris.
+"""The fuzz tests' parsers, guided by coverage: the tests of tests/unit/*/test_fuzz_*.py, fed by atheris.
 
     python -m tests.bench.fuzz                              each test for a minute
     python -m tests.bench.fuzz --seconds 600 output_of_perf files_of_otlp
