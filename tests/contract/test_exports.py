@@ -17,6 +17,8 @@ from otel_memwatch.errors import RunError
 from tests.support.otlp_sink import OtlpSink, attributes
 from tests.support.peers import Prometheus, needed
 
+pytestmark = pytest.mark.xdist_group("exports")  # one run for all of them
+
 PROGRAM = """
 import time
 from otel_memwatch.in_target.operations import operation
