@@ -213,10 +213,11 @@ def test_last_figures_of_a_child_whose_end_is_ignored_are_kept() -> None:
     result = watch(
         "import os,signal,time\n"
         "signal.signal(signal.SIGCHLD, signal.SIG_IGN)\n"
+        "ended, lives = os.pipe()\n"
         "if not os.fork():\n"
         "    while os.times().user + os.times().system < 0.4: pass\n"
         "    time.sleep(0.5); os._exit(0)\n"
-        "time.sleep(2)",
+        "os.close(lives); os.read(ended, 1); time.sleep(0.5)",
         interval=0.05,
     )
     assert result["totals"]["cpu_user"] + result["totals"]["cpu_system"] >= 0.35
