@@ -85,7 +85,7 @@ finish() {
 # Two workers a core, since most tests wait; what measures time runs alone after the others.
 workers=$(($(getconf _NPROCESSORS_ONLN) * 2))
 [ "$workers" -le 8 ] || workers=8
-beside="-q -n $workers --dist loadgroup"
+beside="-q -n $workers"
 
 lint() {
     say "lint, types, layers"

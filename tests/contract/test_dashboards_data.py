@@ -20,8 +20,6 @@ from tests.support.monitored import Monitored, backfilled, values
 from tests.support.peers import Prometheus, free_port
 from tests.support.telemetry_run import all_columns, finished, health, operation, peaks, run_info, snapshot
 
-pytestmark = pytest.mark.xdist_group("monitored")  # one run for all of them
-
 ABSENT = {
     "memwatch.cgroup.pressure.time": "version 1 of control groups has no pressure, nor has a kernel without PSI",
     "memwatch.system.pressure.time": "a kernel without PSI has none",

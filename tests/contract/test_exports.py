@@ -17,8 +17,6 @@ from otel_memwatch.errors import RunError
 from tests.support.otlp_sink import OtlpSink, attributes
 from tests.support.peers import Prometheus, needed
 
-pytestmark = pytest.mark.xdist_group("exports")  # one run for all of them
-
 PROGRAM = """
 import time
 from otel_memwatch.in_target.operations import operation
@@ -162,7 +160,7 @@ def test_parquet_holds_every_tick(recorded, tmp_path):
 # -- and back
 
 
-def _same(recorded, back):
+def _same(recorded, back, seconds):
     assert back.id == recorded.id
     assert back.state == "finished"
     assert back.ending.exit_code == 3
@@ -170,7 +168,7 @@ def _same(recorded, back):
     assert back.peaks.tree.certainty == recorded.peaks.tree.certainty
     column = recorded.samples().find("memwatch.tree.memory.usage")[0]
     assert list(back.samples().known(column)[1]) == list(recorded.samples().known(column)[1])
-    assert back.seconds == pytest.approx(recorded.seconds, abs=0.2)
+    assert back.seconds == pytest.approx(seconds, abs=0.05)
 
 
 def test_a_run_comes_back_from_its_own_lines(recorded, tmp_path):
@@ -179,7 +177,7 @@ def test_a_run_comes_back_from_its_own_lines(recorded, tmp_path):
     (directory / "metrics.otlp.jsonl").write_bytes(_written("otlp", recorded))
     (directory / "traces.otlp.jsonl").write_bytes(_written("otlp-traces", recorded))
     back = load(directory)
-    _same(recorded, back)
+    _same(recorded, back, recorded.seconds)
     assert [figures.operation.name for figures in back.operations] == ["Load", "Inner"]
     assert back.operations[0].operation.peak.bytes == recorded.operations[0].operation.peak.bytes
     assert back.operations[1].depth == 1
@@ -211,7 +209,8 @@ def test_a_collectors_file_with_several_services_gives_the_one_with_most_data(re
     torn = _written("otlp", recorded)[:300]
     path.write_bytes(json.dumps(other).encode() + b"\n" + _written("otlp", recorded) + logs + b"{}\n" + torn)
     back = load(path)
-    _same(recorded, back)
+    ticks = recorded.samples().time
+    _same(recorded, back, ticks[-1] - ticks[0])  # without the run's span nobody knows what was before the first
     damage = " ".join(back.damage)
     assert "holds 2 services" in damage
     assert "other" in damage

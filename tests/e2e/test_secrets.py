@@ -24,8 +24,6 @@ from tests.support.otlp_sink import OtlpSink
 from tests.support.torture import Trial, trial, wait_for
 from tests.support.wrapped import PROGRAM
 
-pytestmark = pytest.mark.xdist_group("secrets")  # one run for all of them
-
 ROOT = Path(__file__).resolve().parents[2]
 ARGUMENT = "hunter2-of-the-arguments"
 VARIABLE = "hunter2-of-the-environment"

@@ -272,7 +272,6 @@ def node(tmp_path_factory):
     return directory
 
 
-@pytest.mark.xdist_group("node")
 @pytest.mark.parametrize("encoding", ["protobuf", "json"])
 @pytest.mark.parametrize("compression", ["none", "gzip"])
 def test_spans_of_a_node_program_become_operations_and_reach_their_endpoint(
