@@ -126,7 +126,8 @@ MEMWATCH_TREE_MEMORY_SWAP = _row(
     "memwatch.tree.memory.swap", _U, "By", "Swapped-out memory of the tree.", (), "memory_detail")
 MEMWATCH_TREE_CPU_TIME = _row(
     "memwatch.tree.cpu.time", _C, "s", "CPU time of the tree, reaped children included.", _CPU_MODE, "process_tree",
-    note="Children of a parent that ignores SIGCHLD are lost to the kernel's accounting when they exit.",
+    note="Begins with the run, also where the tree was there before it (attach, watch); process.cpu.time begins with "
+    "the process. Children of a parent that ignores SIGCHLD are lost to the kernel's accounting when they exit.",
     integer=False)
 MEMWATCH_TREE_DISK_IO = _row(
     "memwatch.tree.disk.io", _C, "By", "Bytes that the tree caused to be read from or written to storage, reaped "

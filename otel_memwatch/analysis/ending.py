@@ -9,6 +9,7 @@ import time
 from otel_memwatch.model import Ending
 from otel_memwatch.record.fields import mapping, moment, number, text, whole
 from otel_memwatch.record.format import RUNNING, SAMPLES_FILE
+from otel_memwatch.record.namespace import pid_namespace
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -99,7 +100,7 @@ def state_of(info: Mapping[str, Any], path: Path) -> str:
     """State of a run: "finished", "running", or "incomplete" when the monitor died and left "running" behind."""
     if info.get("state") != RUNNING:
         return "finished"
-    if mapping(info.get("host")).get("name") in (None, os.uname().nodename):
+    if mapping(info.get("host")).get("name") in (None, os.uname().nodename) and _knows_our_pids(info):
         return "running" if _monitor_lives(info) else "incomplete"
     interval = number(info.get("interval")) or 0.0
     try:
@@ -107,6 +108,12 @@ def state_of(info: Mapping[str, Any], path: Path) -> str:
     except OSError:
         return "incomplete"
     return "running" if silence <= max(_SILENCE, 20 * interval) else "incomplete"
+
+
+def _knows_our_pids(info: Mapping[str, Any]) -> bool:
+    """Whether the pids of the record are ours to ask for: pid 1 of a container that is gone is always there."""
+    recorded, ours = whole(mapping(info.get("monitor")).get("pid_namespace")), pid_namespace()
+    return recorded is None or ours is None or recorded == ours
 
 
 def _monitor_lives(info: Mapping[str, Any]) -> bool:

@@ -73,6 +73,11 @@ class Life:
         if self._segmented and self.told and self.max_rss is not None:
             self.bound = self.known
 
+    def reopen(self) -> None:
+        """Takes back that its last figures were taken at the end of the run: nobody saw that end."""
+        if self.end is None:
+            self.final, self.bound = False, None
+
     def observe_peak(self, peak: int, time: float) -> None:
         """Takes in a watermark.
 

@@ -9,7 +9,7 @@ from otel_memwatch.analysis.process_bounds import CLOCK_TICK, HEEDLESS
 from otel_memwatch.analysis.processes import LivedProcess, bound_of_the_untold
 from otel_memwatch.analysis.results import TOTALS, OperationFigures, Peaks
 from otel_memwatch.analysis.tree_bounds import Steps, steps
-from otel_memwatch.analysis.verdicts import near, one_figure
+from otel_memwatch.analysis.verdicts import at_least, near, one_figure
 from otel_memwatch.model import Certainty, Operation, Peak
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
 
@@ -32,6 +32,8 @@ class Surroundings(NamedTuple):
     """Sum of the bounds of all processes over time; `None` where no bound can be certified."""
     end: float
     """Monotonic seconds of the last thing recorded."""
+    watched_until: float
+    """Monotonic seconds up to which ticks tell of the whole tree: an operation may have gone on."""
 
 
 def sum_of_bounds(lived: Sequence[LivedProcess], ticks: TreeTicks, basis: Basis, end: float) -> Steps | None:
@@ -152,13 +154,17 @@ def _with_last_words(operation: Operation, around: Surroundings) -> Operation:
 
 
 def _tree_peak(operation: Operation, end: float, around: Surroundings) -> Peak | None:
-    """Memory of the tree while the operation was open: the tightest bounds that hold."""
+    """Memory of the tree while the operation was open: the tightest bounds that hold.
+
+    Of one that went on after the last tick there is no upper bound: other processes may have grown unseen.
+    """
     start, ticks, basis = operation.start, around.ticks, around.basis
+    watched = end <= around.watched_until
     if basis.portable:
         seen = ticks.rss.largest(start, end)
         return None if seen is None else Peak.sampled(seen, how="sum of resident sizes at ticks")
     own = (operation.peak.low or 0) if operation.peak is not None else 0
-    held = _held(operation, end, around)
+    held = _held(operation, end, around) if watched else None
     if basis.own_cgroup and ticks.watermark.known:
         return _by_cgroup(operation, held, end, around)
     low = max(own, ticks.pss.largest(start, end) or 0)
@@ -191,11 +197,11 @@ def _by_cgroup(operation: Operation, held: int | None, end: float, around: Surro
     """From the windows of the run's own group: those inside bound it from below, all that touch it from above."""
     start, ticks, basis = operation.start, around.ticks, around.basis
     high = ticks.windows.most(start, end)
-    if high is None:
-        return None
     low = max(ticks.needed.largest(start, end) or 0, ticks.windows.least(start, end) or 0)
     if operation.pid == basis.root and operation.peak is not None:
         low = max(low, (operation.peak.low or 0) - ticks.mapped - basis.rss_error)
+    if high is None or end > around.watched_until:
+        return at_least(Peak.interval(low, None, how="cgroup watermark while it was read, VmHWM"))
     unmapped, how = ticks.unmapped.largest(start, end), "cgroup watermark"
     if held is not None and unmapped is not None and held + unmapped < high:
         high, how = held + unmapped, "sum of VmHWM and cgroup"

@@ -40,8 +40,8 @@ class Replayed(NamedTuple):
     """Between the start of the run and the last thing recorded."""
 
 
-def replay(record: Record) -> Replayed:
-    """Folds all ticks, process records and operation boundaries of a record."""
+def replay(record: Record, *, whole: bool) -> Replayed:
+    """Folds all ticks, process records and operation boundaries of a record; `whole`: they reach to the run's end."""
     samples = record.samples(METRICS | DRAWN)
     tally = Tally([c for c in samples.columns if c.metric in METRICS], record.info)
     tally.boundaries(record.operation_lines)
@@ -58,6 +58,9 @@ def replay(record: Record) -> Replayed:
         tally.process(waiting)
         last = max(last, waiting.time)
         waiting = next(processes, None)
+    if not whole:
+        for life in tally.lives.living:
+            life.reopen()
     last = max([last, *(lines.last_time for lines in record.operation_lines if lines.last_time is not None)])
     return Replayed(tally, last - record.started)
 

@@ -72,7 +72,11 @@ class OperationFigures(NamedTuple):
 
 
 class ProcessFigures(NamedTuple):
-    """One process of the tree: everything that is known of it in the end."""
+    """One process of the tree: everything that is known of it in the end.
+
+    CPU time, bytes and faults are those of the recorded time: what it had used when it was first seen is not in them,
+    where it was there before the run.
+    """
 
     pid: int
     command: str | None
@@ -108,7 +112,7 @@ TOTALS = (
     "processes",
     "unseen_processes",
 )
-"""Keys of `Run.totals`: of the whole tree; `None` for what is not known.
+"""Keys of `Run.totals`: of the whole tree in the recorded time; `None` for what is not known.
 
 `processes` counts those that a tick saw or whose end was told; `unseen_processes` is an upper bound of those that began
 and ended between two ticks and are not in it. Elsewhere on the machine many may begin meanwhile: it may be far too high.

@@ -108,7 +108,7 @@ class Run:
                 return Peaks.from_json(written)
             except (ValueError, KeyError, TypeError, AttributeError):
                 pass
-        return self._replayed.tally.peaks(self.record.operations)
+        return self._replayed.tally.peaks(self.record.operations, whole=self._whole)
 
     @cached_property
     def totals(self) -> Mapping[str, float | None]:
@@ -141,20 +141,34 @@ class Run:
         for entry in self._lived:
             by_pid.setdefault(entry.life.pid, []).append(entry.life)
         sums = sum_of_bounds(self._lived, ticks, basis, self._last)
-        return operation_figures(operations, Surroundings(basis, ticks, by_pid, sums, self._last), self.peaks)
+        around = Surroundings(basis, ticks, by_pid, sums, self._last, self._watched_until)
+        return operation_figures(operations, around, self.peaks)
 
     @cached_property
     def processes(self) -> tuple[ProcessFigures, ...]:
         """All processes that were seen, by their start."""
-        return process_figures(self._lived, Basis.of(self.info))
+        return process_figures(self._lived, Basis.of(self.info), whole=self._whole)
 
     @cached_property
     def _lived(self) -> list[LivedProcess]:
-        return lived_processes(self.record, Basis.of(self.info))
+        return lived_processes(self.record, Basis.of(self.info), whole=self._whole)
 
     @property
     def _last(self) -> float:
         return self.started + self.seconds
+
+    @property
+    def _whole(self) -> bool:
+        """Whether the lines of the record reach to the run's end."""
+        return self.state == "finished" and moment(self.info.get("recorded_until")) is None
+
+    @property
+    def _watched_until(self) -> float:
+        """Monotonic seconds of the last moment of which the ticks of the record tell."""
+        if self._whole:
+            return self._last
+        last = self._replayed.tally.last_tick
+        return self.started if last is None else self.started + last
 
     def samples(self, metrics: Iterable[str] | None = None) -> Samples:
         """The ticks as numpy arrays; naming the metrics that are needed saves time and memory for long runs."""
@@ -164,7 +178,7 @@ class Run:
     def _replayed(self) -> Replayed:
         from otel_memwatch.analysis.replay import replay
 
-        return replay(self.record)
+        return replay(self.record, whole=self._whole)
 
 
 def load(path: str | os.PathLike[str]) -> Run:

@@ -36,6 +36,8 @@ class Basis(NamedTuple):
     cpus: int
     portable: bool
     """Whether the figures come from a system without watermarks."""
+    blind: bool
+    """Whether processes could not be watched, so that only those are known that were waited for."""
     exact: bool
     """Whether the watermarks were reset at every tick."""
 
@@ -63,5 +65,6 @@ class Basis(NamedTuple):
             fault_bytes=whole(info.get("fault_bytes")) or _HUGE_PAGE,
             cpus=max(1, whole(mapping(info.get("host")).get("cpus")) or 1),
             portable=info.get("portable") is True,
+            blind=info.get("blind") is True,
             exact=mapping(info.get("settings")).get("exact") is True,
         )

@@ -10,6 +10,7 @@ from otel_memwatch.analysis.cgroup_bounds import Reading
 from otel_memwatch.analysis.maxima import Devices
 from otel_memwatch.analysis.process_bounds import Lives
 from otel_memwatch.analysis.run_conditions import Basis
+from otel_memwatch.analysis.since import SinceFirst
 from otel_memwatch.analysis.tree_bounds import UNCAPPED, Span
 from otel_memwatch.analysis.verdicts import Facts, judge, tree_low
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
@@ -93,10 +94,11 @@ class Tally:
         """Page faults of unseen processes at the tick before."""
         self._last_time: float | None = None
         self._totals: dict[int, Value] = {}
-        self._total_places = {
-            name: [place for place, c in enumerate(columns) if c in columns_for_total(columns, name)]
-            for name, *_ in _TOTAL_COLUMNS
-        }
+        self._total_places = {}
+        for name, *_ in _TOTAL_COLUMNS:
+            summed = set(columns_for_total(columns, name))
+            self._total_places[name] = [place for place, column in enumerate(columns) if column in summed]
+        self._since = SinceFirst(columns, joined=self.basis.joined)
         self._devices = Devices(columns)
         self._connect({column.metric: place for place, column in reversed(list(enumerate(columns)))})
 
@@ -143,12 +145,12 @@ class Tally:
                 maximum.take(time, int(value))
         for place_ in self._counters:
             if values[place_] is not None:
-                self._totals[place_] = values[place_]
+                self._totals[place_] = self._since.of(place_, values[place_])
         self._fold_main(time, values)
         self._fold_bounds(time, values)
         self._fold_cgroup(time, values)
         self._devices.take(time, values)
-        self._last_time = time
+        self._last_time = self._facts.last = time
         self.lives.settle(time)
 
     def _fold_main(self, time: float, values: Sequence[Value]) -> None:
@@ -198,6 +200,8 @@ class Tally:
         charged, file = _at(values, self._charged), _at(values, self._file)
         if charged is not None and file is not None:
             self._facts.needed.take(time, max(0, charged - file))
+        if self._watermark is not None:
+            self._facts.watermark_read = values[self._watermark] is not None
         if self.basis.own_cgroup:
             self._facts.take_window(self._facts.windows.take(self._reading(time, values)))
         shmem, kernel = _at(values, self._shmem), _at(values, self._kernel)
@@ -238,19 +242,25 @@ class Tally:
         """Bytes that the tree certainly needed at its worst so far; `None`: nothing known. Cheap."""
         return tree_low(self._facts)
 
-    def peaks(self, operations: Iterable[Operation] = ()) -> Peaks:
-        """The peaks so far, each with the innermost of `operations` that was open when it was reached."""
+    def peaks(self, operations: Iterable[Operation] = (), *, whole: bool = True) -> Peaks:
+        """The peaks so far, each with the innermost of `operations` that was open when it was reached.
+
+        `whole` false: the recording stopped before the run did, and what could have grown since has no upper bound.
+        """
         with self._lock:
-            peaks = judge(self._facts)._replace(gpu=self._devices.peaks(self.basis.started))
+            peaks = judge(self._facts, whole=whole)._replace(gpu=self._devices.peaks(self.basis.started))
         return place(peaks, tuple(operations), self.basis.started, self.basis.interval)
 
     def totals(self) -> dict[str, float | None]:
-        """Totals of the tree so far: the last values of the counters, and the processes seen and not seen."""
+        """Totals of the tree so far: the last values of the counters, and the processes seen and not seen.
+
+        They are those of the recorded time: what was used before it is not in them.
+        """
         totals: dict[str, float | None] = {}
         for name, places in self._total_places.items():
             known = [v for v in (self._totals.get(p) for p in places) if v is not None]
             totals[name] = round(sum(known), 6) if known else None
-        totals["processes"] = self.lives.seen or None
+        totals["processes"] = None if self.basis.blind else self.lives.seen or None
         told = self._unobserved_place is not None and self.ticks > 0
         totals["unseen_processes"] = self._unobserved if told else None
         return totals

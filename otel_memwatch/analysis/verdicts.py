@@ -11,6 +11,9 @@ The rules, and why they hold:
   counts shared pages several times.
 * A control group of the run's own counts every page once, page cache included: `charged` bounds how much of its
   watermark, between any two ticks, was not cache.
+* All of this holds up to the last look. Where nobody looked at the end (the monitor was killed, the group was taken
+  away), whatever could have grown since has a lower bound only: the tree and a control group always, a process unless
+  its end was seen, the largest process unless a tick after the target's end found nobody alive.
 """
 
 from __future__ import annotations
@@ -28,6 +31,8 @@ if TYPE_CHECKING:
     from otel_memwatch.analysis.run_conditions import Basis
     from otel_memwatch.analysis.tree_bounds import Span
 
+_RECORDED_TO = 0.001
+"""Seconds to which a tick's moment is recorded, and some."""
 _NEAR_SHARE = 0.02
 _NEAR_BYTES = 4 * 1024**2
 
@@ -42,6 +47,8 @@ class Facts:
         needed: largest charged memory without file cache, at ticks.
         unmapped: largest charged memory that no process's resident size holds (shared memory files, kernel).
         watermark: of the control group.
+        watermark_read: whether the last tick could read it.
+        last: monotonic seconds of the last tick.
         windows, least, most: bounds of what the group needed between two ticks; the largest lower and upper one.
         unobserved: upper bound of the processes that no tick saw.
         unseen: those of the last tick, while it is not known what the next one tells of them.
@@ -54,6 +61,8 @@ class Facts:
         self.rss, self.pss, self.stretches = Maximum(), Maximum(), Stretches()
         self.needed, self.unmapped = Maximum(), Maximum()
         self.watermark = Maximum()
+        self.watermark_read = True
+        self.last: float | None = None
         self.windows = Windows(basis.started, basis.charge_error, basis.cpus)
         self.least, self.most = Maximum(), Maximum()
         self.unobserved = 0
@@ -76,11 +85,45 @@ class Facts:
         return least, most
 
 
-def judge(facts: Facts) -> Peaks:
-    """The peaks of a run; `gpu` is left empty."""
+def judge(facts: Facts, *, whole: bool = True) -> Peaks:
+    """The peaks of a run; `gpu` is left empty. `whole`: whether it was looked at up to its end."""
     main = _main(facts)
     process = _process(facts, main)
-    return Peaks(main, process, _tree(facts, main, process), _cgroup(facts))
+    tree = _tree(facts, main, process)
+    if whole:
+        return Peaks(main, process, tree, _cgroup(facts, whole=facts.watermark_read))
+    return Peaks(
+        main,
+        process if _all_over(facts) else at_least(process),
+        at_least(_told_later(facts, process) or tree),
+        _cgroup(facts, whole=False),
+    )
+
+
+def _told_later(facts: Facts, process: Peak | None) -> Peak | None:
+    """The largest process, where it told of itself (at its operations' boundaries) after the last tick of the tree."""
+    if process is None or process.at is None or facts.last is None or not facts.basis.own_cgroup:
+        return None
+    later = process.at + facts.basis.started > facts.last + _RECORDED_TO
+    return process._replace(how="largest process") if later and process.low else None
+
+
+def at_least(peak: Peak | None) -> Peak | None:
+    """What is left of a peak that may have been exceeded when nobody looked any more; `None`: nothing."""
+    if peak is None or peak.certainty is Certainty.SAMPLED:
+        return peak
+    low = peak.low or 0
+    if not low:
+        return None
+    return Peak.interval(low, None, at=peak.at, pid=peak.pid, operation=peak.operation, how=peak.how)
+
+
+def _all_over(facts: Facts) -> bool:
+    """Whether a tick after the target's end found none of its processes alive: none can have grown after it."""
+    main = facts.lives.main
+    if main is None or main.end is None or facts.last is None or facts.lives.living:
+        return False
+    return facts.last >= main.end - _RECORDED_TO
 
 
 def tree_low(facts: Facts) -> int | None:
@@ -90,7 +133,8 @@ def tree_low(facts: Facts) -> int | None:
     if facts.basis.portable:
         low = max(low, facts.rss.value or 0)
     elif facts.basis.own_cgroup and facts.watermark.value is not None:
-        low = facts.needed_bounds()[0].value or min(low, facts.watermark.value)
+        needed = facts.needed_bounds()[0].value or min(low, facts.watermark.value)
+        low = needed if facts.watermark_read else max(low, needed)
     else:
         low = max(low, facts.pss.value or 0)
     return low or None
@@ -112,7 +156,7 @@ def _main(facts: Facts) -> Peak | None:
 
 def _alone(facts: Facts) -> bool:
     """Whether the target is the only process there was."""
-    return facts.lives.seen == 1 and not facts.unobserved
+    return facts.lives.seen == 1 and not facts.unobserved and not facts.basis.blind
 
 
 def life_peak(life: Life, basis: Basis, others: int | None = None) -> Peak | None:
@@ -150,6 +194,8 @@ def _process(facts: Facts, main: Peak | None) -> Peak | None:
     if main is not None and _alone(facts):
         return main
     low, where = _largest_seen(facts)
+    if facts.basis.blind and lives.attained > max(low, facts.basis.floor):
+        return Peak.interval(lives.attained, None, how="wait4")
     if not _covered(facts):
         if facts.basis.portable and low:
             return Peak.sampled(low, **where, how="resident size at ticks")
@@ -182,6 +228,8 @@ def _largest_seen(facts: Facts) -> tuple[int, dict[str, Any]]:
 def _covered(facts: Facts) -> bool:
     """Whether no process can have had more than what is known: all ended under our eyes, or left word with the kernel."""
     lives = facts.lives
+    if facts.basis.blind:
+        return False
     if any(not life.final for life in lives.living) or lives.untold:
         return False
     if not lives.vanished and not facts.unobserved:
@@ -200,7 +248,7 @@ def _tree(facts: Facts, main: Peak | None, process: Peak | None) -> Peak | None:
         return Peak.sampled(
             rss.value, at=facts.basis.since_start(rss.at), how="sum of resident sizes at ticks"
         )
-    if facts.basis.own_cgroup and facts.watermark.value is not None:
+    if facts.basis.own_cgroup and facts.watermark.value is not None and facts.watermark_read:
         return _tree_by_cgroup(facts)
     if main is not None and _alone(facts):
         return main
@@ -235,7 +283,13 @@ def _tree_by_bounds(facts: Facts, process: Peak | None) -> Peak | None:
     at, how = (process.at if process is not None else None), "largest process"
     if facts.pss.value is not None and facts.pss.value > low:
         low, at, how = facts.pss.value, facts.basis.since_start(facts.pss.at), "sum of PSS"
+    if facts.basis.own_cgroup:  # it could be read for a time
+        least, _ = facts.needed_bounds()
+        if least.value is not None and least.value > low:
+            low, at, how = least.value, facts.basis.since_start(least.at), "cgroup less page cache"
     high = tree_bound(facts)
+    if high is not None:
+        high = max(high, low)
     if high is not None and high <= low + 2 * facts.basis.rss_error:
         return Peak.exact(max(low, high - facts.basis.rss_error), facts.basis.rss_error, at=at, how=how)
     if not low and high is None:
@@ -247,6 +301,8 @@ def _tree_by_bounds(facts: Facts, process: Peak | None) -> Peak | None:
 def tree_bound(facts: Facts) -> int | None:
     """Bytes that the processes of the tree never had together; `None`: no bound can be certified."""
     lives = facts.lives
+    if facts.basis.blind:
+        return None
     unit = None if facts.unobserved and lives.heedless else lives.unit
     if not lives.seen or (unit is None and (lives.vanished or facts.unobserved)):
         return None
@@ -260,11 +316,13 @@ def tree_bound(facts: Facts) -> int | None:
     return int(min(overlap, facts.stretches.largest(unit or 0, sums.largest)))
 
 
-def _cgroup(facts: Facts) -> Peak | None:
+def _cgroup(facts: Facts, *, whole: bool) -> Peak | None:
     watermark = facts.watermark
     if watermark.value is None:
         return None
     at, batch = facts.basis.since_start(watermark.at), facts.basis.charge_error
+    if not whole:
+        return _cgroup_at_least(facts)
     if facts.basis.own_cgroup:
         return Peak.exact(watermark.value, batch, at=at, how="cgroup watermark")
     if watermark.first is not None and watermark.value > watermark.first:
@@ -272,3 +330,16 @@ def _cgroup(facts: Facts) -> Peak | None:
             watermark.value, batch, at=at, how="watermark of the cgroup around it, rose during the run"
         )
     return Peak.censored(watermark.value, how="watermark of the cgroup around it, not reached")
+
+
+def _cgroup_at_least(facts: Facts) -> Peak | None:
+    """Of a group that nobody looked at in the end: its watermark where that is the run's, else what ticks found in it."""
+    watermark, needed, since = facts.watermark, facts.needed, facts.basis.since_start
+    rose = watermark.first is not None and (watermark.value or 0) > watermark.first
+    if watermark.value is not None and (facts.basis.own_cgroup or rose):
+        low = max(0, watermark.value - facts.basis.charge_error)
+        whose = "cgroup watermark" if facts.basis.own_cgroup else "watermark of the cgroup around it"
+        return Peak.interval(low, None, at=since(watermark.at), how=f"{whose}, up to the last tick")
+    if needed.value:
+        return Peak.interval(needed.value, None, at=since(needed.at), how="cgroup less page cache, at ticks")
+    return None

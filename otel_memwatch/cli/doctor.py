@@ -48,10 +48,19 @@ def command(*, as_json: bool) -> None:
 
 def _peaks() -> Iterator[Finding]:
     """How exactly each sort of peak will be known."""
+    from otel_memwatch.monitor.procfs.mounted import shows_others
     from otel_memwatch.monitor.sources.quirks import quirks, rss_error
 
     error = rss_error()
-    yield Finding("peak of a process", "ok", f"exact from the kernel's watermark, to {error // 1024} KiB")
+    if shows_others():
+        yield Finding(
+            "peak of a process",
+            "limited",
+            "a lower end, told when it has ended: /proc is that of another pid namespace",
+            "unshare --mount-proc, or mount -t proc proc /proc",
+        )
+    else:
+        yield Finding("peak of a process", "ok", f"exact from the kernel's watermark, to {error // 1024} KiB")
     for quirk in quirks():
         yield Finding("kernel", "limited", quirk)
     yield _tree_peak()

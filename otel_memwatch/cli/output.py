@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 
 from otel_memwatch.errors import RunError, UsageError
+from otel_memwatch.monitor.memory_room import be_killed_first
 from otel_memwatch.reports import REPORTS, render, write
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, BinaryIO
 
@@ -26,11 +27,13 @@ def put(name: str, run: Run, output: str | None, *, force: bool, **options: Any)
     if output in (None, STDOUT):
         print_report(name, run, **options)
         return
+    be_killed_first()
     click.echo(write(name, run, Path(str(output)), force=force, **options), err=True)
 
 
 def print_report(name: str, run: Run, **options: Any) -> None:
     """Writes the report `name` to stdout, in its encoding."""
+    be_killed_first()
     with _stdout() as out:
         if REPORTS[name].binary and out.isatty():
             raise UsageError(

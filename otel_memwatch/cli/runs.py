@@ -58,6 +58,8 @@ def command(directories: tuple[str, ...], *, as_json: bool) -> None:
         print_text("\n".join(_lines(listed)) + "\n")
     else:
         where = ", ".join(directories) or RUNS_DIRECTORY
+        # "." would run into the sentence's end.
+        where = f"'{where}'" if where.endswith(".") else where
         click.echo(f"otel-memwatch: There is no run below {clean(where)}.", err=True)
 
 
@@ -68,7 +70,8 @@ def _listed(directories: Iterable[str]) -> Iterable[_Listed]:
         for path in runs_below(Path(directory)):
             try:
                 run = load(path)
-                run.peaks  # noqa: B018 - folds an unfinished run, so that what is broken shows here
+                # An unfinished run is folded for these: what is broken shows here, and costs no other run its line.
+                run.peaks, run.seconds, run.ending  # noqa: B018
                 yield _Listed(path, run.started_wall or started(path), run, None)
             except RunError as error:
                 yield _Listed(path, started(path), None, error.message)

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from otel_memwatch import catalog
 from otel_memwatch.compat.current_memory import size_of, system_used, tree_now
+from otel_memwatch.record.regular import open_regular
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -75,7 +76,7 @@ class TickReader:
     def skip(self) -> None:
         """Leaves out what has been recorded so far, but for the names of the columns."""
         try:
-            with self._file.open("rb") as file:
+            with os.fdopen(open_regular(self._file), "rb") as file:
                 self._tick(file.readline())
                 # Should a line be in the middle of its writing, its rest will be no JSON, and left out.
                 self._offset = file.seek(0, os.SEEK_END)
@@ -85,7 +86,7 @@ class TickReader:
     def read(self) -> Iterator[Tick]:
         """The ticks that have been recorded since the last call; a line that is being written is left for the next."""
         try:
-            file = self._file.open("rb")
+            file = os.fdopen(open_regular(self._file), "rb")
         except OSError:
             return
         with file:

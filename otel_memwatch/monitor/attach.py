@@ -11,6 +11,7 @@ from pathlib import Path
 
 from otel_memwatch.errors import UsageError
 from otel_memwatch.monitor.monitor import Monitor
+from otel_memwatch.monitor.procfs.mounted import shows_others
 from otel_memwatch.monitor.run_directory import make_run_directory
 from otel_memwatch.monitor.run_info import Watched
 from otel_memwatch.monitor.trace_context import VARIABLE as TRACEPARENT
@@ -37,6 +38,11 @@ def attach(
     Writes one byte to `ready_fd` once the first tick is recorded. Raises `UsageError` when there is no such
     process or nothing of it may be read.
     """
+    if shows_others():
+        raise UsageError(
+            "/proc is that of another pid namespace: no process can be found in it by its pid.",
+            "unshare --mount-proc, or mount -t proc proc /proc",
+        )
     argv = _command_of(pid)
     environment = _environment_of(pid)
     pidfd = _open_pidfd(pid)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import json
 import math
 import os
 import threading
@@ -34,13 +35,12 @@ from otel_memwatch.monitor.run_info import Watched, address_space_limit, descrip
 from otel_memwatch.monitor.sampler import Flag
 from otel_memwatch.record.format import FINISHED, RUNNING
 from otel_memwatch.runtime.address_space import keep_to_one_heap
-from otel_memwatch.runtime.thread_errors import Unseen
-from otel_memwatch.runtime.threads import Thread
+from otel_memwatch.runtime.threads import Thread, ThreadErrors
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from otel_memwatch.analysis import Peaks
-    from otel_memwatch.model import Ending, Operation, Snapshot
+    from otel_memwatch.model import Column, Ending, Operation, Snapshot, Value
     from otel_memwatch.monitor.sampler import Sampler, SourceHealth
     from otel_memwatch.monitor.sources import Context
     from otel_memwatch.monitor.supervise import ChildExit
@@ -86,6 +86,7 @@ class Monitor:
         """Set when no source need be waited for any more."""
         self._first_tick = threading.Event()
         self._first: Snapshot | None = None
+        self._first_values: Mapping[Column, Value] = {}
         self._early: deque[ChildExit] = deque()
         self._lock = threading.Lock()
         self._tree: Any = None
@@ -101,15 +102,21 @@ class Monitor:
         self._peaks_due = self._follow_due = math.inf
         self._follow_period = _FOLLOW_SECONDS
         self._listening = listening
+        self._watched_to_the_end = False
+        """Whether the last tick, after the target's end, was taken."""
         self._completed = False
-        self._unseen = Unseen()
+        self._place = directory
+        """Where the rest of the record is read from in the end."""
+        self._info: Mapping[str, Any] = {}
+        """`run.json` as it is in the end, whether it could be written or not."""
+        self._thread_errors = ThreadErrors()
         self._thread = Thread(self._guarded, "otel-memwatch", room=_ROOM)
 
     # -- called by the supervisor's thread
 
     def start(self) -> None:
         """Starts the thread; where the system allows no more, the run is not recorded."""
-        self._unseen.keep()
+        self._thread_errors.keep()
         keep_to_one_heap()
         try:
             self._thread.start()
@@ -162,12 +169,12 @@ class Monitor:
         self._opened.set()
         if self._thread.ident is not None:
             self._thread.join()
-        for sentence in self._unseen.sentences():
+        for sentence in self._thread_errors.sentences():
             self.trouble(sentence)
         try:
             self._complete(end, ended)
             if self._completed:
-                render(self.directory, self._settings, self, interrupted or (lambda: False))
+                render(self._place, self._info, self._settings, self, interrupted or (lambda: False))
         except Exception as error:  # noqa: BLE001 - the target's exit code must not depend on us
             self.trouble(f"the record could not be completed: {describe(error)}")
         if self._telemetry is not None:
@@ -186,6 +193,7 @@ class Monitor:
             assert self._sampler is not None
             self._sampler.run(self._stop)
             self._sampler.tick(last=True)
+            self._watched_to_the_end = True
         except Exception as error:  # noqa: BLE001 - the target goes on without us
             self.trouble(f"recording stopped: {describe(error)}")
             if self._writer is not None:
@@ -258,6 +266,9 @@ class Monitor:
                 self._tree = tree
                 for child in self._early:
                     tree.note_exit(child)
+            if tree.blind is not None:
+                self.trouble(tree.blind)
+                self._writer.mark(tree.blind)
         self._sources = [*self._sources, *sources]
         self._writer.note(
             sources=self._writer.info.get("sources", {})
@@ -268,6 +279,7 @@ class Monitor:
             rss_error_bytes=rss_error(),
             fault_bytes=fault_bytes(self._context.sys, os.uname().release),
             portable=self._context.system != "linux",
+            blind=self._tree.blind is not None,
         )
         return sources
 
@@ -278,6 +290,7 @@ class Monitor:
         self._context = Context(
             root=target.pid,
             interval=self._settings["interval"],
+            started=target.started,
             exact=self._settings["exact"],
             adopt=target.mode == "wrap",
             exclude=target.helpers | {os.getpid()},
@@ -303,7 +316,7 @@ class Monitor:
         parts = Parts(
             run=info,
             columns=sampler.columns,
-            latest=sampler.latest,
+            latest=self._latest_of_run(),
             health=sampler.health,
             ticks=lambda: (sampler.ticks, sampler.missed),
             peaks=lambda: self._peaks,
@@ -319,6 +332,28 @@ class Monitor:
         if self._telemetry.active or self._settings["exact"]:
             # They are told at once, and no watermark may be reset that its process resets itself.
             self._follow_period = 0.0
+
+    def _latest_of_run(self) -> Callable[[], Snapshot | None]:
+        """What gives the latest snapshot, with the tree's counters from the beginning of the run."""
+        from otel_memwatch.analysis.since import SinceFirst
+
+        assert self._sampler is not None
+        columns, latest = self._sampler.columns, self._sampler.latest
+        if self._target.mode == "wrap":
+            return latest
+        since = SinceFirst(columns, joined=True)
+        for place, column in enumerate(columns):
+            since.of(place, self._first_values.get(column))
+
+        def latest_of_run() -> Snapshot | None:
+            snapshot = latest()
+            if snapshot is None:
+                return None
+            return snapshot._replace(
+                values=tuple(since.of(place, value) for place, value in enumerate(snapshot.values))
+            )
+
+        return latest_of_run
 
     def _process(self, record: ProcessRecord) -> None:
         assert self._writer is not None
@@ -339,6 +374,7 @@ class Monitor:
             self._peaks = None if tally is None else tally.peaks()
         if self._first is None:
             self._first = snapshot
+            self._first_values = dict(zip(self._sampler.columns, snapshot.values, strict=True))
             self._writer.update(limits=self._limits())
             self._first_tick.set()
 
@@ -397,19 +433,51 @@ class Monitor:
         lines, operations = self._operations()
         tally = self._folding.tally or tally
         tally.boundaries(lines)
+        self._note_missing()
         self._writer.update(
             state=FINISHED,
             ended=moment(ended),
             exit=ending._asdict(),
-            peaks=tally.peaks(operations).to_json(),
+            peaks=tally.peaks(operations, whole=self._watched_to_the_end).to_json(),
             totals=tally.totals(),
             quality=tally.quality(),
             sources={**self._writer.info["sources"], **health_fields(self._sampler)},
             gpus=gpu_fields(self._sources),
         )
         self._deliver(ending, ended)
-        self._completed = self._writer.in_place
+        self._tell_whether_written()
+        self._completed = True
         self._writer.close()
+
+    def _note_missing(self) -> None:
+        """Notes from when on the record has no ticks although the run went on."""
+        writer = self._writer
+        assert writer is not None
+        if self._watched_to_the_end and not writer.missing:
+            return
+        until = self._started if writer.last_tick is None else writer.last_tick
+        writer.note(recorded_until=until)
+        if writer.missing:
+            since = max(0.0, until - self._started)
+            writer.note_mark(
+                f"{writer.missing} ticks are missing, from {since:.1f} s on: peaks and totals are from memory"
+            )
+
+    @property
+    def _started(self) -> float:
+        assert self._writer is not None
+        return float(self._writer.info["started"]["monotonic"])
+
+    def _tell_whether_written(self) -> None:
+        """Says in what is still to be told of the run when the record does not hold it."""
+        writer = self._writer
+        assert writer is not None
+        in_place = writer.in_place
+        # Nothing is read of what may stand in its place now.
+        self._place = self.directory if in_place else self.directory / f"lost-{os.getpid()}"
+        if not writer.written and not writer.update():  # there may be space again
+            writer.note_mark("the end could not be recorded" if in_place else "the record is lost")
+        self._info = json.loads(json.dumps(writer.info))
 
     def _give_up(self, ending: Ending, ended: float) -> None:
         """Completes the record of a run whose recording never came about, or failed, as far as that goes."""

@@ -8,11 +8,14 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from otel_memwatch.errors import describe
-from otel_memwatch.record.format import PLOT_FILE, REPORT_FILE
+from otel_memwatch.record.format import PLOT_FILE, REPORT_FILE, SAMPLES_FILE
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from otel_memwatch.analysis import Run
+
+_DRAWING_BYTES = 96 << 20
+"""Memory that drawing takes beside the samples: 73 MiB were measured, most of them the libraries'."""
 
 PICTURE_MIN_TICKS = 3
 """Ticks below which there is no curve to draw, and no picture is made by itself."""
@@ -43,9 +46,16 @@ class RecordingTeller(Teller, Protocol):
 
 
 def render(
-    directory: Path, settings: Mapping[str, Any], teller: RecordingTeller, hurried: Callable[[], bool]
+    directory: Path,
+    info: Mapping[str, Any],
+    settings: Mapping[str, Any],
+    teller: RecordingTeller,
+    hurried: Callable[[], bool],
 ) -> None:
     """Makes what the settings ask for; the summary first, since the picture takes its time.
+
+    `info` is what `run.json` holds, or would hold if it could have been written: a full disk keeps nobody from being
+    told how the run ended.
 
     What cannot be made is told in one line each: the record is whole, and it can be made later. Where the run
     directory could not be written to the end nothing is written there; when `hurried`, no picture is drawn.
@@ -53,20 +63,58 @@ def render(
     Whatever needs numpy or matplotlib is made in a process of its own: their libraries may end the process that they
     are loaded in (OpenBLAS does, where it gets no memory), and with ours the target's exit code would go.
     """
-    from otel_memwatch.analysis import load
-
-    run = load(directory)
+    run = ended_run(directory, info)
     wanted = {name: settings.get(name) for name in _ASKED_FOR}
     wanted["report"] = wanted["report"] and teller.recording
     wanted["plot"] = (
         settings["plot"] and teller.recording and run.quality["ticks"] >= PICTURE_MIN_TICKS and not hurried()
     )
+    if wanted["plot"] or wanted["log_dir"]:
+        _leave_out_what_has_no_room(directory, wanted, teller)
     if wanted["plot"] or wanted["log_dir"] or run.record.marked:
         from otel_memwatch.monitor.rendering_process import render_apart
 
-        if render_apart(directory, wanted, teller, hurried):
+        if render_apart(directory, info, wanted, teller, hurried):
             return
     make(run, wanted, teller)
+
+
+def _leave_out_what_has_no_room(directory: Path, wanted: dict[str, Any], teller: Teller) -> None:
+    """Takes off `wanted`, with a line for each, what is drawn, where a memory limit leaves less than drawing takes.
+
+    The kernel would have to kill somebody: ours at best, and then there is no picture either.
+    """
+    from otel_memwatch.monitor.memory_room import room
+
+    found = room()
+    if found is None:
+        return
+    samples = directory / SAMPLES_FILE
+    with contextlib.suppress(OSError):
+        # Numbers take about as many bytes in memory as in the file.
+        needed = _DRAWING_BYTES + samples.stat().st_size
+        if found.left >= needed:
+            return
+        why = (
+            f"drawing takes up to {needed >> 20} MiB, and {found.left >> 20} MiB are left below the control group's "
+            f"limit of {found.limit >> 20} MiB; draw it elsewhere"
+        )
+        if wanted["plot"]:
+            wanted["plot"] = False
+            teller.trouble(f"{PLOT_FILE} is left out: {why}: otel-memwatch plot {directory}")
+        if wanted["log_dir"]:
+            logs, wanted["log_dir"] = wanted["log_dir"], None
+            teller.trouble(
+                f"the logs in {logs} are left out: {why}: otel-memwatch export {directory} --to monitor-log -o {logs}"
+            )
+
+
+def ended_run(directory: Path, info: Mapping[str, Any]) -> Run:
+    """The run of a directory whose `run.json` is known."""
+    from otel_memwatch.analysis import Run
+    from otel_memwatch.record.reader import read_described
+
+    return Run(read_described(directory, info))
 
 
 def make(

@@ -16,8 +16,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-from otel_memwatch.analysis import load
-from otel_memwatch.monitor.rendering import Teller, make
+from otel_memwatch.monitor.rendering import Teller, ended_run, make
 from otel_memwatch.record.format import PLOT_FILE, REPORT_FILE
 from otel_memwatch.reports import clear_away
 from otel_memwatch.runtime.own_python import command_line
@@ -35,7 +34,11 @@ _LEAVE_SECONDS = 2.0
 
 
 def render_apart(
-    directory: Path, wanted: Mapping[str, Any], teller: Teller, hurried: Callable[[], bool]
+    directory: Path,
+    info: Mapping[str, Any],
+    wanted: Mapping[str, Any],
+    teller: Teller,
+    hurried: Callable[[], bool],
 ) -> bool:
     """Makes what is `wanted` of the run in a process of its own; false, with nothing made, where there can be none.
 
@@ -58,7 +61,7 @@ def render_apart(
     left_out = False
     with process:
         heard = _Heard(teller)
-        _send(process, {"directory": str(directory), "wanted": wanted})
+        _send(process, {"directory": str(directory), "info": info, "wanted": wanted})
         for line in _lines(process):
             heard.line(line)
             if hurried() and (heard.drawing or time.monotonic() - begun > _TEXT_SECONDS):
@@ -173,7 +176,8 @@ def main(_arguments: list[str]) -> None:
     signal.pthread_sigmask(signal.SIG_SETMASK, ())  # the monitor blocks all, for itself
     job = json.load(sys.stdin)
     telling = _Telling()
-    make(load(job["directory"]), job["wanted"], telling, telling.begin)
+    run = ended_run(Path(job["directory"]), job["info"])
+    make(run, job["wanted"], telling, telling.begin)
 
 
 def _leave(*_: object) -> NoReturn:

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from otel_memwatch._version import __version__
+from otel_memwatch.record.namespace import pid_namespace
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -64,6 +65,7 @@ def description(
         "monitor": {
             "version": __version__,
             "pid": os.getpid(),
+            "pid_namespace": pid_namespace(),
             "python": sys.version.split()[0],
             "mode": target.mode,
         },

@@ -18,8 +18,9 @@ none changes its meaning. Sizes are bytes, times monotonic seconds of the record
     rss_error_bytes how far this kernel's resident-memory counters may be off, per process
     fault_bytes     how much memory one page fault can bring at most
     portable        true where the figures come from psutil and nothing is exact
+    blind           true where processes could not be watched: those that were waited for are told, at their end
     host            {"name", "system", "release", "machine", "cpus", "memory_bytes"}
-    monitor         {"version", "pid", "python", "mode"}; mode is "wrap", "attach" or "watch"
+    monitor         {"version", "pid", "pid_namespace", "python", "mode"}; mode is "wrap", "attach" or "watch"
     started         {"wall", "monotonic"}: the moment of the command's start in Unix and monotonic seconds
     ended           {"wall", "monotonic"} or null
     interval        seconds between ticks
@@ -40,6 +41,9 @@ none changes its meaning. Sizes are bytes, times monotonic seconds of the record
     quality         null, or as in the report's contract
     resource        attributes of the run as an OpenTelemetry resource: service, process, host, container ...
     ci              attributes of the CI run that it belongs to; on spans, not on metrics
+    recorded_until  only where the recording stopped before the run did, and this file could be written all the same:
+                    monotonic seconds of the last tick in the record. Peaks, totals and quality are then from the
+                    monitor's memory, and hold up to the end unless they say otherwise
     marks           [{"time", "text"}]: what went wrong with the recording, and when
     ==============  ==========================================================================
 
@@ -49,7 +53,9 @@ none changes its meaning. Sizes are bytes, times monotonic seconds of the record
         {"schema": 1, "columns": [{"metric": "process.memory.usage", "unit": "By", "attributes": {}, "period": 0}]}
 
     A line that is an array is one tick: monotonic seconds, then one value for each column. Values missing at
-    the end of the array are null: columns that are not read every tick stand last.
+    the end of the array are null: columns that are not read every tick stand last. Counters stand as the kernel
+    has them: where the target was there before the run (mode "attach" or "watch"), the tree's begin with what had
+    been used before, and their differences from the first value are the run's.
 
 `processes.jsonl`
     Objects of the fields of `model.ProcessRecord`, fields of no value left out. A process has one "seen",

@@ -1,7 +1,7 @@
 """Lines of JSON as a crash, a full disk or a stranger may have left them.
 
 Reading never fails: a torn last line is dropped (it was being written), whatever else is not what it should be is
-left out and counted. Memory is bounded by `MAX_LINE`, whatever the file holds.
+left out and counted. Memory is bounded by `MAX_LINE`, time by what is lines of ours, whatever the file holds.
 """
 
 from __future__ import annotations
@@ -19,7 +19,13 @@ if TYPE_CHECKING:
 MAX_LINE = 8 * 1024 * 1024
 """Bytes of the longest line that is read; a longer one is damage."""
 
-_BLOCK = 1024 * 1024
+MAX_DAMAGED = 20_000
+"""Lines of a file that may be damaged: what follows so many is not read. A crash damages one, a bad disk some pages."""
+
+MAX_SKIPPED = 64 * 1024 * 1024
+"""Bytes of a file that may be no lines at all (the inside of one that is too long, holes) before it is given up."""
+
+_BLOCK = 256 * 1024
 
 
 class Damage:
@@ -48,6 +54,10 @@ class Damage:
         )
         return told + self.other
 
+    def give_up(self, reason: str) -> None:
+        """Says why the rest of the file is not read."""
+        self.other.append(f"{self.name}: {reason}; what follows was not read.")
+
 
 def count(number: int, noun: str) -> str:
     """A number of things: "1 line", "3 lines"."""
@@ -68,9 +78,12 @@ def line_blocks(path: Path, damage: Damage, block: int = _BLOCK) -> Iterator[lis
     """As `text_lines`, some `block` bytes of lines at a time."""
     rest = b""
     skipping = False
+    barren = Barren()
     try:
         with os.fdopen(open_regular(path), "rb") as file:
             while data := file.read(block):
+                if _hopeless(barren, data, damage):
+                    return
                 if skipping:
                     _, end, data = data.partition(b"\n")
                     if not end:
@@ -92,6 +105,32 @@ def line_blocks(path: Path, damage: Damage, block: int = _BLOCK) -> Iterator[lis
             damage.torn = True
         else:
             yield [rest]
+
+
+class Barren:
+    """Tells of a file that is read block by block whether too much of it is no lines: holes, or one endless line."""
+
+    def __init__(self) -> None:
+        self._in_one_line = 0
+        self._empty = 0
+
+    def exceeded(self, data: bytes) -> bool:
+        """Whether it has become too much with this block."""
+        self._in_one_line = 0 if b"\n" in data else self._in_one_line + len(data)
+        if not data.strip(b"\0"):
+            self._empty += len(data)
+        return max(self._in_one_line, self._empty) > MAX_SKIPPED
+
+
+def _hopeless(barren: Barren, data: bytes, damage: Damage) -> bool:
+    """Whether to read on is a waste of time, which is told then."""
+    if damage.lines > MAX_DAMAGED:
+        damage.give_up(f"more than {MAX_DAMAGED} lines are damaged")
+        return True
+    if barren.exceeded(data):
+        damage.give_up(f"{MAX_SKIPPED >> 20} MiB of it are no lines")
+        return True
+    return False
 
 
 def _clean(lines: list[bytes]) -> list[bytes]:

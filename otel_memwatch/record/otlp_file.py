@@ -29,6 +29,11 @@ if TYPE_CHECKING:
 
 _ERROR = 2
 
+_VALUES = 16_000_000
+_VALUES_PER_POINT = 16
+"""Moments times series that a file may have: so many, and so many for each of its points. What is exported together has
+one moment; a few megabytes of series that have none in common would stand for terabytes."""
+
 _PEAKS = {
     "tree": (catalog.MEMWATCH_TREE_MEMORY_PEAK, "memwatch.memory"),
     "process": (catalog.MEMWATCH_TREE_PROCESS_MEMORY_PEAK, "memwatch.process.memory"),
@@ -189,13 +194,17 @@ class OtlpRecord(Record):
 
     def _peaks(self) -> dict[str, Any] | None:
         """The peaks that the run itself told, with their certainty; `None`: it did not, they come from the ticks."""
-        told = self._run_span.attributes if self._run_span else {}
+        told, ended = self._run_span.attributes if self._run_span else {}, self._exit()
         peaks: dict[str, Any] = {}
         for which, (metric, prefix) in _PEAKS.items():
             value, certainty = whole(told.get(f"{prefix}.peak")), text(told.get(f"{prefix}.certainty"))
             for column, (_, values) in self._series.items():
                 if value is None and column.metric == metric and values:
                     value, certainty = int(values[-1]), dict(column.attributes).get("memwatch.certainty")
+            if ended is None:
+                # It was so far, and nobody told of the run's end: no upper bound of then holds.
+                value = None if certainty == "censored" else value
+                certainty = "interval" if certainty == "exact" else certainty
             peak = None if value is None else _peak(value, certainty)
             peaks[which] = None if peak is None else peak.to_json()
         return {**peaks, "gpu": {}} if peaks["tree"] else None
@@ -245,6 +254,12 @@ class OtlpRecord(Record):
 
         if self._samples is None:
             everything = np.unique(np.round(np.array([t for s, _ in self._series.values() for t in s]), 6))
+            points = sum(len(times) for times, _ in self._series.values())
+            if len(everything) * len(self._series) > _VALUES + _VALUES_PER_POINT * points:
+                raise RunError(
+                    f"{self.path} holds {len(self._series)} series of {len(everything)} different moments: they make no table.",
+                    "give each job a file of its own",
+                )
             values = {}
             for column, (times, numbers) in self._series.items():
                 row = np.full(len(everything), math.nan)

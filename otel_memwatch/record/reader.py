@@ -33,10 +33,10 @@ if TYPE_CHECKING:
     from otel_memwatch.record.operation_lines import OperationLines
     from otel_memwatch.record.samples import Samples
 
-__all__ = ["Record", "read_run"]
+__all__ = ["Record", "read_described", "read_info", "read_run"]
 
-_MAX_INFO = 64 * 1024 * 1024
-"""Bytes of the largest `run.json` that is read."""
+_MAX_INFO = 16 * 1024 * 1024
+"""Bytes of the largest `run.json` that is read: the longest command that Linux starts has 6 MiB of arguments."""
 
 
 class Record:
@@ -193,7 +193,7 @@ def read_run(path: str | os.PathLike[str]) -> Record:
         if not lines:
             _refuse_foreign(directory, names)
         return _otlp_record(directory, None)
-    info = _read_info(directory / RUN_FILE)
+    info = read_info(directory / RUN_FILE)
     schema = whole(info.get("schema"))
     if schema is None:
         raise RunError(
@@ -207,6 +207,13 @@ def read_run(path: str | os.PathLike[str]) -> Record:
     if lines:
         return _otlp_record(directory, info, recorded=SAMPLES_FILE in names)
     return Record(directory, info)
+
+
+def read_described(path: Path, info: Mapping[str, Any]) -> Record:
+    """The run of a directory whose `run.json` the caller knows: it may lack there, or be older."""
+    if os.path.isfile(path / TRACES_OTLP_FILE):
+        return _otlp_record(path, info, recorded=True)
+    return Record(path, info)
 
 
 def _otlp_file(path: Path) -> Record:
@@ -245,13 +252,19 @@ def _refuse_foreign(directory: Path, names: list[str]) -> NoReturn:
     )
 
 
-def _read_info(path: Path) -> Mapping[str, Any]:
+def read_info(path: Path) -> Mapping[str, Any]:
+    """The object in a `run.json`. Raises `RunError` for what is none: no regular file, too large, damaged."""
     try:
         with os.fdopen(open_regular(path), "rb") as file:
             # Asked for more, it takes the memory first, whatever the file holds.
-            data = file.read(min(os.fstat(file.fileno()).st_size, _MAX_INFO))
+            size = os.fstat(file.fileno()).st_size
+            data = file.read(min(size, _MAX_INFO))
     except OSError as error:
         raise RunError(f"{path} cannot be read: {_reason(error)}.") from None
+    if size > _MAX_INFO:
+        raise RunError(
+            f"{path} has more than {_MAX_INFO >> 20} MiB: none of ours has.", "restore it from a copy"
+        )
     if not data.strip(b"\0 \r\n\t"):
         raise RunError(
             f"{path} is empty.", "the machine or the disk failed while it was written; the run is lost"

@@ -11,10 +11,11 @@ import json
 import math
 import os
 from bisect import bisect_right
+from itertools import pairwise
 
 from otel_memwatch.model import Column
 from otel_memwatch.record.fields import FARTHEST, mapping, moment, number, text
-from otel_memwatch.record.lines import MAX_LINE, Damage, line_blocks, parse
+from otel_memwatch.record.lines import MAX_DAMAGED, MAX_LINE, Barren, Damage, line_blocks, parse
 from otel_memwatch.record.regular import open_regular
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
 
@@ -29,7 +30,8 @@ if TYPE_CHECKING:
     Array = NDArray[np.float64]
 
 _PIECE = 65_536
-"""Ticks of a column in one piece of memory, while it is read."""
+"""Ticks of a column in one piece of memory, while it is read; the first pieces are smaller."""
+_FIRST_PIECE = 64
 
 _SOUGHT = 1024 * 1024
 """Bytes that are looked through at once for the beginnings of lines."""
@@ -39,6 +41,11 @@ _BLOCK = 256 * 1024
 
 MAX_COLUMNS = 100_000
 """Columns that one file may declare; more is damage."""
+
+_VALUES = 16_000_000
+_VALUES_PER_BYTE = 4
+"""Ticks times columns that a file may stand for: so many, and so many for each byte of its ticks. A tick may leave out
+what is not known, so that a few megabytes could stand for terabytes; ours have a value for every five bytes."""
 
 
 class Reduced(NamedTuple):
@@ -149,21 +156,35 @@ def declared_columns(path: Path) -> tuple[Column, ...]:
     lines, about 1 s per GiB; raises nothing: what cannot be read declares nothing.
     """
     found: dict[Column, None] = {}
+    damaged = 0
+    # As `tick_blocks` takes them in: a declaration by which they would be too many counts for nothing.
     with contextlib.suppress(OSError), os.fdopen(open_regular(path), "rb", buffering=0) as file:
-        for place in _header_places(file):
-            line, _, _ = os.pread(file.fileno(), MAX_LINE, place).partition(b"\n")
-            found.update(dict.fromkeys(parse_columns(parse(line)) or ()))
+        for line in _objects(file):
+            declared = parse_columns(parse(line))
+            fresh = {column: None for column in declared or () if column not in found}
+            if declared is None or len(found) + len(fresh) > MAX_COLUMNS:
+                damaged += 1
+                if damaged > MAX_DAMAGED:
+                    break
+            else:
+                found.update(fresh)
     return tuple(found)
 
 
-def _header_places(file: io.FileIO) -> Iterator[int]:
-    """Where lines begin that are objects. The file is read, not mapped: what is mapped counts as memory of ours."""
+def _objects(file: io.FileIO) -> Iterator[bytes]:
+    """The lines that are objects. The file is read, not mapped: what is mapped counts as memory of ours."""
     offset, before = 0, b"\n"
-    while data := file.read(_SOUGHT):
+    barren = Barren()
+    while (data := file.read(_SOUGHT)) and not barren.exceeded(data):
         sought = before + data
         place = sought.find(b"\n{")
         while place >= 0:
-            yield offset - len(before) + place + 1
+            end = sought.find(b"\n", place + 1)
+            if end >= 0:
+                yield sought[place + 1 : end]
+            else:
+                beginning = offset - len(before) + place + 1
+                yield os.pread(file.fileno(), MAX_LINE, beginning).partition(b"\n")[0]
             place = sought.find(b"\n{", place + 1)
         offset, before = offset + len(data), data[-1:]
 
@@ -178,27 +199,42 @@ def tick_blocks(path: Path, damage: Damage) -> Iterator[tuple[tuple[Column, ...]
     longer. Ticks before the first header cannot be understood: they are damage.
     """
     columns: tuple[Column, ...] | None = None
-    for lines in line_blocks(path, damage, _BLOCK):
-        begin = 0
-        for place in _headers(lines):
-            if columns is not None:
-                yield columns, _rows(lines[begin:place], len(columns), damage)
-            else:
-                damage.lines += place - begin
-            begin = place + 1
-            declared = parse_columns(parse(lines[place]))
-            if declared is None:
+    known: set[Column] = set()
+    values, size = 0, 0
+    for stretch in _stretches(path, damage):
+        if damage.lines > MAX_DAMAGED:
+            continue  # the next block is not read
+        fresh: set[Column] = set()
+        if stretch and stretch[0][:1] == b"{":
+            declared = parse_columns(parse(stretch[0]))
+            fresh = {column for column in declared or () if column not in known}
+            if declared is None or len(known) + len(fresh) > MAX_COLUMNS:
                 damage.lines += 1
             else:
                 columns = declared
-        if columns is None:
-            damage.lines += len(lines) - begin
+                known |= fresh
+            ticks = stretch[1:]
         else:
-            yield columns, _rows(lines[begin:], len(columns), damage)
+            ticks = stretch
+        if columns is None:
+            damage.lines += len(ticks)
+            continue
+        rows = _rows(ticks, len(columns), damage)
+        values += len(rows) * len(columns)
+        size += sum(map(len, ticks))
+        if values > _VALUES + _VALUES_PER_BYTE * size:
+            damage.give_up(f"its ticks leave out most of the {len(columns)} columns that it declares")
+            return
+        if rows or fresh:
+            yield columns, rows
 
 
-def _headers(lines: list[bytes]) -> list[int]:
-    return [place for place, line in enumerate(lines) if line[:1] == b"{"]
+def _stretches(path: Path, damage: Damage) -> Iterator[list[bytes]]:
+    """The lines, some thousands at a time, so that a header is the first of its stretch."""
+    for lines in line_blocks(path, damage, _BLOCK):
+        begins = [place for place, line in enumerate(lines) if place and line[:1] == b"{"]
+        for begin, end in pairwise((0, *begins, len(lines))):
+            yield lines[begin:end]
 
 
 def _rows(lines: list[bytes], width: int, damage: Damage) -> list[Row]:
@@ -255,7 +291,7 @@ def read_samples(path: Path, damage: Damage, started: float, wanted: Iterable[st
 
 
 class _Growing:
-    """A column that becomes longer: in few large pieces, which cost no more than what is written into them.
+    """A column that becomes longer: in pieces, which cost little more than what is written into them.
 
     Args:
         missing: the value where nothing was put.
@@ -266,18 +302,24 @@ class _Growing:
         self.length = 0
         self._missing = missing
         self._pieces: list[Array] = []
+        self._begin = 0
+        """Place of the first value of the last piece."""
 
     def put(self, begin: int, values: Array) -> None:
         """Values for the places from `begin` on, which is not below `length`."""
         import numpy as np
 
-        while len(self._pieces) * _PIECE < begin + len(values):
-            self._pieces.append(np.full(_PIECE, self._missing))
         self.length = begin + len(values)
         while len(values):
-            piece, offset = divmod(begin, _PIECE)
-            fitting = min(len(values), _PIECE - offset)
-            self._pieces[piece][offset : offset + fitting] = values[:fitting]
+            last = self._pieces[-1] if self._pieces else np.empty(0)
+            offset = begin - self._begin
+            if offset >= len(last):
+                self._begin += len(last)
+                # As large as all before, so that a run of one tick takes no more than it has.
+                self._pieces.append(np.full(min(max(self._begin, _FIRST_PIECE), _PIECE), self._missing))
+                continue
+            fitting = min(len(values), len(last) - offset)
+            last[offset : offset + fitting] = values[:fitting]
             begin, values = begin + fitting, values[fitting:]
 
     def whole(self, length: int) -> Array:
@@ -286,8 +328,9 @@ class _Growing:
 
         whole = np.full(length, self._missing)
         begin = 0
+        self._pieces.reverse()
         while self._pieces:
-            piece = self._pieces.pop(0)[: length - begin]
+            piece = self._pieces.pop()[: length - begin]
             whole[begin : begin + len(piece)] = piece
             begin += len(piece)
         return whole

@@ -1,7 +1,8 @@
 """Writes a run directory: one `write()` for every tick, nothing buffered, nothing overwritten.
 
 A file that is complete at each line survives SIGKILL of the writer: the page cache belongs to the kernel.
-A full disk ends the recording, never the run: the reader finds the mark, the person one line on stderr.
+A full disk ends the recording, never the run: the reader finds the mark, the person one line on stderr. What the ticks
+held after that is for the monitor's memory; `run.json` is tried again at every `update`, for there may be space again.
 """
 
 from __future__ import annotations
@@ -53,6 +54,12 @@ class RunWriter:
         self.path = path
         self.stopped: str | None = None
         """Why nothing is recorded any more; `None` while all is well."""
+        self.written = False
+        """Whether `run.json` holds `info` as of the last `update`."""
+        self.missing = 0
+        """Ticks that could not be written."""
+        self.last_tick: float | None = None
+        """Monotonic seconds of the last tick that was written."""
         self._on_trouble = on_trouble
         self.info: dict[str, Any] = {"schema": SCHEMA, "marks": []}
         """What `run.json` holds."""
@@ -102,11 +109,12 @@ class RunWriter:
         """Sets fields of `run.json`, which is written at the next `update`."""
         self.info.update(fields)
 
-    def update(self, **fields: Any) -> None:
-        """Sets fields of `run.json` and replaces the file atomically."""
+    def update(self, **fields: Any) -> bool:
+        """Sets fields of `run.json` and replaces the file atomically; whether that could be done."""
         self.info.update(fields)
+        self.written = False
         if self._directory is None:
-            return
+            return False
         temporary = f".{RUN_FILE}.{os.getpid()}"
         text = json.dumps(self.info, indent=1, ensure_ascii=False) + "\n"
         try:
@@ -120,11 +128,18 @@ class RunWriter:
         except OSError as error:
             self._unlink(temporary)
             self._stop(error)
+            return False
+        self.written = True
+        return True
 
     def mark(self, text: str) -> None:
         """Notes in `run.json` that something was wrong with the recording, and when."""
-        self.info["marks"].append({"time": time.monotonic(), "text": text})
+        self.note_mark(text)
         self.update()
+
+    def note_mark(self, text: str) -> None:
+        """As `mark`, for the next `update`."""
+        self.info["marks"].append({"time": time.monotonic(), "text": text})
 
     def columns(self, columns: Sequence[Column]) -> None:
         """Declares the columns of the ticks that follow."""
@@ -141,10 +156,16 @@ class RunWriter:
 
     def tick(self, snapshot: Snapshot) -> None:
         """Appends one tick; values that are not known at its end are left out."""
+        if self.stopped is not None:
+            self.missing += 1
+            return
         values, known = snapshot.values, len(snapshot.values)
         while known and values[known - 1] is None:
             known -= 1
-        self._append(SAMPLES_FILE, compact([round(snapshot.time, 4), *values[:known]]))
+        if self._append(SAMPLES_FILE, compact([round(snapshot.time, 4), *values[:known]])):
+            self.last_tick = snapshot.time
+        else:
+            self.missing += 1
 
     def process(self, record: ProcessRecord) -> None:
         """Appends what is known of a process."""
@@ -152,9 +173,9 @@ class RunWriter:
         known["event"] = record.event.value
         self._append(PROCESSES_FILE, compact(known))
 
-    def _append(self, name: str, line: str) -> None:
+    def _append(self, name: str, line: str) -> bool:
         if self.stopped is not None:
-            return
+            return False
         try:
             descriptor = self._descriptors.get(name)
             if descriptor is None:
@@ -162,6 +183,8 @@ class RunWriter:
             _write_all(descriptor, (line + "\n").encode("utf-8", "surrogateescape"))
         except OSError as error:
             self._stop(error)
+            return False
+        return True
 
     def _stop(self, error: OSError) -> None:
         """Ends the recording: tells it once, and writes the mark into the space kept aside for it."""

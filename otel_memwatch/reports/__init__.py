@@ -133,6 +133,19 @@ def need_numpy(*, drawing: bool = False) -> None:
     need((0 if loaded else _NUMPY_ROOM) + (_DRAWING_ROOM if drawing else 0))
 
 
+_PICTURES = ("png", "pdf", "svg")
+
+
+def picture_format(options: Options) -> str:
+    """In which format a picture is written: that of `options["suffix"]`, PNG without one. Raises `UsageError`."""
+    form = str(options.get("suffix") or ".png").removeprefix(".")
+    if form not in _PICTURES:
+        raise UsageError(
+            f"A plot cannot be written as {form!r}.", f"its file ends in .{', .'.join(_PICTURES)}"
+        )
+    return form
+
+
 def renderer(name: str) -> Renderer:
     """The function that makes the report `name`. Raises `UsageError` when there is none of that name."""
     if name not in REPORTS:

@@ -10,6 +10,7 @@ import csv
 import io
 
 from otel_memwatch.catalog import METRICS
+from otel_memwatch.reports.formatting import clean
 from otel_memwatch.runtime.typed import TYPE_CHECKING, BinaryIO
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ def render(run: Run, out: BinaryIO, options: Options) -> None:  # noqa: ARG001 -
     """Writes the rows as they are read: a day of ticks takes no more memory than a second."""
     lines = io.StringIO(newline="")
     writer = csv.writer(lines, lineterminator="\n")
-    writer.writerow([TIME, WALL, *(header(column) for column in run.record.columns)])
+    writer.writerow([TIME, WALL, *(clean(header(column)) for column in run.record.columns)])
     started, offset = run.started, run.started_wall - run.started
     for row, (time, values) in enumerate(run.record.ticks()):
         wall = f"{time + offset:.4f}" if run.started_wall else ""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from otel_memwatch import catalog
 from otel_memwatch.catalog import METRICS, Instrument, Metric, prometheus_names
+from otel_memwatch.reports.formatting import clean
 from otel_memwatch.runtime.typed import TYPE_CHECKING, BinaryIO
 
 if TYPE_CHECKING:
@@ -83,7 +84,8 @@ def _help(metric: Metric) -> str:
 
 
 def _escape(text: str) -> str:
-    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    # The format forbids no control character; a terminal, or a log that is parsed line by line, obeys them.
+    return "\\n".join(clean(line).replace("\\", "\\\\").replace('"', '\\"') for line in text.split("\n"))
 
 
 def _number(value: float) -> str:

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator
 from otel_memwatch import catalog
 from otel_memwatch.analysis.spans import resource_of
 from otel_memwatch.catalog import METRICS, Instrument, Metric, prometheus_names
+from otel_memwatch.reports.formatting import clean
 from otel_memwatch.runtime.typed import TYPE_CHECKING, BinaryIO
 
 if TYPE_CHECKING:
@@ -126,7 +127,8 @@ def _labels(attributes: dict[str, str]) -> str:
 
 
 def _escape(text: str) -> str:
-    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    # The format forbids no control character; a terminal, or a log that is parsed line by line, obeys them.
+    return "\\n".join(clean(line).replace("\\", "\\\\").replace('"', '\\"') for line in text.split("\n"))
 
 
 def _number(value: float) -> str:

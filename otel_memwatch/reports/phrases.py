@@ -132,13 +132,12 @@ def holder(run: Run, peak: Peak | None, width: int, *, public: bool = False) -> 
     suffix = f"(pid {peak.pid})"
     # Pids are used again: the one that had this much memory is meant.
     candidates = [p for p in run.processes if p.pid == peak.pid]
-    if not candidates:
-        return suffix
-    process = max(candidates, key=lambda p: -1 if p.peak is None else p.peak.bytes)
-    argv = process.argv or (run.command if peak.pid == _target(run) else None)
+    process = max(candidates, key=lambda p: -1 if p.peak is None else p.peak.bytes, default=None)
+    argv = process.argv if process else None
+    argv = argv or (run.command if peak.pid == _target(run) else None)
     if public and argv:
         argv = tuple(public_name(argv).split(" "))
-    name = process_name(process.command, argv, width - len(suffix) - 1)
+    name = process_name(process.command if process else None, argv, width - len(suffix) - 1)
     return f"{name} {suffix}" if name else suffix
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from otel_memwatch.record.format import RUN_FILE
 from otel_memwatch.reports import phrases
 from otel_memwatch.reports.formatting import (
     clean,
@@ -65,7 +66,8 @@ def _parts(run: Run, public: bool) -> Iterator[tuple[str, Iterable[str]]]:
     yield "operations", _operations(run)
     yield "recorded", (phrases.recording(run),)
     yield "trouble", _trouble(run)
-    yield "more", (f"otel-memwatch report {_near(run.path)}",)
+    if (run.path / RUN_FILE).exists():  # it may have been taken away
+        yield "more", (f"otel-memwatch report {_near(run.path)}",)
 
 
 def _memory(run: Run) -> Iterator[str]:

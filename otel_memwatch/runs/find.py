@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 
 from otel_memwatch.errors import RunError, UsageError
+from otel_memwatch.record.fields import mapping, moment
 from otel_memwatch.record.format import RUN_FILE, RUNS_DIRECTORY, SAMPLES_FILE
+from otel_memwatch.record.reader import read_info
 
 LATEST = "latest"
 
@@ -35,10 +36,12 @@ def runs_below(directory: Path) -> list[Path]:
 
     A directory that is not there holds none. Raises `RunError` when it cannot be read.
     """
-    if os.path.exists(directory / RUN_FILE):  # Path.exists raises where a parent may not be searched
+    # Path.exists raises where a parent may not be searched; a link that leads nowhere was meant for a run too.
+    if os.path.lexists(directory / RUN_FILE):
         return [directory]
     try:
-        entries = [Path(entry.path) for entry in os.scandir(directory) if entry.is_dir()]
+        # Of a link in a circle an entry's own is_dir raises.
+        entries = [Path(entry.path) for entry in os.scandir(directory) if os.path.isdir(entry.path)]
     except FileNotFoundError:
         return []
     except OSError as error:
@@ -62,13 +65,13 @@ def started(path: Path) -> float:
     if told is not None:
         return told
     try:
-        return path.stat().st_mtime
+        return moment(path.stat().st_mtime) or 0.0
     except OSError:
         return 0.0
 
 
 def _start_told(path: Path) -> float | None:
     try:
-        return float(json.loads((path / RUN_FILE).read_bytes())["started"]["wall"])
-    except (OSError, ValueError, KeyError, TypeError):
+        return moment(mapping(read_info(path / RUN_FILE).get("started")).get("wall"))
+    except RunError:
         return None

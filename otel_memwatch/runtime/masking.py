@@ -53,7 +53,12 @@ _SCRIPTS = (
     ".exe",
 )
 
-_ASSIGNED = re.compile(r"([A-Za-z][A-Za-z0-9_.-]*)(=|: ?)(?:(?:Bearer|Basic)\s+)?([^\s&'\";]+)")
+_ASSIGNED = re.compile(
+    r"(?<![A-Za-z0-9_.-])[0-9_.-]*([A-Za-z][A-Za-z0-9_.-]*)(?:=|: ?)(?:(?:Bearer|Basic)\s+)?([^\s&'\";]+)"
+)
+"""A name, what assigns, the value. Looked for at the beginning of a word only: from each letter of it on, an argument of
+64 000 letters would take as many looks at its end, half a minute in all."""
+
 _USER_INFO = re.compile(r"(://[^/@\s:]*):[^/@\s]*@")
 
 
@@ -85,9 +90,12 @@ def public_name(argv: Sequence[str]) -> str:
 
 
 def _mask_inside(word: str) -> str:
-    return _ASSIGNED.sub(
-        lambda found: found[0].replace(found[3], MASK) if _is_secret(found[1]) else found[0], mask_url(word)
-    )
+    return _ASSIGNED.sub(_mask_value, mask_url(word))
+
+
+def _mask_value(found: re.Match[str]) -> str:
+    whole = found[0]
+    return whole[: found.start(2) - found.end()] + MASK if _is_secret(found[1]) else whole
 
 
 def _is_secret(name: str) -> bool:

@@ -22,9 +22,20 @@ The working directory is taken off the path: no file in it may stand in for a mo
 PLACE = str(Path(__file__).resolve().parents[1])
 """Directory that this package lies in."""
 
-_BOOT = f"""{PATH}
+_BOOT = f"""
+try:
+    with open("/proc/self/oom_score_adj", "w") as score:
+        score.write("1000")
+except OSError:
+    pass
+{PATH}
 from importlib import import_module
 import_module(sys.argv.pop(1)).main(sys.argv[1:])
+"""
+"""Before it takes any memory it becomes the first that the kernel kills where memory runs out.
+
+Else the largest process would be killed, which may be a service that shares a limit with us. Raising one's own score is
+allowed to everybody.
 """
 
 

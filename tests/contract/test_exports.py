@@ -210,11 +210,23 @@ def test_a_collectors_file_with_several_services_gives_the_one_with_most_data(re
     path.write_bytes(json.dumps(other).encode() + b"\n" + _written("otlp", recorded) + logs + b"{}\n" + torn)
     back = load(path)
     ticks = recorded.samples().time
-    _same(recorded, back, ticks[-1] - ticks[0])  # without the run's span nobody knows what was before the first
+    _same(
+        recorded, back, ticks[-1] - ticks[0]
+    )  # without the run's span nobody knows what was before the first
     damage = " ".join(back.damage)
     assert "holds 2 services" in damage
     assert "other" in damage
     assert "1 line could not be read" in damage
+
+
+@pytest.mark.parametrize("ended", [True, False])
+def test_what_was_exact_so_far_is_a_lower_bound_of_a_run_without_an_end(recorded, tmp_path, ended):
+    """A Collector's file of a run whose monitor was killed: the last figures of the ticks, no exit code, no span."""
+    path = tmp_path / "live.jsonl"
+    text = _written("otlp", recorded).replace(b'"interval"', b'"exact"').replace(b'"censored"', b'"exact"')
+    path.write_bytes(text if ended else text.replace(b"memwatch.run.exit.code", b"memwatch.run.unknown"))
+    tree = load(path).peaks.tree
+    assert (tree.certainty.value, tree.high is None) == (("exact", False) if ended else ("interval", True))
 
 
 @pytest.mark.parametrize("content", [b"", b"hello\n", b"\x00\x00\x01\x02binary", b"{}\n[]\n"])

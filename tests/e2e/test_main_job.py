@@ -330,7 +330,7 @@ def test_a_disk_that_fills_up(tmp_path: Path) -> None:
     disk.mkdir()
     if (
         os.geteuid() != 0
-        or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=160k", "tmpfs", disk]).returncode
+        or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=96k", "tmpfs", disk]).returncode
     ):
         pytest.skip("a file system of a given size needs root and mount")
     try:

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
+import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 from otel_memwatch.analysis import load
+from tests.support.control_group import Group, group
 from tests.support.torture import Trial, trial, wait_for
+from tests.support.wrapped import PROGRAM as COMMAND
 from tests.support.wrapped import work
 
 PROGRAM = """
@@ -119,3 +125,76 @@ def test_nothing_in_the_working_directory_stands_in_for_a_module(tmp_path: Path)
         outcome = run.run([str(console), *rest], cwd=tmp_path)
         assert outcome.code == 7, outcome.err
         assert (run.out / "memory.png").exists(), outcome.err
+
+
+NEIGHBOUR = """
+import sys, time
+kept = b"x" * (int(sys.argv[1]) << 20)
+print("ready", flush=True)
+time.sleep(600)
+"""
+"""A service that shares a memory limit with the command."""
+
+
+@contextlib.contextmanager
+def neighbour(place: Group, mib: int) -> Iterator[subprocess.Popen[bytes]]:
+    """One that has its memory already."""
+    service = subprocess.Popen(
+        [sys.executable, "-c", NEIGHBOUR, str(mib)],
+        preexec_fn=place.enter,  # noqa: PLW1509 - there are no threads here
+        stdout=subprocess.PIPE,
+    )
+    try:
+        assert service.stdout is not None
+        assert service.stdout.readline() == b"ready\n"
+        yield service
+    finally:
+        service.kill()
+        service.wait()
+        if service.stdout is not None:
+            service.stdout.close()
+
+
+def test_a_picture_that_has_no_room_below_the_limit_is_left_out(tmp_path: Path) -> None:
+    """The kernel kills the largest process of the group, which is the neighbour and not who takes too much."""
+    with group(200 << 20) as place, neighbour(place, 130) as service, trial(tmp_path) as run:
+        command = run.command(["sleep", "0.4"], "--quiet", plot=True)
+        outcome = run.run(command, preexec_fn=place.enter)
+        assert service.poll() is None
+        assert outcome.code == 0, outcome.err
+        (line,) = outcome.ours
+        assert line.startswith("otel-memwatch: memory.png is left out: drawing takes up to "), outcome.err
+        assert "below the control group's limit of 200 MiB" in line
+        assert line.endswith(f": otel-memwatch plot {run.out}")
+        assert not (run.out / "memory.png").exists()
+        assert (run.out / "report.txt").exists()
+
+
+def test_a_picture_is_drawn_where_page_cache_can_make_room(tmp_path: Path) -> None:
+    """A group whose limit is reached by the cache of files that were written is not short of memory."""
+    with (
+        group(200 << 20) as place,
+        trial(tmp_path) as run,
+        tempfile.TemporaryDirectory(dir="/var/tmp") as disk,
+    ):
+        # What is not on disk could not be dropped.
+        fill = ["dd", "if=/dev/zero", f"of={disk}/data", "bs=1M", "count=160", "conv=fsync", "status=none"]
+        subprocess.run(fill, preexec_fn=place.enter, check=True)
+        assert place.peak > 150 << 20
+        outcome = run.run(run.command(["sleep", "0.4"], "--quiet", plot=True), preexec_fn=place.enter)
+        assert not outcome.ours, outcome.err
+        assert (run.out / "memory.png").exists()
+
+
+def test_who_draws_is_the_first_that_the_kernel_kills_and_the_command_is_not(tmp_path: Path) -> None:
+    scores = tmp_path / "scores"
+    noting = f"open({str(scores)!r}, 'a').write(open('/proc/self/oom_score_adj').read())\nraise ImportError\n"
+    with trial(tmp_path) as run:
+        variables = run.variables(**library(tmp_path, "matplotlib", noting))
+        argv = ["sh", "-c", "cat /proc/self/oom_score_adj; sleep 0.4"]
+        outcome = run.run(run.command(argv, plot=True), env=variables)
+        assert outcome.out == Path("/proc/self/oom_score_adj").read_text()
+        assert scores.read_text().split()[:1] == ["1000"], outcome.err
+        scores.unlink()
+        subprocess.run([*COMMAND, "plot", run.out], env=variables, check=False, capture_output=True)
+        assert scores.read_text().split()[:1] == ["1000"]

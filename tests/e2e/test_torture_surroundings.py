@@ -45,7 +45,7 @@ def test_a_disk_that_fills_up_while_we_record(tmp_path: Path) -> None:
         assert len([line for line in outcome.ours if "No space left" in line]) == 1
         report = run.report()
         assert "No space left" in json.dumps(run.info["marks"])
-        assert "No space left" in " ".join(report.text.split())  # wherever its lines are broken
+        assert "No space left" in " ".join(report.text.split())  # lines are wrapped
         assert report.ended["exit_code"] == 7
         assert report.ticks >= 20
 
@@ -81,8 +81,9 @@ def test_the_run_directory_is_removed(tmp_path: Path) -> None:
             shutil.rmtree(run.out, ignore_errors=True)
         outcome = run.wait(wrapped)
         assert outcome.code == 7
-        assert len(outcome.ours) == 1
+        assert len(outcome.ours) == 2  # the trouble, and the summary's first line
         assert "removed or replaced" in outcome.err
+        assert "the record is lost" in outcome.err
         assert not run.out.exists()
 
 

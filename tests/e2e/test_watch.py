@@ -272,6 +272,100 @@ def test_attach_to_another_process(tmp_path: Path) -> None:
     assert "RunError" in err
 
 
+BUSY = """
+import os, time
+def burn(seconds):
+    until = time.process_time() + seconds
+    while time.process_time() < until: pass
+def write(mib):
+    with open("written", "wb", buffering=0) as file:
+        file.write(bytes(mib << 20))
+        os.fsync(file.fileno())
+def work(seconds, mib):
+    burn(seconds)
+    write(mib)
+    if os.fork() == 0:                  # a child that is waited for: its use is its parent's
+        burn(seconds)
+        os._exit(0)
+    os.wait()
+"""
+"""A program that uses CPU time, of its own and of a child that has gone, and writes to disk."""
+
+USED_NOTHING_BEFORE = """
+totals, (main,) = run.totals, [one for one in run.processes if one.pid == pid]
+assert totals["cpu_seconds"] < 0.6, totals
+assert totals["write_bytes"] < 10 * MIB, totals
+assert totals["write_chars"] < 10 * MIB, totals
+assert main.cpu_seconds < 0.6, main
+assert (main.write_chars or 0) < 10 * MIB, main
+assert main.minor_faults < 5000, main
+"""
+"""What was used in a recorded time in which 0.2 s and 2 MiB were, after 1.6 s and 60 MiB before it."""
+
+
+def test_what_was_used_before_attach_is_not_of_the_run(tmp_path: Path) -> None:
+    finish(
+        start(
+            f"""
+            import subprocess
+            program = {BUSY!r} + "work(0.8, 60); print('ready', flush=True); input(); work(0.1, 2); "
+            program += "print('done', flush=True); input()"
+            other = subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+            assert other.stdout.readline() == b"ready\\n"
+            with attach(other.pid, "run", **fast) as run:
+                other.stdin.write(b"\\n"), other.stdin.flush()
+                assert other.stdout.readline() == b"done\\n"
+                time.sleep(0.1)
+            pid = other.pid
+            other.communicate(b"\\n")
+            exec({USED_NOTHING_BEFORE!r})
+            assert totals["cpu_seconds"] > 0.15, totals
+            assert totals["write_chars"] > 1 * MIB, totals
+            """,
+            tmp_path,
+        )
+    )
+
+
+def test_what_was_used_before_watch_is_not_of_the_run(tmp_path: Path) -> None:
+    finish(
+        start(
+            f"""
+            exec({BUSY!r})
+            work(0.8, 60)
+            with watch("run", **fast) as run:
+                work(0.1, 2)
+            pid = os.getpid()
+            exec({USED_NOTHING_BEFORE!r})
+            assert totals["cpu_seconds"] > 0.15, totals
+            """,
+            tmp_path,
+        )
+    )
+
+
+def test_live_metrics_of_the_tree_begin_with_the_run(tmp_path: Path) -> None:
+    """A counter that begins with what was used before would count it again in every run of one notebook."""
+    finish(
+        start(
+            f"""
+            exec({BUSY!r})
+            work(0.8, 60)
+            with watch("run", textfile=os.getcwd() + "/metrics.prom", metric_interval=0.2, **fast) as run:
+                work(0.1, 2)
+                time.sleep(0.5)
+            lines = [line.split() for line in open("metrics.prom") if not line.startswith("#")]
+            def total(name):
+                return sum(float(words[1]) for words in lines if words[0].startswith(name))
+            assert 0.15 < total("memwatch_tree_cpu_time_seconds_total") < 0.6, lines
+            assert total("memwatch_tree_disk_io_bytes_total") < 10 * MIB, lines
+            assert total("process_cpu_time_seconds_total") > 0.8, lines
+            """,
+            tmp_path,
+        )
+    )
+
+
 def test_under_hostile_settings_of_the_interpreter(tmp_path: Path) -> None:
     """Modules of the working directory, warnings as errors: the monitor is not the program's to break."""
     (tmp_path / "click.py").write_text("raise SystemExit(7)")

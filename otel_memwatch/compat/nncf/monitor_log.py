@@ -6,11 +6,13 @@ The text: one line `<seconds> <memory>` for each sample, then `Total time: ...` 
 
 from __future__ import annotations
 
+import os
 import re
 
 from otel_memwatch import catalog
 from otel_memwatch.errors import RunError
 from otel_memwatch.model import Certainty
+from otel_memwatch.record.format import DIRECTORY_MODE, FILE_MODE
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -163,11 +165,20 @@ def write(
         for from_zero in (True, False):
             times, memory = values(series[kind], unit, from_zero=from_zero)
             name = log_name(kind, FROM_ZERO if from_zero else "")
-            path = write_text(directory / name, times, memory, unit)
+            path = directory / name
+            for file in (path, path.with_suffix(".png")) if times else (path,):
+                _make_private(file)
+            write_text(path, times, memory, unit)
             if times:
                 plot(path, path.with_suffix(".png"))
             maxima[kind, from_zero] = max(memory, default=None)
     return maxima
+
+
+def _make_private(path: Path) -> None:
+    """Makes the file for its owner alone, and so its directory; what is there already stays as open as it is."""
+    path.parent.mkdir(mode=DIRECTORY_MODE, parents=True, exist_ok=True)
+    os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, FILE_MODE))
 
 
 def summary(maxima: Mapping[tuple[str, bool], float | None], unit: str = "MiB") -> str:

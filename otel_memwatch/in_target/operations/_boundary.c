@@ -12,6 +12,7 @@
 #include <structmember.h>
 
 #include <errno.h>
+#include <pthread.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,6 +31,21 @@
 static int64_t long_call = SECOND / 200; /* the interpreter's switch interval, and a tick of the clock used */
 static int64_t polite_time = SHORTEST_TIME;
 static int64_t polite_until = 0;
+
+/* How often this process has been forked from another: Python's own hooks see no fork of the C library's. */
+static int forks = 0;
+
+static void count_fork(void)
+{
+    forks++;
+}
+
+/* Of each interpreter that has loaded this: objects of one must not get into another. */
+typedef struct {
+    PyTypeObject *moment_type, *reading_type;
+    PyObject *id_name, *trace_name, *span_name, *first_name, *time_name, *number_name, *before_name, *closed_name,
+        *closing_name;
+} State;
 
 static int64_t nanoseconds(clockid_t clock)
 {
@@ -342,11 +358,10 @@ typedef struct {
     long minor, major;
 } Moment;
 
-static PyTypeObject *moment_type;
-
-static Moment *new_moment(const Turn *turn, int64_t rss, int64_t doubt)
+static Moment *new_moment(const State *state, const Turn *turn, int64_t rss, int64_t doubt)
 {
-    Moment *made = (Moment *)((allocfunc)PyType_GetSlot(moment_type, Py_tp_alloc))(moment_type, 0);
+    PyTypeObject *type = state->moment_type;
+    Moment *made = (Moment *)((allocfunc)PyType_GetSlot(type, Py_tp_alloc))(type, 0);
     if (made == NULL)
         return NULL;
     made->segment = larger(turn->before, rss);
@@ -403,11 +418,10 @@ typedef struct {
     Moved moved;
 } Reading;
 
-static PyTypeObject *reading_type;
-
-static Reading *new_reading(PyObject *children)
+static Reading *new_reading(const State *state, PyObject *children)
 {
-    Reading *made = (Reading *)((allocfunc)PyType_GetSlot(reading_type, Py_tp_alloc))(reading_type, 0);
+    PyTypeObject *type = state->reading_type;
+    Reading *made = (Reading *)((allocfunc)PyType_GetSlot(type, Py_tp_alloc))(type, 0);
     if (made != NULL) {
         Py_INCREF(children);
         made->children = children;
@@ -419,7 +433,7 @@ static PyObject *reading(PyObject *module, PyObject *const *args, Py_ssize_t cou
 {
     if (!expect(count, 2))
         return NULL;
-    Reading *made = new_reading(args[0]);
+    Reading *made = new_reading(PyModule_GetState(module), args[0]);
     if (made == NULL)
         return NULL;
     if (args[0] != Py_None)
@@ -517,6 +531,8 @@ static int64_t since(const Stack *stack, int64_t number)
 
 typedef struct {
     PyObject ob_base;
+    const State *state; /* of the module, which the type of this object keeps */
+    int forks;
     long long genuine, last, error, ignored, slack; /* bytes, but `ignored` */
     long long number, open, id;
     long long own_read, written;                 /* bytes */
@@ -537,9 +553,6 @@ typedef struct {
 #define THREAD_PAGES 64
 #define LARGE_GAP MIB
 #define LONGEST_NAME 512
-
-static PyObject *id_name, *trace_name, *span_name, *first_name, *time_name, *number_name, *before_name, *closed_name,
-    *closing_name;
 
 static double seconds_now(void)
 {
@@ -599,7 +612,7 @@ static int64_t possible_gap(Ledger *ledger, long faults, double elapsed)
 /* Whether a boundary can be taken at this moment. */
 static int is_free(const Ledger *ledger)
 {
-    return ledger->quick && !ledger->busy && !is_polite();
+    return ledger->quick && !ledger->busy && ledger->forks == forks && !is_polite();
 }
 
 /* As the recorder's look around, where nothing has changed but the counters of I/O. */
@@ -609,7 +622,7 @@ static int look_around(Ledger *ledger, double now)
     struct rusage used;
     int known;
     Reading *last = (Reading *)ledger->counted;
-    if (last == NULL || Py_TYPE(last) != reading_type || ledger->asks ||
+    if (last == NULL || Py_TYPE(last) != ledger->state->reading_type || ledger->asks ||
         PyDict_Size(PyImport_GetModuleDict()) != ledger->modules ||
         lseek(ledger->journal, 0, SEEK_CUR) != ledger->place + ledger->written)
         return 0;
@@ -618,7 +631,7 @@ static int look_around(Ledger *ledger, double now)
         used.ru_minflt != last->minor || used.ru_majflt != last->major)
         return 0;
     ssize_t size = read_io(ledger->io, &moved, &known, 0);
-    Reading *made = size > 0 && known ? new_reading(last->children) : NULL;
+    Reading *made = size > 0 && known ? new_reading(ledger->state, last->children) : NULL;
     if (made == NULL) {
         PyErr_Clear();
         return 0;
@@ -702,6 +715,7 @@ static PyObject *ledger_begin(Ledger *ledger, PyObject *const *args, Py_ssize_t 
     Py_ssize_t size;
     if (!expect(count, 5))
         return NULL;
+    const State *state = ledger->state;
     PyObject *opened = args[0], *parent = args[2], *more = args[4];
     const char *name = PyUnicode_AsUTF8AndSize(args[1], &size);
     if (name == NULL) { /* no Unicode text */
@@ -730,9 +744,9 @@ static PyObject *ledger_begin(Ledger *ledger, PyObject *const *args, Py_ssize_t 
     PUT(&line, ",\"name\":\"");
     put(&line, name, (size_t)size);
     PUT(&line, "\",\"trace\":\"");
-    put_attribute(&line, opened, trace_name);
+    put_attribute(&line, opened, state->trace_name);
     PUT(&line, "\",\"span\":\"");
-    put_attribute(&line, opened, span_name);
+    put_attribute(&line, opened, state->span_name);
     if (parent == Py_None) {
         PUT(&line, "\",\"parent\":null");
     } else {
@@ -748,20 +762,20 @@ static PyObject *ledger_begin(Ledger *ledger, PyObject *const *args, Py_ssize_t 
     put_number(&line, larger(turn.before, rss));
     put_bytes(&line, more);
     Py_ssize_t told = PyErr_Occurred() ? 0 : record(ledger, &line);
-    set_attribute(opened, id_name, PyLong_FromLongLong(ledger->id));
-    set_attribute(opened, time_name, PyFloat_FromDouble(time));
-    set_attribute(opened, number_name, PyLong_FromLongLong(ledger->number));
-    set_attribute(opened, first_name, (PyObject *)new_moment(&turn, rss, gap));
+    set_attribute(opened, state->id_name, PyLong_FromLongLong(ledger->id));
+    set_attribute(opened, state->time_name, PyFloat_FromDouble(time));
+    set_attribute(opened, state->number_name, PyLong_FromLongLong(ledger->number));
+    set_attribute(opened, state->first_name, (PyObject *)new_moment(state, &turn, rss, gap));
     if (!PyErr_Occurred())
-        PyObject_SetAttr(opened, before_name, ledger->counted);
+        PyObject_SetAttr(opened, state->before_name, ledger->counted);
     return PyErr_Occurred() ? NULL : PyLong_FromSsize_t(told);
 }
 
 /* The number of an operation's opening where it can be closed here, else 0. */
-static int64_t open_number(PyObject *opened)
+static int64_t open_number(const State *state, PyObject *opened)
 {
     int64_t found = 0;
-    PyObject *closed = PyObject_GetAttr(opened, closed_name), *number = PyObject_GetAttr(opened, number_name);
+    PyObject *closed = PyObject_GetAttr(opened, state->closed_name), *number = PyObject_GetAttr(opened, state->number_name);
     if (closed == Py_False && number != NULL)
         found = PyLong_AsLongLong(number);
     Py_XDECREF(closed);
@@ -771,10 +785,10 @@ static int64_t open_number(PyObject *opened)
 }
 
 /* Whether the difference of two readings can be told here: children are the recorder's. */
-static int has_io(PyObject *before, PyObject *after)
+static int has_io(const State *state, PyObject *before, PyObject *after)
 {
     const Reading *first = (Reading *)before, *last = (Reading *)after;
-    return before == after || (last != NULL && Py_TYPE(last) == reading_type && first->children == last->children &&
+    return before == after || (last != NULL && Py_TYPE(last) == state->reading_type && first->children == last->children &&
                                first->known && last->known);
 }
 
@@ -799,25 +813,26 @@ static PyObject *ledger_finish(Ledger *ledger, PyObject *const *args, Py_ssize_t
     int64_t rss, gap;
     if (!expect(count, 3))
         return NULL;
+    const State *state = ledger->state;
     PyObject *opened = args[0], *more = args[2];
     double now = PyFloat_AsDouble(args[1]);
     if (PyErr_Occurred())
         return NULL;
-    if (!is_free(ledger) || ledger->number != open_number(opened))
+    if (!is_free(ledger) || ledger->number != open_number(ledger->state, opened))
         Py_RETURN_NONE;
-    Moment *first = (Moment *)PyObject_GetAttr(opened, first_name);
-    PyObject *before = PyObject_GetAttr(opened, before_name), *after = NULL;
-    PyObject *when = PyObject_GetAttr(opened, time_name), *result = NULL;
+    Moment *first = (Moment *)PyObject_GetAttr(opened, state->first_name);
+    PyObject *before = PyObject_GetAttr(opened, state->before_name), *after = NULL;
+    PyObject *when = PyObject_GetAttr(opened, state->time_name), *result = NULL;
     if (PyErr_Occurred())
         goto end;
     result = Py_None;
-    if (Py_TYPE(first) != moment_type || Py_TYPE(before) != reading_type)
+    if (Py_TYPE(first) != state->moment_type || Py_TYPE(before) != state->reading_type)
         goto end;
     if (more == Py_None && (now - PyFloat_AsDouble(when) > BRIEF || now >= ledger->stale) && !look_around(ledger, now))
         goto end;
     after = ledger->counted;
     Py_XINCREF(after);
-    if (more == Py_None && !has_io(before, after))
+    if (more == Py_None && !has_io(state, before, after))
         goto end;
     int beside = ledger->open > 1;
     int64_t error = counter_error(ledger);
@@ -835,7 +850,7 @@ static PyObject *ledger_finish(Ledger *ledger, PyObject *const *args, Py_ssize_t
                 (!ledger->per_thread || error <= LARGE_GAP || error * 64 <= segment);
     int64_t peak = exact ? segment : low;
     const char *certainty = exact ? "exact" : "interval";
-    PyObject *identity = PyObject_GetAttr(opened, id_name);
+    PyObject *identity = PyObject_GetAttr(opened, state->id_name);
     line.size = 0;
     PUT(&line, "{\"close\":");
     put_number(&line, identity != NULL ? PyLong_AsLongLong(identity) : 0);
@@ -868,11 +883,11 @@ static PyObject *ledger_finish(Ledger *ledger, PyObject *const *args, Py_ssize_t
     Py_XDECREF(identity);
     Py_ssize_t told = PyErr_Occurred() ? 0 : record(ledger, &line);
     if (!PyErr_Occurred())
-        PyObject_SetAttr(opened, closed_name, Py_True);
+        PyObject_SetAttr(opened, state->closed_name, Py_True);
     /* Making tuples may collect garbage, which runs Python code: all else has been done. */
-    set_attribute(opened, closing_name,
+    set_attribute(opened, state->closing_name,
                   Py_BuildValue("d(LLLs)ONOOO", now, (long long)peak, (long long)low, (long long)high, certainty, first,
-                                new_moment(&turn, rss, gap), before, after, Py_None));
+                                new_moment(state, &turn, rss, gap), before, after, Py_None));
     result = PyErr_Occurred() ? NULL : PyLong_FromSsize_t(told);
 end:
     if (result == Py_None)
@@ -914,6 +929,16 @@ static PyObject *ledger_forget(Ledger *ledger, PyObject *const *args, Py_ssize_t
     Py_RETURN_NONE;
 }
 
+static PyObject *ledger_new(PyTypeObject *type, PyObject *args, PyObject *named)
+{
+    Ledger *made = (Ledger *)((allocfunc)PyType_GetSlot(type, Py_tp_alloc))(type, 0);
+    if (made != NULL) {
+        made->state = PyType_GetModuleState(type);
+        made->forks = forks;
+    }
+    return (PyObject *)made;
+}
+
 static void ledger_dealloc(Ledger *ledger)
 {
     PyTypeObject *type = Py_TYPE(ledger);
@@ -946,6 +971,7 @@ static PyMemberDef ledger_members[] = {
 };
 
 static PyType_Slot ledger_slots[] = {
+    {Py_tp_new, (void *)ledger_new},
     {Py_tp_dealloc, (void *)ledger_dealloc},
     {Py_tp_methods, ledger_methods},
     {Py_tp_members, ledger_members},
@@ -956,30 +982,111 @@ static PyType_Spec ledger_spec = {
     "otel_memwatch.in_target.operations._boundary.Ledger", sizeof(Ledger), 0, Py_TPFLAGS_DEFAULT, ledger_slots,
 };
 
+/* A lock that one thread may take several times. It is waited for without running signal handlers. */
+
+typedef struct {
+    PyObject ob_base;
+    PyThread_type_lock lock;
+    unsigned long owner; /* a thread, while `count` is not 0 */
+    long count;
+} Lock;
+
+static PyObject *lock_new(PyTypeObject *type, PyObject *args, PyObject *named)
+{
+    Lock *made = (Lock *)((allocfunc)PyType_GetSlot(type, Py_tp_alloc))(type, 0);
+    if (made != NULL && (made->lock = PyThread_allocate_lock()) == NULL) {
+        Py_DECREF(made);
+        return PyErr_NoMemory();
+    }
+    return (PyObject *)made;
+}
+
+static PyObject *lock_enter(Lock *self, PyObject *const *args, Py_ssize_t count)
+{
+    unsigned long thread = PyThread_get_thread_ident();
+    if (self->count == 0 || self->owner != thread) {
+        if (!PyThread_acquire_lock(self->lock, NOWAIT_LOCK)) {
+            Py_BEGIN_ALLOW_THREADS
+            PyThread_acquire_lock(self->lock, WAIT_LOCK);
+            Py_END_ALLOW_THREADS
+        }
+        self->owner = thread;
+    }
+    self->count++;
+    Py_RETURN_NONE;
+}
+
+static PyObject *lock_exit(Lock *self, PyObject *const *args, Py_ssize_t count)
+{
+    if (--self->count == 0)
+        PyThread_release_lock(self->lock);
+    Py_RETURN_NONE;
+}
+
+static void lock_dealloc(Lock *self)
+{
+    PyTypeObject *type = Py_TYPE(self);
+    if (self->lock != NULL)
+        PyThread_free_lock(self->lock);
+    ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
+    Py_DECREF(type);
+}
+
+static PyMethodDef lock_methods[] = {
+    FUNCTION("__enter__", lock_enter),
+    FUNCTION("__exit__", lock_exit),
+    {NULL, NULL, 0, NULL},
+};
+
+static PyType_Slot lock_slots[] = {
+    {Py_tp_new, (void *)lock_new},
+    {Py_tp_dealloc, (void *)lock_dealloc},
+    {Py_tp_methods, lock_methods},
+    {0, NULL},
+};
+
+static PyType_Spec lock_spec = {
+    "otel_memwatch.in_target.operations._boundary.Lock", sizeof(Lock), 0, Py_TPFLAGS_DEFAULT, lock_slots,
+};
+
 /* The module. */
+
+static PyObject *in_main_interpreter(PyObject *module, PyObject *const *args, Py_ssize_t count)
+{
+    if (!expect(count, 0))
+        return NULL;
+    return PyBool_FromLong(PyInterpreterState_GetID(PyInterpreterState_Get()) == 0);
+}
 
 static int fill(PyObject *module)
 {
+    static int counts_forks = 0;
     struct timespec tick;
+    State *state = PyModule_GetState(module);
+    if (!counts_forks)
+        counts_forks = pthread_atfork(NULL, NULL, count_fork) == 0;
     if (clock_getres(CLOCK_MONOTONIC_COARSE, &tick) == 0)
         long_call = SECOND / 200 + tick.tv_nsec;
-    id_name = PyUnicode_InternFromString("id");
-    trace_name = PyUnicode_InternFromString("trace");
-    span_name = PyUnicode_InternFromString("span");
-    first_name = PyUnicode_InternFromString("first");
-    time_name = PyUnicode_InternFromString("time");
-    number_name = PyUnicode_InternFromString("number");
-    before_name = PyUnicode_InternFromString("before");
-    closed_name = PyUnicode_InternFromString("closed");
-    closing_name = PyUnicode_InternFromString("closing");
-    moment_type = (PyTypeObject *)PyType_FromSpec(&moment_spec);
-    reading_type = (PyTypeObject *)PyType_FromSpec(&reading_spec);
+    state->id_name = PyUnicode_InternFromString("id");
+    state->trace_name = PyUnicode_InternFromString("trace");
+    state->span_name = PyUnicode_InternFromString("span");
+    state->first_name = PyUnicode_InternFromString("first");
+    state->time_name = PyUnicode_InternFromString("time");
+    state->number_name = PyUnicode_InternFromString("number");
+    state->before_name = PyUnicode_InternFromString("before");
+    state->closed_name = PyUnicode_InternFromString("closed");
+    state->closing_name = PyUnicode_InternFromString("closing");
+    state->moment_type = (PyTypeObject *)PyType_FromModuleAndSpec(module, &moment_spec, NULL);
+    state->reading_type = (PyTypeObject *)PyType_FromModuleAndSpec(module, &reading_spec, NULL);
     PyObject *shared = Py_BuildValue("dddLLii", BRIEF, LIFE, FILL_RATE, HUGE_PAGE, LARGE_GAP, THREAD_PAGES,
                                      LONGEST_NAME);
     if (shared == NULL || PyModule_AddObject(module, "SHARED", shared) < 0)
         return -1;
-    PyObject *ledger = PyType_FromSpec(&ledger_spec);
+    PyObject *ledger = PyType_FromModuleAndSpec(module, &ledger_spec, NULL);
     if (ledger == NULL || PyErr_Occurred() || PyModule_AddObject(module, "Ledger", ledger) < 0)
+        return -1;
+    PyObject *lock = PyType_FromModuleAndSpec(module, &lock_spec, NULL);
+    if (lock == NULL || PyModule_AddObject(module, "Lock", lock) < 0)
         return -1;
     return 0;
 }
@@ -991,6 +1098,7 @@ static PyMethodDef functions[] = {
     FUNCTION("write_line", write_line),
     FUNCTION("read_start", read_start),
     FUNCTION("place", place),
+    FUNCTION("in_main_interpreter", in_main_interpreter),
     FUNCTION("is_local", is_local),
     {NULL, NULL, 0, NULL},
 };
@@ -1000,7 +1108,41 @@ static PyModuleDef_Slot slots[] = {
     {0, NULL},
 };
 
-static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT, "_boundary", NULL, 0, functions, slots, NULL, NULL, NULL};
+static int visit_types(PyObject *module, visitproc visit, void *arg)
+{
+    State *state = PyModule_GetState(module);
+    if (state != NULL) {
+        Py_VISIT(state->moment_type);
+        Py_VISIT(state->reading_type);
+    }
+    return 0;
+}
+
+static int clear(PyObject *module)
+{
+    State *state = PyModule_GetState(module);
+    if (state != NULL) {
+        Py_CLEAR(state->moment_type);
+        Py_CLEAR(state->reading_type);
+    }
+    return 0;
+}
+
+static void release(void *module)
+{
+    State *state = PyModule_GetState(module);
+    if (state == NULL)
+        return;
+    clear(module);
+    PyObject *names[] = {state->id_name,     state->trace_name,  state->span_name,   state->first_name,  state->time_name,
+                         state->number_name, state->before_name, state->closed_name, state->closing_name};
+    for (size_t index = 0; index < sizeof names / sizeof *names; index++)
+        Py_XDECREF(names[index]);
+}
+
+static struct PyModuleDef definition = {
+    PyModuleDef_HEAD_INIT, "_boundary", NULL, sizeof(State), functions, slots, visit_types, clear, release,
+};
 
 PyMODINIT_FUNC PyInit__boundary(void)
 {

@@ -7,6 +7,7 @@ do the same.
 
 from __future__ import annotations
 
+import _thread
 import os
 
 try:
@@ -91,6 +92,18 @@ def _place(descriptor: int) -> int:
     return os.lseek(descriptor, 0, 1)
 
 
+def _in_main_interpreter() -> bool:
+    """Whether this is not a subinterpreter, which ends before its process does."""
+    tells: Callable[[], bool] | None = getattr(_thread, "_is_main_interpreter", None)
+    if tells is not None:
+        return tells()
+    try:  # before Python 3.12
+        import _xxsubinterpreters as interpreters  # type: ignore[import-not-found,unused-ignore]
+    except ImportError:
+        return True
+    return bool(interpreters.get_current() == interpreters.get_main())
+
+
 try:
     from otel_memwatch.in_target.operations import _boundary
 except ImportError:
@@ -102,6 +115,10 @@ turn = _boundary.turn if COMPILED else _turn
 totals = _boundary.totals if COMPILED else _totals
 read_start = _boundary.read_start if COMPILED else _read_start
 place = _boundary.place if COMPILED else _place
+in_main_interpreter = _boundary.in_main_interpreter if COMPILED else _in_main_interpreter
+# A lock of Python's runs signal handlers while it waits: one that forks, while another thread has the lock, leaves the
+# child waiting for a thread that it does not have. Only compiled code can wait without running them.
+Lock = _thread.RLock if TYPE_CHECKING or not COMPILED else _boundary.Lock
 reading: Callable[[Used | None, Moved | None], Reading] | None = _boundary.reading if COMPILED else None
 """Makes what compiled code knows as `counters.Reading`."""
 

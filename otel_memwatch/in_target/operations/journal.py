@@ -30,14 +30,20 @@ _told: set[str] = set()
 def warn_once(kind: str, text: str) -> None:
     """One line on stderr for each kind of trouble in the life of the program; never an exception.
 
-    Not through `warnings`: a program that turns warnings into errors would get an exception from us.
+    Not through `warnings`: a program that turns warnings into errors would get an exception from us. Nor through the
+    buffer of stderr, where that is Python's own: in a forked child its lock may be held by a thread that is not there.
     """
     if kind in _told:
         return
     _told.add(kind)
+    line = f"otel-memwatch: {text}\n"
     try:
-        sys.stderr.write(f"otel-memwatch: {text}\n")
-        sys.stderr.flush()
+        stream = sys.stderr
+        if stream is sys.__stderr__ and stream is not None:
+            os.write(stream.fileno(), line.encode(stream.encoding, "backslashreplace"))
+        else:
+            stream.write(line)
+            stream.flush()
     except Exception:  # noqa: BLE001, S110 - stderr may be closed, replaced or full: there is nobody left to tell
         pass
 
@@ -155,7 +161,7 @@ class Journal:
 
     def _recover(self, data: bytes, error: OSError) -> None:
         """A program that closed all descriptors gets them opened again; anything else is the end of the recording."""
-        if self.lost:
+        if self.lost:  # or closed
             return
         try:
             if error.errno != 9:  # EBADF
@@ -170,8 +176,11 @@ class Journal:
         warn_once("journal", f"operations are no longer recorded: {self._path}: {error.strerror}.")
 
     def close(self) -> None:
-        """Give the descriptor back."""
-        close_quietly(self.descriptor)
+        """Give the descriptor back, for good: nothing that comes late opens the file again."""
+        self.lost = True
+        if self.is_ours():
+            close_quietly(self.descriptor)
+        self.descriptor = -1
 
 
 def header_line(exact: bool, floor: int | None) -> bytes:

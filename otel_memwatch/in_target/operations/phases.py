@@ -54,7 +54,7 @@ def _mark(recorder: Recorder, name: object, attributes: Mapping[str, object]) ->
     if name is not None:
         opened = begin(recorder, name, attributes)
         opened.owner = MARK
-        open_marks[opened.id] = opened
+        open_marks[opened] = None
         if may_set_context():
             current.set(opened)
             if opened.native is not None:
@@ -67,7 +67,7 @@ def _mark(recorder: Recorder, name: object, attributes: Mapping[str, object]) ->
 
 @atexit.register
 def _end_all() -> None:
-    for opened in list(open_marks.values()):
+    for opened in list(open_marks):
         try:
             end(opened, None)
         except Exception as error:  # noqa: BLE001 - as above

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
-from _thread import RLock, _local, get_native_id
+from _thread import _local, get_native_id
 from sys import modules
 from time import monotonic
 
 from otel_memwatch.in_target.operations import counters, lines
+from otel_memwatch.in_target.operations.boundary import Lock
 from otel_memwatch.in_target.operations.counters import Counters
+from otel_memwatch.in_target.operations.files import claim, close_quietly
 from otel_memwatch.in_target.operations.identity import IdGenerator
 from otel_memwatch.in_target.operations.journal import Journal, header_line
 from otel_memwatch.in_target.operations.ledger import WHOLE, Ledger
@@ -23,7 +25,7 @@ from otel_memwatch.in_target.operations.watermark import (
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from typing import Any
 
     from otel_memwatch.in_target.operations.opened import Peak
@@ -59,11 +61,13 @@ class Recorder:
     __slots__ = (
         "_before",
         "_catching_up",
+        "_claim",
         "_counters",
         "_deferred",
         "_foreign",
         "_has_allocators",
         "_has_libraries",
+        "_here",
         "_ledger",
         "_lock",
         "_modules",
@@ -79,17 +83,26 @@ class Recorder:
         "watermark",
     )
 
-    def __init__(self, directory: str, exact: bool, root: tuple[str, str | None] | None) -> None:
+    def __init__(
+        self,
+        directory: str,
+        exact: bool,
+        root: tuple[str, str | None],
+        here: Callable[[], Recorder | None],
+    ) -> None:
         self.retired = False
         self.directory = directory
         self.pid = os.getpid()
         self.new_span = IdGenerator().span_id
-        self.trace, self.root_span = root if root is not None else (IdGenerator().trace_id(), None)
+        self.trace, self.root_span = root
+        self._here = here
+        self._claim, alone = claim()
         self.journal = Journal(directory, str(self.pid))
         self._ledger = Ledger()
-        self._ledger.id = self.journal.first_id
-        self._watch(open_watermark(exact, self._ledger))
-        self._lock = RLock()  # one thread may come in twice: signal handlers and finalizers run anywhere
+        # Two interpreters of one process write to the same file: theirs are apart by chance, and behind all others.
+        self._ledger.id = self.journal.first_id if alone else 1 << 48 | int(self.new_span(), 16) >> 16
+        self._watch(open_watermark(exact, alone, self._ledger))
+        self._lock = Lock()  # one thread may come in twice: signal handlers and finalizers run anywhere
         self._foreign = 0
         """Number of the last boundary before which somebody else has started the watermark anew."""
         self._deferred: list[tuple[Opened, str | None, Mapping[str, object] | None]] = []
@@ -101,7 +114,8 @@ class Recorder:
         self._has_allocators = False
         self._thread = _Thread()
         self._write = self.journal.write
-        self._write(header_line(self.watermark.exact, self.watermark.floor))
+        if alone or self.journal.is_new:
+            self._write(header_line(self.watermark.exact, self.watermark.floor))
         self._counters = Counters()
         self._ledger.counted = self._counters.last
 
@@ -133,6 +147,10 @@ class Recorder:
             more = lines.opening_more(attributes, exported)
         told = self._ledger.begin(opened, name, parent_span, thread, more)
         if told is None:
+            if os.getpid() != self.pid:
+                here = self._here()
+                if here is not None:
+                    return here.begin(name, attributes, parent, ids)
             told = self._begin_locked(opened, name, parent_span, thread, more)
         if told != WHOLE:
             self._write(lines.opening_line(opened, name, parent_span, thread, more)[told:])
@@ -182,6 +200,9 @@ class Recorder:
         plain = error is None and not attributes
         told = self._ledger.finish(opened, now, None) if plain else None
         if told is None:
+            if os.getpid() != self.pid:
+                self._here()
+                return False
             with self._lock:
                 if opened.closed:
                     return False
@@ -297,9 +318,11 @@ class Recorder:
 
         Where the record cannot be opened any more (it has dropped its privileges, say) nothing is.
         """
-        lost = self.watermark
-        recorded = self.journal.is_ours() or self.journal.reopen()
-        self._watch(open_watermark(lost.exact, self._ledger) if recorded else Blind())
+        lost, alone = self.watermark, False
+        recorded = not self.retired and (self.journal.is_ours() or self.journal.reopen())
+        if recorded:
+            self._claim, alone = claim()
+        self._watch(open_watermark(lost.exact, alone, self._ledger) if recorded else Blind())
         if recorded:
             self.watermark.own_read += lost.own_read
             self.watermark.own_written += lost.own_written
@@ -363,9 +386,15 @@ class Recorder:
         self.retired = True
         self._ledger.quick = False
         if self.journal.is_ours():
+            close_quietly(self._claim)
             self.watermark.close()
             self._counters.close()
-            self.journal.close()
+        self.journal.close()
+
+    def leave(self) -> None:
+        """As `close`, for the child of a fork: whoever has the lock may not be there to give it back."""
+        self._lock = Lock()
+        self.close()
 
 
 def _bounded(
@@ -374,7 +403,9 @@ def _bounded(
     """The peak from a watermark of the whole life, at both ends: exact when it rose between them, else bounds."""
     before, after = watermark
     if after is None:
-        return None, None, None, "sampled"
+        if inside is None or start is None:
+            return None, None, None, "sampled"
+        return max(inside, start), max(inside, start), None, "interval"
     if before is not None and after > before:
         return after, max(after - eps, 0), after + eps, "exact"
     if inside is None:
@@ -383,11 +414,26 @@ def _bounded(
     return low, low, max(after + eps, low), "interval"
 
 
+class _Allocators:
+    """What reads the GPU allocators, loaded for a program that has imported one.
+
+    Never waited for: in a child that is forked while another thread loads it, it would be for ever.
+    """
+
+    module: Any = None
+    loading = False
+
+
 def _allocators(call: str, *arguments: int) -> Any:
     """Ask the GPU allocators, in a program that has imported one; what goes wrong there is theirs: `None`."""
     try:
-        from otel_memwatch.in_target import allocators
+        if _Allocators.module is None:
+            if _Allocators.loading:
+                return None
+            _Allocators.loading = True
+            from otel_memwatch.in_target import allocators
 
-        return getattr(allocators, call)(*arguments)
+            _Allocators.module, _Allocators.loading = allocators, False
+        return getattr(_Allocators.module, call)(*arguments)
     except Exception:  # noqa: BLE001 - whatever a GPU library raises must not reach the program
         return None

@@ -29,8 +29,8 @@ current: ContextVar[Opened | None] = ContextVar("otel_memwatch_operation", defau
 
 MARK = "mark"
 """Owner of the operations that `mark` begins."""
-open_marks: dict[int, Opened] = {}
-"""Phases of this process that have not ended, by their id."""
+open_marks: dict[Opened, None] = {}
+"""Phases that have not ended, in the order of their beginning; of a process forked from too."""
 
 
 class Operation:
@@ -140,7 +140,7 @@ def end(opened: Opened, error: BaseException | None, attributes: Mapping[str, ob
     if inner is not None and not inner.closed:
         end(inner, None)
     if opened.owner is MARK:
-        open_marks.pop(opened.id, None)
+        open_marks.pop(opened, None)
     if opened.native is not None and may_set_context():
         opened.native.detach()
     failed = error is not None and not is_orderly(error)

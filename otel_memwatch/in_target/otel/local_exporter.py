@@ -50,6 +50,16 @@ _lock = threading.Lock()
 _made: dict[int, Path] = {}
 
 
+def _renew_lock() -> None:
+    """In a forked child: a thread that is not there may have it."""
+    global _lock  # noqa: PLW0603 - one lock for each process
+    _lock = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew_lock)
+
+
 class _Lines:
     """Appends messages to a file of the run directory; a failure is logged once, never raised."""
 

@@ -84,6 +84,8 @@ class ProcessTree(Protocol):
 
     name: str
     columns: Sequence[Column]
+    blind: str | None
+    """Why processes are told at their end only, in words; `None`: they are watched."""
 
     def read(self, now: float) -> Sequence[Value]:
         """One value for each column."""
@@ -117,6 +119,7 @@ class Context:
     Args:
         root: pid of the target.
         interval: seconds between ticks.
+        started: start of the run in monotonic seconds, which is the target's where it is our child; `None`: not known.
         adopt: the target is our child (`wrap`): orphans of its tree that become our children belong to the tree.
         exact: reset the watermark of each process at every tick.
         proc, sys: where these file systems are mounted.
@@ -133,6 +136,7 @@ class Context:
         root: int,
         interval: float,
         *,
+        started: float | None = None,
         adopt: bool = False,
         exact: bool = False,
         proc: Path = Path("/proc"),
@@ -146,6 +150,7 @@ class Context:
     ) -> None:
         self.root = root
         self.interval = interval
+        self.started = started
         self.adopt = adopt
         self.exact = exact
         self.proc = proc

@@ -90,6 +90,7 @@ class Portable:
     """The tree of `context.root` by psutil: 2 ms for a tick, and 0.2 ms for each process, on Linux."""
 
     name = "process_tree"
+    blind: str | None = None
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -100,6 +101,8 @@ class Portable:
         self._reaped_cpu = [0.0, 0.0]
         self._highest: list[float | None] = [None] * 4
         self._seen = 0
+        self._began: float | None = None
+        """Time of the first tick."""
         self._awaited: dict[int, tuple[_Member, float]] = {}
         try:
             self._since = psutil.Process(context.root).create_time()
@@ -154,6 +157,8 @@ class Portable:
             if now > deadline:
                 del self._awaited[pid]
                 self._tell(ProcessEvent.EXIT, member, now)
+        if self._began is None:
+            self._began = now
         self._add_up()
         living = [member for member in self._members.values() if not member.zombie]
         main = self._members.get(self._context.root)
@@ -246,6 +251,9 @@ class Portable:
         except psutil.Error:
             return
         self._members[pid] = member
+        if self._began is not None and not self._context.adopt and member.start < self._began:
+            # It has a life behind it that was not recorded.
+            self._departed.append(_negative(member.used))
         self._seen += 1
         self._tell(ProcessEvent.SEEN, member, now)
 
@@ -340,6 +348,17 @@ def _sum_known(values: Iterable[int | None]) -> int | None:
 def _left_behind(used: _Used) -> _Used:
     """What a process that vanished leaves to be counted: on Linux its parent's I/O has taken over its own."""
     return used._replace(read_bytes=0, write_bytes=0) if psutil.LINUX else used
+
+
+def _negative(used: _Used) -> _Used:
+    """What takes these figures off a sum."""
+    read, written = used.read_bytes, used.write_bytes
+    return _Used(
+        -used.cpu_user,
+        -used.cpu_system,
+        None if read is None else -read,
+        None if written is None else -written,
+    )
 
 
 def _sum_used(parts: Sequence[_Used]) -> _Used:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from otel_memwatch.monitor.procfs.mounted import shows_others
 from otel_memwatch.runtime.kernel import PAGE_SIZE, has_thread_counters, parse_release
 from otel_memwatch.runtime.kernel import rss_error as _rss_error
 
@@ -31,7 +32,7 @@ def quirks(proc: Path = Path("/proc"), release: str | None = None) -> list[str]:
         found.append("The kernel does not count I/O of processes (CONFIG_TASK_IO_ACCOUNTING): it is unknown.")
     if not (proc / "self/clear_refs").exists():
         found.append("The kernel cannot reset watermarks (CONFIG_PROC_PAGE_MONITOR): --exact has no effect.")
-    if not (proc / f"self/task/{os.getpid()}/children").exists():
+    if not shows_others(proc) and not (proc / f"self/task/{os.getpid()}/children").exists():
         found.append(
             "The kernel does not list children (CONFIG_PROC_CHILDREN): all processes are searched, which costs more."
         )

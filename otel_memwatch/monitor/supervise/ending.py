@@ -9,6 +9,7 @@ import signal
 import sys
 import time
 
+from otel_memwatch.monitor.procfs.mounted import shows_others
 from otel_memwatch.monitor.supervise import system
 from otel_memwatch.runtime.typed import NamedTuple, NoReturn
 
@@ -120,6 +121,8 @@ def end_like(end: ChildExit) -> NoReturn:
 
 
 def _read(pid: int, name: str) -> bytes | None:
+    if shows_others():  # another process bears this pid there
+        return None
     try:
         with open(f"/proc/{pid}/{name}", "rb", buffering=0) as file:
             return file.read()

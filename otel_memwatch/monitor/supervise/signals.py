@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 
+from otel_memwatch.monitor.procfs.mounted import shows_others
 from otel_memwatch.runtime.typed import NamedTuple
 
 JOB_CONTROL = frozenset({signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU})
@@ -109,6 +110,8 @@ def _ignored_by_parent(number: int) -> bool:
     no trace: then, as without /proc, the default is assumed.
     """
     parent = os.getppid()
+    if shows_others():
+        return False
     try:
         if os.path.basename(os.readlink(f"/proc/{parent}/exe")).startswith(("python", "pypy")):
             return False

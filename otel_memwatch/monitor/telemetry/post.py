@@ -27,6 +27,8 @@ from otel_memwatch.runtime.typed import NamedTuple
 _RETRIED = frozenset({429, 502, 503, 504})
 _EXPECTED_TYPES = frozenset({"", "application/x-protobuf", "application/json", "application/protobuf"})
 _LONGEST_ANSWER = 1 << 20
+_TUNNEL_REFUSED = "Tunnel connection failed: "
+"""What http.client says before a proxy's own words."""
 
 
 class Reply(NamedTuple):
@@ -151,7 +153,8 @@ class Post:
                 reply = self._exchange(body, until)
         except (OSError, http.client.HTTPException, ValueError) as error:
             self.close()
-            self.problem = _reason(error)
+            proxy = self._proxy()
+            self.problem = _reason(error) if proxy is None else _reason_by_way_of(proxy, error)
             return None
         self.problem = reply.problem
         return reply
@@ -179,7 +182,8 @@ class Post:
         proxies = getproxies_environment()
         if proxy_bypass_environment(host, proxies) or host in {"localhost", "127.0.0.1", "::1"}:
             return None
-        return proxies.get(self._url.scheme)
+        proxy = proxies.get(self._url.scheme)
+        return proxy if proxy is None or "://" in proxy else f"http://{proxy}"
 
     def _proxied_plainly(self) -> bool:
         return self._tls is None and self._proxy() is not None
@@ -188,7 +192,7 @@ class Post:
         host, port = self._url.hostname or "", self._url.port
         proxy = self._proxy()
         if proxy is not None:
-            via = urlsplit(proxy if "://" in proxy else f"http://{proxy}")
+            via = urlsplit(proxy)
             host, port = via.hostname or "", via.port or 80
         if self._tls is None:
             return http.client.HTTPConnection(host, port, timeout=timeout)
@@ -256,6 +260,17 @@ def _split(url: str) -> SplitResult:
 def _first_line(body: bytes) -> str:
     text = body[:2000].decode("utf-8", "replace").strip().partition("\n")[0][:200]
     return text if text.isprintable() else ""
+
+
+def _reason_by_way_of(proxy: str, error: Exception) -> str:
+    """As `_reason`, where a proxy stands between us and the endpoint: what has to do with connections is its doing."""
+    reason = _reason(error)
+    refused = str(error).partition(_TUNNEL_REFUSED)[2]
+    if refused:
+        reason = f"does not connect to it: {refused}"
+    elif isinstance(error, (ssl.SSLError, http.client.HTTPException)):
+        return reason
+    return f"was not reached: the proxy {mask_url(proxy)} {reason}"
 
 
 def _reason(error: Exception) -> str:

@@ -82,6 +82,8 @@ class InProcessMetrics:
 
     def stop(self) -> None:
         """Ends the thread; the instruments show nothing from now on."""
+        if os.getpid() != self._pid:  # the thread is not in a forked child; it may have held the event's lock
+            return
         self._stop.set()
         self._thread.join(self._period + 1.0)
         self._snapshot = None

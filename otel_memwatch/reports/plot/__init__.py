@@ -9,6 +9,7 @@ import io
 import re
 
 from otel_memwatch.errors import UsageError
+from otel_memwatch.reports import picture_format
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, BinaryIO
 
 if TYPE_CHECKING:
@@ -17,15 +18,12 @@ if TYPE_CHECKING:
     from otel_memwatch.analysis import Run
     from otel_memwatch.reports import Options
 
-FORMATS = ("png", "pdf", "svg")
 STYLES = ("memory",)
 
 
 def render(run: Run, out: BinaryIO, options: Options) -> None:
     """Writes the picture in the format of `options["suffix"]`: ".png" (the default), ".pdf" or ".svg"."""
-    form = (options.get("suffix") or ".png").removeprefix(".")
-    if form not in FORMATS:
-        raise UsageError(f"A plot cannot be written as {form!r}.", f"its file ends in .{', .'.join(FORMATS)}")
+    form = picture_format(options)
     style = options.get("style") or STYLES[0]
     if style not in STYLES:
         raise UsageError(f"There is no plot of the style {style!r}.", "there are " + ", ".join(STYLES))
@@ -63,10 +61,10 @@ def _image(drawn: Figure, form: str) -> bytes:
 
 
 _RANDOM_NAME = re.compile(rb'\bid="([a-z]*[0-9a-f]{10})"')
+_NAMED = re.compile(rb"(?<=[\"#])[a-z]*[0-9a-f]{10}(?=[\")])")
 
 
 def _with_stable_names(svg: bytes) -> bytes:
     """Numbers the ids that matplotlib draws by lot."""
-    for number, name in enumerate(dict.fromkeys(_RANDOM_NAME.findall(svg))):
-        svg = re.sub(rb"(?<=[\"#])" + name + rb"(?=[\")])", b"n%d" % number, svg)
-    return svg
+    names = {name: b"n%d" % number for number, name in enumerate(dict.fromkeys(_RANDOM_NAME.findall(svg)))}
+    return _NAMED.sub(lambda found: names.get(found[0], found[0]), svg)

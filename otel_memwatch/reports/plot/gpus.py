@@ -24,6 +24,9 @@ GPU_METRICS = (_USAGE, _LIMIT, _BUSY, _TREE)
 
 _NAMED = 8
 """Devices that the legend names."""
+_DRAWN = 256
+"""Devices that are drawn: more than one machine has, MIG instances counted, and no more than can be told apart."""
+_MODEL_LETTERS = 32
 _HEADROOM = 1.12
 _FEW = 40
 """Values up to which each is a point."""
@@ -43,19 +46,23 @@ def device_label(column: Column, place: int) -> str:
     """How a device is called: its number and model, and the beginning of its id."""
     attributes = dict(column.attributes)
     identity = attributes.get("hw.id", "")
-    words = [f"GPU {place}", attributes.get("hw.name", ""), shorten(identity.removeprefix("GPU-"), 11)]
+    words = [
+        f"GPU {place}",
+        shorten(attributes.get("hw.name", ""), _MODEL_LETTERS),
+        shorten(identity.removeprefix("GPU-"), 11),
+    ]
     return style.lettering(" ".join(word for word in words if word))
 
 
 def _draw_memory(axes: Axes, view: View) -> int:
     samples = view.samples
-    used, held = samples.find(_USAGE), samples.find(_TREE)
+    used, held = samples.find(_USAGE)[:_DRAWN], samples.find(_TREE)[:_DRAWN]
     devices = sorted({_device(c) for c in (*used, *held)})
     known = {c: line(samples, c, view.interval) for c in (*used, *held)}
     most = max(
         (found for found in (one.maximum() for one in known.values()) if found is not None), default=0.0
     )
-    limits = [samples.known(c)[1] for c in samples.find(_LIMIT)]
+    limits = [samples.known(c)[1] for c in samples.find(_LIMIT)[:_DRAWN]]
     limit = max((float(values.max()) for values in limits if len(values)), default=0.0)
     peaks = {device: peak for device, peak in view.run.peaks.gpu.items() if device in devices}
     most = max([most, *(peak.bytes for peak in peaks.values())])
@@ -91,7 +98,7 @@ def _draw_memory(axes: Axes, view: View) -> int:
 
 def _draw_utilization(axes: Axes, view: View) -> int:
     style.plain_axes(axes, "GPU utilization", "%")
-    for place, column in enumerate(view.samples.find(_BUSY)):
+    for place, column in enumerate(view.samples.find(_BUSY)[:_DRAWN]):
         one = line(view.samples, column, view.interval)
         draw_line(
             axes, one, view.scale, 0.01, color=_colour(place), linewidth=1.1, linestyle="-",

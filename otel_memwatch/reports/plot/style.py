@@ -35,6 +35,8 @@ FAMILY = "DejaVu Sans"
 """Comes with matplotlib, so that it is there everywhere."""
 SMALL, NORMAL, LARGE = 8.5, 9.5, 13.0
 _LEAST_LETTERS = 4
+_MOST_LETTERS = 1000
+"""Letters of a text that are laid out to see whether they fit: more than fit across a picture."""
 _LETTERS, _HANDLE = 135, 6
 """Letters that fit above a panel beside its title, and that a line in a legend takes the room of."""
 CUT = "\u2026"
@@ -65,7 +67,7 @@ def fitted(
     artist: Text, text: str, width: float, renderer: RendererAgg, cut: Callable[[str, int], str] = shorten
 ) -> bool:
     """Sets `text` on the artist, cut until it takes `width` pixels at most; whether anything fits."""
-    kept = len(text)
+    kept = min(len(text), _MOST_LETTERS)
     while kept > 0:
         artist.set_text(lettering(cut(text, kept)))
         taken = artist.get_window_extent(renderer).width

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from otel_memwatch.model import Certainty, Peak
 from otel_memwatch.reports import phrases
-from otel_memwatch.reports.formatting import clean, peak_sentence, size
+from otel_memwatch.reports.formatting import certainty, clean, peak_sentence, size
 from otel_memwatch.runtime.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -12,12 +12,17 @@ if TYPE_CHECKING:
     from otel_memwatch.reports.text.page import Page
 
 _MEANINGS = {
-    Certainty.EXACT: "Exact: a watermark of the kernel, or of the allocator, covered the whole time; nothing between two "
+    "exact": "Exact: a watermark of the kernel, or of the allocator, covered the whole time; nothing between two "
     "ticks was missed.",
-    Certainty.INTERVAL: "Between: the truth lies within these bounds for certain; nothing that the kernel keeps told it "
+    "bounds": "Between: the truth lies within these bounds for certain; nothing that the kernel keeps told it "
     "more closely here.",
-    Certainty.CENSORED: "No more than: the kernel's counter also holds memory from before the command was started.",
-    Certainty.SAMPLED: "Sampled: the largest value that a tick happened to see; a shorter spike may have been higher.",
+    "at least": "At least: the truth is not below this for certain; how far above it is, nothing tells.",
+    "at most": "No more than: the kernel's counter also holds memory from before the command was started.",
+    "sampled": "Sampled: the largest value that a tick happened to see; a shorter spike may have been higher.",
+}
+_NOT_FINISHED = {
+    "running": "The run goes on: what it will need is in no figure yet.",
+    "incomplete": "The recording stopped before the run did: what was needed after that is in no figure.",
 }
 _NARROW = 1024 * 1024
 _NARROW_SHARE = 0.1
@@ -43,10 +48,12 @@ def memory(run: Run, page: Page) -> None:
     page.gap()
     page.paragraph(phrases.HEADLINE_MEANING)
     shown = [peaks.tree, peaks.process, peaks.main, peaks.cgroup, *peaks.gpu.values()]
-    used = {peak.certainty for peak in shown if peak is not None}
-    for certainty, meaning in _MEANINGS.items():
-        if certainty in used:
+    used = {certainty(peak) for peak in shown}
+    for word, meaning in _MEANINGS.items():
+        if word in used:
             page.paragraph(meaning)
+    if run.state != "finished":
+        page.paragraph(_NOT_FINISHED[run.state])
 
 
 def _peak(run: Run, page: Page, label: str, peak: Peak | None) -> None:

@@ -27,7 +27,8 @@ while w.stopped is None:
     tick += 1
 for late in range(1000):
     w.tick(Snapshot(float(tick + late), 0.0, (1,)))
-w.update(state="finished")
+written = w.update(state="finished")
+print("MISSING", w.missing, w.last_tick, written, w.written)
 w.close()
 print("TICKS", tick)
 """
@@ -56,6 +57,8 @@ def test_a_full_disk_ends_the_recording_with_one_line_and_a_mark(tmp_path: Path)
     assert info["state"] == "finished"
     assert "No space left" in info["marks"][0]["text"]
     ticks = int(done.stdout.split("TICKS")[1])
+    # The tick at which the disk was full, and those after it.
+    assert f"MISSING {1000 + ticks - len(lines[1:-1])} {float(len(lines[1:-1]) - 1)} True True" in done.stdout
     whole = [json.loads(line) for line in lines[1:-1]]
     assert [line[0] for line in whole] == list(range(len(whole)))
     assert len(whole) in (ticks - 1, ticks)

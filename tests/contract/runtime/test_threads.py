@@ -90,7 +90,7 @@ def test_what_no_code_gets_to_see_is_kept() -> None:
     """An error that leaves a thread is a sentence of ours; one of a finalizer is nothing at all."""
     program = """
     import threading
-    from otel_memwatch.runtime.thread_errors import Unseen
+    from otel_memwatch.runtime.threads import ThreadErrors
 
     class Rest:
         def __del__(self):
@@ -99,14 +99,14 @@ def test_what_no_code_gets_to_see_is_kept() -> None:
     def fail():
         raise MemoryError
 
-    unseen = Unseen()
-    unseen.keep()
+    errors = ThreadErrors()
+    errors.keep()
     for _ in range(20):
         thread = threading.Thread(target=fail)
         thread.start()
         thread.join()
     Rest()
-    print(unseen.sentences())
+    print(errors.sentences())
     """
     assert printed(program).strip() == str(["a thread of the monitor's ended early: MemoryError"])
 
@@ -115,18 +115,18 @@ def test_a_thread_that_fails_before_it_has_begun() -> None:
     """The interpreter's own hook is told of it."""
     program = """
     import threading
-    from otel_memwatch.runtime.thread_errors import Unseen
+    from otel_memwatch.runtime.threads import ThreadErrors
 
     class Broken(threading.Thread):
         def _bootstrap_inner(self):
             self._started.set()
             raise SystemError("returned NULL without setting an exception")
 
-    unseen = Unseen()
-    unseen.keep()
+    errors = ThreadErrors()
+    errors.keep()
     Broken().start()
-    while not unseen.sentences():
+    while not errors.sentences():
         pass
-    print(unseen.sentences())
+    print(errors.sentences())
     """
     assert printed(program).strip() == str(["a thread of the monitor's ended early: SystemError"])

@@ -352,6 +352,73 @@ class TestOperations:
         assert all(o.tree_peak is not None for o in run.operations)
 
 
+class TestStoppedInTheMiddle:
+    """The record's lines end before the run does."""
+
+    def built(self, path: Path, **fields: object) -> Run:
+        built = RunDirectory(path, own_cgroup="/sys/fs/cgroup/x", **fields)
+        built.columns([RSS, *GROUP])
+        for place in range(1, 6):
+            size = 100 * place * MIB
+            built.tick(place / 10, size, size, 0, 0, MIB, size)
+        built.process(seen(rss=10 * MIB, peak=10 * MIB))
+        built.process(seen(5000, 0.1, rss=10 * MIB, peak=10 * MIB))
+        built.process(seen(6000, 0.1, rss=10 * MIB, peak=10 * MIB))
+        built.process(seen(7000, 0.1, rss=10 * MIB, peak=10 * MIB))
+        built.process(ended(0.4, 5000, 0.1, peak=40 * MIB, peak_bound=40 * MIB, exit_code=0))
+        built.process(ended(0.4, 6000, 0.1, peak=20 * MIB))
+        figures = seen(7000, 0.1, peak=30 * MIB, note="alive at the end")
+        built.process(figures._replace(event=ProcessEvent.FIGURES))
+        built.operations(
+            [
+                opening(1, 0.05, "Before"), closing(1, 0.28, 20), opening(2, 0.3, "Across"), closing(2, 0.9, 20),
+                opening(3, 0.92, "After"), closing(3, 0.95, 20), opening(4, 0.96, "Open"),
+            ]
+        )  # fmt: skip
+        return load(path)
+
+    @pytest.mark.parametrize(
+        ("fields", "state"),
+        [
+            ({"state": "running", "ended": None, "exit": None, "host": {}}, "incomplete"),
+            ({"recorded_until": STARTED + 0.5}, "finished"),
+        ],
+    )
+    def test_operations_and_processes(self, tmp_path: Path, fields: dict[str, object], state: str) -> None:
+        run = self.built(tmp_path, **fields)
+        assert run.state == state
+        before, across, after, still_open = run.operations
+        for operation in (before, across, after):
+            assert operation.operation.peak is not None
+            assert operation.operation.peak.certainty is Certainty.EXACT
+        assert before.tree_peak is not None
+        assert before.tree_peak.high is not None
+        for operation in (across, after, still_open):
+            assert operation.tree_peak is None or operation.tree_peak.high is None
+        assert across.tree_peak is not None
+        assert across.tree_peak.low == 500 * MIB
+        peaks = {process.pid: process.peak for process in run.processes}
+        # Waited for by us; by a process that lives and has told of nobody; of those that live, nobody saw the end.
+        assert [peaks[pid].high for pid in (5000, 6000, 7000, PID)] == [  # type: ignore[union-attr]
+            40 * MIB + 256 * 1024, None, None, None,
+        ]  # fmt: skip
+        for peak in (run.peaks.tree, run.peaks.process, run.peaks.cgroup):
+            assert peak is not None
+            assert (peak.certainty, peak.high) == (Certainty.INTERVAL, None)
+
+    def test_the_peaks_that_the_monitor_kept_in_memory(self, tmp_path: Path) -> None:
+        told = Peaks(None, None, Peak.exact(900 * MIB, MIB), None).to_json()
+        run = self.built(tmp_path, recorded_until=STARTED + 0.5, peaks=told)
+        assert run.peaks.tree == Peak.exact(900 * MIB, MIB)
+        assert run.seconds == 1.0
+
+    def test_recorded_to_its_end(self, tmp_path: Path) -> None:
+        run = self.built(tmp_path)
+        assert run.peaks.tree is not None
+        assert run.peaks.tree.certainty is Certainty.EXACT
+        assert all(o.tree_peak is not None and o.tree_peak.high is not None for o in run.operations[:2])
+
+
 def test_marks_and_limits(tmp_path: Path) -> None:
     RunDirectory(
         tmp_path,

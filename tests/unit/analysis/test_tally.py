@@ -171,6 +171,24 @@ class TestJoinedLater:
         )
         assert (peaks.tree.low, peaks.tree.high) == (80 * MIB, None)
 
+    @pytest.mark.parametrize("mode", ["attach", "watch"])
+    def test_totals_are_those_of_the_recorded_time(self, mode: str) -> None:
+        counters = (
+            column("memwatch.tree.cpu.time", cpu__mode="user"),
+            column("memwatch.tree.cpu.time", cpu__mode="system"),
+            column("memwatch.tree.disk.io", disk__io__direction="write"),
+            column("memwatch.tree.paging.faults", system__paging__fault__type="major"),
+        )
+        tally = tally_of(*counters, monitor={"mode": mode})
+        tick(tally, 0.1, 3600.5, 40.0, None, 900)
+        tick(tally, 0.2, 3600.5, 40.0, 500, None)
+        before = tally.totals()
+        assert (before["cpu_seconds"], before["write_bytes"], before["major_faults"]) == (0, 0, 0)
+        tick(tally, 0.3, 3601.0, 40.25, 700, 907)
+        totals = tally.totals()
+        assert (totals["cpu_seconds"], totals["write_bytes"], totals["major_faults"]) == (0.75, 200, 7)
+        assert totals["read_bytes"] is None
+
 
 class TestTree:
     def test_processes_one_after_the_other_are_not_added(self) -> None:
@@ -322,6 +340,137 @@ class TestControlGroup:
         assert group is not None
         assert (group.certainty, group.bytes) == (certainty, last * MIB)
         assert tally.peaks().tree is None
+
+
+class TestStoppedInTheMiddle:
+    """Nobody looked any more when the run went on: what could have grown since has no upper bound."""
+
+    def in_a_group(self, **fields: object) -> Tally:
+        tally = tally_of(*CGROUP, own_cgroup="/sys/fs/cgroup/x", **fields)
+        seen(tally, PID, 0, rss=5 * MIB, peak=5 * MIB)
+        tick(tally, 0.1, 100 * MIB, 0, 0, MIB, 100 * MIB)
+        tick(tally, 0.2, 500 * MIB, 2 * MIB, 0, MIB, 502 * MIB)
+        return tally
+
+    def test_the_tree_and_its_group(self) -> None:
+        tally = self.in_a_group()
+        assert tally.peaks().tree is not None
+        assert tally.peaks().tree.certainty is Certainty.EXACT
+        peaks = tally.peaks(whole=False)
+        assert peaks.tree is not None
+        assert (peaks.tree.certainty, peaks.tree.low, peaks.tree.high) == (
+            Certainty.INTERVAL,
+            498 * MIB,
+            None,
+        )
+        assert peaks.tree.bytes == 498 * MIB
+        assert peaks.cgroup is not None
+        assert (peaks.cgroup.certainty, peaks.cgroup.low, peaks.cgroup.high) == (
+            Certainty.INTERVAL,
+            502 * MIB - BATCH,
+            None,
+        )
+
+    def test_the_tree_even_if_its_end_was_seen(self) -> None:
+        tally = self.in_a_group()
+        ended(tally, PID, 0, 0.25, peak=5 * MIB, peak_bound=5 * MIB, exit_code=0)
+        tick(tally, 0.3, 5 * MIB, 2 * MIB, 0, MIB, 502 * MIB)
+        peaks = tally.peaks(whole=False)
+        for peak in (peaks.tree, peaks.cgroup):
+            assert peak is not None
+            assert peak.high is None
+
+    @pytest.mark.parametrize(("last", "low"), [(900, 900 - 1), (800, 70)])
+    def test_the_group_around_it(self, last: int, low: int) -> None:
+        """Its watermark is of the run if it rose; else only what ticks found in the group is certain."""
+        tally = tally_of(*CGROUP)
+        tick(tally, 0.1, 100 * MIB, 30 * MIB, 0, MIB, 800 * MIB)
+        tick(tally, 0.2, 90 * MIB, 30 * MIB, 0, MIB, last * MIB)
+        group = tally.peaks(whole=False).cgroup
+        assert group is not None
+        assert (group.certainty, group.low, group.high) == (Certainty.INTERVAL, low * MIB, None)
+
+    def test_a_process_that_lives(self) -> None:
+        tally = tally_of()
+        seen(tally, PID, 0, rss=5 * MIB, peak=5 * MIB)
+        figures(tally, PID, 0, 0.7, rss=20 * MIB, peak=300 * MIB)
+        for peak in tally.peaks(whole=False)[:3]:
+            assert peak is not None
+            assert (peak.certainty, peak.low, peak.high) == (Certainty.INTERVAL, 300 * MIB, None)
+
+    def test_a_process_whose_last_figures_were_taken(self) -> None:
+        """They would have been the end of the recording, had it come to an end."""
+        tally = tally_of()
+        seen(tally, PID, 0, rss=5 * MIB, peak=5 * MIB)
+        figures(tally, PID, 0, 0.7, rss=20 * MIB, peak=300 * MIB, note="alive at the end")
+        assert tally.peaks().main == Peak.exact(300 * MIB, EPS, at=0.7, pid=PID, how="VmHWM")
+        for life in tally.lives.living:
+            life.reopen()
+        for peak in tally.peaks(whole=False)[:3]:
+            assert peak is not None
+            assert (peak.certainty, peak.low, peak.high) == (Certainty.INTERVAL, 300 * MIB, None)
+
+    def test_the_target_that_has_ended(self) -> None:
+        """Its own peak is over. The largest process's is when a tick after that found nobody alive."""
+        tally = tally_of(column("memwatch.tree.memory.usage"))
+        seen(tally, PID, 0, rss=5 * MIB, peak=5 * MIB)
+        tick(tally, 0.1, 5 * MIB)
+        ended(tally, PID, 0, 0.9, peak=300 * MIB, peak_bound=300 * MIB, exit_code=0)
+        peaks = tally.peaks(whole=False)
+        assert peaks.main is not None
+        assert peaks.main.certainty is Certainty.EXACT
+        assert peaks.process is not None
+        assert peaks.process.high is None
+        tick(tally, 0.9, 0)
+        peaks = tally.peaks(whole=False)
+        assert peaks.process == peaks.main
+        assert peaks.tree is not None
+        assert (peaks.tree.certainty, peaks.tree.low, peaks.tree.high) == (
+            Certainty.INTERVAL,
+            300 * MIB - EPS,
+            None,
+        )
+
+    def test_a_child_that_has_ended_while_the_target_lives(self) -> None:
+        """The next one may be larger."""
+        tally = tally_of(column("memwatch.tree.memory.usage"))
+        seen(tally, PID, 0, rss=5 * MIB, peak=5 * MIB)
+        seen(tally, 7, 0.1, rss=5 * MIB, peak=5 * MIB)
+        ended(tally, 7, 0.1, 0.5, peak=300 * MIB, peak_bound=300 * MIB, exit_code=0)
+        tick(tally, 0.6, 5 * MIB)
+        process = tally.peaks(whole=False).process
+        assert process is not None
+        assert (process.certainty, process.low, process.high) == (Certainty.INTERVAL, 300 * MIB, None)
+
+    def test_what_a_process_told_after_the_last_tick(self) -> None:
+        """Its operations go on without a monitor: the tree cannot have needed less than it."""
+        tally = self.in_a_group()
+        lines = OperationLines(PID)
+        lines.take({"schema": 1, "pid": PID, "start": STARTED, "exact": True})
+        lines.take({"open": 1, "time": STARTED + 7.0, "name": "a", "rss": MIB, "segment": 900 * MIB})
+        tally.boundaries([lines])
+        tree = tally.peaks(whole=False).tree
+        assert tree is not None
+        assert (tree.low, tree.high, tree.how) == (900 * MIB, None, "largest process")
+
+    def test_nothing_known(self) -> None:
+        peaks = tally_of(*CGROUP, own_cgroup="/sys/fs/cgroup/x").peaks(whole=False)
+        assert peaks[:4] == (None, None, None, None)
+
+    def test_a_group_that_cannot_be_read_any_more(self) -> None:
+        """The run was recorded to its end, its group was not."""
+        tally = self.in_a_group()
+        tick(tally, 0.3, None, None, None, None, None)
+        ended(tally, PID, 0, 0.9, peak=700 * MIB, peak_bound=700 * MIB, exit_code=0)
+        peaks = tally.peaks()
+        assert peaks.cgroup is not None
+        assert peaks.cgroup.high is None
+        assert peaks.tree is not None
+        assert peaks.tree.bytes == 700 * MIB
+        tick(tally, 1.0, 500 * MIB, 2 * MIB, 0, MIB, 800 * MIB)
+        peaks = tally.peaks()
+        assert peaks.cgroup is not None
+        assert (peaks.cgroup.certainty, peaks.cgroup.bytes) == (Certainty.EXACT, 800 * MIB)
 
 
 def test_segments_of_a_process_that_resets_its_own_watermark() -> None:

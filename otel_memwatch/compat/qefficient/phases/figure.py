@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from itertools import pairwise
 
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -10,6 +11,8 @@ from matplotlib.patches import Rectangle
 
 from otel_memwatch.compat.qefficient.phases import COLOURS, MB, Phase, Timeline, phase_at, scale
 from otel_memwatch.errors import RunError
+from otel_memwatch.reports import picture_format
+from otel_memwatch.reports.formatting import count, shorten
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -29,6 +32,12 @@ _READ, _WRITE = "#2196F3", "#FF5722"
 _ZONES = ((0, 25, "#4CAF50"), (25, 50, "#FFC107"), (50, 75, "#FF9800"), (75, 100, "#F44336"))
 _SIGNIFICANT = 0.01
 """MB below which a phase's I/O is not drawn."""
+_LETTERS = 48
+"""Letters of a name: the picture becomes as wide as the names beside it."""
+_ROWS = 40
+"""Names in the legend and bars of a panel."""
+_SEEN = 2000
+"""Stretches of the time axis that can be told apart."""
 
 
 def figure(timeline: Timeline) -> Figure:
@@ -50,11 +59,14 @@ def figure(timeline: Timeline) -> Figure:
     return drawn
 
 
-def save(timeline: Timeline, target: Path | IO[Any]) -> None:
-    """Writes the figure as PNG, whatever the name."""
-    figure(timeline).savefig(
-        target, format="png", dpi=300, bbox_inches="tight", pad_inches=0.2, facecolor="white"
-    )
+def save(timeline: Timeline, target: Path | IO[Any], form: str = "png") -> None:
+    """Writes the figure as PNG, PDF or SVG, whatever the name."""
+    # What matplotlib says of a font or a margin is for who draws, not for who looks.
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        figure(timeline).savefig(
+            target, format=form, dpi=300, bbox_inches="tight", pad_inches=0.2, facecolor="white"
+        )
 
 
 def _plain(axes: Axes) -> None:
@@ -80,6 +92,7 @@ def _nothing(axes: Axes, message: str, title: str) -> None:
 
 def _phases(axes: Axes, phases: Sequence[Phase], height: float) -> None:
     """Coloured backgrounds from each mark to the next, and a line at every mark but the first."""
+    phases = _told_apart(phases)
     for phase, following in pairwise(phases):
         colour = COLOURS.get(phase.name, "#F0F0F0")
         width = following.start - phase.start
@@ -88,6 +101,14 @@ def _phases(axes: Axes, phases: Sequence[Phase], height: float) -> None:
         )
     for phase in phases[1:]:
         axes.axvline(phase.start, color=_GREY, linestyle="--", alpha=0.6, linewidth=2, zorder=3)
+
+
+def _told_apart(phases: Sequence[Phase]) -> Sequence[Phase]:
+    """The phases, of those that begin at the same spot of the picture the last one."""
+    if len(phases) <= _SEEN:
+        return phases
+    first, width = phases[0].start, max(phases[-1].start - phases[0].start, 1e-9) / _SEEN
+    return list({int((phase.start - first) / width): phase for phase in phases}.values())
 
 
 def _memory(axes: Axes, timeline: Timeline) -> None:
@@ -141,8 +162,12 @@ def _phase_legend(axes: Axes, phases: Sequence[Phase]) -> None:
         totals[phase.name] = totals.get(phase.name, 0.0) + (phase.seconds or 0.0)
     if not totals:
         return
-    patches = [Rectangle((0, 0), 1, 1, facecolor=COLOURS.get(name, _GREY), alpha=0.8) for name in totals]
-    labels = [_literal(name) + (f" ({seconds:.1f}s)" if seconds else "") for name, seconds in totals.items()]
+    shown = list(totals)[:_ROWS]
+    patches = [Rectangle((0, 0), 1, 1, facecolor=COLOURS.get(name, _GREY), alpha=0.8) for name in shown]
+    labels = [_literal(name) + (f" ({totals[name]:.1f}s)" if totals[name] else "") for name in shown]
+    if len(totals) > _ROWS:
+        patches.append(Rectangle((0, 0), 1, 1, facecolor="none"))
+        labels.append(f"{count(len(totals) - _ROWS, 'name')} more")
     legend = axes.legend(
         patches,
         labels,
@@ -188,6 +213,8 @@ def _disk(axes: Axes, timeline: Timeline) -> None:
         (phase.name, (phase.read or 0) / MB, (phase.written or 0) / MB) for phase in _shown(timeline.phases)
     ]
     amounts = [(name, read, written) for name, read, written in amounts if max(read, written) > _SIGNIFICANT]
+    total_read, total_written = sum(amount[1] for amount in amounts), sum(amount[2] for amount in amounts)
+    amounts = [amounts[place] for place in _largest([max(amount[1:]) for amount in amounts])]
     if not amounts:
         _nothing(axes, "No significant disk I/O detected", "Disk I/O per Phase")
         return
@@ -204,8 +231,8 @@ def _disk(axes: Axes, timeline: Timeline) -> None:
     axes.set_ylim(0, max(max(read, written) for _, read, written in amounts) * 1.5)
     _finish(axes, "Disk I/O per Operation Phase", grid="y", xlabel="Operation Phase", ylabel="Total I/O (MB)")
     axes.legend(loc="upper right", fontsize=10, framealpha=0.9, ncols=2)
-    read, written = sum(amount[1] for amount in amounts), sum(amount[2] for amount in amounts)
-    _box(axes, 0.02, 0.98, f"Total I/O: {read:.1f} MB read, {written:.1f} MB write", va="top", ha="left")
+    total = f"Total I/O: {total_read:.1f} MB read, {total_written:.1f} MB write"
+    _box(axes, 0.02, 0.98, total, va="top", ha="left")
 
 
 def _durations(axes: Axes, timeline: Timeline) -> None:
@@ -213,6 +240,8 @@ def _durations(axes: Axes, timeline: Timeline) -> None:
     if not timed:
         _nothing(axes, "No timing data available", "Phase Duration Analysis")
         return
+    total = sum(seconds for _, seconds in timed)
+    timed = [timed[place] for place in _largest([seconds for _, seconds in timed])]
     durations = [seconds for _, seconds in timed]
     colours = [COLOURS.get(name, _GREY) for name, _ in timed]
     style = {"height": 0.6, "alpha": 0.8, "edgecolor": "white", "linewidth": 1.5}
@@ -223,7 +252,12 @@ def _durations(axes: Axes, timeline: Timeline) -> None:
     axes.set_yticks(range(len(timed)), [_literal(name) for name, _ in timed], fontsize=11)
     axes.set_xlim(0, max(durations) * 1.35)
     _finish(axes, "Phase Duration Analysis", grid="x", xlabel="Duration (seconds)")
-    _box(axes, 0.98, 0.02, f"Total: {sum(durations):.1f}s", va="bottom", ha="right")
+    _box(axes, 0.98, 0.02, f"Total: {total:.1f}s", va="bottom", ha="right")
+
+
+def _largest(sizes: Sequence[float]) -> list[int]:
+    """The places of the largest sizes, rising, no more than a panel has room for."""
+    return sorted(sorted(range(len(sizes)), key=lambda place: -sizes[place])[:_ROWS])
 
 
 def _duration(seconds: float) -> str:
@@ -242,12 +276,16 @@ def _box(axes: Axes, x: float, y: float, text: str, **alignment: Any) -> None:
 
 
 def _literal(text: str) -> str:
-    """Text that matplotlib does not take for a formula."""
-    return text.replace("$", r"\$")
+    """A name that matplotlib takes for no formula and that leaves room for the panels."""
+    return shorten(text, _LETTERS).replace("$", r"\$")
 
 
-def render(run: Run, out: BinaryIO, options: Options) -> None:  # noqa: ARG001 - all reports have this signature
-    """Draws a run's outermost operations. Raises `RunError` for a run without samples."""
+def render(run: Run, out: BinaryIO, options: Options) -> None:
+    """Draws a run's outermost operations in the format of `options["suffix"]`: ".png" (the default), ".pdf" or ".svg".
+
+    Raises `UsageError` for another one, `RunError` for a run without samples.
+    """
+    form = picture_format(options)
     from otel_memwatch.compat.qefficient.phases.timeline import timeline
 
     drawn = timeline(run)
@@ -255,4 +293,4 @@ def render(run: Run, out: BinaryIO, options: Options) -> None:  # noqa: ARG001 -
         raise RunError(
             "There is nothing to draw: the run has no samples.", "it was shorter than one interval"
         )
-    save(drawn, out)
+    save(drawn, out, form)

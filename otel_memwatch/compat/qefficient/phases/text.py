@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 from otel_memwatch.compat.qefficient.phases import MB, Phase, Timeline, phase_at, scale
+from otel_memwatch.reports.formatting import clean
 from otel_memwatch.runtime.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ def report(timeline: Timeline) -> str:
 
 def _peaks(timeline: Timeline, divisor: float, unit: str) -> list[str]:
     at = timeline.peak_rss_time
-    during = phase_at(timeline.phases, at) if at is not None else "N/A"
+    during = clean(phase_at(timeline.phases, at)) if at is not None else "N/A"
     return [
         "Peak Memory Usage:",
         f"   • RSS (Physical): {timeline.peak_rss / divisor:.2f} {unit} at {_clock(timeline, at)}",
@@ -102,7 +103,7 @@ def _phase(number: int, phase: Phase, divisor: float, unit: str) -> str:
     delta = ""
     if phase.delta is not None and abs(phase.delta) > _DELTA_SHOWN:
         delta = f"[{phase.delta / divisor:+.1f} {unit}]"
-    return f"   {number:2d}. {round(phase.start, 1) + 0.0:6.1f}s - {phase.name} {seconds} {delta}"
+    return f"   {number:2d}. {round(phase.start, 1) + 0.0:6.1f}s - {clean(phase.name)} {seconds} {delta}"
 
 
 def render(run: Run, out: BinaryIO, options: Options) -> None:  # noqa: ARG001 - all reports have this signature

@@ -12,6 +12,7 @@ from otel_memwatch.monitor.procfs.control_group import (
     parse_memberships,
     parse_mounts,
 )
+from otel_memwatch.monitor.procfs.mounted import shows_others
 from otel_memwatch.monitor.procfs.process import parse_stat
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
 
@@ -46,9 +47,10 @@ def _read(path: str) -> bytes:
 def _membership(context: Context) -> bytes:
     """/proc/PID/cgroup of the target, or of ourselves where our child has ended already: it was in our group.
 
+    The same where /proc numbers processes otherwise than we do, and the target cannot be found in it.
     One that has ended and was not waited for yet is shown in the root group, which is not its own.
     """
-    if context.adopt and _has_ended(context):
+    if context.adopt and (shows_others(context.proc) or _has_ended(context)):
         return _read(f"{context.proc}/self/cgroup")
     return _read(f"{context.proc}/{context.root}/cgroup")
 

@@ -19,6 +19,7 @@ VISIBLE_VARIABLE = "CUDA_VISIBLE_DEVICES"
 ORDER_VARIABLE = "CUDA_DEVICE_ORDER"
 
 _INDEX = re.compile(r"\s*([+-]?\d+)")
+_DIGITS = 100
 
 
 class Identity(NamedTuple):
@@ -78,7 +79,8 @@ def _by_index(wanted: str, usable: Sequence[Identity], ordered: bool) -> Visible
     chosen: list[int] = []
     for text in wanted.split(","):
         match = _INDEX.match(text)
-        index = int(match[1]) if match else -1
+        # Python refuses to make a number of thousands of digits.
+        index = int(match[1]) if match and len(match[1]) < _DIGITS else -1
         if index in chosen:
             return Visible((), True)
         if not 0 <= index < len(usable):

@@ -3,17 +3,36 @@
 `files` keeps descriptors, `discovery` finds processes, `member` reads one, `accounting` adds up what only grows,
 `unobserved` bounds what was never seen, `windows` resets watermarks (exact), `records` tells of single processes,
 `tree` puts them together once a tick, `tick` holds what that finds out, `columns` says what of it is published.
+`waited_for` stands in where /proc cannot be read.
 """
 
 from __future__ import annotations
 
+import os
+
+from otel_memwatch.errors import Unavailable
+from otel_memwatch.monitor.procfs.mounted import shows_others
 from otel_memwatch.monitor.sources.process_tree.tree import ProcessTree
 from otel_memwatch.runtime.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from otel_memwatch.monitor.sources import Context
+    from otel_memwatch.monitor.sources.process_tree.waited_for import WaitedFor
 
 
-def open_source(context: Context) -> ProcessTree:
-    """Open the source; raises `Unavailable` without /proc, and when there is no such process to attach to."""
-    return ProcessTree(context)
+def open_source(context: Context) -> ProcessTree | WaitedFor:
+    """Open the source; raises `Unavailable` when there is no such process to attach to.
+
+    Without a /proc that shows our processes, `Unavailable` too, except for children of ours: the kernel tells of them.
+    """
+    if shows_others(context.proc):
+        why = f"{context.proc} is that of another pid namespace"
+    elif not os.path.exists(f"{context.proc}/loadavg"):
+        why = f"{context.proc} is not mounted"
+    else:
+        return ProcessTree(context)
+    if not context.adopt:
+        raise Unavailable(f"{why}.", "unshare --mount-proc, or mount -t proc proc /proc")
+    from otel_memwatch.monitor.sources.process_tree.waited_for import WaitedFor
+
+    return WaitedFor(context, why)

@@ -59,6 +59,15 @@ class Account:
         """A member has vanished and no living member has got its totals."""
         self._gone[member.pid] = Gone(member, now, fate)
 
+    def joined(self, member: Member) -> None:
+        """A member has come with a life behind it that was not recorded: what it has used so far is left out.
+
+        It stays left out when the member has ended: whoever waits for it gets its whole life.
+        """
+        user, system, minor, major, io = member.totals()
+        without = None if io is None else Io(*(-value for value in io))
+        self._departed += Totals(-user, -system, -minor, -major, without)
+
     def reaped(self, end: ChildEnd, last_io: Io | None) -> None:
         """The supervisor has waited for a process: take its exact totals, in place of what is known of it.
 

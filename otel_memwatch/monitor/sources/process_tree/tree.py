@@ -45,6 +45,7 @@ class ProcessTree:
     """
 
     name = "process_tree"
+    blind: str | None = None
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -65,6 +66,8 @@ class ProcessTree:
         self._ended: dict[int, Member] = {}
         """Members that vanished at the tick before."""
         self._seen = 0
+        self._began: float | None = None
+        """Time of the first tick."""
         self._account = Account()
         self._unobserved = Unobserved()
         self._records = Records(
@@ -177,6 +180,8 @@ class ProcessTree:
             if self._windows is None
             else self._windows.scan(self._members, tick.vanished, tick.child_faults)
         )
+        if self._began is None:
+            self._began = now
         main = self._members.get(self._context.root)
         if tick.moved or slow or not self._fast:
             self._sum = self._account.sum(self._members.values())
@@ -330,6 +335,8 @@ class ProcessTree:
             member.close()
             return False
         self._members[pid] = member
+        if self._began is not None and not self._context.adopt and member.start < self._began:
+            self._account.joined(member)
         tick.moved = True
         self._seen += 1
         tick.new.append((pid, member.stat.threads))

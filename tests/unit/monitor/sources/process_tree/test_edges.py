@@ -331,6 +331,25 @@ def test_known_members_stay_when_init_adopts_them(tmp_path: Path) -> None:
     assert watched.tree.pids() == (50, 51, 101)
 
 
+def test_what_joins_the_tree_later_does_not_bring_in_its_past(tmp_path: Path) -> None:
+    """An orphan that was given to the target, as to a subreaper, has a life of its own behind it."""
+    proc = ProcTree(tmp_path / "proc")
+    proc.process(50, 1, start=10.0, user=7.0, io=(0, 0, 0, 5 * MIB))
+    proc.process(60, 1, start=20.0, user=300.0, child_user=100.0, minor=70, io=(0, 0, 0, 80 * MIB))
+    watched = open_tree(proc)
+    assert watched.tick(200.0)["tree.cpu.time user"] == 7.0
+    proc.process(60, 50, start=20.0, user=300.0, child_user=100.0, minor=70, io=(0, 0, 0, 80 * MIB))
+    proc.process(101, 50, start=201.0, user=2.0)
+    proc.last_pid(101)
+    tick = watched.tick(202.0)
+    assert watched.tree.pids() == (50, 60, 101)
+    assert (tick["tree.cpu.time user"], tick["tree.disk.io write"]) == (9.0, 5 * MIB)
+    assert tick["tree.paging.faults minor"] == 20
+    proc.process(60, 50, start=20.0, user=301.0, child_user=100.0, minor=70, io=(0, 0, 0, 81 * MIB))
+    tick = watched.tick(203.0)
+    assert (tick["tree.cpu.time user"], tick["tree.disk.io write"]) == (10.0, 6 * MIB)
+
+
 def test_what_was_there_before_explains_no_new_pids(tmp_path: Path) -> None:
     proc = ProcTree(tmp_path / "proc")
     for pid in (50, 51, 52):

@@ -1,0 +1,153 @@
+"""The cost of foreign text grows as its length: an argument, a variable, a record, a file of the kernel, an answer."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import math
+import time
+from itertools import product
+from typing import TYPE_CHECKING
+
+import pytest
+
+from otel_memwatch import config
+from otel_memwatch.compat.ipython import perf
+from otel_memwatch.compat.nncf import monitor_log
+from otel_memwatch.errors import MemwatchError
+from otel_memwatch.in_target.operations.identity import parse_traceparent
+from otel_memwatch.in_target.operations.text import clean_name, quote
+from otel_memwatch.monitor.procfs import control_group, drm, process, system
+from otel_memwatch.monitor.sources.gpu_drm import cards
+from otel_memwatch.monitor.sources.gpu_nvidia import visible
+from otel_memwatch.monitor.telemetry import listening, post, received
+from otel_memwatch.monitor.telemetry import settings as telemetry_settings
+from otel_memwatch.record import lines, resource
+from otel_memwatch.record.samples import parse_columns
+from otel_memwatch.reports import formatting, markdown, metrics, openmetrics, plot
+from otel_memwatch.runtime import kernel, masking
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+SIZES = (4_000, 16_000, 64_000, 1_024_000)
+"""Characters. The small ones make quadratic work fail before it takes hours."""
+
+WORST_GROWTH = 2.5
+"""Times as long as linear work would take; quadratic work takes 4 and 16 times as long."""
+LEAST_SECONDS = 0.005
+"""What is faster than this is not compared with: a pause of the machine would count as growth."""
+
+PIECES = (
+    "a", "1", "aB", "a-", "a=", "a: ", "token=", "://a:", " ", "\n", "\x1b", "`", "\\000", "a,", 'id="a', "[", "1:a:/\n", "a 1\n",
+)  # fmt: skip
+
+ENDED = ("a", "-", " ", "1,234")
+ENDS = ("!", "=x", "@")
+
+GPUS = [visible.Identity(f"GPU-{i}", f"{i:02x}", "a") for i in range(16)]
+
+
+def _series(text: str) -> object:
+    return openmetrics._labels({text[:1000]: text})
+
+
+TEXTS: dict[str, Callable[[str], object]] = {
+    "arguments": lambda text: masking.mask_arguments([f"--{text}", text]),
+    "addresses": masking.mask_url,
+    "names of programs": lambda text: masking.public_name([text, text]),
+    "command lines": lambda text: formatting.command_line([text], 80),
+    "names": lambda text: formatting.shorten(text, 40),
+    "words of a shell": formatting.shell_word,
+    "cells": markdown.escape,
+    "code": markdown.code,
+    "labels": _series,
+    "labels at the end": metrics._escape,
+    "logs": monitor_log.parse,
+    "pictures": lambda text: plot._with_stable_names(text.encode()),
+    "counters": perf.parse_csv,
+    "counters for people": perf.process_lines,
+    "devices of CUDA": lambda text: visible.visible({"CUDA_VISIBLE_DEVICES": text}, GPUS),
+    "devices of CUDA by name": lambda text: visible.visible({"CUDA_VISIBLE_DEVICES": f"GPU-{text}"}, GPUS),
+    "addresses on PCI": cards._PCI.match,
+    "cards": cards._CARD.match,
+    "clients of cards": drm.parse_drm_fdinfo,
+    "kernels": kernel.parse_release,
+    "spans": lambda text: received._SPAN.findall(text.encode()),
+    "containers": resource._CONTAINER_ID.findall,
+    "resources": resource.parse_attributes,
+    "repositories": lambda text: resource.ci_attributes({"JENKINS_URL": "a", "BUILD_NUMBER": "1", "GIT_URL": text}),
+    "headers": post._parse_headers,
+    "answers": lambda text: post._first_line(text.encode()),
+    "endpoints": lambda text: listening._upstream({"OTEL_EXPORTER_OTLP_ENDPOINT": text}, None),
+    "telemetry's variables": lambda text: telemetry_settings.wanted(
+        {}, {"OTEL_METRICS_EXPORTER": text, "OTEL_EXPORTER_OTLP_ENDPOINT": text, "OTEL_METRIC_EXPORT_INTERVAL": text}
+    ),
+    "intervals": config.parse_interval,
+    "seconds": config.parse_seconds,
+    "ports": config.parse_address,
+    "URLs": config.parse_url,
+    "parents": parse_traceparent,
+    "operations": lambda text: quote(clean_name(text)[0]) + quote(text),
+    "lines": lines.parse,
+    "headers of samples": lambda text: parse_columns({"columns": [{"metric": text}]}),
+}  # fmt: skip
+
+FILES: dict[str, Callable[[bytes], object]] = {
+    "stat": process.parse_stat,
+    "io": process.parse_io,
+    "statm": process.parse_resident,
+    "status": process.parse_status,
+    "peak": process.parse_watermark,
+    "thread group": process.parse_thread_group,
+    "children": process.parse_ignores_children,
+    "smaps_rollup": process.parse_rollup,
+    "cmdline": process.parse_arguments,
+    "cgroup": control_group.parse_memberships,
+    "mountinfo": control_group.parse_mounts,
+    "mountinfo of groups": lambda data: control_group.parse_mounts(b"1 1 0:1 " + data + b" /c rw - cgroup c rw," + data),
+    "memory.stat": control_group.parse_keyed,
+    "one figure": lambda data: control_group.parse_key(data, b"anon"),
+    "limit": control_group.parse_limit,
+    "meminfo": system.parse_memory,
+    "used": system.parse_used,
+    "loadavg": system.parse_load,
+    "last pid": system.parse_last_pid,
+    "pressure": system.parse_pressure,
+}  # fmt: skip
+
+
+def cost(call: Callable[[], object]) -> float:
+    """Seconds of processor time; refusing counts as an answer."""
+    # The collector looks through all that the test process holds, which is no cost of the function's.
+    gc.disable()
+    begun = time.process_time()
+    with contextlib.suppress(ValueError, IndexError, KeyError, AttributeError, MemwatchError):
+        call()
+    taken = time.process_time() - begun
+    gc.enable()
+    return taken
+
+
+def assert_linear(work: Callable[[str], object]) -> None:
+    for piece, end in (*((piece, "") for piece in PIECES), *product(ENDED, ENDS)):
+        before = allowed = math.inf
+        for size in SIZES:
+            text = piece * (size // len(piece)) + end
+            taken = cost(lambda text=text: work(text))  # type: ignore[misc]
+            if taken > allowed:  # once more: the first call may have loaded something
+                taken = min(taken, cost(lambda text=text: work(text)))  # type: ignore[misc]
+            assert taken <= allowed, (piece, end, size, taken, before)
+            before = taken
+            following = next((larger for larger in SIZES if larger > size), size)
+            allowed = WORST_GROWTH * following / size * max(taken, LEAST_SECONDS)
+
+
+@pytest.mark.parametrize("what", TEXTS)
+def test_texts(what: str) -> None:
+    assert_linear(TEXTS[what])
+
+
+@pytest.mark.parametrize("what", FILES)
+def test_files(what: str) -> None:
+    assert_linear(lambda text: FILES[what](text.encode()))
