@@ -15,6 +15,7 @@ from otel_memwatch.model import Column
 from otel_memwatch.monitor.sampler import Sampler
 from otel_memwatch.monitor.telemetry import Parts, start
 from tests.support.otlp_sink import OtlpSink, attributes
+from tests.support.programs import need
 from tests.support.telemetry_run import (
     SPAN,
     TRACE,
@@ -364,7 +365,7 @@ def test_two_readers_look_once_each_and_never_read(sink):
 
 
 def test_over_grpc():
-    grpc = pytest.importorskip("grpc")
+    grpc = need("grpc")
     from concurrent.futures import ThreadPoolExecutor
 
     from opentelemetry.proto.collector.metrics.v1 import metrics_service_pb2, metrics_service_pb2_grpc
