@@ -3,6 +3,32 @@
 from __future__ import annotations
 
 import signal
+from typing import Any
+
+import pytest
+
+TOGETHER = (
+    "tests/contract/test_dashboards_data.py",
+    "tests/contract/test_exports.py",
+    "tests/e2e/test_secrets.py",
+    "tests/e2e/test_telemetry.py::test_spans_of_a_node_program",
+)
+"""Beginnings of the names of tests that share a run or a server that takes long: one worker runs them, one after the other."""
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Every test for itself to the next free worker, what stands in `TOGETHER` to one, those first.
+
+    `--dist loadgroup` would do, but pytest-xdist 3.8 marks groups where pytest 9.2 no longer looks.
+    """
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Together(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return next((beginning for beginning in TOGETHER if nodeid.startswith(beginning)), nodeid)
+
+    return Together(config, log)
 
 
 def pytest_configure() -> None:

@@ -1,10 +1,17 @@
 #!/bin/sh
-# Installs what the tests need and runs all of them, against the wheel as a user would install it.
-#   sh tests/run.sh                 lint, types, layers, then every test
+# Installs what the tests need and runs them, against the wheel as a user would install it.
+#   sh tests/run.sh                 lint, types, layers, then every test on this Python
+#   sh tests/run.sh all             also the long profiles, the other Pythons, the lowest versions, frameworks, coverage
+#   sh tests/run.sh coverage        how much of the package the unit tests run
 #   sh tests/run.sh tests/unit -k x only these tests (arguments are pytest's)
 set -eu
 cd "$(dirname "$0")/.."
 root=$(pwd)
+venv="$root/.venv-test"
+stage="$root/build/stage"
+results="$root/build/results"
+mkdir -p "$root/build"
+: >"$results"
 
 say() { printf '\n== %s\n' "$*"; }
 
@@ -33,16 +40,16 @@ debian_packages() {
 
 # A virtual environment with the wheel and the test tools, for one interpreter; all in one resolution.
 environment() {
-    [ -x "$2/bin/python" ] || "$1" -m venv "$2"
-    "$2/bin/python" -m pip install --quiet --upgrade pip
-    rm -rf "$root"/build/wheel "$root"/build/lib* "$root"/build/temp*
-    "$2/bin/python" -m pip wheel --quiet --no-deps --wheel-dir "$root/build/wheel" "$root"
-    "$2/bin/python" -m pip uninstall --quiet --yes otel-memwatch
-    "$2/bin/python" -m pip install --quiet --group "$root/pyproject.toml:dev" "$root"/build/wheel/*.whl
+    if [ ! -x "$2/bin/python" ]; then
+        "$1" -m venv "$2"
+        "$2/bin/python" -m pip install --quiet --upgrade "pip>=25.1" # the first that knows groups
+    fi
+    rm -rf "$root"/build/lib* "$root"/build/temp* "$root"/build/bdist*
+    # What is never imported need not be compiled: that would take as long as all else.
+    "$2/bin/python" -m pip install --quiet --no-compile --group "$root/pyproject.toml:dev" "$root"
 }
 
 # The tests run in a folder without the sources: what is imported is the installed wheel.
-stage="$root/build/stage"
 stage_tests() {
     rm -rf "$stage"
     mkdir -p "$stage"
@@ -51,46 +58,120 @@ stage_tests() {
     done
 }
 
-# run_tests ENVIRONMENT [PYTEST ARGUMENTS]
+# run_tests NAME ENVIRONMENT [PYTEST ARGUMENTS]: the closing line is kept for the end
 run_tests() {
-    bin="$1/bin"
-    shift
-    (cd "$stage" && PATH="$bin:$PATH" "$bin/python" -m pytest -p no:cacheprovider "$@")
+    name="$1"
+    bin="$2/bin"
+    shift 2
+    say "$name, $("$bin/python" --version)"
+    log="$root/build/pytest.log"
+    status="$root/build/pytest.status"
+    (
+        cd "$stage"
+        code=0
+        PATH="$bin:$PATH" "$bin/python" -m pytest -p no:cacheprovider "$@" || code=$?
+        echo "$code" >"$status"
+    ) 2>&1 | tee "$log"
+    printf '%s: %s\n' "$name" "$(tail -n 1 "$log")" >>"$results"
+    [ "$(cat "$status")" = 0 ] || finish "$(cat "$status")"
+}
+
+finish() {
+    say "results"
+    cat "$results"
+    exit "$1"
+}
+
+# Two workers a core, since most tests wait; what measures time runs alone after the others.
+workers=$(($(getconf _NPROCESSORS_ONLN) * 2))
+[ "$workers" -le 8 ] || workers=8
+beside="-q -n $workers"
+
+lint() {
+    say "lint, types, layers"
+    "$venv/bin/ruff" check .
+    "$venv/bin/ruff" format --check .
+    "$venv/bin/mypy"
+    PATH="$venv/bin:$PATH" "$venv/bin/lint-imports"
+}
+
+every_test() {
+    # shellcheck disable=SC2086  # a list of words
+    run_tests "all tests" "$venv" $beside -m "not quiet" --durations=25
+    run_tests "tests that measure time" "$venv" -q -m quiet --durations=10
+    plain_package
+    # shellcheck disable=SC2086
+    PYTHONPATH="$root/build/plain" MEMWATCH_PLAIN=1 run_tests "operations without compiled code" "$venv" $beside \
+        tests/unit/in_target/operations tests/contract/in_target/operations tests/e2e/test_operation_shortcuts.py
+}
+
+# The installed package as it is where no compiler was at hand.
+plain_package() {
+    rm -rf "$root/build/plain"
+    mkdir -p "$root/build/plain"
+    cp -r "$venv"/lib/python*/site-packages/otel_memwatch "$root/build/plain"
+    rm "$root"/build/plain/otel_memwatch/in_target/operations/*.so
+}
+
+coverage() {
+    # shellcheck disable=SC2086
+    (cd "$stage" && PATH="$venv/bin:$PATH" "$venv/bin/coverage" run --branch --source otel_memwatch \
+        -m pytest -p no:cacheprovider -q -m "not quiet" tests/unit)
+    printf 'coverage of the package by its unit tests, branches included: %s %%\n' \
+        "$(cd "$stage" && "$venv/bin/coverage" report --format total)" | tee -a "$results"
+}
+
+other_pythons() {
+    for version in 3.10 3.11 3.12 3.13 3.14; do
+        for python in "python$version" "$HOME"/.pyenv/versions/"$version".*/bin/python; do
+            command -v "$python" >/dev/null || continue
+            "$python" -c 'import ensurepip' 2>/dev/null || continue
+            [ "$("$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')" = "$version" ] || continue
+            [ "$("$venv/bin/python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')" != "$version" ] || continue
+            environment "$python" "$venv-$version"
+            # shellcheck disable=SC2086
+            run_tests "unit, contract and main job" "$venv-$version" $beside -m "not quiet" \
+                tests/unit tests/contract tests/e2e/test_main_job.py
+            break
+        done
+    done
+}
+
+# The callbacks in the frameworks themselves: some 2 GB, which no other test needs.
+frameworks() {
+    environment python3 "$venv-frameworks"
+    "$venv-frameworks/bin/python" -m pip install --quiet --group "$root/pyproject.toml:frameworks"
+    OTEL_MEMWATCH_FRAMEWORKS_PYTHON="$venv-frameworks/bin/python" run_tests "frameworks" "$venv-frameworks" -q \
+        tests/contract/compat/test_callbacks.py tests/gpu/test_cpu_pytorch.py
+}
+
+long_profiles() {
+    MEMWATCH_LONG=1 OTEL_MEMWATCH_TEST_PROGRAMS=300 run_tests "long profiles" "$venv" -q --timeout=0 \
+        -o faulthandler_timeout=0 tests/e2e/test_torture_*.py tests/e2e/test_*_certificates.py \
+        tests/unit/record/test_fuzz_records.py tests/unit/monitor/procfs/test_fuzz_parsers.py
 }
 
 debian_packages
-venv="$root/.venv-test"
 say "virtual environment"
 environment python3 "$venv"
 stage_tests
 
-if [ $# -gt 0 ]; then
-    run_tests "$venv" "$@"
-    exit
-fi
-
-say "lint, types, layers"
-"$venv/bin/ruff" check .
-"$venv/bin/ruff" format --check .
-"$venv/bin/mypy"
-PATH="$venv/bin:$PATH" "$venv/bin/lint-imports"
-
-say "all tests, $("$venv/bin/python" --version)"
-run_tests "$venv"
-
-say "operations, as installed without a compiler"
-rm -f "$venv"/lib/python*/site-packages/otel_memwatch/in_target/operations/_boundary.*.so
-MEMWATCH_PLAIN=1 run_tests "$venv" -q tests/unit/test_operation*.py tests/e2e/test_operation*.py tests/e2e/test_spans_*.py
-
-for version in 3.10 3.11 3.12 3.13 3.14; do
-    for python in "python$version" "$HOME"/.pyenv/versions/"$version".*/bin/python; do
-        command -v "$python" >/dev/null || continue
-        "$python" -c 'import ensurepip' 2>/dev/null || continue
-        [ "$("$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')" = "$version" ] || continue
-        [ "$("$venv/bin/python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')" != "$version" ] || continue
-        say "core tests, $("$python" --version)"
-        environment "$python" "$venv-$version"
-        run_tests "$venv-$version" -q tests/unit tests/e2e/test_main_job.py
-        break
-    done
-done
+case "${1-}" in
+"")
+    lint
+    every_test
+    ;;
+all)
+    lint
+    every_test
+    coverage
+    other_pythons
+    say "lowest versions"
+    sh tests/lowest.sh
+    frameworks
+    long_profiles
+    ;;
+coverage) coverage ;;
+*) run_tests "these tests" "$venv" "$@" ;;
+esac
+finish 0

@@ -1,4 +1,4 @@
-"""The fuzz tests' parsers, guided by coverage: the tests of tests/unit/test_fuzz_*.py, fed by atheris.
+"""The fuzz tests' parsers, guided by coverage: the tests of tests/unit/*/test_fuzz_*.py, fed by atheris.
 
     python -m tests.bench.fuzz                              each test for a minute
     python -m tests.bench.fuzz --seconds 600 output_of_perf files_of_otlp
@@ -38,7 +38,8 @@ Feed = Callable[[bytes], object]
 
 def tests() -> dict[str, Any]:
     """The tests that hypothesis feeds, by name; those that need a receiver are made for one."""
-    from tests.unit import test_fuzz_parsers, test_fuzz_records
+    from tests.unit.monitor.procfs import test_fuzz_parsers
+    from tests.unit.record import test_fuzz_records
 
     found: dict[str, Any] = {}
     for module in (test_fuzz_parsers, test_fuzz_records):
@@ -58,7 +59,7 @@ def fed(name: str) -> Iterator[Feed]:
     if hasattr(test, "hypothesis"):
         yield test.hypothesis.fuzz_one_input
         return
-    from tests.unit.test_fuzz_records import serving
+    from tests.unit.record.test_fuzz_records import serving
 
     with serving() as receiver:
         yield test(*receiver).hypothesis.fuzz_one_input

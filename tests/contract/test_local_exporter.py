@@ -6,42 +6,18 @@ import os
 import subprocess
 import sys
 from importlib.metadata import entry_points
+from pathlib import Path
 
 import pytest
 
 from otel_memwatch.analysis import load
 
-PROGRAM = """
-import os, sys
-from opentelemetry import metrics, trace
-from opentelemetry.sdk.metrics import MeterProvider
-from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
-from opentelemetry.sdk.resources import Resource
-from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor
-from otel_memwatch.in_target.otel.local_exporter import LocalMetricExporter, LocalSpanExporter
-
-resource = Resource({"service.name": "theirs", "process.pid": os.getpid()})
-reader = PeriodicExportingMetricReader(LocalMetricExporter(), export_interval_millis=1e6)
-meters = MeterProvider([reader], resource)
-tracers = TracerProvider(resource=resource)
-tracers.add_span_processor(SimpleSpanProcessor(LocalSpanExporter()))
-usage = meters.get_meter("x").create_gauge("process.memory.usage", "By")
-tracer = tracers.get_tracer("x")
-for step in range(3):
-    with tracer.start_as_current_span(f"step {step}") as span:
-        span.set_attribute("step", step)
-        usage.set((step + 1) << 20)
-        meters.force_flush()
-if len(sys.argv) > 1:
-    os.kill(os.getpid(), 9)
-meters.shutdown(); tracers.shutdown()
-"""
+PROGRAM = Path(__file__).parents[1] / "programs" / "exporting.py"
 
 
 def _run(directory, *arguments, **environment):
     return subprocess.run(
-        [sys.executable, "-c", PROGRAM, *arguments], cwd=directory, timeout=120,
+        [sys.executable, str(PROGRAM), *arguments], cwd=directory, timeout=120,
         env={**os.environ, **environment}, capture_output=True, text=True,
     )  # fmt: skip
 
@@ -75,7 +51,7 @@ def test_without_a_name_it_makes_a_directory_of_its_own(tmp_path):
 def test_under_wrap_it_writes_into_the_run_that_is_there(tmp_path):
     done = subprocess.run(
         [sys.executable, "-m", "otel_memwatch", "wrap", "--no-plot", "--out", str(tmp_path / "run"), "--",
-         sys.executable, "-c", PROGRAM],
+         sys.executable, str(PROGRAM)],
         capture_output=True, text=True, timeout=120, cwd=tmp_path,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr

@@ -7,14 +7,18 @@ import socket
 import ssl
 import subprocess
 import sys
+import threading
 import time
 
 import pytest
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceResponse
 
 from otel_memwatch.catalog import METRICS, Instrument
+from otel_memwatch.model import Column
+from otel_memwatch.monitor.sampler import Sampler
 from otel_memwatch.monitor.telemetry import Parts, start
 from tests.support.otlp_sink import OtlpSink, attributes
+from tests.support.programs import need
 from tests.support.telemetry_run import (
     SPAN,
     TRACE,
@@ -310,17 +314,45 @@ def test_an_exporter_that_is_not_installed():
     assert len(said) == 1
 
 
+class Hanging:
+    """A source whose second read hangs until it is released."""
+
+    name = "hanging"
+    columns = (Column("process.memory.usage"),)
+
+    def __init__(self):
+        self.hangs, self.released = threading.Event(), threading.Event()
+        self.reads = 0
+
+    def read(self, _now):
+        self.reads += 1
+        if self.reads > 1:
+            self.hangs.set()
+            assert self.released.wait(100)
+        return [7 << 20]
+
+
 def test_a_hung_source_does_not_hold_up_a_push(sink):
-    """The latest snapshot is looked at; the source that hangs is the sampler's affair."""
-    columns = all_columns()
-    old = snapshot(columns)
-    info = run_info()
-    parts = Parts(run=info, columns=columns, latest=lambda: old, say=lambda _: None)
-    telemetry = start({"otlp": sink.url}, parts)
-    telemetry.wait_until_open(60)
-    assert telemetry.finish(finished(info)) == []
-    usage = [p.as_int for _, m, p in sink.metrics() if m.name == "process.memory.usage"]
-    assert usage == [old.values[[c.metric for c in columns].index("process.memory.usage")]]
+    """What is pushed is the latest snapshot; the read that hangs is the sampler's affair."""
+    source = Hanging()
+    sampler = Sampler([source], 60.0)
+    sampler.tick()
+    sampling = threading.Thread(target=sampler.tick, kwargs={"last": True})  # not left out for its cost
+    sampling.start()
+    try:
+        assert source.hangs.wait(60)
+        info = run_info()
+        parts = Parts(run=info, columns=sampler.columns, latest=sampler.latest, say=lambda _: None)
+        telemetry = start({"otlp": sink.url}, parts)
+        telemetry.wait_until_open(60)
+        assert telemetry.finish(finished(info)) == []
+        usage = [p.as_int for _, m, p in sink.metrics() if m.name == "process.memory.usage"]
+        assert usage == [7 << 20]
+        assert not source.released.is_set()
+        assert sampling.is_alive()
+    finally:
+        source.released.set()
+        sampling.join(60)
 
 
 def test_two_readers_look_once_each_and_never_read(sink):
@@ -530,7 +562,7 @@ def test_what_does_not_arrive_in_time_is_counted(tmp_path):
 @pytest.fixture
 def grpc_sink():
     """A server for both signals: its port and the messages that it got."""
-    grpc = pytest.importorskip("grpc")
+    grpc = need("grpc")
     from concurrent.futures import ThreadPoolExecutor
 
     from opentelemetry.proto.collector.metrics.v1 import metrics_service_pb2, metrics_service_pb2_grpc

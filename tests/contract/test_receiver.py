@@ -21,6 +21,7 @@ from otel_memwatch.monitor.telemetry.receiver import MAX_BODY, Receiver
 from otel_memwatch.record.otlp_json import parse_json, to_json
 from otel_memwatch.record.reader import read_run
 from tests.support.otlp_sink import OtlpSink
+from tests.support.programs import need
 
 PROTOBUF, JSON = "application/x-protobuf", "application/json"
 PID, OFFSET = 4242, 1_700_000_000.0
@@ -232,7 +233,7 @@ def test_without_grpc_an_endpoint_that_needs_it_is_refused_before_the_start(monk
 
 
 def test_spans_are_forwarded_over_grpc(tmp_path):
-    grpc = pytest.importorskip("grpc")
+    grpc = need("grpc")
     from concurrent.futures import ThreadPoolExecutor
 
     from opentelemetry.proto.collector.trace.v1 import trace_service_pb2_grpc

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import otel_memwatch
-from tests.support.marked import PRELUDE, Program, run, succeed
+from tests.support.marked import PRELUDE, PROGRAMS, Program, run, succeed
 from tests.support.wrapped import environment
 
 pytestmark = pytest.mark.skipif(
@@ -27,76 +27,7 @@ def tree(program: Program) -> dict[str, str | None]:
 
 def test_every_kind_of_function_can_be_decorated(tmp_path: Path) -> None:
     program = succeed(
-        """
-        import functools, inspect
-        @operation("plain", kind="function")
-        def plain(a, b=2): "Doc."; return a + b
-        assert plain(1) == 3 and plain.__name__ == "plain" and plain.__doc__ == "Doc."
-        assert str(inspect.signature(plain)) == "(a, b=2)"
-
-        @operation
-        def named_after_itself(): return 1
-        assert named_after_itself() == 1
-
-        @operation("coroutine")
-        async def coroutine(x):
-            await asyncio.sleep(0)
-            with operation("in coroutine"): pass
-            return x
-        assert inspect.iscoroutinefunction(coroutine)
-        assert asyncio.run(coroutine(5)) == 5
-
-        @operation("generator")
-        def generator():
-            with operation("in generator"):
-                got = yield 1
-            try:
-                yield got
-            except KeyError:
-                yield "caught"
-            return "end"
-        assert inspect.isgeneratorfunction(generator)
-        steps = generator()
-        assert next(steps) == 1
-        with operation("beside generator"): pass
-        assert steps.send("sent") == "sent" and steps.throw(KeyError()) == "caught"
-        try: next(steps)
-        except StopIteration as stop: assert stop.value == "end"
-        else: raise AssertionError
-
-        @operation("async generator")
-        async def agenerator():
-            try:
-                got = yield 1
-                with operation("in async generator"): pass
-                yield got
-            except KeyError:
-                yield "caught"
-        assert inspect.isasyncgenfunction(agenerator)
-        async def main():
-            steps = agenerator()
-            assert await steps.__anext__() == 1
-            with operation("beside async generator"): pass
-            assert await steps.asend("sent") == "sent"
-            assert await steps.athrow(KeyError()) == "caught"
-            assert [x async for x in steps] == []
-        asyncio.run(main())
-
-        class Worker:
-            @operation("method")
-            def method(self): return self
-            @staticmethod
-            @operation("static")
-            def static(): return 1
-            @operation("class method")
-            @classmethod
-            def klass(cls): return cls
-        worker = Worker()
-        assert worker.method() is worker and Worker.static() == 1 and Worker.klass() is Worker
-
-        async def free(): return 7
-        assert asyncio.run(operation("partial")(functools.partial(free))()) == 7
-        """,
+        PROGRAMS / "kinds_of_functions.py",
         tmp_path,
     )
     parents = tree(program)
@@ -122,39 +53,7 @@ def test_every_kind_of_function_can_be_decorated(tmp_path: Path) -> None:
 
 def test_exceptions_pass_through_untouched(tmp_path: Path) -> None:
     program = succeed(
-        """
-        class Mine(Exception): pass
-        error = Mine("text")
-        def attempt(name, raised):
-            try:
-                with operation(name):
-                    raise raised
-            except BaseException as caught:
-                assert caught is raised and caught.__context__ is None and caught.__cause__ is None
-        attempt("own", error)
-        attempt("interrupt", KeyboardInterrupt())
-        attempt("exit 0", SystemExit(0))
-        attempt("exit 3", SystemExit(3))
-        @operation("generator")
-        def generator():
-            yield 1
-            raise error
-        try: list(generator())
-        except Mine as caught: assert caught is error
-        @operation("given up")
-        def endless():
-            while True: yield
-        steps = endless(); next(steps); del steps
-        @operation("cancelled")
-        async def slow(): await asyncio.sleep(60)
-        async def main():
-            task = asyncio.ensure_future(slow())
-            await asyncio.sleep(0)
-            task.cancel()
-            try: await task
-            except asyncio.CancelledError: pass
-        asyncio.run(main())
-        """,
+        PROGRAMS / "exceptions.py",
         tmp_path,
     )
     ends = {found.name: (found.closing["status"], found.closing["error"]) for found in program.operations}
@@ -539,50 +438,7 @@ print(sorted(name for name in sys.modules if name.startswith("opentelemetry") or
 def test_operations_of_finalizers_and_signal_handlers_in_the_middle_of_anything(tmp_path: Path) -> None:
     """Garbage is collected at nearly every allocation, in the middle of boundaries and of `ContextVar.set` too."""
     program = succeed(
-        """
-        import gc, signal
-        gc.set_threshold(5)
-
-        class Final:
-            def __init__(self):
-                self.me = self
-            def __del__(self):
-                with operation("final"):
-                    pass
-
-        @operation("generator")
-        def values():
-            me = yield
-            yield
-
-        def interrupt(number, frame):
-            with operation("signal"):
-                pass
-
-        def work():
-            for n in range(300):
-                with operation("outer"):
-                    Final()
-                    if n % 3 == 0:
-                        time.sleep(0.0001)
-                    given_up = values()
-                    next(given_up)
-                    given_up.send([given_up])
-                    with operation("inner", n=n):
-                        Final()
-
-        signal.signal(signal.SIGALRM, interrupt)
-        signal.setitimer(signal.ITIMER_REAL, 0.0005, 0.0005)
-        threads = [threading.Thread(target=work) for _ in range(4)]
-        for thread in threads:
-            thread.start()
-        work()
-        for thread in threads:
-            thread.join()
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        del thread, threads
-        gc.collect()
-        """,
+        PROGRAMS / "finalizers.py",
         tmp_path,
     )
     for name, times in {"outer": 1500, "inner": 1500, "final": 3000, "generator": 1500}.items():

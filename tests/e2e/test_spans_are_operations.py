@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from otel_memwatch.catalog import SPAN_ATTRIBUTES
-from tests.support.marked import MIB, PRELUDE, ROOT, Program, run, succeed
+from tests.support.marked import MIB, PRELUDE, PROGRAMS, ROOT, Program, run, succeed
 from tests.support.wrapped import PROGRAM, environment
 
 pytestmark = pytest.mark.skipif(
@@ -208,39 +208,6 @@ def test_a_provider_that_does_nothing_is_left_alone(tmp_path: Path) -> None:
     assert len(program.operations) == 2
 
 
-SERVICE = """
-import mmap, threading, urllib.request
-from flask import Flask
-from werkzeug.serving import make_server
-
-app = Flask("service")
-
-@app.route("/work/<int:mib>")
-def work(mib):
-    memory = mmap.mmap(-1, mib << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    for place in range(0, mib << 20, 4096):
-        memory[place] = 1
-    memory.close()
-    return "done"
-
-@app.route("/fail")
-def fail():
-    raise ValueError("on purpose")
-
-server = make_server("127.0.0.1", 0, app)
-thread = threading.Thread(target=server.serve_forever)
-thread.start()
-for mib in (20, 90, 5):
-    assert urllib.request.urlopen(f"http://127.0.0.1:{server.port}/work/{mib}").read() == b"done"
-try:
-    urllib.request.urlopen(f"http://127.0.0.1:{server.port}/fail")
-except urllib.error.HTTPError as error:
-    assert error.code == 500
-server.shutdown()
-thread.join()
-"""
-
-
 def instrument() -> str:
     """The program `opentelemetry-instrument` of the interpreter that runs the tests."""
     found = shutil.which("opentelemetry-instrument", path=os.path.dirname(sys.executable))
@@ -252,8 +219,7 @@ def instrument() -> str:
 
 def wrapped_service(tmp_path: Path, **variables: str) -> Path:
     pytest.importorskip("flask") if "CI" not in os.environ else None
-    script = tmp_path / "service.py"
-    script.write_text(SERVICE)
+    script = PROGRAMS / "service.py"
     out = tmp_path / "run"
     done = subprocess.run(
         [*PROGRAM, "wrap", "--out", out, "--no-plot", "--quiet", "--", instrument(), sys.executable, script],

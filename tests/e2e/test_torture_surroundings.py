@@ -20,6 +20,7 @@ from tests.support.torture import LONG, alive, file_system, needs_root, trial, w
 from tests.support.wrapped import MIB, PROGRAM, work
 
 NOBODY = 65534
+REUSED_PIDS = Path(__file__).parents[1] / "programs" / "reused_pids.py"
 
 
 def unprivileged(command: list[str]) -> list[str]:
@@ -321,36 +322,8 @@ def test_no_proc_at_all(tmp_path: Path) -> None:
 def test_numbers_of_processes_are_used_again(tmp_path: Path) -> None:
     """In a pid namespace whose next number is set back again and again: nobody is taken for somebody else."""
     needs_root()
-    program = """
-import os, time
-born = 1
-def lines():
-    with open(os.path.join(os.environ["OTEL_MEMWATCH_RUN_DIR"], "processes.jsonl"), "rb") as file:
-        return file.read().count(b'"event":"seen"')
-def child(mib):
-    global born
-    born += 1
-    pid = os.fork()
-    if pid == 0:
-        kept = bytearray(mib << 20)
-        time.sleep(0.05)
-        while lines() < born:
-            time.sleep(0.01)
-        os._exit(0)
-    return pid
-first = child(8)
-os.waitpid(first, 0)
-seen = [first]
-for step in range(6):
-    with open("/proc/sys/kernel/ns_last_pid", "w") as file:
-        file.write(str(first - 1 + step % 2))
-    pid = child(16 + step)
-    seen.append(pid)
-    os.waitpid(pid, 0)
-print(len(seen), len(set(seen)))
-"""
     with trial(tmp_path) as run:
-        command = run.command([sys.executable, "-c", program], "--interval", "0.01")
+        command = run.command([sys.executable, str(REUSED_PIDS)], "--interval", "0.01")
         outcome = run.run(["unshare", "--pid", "--fork", "--mount-proc", *command])
         assert outcome.code == 0, outcome.err
         asked, different = map(int, outcome.out.split())

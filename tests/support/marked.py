@@ -16,21 +16,9 @@ MIB = 1 << 20
 ROOT = Path(otel_memwatch.__file__).resolve().parents[1]
 """Where the package is imported from: the sources, or the installed wheel."""
 
-PRELUDE = '''
-import asyncio, mmap, os, sys, threading, time
-from otel_memwatch import mark, operation
-MIB = 1 << 20
-def touch(mib):
-    """So many MiB of memory of our own, every page written to."""
-    memory = mmap.mmap(-1, int(mib * MIB), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    for place in range(0, len(memory), 4096):
-        memory[place] = 1
-    return memory
-def blip(mib, hold=0.0):
-    memory = touch(mib)
-    time.sleep(hold)
-    memory.close()
-'''
+PROGRAMS = Path(__file__).parents[1] / "programs"
+PRELUDE = (PROGRAMS / "marking.py").read_text().replace("from __future__ import annotations\n", "")
+"""What a short program begins with; a longer one is a file in `PROGRAMS` that imports it."""
 
 
 class Marked(NamedTuple):
@@ -92,12 +80,20 @@ def read_file(path: Path) -> list[Marked]:
 
 
 def run(
-    source: str, directory: Path, *, prelude: str = PRELUDE, arguments: tuple[str, ...] = (), **variables: str
+    source: str | Path,
+    directory: Path,
+    *,
+    prelude: str = PRELUDE,
+    arguments: tuple[str, ...] = (),
+    **variables: str,
 ) -> Program:
-    """Runs Python source as a program of its own whose operations go to `directory`."""
+    """Runs Python source, or a file, as a program of its own whose operations go to `directory`."""
     directory.mkdir(exist_ok=True)
-    script = directory / "program.py"
-    script.write_text(prelude + textwrap.dedent(source))
+    if isinstance(source, Path):
+        script = source
+    else:
+        script = directory / "program.py"
+        script.write_text(prelude + textwrap.dedent(source))
     done = subprocess.run(
         [sys.executable, str(script), *arguments],
         env=environment(**{"OTEL_MEMWATCH_RUN_DIR": str(directory), "PYTHONPATH": str(ROOT)} | variables),
@@ -109,7 +105,7 @@ def run(
     return Program(done, directory)
 
 
-def succeed(source: str, directory: Path, **variables: str) -> Program:
+def succeed(source: str | Path, directory: Path, **variables: str) -> Program:
     """As `run`; the program must end well and say nothing on stderr."""
     program = run(source, directory, **variables)
     assert program.code == 0, program.err

@@ -75,8 +75,8 @@ class Prometheus:
         with urllib.request.urlopen(f"{self.url}/api/v1/query?{arguments}", timeout=10) as response:
             return json.load(response)["data"]["result"]
 
-    def wait(self, condition, seconds=30):
-        """Waits until `condition` holds."""
+    def wait(self, condition, seconds=90):
+        """Waits until `condition` holds; `seconds` only guard against a hang."""
         until = time.monotonic() + seconds
         while True:
             with contextlib.suppress(OSError):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from otel_memwatch.config import MAX_INTERVAL, MIN_INTERVAL, OPTIONS, parse_interval, settings
@@ -31,6 +31,15 @@ def test_any_text_is_an_interval_or_an_error(text: str) -> None:
     except ValueError:
         return
     assert MIN_INTERVAL <= seconds <= MAX_INTERVAL
+
+
+@given(
+    st.floats(MIN_INTERVAL, MAX_INTERVAL),
+    st.sampled_from([("", 1.0), ("s", 1.0), ("ms", 1e-3), ("min", 60.0)]),
+)
+def test_any_number_in_range_is_an_interval_in_every_unit(seconds: float, unit: tuple[str, float]) -> None:
+    assume(MIN_INTERVAL <= seconds / unit[1] * unit[1] <= MAX_INTERVAL)  # the last digit may be lost
+    assert parse_interval(f"{seconds / unit[1]!r}{unit[0]}") == pytest.approx(seconds)
 
 
 def test_given_beats_environment_beats_default() -> None:

@@ -9,12 +9,8 @@ import http.client
 import io
 import json
 import os
-import resource
 import socket
-import subprocess
-import sys
 import tempfile
-import textwrap
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, cast
@@ -29,58 +25,17 @@ from otel_memwatch import reports
 from otel_memwatch.analysis import load
 from otel_memwatch.cli import COMMANDS, cli
 from otel_memwatch.errors import MemwatchError
-from otel_memwatch.model import ProcessEvent, ProcessRecord
 from otel_memwatch.monitor.telemetry.listening import listen
 from otel_memwatch.monitor.telemetry.received import ReceivedSpans
 from otel_memwatch.monitor.telemetry.receiver import MAX_BODY, Receiver
 from otel_memwatch.record.follower import OperationFollower
 from otel_memwatch.record.otlp_json import parse_json
 from tests.support.mutations import JSON_VALUES, changed, mutated, profile
-from tests.support.run_directory import MIB, PID, STARTED, RunDirectory, column, description
+from tests.support.run_directory import MIB, PID, STARTED, description
+from tests.support.sound_run import OPENING, sound
 
 QUICK = ("text", "summary", "json", "markdown", "csv", "otlp", "otlp-traces", "openmetrics", "perfetto")
 DRAWN = ("plot", "phases", "parquet")
-
-OPENING = {"open": 2, "time": 0.2, "name": "Load", "trace": "1" * 32, "span": "2" * 16, "parent": None, "thread": 1,
-           "rss": 10 * MIB, "segment": 12 * MIB}  # fmt: skip
-CLOSING = {"close": 2, "time": 0.7, "status": "ok", "error": None, "rss": 20 * MIB, "segment": 30 * MIB,
-           "peak": 30 * MIB, "low": 29 * MIB, "high": 31 * MIB, "certainty": "exact", "cpu_user": 0.1,
-           "cpu_system": 0.1, "gpu": {"GPU-1": {"peak": 5 * MIB}}}  # fmt: skip
-
-
-def sound(place: Path, **fields: Any) -> RunDirectory:
-    """A small run with everything in it."""
-    run = RunDirectory(place, **fields)
-    run.columns(
-        [
-            column("process.memory.usage"),
-            column("memwatch.tree.memory.usage"),
-            column("memwatch.tree.process.count"),
-            column("process.cpu.time", cpu__mode="user"),
-            column("memwatch.cgroup.memory.usage", 1.0),
-        ]
-    )
-    for step in range(8):
-        run.tick(step * 0.1, (10 + step) * MIB, (12 + step) * MIB, 2, step * 0.01)
-    for pid, start in ((PID, 0.0), (PID + 1, 0.2)):
-        run.process(
-            ProcessRecord(
-                ProcessEvent.SEEN, STARTED + start, pid, STARTED + start, ppid=4000, command="python"
-            )
-        )
-        run.process(
-            ProcessRecord(
-                ProcessEvent.EXIT,
-                STARTED + 0.8,
-                pid,
-                STARTED + start,
-                peak=30 * MIB,
-                exit_code=0,
-                cpu_user=0.1,
-            )
-        )
-    run.operations([OPENING, CLOSING])
-    return run
 
 
 @contextlib.contextmanager
@@ -351,59 +306,6 @@ def test_without_the_token_nothing_is_taken(receiver: tuple[int, str], change: s
 
 
 # -- bounded memory
-
-
-def within(mib: int, program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Runs a program whose address space is limited."""
-    return subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(program), *arguments],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (mib * MIB, mib * MIB)),
-        env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},
-    )
-
-
-REPORT = """
-    import io, sys
-    from otel_memwatch.analysis import load
-    from otel_memwatch import reports
-    from otel_memwatch.errors import MemwatchError
-    try:
-        for name in ("text", "json", "otlp-traces"):
-            reports.render(name, load(sys.argv[1]), io.BytesIO())
-    except MemwatchError as error:
-        print("told:", error)
-    print("done")
-"""
-
-
-@pytest.mark.parametrize("filling", ["one line", "nesting", "many columns", "huge numbers", "zeros"])
-def test_files_made_to_fill_the_memory(tmp_path: Path, filling: str) -> None:
-    """100 MB of damage are read within 700 MB of address space, most of which is libraries."""
-    run = sound(tmp_path / "run", state="running")
-    with (run.path / "samples.jsonl").open("ab") as file:
-        if filling == "one line":
-            for _ in range(100):
-                file.write(b"1," * (MIB // 2))
-        elif filling == "nesting":
-            for _ in range(20):
-                file.write(b"[" * MIB + b"\n")
-        elif filling == "many columns":
-            entry = b'{"metric":"x","unit":"By","attributes":{},"period":0},'
-            file.write(b'{"schema":1,"columns":[' + entry * 120_000 + b"{}]}\n")
-        elif filling == "huge numbers":
-            for _ in range(20):
-                file.write(b"[" + b"9" * 400_000 + b"]\n")
-        else:
-            file.truncate(100 * MIB)
-    with (run.path / f"operations-{PID}.jsonl").open("ab") as file:
-        for _ in range(60):
-            file.write(b"\xff" * MIB)
-    done = within(700, REPORT, str(run.path))
-    assert done.returncode == 0, done.stderr[-2000:]
-    assert done.stdout.endswith("done\n")
 
 
 def test_bodies_made_to_fill_the_memory(receiver: tuple[int, str]) -> None:

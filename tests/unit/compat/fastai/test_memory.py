@@ -1,4 +1,4 @@
-"""Units of GPU memory; what is read of devices stands in tests/contract/test_fastai_memory.py."""
+"""Units of GPU memory; what is read of devices stands in tests/contract/compat/fastai/test_memory.py."""
 
 from __future__ import annotations
 

@@ -283,49 +283,6 @@ def test_the_ledger_finds_what_the_python_one_does(
     assert ours.since(0) == (None, 0)
 
 
-@compiled
-def test_a_call_that_takes_long_is_made_without_the_lock_from_then_on() -> None:
-    """In a process of its own: that lasts for a while. The long call is a write to a pipe that is full for 0.2 s."""
-    reader, writer = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        os.close(reader)
-        os._exit(_writes_to_a_full_pipe(writer))
-    os.close(writer)
-    for _ in range(2):
-        time.sleep(0.2)
-        left = SIZE
-        while left:
-            left -= len(os.read(reader, left))
-    _, status = os.waitpid(pid, 0)
-    assert os.waitstatus_to_exitcode(status) == 0
-
-
-SIZE = 1 << 20
-
-
-def _writes_to_a_full_pipe(writer: int) -> int:
-    """0: another thread stood still during the first long write and went on during the second."""
-    from otel_memwatch.in_target.operations import _boundary
-
-    steps = [0]
-
-    def step() -> None:
-        while True:
-            steps[0] += 1
-            time.sleep(0.001)
-
-    threading.Thread(target=step, daemon=True).start()
-
-    def steps_meanwhile() -> int:
-        before = steps[0]
-        assert _boundary.write_line(writer, bytes(SIZE)) == SIZE
-        return steps[0] - before
-
-    held, free = steps_meanwhile(), steps_meanwhile()
-    return 0 if held <= 2 and free >= 10 else 1
-
-
 def test_only_a_local_disk_is_written_to_with_the_lock() -> None:
     with tempfile.TemporaryFile(dir="/dev/shm") as file, open("/proc/self/clear_refs", "wb") as other:
         assert (boundary.writer(file.fileno()) is not os.write) is boundary.COMPILED

@@ -19,7 +19,7 @@ from otel_memwatch.runtime.kernel import PAGE_SIZE
 
 MIB = 1 << 20
 GUARD = 60.0
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[5]
 PROGRAMS = ROOT / "tests/programs/process_tree"
 pytestmark = pytest.mark.skipif(
     not os.path.exists("/proc/self/clear_refs"), reason="the kernel cannot reset watermarks"

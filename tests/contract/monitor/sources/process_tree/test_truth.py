@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[5]
 GUARD = 90.0
 WATCH = "tests.programs.process_tree."
 MIB = 1 << 20
@@ -209,6 +209,7 @@ def test_thread_heavy_process() -> None:
     assert result["totals"]["unobserved"] < 100
 
 
+@pytest.mark.quiet  # on a busy machine it takes long to begin
 def test_main_thread_that_ends_first_does_not_hide_the_memory() -> None:
     result = watch(
         "main_thread_ends_first",

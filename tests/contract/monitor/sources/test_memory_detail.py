@@ -15,7 +15,7 @@ from otel_memwatch.monitor.sources import Context
 from otel_memwatch.monitor.sources.memory_detail import FIRST_AFTER, MemoryDetail
 from tests.support.proc_tree import KnownPids
 
-FAMILY = Path(__file__).parents[1] / "programs/process_tree/family_shares_memory.py"
+FAMILY = Path(__file__).parents[3] / "programs/process_tree/family_shares_memory.py"
 MIB = 1 << 20
 GUARD = 60.0
 
