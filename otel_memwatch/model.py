@@ -155,6 +155,75 @@ class ProcessEvent(str, enum.Enum):
     EXIT = "exit"
 
 
+class ProcessNote(str, enum.Enum):
+    """What is special about a process, as the text that the record keeps."""
+
+    ZOMBIE = "zombie"
+    """It has ended and nobody has waited for it yet."""
+    DENIED = "denied"
+    """The kernel does not show us its I/O: it belongs to another user, or is not dumpable."""
+    SHARES_MEMORY = "runs in its parent's memory"
+    """It is between vfork and exec: what it has is its parent's."""
+    EXEC = "exec"
+    """It has executed another program since its last line."""
+    IGNORES_CHILDREN = "ignores the end of its children"
+    """It ignores SIGCHLD: what children that no tick saw have used is added to nobody's figures."""
+    UNREAPED = "nobody waits for it"
+    """Its parent ignores SIGCHLD: its last figures are what a tick happened to read."""
+    NEVER_SEEN = "never seen alive"
+    """No tick saw it: it is known by its end alone."""
+    ALIVE_AT_END = "alive at the end"
+    """It lived when the recording ended."""
+
+    __str__ = str.__str__
+
+
+class ChildExit(NamedTuple):
+    """The end of the target or of one of its orphaned descendants, with its rusage.
+
+    `max_rss`, the CPU times and the faults are those of wait4: of the process and of all its descendants that
+    were waited for (for `max_rss` the largest one of them). `stat`, `io` and `status` are the texts of the
+    zombie's files in /proc, from which its own share can be derived, and whether it ignored the end of its
+    children; `None` where /proc is absent or denies them.
+    """
+
+    pid: int
+    time: float
+    """Monotonic seconds at which it was found dead."""
+    start: float | None
+    """Start of the process in monotonic seconds (to one clock tick); `None`: unknown."""
+    exit_code: int | None
+    """`None` when a signal ended it."""
+    signal: int | None
+    max_rss: int
+    """Bytes; a value not above `Target.floor` says only that the truth is not above it either."""
+    cpu_user: float
+    cpu_system: float
+    minor_faults: int
+    major_faults: int
+    stat: bytes | None
+    io: bytes | None
+    status: bytes | None
+    main: bool
+    """The target itself."""
+
+
+class TreeSource(Source, Protocol):
+    """The source process_tree, whichever way it reads."""
+
+    def pids(self) -> Sequence[int]:
+        """Living processes with memory of their own as of the last reading, the target first."""
+
+    def note_exit(self, end: ChildExit) -> None:
+        """Take in what the kernel said of a child that was waited for. May be called from another thread."""
+
+    def totals(self) -> Mapping[str, float | int | None]:
+        """Totals of the tree so far, reaped children included; `None`: not known."""
+
+    def finish(self, now: float) -> None:
+        """Record the last of every process, and close all files. Not while `read` is running."""
+
+
 class ProcessRecord(NamedTuple):
     """What is known of one process at one moment; totals are since its start.
 
@@ -193,7 +262,7 @@ class ProcessRecord(NamedTuple):
     signal: int | None = None
     """Signal that ended it, where we were told."""
     note: str | None = None
-    """"zombie", "denied", "foreign", "alive at the end" ... where something about it is special."""
+    """A `ProcessNote` where something about it is special; a record may hold one that is not among them."""
     max_rss: int | None = None
     """Maximum that wait4 told at its exit: the largest of it and all descendants that it waited for, each since the
     last reset of its watermark. Where we waited for it ourselves."""

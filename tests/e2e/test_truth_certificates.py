@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
+import sys
 import tempfile
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,7 +19,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, currently_in_test_context, given, note, settings
 from hypothesis import strategies as st
 
-from otel_memwatch.analysis.process_bounds import HEEDLESS
+from otel_memwatch.model import ProcessNote
 from tests.support.allocation_scripts import MIB, Child, Count, Script, count, scripts, words
 from tests.support.control_group import memory_parent
 from tests.support.wrapped import Wrapped, workload, wrap
@@ -122,7 +124,7 @@ def unknowable(script: Script) -> bool:
 def hidden(script: Script, done: Wrapped) -> bool:
     """Whether a child ignored SIGCHLD and no tick saw it: nobody can know that its own children were there at all."""
     children = [step.script for step in script if not isinstance(step, str)]
-    return any(map(unknowable, children)) and HEEDLESS not in done.told
+    return any(map(unknowable, children)) and ProcessNote.IGNORES_CHILDREN not in done.told
 
 
 def check_processes(done: Wrapped, truth: Count, script: Script) -> None:
@@ -216,3 +218,21 @@ def check_by_count(done: Wrapped, script: Script) -> None:
     kernel = 0.004 * truth.tree * MIB * 2 + truth.processes * 0.4 * MIB
     least, most = truth.tree * MIB + 0.1 * MIB, truth.tree * MIB + FILE_PAGES + kernel
     check_claims(peaks["tree"], least, most, error_of(done) + 1 * MIB, "tree")
+
+
+@pytest.mark.parametrize("exact", [False, True])
+def test_children_of_a_daemon_that_outlives_the_target(tmp_path: Path, exact: bool) -> None:
+    """Only the daemon was told what its children had, and nobody has waited for the daemon."""
+    how = How("off", exact=exact, interval="0.7")
+    program = [
+        sys.executable,
+        "-S",
+        str(Path(__file__).parents[1] / "programs/daemon_with_children.py"),
+        "150",
+    ]
+    done = wrap(program, "--quiet", "--no-report", *how.options(), out=tmp_path / "run", cwd=tmp_path)
+    os.kill(int(done.out), signal.SIGKILL)
+    assert done.code == 0, done.err
+    for name in ("process", "tree"):
+        high = done.info["peaks"][name]["high"]
+        assert high is None or high >= 400 * MIB, done.info["peaks"][name]

@@ -404,8 +404,8 @@ class TestStoppedInTheMiddle:
         seen(tally, PID, 0, rss=5 * MIB, peak=5 * MIB)
         figures(tally, PID, 0, 0.7, rss=20 * MIB, peak=300 * MIB, note="alive at the end")
         assert tally.peaks().main == Peak.exact(300 * MIB, EPS, at=0.7, pid=PID, how="VmHWM")
-        for life in tally.lives.living:
-            life.reopen()
+        for process in tally.processes.living:
+            process.reopen()
         for peak in tally.peaks(whole=False)[:3]:
             assert peak is not None
             assert (peak.certainty, peak.low, peak.high) == (Certainty.INTERVAL, 300 * MIB, None)
