@@ -224,12 +224,8 @@ def check_by_count(done: Wrapped, script: Script) -> None:
 def test_children_of_a_daemon_that_outlives_the_target(tmp_path: Path, exact: bool) -> None:
     """Only the daemon was told what its children had, and nobody has waited for the daemon."""
     how = How("off", exact=exact, interval="0.7")
-    program = [
-        sys.executable,
-        "-S",
-        str(Path(__file__).parents[1] / "programs/daemon_with_children.py"),
-        "150",
-    ]
+    script = Path(__file__).parents[1] / "programs/daemon_with_children.py"
+    program = [sys.executable, "-S", str(script), "400"]
     done = wrap(program, "--quiet", "--no-report", *how.options(), out=tmp_path / "run", cwd=tmp_path)
     os.kill(int(done.out), signal.SIGKILL)
     assert done.code == 0, done.err
