@@ -222,13 +222,12 @@ def check_by_count(done: Wrapped, script: Script) -> None:
 
 @pytest.mark.parametrize("exact", [False, True])
 def test_children_of_a_daemon_that_outlives_the_target(tmp_path: Path, exact: bool) -> None:
-    """Only the daemon was told what its children had, and nobody has waited for the daemon."""
-    how = How("off", exact=exact, interval="0.7")
+    """Only the daemon was told that its child had 150 MiB, and nobody has waited for the daemon: there is no upper bound."""
+    how = How("off", exact=exact, interval="5")
     script = Path(__file__).parents[1] / "programs/daemon_with_children.py"
-    program = [sys.executable, "-S", str(script), "400"]
+    program = [sys.executable, "-S", str(script), "150"]
     done = wrap(program, "--quiet", "--no-report", *how.options(), out=tmp_path / "run", cwd=tmp_path)
     os.kill(int(done.out), signal.SIGKILL)
     assert done.code == 0, done.err
     for name in ("process", "tree"):
-        high = done.info["peaks"][name]["high"]
-        assert high is None or high >= 400 * MIB, done.info["peaks"][name]
+        assert done.info["peaks"][name]["high"] is None, done.info["peaks"][name]
