@@ -231,6 +231,22 @@ class TestTree:
         assert peaks.tree.high is None
         assert (peaks.process.certainty, peaks.process.high) == (Certainty.INTERVAL, None)
 
+    @pytest.mark.parametrize(("born", "bounded"), [(0.1, True), (0.3, False)])
+    def test_a_daemon_keeps_what_it_was_told_of_its_children(self, born: float, bounded: bool) -> None:
+        """Of those that are younger than the daemon, and may be its children, only what was seen is known."""
+        tally = tally_of()
+        seen(tally, PID, 0, rss=20 * MIB, peak=20 * MIB)
+        seen(tally, 5000, 0.2, rss=MIB, peak=MIB)
+        seen(tally, 5001, born, rss=2 * MIB, peak=2 * MIB)
+        ended(tally, 5001, born, 0.5, peak=2 * MIB)
+        ended(tally, PID, 0, 0.9, peak=20 * MIB, peak_bound=20 * MIB, exit_code=0)
+        figures(tally, 5000, 0.2, 0.9, rss=MIB, peak=MIB, note="alive at the end")
+        peaks = tally.peaks()
+        assert peaks.process is not None
+        assert peaks.tree is not None
+        assert (peaks.process.high is not None) is bounded
+        assert (peaks.tree.high is not None) is bounded
+
     def test_windowed_bounds_are_tighter_than_lifetimes(self) -> None:
         bound, unobserved = column("memwatch.tree.memory.bound"), column("memwatch.tree.unobserved")
         tally = tally_of(bound, unobserved, settings={"exact": True})
