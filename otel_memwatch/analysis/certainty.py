@@ -89,7 +89,7 @@ def process_bound(
         last_read: whether its figures were read when the recording ended, and it lived.
         waited_for: whether we waited for it.
         whole_life: whether a bound of its whole life was made of what wait4 told.
-        segments: whether it told the maxima between the resets of its own watermark.
+        segments: whether it reported the maxima between the resets of its own watermark.
         wait4: whether wait4 told a maximum.
     """
     if waited_for and (whole_life or (segments and wait4)):
@@ -224,9 +224,9 @@ def largest_process(
         sampled: whether there are no watermarks.
         unwatched: whether processes could not be watched, so that only those are known that we waited for.
     """
-    told = attained if attained > floor else 0
-    if unwatched and told > low:
-        return Peak.interval(told, None, how="wait4")
+    reached = attained if attained > floor else 0
+    if unwatched and reached > low:
+        return Peak.interval(reached, None, how="wait4")
     if high is None:
         if not low:
             return None
@@ -240,10 +240,10 @@ def largest_process(
         return Peak.exact(high, error, at=at, pid=pid, how="VmHWM")
     if high <= floor:
         return Peak.censored(floor, low or None, how="wait4, not above the launcher's own")
-    if told and told >= high - error:
+    if reached and reached >= high - error:
         return Peak.exact(high, error, how="wait4")
-    if told > low:
-        low, at, pid = told, None, None
+    if reached > low:
+        low, at, pid = reached, None, None
     return Peak.interval(low, high, at=at, pid=pid, how="wait4, windows of VmHWM")
 
 

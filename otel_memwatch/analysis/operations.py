@@ -31,7 +31,7 @@ class OperationContext(NamedTuple):
     end: float
     """Monotonic seconds of the last thing recorded."""
     watched_until: float
-    """Monotonic seconds up to which ticks tell of the whole tree: an operation may have gone on."""
+    """Monotonic seconds up to which ticks reach: an operation may have gone on."""
 
 
 def operation_figures(

@@ -252,15 +252,18 @@ class TreeBounds:
         )
         return Span(start, end, 0, 1) if bound is None else Span(start, end, weight)
 
+    def _recently_vanished(self) -> list[ProcessBounds]:
+        return [process for process in self._ended if process.bound is None]
+
     @property
     def vanished(self) -> int:
         """How many ended without an upper bound of their memory."""
-        return self._vanished + sum(process.bound is None for process in self._ended)
+        return self._vanished + len(self._recently_vanished())
 
     @property
     def unreported_reset(self) -> bool:
         """Whether one that we waited for reset its watermark and did not report what it had before."""
-        return self._unreported_reset or any(p.waited_for and p.bound is None for p in self._ended)
+        return self._unreported_reset or any(p.waited_for for p in self._recently_vanished())
 
     def unseen_max_bytes(
         self, latest_unseen: float | None = None, vanished: ProcessBounds | None = None
@@ -275,13 +278,13 @@ class TreeBounds:
         """
         seen = self._latest_vanished if vanished is None else vanished.start
         starts = [time for time in (seen, latest_unseen) if time is not None]
-        recent = [process.known for process in self._ended if process.bound is None]
+        recent = self._recently_vanished()
         unclaimed = [segment.value for segment in self._segments.values()]
         return certainty.unseen_max(
             self.reaped_max_bytes,
-            max([self._vanished_max_bytes, *recent, *unclaimed]),
+            max([self._vanished_max_bytes, *(process.known for process in recent), *unclaimed]),
             unreaped=self.unreaped or (latest_unseen is not None and self.ignores_sigchld),
-            unreported_reset=self.unreported_reset,
+            unreported_reset=self._unreported_reset or any(process.waited_for for process in recent),
             latest_start=max(starts, default=None),
             oldest_alive=min((process.start for process in self._living.values()), default=None),
         )

@@ -123,6 +123,8 @@ class RecordedProcesses:
             if name in fields:
                 fields[name] = None if before is None else max(0, fields[name] - before)
         user, system = fields.pop("cpu_user", None), fields.pop("cpu_system", None)
+        cpu = None if user is None and system is None else round((user or 0.0) + (system or 0.0), 6)
+        unseen_max = self.tree.unseen_max_bytes(vanished=bounds) if bounds.bound is None else None
         return ProcessFigures(
             pid=bounds.pid,
             command=fields.pop("command", None),
@@ -130,9 +132,7 @@ class RecordedProcesses:
             ppid=fields.pop("ppid", None),
             start=round(bounds.start - conditions.started, 4),
             end=None if bounds.end is None else round(bounds.end - conditions.started, 4),
-            peak=peak_of_process(bounds, conditions, self.tree.unseen_max_bytes(vanished=bounds)),
-            cpu_seconds=None
-            if user is None and system is None
-            else round((user or 0.0) + (system or 0.0), 6),
+            peak=peak_of_process(bounds, conditions, unseen_max),
+            cpu_seconds=cpu,
             **fields,
         )

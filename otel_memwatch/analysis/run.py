@@ -161,7 +161,7 @@ class Run:
 
     @property
     def _watched_until(self) -> float:
-        """Monotonic seconds of the last moment of which the ticks of the record tell."""
+        """Monotonic seconds up to which the ticks of the record reach."""
         if self._whole:
             return self._last
         last = self._replayed.tally.last_tick

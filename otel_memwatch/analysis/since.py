@@ -1,6 +1,6 @@
 """The tree's counters from the beginning of the run, where what is watched was there before it.
 
-A tick of the record tells what the processes have used in their lives. A command that `wrap` started has its whole life in the run;
+A tick holds what the processes have used since their own start. A command that `wrap` started has its whole life in the run;
 of what was attached to, the first value that is known is what had been used before.
 """
 

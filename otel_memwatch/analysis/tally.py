@@ -217,12 +217,12 @@ class Tally:
     def _close_unseen(self, faults: int | None) -> None:
         """Adds the processes that the tick before found to have been missed, now that all their page faults are known.
 
-        Together they never had more than one page (or huge page) for each fault. The faults of a process are told when
+        Together they never had more than one page (or huge page) for each fault. The faults of a process are known when
         its parent waits for it, and reading a tick takes a moment:
 
             tick 1: the count of processes ... | the parent waits ... | tick 2: the faults of the child
 
-        So those that tick 1 counted can have had the faults that tick 1 told and those that tick 2 tells.
+        So those that tick 1 counted can have had the faults that both ticks counted.
         """
         unseen, before = self._evidence.unseen, self._faults_of_unseen
         self._evidence.unseen = None

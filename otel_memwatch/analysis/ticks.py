@@ -1,4 +1,4 @@
-"""Questions about a stretch of a run's ticks, answered quickly for thousands of stretches."""
+"""Largest values and growth of a run's columns between two moments, quick enough for thousands of operations."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class TickSeries:
         return max(0.0, self._level(end) - self._level(start))
 
     def rises(self, start: float) -> list[tuple[float, float, float]]:
-        """Every stretch in which a counter rose, the first from `start` on: from, to, by how much."""
+        """Every time between two ticks in which a counter rose, the first from `start` on: from, to, by how much."""
         found = []
         before, level = start, 0.0
         for time, value in zip(self._times, self._values, strict=True):
@@ -136,7 +136,7 @@ def _whole(value: float | None) -> int | None:
 
 
 class TreeTicks:
-    """The columns that tell of the tree, as series of their known values."""
+    """The columns of the tree, as series of their known values."""
 
     def __init__(self, samples: Samples, conditions: RunConditions) -> None:
         self._samples = samples

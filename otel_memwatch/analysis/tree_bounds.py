@@ -91,10 +91,10 @@ def sum_over_time(weighted: Iterable[tuple[float, float, int]]) -> SumOverTime:
 
 
 class EndedSpans:
-    """Spans that are over, kept in little memory: what can no longer be told apart is merged.
+    """Spans that are over, kept in little memory: those that no later span can tell apart are merged.
 
     Merging never makes the sum smaller, so that it stays an upper bound; it loses nothing for spans added later
-    that cover whole stretches between the moments given to `merge`.
+    that begin at one of the moments given to `merge`.
     """
 
     def __init__(self) -> None:
@@ -122,7 +122,7 @@ class EndedSpans:
         return sum_over_time((s.start, s.end, s.weight(unseen_max)) for s in (*self.spans(), *more))
 
     def merge(self, borders: Sequence[float], horizon: float) -> None:
-        """Merges the spans that ended before `horizon`: one is left for each stretch between two borders.
+        """Merges the spans that ended before `horizon`: one is left between any two borders.
 
         Args:
             borders: the moments that matter to spans added later: the starts of what still lives.
@@ -163,9 +163,9 @@ class _Window(NamedTuple):
 class WindowBounds:
     """Upper bounds of the tree between ticks, from watermarks that are reset at every tick.
 
-    The time between two ticks has two bounds: what its watermarks tell, and what the processes that lived in it had in
-    their whole lives, which is known in the end only. The nearer one holds. So the windows whose watermarks tell the
-    most are kept until then, the others count by their watermarks alone. A tick costs a microsecond.
+    The time between two ticks has two bounds: that of its watermarks, and what the processes that lived in it had in
+    their whole lives, which is known in the end only. The nearer one holds. So the windows with the largest
+    watermarks are kept until then, the others count by their watermarks alone. A tick costs a microsecond.
     """
 
     def __init__(self) -> None:
@@ -179,7 +179,7 @@ class WindowBounds:
     def add_tick(self, time: float, bound: int | None, unseen_count: int) -> None:
         """A tick ends a window and begins the next.
 
-        The readings of a tick take a moment, so that neither what it tells nor the processes that it missed belong to one
+        The readings of a tick take a moment, so that neither its watermarks nor the processes that it missed belong to one
         side of it for certain:
 
             tick 1 ------------ tick 2 ------------ tick 3
