@@ -54,6 +54,10 @@ class Unavailable(MemwatchError):  # noqa: N818 - a normal outcome: the feature 
     exit_code = 1
 
 
+class Unanswered(Unavailable):
+    """A server that gives no answer at all."""
+
+
 class CommandNotStarted(MemwatchError):  # noqa: N818 - named for what happened
     """The command could not be executed; carries a shell's exit code, 127 (not found) or 126 (not executable)."""
 

@@ -211,6 +211,9 @@ class ChildExit(NamedTuple):
 class TreeSource(Source, Protocol):
     """The source process_tree, whichever way it reads."""
 
+    blind: str | None
+    """Why processes are told of at their end only, in words; `None`: they are watched."""
+
     def pids(self) -> Sequence[int]:
         """Living processes with memory of their own as of the last reading, the target first."""
 

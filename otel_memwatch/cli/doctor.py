@@ -49,7 +49,8 @@ def command(*, as_json: bool) -> None:
 def _peaks() -> Iterator[Finding]:
     """How exactly each sort of peak will be known."""
     from otel_memwatch.monitor.procfs.mounted import shows_others
-    from otel_memwatch.monitor.sources.quirks import quirks, rss_error
+    from otel_memwatch.monitor.sources.quirks import quirks
+    from otel_memwatch.runtime.kernel import rss_error
 
     error = rss_error()
     if shows_others():
@@ -112,7 +113,7 @@ def _compiled() -> Finding:
 
 def _sources() -> Iterator[Finding]:
     """Every source, opened on this very process."""
-    from otel_memwatch.monitor.sources import Context, open_sources
+    from otel_memwatch.monitor.sources import GPU_SOURCES, Context, open_sources
 
     sources, absent = open_sources(Context(root=os.getpid(), interval=1.0))
     for source in sources:
@@ -123,7 +124,7 @@ def _sources() -> Iterator[Finding]:
         else:
             known = sum(value is not None for value in values)
             yield Finding(source.name, "ok", f"{known} of {len(source.columns)} series are readable now")
-        if source.name.startswith("gpu_"):
+        if source.name in GPU_SOURCES:
             yield from _devices(source)
     for name, why in absent.items():
         yield Finding(name, "absent", why.message, why.hint or "")

@@ -12,17 +12,20 @@ import click
 from otel_memwatch.errors import RunError, UsageError
 from otel_memwatch.monitor.memory_room import be_killed_first
 from otel_memwatch.reports import REPORTS, render, write
-from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, BinaryIO
+from otel_memwatch.runtime.typed import TYPE_CHECKING, BinaryIO
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from typing_extensions import Unpack
+
     from otel_memwatch.analysis import Run
+    from otel_memwatch.reports import Options
 
 STDOUT = "-"
 
 
-def put(name: str, run: Run, output: str | None, *, force: bool, **options: Any) -> None:
+def put(name: str, run: Run, output: str | None, *, force: bool, **options: Unpack[Options]) -> None:
     """Writes the report `name` to a file, and says which; to stdout when there is none or it is "-"."""
     if output in (None, STDOUT):
         print_report(name, run, **options)
@@ -31,7 +34,7 @@ def put(name: str, run: Run, output: str | None, *, force: bool, **options: Any)
     click.echo(write(name, run, Path(str(output)), force=force, **options), err=True)
 
 
-def print_report(name: str, run: Run, **options: Any) -> None:
+def print_report(name: str, run: Run, **options: Unpack[Options]) -> None:
     """Writes the report `name` to stdout, in its encoding."""
     be_killed_first()
     with _stdout() as out:

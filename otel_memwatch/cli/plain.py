@@ -1,4 +1,9 @@
-"""The command line of `wrap`, parsed without Click where there is nothing about it to ask or to explain."""
+"""The command line of `wrap`, parsed without Click where there is nothing about it to ask or to explain.
+
+It is a second parser of one line, and there only for time: the command waits for `wrap` to start, and importing Click
+takes 20 ms, half of what may pass until the command runs. Whatever is not plain (help, completion, a mistake, an
+abbreviation) is left to Click. Tests draw command lines by lot and compare the two; options stand in one table.
+"""
 
 from __future__ import annotations
 
@@ -26,10 +31,10 @@ def parse(arguments: Sequence[str], environment: Mapping[str, str]) -> Plain | N
         return None
     values, flags = _known()
     given: dict[str, str | bool] = {}
-    place = 1
-    while place < len(arguments) and arguments[place].startswith("-") and arguments[place] != "-":
-        word, assigned, value = arguments[place].partition("=")
-        place += 1
+    index = 1
+    while index < len(arguments) and arguments[index].startswith("-") and arguments[index] != "-":
+        word, assigned, value = arguments[index].partition("=")
+        index += 1
         if word == "--":
             if assigned:
                 return None
@@ -37,14 +42,14 @@ def parse(arguments: Sequence[str], environment: Mapping[str, str]) -> Plain | N
         if word in flags and not assigned:
             name, flag = flags[word]
             given[name] = flag
-        elif word in values and (assigned or place < len(arguments)):
+        elif word in values and (assigned or index < len(arguments)):
             if not assigned:
-                value = arguments[place]
-                place += 1
+                value = arguments[index]
+                index += 1
             given[values[word]] = value
         else:
             return None
-    return Plain(arguments[place:], given) if place < len(arguments) else None
+    return Plain(arguments[index:], given) if index < len(arguments) else None
 
 
 def _known() -> tuple[dict[str, str], dict[str, tuple[str, bool]]]:

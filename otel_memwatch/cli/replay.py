@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import os
+from urllib.parse import urlsplit
 
 import click
 
-from otel_memwatch.analysis import load
+from otel_memwatch.analysis import Run, load
 from otel_memwatch.cli import say
 from otel_memwatch.config import parse_url
-from otel_memwatch.errors import MemwatchError, UsageError
-from otel_memwatch.monitor.telemetry.settings import wanted
+from otel_memwatch.errors import MemwatchError, Unanswered, UsageError
+from otel_memwatch.monitor.telemetry.settings import Endpoint, wanted
 from otel_memwatch.reports.otlp import SIGNALS, requests
+from otel_memwatch.runtime.masking import mask_url
 
 _HINT_OF_OLD = "Prometheus takes samples older than an hour only with storage.tsdb.out_of_order_time_window"
 
@@ -20,37 +22,61 @@ _HINT_OF_OLD = "Prometheus takes samples older than an hour only with storage.ts
 @click.argument("run")
 @click.option("--otlp", metavar="URL", help="Endpoint. Default: OTEL_EXPORTER_OTLP_ENDPOINT.")
 @click.option(
+    "--otlp-protocol",
+    type=click.Choice(["http/protobuf", "grpc"]),
+    help="Protocol. Default: OTEL_EXPORTER_OTLP_PROTOCOL, else http/protobuf.",
+)
+@click.option(
     "--signal", type=click.Choice(["all", *SIGNALS]), default="all", show_default=True, help="What to send."
 )
-def command(run: str, otlp: str | None, signal: str) -> None:
+def command(run: str, otlp: str | None, otlp_protocol: str | None, signal: str) -> None:
     """Send the recorded run RUN to an OTLP endpoint, as it would have been sent while it ran.
 
     Metrics keep the times at which they were measured, spans their ids. Headers, compression and certificates come
     from the OTEL_EXPORTER_OTLP_* variables. Sending a run twice gives the same series twice the same points.
     """
     recorded = load(run)
-    where = wanted({"otlp": _url(otlp), "otlp_protocol": "http/protobuf"}, os.environ)
+    where = wanted({"otlp": _url(otlp), "otlp_protocol": otlp_protocol}, os.environ)
     endpoints = {"metrics": where.metrics, "traces": where.spans}
     if not any(endpoints.values()):
         raise UsageError("There is no endpoint to send to.", "--otlp URL, or OTEL_EXPORTER_OTLP_ENDPOINT")
-    from otel_memwatch.monitor.telemetry.replay import Sender
-
+    failures: list[MemwatchError] = []
+    silent: set[str] = set()
     for name in SIGNALS if signal == "all" else (signal,):
         endpoint = endpoints[name]
-        if endpoint is None:
+        if endpoint is None or urlsplit(endpoint.url).netloc in silent:
             continue
-        sender = Sender(name, endpoint, where.timeout)
-        sent = 0
+        # What one signal's endpoint does not take is no reason to keep the other back; a server that does not answer is.
         try:
-            for request in requests(recorded, name):
-                sender.send(request)
-                sent += 1
-        finally:
-            sender.close()
-        say(f"otel-memwatch: {name}: {sent} requests sent to {endpoint.url}")
-        if sender.rejected:
-            what = "points" if name == "metrics" else "spans"
-            raise MemwatchError(f"{endpoint.url} rejected {sender.rejected} {what} of them.", _HINT_OF_OLD)
+            _send(recorded, name, endpoint)
+        except MemwatchError as error:
+            failures.append(error)
+            if isinstance(error, Unanswered):
+                silent.add(urlsplit(endpoint.url).netloc)
+    for failure in failures[:-1]:
+        say(f"otel-memwatch: {failure}")
+    if failures:
+        raise failures[-1]
+
+
+def _send(recorded: Run, name: str, endpoint: Endpoint) -> None:
+    """Sends all requests of one signal. Raises `MemwatchError`, in one sentence, for what is not taken."""
+    from otel_memwatch.monitor.telemetry.replay import Sender  # it loads OpenTelemetry's SDK
+
+    sender = Sender(name, endpoint)
+    sent = 0
+    try:
+        for request in requests(recorded, name):
+            sender.send(request)
+            sent += 1
+    finally:
+        sender.close()
+    where = mask_url(endpoint.url)
+    say(f"otel-memwatch: {name}: {sent} requests sent to {where}")
+    if sender.rejected:
+        what = "points" if name == "metrics" else "spans"
+        said = f": {sender.words}" if sender.words else "."
+        raise MemwatchError(f"{where} rejected {sender.rejected} {what} of them{said}", _HINT_OF_OLD)
 
 
 def _url(text: str | None) -> str | None:

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import sys
 import time
-from pathlib import Path
 
 import click
 
-from otel_memwatch.analysis import load
 from otel_memwatch.cli.output import print_text
-from otel_memwatch.errors import RunError
 from otel_memwatch.record.format import RUNS_DIRECTORY
 from otel_memwatch.reports.formatting import (
     certainty,
@@ -24,23 +20,18 @@ from otel_memwatch.reports.formatting import (
     shorten,
     table,
 )
-from otel_memwatch.runs.find import runs_below, started
-from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
+from otel_memwatch.runs.listing import list_runs
+from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from otel_memwatch.analysis import Run
+    from otel_memwatch.runs.listing import ListedRun
 
 _LEAST_COMMAND = 20
+"""Columns that a command gets on a terminal at least."""
 _END = 34
-
-
-class _Listed(NamedTuple):
-    path: Path
-    started: float
-    run: Run | None
-    error: str | None
+"""Columns of how a run ended, on a terminal."""
+_OTHERS = 19 + 12 + 22 + 10
+"""Columns of the start, the duration and the memory, and between all columns."""
 
 
 @click.command()
@@ -51,7 +42,7 @@ def command(directories: tuple[str, ...], *, as_json: bool) -> None:
 
     Runs that cannot be read are listed too, with the reason.
     """
-    listed = sorted(_listed(directories), key=lambda entry: (entry.started, entry.path))
+    listed = list_runs(directories)
     if as_json:
         print_text(json.dumps([_as_json(entry) for entry in listed], indent=2) + "\n")
     elif listed:
@@ -63,35 +54,21 @@ def command(directories: tuple[str, ...], *, as_json: bool) -> None:
         click.echo(f"otel-memwatch: There is no run below {clean(where)}.", err=True)
 
 
-def _listed(directories: Iterable[str]) -> Iterable[_Listed]:
-    for directory in directories or (RUNS_DIRECTORY,):
-        if directories and not os.path.exists(directory):
-            raise RunError(f"There is no directory {directory}.")
-        for path in runs_below(Path(directory)):
-            try:
-                run = load(path)
-                # An unfinished run is folded for these: what is broken shows here, and costs no other run its line.
-                run.peaks, run.seconds, run.ending  # noqa: B018
-                yield _Listed(path, run.started_wall or started(path), run, None)
-            except RunError as error:
-                yield _Listed(path, started(path), None, error.message)
-
-
-def _lines(listed: list[_Listed]) -> list[str]:
+def _lines(listed: list[ListedRun]) -> list[str]:
     width = _command_width(listed)
     header = ("run", "started", "duration", "memory", "", "end", "command")
     return table([_row(entry, width) for entry in listed], header, "llrrlll")
 
 
-def _command_width(listed: list[_Listed]) -> int | None:
+def _command_width(listed: list[ListedRun]) -> int | None:
     """Columns left for the command on a terminal; `None` elsewhere: all of it."""
     if sys.stdout is None or not sys.stdout.isatty():
         return None
-    used = max(len(str(entry.path)) for entry in listed) + 19 + 12 + 22 + 10 + _END
+    used = max(len(str(entry.path)) for entry in listed) + _OTHERS + _END
     return max(_LEAST_COMMAND, shutil.get_terminal_size().columns - used)
 
 
-def _row(entry: _Listed, width: int | None) -> tuple[str, ...]:
+def _row(entry: ListedRun, width: int | None) -> tuple[str, ...]:
     when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(entry.started))
     run = entry.run
     if run is None:
@@ -109,7 +86,7 @@ def _row(entry: _Listed, width: int | None) -> tuple[str, ...]:
     )
 
 
-def _as_json(entry: _Listed) -> dict[str, Any]:
+def _as_json(entry: ListedRun) -> dict[str, Any]:
     fields: dict[str, Any] = {
         "path": str(entry.path),
         "id": entry.path.name,

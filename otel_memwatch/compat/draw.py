@@ -1,7 +1,7 @@
 """Draws and reports in a process of its own: what that needs must not become part of what is measured.
 
 Its arguments: `log LOG IMAGE [TITLE]` draws a memory log; `phases IMAGE` and `phases-report` draw and print the timeline
-of the selection on stdin (JSON: a run directory, and the fields of `reports.phases.timeline.Selection`).
+of the selection on stdin (JSON: a run directory, and the fields of `qefficient.phases.timeline.Selection`).
 """
 
 from __future__ import annotations

@@ -7,7 +7,6 @@ is wanted.
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import threading
@@ -18,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from otel_memwatch import catalog
 from otel_memwatch.compat.current_memory import size_of, system_used, tree_now
-from otel_memwatch.record.regular import open_regular
+from otel_memwatch.record.format import SAMPLES_FILE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,9 +25,10 @@ if TYPE_CHECKING:
 
     from otel_memwatch.api import Run
     from otel_memwatch.in_target.operations.opened import Opened
+    from otel_memwatch.model import Column
 
 
-class Tick(NamedTuple):
+class ProgramTick(NamedTuple):
     """One moment of the program and its descendants. Bytes, and seconds of CPU; `None`: not known at that moment."""
 
     time: float
@@ -50,7 +50,7 @@ class Tick(NamedTuple):
     processes: float | None = None
 
 
-_MEANING = {
+_FIELDS = {
     (catalog.PROCESS_MEMORY_USAGE, ""): "own",
     (catalog.MEMWATCH_TREE_MEMORY_USAGE, ""): "rss",
     (catalog.MEMWATCH_TREE_MEMORY_VIRTUAL, ""): "vms",
@@ -63,58 +63,48 @@ _MEANING = {
     (catalog.MEMWATCH_TREE_DISK_IO, "write"): "stored_written",
     (catalog.MEMWATCH_TREE_PROCESS_COUNT, ""): "processes",
 }
+"""Field of `ProgramTick` by metric and the value of its attribute; two columns of one field are added up."""
+
+
+def _field_of(column: Column) -> str | None:
+    return _FIELDS.get((column.metric, column.attributes[0][1] if column.attributes else ""))
 
 
 class TickReader:
-    """Reads the ticks of a run directory that may still grow, from where it stopped the last time."""
+    """Reads the ticks of a run directory that may still grow."""
 
     def __init__(self, directory: Path) -> None:
-        self._file = directory / "samples.jsonl"
-        self._offset = 0
-        self._fields: list[str | None] = []
+        self._path = directory / SAMPLES_FILE
+        self._begin = 0
+        self._columns: tuple[Column, ...] | None = None
 
     def skip(self) -> None:
-        """Leaves out what has been recorded so far, but for the names of the columns."""
-        try:
-            with os.fdopen(open_regular(self._file), "rb") as file:
-                self._tick(file.readline())
-                # Should a line be in the middle of its writing, its rest will be no JSON, and left out.
-                self._offset = file.seek(0, os.SEEK_END)
-        except OSError:
-            return
+        """Leaves out what has been recorded so far. Costs 1 ms for each MiB since the last call."""
+        from otel_memwatch.record.samples import last_columns
 
-    def read(self) -> Iterator[Tick]:
-        """The ticks that have been recorded since the last call; a line that is being written is left for the next."""
-        try:
-            file = os.fdopen(open_regular(self._file), "rb")
-        except OSError:
-            return
-        with file:
-            file.seek(self._offset)
-            for line in file:
-                if not line.endswith(b"\n"):
-                    break
-                self._offset += len(line)
-                tick = self._tick(line)
-                if tick is not None:
-                    yield tick
+        with suppress(OSError):
+            end = self._path.stat().st_size
+            self._columns = last_columns(self._path, self._begin) or self._columns
+            # Should a line be in the middle of its writing, its rest will be no JSON, and left out.
+            self._begin = end
 
-    def _tick(self, line: bytes) -> Tick | None:
-        try:
-            row = json.loads(line)
-        except ValueError:
-            return None
-        if isinstance(row, dict):
-            columns = row.get("columns", ())
-            self._fields = [
-                _MEANING.get((c["metric"], next(iter(c["attributes"].values()), ""))) for c in columns
-            ]
-            return None
-        values: dict[str, float] = {}
-        for field, value in zip(self._fields, row[1:], strict=False):
-            if field is not None and value is not None:
-                values[field] = values.get(field, 0.0) + value
-        return Tick(row[0], **values)
+    def read(self) -> Iterator[ProgramTick]:
+        """The ticks as far as they have been recorded."""
+        # Importing a tool must not import what reads records.
+        from otel_memwatch.record.lines import Damage
+        from otel_memwatch.record.samples import tick_blocks
+
+        # The reports of the run say what could not be read; here it is only left out.
+        damage = Damage(self._path.name)
+        for columns, rows in tick_blocks(self._path, damage, self._begin, self._columns):
+            fields = [_field_of(column) for column in columns]
+            for moment, *row in rows:
+                assert moment is not None
+                values: dict[str, float] = {}
+                for field, value in zip(fields, row, strict=False):
+                    if field is not None and value is not None:
+                        values[field] = values.get(field, 0.0) + value
+                yield ProgramTick(moment, **values)
 
 
 class Recording:
@@ -130,7 +120,7 @@ class Recording:
         # At the end of the program this comes after the program's own exit functions, which may still read.
         self.remove = weakref.finalize(self, _remove if own else _leave, run, os.getpid())
 
-    def ticks(self, since: float, until: float = float("inf")) -> Iterator[Tick]:
+    def ticks(self, since: float, until: float = float("inf")) -> Iterator[ProgramTick]:
         """The ticks between two moments of the monotonic clock."""
         for tick in TickReader(self.path).read():
             if since <= tick.time <= until and not any(a <= tick.time <= b for a, b in self._unwanted):
@@ -155,7 +145,7 @@ def _leave(run: Run, owner: int) -> None:
 
 
 def _remove(run: Run, owner: int) -> None:
-    """Takes a run directory away that nobody named, when its program ended in an orderly way."""
+    """Removes a run directory that nobody named, when its program ended in an orderly way."""
     if os.getpid() != owner:
         return  # in a forked child the directory is the parent's
     run.stop()
@@ -204,17 +194,17 @@ def release(recording: Recording, *, keep: bool = True) -> None:
                 recording.remove()
 
 
-class Window:
-    """A stretch of the program's life with an exact peak: ticks from the monitor, the ends and the peak from here.
+class MeasuredPeriod:
+    """A part of the program's life with an exact peak: ticks from the monitor, the ends and the peak from here.
 
-    Windows may overlap in any way, in any thread.
+    Periods may overlap in any way, in any thread.
     """
 
     def __init__(self, recording: Recording, name: str) -> None:
         self.recording = recording
         self.name = name
-        self.start = _moment()
-        self.end: Tick | None = None
+        self.start = _tick_now()
+        self.end: ProgramTick | None = None
         self._own_peak = 0
         self._opened = self._open()
 
@@ -225,7 +215,7 @@ class Window:
         return None if current is None else current.begin(self.name, None, None)
 
     def _close(self) -> None:
-        """Ends a part of the stretch, and takes in its peak."""
+        """Ends the operation that is open, and keeps its peak where that is the largest so far."""
         if self._opened is not None:
             self._opened.recorder.finish(self._opened)
             figures = self._opened.figures
@@ -233,10 +223,10 @@ class Window:
                 self._own_peak = max(self._own_peak, figures.peak)
 
     def close(self) -> None:
-        """Ends the stretch."""
+        """Ends the period."""
         if self.end is None:
             self._close()
-            self.end = _moment()
+            self.end = _tick_now()
 
     def own_peak(self) -> int:
         """Largest resident memory of this process in it, in bytes: exact where the kernel lets us; at least the ends'."""
@@ -245,12 +235,12 @@ class Window:
             self._opened = self._open()
         return self._own_peak
 
-    def ticks(self) -> list[Tick]:
+    def ticks(self) -> list[ProgramTick]:
         """All that is known of it in the order of time: its beginning, the monitor's ticks, its end or this moment."""
-        end = self.end or _moment()
+        end = self.end or _tick_now()
         return [self.start, *self.recording.ticks(self.start.time, end.time), end]
 
 
-def _moment() -> Tick:
+def _tick_now() -> ProgramTick:
     own, tree = size_of(os.getpid()), tree_now()
-    return Tick(time.monotonic(), tree.rss, own.rss if own else None, tree.vms, system_used())
+    return ProgramTick(time.monotonic(), tree.rss, own.rss if own else None, tree.vms, system_used())

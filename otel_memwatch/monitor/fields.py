@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 from otel_memwatch import catalog
+from otel_memwatch.monitor.sources import GPU_SOURCES
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ def health_fields(sampler: Sampler) -> dict[str, dict[str, Any]]:
 
 def gpu_fields(sources: Sequence[Any]) -> list[dict[str, Any]]:
     """What the GPU sources know of their devices beside the samples."""
-    return [device for source in sources if source.name.startswith("gpu_") for device in source.info()]
+    return [device for source in sources if source.name in GPU_SOURCES for device in source.info()]
 
 
 def moment(monotonic: float) -> dict[str, float]:

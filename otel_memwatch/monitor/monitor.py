@@ -40,10 +40,9 @@ from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from otel_memwatch.analysis import Peaks
-    from otel_memwatch.model import Column, Ending, Operation, Snapshot, Value
+    from otel_memwatch.model import ChildExit, Column, Ending, Operation, Snapshot, Value
     from otel_memwatch.monitor.sampler import Sampler, SourceHealth
     from otel_memwatch.monitor.sources import Context
-    from otel_memwatch.monitor.supervise import ChildExit
     from otel_memwatch.monitor.telemetry import Telemetry
     from otel_memwatch.monitor.telemetry.listening import Listening
     from otel_memwatch.monitor.trace_context import TraceContext
@@ -56,6 +55,9 @@ _ROOM = 32 << 20
 
 _FOLLOW_SECONDS = 1.0
 """Time between two looks at what the target tells of its operations, where nobody wants to know at once."""
+
+_CATCHING_UP_SECONDS = 0.3
+"""Time that telemetry may read operations on after the end: a burst may have left more of them than can be delivered."""
 
 _PEAKS_SECONDS = 1.0
 """Time between two looks at the peaks so far, for telemetry."""
@@ -165,6 +167,8 @@ class Monitor:
         no picture and no lingering; `None`: nobody can say so, then there is a picture and no lingering.
         """
         ended = time.monotonic()
+        if self._telemetry is not None:
+            self._telemetry.pause()
         self._stop.set()
         self._opened.set()
         if self._thread.ident is not None:
@@ -253,7 +257,8 @@ class Monitor:
     def _take_in(self, opened: tuple[Sequence[Any], Mapping[str, Exception]]) -> Sequence[Any]:
         """Notes which sources work and which do not, for the next update of `run.json`; gives those that do."""
         from otel_memwatch.monitor.sources.process_tree.windows import fault_bytes
-        from otel_memwatch.monitor.sources.quirks import quirks, rss_error
+        from otel_memwatch.monitor.sources.quirks import quirks
+        from otel_memwatch.runtime.kernel import rss_error
 
         assert self._writer is not None
         assert self._context is not None
@@ -444,7 +449,7 @@ class Monitor:
             sources={**self._writer.info["sources"], **health_fields(self._sampler)},
             gpus=gpu_fields(self._sources),
         )
-        self._deliver(ending, ended)
+        self._deliver(ending, ended, operations)
         self._tell_whether_written()
         self._completed = True
         self._writer.close()
@@ -497,7 +502,7 @@ class Monitor:
                 return record.operation_lines, record.operations
         return self._follower.lines(), self._follower.open_operations()
 
-    def _deliver(self, ending: Ending, ended: float) -> None:
+    def _deliver(self, ending: Ending, ended: float, operations: Sequence[Operation]) -> None:
         """Gives telemetry the final figures; what it could not deliver is marked in the record."""
         if self._telemetry is None or not self._telemetry.active:
             return
@@ -506,8 +511,11 @@ class Monitor:
 
         assert self._writer is not None
         assert self._follower is not None
-        while self._follow():
+        until = time.monotonic() + _CATCHING_UP_SECONDS
+        while self._follow() and time.monotonic() < until:
             pass
         peaks = Peaks.from_json(self._writer.info["peaks"])
-        for problem in self._telemetry.finish(Ended(ended, ending, peaks, self._follower.open_operations())):
+        still_open = [operation for operation in operations if operation.status == "open"]
+        closed = [operation for operation in operations if operation.status != "open"]
+        for problem in self._telemetry.finish(Ended(ended, ending, peaks, still_open, closed)):
             self._writer.mark(problem)

@@ -18,9 +18,6 @@ if TYPE_CHECKING:
 _ROOM = 16 << 20
 """Bytes of address space that a driver's library takes."""
 
-_OF_DRIVERS = "gpu_"
-"""How the names of sources begin that ask a driver."""
-
 
 class Opening:
     """All sources of a run, opened in two steps; `done` is set when the second is over."""
@@ -33,7 +30,9 @@ class Opening:
 
     def first(self) -> Opened:
         """Opens the sources of the kernel."""
-        return open_sources(self._context, self._names(of_drivers=False))
+        opened = open_sources(self._context, self._names(gpus=False))
+        self._context = self._context.knowing(opened[0])
+        return opened
 
     def start(self) -> None:
         """Begins to open the others. Not called where the command has ended already."""
@@ -49,14 +48,14 @@ class Opening:
         if self._late is not None:
             return self._late
         why = f"The driver {self._silence.rstrip('.')}."
-        return (), {name: Unavailable(why) for name in self._names(of_drivers=True)}
+        return (), {name: Unavailable(why) for name in self._names(gpus=True)}
 
     def _open(self) -> None:
         try:
-            self._late = open_sources(self._context, self._names(of_drivers=True))
+            self._late = open_sources(self._context, self._names(gpus=True))
         finally:
             self._done.set()
 
     @staticmethod
-    def _names(*, of_drivers: bool) -> list[str]:
-        return [entry.name for entry in SOURCES if entry.name.startswith(_OF_DRIVERS) is of_drivers]
+    def _names(*, gpus: bool) -> list[str]:
+        return [entry.name for entry in SOURCES if entry.gpus is gpus]

@@ -105,12 +105,12 @@ class SourceHealth(NamedTuple):
 
 
 class _Reader:
-    """A source with its places in the snapshot, its cost and its failures.
+    """A source with the indices of its columns, its cost and its failures.
 
     Args:
         source: what is read.
-        fast: place of the first of its columns that are read at every tick; they follow each other.
-        slow: place of the first of the others, which do too.
+        fast: index of the first of its columns that are read at every tick; they follow each other.
+        slow: index of the first of the others, which do too.
     """
 
     def __init__(self, source: Source, fast: int, slow: int) -> None:
@@ -151,12 +151,12 @@ class _Reader:
         if len(read) != count:
             raise ValueError(f"{self.source.name} gave {len(read)} values for {count} columns")
         if self._order is not None:
-            read = [read[place] for place in self._order]
+            read = [read[index] for index in self._order]
         values[self._fast : self._fast + fast] = read[:fast]
         values[self._slow : self._slow + count - fast] = read[fast:]
         return True
 
-    def places(self) -> Iterable[int]:
+    def slow_indices(self) -> Iterable[int]:
         """Where its slow values are."""
         return range(self._slow, self._slow + self._count - self._fast_count)
 
@@ -168,7 +168,7 @@ class Sampler:
     """Reads `sources` every `interval` seconds.
 
     `columns` are those of all sources: first the ones read at every tick, last the slow ones, so that a tick's
-    record can leave out the end. A tick that comes too late is taken at once; deadlines that have passed
+    record can leave out the end. A tick that comes too late is made at once; deadlines that have passed
     altogether are counted as missed, never made up for.
 
     Args:
@@ -192,10 +192,10 @@ class Sampler:
         self._subscribers: list[Callable[[Snapshot], None]] = []
         self._last: Snapshot | None = None
         self._deadline: float | None = None
-        self._readers = self._place(sources)
+        self._readers = self._lay_out(sources)
 
-    def _place(self, sources: Sequence[Source]) -> list[_Reader]:
-        """Orders all columns and tells each source where its values go."""
+    def _lay_out(self, sources: Sequence[Source]) -> list[_Reader]:
+        """Orders all columns; gives each source with the indices at which its values go."""
         order = sorted(
             (
                 (column.period > 0, s, c)
@@ -229,10 +229,10 @@ class Sampler:
         if last is None:
             return None
         values = list(last.values)
-        for place, lifetime in self._slow:
-            known = self._slow_values.get(place)
-            if values[place] is None and known is not None and last.time - known[0] <= lifetime:
-                values[place] = known[1]
+        for index, lifetime in self._slow:
+            known = self._slow_values.get(index)
+            if values[index] is None and known is not None and last.time - known[0] <= lifetime:
+                values[index] = known[1]
         return last._replace(values=tuple(values))
 
     def health(self) -> dict[str, SourceHealth]:
@@ -262,9 +262,9 @@ class Sampler:
             if reader.up is not was_up or not was_up:
                 self._health_changed(reader, was_up)
         if values[self._fast_count :] != self._no_slow:
-            for place, _ in self._slow:
-                if values[place] is not None:
-                    self._slow_values[place] = now, values[place]
+            for index, _ in self._slow:
+                if values[index] is not None:
+                    self._slow_values[index] = now, values[index]
         snapshot = Snapshot(now, clock.wall(), tuple(values), late, missed)
         self.ticks += 1
         self.missed += missed
@@ -276,8 +276,8 @@ class Sampler:
     def _health_changed(self, reader: _Reader, was_up: bool) -> None:
         """A source fails, or works again: what it gave before does not count any more."""
         if not reader.up:
-            for place in reader.places():
-                self._slow_values.pop(place, None)
+            for index in reader.slow_indices():
+                self._slow_values.pop(index, None)
         if reader.up is not was_up and self._on_health is not None:
             self._on_health(reader.source.name, reader.health())
 

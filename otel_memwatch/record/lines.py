@@ -74,13 +74,14 @@ def text_lines(path: Path, damage: Damage) -> Iterator[bytes]:
         yield from lines
 
 
-def line_blocks(path: Path, damage: Damage, block: int = _BLOCK) -> Iterator[list[bytes]]:
-    """As `text_lines`, some `block` bytes of lines at a time."""
+def line_blocks(path: Path, damage: Damage, block: int = _BLOCK, begin: int = 0) -> Iterator[list[bytes]]:
+    """As `text_lines`, some `block` bytes of lines at a time; `begin`: bytes of the file that are left out."""
     rest = b""
     skipping = False
     barren = Barren()
     try:
         with os.fdopen(open_regular(path), "rb") as file:
+            file.seek(begin)
             while data := file.read(block):
                 if _hopeless(barren, data, damage):
                     return

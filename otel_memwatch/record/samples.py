@@ -171,9 +171,22 @@ def declared_columns(path: Path) -> tuple[Column, ...]:
     return tuple(found)
 
 
+def last_columns(path: Path, begin: int = 0) -> tuple[Column, ...] | None:
+    """The columns in force at the end of the file; `None` when none are declared behind `begin` bytes.
+
+    Costs and raises as `declared_columns`.
+    """
+    last = None
+    with contextlib.suppress(OSError), os.fdopen(open_regular(path), "rb", buffering=0) as file:
+        file.seek(begin)
+        for line in _objects(file):
+            last = parse_columns(parse(line)) or last
+    return last
+
+
 def _objects(file: io.FileIO) -> Iterator[bytes]:
-    """The lines that are objects. The file is read, not mapped: what is mapped counts as memory of ours."""
-    offset, before = 0, b"\n"
+    """The lines that are objects, from where the file stands. It is read, not mapped: what is mapped counts as memory of ours."""
+    offset, before = file.tell(), b"\n"
     barren = Barren()
     while (data := file.read(_SOUGHT)) and not barren.exceeded(data):
         sought = before + data
@@ -192,16 +205,19 @@ def _objects(file: io.FileIO) -> Iterator[bytes]:
 Row = list[float | None]
 
 
-def tick_blocks(path: Path, damage: Damage) -> Iterator[tuple[tuple[Column, ...], list[Row]]]:
+def tick_blocks(
+    path: Path, damage: Damage, begin: int = 0, columns: tuple[Column, ...] | None = None
+) -> Iterator[tuple[tuple[Column, ...], list[Row]]]:
     """The ticks of `samples.jsonl`, some thousands at a time, with the columns that they have.
+
+    `begin` bytes of the file are left out; `columns` are those in force there, see `last_columns`.
 
     A row is the time and then the values; it may be shorter than the columns (the rest is not known), never
     longer. Ticks before the first header cannot be understood: they are damage.
     """
-    columns: tuple[Column, ...] | None = None
-    known: set[Column] = set()
+    known = set(columns or ())
     values, size = 0, 0
-    for stretch in _stretches(path, damage):
+    for stretch in _stretches(path, damage, begin):
         if damage.lines > MAX_DAMAGED:
             continue  # the next block is not read
         fresh: set[Column] = set()
@@ -229,12 +245,12 @@ def tick_blocks(path: Path, damage: Damage) -> Iterator[tuple[tuple[Column, ...]
             yield columns, rows
 
 
-def _stretches(path: Path, damage: Damage) -> Iterator[list[bytes]]:
+def _stretches(path: Path, damage: Damage, begin: int) -> Iterator[list[bytes]]:
     """The lines, some thousands at a time, so that a header is the first of its stretch."""
-    for lines in line_blocks(path, damage, _BLOCK):
+    for lines in line_blocks(path, damage, _BLOCK, begin):
         begins = [place for place, line in enumerate(lines) if place and line[:1] == b"{"]
-        for begin, end in pairwise((0, *begins, len(lines))):
-            yield lines[begin:end]
+        for first, end in pairwise((0, *begins, len(lines))):
+            yield lines[first:end]
 
 
 def _rows(lines: list[bytes], width: int, damage: Damage) -> list[Row]:

@@ -1,4 +1,4 @@
-"""Outputs that are made from a recorded run: one module each, listed in `REPORTS`.
+"""Outputs that are made from a recorded run, listed in `REPORTS`: each in a module of its name, or with a similar one.
 
 A report's module has `render(run, out, options)`: it writes to the binary stream `out` and to nothing else.
 Files are opened, kept from being overwritten, put in place whole and cleared away after a failure here.
@@ -10,17 +10,42 @@ import contextlib
 import os
 import stat
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 
 from otel_memwatch.errors import RunError, UsageError
 from otel_memwatch.record.format import FILE_MODE
 from otel_memwatch.runtime.address_space import need
-from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, BinaryIO, NamedTuple, Protocol
+from otel_memwatch.runtime.typed import TYPE_CHECKING, BinaryIO, NamedTuple, Protocol
 
 if TYPE_CHECKING:
+    from typing import TypedDict
+
+    from typing_extensions import Unpack
+
     from otel_memwatch.analysis import Run
+
+    class Options(TypedDict, total=False):
+        """What a report may be told beside the run; each takes what it knows and ignores the rest."""
+
+        encoding: str
+        """Of "text"; UTF-8 by default."""
+        indent: int | None
+        """Blanks of each level of "json"; `None`: all in one line. 2 by default."""
+        suffix: str
+        """Ending of the file, which decides the format of a picture: ".png" (the default), ".pdf" or ".svg"."""
+        style: str
+        """Of "plot"; there is one: "memory"."""
+        signal: str
+        """Of "otlp": "metrics" (the default) or "traces"."""
+        at_end: bool
+        """Of "openmetrics": only the figures at the end."""
+        memory_type: str
+        """Of "monitor-log": "rss" (the default) or "system"."""
+        from_zero: bool
+        """Of "monitor-log": less the first sample."""
+
 
 _NUMPY_ROOM = 112 << 20
 """Bytes of address space that numpy takes, and what is made with it."""
@@ -30,9 +55,6 @@ _DRAWING_ROOM = 128 << 20
 
 _PART = ".part"
 """How the name of a file ends that is not whole yet."""
-
-Options = Mapping[str, Any]
-"""What a report may be told beside the run; each takes what it knows and ignores the rest."""
 
 
 class Renderer(Protocol):
@@ -59,6 +81,8 @@ class Report(NamedTuple):
     """Needs matplotlib."""
     directory: str = ""
     """Name of the directory that `write_files` makes by default; empty: the report is one file."""
+    options: Options | None = None
+    """What its module is always told, where it makes several reports."""
 
 
 _ROWS = (
@@ -77,24 +101,33 @@ _ROWS = (
         ".otlp",
         exported=True,
     ),
-    Report("otlp-traces", "Spans as OTLP JSON lines.", ".jsonl", ".otlp.spans", exported=True),
+    Report(
+        "otlp-traces",
+        "Spans as OTLP JSON lines.",
+        ".jsonl",
+        ".otlp",
+        exported=True,
+        options={"signal": "traces"},
+    ),
     Report(
         "openmetrics",
         "For promtool tsdb create-blocks-from openmetrics.",
         ".om",
-        ".openmetrics",
+        ".prometheus_text",
         exported=True,
     ),
     Report(
-        "metrics", "The figures at the end as OpenMetrics, for GitLab's metrics reports.", ".txt", ".metrics"
+        "metrics",
+        "The figures at the end as OpenMetrics, for GitLab's metrics reports.",
+        ".txt",
+        ".prometheus_text",
+        options={"at_end": True},
     ),
     Report("perfetto", "Trace events for ui.perfetto.dev.", ".json", ".perfetto", exported=True),
     Report(
         "parquet", "Every tick as one row; needs pyarrow.", ".parquet", ".parquet", exported=True, binary=True
     ),
-)
-
-_MORE_ROWS = (
+    # the formats of older tools
     Report(
         "qefficient",
         "Peaks, statistics and the phases in their order, as QEfficient's profiler.",
@@ -120,7 +153,7 @@ _MORE_ROWS = (
     ),
 )
 
-REPORTS: dict[str, Report] = {row.name: row for row in (*_ROWS, *_MORE_ROWS)}
+REPORTS: dict[str, Report] = {row.name: row for row in _ROWS}
 """Every output by its name."""
 
 
@@ -156,12 +189,14 @@ def renderer(name: str) -> Renderer:
     return render
 
 
-def render(name: str, run: Run, out: BinaryIO, **options: Any) -> None:
+def render(name: str, run: Run, out: BinaryIO, **options: Unpack[Options]) -> None:
     """Writes the report `name` of `run` to a binary stream."""
-    renderer(name)(run, out, options)
+    renderer(name)(run, out, {**options, **(REPORTS[name].options or {})})
 
 
-def write(name: str, run: Run, path: str | os.PathLike[str], *, force: bool = True, **options: Any) -> Path:
+def write(
+    name: str, run: Run, path: str | os.PathLike[str], *, force: bool = True, **options: Unpack[Options]
+) -> Path:
     """Writes the report `name` of `run` to a file, whole or not at all, and gives its path.
 
     An existing file is replaced; with `force=False` it is kept and `UsageError` is raised. In the run directory
@@ -172,7 +207,7 @@ def write(name: str, run: Run, path: str | os.PathLike[str], *, force: bool = Tr
     target = Path(path)
     options.setdefault("suffix", target.suffix.lower())
     with _destination(target, run.path, force=force) as out:
-        make(run, out, options)
+        make(run, out, {**options, **(REPORTS[name].options or {})})
     return target
 
 
@@ -218,14 +253,15 @@ def _opened(path: Path, run_directory: Path, *, force: bool) -> Iterator[BinaryI
         return
     if kind is not None and not force:
         raise _exists(path)
-    place = Path(os.path.realpath(path))
-    mode = FILE_MODE if place.parent == Path(os.path.realpath(run_directory)) else 0o666
-    temporary = place.with_name(f".{place.name[:200]}.{os.urandom(4).hex()}{_PART}")
+    # A symbolic link stays: what it leads to is replaced.
+    real = Path(os.path.realpath(path))
+    mode = FILE_MODE if real.parent == Path(os.path.realpath(run_directory)) else 0o666
+    temporary = real.with_name(f".{real.name[:200]}.{os.urandom(4).hex()}{_PART}")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
     try:
         with os.fdopen(descriptor, "wb") as out:
             yield out
-        _put(temporary, place, force=force)
+        _move(temporary, real, force=force)
     except BaseException:
         with contextlib.suppress(OSError):
             temporary.unlink()
@@ -239,18 +275,18 @@ def _kind(path: Path) -> int | None:
         return None
 
 
-def _put(temporary: Path, place: Path, *, force: bool) -> None:
+def _move(temporary: Path, target: Path, *, force: bool) -> None:
     if force:
-        temporary.replace(place)
+        temporary.replace(target)
         return
     try:
         # Unlike a rename, a link never replaces what somebody else has put there in the meantime.
-        os.link(temporary, place)
+        os.link(temporary, target)
     except FileExistsError:
-        raise _exists(place) from None
+        raise _exists(target) from None
     except OSError:
         # This file system has no links.
-        temporary.replace(place)
+        temporary.replace(target)
         return
     temporary.unlink()
 

@@ -26,24 +26,24 @@ _DECIMALS = (0, 1, 1, 2, 2, 2, 2)
 """Tenths of a GiB would hide 100 MiB."""
 
 
-def _unit(value: float) -> int:
-    """Place of the unit in which `value` reads best, so that rounding never gives "1024.0 MiB"."""
-    place = 0
-    while place < len(_UNITS) - 1 and round(abs(value) / 1024**place, _DECIMALS[place]) >= 1024:
-        place += 1
-    return place
+def _power(value: float) -> int:
+    """Power of 1024 of the unit in which `value` reads best, so that rounding never gives "1024.0 MiB"."""
+    power = 0
+    while power < len(_UNITS) - 1 and round(abs(value) / 1024**power, _DECIMALS[power]) >= 1024:
+        power += 1
+    return power
 
 
-def _number(value: float, place: int) -> str:
-    return f"{value / 1024**place:.{_DECIMALS[place]}f}"
+def _number(value: float, power: int) -> str:
+    return f"{value / 1024**power:.{_DECIMALS[power]}f}"
 
 
 def size(value: float | None) -> str:
     """Bytes, as "312.4 MiB" or "18.73 GiB"."""
     if value is None:
         return UNKNOWN
-    place = _unit(value)
-    return f"{_number(value, place)} {_UNITS[place]}"
+    power = _power(value)
+    return f"{_number(value, power)} {_UNITS[power]}"
 
 
 def change(value: float | None) -> str:
@@ -55,20 +55,15 @@ def change(value: float | None) -> str:
 
 def size_range(low: float, high: float, joint: str) -> str:
     """Two sizes in one unit: "300.0 to 410.0 MiB"; one where they read alike."""
-    place = _unit(high)
-    first, second = _number(low, place), _number(high, place)
-    return f"{second} {_UNITS[place]}" if first == second else f"{first}{joint}{second} {_UNITS[place]}"
+    power = _power(high)
+    first, second = _number(low, power), _number(high, power)
+    return f"{second} {_UNITS[power]}" if first == second else f"{first}{joint}{second} {_UNITS[power]}"
 
 
 def size_scale(value: float) -> tuple[float, str]:
     """The divisor and the name of the unit in which sizes up to `value` bytes read best: an axis."""
-    place = _unit(value)
-    return float(1024**place), _UNITS[place]
-
-
-def rate(bytes_per_second: float | None) -> str:
-    """Bytes per second, as "3.1 MiB/s"."""
-    return UNKNOWN if bytes_per_second is None else f"{size(bytes_per_second)}/s"
+    power = _power(value)
+    return float(1024**power), _UNITS[power]
 
 
 def duration(seconds: float | None) -> str:
@@ -106,7 +101,16 @@ def share(part: float, whole: float) -> str:
 
 
 def peak_figure(peak: Peak | None) -> str:
-    """A peak in a table: "312.4 MiB", "300.0-410.0 MiB", ">= 300.0 MiB" or "<= 9.4 MiB"."""
+    """A peak in a table.
+
+    =====================  =================
+    not known              "-"
+    exact, sampled         "312.4 MiB"
+    bounds                 "300.0-410.0 MiB"
+    a lower bound alone    ">= 300.0 MiB"
+    an upper bound alone   "<= 9.4 MiB"
+    =====================  =================
+    """
     if peak is None:
         return "-"
     if peak.certainty is Certainty.INTERVAL:
@@ -138,7 +142,19 @@ def certainty(peak: Peak | None) -> str:
 
 
 def peak_sentence(peak: Peak | None) -> str:
-    """A peak with its certainty and where it is known from, in words a person needs no manual for."""
+    """A peak with its certainty and where it is known from, in words a person needs no manual for.
+
+    ========================  ===================================================================
+    not known                 "unknown"
+    exact                     "312.4 MiB, exact (control group)"
+    interval                  "between 300.0 and 410.0 MiB (certified, page faults)"
+    interval, no upper end    "at least 300.0 MiB (certified)"
+    censored                  "at least 5.0 MiB and no more than 9.4 MiB"
+    censored, no lower end    "no more than 9.4 MiB"
+    sampled, an upper bound   "300.0 MiB seen (sampled), 410.0 MiB at most"
+    sampled                   "300.0 MiB seen (sampled: it may have been more in between)"
+    ========================  ===================================================================
+    """
     if peak is None:
         return UNKNOWN
     if peak.certainty is Certainty.EXACT:
@@ -229,10 +245,10 @@ def shorten(text: str, width: int) -> str:
 
 def _head(text: str, width: int) -> str:
     used = 0
-    for place, character in enumerate(text):
+    for index, character in enumerate(text):
         used += cells(character)
         if used > width:
-            return text[:place]
+            return text[:index]
     return text
 
 

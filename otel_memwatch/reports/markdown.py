@@ -52,7 +52,7 @@ def markdown(run: Run) -> str:
 def _rows(run: Run) -> Iterator[tuple[str, str]]:
     yield "Ended", phrases.ending(run)
     peak = run.peaks.tree
-    where = phrases.place(run, peak)
+    where = phrases.when_and_where(run, peak)
     yield "**Memory needed**", peak_sentence(peak) + (f", {where}" if where else "")
     limit = phrases.limit(run)
     used = phrases.limit_share(peak, limit) if limit else None

@@ -49,8 +49,8 @@ def render(run: Run, out: BinaryIO, options: Options) -> None:  # noqa: ARG001 -
 
 def _table(rows: list[tuple[Any, ...]], schema: Any, pyarrow: Any) -> Any:
     arrays = [
-        pyarrow.array(_fitting([row[place] for row in rows], field.type, pyarrow), field.type)
-        for place, field in enumerate(schema)
+        pyarrow.array(_fitting([row[index] for row in rows], field.type, pyarrow), field.type)
+        for index, field in enumerate(schema)
     ]
     return pyarrow.Table.from_arrays(arrays, schema=schema)
 

@@ -77,12 +77,12 @@ def _events(run: Run) -> Iterator[Json]:
 
 def _operations(run: Run) -> Iterator[Json]:
     """Asynchronous events: operations of one process may overlap in any way."""
-    for place, figures in enumerate(run.operations):
+    for number, figures in enumerate(run.operations):
         operation = figures.operation
         common = {
             "cat": "operation",
             "name": operation.name,
-            "id": operation.span_id or str(place),
+            "id": operation.span_id or str(number),
             "pid": operation.pid,
             "tid": operation.thread or operation.pid,
         }

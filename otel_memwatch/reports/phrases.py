@@ -61,11 +61,11 @@ def address_space(run: Run) -> str | None:
 
 def _recorded_limit(run: Run) -> int | None:
     columns = run.record.columns
-    places = [i for i, column in enumerate(columns) if _is_limit(column)]
-    if not places:
+    limits = [i for i, column in enumerate(columns) if _is_limit(column)]
+    if not limits:
         return None
     for _, values in islice(run.record.ticks(), _TICKS_TO_LOOK):
-        known = [value for value in (values[i] for i in places) if value is not None]
+        known = [value for value in (values[i] for i in limits) if value is not None]
         if known:
             return int(min(known))
     return None
@@ -107,7 +107,7 @@ def ended_badly(run: Run) -> bool:
     return bool(end.signal or end.exit_code or end.oom_kills)
 
 
-def place(run: Run, peak: Peak | None) -> str:
+def when_and_where(run: Run, peak: Peak | None) -> str:
     """When a peak was, and in what: "at 8.20 s, in Compilation"; empty when neither is known.
 
     A peak is first seen at a tick, and the last one is taken when the command has ended: no later than that it was.
@@ -156,7 +156,7 @@ def process_name(command: str | None, argv: Sequence[str] | None, width: int) ->
 
 
 def main_is_largest(run: Run) -> bool:
-    """Whether the target's own process is the largest one, so that it need not be told twice."""
+    """Whether the target's own process is the largest one, so that one line is enough for both."""
     main, largest = run.peaks.main, run.peaks.process
     if main is None or largest is None:
         return main is None
@@ -192,8 +192,8 @@ def processes(run: Run) -> str:
 
 def of_processes(run: Run) -> str:
     """What follows the largest one: ", of 4 processes"; "" where there was one only, or where it is unknown."""
-    told = processes(run)
-    return "" if told in ("", "1 process") else f", of {told}"
+    number = processes(run)
+    return "" if number in ("", "1 process") else f", of {number}"
 
 
 def recording(run: Run) -> str:

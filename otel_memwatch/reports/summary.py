@@ -72,7 +72,7 @@ def _parts(run: Run, public: bool) -> Iterator[tuple[str, Iterable[str]]]:
 
 def _memory(run: Run) -> Iterator[str]:
     peak = run.peaks.tree
-    where = phrases.place(run, peak)
+    where = phrases.when_and_where(run, peak)
     yield peak_sentence(peak) + (f", {where}" if where else "")
     limit = phrases.limit(run)
     used = phrases.limit_share(peak, limit) if limit else None

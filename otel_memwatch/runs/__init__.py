@@ -1,1 +1,1 @@
-"""Many runs: which there are, and which one is meant."""
+"""Many runs: which one is meant, and what there is of each."""

@@ -27,7 +27,7 @@ def find_run(given: str | None) -> Path:
     if not runs:
         raise UsageError(f"There is no run below {RUNS_DIRECTORY}.", "name a run directory")
     # What never became a run is not the newest one, but where there is nothing else the reader says what it is.
-    whole = [run for run in runs if _start_told(run) is not None]
+    whole = [run for run in runs if _recorded_start(run) is not None]
     return max(whole or runs, key=started)
 
 
@@ -61,16 +61,16 @@ def _is_run(path: Path, *, ours: bool) -> bool:
 
 def started(path: Path) -> float:
     """Unix seconds of a run's start; of a broken one, when its directory was changed last."""
-    told = _start_told(path)
-    if told is not None:
-        return told
+    recorded = _recorded_start(path)
+    if recorded is not None:
+        return recorded
     try:
         return moment(path.stat().st_mtime) or 0.0
     except OSError:
         return 0.0
 
 
-def _start_told(path: Path) -> float | None:
+def _recorded_start(path: Path) -> float | None:
     try:
         return moment(mapping(read_info(path / RUN_FILE).get("started")).get("wall"))
     except RunError:

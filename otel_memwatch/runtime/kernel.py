@@ -1,19 +1,28 @@
-"""How far the kernel's memory counters can be from the truth.
+"""What is known of the kernel: its units, its clock, and how far its memory counters can be from the truth.
 
-Before Linux 6.2 each thread held back up to 64 pages of each counter. Since 6.2 each processor holds back up to a batch of
-max(32, 2 x processors) - 1 pages; statm and status add these up exactly (6.16 and stable releases with the change),
+The watched program imports this too, so it imports nothing that a bare Python has not loaded already.
+
+Why a watermark can be off: the kernel does not add every page to a process's counters at once. Before Linux 6.2 each
+thread held back up to 64 pages of each counter. Since 6.2 each processor holds back up to a batch of
+max(32, 2 x processors) - 1 pages; statm and status add these up exactly (6.16, and stable releases that have the change),
 /proc/PID/stat and the watermark do not.
 """
 
 from __future__ import annotations
 
 import os
-import re
+import time
 
-PAGE_SIZE = os.sysconf("SC_PAGE_SIZE")
+TYPE_CHECKING = False  # the name that type checkers know; `typing` takes 2 ms to import
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+_SYSCONF = hasattr(os, "sysconf")
+
+PAGE_SIZE = os.sysconf("SC_PAGE_SIZE") if _SYSCONF else 4096
 """Bytes of a base page."""
-CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
-"""Units a second of the times in /proc/PID/stat."""
+CLOCK_TICKS = os.sysconf("SC_CLK_TCK") if _SYSCONF else 100
+"""Clock ticks in a second: the times in /proc/PID/stat are counted in them."""
 
 PER_THREAD_PAGES = 64
 """Pages of one counter that a thread held back before 6.2."""
@@ -23,8 +32,11 @@ PER_CPU_COUNTERS = (6, 2)
 
 def parse_release(release: str) -> tuple[int, int]:
     """Major and minor number of a kernel release such as "6.1.0-18-amd64"; (0, 0) when it has none."""
-    match = re.match(r"(\d+)\.(\d+)", release)
-    return (int(match[1]), int(match[2])) if match else (0, 0)
+    major, _, rest = release.partition(".")
+    digits = 0
+    while rest[digits : digits + 1].isdecimal():
+        digits += 1
+    return (int(major), int(rest[:digits])) if major.isdecimal() and digits else (0, 0)
 
 
 def has_thread_counters(release: str) -> bool:
@@ -32,15 +44,43 @@ def has_thread_counters(release: str) -> bool:
     return parse_release(release) < PER_CPU_COUNTERS
 
 
-def rss_error(threads: int, cpus: int, release: str, gap: int | None = None) -> int:
+def counter_error(threads: int, cpus: int, *, per_thread: bool) -> int:
     """Bytes by which a watermark (VmHWM, ru_maxrss) of a process can be below or above the truth.
 
     Args:
         threads: threads of the process, the most it had.
         cpus: processors that the process can run on.
-        release: kernel release, as `os.uname().release`.
-        gap: the largest live difference seen between statm (exact where the kernel sums) and stat (as the watermark
-            is kept), in bytes; a second estimate that can only raise a bound that proved too small.
+        per_thread: what `has_thread_counters` says of the kernel, asked once by who calls this often.
     """
-    pages = PER_THREAD_PAGES * threads if has_thread_counters(release) else (max(32, 2 * cpus) - 1) * cpus
-    return max(pages * PAGE_SIZE, gap or 0)
+    pages = PER_THREAD_PAGES * threads if per_thread else (max(32, 2 * cpus) - 1) * cpus
+    return pages * PAGE_SIZE
+
+
+def rss_error(threads: int = 1, cpus: int | None = None, release: str | None = None) -> int:
+    """As `counter_error`, of a kernel release; what is not given is that of this machine."""
+    release = os.uname().release if release is None else release
+    cpus = os.cpu_count() or 1 if cpus is None else cpus
+    return counter_error(threads, cpus, per_thread=has_thread_counters(release))
+
+
+def boot_offset() -> float:
+    """Seconds from boot to the zero of the monotonic clock, to 1 ms: the time that the machine was suspended. Linux."""
+    return round(time.clock_gettime(time.CLOCK_BOOTTIME) - time.monotonic(), 3)
+
+
+def monotonic_start(ticks: int) -> float:
+    """Start of a process in monotonic seconds, from field 22 of its stat (clock ticks since boot). Linux.
+
+    True to one clock tick, and the same whenever it is asked for: with the pid it identifies the process.
+    """
+    return round(ticks / CLOCK_TICKS - boot_offset(), 3)
+
+
+def sum_known(values: Iterable[int | None]) -> int | None:
+    """The sum of the values; `None` when one of them is not known."""
+    total = 0
+    for value in values:
+        if value is None:
+            return None
+        total += value
+    return total

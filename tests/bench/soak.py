@@ -152,8 +152,9 @@ class _Simulated:
             pid, interval, adopt=True, on_process=told, marks_operations=self.follower.marks_operations
         )
         sources, _ = open_sources(context, ["process_tree", "host", "cgroup", "pressure", "memory_detail"])
-        assert context.tree is not None
-        self.tree = context.tree
+        tree = context.knowing(sources).tree
+        assert tree is not None
+        self.tree = tree
         self.writer = RunWriter(run, sys.exit)
         self.sampler = Sampler(sources, interval, clock=self.clock)
         self.writer.update(

@@ -168,7 +168,9 @@ def _same(recorded, back):
     assert back.peaks.tree.certainty == recorded.peaks.tree.certainty
     column = recorded.samples().find("memwatch.tree.memory.usage")[0]
     assert list(back.samples().known(column)[1]) == list(recorded.samples().known(column)[1])
-    assert back.seconds == pytest.approx(recorded.seconds, abs=0.2)
+    # Without the run's span it begins with its first tick, which is late on a busy machine.
+    late = recorded.samples().known(column)[0][0]
+    assert recorded.seconds - late - 0.2 < back.seconds < recorded.seconds + 0.2
 
 
 def test_a_run_comes_back_from_its_own_lines(recorded, tmp_path):
@@ -274,8 +276,19 @@ def test_replay_says_what_the_endpoint_did_not_like(recorded, answer, expected):
     done = _replay(recorded.path, "--otlp", sink.url)
     sink.close()
     assert done.returncode == 1
-    assert expected in done.stderr
-    assert done.stderr.count("\n") == 1
+    lines = done.stderr.splitlines()
+    assert [expected in line for line in lines] == [True, True], "one sentence for each signal"
+
+
+def test_one_signal_that_is_refused_does_not_keep_the_other_back(recorded):
+    sink = OtlpSink(lambda path: (404, "text/plain", b"no metrics here") if path == "/v1/metrics" else None)
+    done = _replay(recorded.path, "--otlp", sink.url)
+    spans = [span.name for _, span in sink.spans()]
+    sink.close()
+    assert done.returncode == 1
+    assert {"Load", "Inner"} <= set(spans)
+    assert "traces: 1 requests sent" in done.stderr
+    assert "/v1/metrics answers 404 Not Found: no metrics here" in done.stderr
 
 
 def test_replay_in_vain(recorded, tmp_path):
@@ -300,9 +313,10 @@ def test_replay_tells_what_was_rejected(recorded):
 
     answer = ExportMetricsServiceResponse()
     answer.partial_success.rejected_data_points = 7
+    answer.partial_success.error_message = "sample is too old"
     sink = OtlpSink(lambda _path: (200, "application/x-protobuf", answer.SerializeToString()))
     done = _replay(recorded.path, "--otlp", sink.url, "--signal", "metrics")
     sink.close()
     assert done.returncode == 1
-    assert "points of them" in done.stderr
+    assert "points of them: sample is too old" in done.stderr
     assert "out_of_order_time_window" in done.stderr

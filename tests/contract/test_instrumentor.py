@@ -6,52 +6,22 @@ import importlib.util
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from otel_memwatch.catalog import METRICS
 from tests.support.otlp_sink import OtlpSink
 
-BY_CODE = """
-import os, time
-from opentelemetry.sdk.metrics import MeterProvider
-from opentelemetry.sdk.metrics.export import InMemoryMetricReader
-from otel_memwatch.plugins.opentelemetry.instrumentor import MemwatchInstrumentor
-
-reader = InMemoryMetricReader()
-provider = MeterProvider([reader])
-instrumentor = MemwatchInstrumentor()
-instrumentor.instrument(meter_provider=provider, period=0.1)
-instrumentor.instrument(meter_provider=provider)
-assert instrumentor.is_instrumented_by_opentelemetry
-block = bytearray(b"x" * (64 << 20)); time.sleep(0.5)
-
-def read():
-    data = reader.get_metrics_data()
-    if data is None: return {}
-    return {m.name: [p.value for p in m.data.data_points] for r in data.resource_metrics for s in r.scope_metrics for m in s.metrics}
-
-figures = read()
-assert figures["process.memory.usage"][0] >= 64 << 20, figures
-assert figures["memwatch.process.memory.peak"][0] >= 64 << 20
-assert figures["memwatch.tree.process.count"] == [1]
-assert "memwatch.run.active" not in figures
-print(" ".join(figures))
-pid = os.fork()
-if not pid:
-    own = read()
-    os._exit(0 if not own else 7)
-assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0, "a forked child must not report its parent's figures"
-instrumentor.uninstrument()
-assert "process.memory.usage" not in read()
-"""
+PROGRAMS = Path(__file__).parents[1] / "programs"
+BY_CODE = str(PROGRAMS / "instrumented.py")
 
 PLAIN = "import time; time.sleep(2)"
 
 
 def test_by_one_line_of_code():
     done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", BY_CODE], capture_output=True, text=True, timeout=120
+        [sys.executable, "-W", "error", BY_CODE], capture_output=True, text=True, timeout=120
     )
     assert done.returncode == 0, done.stderr
     assert set(done.stdout.split()) <= set(METRICS)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import ssl
 import subprocess
+import sys
 import time
 
 import pytest
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceResponse
 
 from otel_memwatch.catalog import METRICS, Instrument
 from otel_memwatch.monitor.telemetry import Parts, start
@@ -15,6 +18,7 @@ from tests.support.otlp_sink import OtlpSink, attributes
 from tests.support.telemetry_run import (
     SPAN,
     TRACE,
+    Program,
     all_columns,
     finished,
     health,
@@ -33,7 +37,7 @@ def sink():
     assert sink.defects == []
 
 
-def _start(settings, environment=None, info=None, columns=None, directory=None):
+def _start(settings, environment=None, info=None, columns=None, directory=None, program=None):
     columns = all_columns() if columns is None else columns
     latest = snapshot(columns)
     said = []
@@ -41,13 +45,15 @@ def _start(settings, environment=None, info=None, columns=None, directory=None):
     parts = Parts(
         run=info, columns=columns, latest=lambda: latest, health=health, ticks=lambda: (50, 1), peaks=peaks,
         environment=environment or {}, directory=directory, say=said.append,
+        follow=program and program.follow,
     )  # fmt: skip
     return start(settings, parts), said, info
 
 
 def test_every_row_arrives_with_its_kind_and_unit_and_the_final_values(sink):
-    telemetry, said, info = _start({"otlp": sink.url})
-    telemetry.operations([operation()], ["Load"])
+    program = Program()
+    telemetry, said, info = _start({"otlp": sink.url}, program=program)
+    program.tell(telemetry, [operation()], ["Load"])
     assert telemetry.finish(finished(info, exit_code=None, signal=9, oom_kills=1)) == []
     assert said == []
     kinds = {"sum": True, "gauge": False, "histogram": False}
@@ -70,12 +76,15 @@ def test_every_row_arrives_with_its_kind_and_unit_and_the_final_values(sink):
 
 
 def test_the_run_span_continues_the_trace_and_operations_lie_below_it(sink):
-    telemetry, _, info = _start({"otlp": sink.url}, info=run_info(ci={"cicd.pipeline.run.id": "77"}))
+    program = Program()
+    telemetry, _, info = _start(
+        {"otlp": sink.url}, info=run_info(ci={"cicd.pipeline.run.id": "77"}), program=program
+    )
     done = operation(attributes={"batch": 3, "odd": object, "list": [1, 2]})
     failed = operation("Fails", 2, span="00000000000000aa", status="error", error="ValueError")
     theirs = operation("Theirs", 3, span="00000000000000bb", exported=True)
     left = operation("Left", 4, span="00000000000000cc", status="open", end=None)
-    telemetry.operations([done, failed, theirs], ["Left"])
+    program.tell(telemetry, [done, failed, theirs], ["Left"])
     telemetry.finish(
         finished(info, exit_code=None, signal=9, oom_kills=1, reason="killed", open_operations=[left])
     )
@@ -106,8 +115,9 @@ def test_the_run_span_continues_the_trace_and_operations_lie_below_it(sink):
 
 
 def test_exemplars_lead_from_the_histograms_to_the_spans(sink):
-    telemetry, _, info = _start({"otlp": sink.url})
-    telemetry.operations([operation()], [])
+    program = Program()
+    telemetry, _, info = _start({"otlp": sink.url}, program=program)
+    program.tell(telemetry, [operation()], [])
     telemetry.finish(finished(info))
     for name in ("memwatch.operation.duration", "memwatch.operation.memory.peak"):
         points = [point for _, metric, point in sink.metrics() if metric.name == name]
@@ -117,10 +127,11 @@ def test_exemplars_lead_from_the_histograms_to_the_spans(sink):
 
 
 def test_a_trace_that_is_not_sampled_stays_unexported(sink):
+    program = Program()
     info = run_info()
     info["trace"]["flags"] = "00"
-    telemetry, _, info = _start({"otlp": sink.url}, info=info)
-    telemetry.operations([operation()], [])
+    telemetry, _, info = _start({"otlp": sink.url}, info=info, program=program)
+    program.tell(telemetry, [operation()], [])
     telemetry.finish(finished(info))
     assert list(sink.spans()) == []
     assert list(sink.metrics()) != []
@@ -152,8 +163,9 @@ def test_standard_variables_say_where_and_how(sink, monkeypatch):
 
 
 def test_the_number_of_series_is_bounded_whatever_operations_are_called(sink):
-    telemetry, _, info = _start({"otlp": sink.url}, columns=())
-    telemetry.operations([operation(f"step {n}", n, span=f"{n + 1:016x}") for n in range(5000)], [])
+    program = Program()
+    telemetry, _, info = _start({"otlp": sink.url}, columns=(), program=program)
+    program.tell(telemetry, [operation(f"step {n}", n, span=f"{n + 1:016x}") for n in range(5000)], [])
     telemetry.finish(finished(info))
     names = {
         attributes(point)["memwatch.operation.name"]
@@ -222,14 +234,15 @@ def test_an_endpoint_that_answers_wrongly(answer, expected):
 
 
 def test_spans_wait_for_an_endpoint_that_comes_back():
+    program = Program()
     broken = [True]
-    sink = OtlpSink(lambda _path: (400, "text/plain", b"") if broken[0] else None)
-    telemetry, _, info = _start({"otlp": sink.url, "metric_interval": 0.2})
-    telemetry.operations([operation()], [])
+    sink = OtlpSink(lambda _path: (503, "text/plain", b"") if broken[0] else None)
+    telemetry, _, info = _start({"otlp": sink.url, "metric_interval": 0.2}, program=program)
+    program.tell(telemetry, [operation()], [])
     until = time.monotonic() + 30
     while not telemetry.problems and time.monotonic() < until:
         time.sleep(0.05)
-    assert "answers 400" in telemetry.problems[0]
+    assert "answers 503" in telemetry.problems[0]
     broken[0] = False
     telemetry.finish(finished(info))
     assert {span.name for _, span in sink.spans()} == {"Compilation", "train"}
@@ -271,6 +284,7 @@ def test_a_trusted_server_takes_it(tmp_path, monkeypatch):
     context.load_cert_chain(certificate, key)
     sink.server.socket = context.wrap_socket(sink.server.socket, server_side=True)
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_CERTIFICATE", str(certificate))
+    monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(tmp_path / "not-meant-for-this-endpoint.pem"))
     telemetry, _, info = _start({"otlp": sink.url.replace("http:", "https:")})
     assert telemetry.finish(finished(info)) == []
     assert len(sink.requests) == 2
@@ -332,7 +346,190 @@ def test_two_readers_look_once_each_and_never_read(sink):
     telemetry.close()
 
 
-def test_over_grpc():
+# -- one exporter's trouble is its own
+
+
+def test_a_library_that_does_not_fit_costs_its_own_exporter_only(sink, monkeypatch):
+    """As when a package of another version was installed later."""
+    monkeypatch.setitem(sys.modules, "otel_memwatch.monitor.telemetry.scrape", None)
+    telemetry, said, info = _start({"otlp": sink.url, "prometheus": "127.0.0.1:0"})
+    (problem,) = telemetry.finish(finished(info))
+    assert problem.startswith("the endpoint for Prometheus could not be started: ModuleNotFoundError: ")
+    assert said == [f"otel-memwatch: {problem}"]
+    assert {path for path, *_ in sink.requests} == {"/v1/metrics", "/v1/traces"}
+
+
+def test_a_signal_that_is_refused_leaves_the_other_alone():
+    sink = OtlpSink(lambda path: (404, "text/plain", b"no traces here") if path == "/v1/traces" else None)
+    telemetry, said, info = _start({"otlp": sink.url})
+    (problem,) = telemetry.finish(finished(info))
+    assert "answers 404 Not Found: no traces here" in problem
+    assert len(said) == 1
+    assert {metric.name for _, metric, _ in sink.metrics()} >= {"memwatch.run.exit.code"}
+    sink.close()
+
+
+def test_a_protocol_that_is_not_spoken_is_refused(sink, monkeypatch):
+    telemetry, said, info = _start({"otlp": sink.url}, {"OTEL_EXPORTER_OTLP_PROTOCOL": "http/json"})
+    (problem,) = telemetry.finish(finished(info))
+    assert problem.startswith("otel-memwatch does not speak the OTLP protocol 'http/json' (set ")
+    assert len(said) == 1
+    assert sink.requests == []
+
+
+# -- what endpoints say
+
+
+@pytest.mark.parametrize(
+    ("rejected", "words", "expected"),
+    [
+        (7, "sample is too old", "rejected 7 data points: sample is too old"),
+        (7, "", "rejected 7 data points"),
+        (0, "use of delta is deprecated", "says: use of delta is deprecated"),
+    ],
+)
+def test_what_an_endpoint_says_of_what_it_took_is_told_once(rejected, words, expected):
+    answer = ExportMetricsServiceResponse()
+    answer.partial_success.rejected_data_points = rejected
+    answer.partial_success.error_message = words
+    body = answer.SerializeToString()
+    sink = OtlpSink(lambda path: (200, "application/x-protobuf", body) if path == "/v1/metrics" else None)
+    telemetry, said, info = _start({"otlp": sink.url, "metric_interval": 0.1})
+    telemetry.wait_until_open(60)
+    time.sleep(0.5)
+    problems = telemetry.finish(finished(info))
+    sink.close()
+    assert problems == [f"the OTLP endpoint {sink.url} {expected}"]
+    assert len(said) == 1
+
+
+def test_each_change_of_an_endpoint_is_told_once():
+    status = [401]
+    sink = OtlpSink(lambda _path: (status[0], "text/plain", b"") if status[0] else None)
+    telemetry, said, info = _start({"otlp": sink.url, "metric_interval": 0.1})
+
+    def until_said(count):
+        until = time.monotonic() + 30
+        while len(said) < count and time.monotonic() < until:
+            time.sleep(0.02)
+        time.sleep(0.4)
+        return said[count - 1 :]
+
+    where = f"otel-memwatch: the OTLP endpoint {sink.url}"
+    assert until_said(1) == [f"{where} answers 401 Unauthorized"]
+    status[0] = 403
+    assert until_said(2) == [f"{where} answers 403 Forbidden"]
+    status[0] = None
+    assert until_said(3) == [f"{where} takes telemetry again"]
+    assert telemetry.finish(finished(info)) == [
+        f"the OTLP endpoint {sink.url} answers 401 Unauthorized",
+        f"the OTLP endpoint {sink.url} answers 403 Forbidden",
+    ]
+    sink.close()
+
+
+def test_a_proxy_that_refuses_is_named(monkeypatch):
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        proxy = f"127.0.0.1:{probe.getsockname()[1]}"
+    monkeypatch.setenv("http_proxy", f"http://me:hunter2@{proxy}")
+    monkeypatch.delenv("no_proxy", raising=False)
+    problem = _ends_in_time(
+        {"otlp": "http://collector.example:4318"},
+        f"collector.example:4318 cannot be reached: the proxy http://{proxy} refuses connections",
+    )
+    assert "hunter2" not in problem
+
+
+def test_what_comes_through_a_proxy_says_so(monkeypatch):
+    proxy = OtlpSink(lambda _path: (403, "text/html", b"<html>Blocked by policy</html>"))
+    monkeypatch.setenv("http_proxy", proxy.url)
+    monkeypatch.delenv("no_proxy", raising=False)
+    _ends_in_time(
+        {"otlp": "http://collector.example:4318"},
+        f"answers 403 Forbidden with text/html (through the proxy {proxy.url})",
+    )
+    proxy.close()
+
+
+def test_no_proxy_stands_before_the_machine_itself(sink, monkeypatch):
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    monkeypatch.delenv("no_proxy", raising=False)
+    telemetry, said, info = _start({"otlp": sink.url})
+    assert telemetry.finish(finished(info)) == []
+    assert said == []
+
+
+# -- many operations
+
+
+def test_operations_wait_for_an_outage_to_end(monkeypatch):
+    """Longer than the exporter itself tries, and without an end of the run that would send what is left."""
+    monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "100")
+    environment = {"OTEL_EXPORTER_OTLP_TIMEOUT": "0.5"}
+    broken = [True]
+    sink = OtlpSink(lambda _path: (503, "text/plain", b"") if broken[0] else None)
+    program = Program()
+    telemetry, said, info = _start({"otlp": sink.url}, environment, program=program)
+    program.tell(telemetry, [operation()])
+    until = time.monotonic() + 60
+    while not said and time.monotonic() < until:
+        time.sleep(0.05)
+    broken[0] = False
+    while not list(sink.spans()) and time.monotonic() < until:
+        time.sleep(0.05)
+    assert [span.name for _, span in sink.spans()] == ["Compilation"]
+    assert said[1:] == [f"otel-memwatch: the OTLP endpoint {sink.url} takes telemetry again"]
+    telemetry.finish(finished(info))
+    sink.close()
+
+
+def test_more_operations_than_the_queue_holds_all_arrive(sink):
+    program = Program()
+    telemetry, said, info = _start({"otlp": sink.url}, {"OTEL_BSP_MAX_QUEUE_SIZE": "50"}, program=program)
+    telemetry.wait_until_open(60)
+    program.tell(telemetry, [operation("Step", n, span=f"{n + 1:016x}") for n in range(3000)])
+    until = time.monotonic() + 60
+    while len(list(sink.spans())) < 3000 and time.monotonic() < until:
+        time.sleep(0.05)
+    assert telemetry.finish(finished(info)) == said == []
+    assert len({span.span_id for _, span in sink.spans()}) == 3001
+
+
+def test_what_does_not_arrive_in_time_is_counted(tmp_path):
+    def slow(path):
+        time.sleep(0.5 if path == "/v1/traces" else 0)
+
+    sink = OtlpSink(slow)
+    program = Program()
+    telemetry, said, info = _start({"otlp": sink.url}, directory=tmp_path, program=program)
+    telemetry.wait_until_open(60)
+    program.tell(telemetry, [operation("Step", n, span=f"{n + 1:016x}") for n in range(5000)])
+    began = time.monotonic()
+    telemetry.finish(finished(info))
+    took = time.monotonic() - began
+    arrived = len(list(sink.spans()))
+    assert took < 6, "the budget is 2 s; the rest is for a machine that is busy with other tests"
+    assert 0 < arrived < 5000
+    found = re.fullmatch(
+        rf"otel-memwatch: (\d+) spans were not delivered to the OTLP endpoint {sink.url}; the record is kept, for: "
+        rf"otel-memwatch replay {tmp_path} --otlp {sink.url}",
+        said[-1],
+    )
+    assert found, said
+    # A request may be taken a moment after the last word.
+    assert 5001 - arrived <= int(found[1]) <= 5001 - arrived + 1024
+    codes = [point.as_int for _, metric, point in sink.metrics() if metric.name == "memwatch.run.exit.code"]
+    assert codes == [0]
+    sink.close()
+
+
+# -- over gRPC
+
+
+@pytest.fixture
+def grpc_sink():
+    """A server for both signals: its port and the messages that it got."""
     grpc = pytest.importorskip("grpc")
     from concurrent.futures import ThreadPoolExecutor
 
@@ -356,10 +553,54 @@ def test_over_grpc():
     trace_service_pb2_grpc.add_TraceServiceServicer_to_server(Traces(), server)
     port = server.add_insecure_port("127.0.0.1:0")
     server.start()
-    telemetry, said, info = _start({"otlp": f"http://127.0.0.1:{port}", "otlp_protocol": "grpc"})
-    assert telemetry.finish(finished(info)) == [], said
-    assert {type(message).__name__ for message in got} == {
-        "ExportMetricsServiceRequest",
-        "ExportTraceServiceRequest",
-    }
+    yield port, got
     server.stop(None).wait(10)
+
+
+BOTH = {"ExportMetricsServiceRequest", "ExportTraceServiceRequest"}
+
+
+@pytest.mark.parametrize("compression", ["none", "gzip", "deflate"])
+@pytest.mark.parametrize("scheme", ["http://", ""])
+def test_over_grpc(grpc_sink, monkeypatch, compression, scheme):
+    port, got = grpc_sink
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_COMPRESSION", compression)
+    environment = {
+        "OTEL_EXPORTER_OTLP_ENDPOINT": f"{scheme}127.0.0.1:{port}",
+        "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc",
+    }
+    telemetry, said, info = _start({}, environment)
+    assert telemetry.finish(finished(info)) == [], said
+    assert {type(message).__name__ for message in got} == BOTH
+
+
+def test_a_run_is_replayed_over_grpc(grpc_sink, tmp_path):
+    port, got = grpc_sink
+    wrap = [
+        sys.executable,
+        "-m",
+        "otel_memwatch",
+        "wrap",
+        "--quiet",
+        "--out",
+        str(tmp_path / "run"),
+        "--",
+        "true",
+    ]
+    subprocess.run(wrap, check=True, timeout=60)
+    arguments = ["--otlp", f"http://127.0.0.1:{port}", "--otlp-protocol", "grpc"]
+    subprocess.run(
+        [sys.executable, "-m", "otel_memwatch", "replay", str(tmp_path / "run"), *arguments],
+        check=True,
+        timeout=60,
+    )
+    assert {type(message).__name__ for message in got} == BOTH
+
+
+def test_nobody_listens_for_grpc(tmp_path):
+    pytest.importorskip("grpc")
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{probe.getsockname()[1]}"
+    problem = _ends_in_time({"otlp": url, "otlp_protocol": "grpc"}, "refuses connections", tmp_path=tmp_path)
+    assert f"otel-memwatch replay {tmp_path} --otlp {url} --otlp-protocol grpc" in problem

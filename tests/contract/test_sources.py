@@ -14,8 +14,11 @@ import pytest
 from otel_memwatch.catalog import METRICS, Instrument
 from otel_memwatch.errors import Unavailable
 from otel_memwatch.model import Source
-from otel_memwatch.monitor.sources import SOURCES, Context, Entry, Pace, open_sources, quirks
+from otel_memwatch.monitor.opening import Opening
+from otel_memwatch.monitor.sampler import Flag
+from otel_memwatch.monitor.sources import GPU_SOURCES, SOURCES, Context, Entry, open_sources, quirks
 from otel_memwatch.monitor.sources.own_cgroup import OwnCgroup
+from otel_memwatch.runtime import kernel
 
 NAMES = ("process_tree", "host", "cgroup", "pressure", "memory_detail")
 GUARD = 60.0
@@ -123,18 +126,23 @@ def test_pids_come_from_the_process_tree(target: int) -> None:
         context = Context(target, 0.1, system=way)
         assert context.pids() == (target,)
         sources, _ = open_sources(context, ("process_tree",))
+        context = context.knowing(sources)
         assert context.tree is sources[0]
         assert context.pids() == ()
         sources[0].read(time.monotonic())
         assert context.pids() == (target,)
 
 
-def test_pace() -> None:
-    pace = Pace(1.0, 0.1)
-    due = [tick for tick in range(40) if pace.due(5.0 + tick / 10)]
-    assert due == [0, 10, 20, 30]
-    late = Pace(0.1, 0.1)
-    assert [late.due(5.0 + tick * 0.09) for tick in range(4)] == [True] * 4
+@pytest.mark.skipif("linux" not in WAYS, reason="drivers are asked on Linux only")
+def test_sources_that_ask_drivers_are_opened_apart_and_know_the_tree(target: int) -> None:
+    opening = Opening(Context(target, 0.1), Flag())
+    first, missing = opening.first()
+    late, silent = opening.late()
+    assert not late
+    assert set(silent) == GPU_SOURCES
+    assert {source.name for source in first} | set(missing) | GPU_SOURCES == {entry.name for entry in SOURCES}
+    assert not {source.name for source in first} & GPU_SOURCES
+    assert opening._context.tree is first[0]
 
 
 def test_old_kernels_have_quirks(tmp_path: Path) -> None:
@@ -145,4 +153,4 @@ def test_old_kernels_have_quirks(tmp_path: Path) -> None:
     for name in ("io", "clear_refs", f"task/{os.getpid()}/children"):
         (tmp_path / "self" / name).touch()
     assert quirks.quirks(tmp_path, "6.18.0") == []
-    assert quirks.rss_error(threads=10, cpus=2, release="6.1") == 640 * os.sysconf("SC_PAGE_SIZE")
+    assert kernel.rss_error(threads=10, cpus=2, release="6.1") == 640 * os.sysconf("SC_PAGE_SIZE")

@@ -4,69 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tests.support.programs import ROOT, need, run_program
+from tests.support.programs import PROGRAMS, environment, need, run_file, run_program
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-FAKE = f"""
-import sys, types
-sys.path.insert(0, {str(ROOT)!r})
-from tests.support.fake_torch import Cuda
-torch = sys.modules["torch"] = types.SimpleNamespace(cuda=Cuda())
-torch.cuda.allocate(500)
-"""
-
-EXAMPLES = """
-from otel_memwatch.compat.fastai import GPUMemTrace
-def some_code(): work()
-mtrace = GPUMemTrace()
-
-# Example 1
-some_code()
-mtrace.report()
-delta_used, delta_peaked = mtrace.data()
-
-some_code()
-mtrace.report('2nd run of some_code()')
-delta_used, delta_peaked = mtrace.data()
-
-# Example 2
-for i in range(3):
-    mtrace.reset()
-    some_code()
-    mtrace.report(f'i={i}')
-
-# Example 3
-mtrace.reset()
-for i in range(3):
-    some_code()
-    mtrace.report_n_reset(f'i={i}')
-
-mtrace.start()
-mtrace.stop()
-
-# Example 4
-mtrace = GPUMemTrace(silent=True)
-mtrace.report() # nothing will be printed
-mtrace.silent(silent=False)
-mtrace.report() # printing resumed
-mtrace.silent(silent=True)
-mtrace.report() # nothing will be printed
-
-# Context manager
-with GPUMemTrace() as mtrace:
-    some_code()
-delta_used, delta_peaked = mtrace.data()
-
-with GPUMemTrace() as mtrace:
-    some_code()
-mtrace.report("measured in ctx")
-
-with GPUMemTrace() as mtrace:
-    some_code()
-print(mtrace)
-"""
+EXAMPLES = PROGRAMS / "compat" / "fastai_examples.py"
 
 
 def lines(first: str, both: str, each: str) -> list[str]:
@@ -85,15 +28,13 @@ def lines(first: str, both: str, each: str) -> list[str]:
 
 
 def test_the_examples_with_a_gpu(tmp_path: Path) -> None:
-    output = run_program(
-        FAKE + "def work(): torch.cuda.allocate(10); torch.cuda.blip(15)\n" + EXAMPLES, tmp_path
-    )
+    output = run_file(EXAMPLES, tmp_path, "gpu")
     each, both = "△Used Peaked MB:     10     15", "△Used Peaked MB:     20     15"
     assert output.splitlines() == lines(each, both, each)
 
 
 def test_the_examples_without_a_gpu(tmp_path: Path) -> None:
-    output = run_program("def work(): pass\n" + EXAMPLES, tmp_path)
+    output = run_file(EXAMPLES, tmp_path)
     zero = "△Used Peaked MB:      0      0"
     assert output.splitlines() == lines(zero, zero, zero)
 
@@ -118,6 +59,14 @@ def test_the_workarounds_for_the_leaky_traceback(tmp_path: Path) -> None:
         tmp_path,
     )
     assert output.splitlines() == ["interrupted", "RuntimeError CUDA out of memory"]
+
+
+def test_in_a_real_ipython_memory_is_free_after_the_error_was_shown(tmp_path: Path) -> None:
+    """IPython keeps the traceback of the last error; its frames have to be empty."""
+    need("IPython")
+    run_file(
+        PROGRAMS / "compat" / "fastai_in_ipython.py", tmp_path, env=environment(IPYTHONDIR=str(tmp_path))
+    )
 
 
 def test_reduce_mem_usage(tmp_path: Path) -> None:

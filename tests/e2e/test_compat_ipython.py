@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.programs import environment, need, need_program, run, run_program
+from tests.support.programs import PROGRAMS, environment, need, need_program, run, run_file, run_program
 
 need("IPython")
 
@@ -21,20 +21,11 @@ LINE = re.compile(
     re.MULTILINE,
 )
 
-SESSION = """
-import sys
-from IPython.core.interactiveshell import InteractiveShell
-shell = InteractiveShell.instance(colors="nocolor")
-def cell(source):
-    result = shell.run_cell(source, store_history=True)
-    if result.result is not None: print("value:", repr(result.result))
-    return result
-"""
 
-
-def session(cells: str, tmp_path: Path) -> str:
-    """Runs lines of Python with `cell(source)` in a process that has a shell."""
-    return run_program(SESSION + cells, tmp_path, env=environment(IPYTHONDIR=str(tmp_path / "ipython")))
+def session(name: str, tmp_path: Path) -> str:
+    """Runs a program with a shell, whose cells are its `cell(source)`."""
+    env = environment(IPYTHONDIR=str(tmp_path / "ipython"))
+    return run_file(PROGRAMS / "compat" / f"{name}.py", tmp_path, env=env)
 
 
 def lines(output: str) -> list[tuple[int, float, float, float, float]]:
@@ -46,23 +37,7 @@ def lines(output: str) -> list[tuple[int, float, float, float, float]]:
 
 def test_the_session_of_the_document(tmp_path: Path) -> None:
     need("numpy")
-    output = session(
-        """
-cell("%load_ext otel_memwatch")
-cell("%imu_start")
-cell("import numpy as np")
-cell("np.ones(int(1e7));")
-cell("a = np.random.random((int(3e3),int(1e3)))")
-cell("b = a*2")
-cell("a *= 2")
-cell("a = np.sqrt(a, out=a)")
-cell("a = np.ones(int(1e6)); b = np.ones(int(1e6)); c = np.ones(int(1e6))")
-cell("d = a * b + c")
-cell("%imu_stop")
-cell("pass")
-""",
-        tmp_path,
-    )
+    output = session("ipython_document", tmp_path)
     assert output.startswith("Enabling IPython Memory Usage, use %imu_start to begin, %imu_stop to end\n")
     assert "Out[2]: 'IPython Memory Usage started'" in output
     assert "Out[11]: 'IPython Memory Usage stopped'" in output
@@ -79,178 +54,61 @@ cell("pass")
 
 
 def test_a2_every_blip_is_seen(tmp_path: Path) -> None:
-    output = session(
-        """
-cell("%load_ext otel_memwatch")
-cell("%imu_start")
-for _ in range(20): cell("x = bytearray(64 << 20); del x")
-""",
-        tmp_path,
-    )
+    output = session("ipython_blips", tmp_path)
     peaks = [line[3] for line in lines(output)[1:]]
     assert len(peaks) == 20
     assert all(60.8 <= peak <= 67.2 for peak in peaks), peaks
 
 
 def test_a14_and_a15_quick_cells_leave_no_threads_and_take_no_time(tmp_path: Path) -> None:
-    output = session(
-        """
-import threading
-cell("%load_ext otel_memwatch")
-cell("%imu_start")
-before = threading.active_count()
-for _ in range(15): cell("pass")
-print("threads:", threading.active_count() - before)
-""",
-        tmp_path,
-    )
+    output = session("ipython_quick_cells", tmp_path)
     assert "threads: 0" in output
     assert min(line[2] for line in lines(output)[1:]) < 0.02
     assert [line[1] for line in lines(output)[2:]] == [0.0] * 14
 
 
 def test_a5_a_child_s_memory_counts(tmp_path: Path) -> None:
-    output = session(
-        """
-cell("%load_ext otel_memwatch")
-cell("%imu_start")
-cell("import subprocess, sys; other = subprocess.Popen(['sleep', '60'])")
-cell("subprocess.run([sys.executable, '-c', 'import time; a = bytearray(400 << 20); time.sleep(1)']);")
-cell("other.kill(); other.wait();")
-""",
-        tmp_path,
-    )
+    output = session("ipython_child", tmp_path)
     peak = lines(output)[2][3]
     assert peak == pytest.approx(410, rel=0.05)
 
 
 def test_freeing_failing_and_the_values_as_objects(tmp_path: Path) -> None:
-    output = session(
-        """
-cell("%load_ext otel_memwatch")
-from otel_memwatch.compat import ipython as imu
-assert imu.last is None and imu.history == []
-cell("%imu_start")
-cell("x = bytearray(100 << 20)")
-cell("del x")
-cell("1/0")
-cell("this is no python")
-last, *_ = imu.history[::-1]
-assert imu.last is last and len(imu.history) == 5
-grow, free, failed = imu.history[1:4]
-assert 99 < grow.memory_delta < 101 and grow.certainty == "exact" and grow.source == "x = bytearray(100 << 20)"
-assert -101 < free.memory_delta < -99 and 99 < free.memory_peak < 101
-assert failed.failed and last.failed and not free.failed
-assert failed.time_delta == failed.seconds and failed.memory_usage * 2**20 == failed.current
-text = str(imu.summary())
-assert text.splitlines()[1].split()[0] in ("3", "4") and "1/0 (failed)" in text, text
-html = imu.summary()._repr_html_()
-assert html.count("<tr>") == 6 and "x = bytearray(100 &lt;&lt; 20)" in html, html
-cell("%imu_summary")
-""",
-        tmp_path,
-    )
+    output = session("ipython_values", tmp_path)
     numbers = [line[0] for line in lines(output)]
     assert numbers == [2, 3, 4, 5, 6, 7]
 
 
 def test_memwatch_measures_a_statement_or_a_cell_and_gives_its_figures(tmp_path: Path) -> None:
-    output = session(
-        """
-cell("%load_ext otel_memwatch")
-result = cell("%memwatch y = bytearray(50 << 20)").result
-assert 49 < result.memory_delta < 51 and shell.user_ns["y"], result
-result = cell("%%memwatch\\nz = bytearray(80 << 20)\\ndel z\\n").result
-assert 79 < result.memory_peak < 81 and abs(result.memory_delta) < 1, result
-assert not cell("%memwatch 1/0").success
-from otel_memwatch.compat import ipython as imu
-assert [c.failed for c in imu.history] == [False, False, True]
-assert "memwatch-runs" not in __import__("os").listdir(".")
-""",
-        tmp_path,
-    )
+    output = session("ipython_memwatch", tmp_path)
     assert "ZeroDivisionError" in output
 
 
 def test_it_can_be_started_twice_stopped_unloaded_and_loaded_again(tmp_path: Path) -> None:
-    output = session(
-        """
-cell("%load_ext otel_memwatch")
-cell("%imu_start")
-cell("%imu_start")
-cell("pass")
-cell("%imu_stop")
-cell("%imu_stop")
-cell("%ipython_memory_usage_start")
-cell("%ipython_memory_usage_stop")
-cell("%imu_start")
-cell("%unload_ext otel_memwatch")
-cell("pass")
-assert not cell("%imu_start").success
-assert not [f for fs in shell.events.callbacks.values() for f in fs if "memwatch" in str(getattr(f, "__module__", ""))]
-cell("%load_ext otel_memwatch")
-cell("%imu_start")
-assert not cell("%imu_start nonsense").success
-""",
-        tmp_path,
-    )
+    output = session("ipython_started_twice", tmp_path)
     numbers = [line[0] for line in lines(output)]
     assert numbers == [2, 3, 4, 7, 9, 14, 15], "one line for each cell"
 
 
 def test_perf_counts_events_of_a_cell(tmp_path: Path) -> None:
     need_program("perf", "apt install linux-perf")
-    output = session(
-        """
-cell("%load_ext otel_memwatch")
-assert not cell("%imu_start --perf no-such-event").success
-cell("%imu_start --perf page-faults")
-cell("x = bytearray(40 << 20)")
-from otel_memwatch.compat import ipython as imu
-(count,) = imu.last.counts
-assert count.event == "page-faults" and 10000 < count.value < 30000, count
-""",
-        tmp_path,
-    )
+    output = session("ipython_perf", tmp_path)
     assert (
         len(re.findall(r"^perf value for page-faults averages to [\d,]+/second$", output, re.MULTILINE)) == 2
     )
 
 
 def test_perf_that_is_absent_is_told_in_one_sentence(tmp_path: Path) -> None:
-    done = run(
-        [
-            sys.executable,
-            "-c",
-            SESSION + "cell('%load_ext otel_memwatch'); cell('%imu_start --perf'); cell('pass')",
-        ],
-        tmp_path,
-        env=environment(PATH=str(tmp_path), IPYTHONDIR=str(tmp_path)),
-    )
+    program = str(PROGRAMS / "compat" / "ipython_perf_absent.py")
+    absent = environment(PATH=str(tmp_path), IPYTHONDIR=str(tmp_path))
+    done = run([sys.executable, program], tmp_path, env=absent)
     assert "perf is not installed" in done.stdout + done.stderr
     assert "Traceback" not in done.stdout + done.stderr
     assert lines(done.stdout) == []
 
 
 def test_a_cell_is_a_span_where_opentelemetry_is_configured(tmp_path: Path) -> None:
-    output = session(
-        """
-from opentelemetry import trace
-from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor
-from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-spans = InMemorySpanExporter()
-provider = TracerProvider(); provider.add_span_processor(SimpleSpanProcessor(spans)); trace.set_tracer_provider(provider)
-cell("%load_ext otel_memwatch")
-cell("%imu_start")
-cell("x = bytearray(30 << 20)")
-names = [span.name for span in spans.get_finished_spans()]
-print(names)
-span = spans.get_finished_spans()[-1]
-assert span.attributes["memwatch.memory.peak"] > 30 << 20, dict(span.attributes)
-""",
-        tmp_path,
-    )
+    output = session("ipython_spans", tmp_path)
     assert "In [3]" in output.splitlines()[-1]
 
 

@@ -15,25 +15,14 @@ import pytest
 
 from otel_memwatch.api import load_run
 from otel_memwatch.compat.nncf.monitor_log import parse
-from tests.support.programs import environment, run, run_program
+from tests.support.programs import PROGRAMS, environment, run, run_file, run_program
 
 MIB = 2**20
 STEMS = {f"{kind}_memory_usage{suffix}" for kind in ("rss", "system") for suffix in ("", "_from-zero")}
 EIGHT = {f"{stem}.{ending}" for stem in STEMS for ending in ("txt", "png")}
 MONITOR = [sys.executable, "-m", "otel_memwatch.compat.nncf"]
 
-ALLOCATE = """
-import gc
-import time
-import numpy as np
-
-def allocate_memory():
-    a = []
-    for _ in range(5):
-        a.append(np.random.random((1 << 21,)))
-        time.sleep(0.2)
-    return a
-"""
+COMPAT = PROGRAMS / "compat"
 
 
 def log(directory: Path, stem: str) -> tuple[list[float], list[float]]:
@@ -48,8 +37,8 @@ def run_of(logs: Path) -> Path:
 
 
 def test_example_1_a_command_is_logged(tmp_path: Path) -> None:
-    (tmp_path / "allocate.py").write_text(f"{ALLOCATE}\na = allocate_memory()\nprint('done', len(a))\n")
-    done = run([*MONITOR, "--log-dir", "./allocation_logs", sys.executable, "allocate.py"], tmp_path)
+    allocate = str(COMPAT / "nncf_allocate.py")
+    done = run([*MONITOR, "--log-dir", "./allocation_logs", sys.executable, allocate], tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
     logs = tmp_path / "allocation_logs"
     assert {path.name for path in logs.iterdir() if path.is_file()} == EIGHT
@@ -94,37 +83,7 @@ def test_example_1_a_command_with_options_of_its_own(tmp_path: Path) -> None:
 
 
 def test_example_2_three_monitors_that_save_at_exit(tmp_path: Path) -> None:
-    run_program(
-        f"""{ALLOCATE}
-from functools import partial
-from pathlib import Path
-from otel_memwatch.compat.nncf import MemoryMonitor, MemoryType
-
-save_dir = Path("memory_logs")
-
-def log(mm, fz):
-    mm.save_memory_logs(
-        *mm.get_data(memory_from_zero=fz),
-        save_dir=save_dir,
-        filename_suffix="_from-zero" if fz else ""
-    )
-
-memory_monitor_configurations = [
-    (MemoryType.RSS, False),
-    (MemoryType.SYSTEM, False),
-    (MemoryType.SYSTEM, True)
-]
-for memory_type, mem_from_zero in memory_monitor_configurations:
-    memory_monitor = MemoryMonitor(memory_type=memory_type)
-    memory_monitor.start(at_exit_fn=partial(log, memory_monitor, mem_from_zero))
-
-a = allocate_memory()
-del a
-gc.collect()
-time.sleep(0.3)
-""",
-        tmp_path,
-    )
+    run_file(COMPAT / "nncf_three_monitors.py", tmp_path)
     logs = tmp_path / "memory_logs"
     names = {"rss_memory_usage", "system_memory_usage", "system_memory_usage_from-zero"}
     assert {path.name for path in logs.iterdir()} == {f"{n}.{e}" for n in names for e in ("txt", "png")}
@@ -137,24 +96,7 @@ time.sleep(0.3)
 
 
 def test_example_3_the_context(tmp_path: Path) -> None:
-    output = run_program(
-        f"""{ALLOCATE}
-from otel_memwatch.compat.nncf import MemoryType, memory_monitor_context
-
-with memory_monitor_context(
-    return_max_value=True,
-    save_dir="memory_logs",
-) as mmc:
-    a = allocate_memory()
-    del a
-    gc.collect()
-    time.sleep(0.2)
-
-max_memory_usage: float = mmc.memory_data[MemoryType.SYSTEM]
-print(max_memory_usage, mmc.memory_data[MemoryType.RSS])
-""",
-        tmp_path,
-    )
+    output = run_file(COMPAT / "nncf_context.py", tmp_path)
     system, rss = map(float, output.split())
     assert 75 < rss < 110
     assert system >= 0
@@ -162,69 +104,18 @@ print(max_memory_usage, mmc.memory_data[MemoryType.RSS])
 
 
 def test_a_user_s_exception_passes_and_short_blocks_have_data(tmp_path: Path) -> None:
-    run_program(
-        """
-        from otel_memwatch.compat.nncf import MemoryMonitor, MemoryType, MemoryUnit, memory_monitor_context
-        try:
-            with memory_monitor_context(return_max_value=False) as context:
-                raise KeyError("mine")
-        except KeyError as error:
-            assert error.args == ("mine",)
-        times, memory = context.memory_data[MemoryType.RSS]
-        assert times[0] == 0 and memory[0] == 0 and len(times) >= 2
-        monitor = MemoryMonitor(interval=None, memory_unit=MemoryUnit.KB, include_child_processes=False)
-        assert monitor.get_data() == ([], [])
-        monitor.stop()
-        with monitor as same:
-            assert same is monitor
-            try: monitor.start()
-            except Exception as error: assert str(error) == "Monitoring already in progress"
-            else: raise SystemExit("a second start went through")
-        first = monitor.get_data()
-        assert first == monitor.get_data() and first[1][0] > 5000
-        assert monitor.get_data(memory_from_zero=True)[1][0] == 0
-        try: MemoryMonitor(memory_type="rss")
-        except ValueError as error: assert str(error) == "Unknown memory type to log"
-        """,
-        tmp_path,
-    )
+    run_file(COMPAT / "nncf_short_blocks.py", tmp_path)
 
 
 def test_a1_every_peak_is_found_however_short(tmp_path: Path) -> None:
-    output = run_program(
-        """
-        from otel_memwatch.compat.nncf import MemoryMonitor, MemoryUnit
-        for _ in range(20):
-            with MemoryMonitor(interval=0.1, memory_unit=MemoryUnit.MiB) as monitor:
-                blip = bytearray(400 << 20)
-                del blip
-            print(max(monitor.get_data(memory_from_zero=True)[1]))
-        """,
-        tmp_path,
-    )
+    output = run_file(COMPAT / "nncf_short_peaks.py", tmp_path)
     peaks = [float(line) for line in output.split()]
     assert len(peaks) == 20
     assert all(380 <= peak <= 420 for peak in peaks), peaks
 
 
 def test_a3_a_call_that_holds_the_interpreter_does_not_stop_the_samples(tmp_path: Path) -> None:
-    output = run_program(
-        """
-        import re, time
-        from otel_memwatch.compat.nncf import MemoryMonitor
-        with MemoryMonitor(interval=0.05) as monitor:
-            began = time.monotonic()
-            length = 24
-            while time.monotonic() - began < 2:  # each match holds the interpreter for its whole time
-                call = time.monotonic()
-                re.match(r"(a+)+$", "a" * length + "b")
-                held = time.monotonic() - call
-                length += 1
-        times, _ = monitor.get_data()
-        print(held, max(b - a for a, b in zip(times, times[1:])), len(times))
-        """,
-        tmp_path,
-    )
+    output = run_file(COMPAT / "nncf_held_interpreter.py", tmp_path)
     held, gap, count = map(float, output.split())
     assert held > 0.8
     assert gap < held / 2

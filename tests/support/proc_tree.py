@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -102,3 +103,14 @@ class ProcTree:
         folder.rmdir()
         self._children[ppid].remove(pid)
         self._list_children(ppid)
+
+
+class KnownPids:
+    """Stands for the source process_tree where a test says which processes there are."""
+
+    def __init__(self, pids: Iterable[int]) -> None:
+        self._pids = tuple(pids)
+
+    def pids(self) -> Sequence[int]:
+        """As they were given."""
+        return self._pids

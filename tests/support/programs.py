@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).parents[2]
+PROGRAMS = ROOT / "tests" / "programs"
+"""Programs under test, each a file."""
 TIMEOUT = 240
 
 
@@ -36,6 +38,13 @@ def run_program(code: str, cwd: Path, **options: Any) -> str:
     program = cwd / "program.py"
     program.write_text(textwrap.dedent(code))
     done = run([sys.executable, str(program)], cwd, **options)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def run_file(program: Path, cwd: Path, *arguments: str, python: str = sys.executable, **options: Any) -> str:
+    """Runs a program of `PROGRAMS` that has to succeed, and gives its stdout."""
+    done = run([python, str(program), *arguments], cwd, **options)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 

@@ -9,7 +9,8 @@ import os
 import sys
 
 from otel_memwatch.errors import CommandNotStarted
-from otel_memwatch.monitor.supervise import ChildExit, end_like, launch
+from otel_memwatch.model import ChildExit
+from otel_memwatch.monitor.supervise import end_like, launch
 
 
 def main() -> None:

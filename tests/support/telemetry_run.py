@@ -9,6 +9,7 @@ from otel_memwatch.analysis import Peaks
 from otel_memwatch.catalog import METRICS, Instrument
 from otel_memwatch.model import Column, Ending, Operation, Peak, Snapshot
 from otel_memwatch.monitor.telemetry import Ended
+from otel_memwatch.record.follower import Followed
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 SPAN = "b7ad6b7169203331"
@@ -58,6 +59,33 @@ def run_info(**more):
         "resource": {"service.name": "train", "service.instance.id": "a-run-1"},
         **more,
     }
+
+
+class Program:
+    """A program that tells of its operations: what follows it gets them as from the files of a run directory."""
+
+    def __init__(self):
+        self.closed = []
+
+    def follow(self):
+        """A follower of its own for whoever asks, from the first operation on."""
+        return _Follower(self.closed)
+
+    def tell(self, telemetry, closed, open_names=()):
+        """Closes operations; the monitor sees them too."""
+        self.closed += closed
+        telemetry.operations(closed, open_names)
+
+
+class _Follower:
+    def __init__(self, operations):
+        self._operations = operations
+        self._read = 0
+
+    def poll(self):
+        found = self._operations[self._read : self._read + 500]
+        self._read += len(found)
+        return Followed(found, len(found))
 
 
 def health(up=True, failures=0):

@@ -14,7 +14,7 @@ import time
 from typing import Any
 
 from otel_memwatch.model import ProcessRecord
-from otel_memwatch.monitor.sources import Context, open_sources
+from otel_memwatch.monitor.sources import THIS_SYSTEM, Context, open_sources
 from otel_memwatch.monitor.supervise import ending, system
 
 
@@ -38,15 +38,16 @@ def watch(options: dict[str, Any], argv: list[str]) -> dict[str, Any]:
         options.get("interval", 0.05),
         adopt=True,
         exact=options.get("exact", False),
-        system=options.get("system"),
+        system=options.get("system", THIS_SYSTEM),
         on_process=records.append,
     )
     sources, missing = open_sources(context, options.get("names", ["process_tree"]))
+    tree = context.knowing(sources).tree
+    assert tree is not None
     ticks, deadline = [], None
     while True:
         while (end := ending.reap(root)) is not None:
-            assert context.tree is not None
-            context.tree.note_exit(end)
+            tree.note_exit(end)
             if end.main:
                 deadline = time.monotonic() + options.get("pause", 0.0)
         now = time.monotonic()
@@ -60,8 +61,7 @@ def watch(options: dict[str, Any], argv: list[str]) -> dict[str, Any]:
         if deadline is not None and now >= deadline:
             break
         time.sleep(context.interval)
-    assert context.tree is not None
-    context.tree.finish(time.monotonic())
+    tree.finish(time.monotonic())
     return {
         "root": root,
         "ticks": ticks,
@@ -69,7 +69,7 @@ def watch(options: dict[str, Any], argv: list[str]) -> dict[str, Any]:
             {name: value for name, value in record._asdict().items() if value is not None}
             for record in records
         ],
-        "totals": dict(context.tree.totals()),
+        "totals": dict(tree.totals()),
         "missing": {name: str(reason) for name, reason in missing.items()},
     }
 

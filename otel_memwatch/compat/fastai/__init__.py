@@ -33,17 +33,12 @@ Not supported:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from otel_memwatch.runtime import lazy
 
 if TYPE_CHECKING:
     from otel_memwatch.compat.fastai.dataframe import reduce_mem_usage
-    from otel_memwatch.compat.fastai.frames import (
-        get_ref_free_exc_info,
-        gpu_mem_restore,
-        gpu_mem_restore_ctx,
-        is_in_colab,
-        is_in_ipython,
-    )
     from otel_memwatch.compat.fastai.memory import (
         GPUMemory,
         b2mb,
@@ -58,6 +53,13 @@ if TYPE_CHECKING:
         preload_pytorch,
     )
     from otel_memwatch.compat.fastai.trace import GPUMemTrace, gpu_mem_trace
+    from otel_memwatch.compat.fastai.tracebacks import (
+        get_ref_free_exc_info,
+        gpu_mem_restore,
+        gpu_mem_restore_ctx,
+        is_in_colab,
+        is_in_ipython,
+    )
 
 __all__ = [
     "GPUMemTrace",
@@ -81,15 +83,27 @@ __all__ = [
     "reduce_mem_usage",
 ]
 
-_HOMES = ("memory", "trace", "frames", "dataframe")
-
-
-def __getattr__(name: str) -> Any:
-    if name in __all__:
-        from importlib import import_module
-
-        for home in _HOMES:
-            module = import_module(f"{__name__}.{home}")
-            if name in vars(module):
-                return vars(module)[name]
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__ = lazy.names(
+    __name__,
+    {
+        "GPUMemTrace": "trace",
+        "GPUMemory": "memory",
+        "b2mb": "memory",
+        "get_ref_free_exc_info": "tracebacks",
+        "gpu_mem_get": "memory",
+        "gpu_mem_get_all": "memory",
+        "gpu_mem_get_free": "memory",
+        "gpu_mem_get_free_no_cache": "memory",
+        "gpu_mem_get_used": "memory",
+        "gpu_mem_get_used_fast": "memory",
+        "gpu_mem_get_used_no_cache": "memory",
+        "gpu_mem_restore": "tracebacks",
+        "gpu_mem_restore_ctx": "tracebacks",
+        "gpu_mem_trace": "trace",
+        "gpu_with_max_free_mem": "memory",
+        "is_in_colab": "tracebacks",
+        "is_in_ipython": "tracebacks",
+        "preload_pytorch": "memory",
+        "reduce_mem_usage": "dataframe",
+    },
+)

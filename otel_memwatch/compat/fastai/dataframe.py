@@ -17,16 +17,16 @@ def reduce_mem_usage(df: Any) -> Any:
     before = _megabytes(df)
     print(f"Memory usage of dataframe is {before:.2f} MB")  # noqa: T201 - this function reports by printing
     smaller: dict[int, Any] = {}
-    for place, name in enumerate(df.columns):
-        column = df.iloc[:, place]
+    for index, name in enumerate(df.columns):
+        column = df.iloc[:, index]
         reduced = _reduced(column)
         if reduced is None and _is_wide_float(column):
             print(f"Error {name} Value would be a float64. Disregarding.")  # noqa: T201
         elif reduced is not None:
-            smaller[place] = reduced
+            smaller[index] = reduced
     # Only now, when every column has been converted, is the frame touched.
-    for place, reduced in smaller.items():
-        df.isetitem(place, reduced)
+    for index, reduced in smaller.items():
+        df.isetitem(index, reduced)
     after = _megabytes(df)
     print(f"Memory usage after optimization is: {after:.2f} MB")  # noqa: T201
     print(f"Decreased by {100 * (before - after) / before if before else 0:.1f}%")  # noqa: T201

@@ -1,4 +1,4 @@
-"""Memory of GPUs in MB of 2**20 bytes, as the driver tells it for the whole device.
+"""Memory of GPUs in MB of 2**20 bytes, as the driver has it for the whole device.
 
 A device's number is the one that CUDA gives it in this program, so that `CUDA_VISIBLE_DEVICES` is respected.
 """
@@ -8,8 +8,6 @@ from __future__ import annotations
 import sys
 import warnings
 from typing import TYPE_CHECKING, Any, NamedTuple
-
-from otel_memwatch.compat.fastai.meter import cuda
 
 if TYPE_CHECKING:
     from otel_memwatch.api.devices import GPUMemory as DeviceMemory
@@ -24,7 +22,15 @@ class GPUMemory(NamedTuple):
 
 
 _NONE = GPUMemory(0, 0, 0)
-_told: set[str] = set()
+_warned: set[str] = set()
+"""Reasons that a warning has been given for."""
+
+
+def cuda() -> Any | None:
+    """`torch.cuda` where the program has imported PyTorch and there is a GPU that it can use; nothing is imported."""
+    torch = sys.modules.get("torch")
+    module = getattr(torch, "cuda", None)
+    return module if module is not None and module.is_available() else None
 
 
 def b2mb(num: float) -> int:
@@ -47,7 +53,7 @@ class _Device(NamedTuple):
 
 
 def _devices() -> list[_Device]:
-    """The devices of this program that tell their memory; none where a driver is in trouble, which is told once."""
+    """The devices of this program whose memory is known; none where a driver is in trouble, which is warned of once."""
     from otel_memwatch.api.devices import gpus
     from otel_memwatch.errors import Unavailable
 
@@ -56,8 +62,8 @@ def _devices() -> list[_Device]:
             _Device(number, gpu.id, gpu.memory) for number, gpu in enumerate(gpus()) if gpu.memory is not None
         ]
     except Unavailable as reason:
-        if str(reason) not in _told:
-            _told.add(str(reason))
+        if str(reason) not in _warned:
+            _warned.add(str(reason))
             warnings.warn(f"GPU memory is given as 0: {reason}", stacklevel=4)
         return []
 

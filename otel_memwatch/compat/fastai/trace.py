@@ -1,11 +1,18 @@
-"""Used and peaked GPU memory between two points of a program."""
+"""Used and peaked GPU memory between two points of a program.
+
+With PyTorch these are its allocator's figures: exact, of this process and this device alone. The allocator has one
+resettable peak for everybody, so it is read, folded into every open tracer, and reset at each boundary of any
+tracer: tracers may nest and overlap. Without PyTorch they are the driver's figures for the whole device.
+"""
 
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+import threading
+import weakref
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
-from otel_memwatch.compat.fastai.meter import folding, gauge
+from otel_memwatch.compat.fastai.memory import cuda, device_memory
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -16,6 +23,101 @@ if TYPE_CHECKING:
 _Function = TypeVar("_Function", bound="Callable[..., Any]")
 
 _MB = 2**20
+
+
+class Gauge(Protocol):
+    """One way of reading one device."""
+
+    key: str
+    """Names the device and the way."""
+
+    def used(self) -> int:
+        """Bytes in use now."""
+
+    def peak(self) -> int:
+        """Most bytes in use since `restart`; at least those in use now."""
+
+    def restart(self) -> None:
+        """Begins to look for a new `peak`."""
+
+
+class _TorchGauge:
+    def __init__(self, cuda: Any) -> None:
+        self._cuda = cuda
+        # The current device belongs to the calling thread: it is asked here, once, and kept. Asking a CUDA that is
+        # not in use yet would start it, which takes half a gigabyte of the device.
+        self._device = int(cuda.current_device()) if cuda.is_initialized() else 0
+        self.key = f"torch:{self._device}"
+
+    def used(self) -> int:
+        return int(self._cuda.memory_allocated(self._device)) if self._cuda.is_initialized() else 0
+
+    def peak(self) -> int:
+        if not self._cuda.is_initialized():
+            return 0
+        return max(self.used(), int(self._cuda.max_memory_allocated(self._device)))
+
+    def restart(self) -> None:
+        if self._cuda.is_initialized():
+            self._cuda.reset_peak_memory_stats(self._device)
+
+
+class _DriverGauge:
+    """The whole device, other programs included; a peak between two readings is not seen."""
+
+    def __init__(self, device: int) -> None:
+        self._device = device
+        self.key = f"device:{device}"
+
+    def used(self) -> int:
+        figures = device_memory(self._device)
+        return 0 if figures is None else figures[2]
+
+    def peak(self) -> int:
+        return self.used()
+
+    def restart(self) -> None:
+        return
+
+
+def gauge() -> Gauge:
+    """The gauge of the calling thread's current device."""
+    module = cuda()
+    return _DriverGauge(0) if module is None else _TorchGauge(module)
+
+
+class OpenTracers:
+    """Gives every open tracer of a device the highest of the allocator's peaks since its own start."""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._open: dict[str, weakref.WeakSet[GPUMemTrace]] = {}
+
+    def boundary(self, device: Gauge) -> int:
+        """Folds the peak since the last boundary into every open tracer of the device; gives the bytes in use."""
+        with self._lock:
+            peak, used = device.peak(), device.used()
+            for tracer in tuple(self._open.get(device.key, ())):
+                tracer.used_peak = max(tracer.used_peak, peak)
+            device.restart()
+            return used
+
+    def open(self, device: Gauge, tracer: GPUMemTrace) -> int:
+        """Begins a tracer, whose peak starts at the bytes in use, which are returned."""
+        with self._lock:
+            used = self.boundary(device)
+            tracer.used_peak = used
+            self._open.setdefault(device.key, weakref.WeakSet()).add(tracer)
+            return used
+
+    def close(self, device: Gauge, tracer: GPUMemTrace) -> None:
+        """Ends a tracer. A tracer that is deleted ends by itself."""
+        with self._lock:
+            self._open.get(device.key, weakref.WeakSet()).discard(tracer)
+
+
+open_tracers = OpenTracers()
+"""Those of this process, for which the allocator's peak is one, too."""
 
 
 class _Silence(int):
@@ -71,27 +173,27 @@ class GPUMemTrace:
 
     def start(self) -> None:
         """Starts, or starts anew, on the calling thread's current device."""
-        folding.close(self._gauge, self)
+        open_tracers.close(self._gauge, self)
         self._gauge = gauge()
         self.is_running = True
         self.reset()
 
     def stop(self) -> None:
-        """Takes the figures and freezes them."""
+        """Computes the figures for the last time, and keeps them."""
         if self.is_running:
             self.data_set()
         self.is_running = False
-        folding.close(self._gauge, self)
+        open_tracers.close(self._gauge, self)
 
     def reset(self) -> None:
         """Begins to count from what is in use now."""
-        self.used_start = folding.open(self._gauge, self)
+        self.used_start = open_tracers.open(self._gauge, self)
         if not self.is_running:
-            folding.close(self._gauge, self)
+            open_tracers.close(self._gauge, self)
 
     def data_set(self) -> None:
         """Computes the two differences from the present moment."""
-        used = folding.boundary(self._gauge) - self.used_start
+        used = open_tracers.boundary(self._gauge) - self.used_start
         peaked = max(0, self.used_peak - self.used_start)
         if used > 0:
             peaked = max(0, peaked - used)
@@ -108,8 +210,8 @@ class GPUMemTrace:
 
     def _text(self, subctx: str | None) -> str:
         used, peaked = self.data()
-        place = [text for text in (self.ctx, subctx) if text is not None]
-        note = f" ({': '.join(place)})" if place else ""
+        remarks = [text for text in (self.ctx, subctx) if text is not None]
+        note = f" ({': '.join(remarks)})" if remarks else ""
         return f"\u25b3Used Peaked MB: {used:6,.0f} {peaked:6,.0f}{note}"
 
     def report(self, subctx: str | None = None, *, note: str | None = None) -> None:

@@ -111,7 +111,7 @@ def describe(counts: list[Count], seconds: float) -> str:
     return "\n".join(lines) or NO_RESULTS
 
 
-def _command(event: str, *target: str) -> list[str]:
+def _perf_stat(event: str, *target: str) -> list[str]:
     return ["perf", "stat", "-x", ";", "-e", event, *target]
 
 
@@ -119,7 +119,7 @@ def check(event: str) -> None:
     """Tries an event once. Raises `Unavailable` when perf is absent or not allowed, `UsageError` for an unknown event."""
     try:
         done = subprocess.run(
-            _command(event, "--", "true"),
+            _perf_stat(event, "--", "true"),
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -155,8 +155,8 @@ def _paranoid() -> str:
 class PerfCounter:
     """Counts events of all threads and children of a process from `start` to `stop`.
 
-    perf is told when to begin and acknowledges it, so that a short stretch is counted whole and nobody has to wait
-    for a sampling interval. Costs some 10 ms at `start`.
+    perf acknowledges the command to begin, so that a short time is counted whole and nobody has to wait for a
+    sampling interval. Costs some 10 ms at `start`.
     """
 
     def __init__(self, event: str, pid: int | None = None) -> None:
@@ -167,28 +167,28 @@ class PerfCounter:
 
     def start(self) -> None:
         """Begins to count; when perf fails there will be no counts, and no error."""
-        told, self._control = os.pipe()
+        commands, self._control = os.pipe()
         self._answers, answers = os.pipe()
-        options = ("-D", "-1", "--control", f"fd:{told},{answers}", "-p", str(self._pid))
+        options = ("-D", "-1", "--control", f"fd:{commands},{answers}", "-p", str(self._pid))
         try:
             self._process = subprocess.Popen(
-                _command(self._event, *options),
+                _perf_stat(self._event, *options),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.PIPE,
                 text=True,
-                pass_fds=(told, answers),
+                pass_fds=(commands, answers),
                 # Ctrl-C at the prompt is for the cell, not for perf.
                 start_new_session=True,
             )
         except OSError:
             self._process = None
         finally:
-            os.close(told)
+            os.close(commands)
             os.close(answers)
-        self._tell(b"enable\n")
+        self._command(b"enable\n")
 
-    def _tell(self, command: bytes) -> None:
+    def _command(self, command: bytes) -> None:
         """Sends a command and waits for the acknowledgement, or perf's end."""
         with contextlib.suppress(OSError):
             os.write(self._control, command)
@@ -205,7 +205,7 @@ class PerfCounter:
         if self._process is None:
             self._close()
             return []
-        self._tell(b"disable\n")
+        self._command(b"disable\n")
         self._close()
         with contextlib.suppress(ProcessLookupError):
             self._process.send_signal(signal.SIGINT)

@@ -6,8 +6,11 @@ import os
 import time
 from typing import NamedTuple
 
+_SHORTEST = 0.05
+"""Seconds below which the kernel's counters are too coarse: they advance by clock ticks of 10 ms."""
 
-class Load(NamedTuple):
+
+class CpuLoad(NamedTuple):
     """Per cent, over the time between the two readings."""
 
     mean: float
@@ -19,7 +22,7 @@ class Load(NamedTuple):
 class Processors:
     """The kernel's counters at one moment.
 
-    They advance by clock ticks of 10 ms: over a shorter time the CPU time of this process stands in.
+    Over a time that is too short for them the CPU time of this process stands in.
     """
 
     def __init__(self) -> None:
@@ -27,7 +30,7 @@ class Processors:
         self._own = time.process_time()
         self._counters = _counters()
 
-    def load(self) -> Load:
+    def load(self) -> CpuLoad:
         """The load from then until now."""
         seconds = max(time.perf_counter() - self._clock, 1e-9)
         own = 100 * (time.process_time() - self._own) / seconds
@@ -37,14 +40,9 @@ class Processors:
             total = after[1] - before[1]
             if total > 0:
                 shares.append(100 * min(1.0, max(0.0, (after[0] - before[0]) / total)))
-        processors = os.cpu_count() or 1
-        if seconds < 0.05 or len(shares) < len(now):
-            return Load(min(100.0, own / processors), min(100.0, own))
-        return (
-            Load(sum(shares) / len(shares), max(shares))
-            if shares
-            else Load(min(100.0, own / processors), min(100.0, own))
-        )
+        if not shares or seconds < _SHORTEST or len(shares) < len(now):
+            return CpuLoad(min(100.0, own / (os.cpu_count() or 1)), min(100.0, own))
+        return CpuLoad(sum(shares) / len(shares), max(shares))
 
 
 def _counters() -> list[tuple[float, float]]:

@@ -20,11 +20,11 @@ _INTERVAL = 0.1
 class Measurement:
     """One stretch of work being measured. The clock runs only between `begin` and `end`, not during the readings."""
 
-    def __init__(self, recording: Recording, name: str, event: str | None) -> None:
+    def __init__(self, ticks: TickReader, name: str, event: str | None) -> None:
         from otel_memwatch.in_target.operations import operation
 
-        self._reader = TickReader(recording.path)
-        self._reader.skip()
+        self._ticks = ticks
+        self._ticks.skip()
         self._operation = operation(name)
         self._perf = None if event is None else PerfCounter(event)
         self._event = event
@@ -47,7 +47,8 @@ class Measurement:
         size = tree_now()
         figures = self._operation.figures
         peak, certainty = (figures.peak or 0, figures.certainty) if figures is not None else (0, "sampled")
-        inside = [t.rss for t in self._reader.read() if t.rss is not None and self._began <= t.time <= ended]
+        # The operation's watermark is that of this process alone: where children had more, a tick has seen it.
+        inside = [t.rss for t in self._ticks.read() if t.rss is not None and self._began <= t.time <= ended]
         if inside and max(inside) > peak:
             peak, certainty = int(max(inside)), "sampled"
         start = (figures.start if figures is not None else None) if before is None else before
@@ -78,6 +79,7 @@ class Watcher:
         self._shell = shell
         self.history: list[Cell] = []
         self._recording: Recording | None = None
+        self._ticks: TickReader | None = None
         self._event: str | None = None
         self._measurement: Measurement | None = None
         self._resident: int | None = None
@@ -106,6 +108,7 @@ class Watcher:
         self.stop()
         self._event = event
         self._recording = acquire(_INTERVAL)
+        self._ticks = TickReader(self._recording.path)
         self._shell.events.register("pre_run_cell", self.pre_run_cell)
         self._shell.events.register("post_run_cell", self.post_run_cell)
         self._resident = tree_now().rss
@@ -115,21 +118,21 @@ class Watcher:
         """Ends measuring; the history stays."""
         if self._recording is None:
             return
-        self._forget()
+        self._discard()
         for event, callback in (("pre_run_cell", self.pre_run_cell), ("post_run_cell", self.post_run_cell)):
             self._shell.events.unregister(event, callback)
         release(self._recording, keep=False)
-        self._recording = None
+        self._recording = self._ticks = None
 
-    def _forget(self) -> None:
-        """Gives up a measurement that nobody will hear of."""
+    def _discard(self) -> None:
+        """Ends the measurement that is going on, and reports nothing of it."""
         if self._measurement is not None:
             self._measurement.end(0, "", None, None)
             self._measurement = None
 
     def _begin(self) -> None:
-        if self._recording is not None:
-            self._measurement = Measurement(self._recording, f"In [{self._number() + 1}]", self._event)
+        if self._ticks is not None:
+            self._measurement = Measurement(self._ticks, f"In [{self._number() + 1}]", self._event)
             self._measurement.begin()
 
     def _number(self) -> int:
@@ -138,7 +141,7 @@ class Watcher:
 
     def pre_run_cell(self, info: object = None) -> None:  # noqa: ARG002 - IPython's signature
         """A cell begins."""
-        self._forget()
+        self._discard()
         self._begin()
 
     def post_run_cell(self, result: Any = None) -> None:
@@ -159,7 +162,7 @@ class Watcher:
         """Runs something and gives its figures, whether or not cells are measured. What it raises goes on."""
         recording = acquire(_INTERVAL)
         try:
-            measurement = Measurement(recording, "%memwatch", None)
+            measurement = Measurement(TickReader(recording.path), "%memwatch", None)
             measurement.begin()
             try:
                 run()
@@ -173,6 +176,6 @@ class Watcher:
         return cell
 
     def _keep(self, cell: Cell) -> None:
-        """Once is enough: when cells are measured, the one that it stands in comes into the history."""
+        """Adds it to the history, unless cells are measured: then the cell that it stands in is added."""
         if not self.watching:
             self.history.append(cell)

@@ -37,9 +37,13 @@ from typing import TYPE_CHECKING
 from otel_memwatch.runtime import lazy
 
 if TYPE_CHECKING:
-    from otel_memwatch.compat.nncf.context import memory_monitor_context
-    from otel_memwatch.compat.nncf.monitor import MemoryMonitor, MemoryType, MemoryUnit
-    from otel_memwatch.compat.nncf.results import visualize
+    from otel_memwatch.compat.nncf.monitor import (
+        MemoryMonitor,
+        MemoryType,
+        MemoryUnit,
+        memory_monitor_context,
+    )
+    from otel_memwatch.compat.nncf.tradeoff import visualize
 
 __all__ = ["MemoryMonitor", "MemoryType", "MemoryUnit", "memory_monitor_context", "visualize"]
 
@@ -49,7 +53,7 @@ __getattr__ = lazy.names(
         "MemoryMonitor": "monitor",
         "MemoryType": "monitor",
         "MemoryUnit": "monitor",
-        "memory_monitor_context": "context",
-        "visualize": "results",
+        "memory_monitor_context": "monitor",
+        "visualize": "tradeoff",
     },
 )

@@ -1,6 +1,71 @@
-"""`python -m otel_memwatch.compat.nncf [--log-dir DIR] COMMAND...`."""
+"""`python -m otel_memwatch.compat.nncf [--log-dir DIR] COMMAND...`: runs a command and logs its memory."""
 
-from otel_memwatch.compat.nncf.command import main
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
+
+from otel_memwatch.monitor.supervise import end_like, launch
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m otel_memwatch.compat.nncf",
+        description="Memory Monitor Tool. Monitors memory for an executable and saves logs at specified location.",
+    )
+    parser.add_argument(
+        "--log-dir", default="memory_logs", help="A directory to save logs at. './memory_logs' by default."
+    )
+    parser.add_argument(
+        "executable", nargs=argparse.REMAINDER, help="Target executable to monitor memory for."
+    )
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> NoReturn:
+    """Runs a command, writes its logs however it ends, prints the summary, and ends as the command ended."""
+    parser = _parser()
+    given = parser.parse_args(arguments)
+    command = given.executable[1:] if given.executable[:1] == ["--"] else given.executable
+    if not command:
+        parser.error("the following arguments are required: executable")
+    logs = Path(given.log_dir)
+    run = logs / f"run-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{os.getpid()}"
+    wrap = [sys.executable, "-m", "otel_memwatch", "wrap", "--out", str(run), "--log-dir", str(logs)]
+    settings = ["--quiet", "--no-report", "--no-plot"]
+    # Launching closes what the command inherits, stdout too; the summary has always gone there.
+    with suppress(OSError):
+        stdout = os.dup(1)
+    ended = launch([*wrap, *settings, "--", *command], variables={}).wait(lambda _: None)
+    with suppress(OSError, NameError):  # a closed stdout is nobody's fault
+        os.write(stdout, _summary(logs).encode() + b"\n")
+    end_like(ended)
+
+
+def _summary(logs: Path) -> str:
+    from otel_memwatch.compat.nncf.monitor_log import FROM_ZERO, KINDS, log_name, parse, summary
+    from otel_memwatch.errors import RunError
+
+    maxima: dict[tuple[str, bool], float | None] = {}
+    for kind in KINDS:
+        for from_zero in (True, False):
+            try:
+                log = parse(
+                    (logs / log_name(kind, FROM_ZERO if from_zero else "")).read_text(encoding="utf-8")
+                )
+                maxima[kind, from_zero] = log.maximum
+            except (OSError, RunError):
+                maxima[kind, from_zero] = None
+    return summary(maxima)
+
 
 if __name__ == "__main__":
     main()

@@ -1,4 +1,4 @@
-"""`MemoryMonitor`: memory of this program over time, from a monitor beside it."""
+"""`MemoryMonitor` and `memory_monitor_context`: memory of this program over time, from a monitor beside it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from otel_memwatch.compat.recording import Recording, Tick, Window, acquire, release
+from otel_memwatch.compat.recording import MeasuredPeriod, ProgramTick, Recording, acquire, release
 
 if TYPE_CHECKING:
     import os
@@ -24,7 +24,7 @@ class MemoryType(Enum):
     """What is measured."""
 
     RSS = "rss"
-    """Resident memory of this program and, unless told otherwise, its descendants."""
+    """Resident memory of this program and, unless that is switched off, its descendants."""
     SYSTEM = "system"
     """Memory of the machine that is not available; other programs' memory is in it."""
 
@@ -77,7 +77,7 @@ class MemoryMonitor:
         self.memory_unit = memory_unit
         self.include_child_processes = include_child_processes
         self._recording: Recording | None = None
-        self._window: Window | None = None
+        self._period: MeasuredPeriod | None = None
         self._at_exit: Callable[[], Any] | None = None
 
     def start(self, at_exit_fn: Callable[[], Any] | None = None) -> Self:
@@ -85,16 +85,16 @@ class MemoryMonitor:
         if self._recording is not None:
             raise Exception("Monitoring already in progress")  # noqa: TRY002 - what callers expect
         self._recording = acquire(self.interval)
-        self._window = Window(self._recording, f"MemoryMonitor {self.memory_type.value}")
+        self._period = MeasuredPeriod(self._recording, f"MemoryMonitor {self.memory_type.value}")
         if at_exit_fn is not None:
             self._at_exit = atexit.register(at_exit_fn)
         return self
 
     def stop(self) -> None:
         """Ends measuring; what was measured stays."""
-        if self._recording is None or self._window is None:
+        if self._recording is None or self._period is None:
             return
-        self._window.close()
+        self._period.close()
         release(self._recording)
         self._recording = None
         if self._at_exit is not None:
@@ -107,23 +107,23 @@ class MemoryMonitor:
         The largest value is the true peak of this program, also where it came and went between two samples: that one
         stands as a sample of its own, next to the largest of the others.
         """
-        if self._window is None:
+        if self._period is None:
             return [], []
-        from otel_memwatch.compat.nncf.monitor_log import Series, values
+        from otel_memwatch.compat.nncf.monitor_log import MemoryCurve, values
 
-        points = self._points(self._window)
-        series = Series([time for time, _ in points], [memory for _, memory in points])
-        return values(series, self.memory_unit.value, from_zero=bool(memory_from_zero))
+        points = self._points(self._period)
+        curve = MemoryCurve([time for time, _ in points], [memory for _, memory in points])
+        return values(curve, self.memory_unit.value, from_zero=bool(memory_from_zero))
 
-    def _points(self, window: Window) -> list[tuple[float, float]]:
+    def _points(self, period: MeasuredPeriod) -> list[tuple[float, float]]:
         if self.memory_type is MemoryType.SYSTEM:
-            return [(tick.time, tick.system) for tick in window.ticks() if tick.system is not None]
-        own_peak, ticks = float(window.own_peak()), window.ticks()
+            return [(tick.time, tick.system) for tick in period.ticks() if tick.system is not None]
+        own_peak, ticks = float(period.own_peak()), period.ticks()
         if self.include_child_processes:
             points = [(tick.time, tick.rss) for tick in ticks if tick.rss is not None]
             own_peak += min(map(_children, ticks), default=0)
         else:
-            ticks = ticks if window.recording.is_ours else [ticks[0], ticks[-1]]
+            ticks = ticks if period.recording.is_ours else [ticks[0], ticks[-1]]
             points = [(tick.time, tick.own) for tick in ticks if tick.own is not None]
         return _with_peak(points, own_peak)
 
@@ -151,10 +151,10 @@ class MemoryMonitor:
 
         log = Path(log_filepath)
         image = log.with_name(f"{log.stem}{filename_suffix}.png")
-        if self._window is None:
+        if self._period is None:
             draw("log", log, image, plot_title)
         else:
-            with self._window.recording.unwanted():
+            with self._period.recording.unwanted():
                 draw("log", log, image, plot_title)
 
     def __enter__(self) -> Self:
@@ -164,16 +164,61 @@ class MemoryMonitor:
         self.stop()
 
 
-def _children(tick: Tick) -> float:
+class memory_monitor_context:  # noqa: N801 - the name that people import
+    """Measures RSS and SYSTEM over a block; afterwards `memory_data` has the figures from zero, by type.
+
+    Args:
+        interval: seconds between samples.
+        memory_unit: unit of the values.
+        return_max_value: whether `memory_data` has the largest value, else times and values.
+        save_dir: where logs and plots are written, from zero and not; `None`: nowhere.
+
+    """
+
+    def __init__(
+        self,
+        interval: float = 0.1,
+        memory_unit: MemoryUnit = MemoryUnit.MiB,
+        return_max_value: bool = True,
+        save_dir: str | os.PathLike[str] | None = None,
+    ) -> None:
+        self.return_max_value = return_max_value
+        self.save_dir = save_dir
+        self.memory_data: dict[MemoryType, float | tuple[list[float], list[float]]] = {}
+        self._monitors = {kind: MemoryMonitor(interval, kind, memory_unit) for kind in MemoryType}
+
+    def __enter__(self) -> Self:
+        for monitor in self._monitors.values():
+            monitor.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        from otel_memwatch.compat.nncf.monitor_log import FROM_ZERO
+
+        # All are stopped before anything is written: drawing is not part of what is measured.
+        for monitor in self._monitors.values():
+            monitor.stop()
+        for kind, monitor in self._monitors.items():
+            times, memory = monitor.get_data(memory_from_zero=True)
+            self.memory_data[kind] = max(memory) if self.return_max_value else (times, memory)
+            if self.save_dir is not None:
+                monitor.save_memory_logs(times, memory, self.save_dir, filename_suffix=FROM_ZERO)
+                monitor.save_memory_logs(*monitor.get_data(memory_from_zero=False), self.save_dir)
+
+
+def _children(tick: ProgramTick) -> float:
     """Bytes of the descendants."""
     return 0.0 if tick.rss is None or tick.own is None else max(0.0, tick.rss - tick.own)
 
 
 def _with_peak(points: list[tuple[float, float]], peak: float) -> list[tuple[float, float]]:
-    """The points with the peak, where it is above them all: its moment is not known better than by its neighbours."""
-    place = max(range(len(points)), key=lambda i: points[i][1])
-    if peak <= points[place][1]:
+    """The points, with the peak as one more where it is above them all.
+
+    The watermark does not say when it was reached. It stands half way between the largest point and the one after it.
+    """
+    largest = max(range(len(points)), key=lambda i: points[i][1])
+    if peak <= points[largest][1]:
         return points
-    before, after = (place, place + 1) if place + 1 < len(points) else (place - 1, place)
-    moment = (points[before][0] + points[after][0]) / 2
-    return [*points[: before + 1], (moment, peak), *points[after:]]
+    before = largest if largest + 1 < len(points) else largest - 1
+    moment = (points[before][0] + points[before + 1][0]) / 2
+    return [*points[: before + 1], (moment, peak), *points[before + 1 :]]

@@ -55,7 +55,7 @@ class Log(NamedTuple):
     unit: str
 
 
-class Series(NamedTuple):
+class MemoryCurve(NamedTuple):
     """Memory over time, before it is put into a log."""
 
     times: Sequence[float]
@@ -64,14 +64,16 @@ class Series(NamedTuple):
     """Bytes."""
 
 
-def values(series: Series, unit: str = "MiB", *, from_zero: bool = False) -> tuple[list[float], list[float]]:
+def values(
+    curve: MemoryCurve, unit: str = "MiB", *, from_zero: bool = False
+) -> tuple[list[float], list[float]]:
     """Seconds since the first sample and memory in `unit`; with `from_zero` less the first sample's memory."""
-    if not len(series.times):
+    if not len(curve.times):
         return [], []
-    start, base = series.times[0], series.memory[0] if from_zero else 0.0
+    start, base = curve.times[0], curve.memory[0] if from_zero else 0.0
     # The first time has always been written as "0", without a decimal point.
-    return [0, *(float(time) - start for time in series.times[1:])], [
-        (value - base) / UNITS[unit] for value in series.memory
+    return [0, *(float(time) - start for time in curve.times[1:])], [
+        (value - base) / UNITS[unit] for value in curve.memory
     ]
 
 
@@ -119,7 +121,7 @@ def figure(log: Log, kind: str, title: str = "") -> Figure:
 
 
 _POINTS = 4000
-"""More than the picture has columns for."""
+"""Points of a line that are drawn at most: the picture is 1000 pixels wide."""
 
 
 def _thinned(times: Sequence[float], memory: Sequence[float]) -> tuple[Sequence[float], Sequence[float]]:
@@ -153,7 +155,7 @@ def write_text(path: Path, times: Sequence[float], memory: Sequence[float], unit
 
 
 def write(
-    directory: Path, series: Mapping[str, Series], unit: str = "MiB"
+    directory: Path, curves: Mapping[str, MemoryCurve], unit: str = "MiB"
 ) -> dict[tuple[str, bool], float | None]:
     """Writes a text and a plot for each kind, from zero and not.
 
@@ -163,7 +165,7 @@ def write(
     maxima: dict[tuple[str, bool], float | None] = {}
     for kind in KINDS:
         for from_zero in (True, False):
-            times, memory = values(series[kind], unit, from_zero=from_zero)
+            times, memory = values(curves[kind], unit, from_zero=from_zero)
             name = log_name(kind, FROM_ZERO if from_zero else "")
             path = directory / name
             for file in (path, path.with_suffix(".png")) if times else (path,):
@@ -201,16 +203,16 @@ _RSS, _SYSTEM = catalog.MEMWATCH_TREE_MEMORY_USAGE, catalog.SYSTEM_MEMORY_USAGE
 _PROCESSES = catalog.MEMWATCH_TREE_PROCESS_COUNT
 
 
-def series_of(run: Run) -> dict[str, Series]:
+def curves_of(run: Run) -> dict[str, MemoryCurve]:
     """Both kinds of memory of a run.
 
     A wrapped command begins at nothing, which is its first sample. The tree's peak, where more than a sample is known
-    of it, is a sample too: at the moment of which it was told.
+    of it, is a sample too: at the moment that is known for it.
     """
     samples = run.samples([_RSS, _SYSTEM, _PROCESSES])
     # The tick after the command's end would show a memory of 0.
     alive = samples.column(_PROCESSES) != 0
-    rss = _points(samples.time[alive], samples.column(_RSS)[alive])
+    rss = _known_points(samples.time[alive], samples.column(_RSS)[alive])
     peak = run.peaks.tree
     if run.mode == "wrap" and run.state != "running" and (not rss or rss[0][0] > 0):
         rss.insert(0, (0.0, 0.0))
@@ -221,29 +223,29 @@ def series_of(run: Run) -> dict[str, Series]:
         # Of a command that no tick saw, only its end is known.
         rss.append((at or run.seconds, float(known)))
         rss.sort(key=lambda point: point[0])
-    system = _points(samples.time, samples.column(_SYSTEM, {"system.memory.state": "used"}))
-    return {"rss": _series(rss), "system": _series(system)}
+    system = _known_points(samples.time, samples.column(_SYSTEM, {"system.memory.state": "used"}))
+    return {"rss": _curve(rss), "system": _curve(system)}
 
 
-def _points(time: Any, memory: Any) -> list[tuple[float, float]]:
+def _known_points(time: Any, memory: Any) -> list[tuple[float, float]]:
     pairs = zip(time.tolist(), memory.tolist(), strict=True)
     return [(moment, value) for moment, value in pairs if value == value]  # noqa: PLR0124 - NaN: not known
 
 
-def _series(points: list[tuple[float, float]]) -> Series:
-    return Series([time for time, _ in points], [memory for _, memory in points])
+def _curve(points: list[tuple[float, float]]) -> MemoryCurve:
+    return MemoryCurve([time for time, _ in points], [memory for _, memory in points])
 
 
 def render(run: Run, out: BinaryIO, options: Options) -> None:
     """Writes one log: `options["memory_type"]` "rss" (the default) or "system"."""
     kind = options.get("memory_type") or KINDS[0]
-    times, memory = values(series_of(run)[kind], from_zero=bool(options.get("from_zero")))
+    times, memory = values(curves_of(run)[kind], from_zero=bool(options.get("from_zero")))
     out.write(text(times, memory, "MiB").encode())
 
 
 def render_files(run: Run, directory: Path) -> None:
     """Writes all eight files into a directory, which is made if need be. Raises `RunError` when that is not possible."""
     try:
-        write(directory, series_of(run))
+        write(directory, curves_of(run))
     except OSError as error:
         raise RunError(f"{error.filename or directory} cannot be written: {error.strerror}.") from None

@@ -35,9 +35,12 @@ from typing import TYPE_CHECKING
 from otel_memwatch.runtime import lazy
 
 if TYPE_CHECKING:
-    from otel_memwatch.compat.qefficient.profiler import QEffMemoryProfiler
+    from otel_memwatch.compat.qefficient.profiler import (
+        MetricsCollector,
+        QEffMemoryProfiler,
+        QEffMemoryVisualizer,
+    )
     from otel_memwatch.compat.qefficient.samples import ProfilerConfig, ProfileSample
-    from otel_memwatch.compat.qefficient.unsupported import MetricsCollector, QEffMemoryVisualizer
 
 __version__ = "2.0.0"
 
@@ -53,10 +56,10 @@ __all__ = [
 __getattr__ = lazy.names(
     __name__,
     {
-        "MetricsCollector": "unsupported",
+        "MetricsCollector": "profiler",
         "ProfileSample": "samples",
         "ProfilerConfig": "samples",
         "QEffMemoryProfiler": "profiler",
-        "QEffMemoryVisualizer": "unsupported",
+        "QEffMemoryVisualizer": "profiler",
     },
 )

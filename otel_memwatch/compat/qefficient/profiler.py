@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from otel_memwatch.compat.current_memory import tree_now
 from otel_memwatch.compat.draw import draw, run_out_of_process
-from otel_memwatch.compat.qefficient.phases import COLOURS, COMPLETION, INITIALIZATION
-from otel_memwatch.compat.qefficient.samples import ProfilerConfig, ProfileSample
-from otel_memwatch.compat.qefficient.stream import MB, local_time, samples
+from otel_memwatch.compat.qefficient.phases import COLOURS, COMPLETION, INITIALIZATION, MB, OWNER
+from otel_memwatch.compat.qefficient.phases.text import EMPTY
+from otel_memwatch.compat.qefficient.samples import ProfilerConfig, ProfileSample, local_time, samples
 from otel_memwatch.compat.recording import Recording, TickReader, acquire, release
 
 if TYPE_CHECKING:
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from otel_memwatch.in_target.operations.opened import Opened
 
 logger = logging.getLogger("otel_memwatch.compat.qefficient")
-
-_OWNER = "memwatch.profiler"
 
 
 class QEffMemoryProfiler:
@@ -136,7 +134,7 @@ class QEffMemoryProfiler:
             from otel_memwatch.in_target.operations.state import recorder
 
             here = recorder()
-            self._phase = None if here is None else here.begin(name, {_OWNER: self._id}, None)
+            self._phase = None if here is None else here.begin(name, {OWNER: self._id}, None)
 
     # -- what is known
 
@@ -304,7 +302,7 @@ class QEffMemoryProfiler:
     def get_memory_report(self) -> str:
         """The report; made in a process of its own, so that it costs this one no memory."""
         if not self._has_samples():
-            return "No memory data collected"
+            return EMPTY
         assert self._recording is not None
         with self._recording.unwanted():
             return run_out_of_process("phases-report", description=self._selection())
@@ -338,3 +336,21 @@ def _make_audible() -> None:
         handler = logging.StreamHandler()
         handler.setFormatter(logging.Formatter("%(levelname)s - %(message)s"))
         logger.addHandler(handler)
+
+
+class MetricsCollector:
+    """Not supported: nothing is read inside the program."""
+
+    def __init__(self, *_: object, **__: object) -> None:
+        raise NotImplementedError(
+            "There is no collector in the program; QEffMemoryProfiler.samples has the samples."
+        )
+
+
+class QEffMemoryVisualizer:
+    """Not supported: the profiler draws by itself."""
+
+    def __init__(self, *_: object, **__: object) -> None:
+        raise NotImplementedError(
+            "Use QEffMemoryProfiler.generate_memory_graph, or otel-memwatch plot RUN --style phases."
+        )

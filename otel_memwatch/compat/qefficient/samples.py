@@ -1,9 +1,20 @@
-"""Configuration and samples as the older profiler had them; "MB" are 2**20 bytes."""
+"""Configuration and samples as the older profiler had them, made from the monitor's ticks; "MB" are 2**20 bytes."""
 
 from __future__ import annotations
 
+import os
+import time
+from collections import deque
 from dataclasses import dataclass
 from datetime import datetime
+from typing import TYPE_CHECKING
+
+from otel_memwatch.compat.qefficient.phases import CPU_SECONDS, MB
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from otel_memwatch.compat.recording import ProgramTick
 
 
 @dataclass
@@ -38,3 +49,46 @@ class ProfileSample:
     storage_read_mb: float = 0.0
     """Read from storage: cached files and pipes are not in it."""
     storage_write_mb: float = 0.0
+
+
+def local_time(moment: float) -> datetime:
+    """Wall-clock time of a moment of the monotonic clock, by the present difference of the two."""
+    return datetime.fromtimestamp(time.time() - (time.monotonic() - moment))  # noqa: DTZ006 - local, as people expect
+
+
+def samples(ticks: Iterable[ProgramTick], config: ProfilerConfig) -> Iterator[ProfileSample]:
+    """A sample for each tick of which the memory is known, one by one: nothing is kept."""
+    usable = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)
+    offset = time.time() - time.monotonic()
+    before: deque[ProgramTick] = deque()
+    vms = last_time = last_read = last_written = 0.0
+    for tick in ticks:
+        if tick.rss is None:
+            continue
+        memory = tick.rss if config.track_child_processes or tick.own is None else tick.own
+        vms = vms if tick.vms is None else tick.vms
+        sample = ProfileSample(datetime.fromtimestamp(offset + tick.time), memory / MB, vms / MB)  # noqa: DTZ006
+        if config.enable_cpu_monitoring and tick.cpu is not None:
+            sample.cpu_percent = _percent(before, tick, len(usable))
+        if config.enable_disk_monitoring and tick.read is not None and tick.written is not None:
+            read, written = tick.read / MB, tick.written / MB
+            sample.disk_read_mb, sample.disk_write_mb = read, written
+            if last_time and tick.time > last_time:
+                sample.disk_read_rate = max(0.0, read - last_read) / (tick.time - last_time)
+                sample.disk_write_rate = max(0.0, written - last_written) / (tick.time - last_time)
+            last_time, last_read, last_written = tick.time, read, written
+            sample.storage_read_mb = (tick.stored_read or 0.0) / MB
+            sample.storage_write_mb = (tick.stored_written or 0.0) / MB
+        yield sample
+
+
+def _percent(before: deque[ProgramTick], tick: ProgramTick, processors: int) -> float:
+    """CPU time of the last `CPU_SECONDS` as a share of the processors; `before`: the ticks of that time."""
+    while len(before) > 1 and before[1].time <= tick.time - CPU_SECONDS:
+        before.popleft()
+    before.append(tick)
+    first = before[0]
+    span = tick.time - first.time
+    if span <= 0 or tick.cpu is None or first.cpu is None:
+        return 0.0
+    return min(100.0, max(0.0, 100 * (tick.cpu - first.cpu) / span / processors))

@@ -105,7 +105,7 @@ class Status(NamedTuple):
     swap: int | None
     uid: int
     """Effective user."""
-    ignores_children: bool
+    ignores_sigchld: bool
     """SIGCHLD is ignored: children vanish from the accounting when they end."""
     voluntary: int
     """Context switches of the main thread."""
@@ -133,13 +133,13 @@ def parse_status(data: bytes) -> Status:
         _kib(data, b"\nRssShmem:"),
         _kib(data, b"\nVmSwap:"),
         int((_field(data, b"\nUid:").split() + [b""] * 2)[1]),
-        parse_ignores_children(data),
+        parse_ignores_sigchld(data),
         int(_field(data, b"\nvoluntary_ctxt_switches:")),
         int(_field(data, b"\nnonvoluntary_ctxt_switches:")),
     )
 
 
-def parse_ignores_children(data: bytes) -> bool:
+def parse_ignores_sigchld(data: bytes) -> bool:
     """Whether SIGCHLD is ignored, alone from /proc/PID/status."""
     return bool(int(_field(data, b"\nSigIgn:"), 16) & SIGCHLD_BIT)
 

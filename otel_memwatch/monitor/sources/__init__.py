@@ -11,96 +11,23 @@ from importlib import import_module
 from pathlib import Path
 
 from otel_memwatch.errors import Unavailable
-from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple, Protocol
+from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
-    from otel_memwatch.model import Column, ProcessRecord, Source, Value
+    from otel_memwatch.model import ProcessRecord, Source, TreeSource
     from otel_memwatch.monitor.sources.own_cgroup import OwnCgroup
+    from otel_memwatch.runtime.polling import Pace
 
 SLOW_PERIOD = 0.5
 """Shortest time in seconds between two values of a column that is not needed at every tick."""
 
+PROCESS_TREE = "process_tree"
+"""Name of the source that the others ask for the tree's pids."""
 
-class ChildEnd(Protocol):
-    """What the supervisor is told of a process that it waited for; times in seconds, sizes in bytes."""
-
-    @property
-    def pid(self) -> int:
-        """Its pid, free again by now."""
-
-    @property
-    def time(self) -> float:
-        """Monotonic time at which it was waited for."""
-
-    @property
-    def start(self) -> float | None:
-        """Its start on the monotonic clock."""
-
-    @property
-    def exit_code(self) -> int | None:
-        """`None` when a signal ended it."""
-
-    @property
-    def signal(self) -> int | None:
-        """`None` when it exited."""
-
-    @property
-    def max_rss(self) -> int:
-        """Largest resident memory of it and of each process that it had waited for."""
-
-    @property
-    def cpu_user(self) -> float:
-        """Its CPU time and that of what it had waited for."""
-
-    @property
-    def cpu_system(self) -> float:
-        """Its CPU time and that of what it had waited for."""
-
-    @property
-    def minor_faults(self) -> int:
-        """Its page faults and those of what it had waited for."""
-
-    @property
-    def major_faults(self) -> int:
-        """Its page faults and those of what it had waited for."""
-
-    @property
-    def stat(self) -> bytes | None:
-        """/proc/PID/stat of the zombie; `None`: it could not be read."""
-
-    @property
-    def io(self) -> bytes | None:
-        """/proc/PID/io of the zombie; `None`: it could not be read."""
-
-    @property
-    def status(self) -> bytes | None:
-        """/proc/PID/status of the zombie; `None`: it could not be read."""
-
-
-class ProcessTree(Protocol):
-    """The source process_tree, whichever way it reads."""
-
-    name: str
-    columns: Sequence[Column]
-    blind: str | None
-    """Why processes are told at their end only, in words; `None`: they are watched."""
-
-    def read(self, now: float) -> Sequence[Value]:
-        """One value for each column."""
-
-    def pids(self) -> Sequence[int]:
-        """Living processes with memory of their own as of the last reading, the target first."""
-
-    def note_exit(self, end: ChildEnd) -> None:
-        """Take in what the kernel said of a child that was waited for. May be called from another thread."""
-
-    def totals(self) -> Mapping[str, float | int | None]:
-        """Totals of the tree so far, reaped children included; `None`: not known."""
-
-    def finish(self, now: float) -> None:
-        """Tell the last of every process, and close all files. Not while `read` is running."""
+THIS_SYSTEM = "linux" if sys.platform.startswith("linux") else "psutil"
+"""How processes are read here: from /proc, which only Linux has, or by psutil, which is portable."""
 
 
 def _discard(record: ProcessRecord) -> None:
@@ -111,62 +38,40 @@ def _never(pid: int) -> bool:  # noqa: ARG001 - the signature is Context.marks_o
     return False
 
 
-class Context:
-    """What sources know of the run.
+class Context(NamedTuple):
+    """What sources know of the run."""
 
-    Everything here may be read by sources at any time; `root` to `system` are set before `open_sources` is called.
-
-    Args:
-        root: pid of the target.
-        interval: seconds between ticks.
-        started: start of the run in monotonic seconds, which is the target's where it is our child; `None`: not known.
-        adopt: the target is our child (`wrap`): orphans of its tree that become our children belong to the tree.
-        exact: reset the watermark of each process at every tick.
-        proc, sys: where these file systems are mounted.
-        exclude: pids that are never counted: the monitor's own processes.
-        on_process: receives what is learnt of single processes, on the thread that reads the sources.
-        marks_operations: whether a process resets its own watermark; such a process is never reset by us.
-        own_cgroup: control group made for the run.
-        environment: of the target.
-        system: "linux" or "psutil": how processes are read.
-    """
-
-    def __init__(
-        self,
-        root: int,
-        interval: float,
-        *,
-        started: float | None = None,
-        adopt: bool = False,
-        exact: bool = False,
-        proc: Path = Path("/proc"),
-        sys: Path = Path("/sys"),
-        exclude: frozenset[int] = frozenset(),
-        on_process: Callable[[ProcessRecord], None] = _discard,
-        marks_operations: Callable[[int], bool] = _never,
-        own_cgroup: OwnCgroup | None = None,
-        environment: Mapping[str, str] | None = None,
-        system: str | None = None,
-    ) -> None:
-        self.root = root
-        self.interval = interval
-        self.started = started
-        self.adopt = adopt
-        self.exact = exact
-        self.proc = proc
-        self.sys = sys
-        self.exclude = exclude
-        self.on_process = on_process
-        self.marks_operations = marks_operations
-        self.own_cgroup = own_cgroup
-        self.environment: Mapping[str, str] = {} if environment is None else environment
-        self.system = system or default_system()
-        self.tree: ProcessTree | None = None
-        """The source process_tree, once it has been opened."""
+    root: int
+    """Pid of the target."""
+    interval: float
+    """Seconds between ticks."""
+    started: float | None = None
+    """Start of the run in monotonic seconds, which is the target's where it is our child; `None`: not known."""
+    adopt: bool = False
+    """The target is our child (`wrap`): orphans of its tree that become our children belong to the tree."""
+    exact: bool = False
+    """Reset the watermark of each process at every tick."""
+    proc: Path = Path("/proc")
+    sys: Path = Path("/sys")
+    """Where these file systems are mounted."""
+    exclude: frozenset[int] = frozenset()
+    """Pids that are never counted: the monitor's own processes."""
+    on_process: Callable[[ProcessRecord], None] = _discard
+    """Receives what is learnt of single processes, on the thread that reads the sources."""
+    marks_operations: Callable[[int], bool] = _never
+    """Whether a process resets its own watermark; such a process is never reset by us."""
+    own_cgroup: OwnCgroup | None = None
+    """Control group made for the run."""
+    environment: Mapping[str, str] = {}
+    """Of the target."""
+    system: str = THIS_SYSTEM
+    """How processes are read: "linux", or "psutil"."""
+    tree: TreeSource | None = None
+    """The source process_tree, once it has been opened: it knows the pids of the tree."""
 
     @property
     def portable(self) -> bool:
-        """Figures are sampled by psutil: there are no watermarks."""
+        """Whether figures are sampled by psutil: there are no watermarks."""
         return self.system == "psutil"
 
     def pids(self) -> Sequence[int]:
@@ -177,25 +82,19 @@ class Context:
         """Period of a column that is wanted about every `seconds`: never shorter than a tick."""
         return max(self.interval, seconds)
 
+    def pace(self, seconds: float = SLOW_PERIOD) -> Pace:
+        """When such a column is due: a tick that comes up to half an interval early is taken for its tick."""
+        # not above: this package is imported before the target starts, which must not wait for `threading`
+        from otel_memwatch.runtime.polling import Pace
 
-def default_system() -> str:
-    """Where /proc is read directly "linux", else "psutil", which is portable."""
-    return "linux" if sys.platform.startswith("linux") else "psutil"
+        return Pace(self.slow_period(seconds), early=self.interval / 2)
 
-
-class Pace:
-    """Tells when something that is not done at every tick is due."""
-
-    def __init__(self, period: float, interval: float) -> None:
-        self._period = period - interval / 2
-        self._last: float | None = None
-
-    def due(self, now: float) -> bool:
-        """True at the first call, and whenever the period is over, to half a tick."""
-        if self._last is not None and now - self._last < self._period:
-            return False
-        self._last = now
-        return True
+    def knowing(self, opened: Iterable[Source]) -> Context:
+        """The same context with its `tree`, where the source process_tree is among those that were opened."""
+        for source in opened:
+            if source.name == PROCESS_TREE:
+                return self._replace(tree=source)  # type: ignore[arg-type] # who has this name is one
+        return self
 
 
 class Entry(NamedTuple):
@@ -204,6 +103,8 @@ class Entry(NamedTuple):
     name: str
     load: Callable[[Context], Source]
     """Opens the source; raises `Unavailable` with a hint where the machine does not have the thing."""
+    gpus: bool = False
+    """It asks the driver of GPUs, which may take seconds to answer, and can describe them (`info`)."""
 
 
 def _linux(name: str) -> Callable[[Context], Source]:
@@ -231,15 +132,18 @@ def _host(context: Context) -> Source:
 
 
 SOURCES: tuple[Entry, ...] = (
-    Entry("process_tree", _process_tree),
+    Entry(PROCESS_TREE, _process_tree),
     Entry("host", _host),
     Entry("cgroup", _linux("cgroup")),
     Entry("pressure", _linux("pressure")),
     Entry("memory_detail", _linux("memory_detail")),
-    Entry("gpu_nvidia", _linux("gpu_nvidia")),
-    Entry("gpu_drm", _linux("gpu_drm")),
+    Entry("gpu_nvidia", _linux("gpu_nvidia"), gpus=True),
+    Entry("gpu_drm", _linux("gpu_drm"), gpus=True),
 )
 """All sources in the order in which they are read. process_tree is first: others ask it for the tree's pids."""
+
+GPU_SOURCES = frozenset(entry.name for entry in SOURCES if entry.gpus)
+"""Names of the sources that ask the drivers of GPUs."""
 
 
 def open_sources(
@@ -247,7 +151,7 @@ def open_sources(
 ) -> tuple[list[Source], dict[str, Unavailable]]:
     """Open the sources of these names (`None`: all).
 
-    Sets `context.tree`. Returns those that work here, and for each other the reason why it does not. A source
+    Those that are opened after process_tree can ask it for the tree's pids. Returns those that work here, and for each other the reason why it does not. A source
     that fails in an unforeseen way while it is opened counts as unavailable: no source ends a run.
     """
     opened: list[Source] = []
@@ -256,7 +160,7 @@ def open_sources(
         if names is not None and entry.name not in names:
             continue
         try:
-            source = entry.load(context)
+            source = entry.load(context.knowing(opened))
         except Unavailable as reason:
             missing[entry.name] = reason
             continue
@@ -265,7 +169,5 @@ def open_sources(
                 f"{entry.name} could not be opened: {str(error) or type(error).__name__}."
             )
             continue
-        if entry.name == "process_tree":
-            context.tree = source  # type: ignore[assignment]
         opened.append(source)
     return opened, missing

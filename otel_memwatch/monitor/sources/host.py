@@ -8,7 +8,7 @@ from otel_memwatch import catalog
 from otel_memwatch.errors import Unavailable
 from otel_memwatch.model import Column, Value
 from otel_memwatch.monitor.procfs.system import parse_load, parse_memory, parse_used
-from otel_memwatch.monitor.sources import Context, Pace
+from otel_memwatch.monitor.sources import Context
 from otel_memwatch.runtime.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ class Host:
         except OSError as error:
             raise Unavailable(f"{error.filename} cannot be read.", "is /proc mounted?") from None
         period = context.slow_period(1.0)
-        self._pace = Pace(period, context.interval)
+        self._pace = context.pace(1.0)
         self.columns: Sequence[Column] = (
             Column(catalog.SYSTEM_MEMORY_USAGE, _state("used")),
             Column(catalog.SYSTEM_MEMORY_USAGE, _state("free"), period),

@@ -177,7 +177,7 @@ def _lives(pid: str, namespace: str) -> bool:
 
 
 def _namespace(pid: str) -> str:
-    """Number of a process's pid namespace; empty where it cannot be told."""
+    """Number of a process's pid namespace; empty where it cannot be read."""
     try:
         return os.readlink(f"/proc/{pid}/ns/pid").removeprefix("pid:[").removesuffix("]")
     except OSError:

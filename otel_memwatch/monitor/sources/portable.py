@@ -14,8 +14,9 @@ import psutil
 
 from otel_memwatch import catalog
 from otel_memwatch.errors import Unavailable
-from otel_memwatch.model import Column, ProcessEvent, ProcessRecord, Value
-from otel_memwatch.monitor.sources import ChildEnd, Context, Pace
+from otel_memwatch.model import ChildExit, Column, ProcessEvent, ProcessNote, ProcessRecord, Value
+from otel_memwatch.monitor.sources import Context
+from otel_memwatch.runtime.kernel import sum_known
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ _MODE, _DIRECTION, _SWITCH = "cpu.mode", "disk.io.direction", "process.context_s
 
 
 class _Used(NamedTuple):
-    """What only grows, of one process, without its children; `None`: the system does not tell."""
+    """What only grows, of one process, without its children; `None`: the system does not say."""
 
     cpu_user: float
     cpu_system: float
@@ -34,7 +35,7 @@ class _Used(NamedTuple):
     write_bytes: int | None
 
 
-class _Member:
+class _PortableProcess:
     """One process, and what psutil said of it last."""
 
     def __init__(self, process: psutil.Process, offset: float) -> None:
@@ -95,15 +96,15 @@ class Portable:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._offset = time.time() - time.monotonic()
-        self._members: dict[int, _Member] = {}
-        self._ends: deque[ChildEnd] = deque()
+        self._members: dict[int, _PortableProcess] = {}
+        self._exits: deque[ChildExit] = deque()
         self._departed: list[_Used] = []
         self._reaped_cpu = [0.0, 0.0]
         self._highest: list[float | None] = [None] * 4
         self._seen = 0
         self._began: float | None = None
         """Time of the first tick."""
-        self._awaited: dict[int, tuple[_Member, float]] = {}
+        self._awaited: dict[int, tuple[_PortableProcess, float]] = {}
         try:
             self._since = psutil.Process(context.root).create_time()
         except psutil.NoSuchProcess:
@@ -111,7 +112,7 @@ class Portable:
                 raise Unavailable(f"There is no process {context.root}.") from None
             self._since = psutil.Process().create_time()
         period = context.slow_period()
-        self._pace = Pace(period, context.interval)
+        self._pace = context.pace()
         self.columns: Sequence[Column] = _columns(period)
 
     # -- for others
@@ -120,9 +121,9 @@ class Portable:
         """Living processes of the tree as of the last reading, the target first."""
         return tuple(pid for pid, member in self._members.items() if not member.zombie)
 
-    def note_exit(self, end: ChildEnd) -> None:
+    def note_exit(self, end: ChildExit) -> None:
         """Take in what the kernel said of a child that was waited for. May be called from another thread."""
-        self._ends.append(end)
+        self._exits.append(end)
 
     def totals(self) -> Mapping[str, float | int | None]:
         """Totals of the tree so far: what lived at no tick is not in them."""
@@ -136,27 +137,29 @@ class Portable:
         }
 
     def finish(self, now: float) -> None:
-        """Tell the last of every process. Not while `read` is running."""
-        self._take_ends()
+        """Record the last of every process. Not while `read` is running."""
+        self._read_exits()
         for member, _ in self._awaited.values():
-            self._tell(ProcessEvent.EXIT, member, now)
+            self._record(ProcessEvent.EXIT, member, now)
         self._awaited.clear()
         self._add_up()
         for member in self._members.values():
-            self._tell(ProcessEvent.FIGURES, member, now, note=None if member.zombie else "alive at the end")
+            self._record(
+                ProcessEvent.FIGURES, member, now, note=None if member.zombie else ProcessNote.ALIVE_AT_END
+            )
 
     # -- a tick
 
     def read(self, now: float) -> Sequence[Value]:
         """One value for each column."""
-        self._take_ends()
+        self._read_exits()
         self._refresh(now)
         for process in self._candidates():
             self._add(process, now)
         for pid, (member, deadline) in list(self._awaited.items()):
             if now > deadline:
                 del self._awaited[pid]
-                self._tell(ProcessEvent.EXIT, member, now)
+                self._record(ProcessEvent.EXIT, member, now)
         if self._began is None:
             self._began = now
         self._add_up()
@@ -169,15 +172,15 @@ class Portable:
             None if main is None else main.used.cpu_system,
             *self._highest,
             len(living),
-            _sum_known(member.threads for member in living),
+            sum_known(member.threads for member in living),
         ]
         if not self._pace.due(now):
             return fast + [None] * (len(self.columns) - len(fast))
         return fast + _slow(main, living, now)
 
-    def _take_ends(self) -> None:
-        while self._ends:
-            end = self._ends.popleft()
+    def _read_exits(self) -> None:
+        while self._exits:
+            end = self._exits.popleft()
             if end.pid in self._context.exclude:
                 continue
             member = self._members.pop(end.pid, None)
@@ -215,16 +218,16 @@ class Portable:
             if not running:
                 self._vanish(pid, now)
             elif now - member.recorded_at >= FIGURES_SECONDS:
-                self._tell(ProcessEvent.FIGURES, member, now)
+                self._record(ProcessEvent.FIGURES, member, now)
 
     def _vanish(self, pid: int, now: float) -> None:
-        """A process is gone; what we wait for ourselves, the supervisor tells more exactly."""
+        """A process is gone; for what we wait for ourselves, the supervisor has more exact figures."""
         member = self._members.pop(pid)
         self._departed.append(_left_behind(member.used))
         if pid == self._context.root and self._context.adopt:
             self._awaited[pid] = (member, now + 5.0)
         else:
-            self._tell(ProcessEvent.EXIT, member, now)
+            self._record(ProcessEvent.EXIT, member, now)
 
     def _candidates(self) -> Iterable[psutil.Process]:
         """Processes that may have to be added: the target, its descendants, and theirs that were orphaned."""
@@ -247,7 +250,7 @@ class Portable:
         try:
             if process.create_time() < self._since - 0.011:
                 return
-            member = _Member(process, self._offset)
+            member = _PortableProcess(process, self._offset)
         except psutil.Error:
             return
         self._members[pid] = member
@@ -255,7 +258,7 @@ class Portable:
             # It has a life behind it that was not recorded.
             self._departed.append(_negative(member.used))
         self._seen += 1
-        self._tell(ProcessEvent.SEEN, member, now)
+        self._record(ProcessEvent.SEEN, member, now)
 
     def _add_up(self) -> None:
         """Sum what only grows; no total ever falls. Reaped children are in it by wait4, or as they were last seen."""
@@ -263,13 +266,15 @@ class Portable:
         if len(self._departed) > 1:
             self._departed = [_sum_used(self._departed)]
         total = list(_sum_used(used))
-        for place in (0, 1):
-            total[place] = max(total[place] or 0.0, self._reaped_cpu[place])
+        for mode in (0, 1):  # user and system CPU time
+            total[mode] = max(total[mode] or 0.0, self._reaped_cpu[mode])
         self._highest = [
             None if new is None else max(old or 0, new) for old, new in zip(self._highest, total, strict=True)
         ]
 
-    def _tell(self, event: ProcessEvent, member: _Member, now: float, note: str | None = None) -> None:
+    def _record(
+        self, event: ProcessEvent, member: _PortableProcess, now: float, note: ProcessNote | None = None
+    ) -> None:
         member.recorded_at = now
         named = event is ProcessEvent.SEEN
         self._context.on_process(
@@ -287,7 +292,7 @@ class Portable:
                 read_bytes=member.used.read_bytes,
                 write_bytes=member.used.write_bytes,
                 threads=member.threads,
-                note=note or ("zombie" if member.zombie else None),
+                note=note or (ProcessNote.ZOMBIE if member.zombie else None),
             )
         )
 
@@ -317,7 +322,7 @@ def _columns(period: float) -> tuple[Column, ...]:
     )
 
 
-def _slow(main: _Member | None, living: list[_Member], now: float) -> list[Value]:
+def _slow(main: _PortableProcess | None, living: list[_PortableProcess], now: float) -> list[Value]:
     descriptors = {member.process.pid: member.optional("num_fds") for member in living}
     own: list[Value] = [None] * 8
     if main is not None and not main.zombie:
@@ -332,17 +337,7 @@ def _slow(main: _Member | None, living: list[_Member], now: float) -> list[Value
             None if switches is None else switches.involuntary,
             round(now - main.start, 3),
         ]
-    return [*own, sum(member.virtual for member in living), _sum_known(descriptors.values())]
-
-
-def _sum_known(values: Iterable[int | None]) -> int | None:
-    """Their sum; `None` when one of them is not known."""
-    total = 0
-    for value in values:
-        if value is None:
-            return None
-        total += value
-    return total
+    return [*own, sum(member.virtual for member in living), sum_known(descriptors.values())]
 
 
 def _left_behind(used: _Used) -> _Used:
@@ -365,8 +360,8 @@ def _sum_used(parts: Sequence[_Used]) -> _Used:
     return _Used(
         sum(part.cpu_user for part in parts),
         sum(part.cpu_system for part in parts),
-        _sum_known(part.read_bytes for part in parts),
-        _sum_known(part.write_bytes for part in parts),
+        sum_known(part.read_bytes for part in parts),
+        sum_known(part.write_bytes for part in parts),
     )
 
 

@@ -6,7 +6,7 @@ import psutil
 
 from otel_memwatch import catalog
 from otel_memwatch.model import Column, Value
-from otel_memwatch.monitor.sources import Context, Pace
+from otel_memwatch.monitor.sources import Context
 from otel_memwatch.runtime.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ class PortableHost:
 
     def __init__(self, context: Context) -> None:
         period = context.slow_period(1.0)
-        self._pace = Pace(period, context.interval)
+        self._pace = context.pace(1.0)
         self.columns: Sequence[Column] = (
             Column(catalog.SYSTEM_MEMORY_USAGE, (("system.memory.state", "used"),)),
             Column(catalog.SYSTEM_MEMORY_USAGE, (("system.memory.state", "free"),), period),

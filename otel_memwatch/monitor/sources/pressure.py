@@ -8,7 +8,7 @@ from otel_memwatch import catalog
 from otel_memwatch.errors import Unavailable
 from otel_memwatch.model import Column, Value
 from otel_memwatch.monitor.procfs.system import parse_pressure
-from otel_memwatch.monitor.sources import Context, Pace
+from otel_memwatch.monitor.sources import Context
 from otel_memwatch.runtime.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ class Pressure:
 
     def __init__(self, context: Context) -> None:
         period = context.slow_period(1.0)
-        self._pace = Pace(period, context.interval)
+        self._pace = context.pace(1.0)
         self._files: list[tuple[int, tuple[str, ...]]] = []
         columns: list[Column] = []
         for resource in RESOURCES:

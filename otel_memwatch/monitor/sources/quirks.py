@@ -6,8 +6,13 @@ import os
 from pathlib import Path
 
 from otel_memwatch.monitor.procfs.mounted import shows_others
-from otel_memwatch.runtime.kernel import PAGE_SIZE, has_thread_counters, parse_release
-from otel_memwatch.runtime.kernel import rss_error as _rss_error
+from otel_memwatch.runtime.kernel import (
+    PAGE_SIZE,
+    PER_THREAD_PAGES,
+    has_thread_counters,
+    parse_release,
+    rss_error,
+)
 
 PEAK_FILE = (5, 19)
 """Release from which version 2 control groups have a watermark."""
@@ -21,7 +26,7 @@ def quirks(proc: Path = Path("/proc"), release: str | None = None) -> list[str]:
     found = []
     if has_thread_counters(release):
         found.append(
-            f"Linux {release} counts resident memory in parts of up to {64 * PAGE_SIZE >> 10} KiB for each thread: peaks "
+            f"Linux {release} counts resident memory in parts of up to {PER_THREAD_PAGES * PAGE_SIZE >> 10} KiB for each thread: peaks "
             "of processes are intervals (exact from Linux 6.2)."
         )
     elif rss_error() >= MANY_CPUS_ERROR:
@@ -39,15 +44,3 @@ def quirks(proc: Path = Path("/proc"), release: str | None = None) -> list[str]:
     if parse_release(release) < PEAK_FILE:
         found.append(f"Linux {release} has no watermark for version 2 control groups (from Linux 5.19).")
     return found
-
-
-def rss_error(threads: int = 1, cpus: int | None = None, release: str | None = None) -> int:
-    """Bytes by which a watermark of a process can be off on this machine: see `procfs.kernel.rss_error`.
-
-    Before Linux 6.2 it grows with the threads of the process; after, only the processors count.
-    """
-    return _rss_error(
-        threads,
-        (os.cpu_count() or 1) if cpus is None else cpus,
-        os.uname().release if release is None else release,
-    )

@@ -5,8 +5,8 @@ gives its exit code or its signal to whoever started us. The process that calls 
 monitor in one: main thread here, everything else in threads that are started after `launch`.
 """
 
-from otel_memwatch.monitor.supervise.ending import ChildExit, end_like
+from otel_memwatch.monitor.supervise.ending import end_like
 from otel_memwatch.monitor.supervise.start import launch
 from otel_memwatch.monitor.supervise.target import Target
 
-__all__ = ["ChildExit", "Target", "end_like", "launch"]
+__all__ = ["Target", "end_like", "launch"]

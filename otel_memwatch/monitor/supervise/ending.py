@@ -11,40 +11,13 @@ import time
 
 from otel_memwatch.monitor.procfs.mounted import shows_others
 from otel_memwatch.monitor.supervise import system
-from otel_memwatch.runtime.typed import NamedTuple, NoReturn
+from otel_memwatch.runtime.kernel import monotonic_start
+from otel_memwatch.runtime.typed import TYPE_CHECKING, NoReturn
+
+if TYPE_CHECKING:
+    from otel_memwatch.model import ChildExit
 
 _RSS_UNIT = 1 if sys.platform == "darwin" else 1024
-_TICKS = os.sysconf("SC_CLK_TCK")
-
-
-class ChildExit(NamedTuple):
-    """The end of the target or of one of its orphaned descendants, with its rusage.
-
-    `max_rss`, the CPU times and the faults are those of wait4: of the process and of all its descendants that
-    were waited for (for `max_rss` the largest one of them). `stat`, `io` and `status` are the texts of the
-    zombie's files in /proc, from which its own share can be told, and whether it ignored the end of its
-    children; `None` where /proc is absent or denies them.
-    """
-
-    pid: int
-    time: float
-    """Monotonic seconds at which it was found dead."""
-    start: float | None
-    """Start of the process in monotonic seconds (to one clock tick); `None`: unknown."""
-    exit_code: int | None
-    """`None` when a signal ended it."""
-    signal: int | None
-    max_rss: int
-    """Bytes; a value not above `Target.floor` says only that the truth is not above it either."""
-    cpu_user: float
-    cpu_system: float
-    minor_faults: int
-    major_faults: int
-    stat: bytes | None
-    io: bytes | None
-    status: bytes | None
-    main: bool
-    """The target itself."""
 
 
 def peek() -> int | None:
@@ -74,6 +47,10 @@ def reap(main: int) -> ChildExit | None:
         return None
     if dead == 0:
         return None
+    from otel_memwatch.model import (
+        ChildExit,  # by now the monitor has loaded it; the target's start need not wait
+    )
+
     code = os.waitstatus_to_exitcode(wait_status)
     return ChildExit(
         pid=dead,
@@ -131,12 +108,10 @@ def _read(pid: int, name: str) -> bytes | None:
 
 
 def _start(stat: bytes | None) -> float | None:
-    """Monotonic seconds of a process's start, from field 22 of its stat (clock ticks since boot)."""
-    if stat is None or not hasattr(time, "CLOCK_BOOTTIME"):
+    """Monotonic seconds of a process's start, from its stat; `None` where that is not known."""
+    if stat is None:
         return None
     try:
-        ticks = int(stat[stat.rindex(b")") + 2 :].split()[19])
+        return monotonic_start(int(stat[stat.rindex(b")") + 2 :].split()[19]))
     except (ValueError, IndexError):
         return None
-    asleep = time.clock_gettime(time.CLOCK_BOOTTIME) - time.monotonic()
-    return ticks / _TICKS - asleep

@@ -8,8 +8,11 @@ import signal
 from collections.abc import Callable
 
 from otel_memwatch.monitor.supervise import ending, signals
-from otel_memwatch.monitor.supervise.ending import ChildExit
 from otel_memwatch.monitor.supervise.witness import Witness
+from otel_memwatch.runtime.typed import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from otel_memwatch.model import ChildExit
 
 
 class Target:

@@ -7,6 +7,8 @@ its own, and only when something was asked for. Nothing here raises into the ses
 from __future__ import annotations
 
 import contextlib
+import math
+import os
 import threading
 import time
 from collections import deque
@@ -20,8 +22,8 @@ from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from otel_memwatch.analysis import Peaks
-    from otel_memwatch.model import Column, Ending, Operation
-    from otel_memwatch.monitor.telemetry.frame import LatestLike
+    from otel_memwatch.model import Column, Ending, Operation, Snapshot
+    from otel_memwatch.monitor.telemetry.delivery import Follower
     from otel_memwatch.monitor.telemetry.listening import Listening
     from otel_memwatch.monitor.telemetry.pipeline import Pipeline
 
@@ -30,13 +32,16 @@ __all__ = ["Ended", "Parts", "Telemetry", "start", "wanted"]
 OPENING_SECONDS = 20.0
 """Time that loading and opening everything may take before the run is ended without it. It takes 0.3 s."""
 
-DELIVERY_SECONDS = 1.9
-"""Time that the last delivery may delay the end of a run."""
+DELIVERY_SECONDS = 1.8
+"""Time that the last delivery may delay the end of a run, whatever endpoints do and however much there is to deliver."""
+
+_LAST_EXPORT_SECONDS = 0.6
+"""The part of it that is kept for the last exports, when many operations are still to be handed over."""
 
 _POLL_SECONDS = 0.2
 
-_ROOM = 64 << 20
-"""Bytes of address space that it takes with everything open: 50 MiB."""
+_ROOM = 80 << 20
+"""Bytes of address space that it takes with everything open: 75 MiB."""
 
 
 class Ended(NamedTuple):
@@ -48,6 +53,8 @@ class Ended(NamedTuple):
     peaks: Peaks | None
     open_operations: Sequence[Operation] = ()
     """Operations that were never closed, with their peak so far."""
+    closed_operations: Sequence[Operation] = ()
+    """All that were closed: more than `Telemetry.operations` has been given, where that is behind."""
 
 
 class Parts:
@@ -58,10 +65,11 @@ class Parts:
         *,
         run: Mapping[str, Any],
         columns: Sequence[Column],
-        latest: Callable[[], LatestLike | None],
+        latest: Callable[[], Snapshot | None],
         health: Callable[[], Mapping[str, Any]] = dict,
         ticks: Callable[[], tuple[int, int]] = lambda: (0, 0),
         peaks: Callable[[], Any] = lambda: None,
+        follow: Callable[[], Follower] | None = None,
         directory: Path | None = None,
         environment: Mapping[str, str] | None = None,
         listening: Listening | None = None,
@@ -80,11 +88,19 @@ class Parts:
         """Peaks so far: `tree` and `process` are exported."""
         self.directory = directory
         """Run directory."""
+        self.follow = follow or self._follow_directory
+        """Gives what follows the run's operations from their first on; each exporter of spans has its own."""
         self.environment = environment or {}
         self.listening = listening
         """The port of `--receive-otlp`; `None`: nothing is received."""
         self.say = say
         """Prints a line of ours."""
+
+    def _follow_directory(self) -> Follower:
+        from otel_memwatch.record.follower import OperationFollower
+
+        # Where there is no run directory there are no operations either: the path has none of their files.
+        return OperationFollower(self.directory or os.devnull)
 
 
 class Telemetry:
@@ -98,10 +114,14 @@ class Telemetry:
         self._parts = parts
         self._pipeline: Pipeline | None = None
         self._closed: deque[Operation] = deque()
+        self._handed = 0
+        """Operations so far."""
+        self._to_export = 0
+        """Operations so far that the program does not export itself."""
         self._open_names: tuple[str, ...] = ()
         self._wake = threading.Event()
         self._opened = threading.Event()
-        self._ending = False
+        self._measure_until = math.inf
         self._thread: Thread | None = None
         if self.wanted or parts.listening is not None:
             thread = Thread(self._guarded, "otel-memwatch-telemetry", room=_ROOM)
@@ -131,14 +151,18 @@ class Telemetry:
 
         Costs a microsecond; the work is done in a thread of telemetry's own.
         """
-        if self._thread is not None:
+        given_up = self._opened.is_set() and self._pipeline is None
+        if self._thread is not None and not given_up:
             self._closed.extend(closed)
+            self._handed += len(closed)
+            self._to_export += sum(not operation.exported for operation in closed)
             self._open_names = tuple(open_names)
 
     def finish(self, ended: Ended) -> list[str]:
         """Delivers the final values; gives all problems, each of which has been said.
 
-        An endpoint that does not take them delays this by no more than `DELIVERY_SECONDS`.
+        It delays the end by no more than `DELIVERY_SECONDS`; only a run that ends while the libraries are still being
+        loaded waits for that as well.
 
         """
         if self._thread is None:
@@ -146,14 +170,20 @@ class Telemetry:
         if not self.wait_until_open():
             self._tell("telemetry was not ready in time and is left out")
             return self.problems
-        self._ending = True
+        until = time.monotonic() + DELIVERY_SECONDS
+        self._measure_until = until - _LAST_EXPORT_SECONDS
         self._wake.set()
-        self._thread.join(OPENING_SECONDS)
+        self._thread.join(DELIVERY_SECONDS)
+        unmeasured = len(self._closed) + max(0, len(ended.closed_operations) - self._handed)
+        if unmeasured and self._pipeline is not None and self._pipeline.measures:
+            self._tell(
+                f"{unmeasured} operations are missing in the metrics: there was no time to measure them"
+            )
+        to_export = sum(not operation.exported for operation in ended.closed_operations)
         if self._pipeline is not None:
             try:
-                self._pipeline.end(ended)
-                for sentence in self._pipeline.deliver(DELIVERY_SECONDS):
-                    self._tell(sentence)
+                self._pipeline.end(ended, until - _LAST_EXPORT_SECONDS)
+                self._pipeline.deliver(until, max(to_export, self._to_export))
             except Exception as error:  # noqa: BLE001 - the run's end must not depend on telemetry
                 self._tell(f"telemetry could not be completed: {describe(error)}")
         return self.problems
@@ -188,10 +218,15 @@ class Telemetry:
             return
         finally:
             self._opened.set()
-        while not self._ending:
-            self._take_operations()
-            self._wake.wait(_POLL_SECONDS)
-        self._take_operations()
+        while not self._wake.wait(_POLL_SECONDS):
+            self._measure_operations()
+        self._measure_operations()
+
+    def pause(self) -> None:
+        """Leaves the processor to others until `finish`: the command has ended, and its record is being completed."""
+        self._measure_until = 0.0
+        if self._pipeline is not None:
+            self._pipeline.pause()
 
     def _give_up(self, error: Exception) -> None:
         self._tell(f"telemetry could not be started: {describe(error)}")
@@ -208,17 +243,17 @@ class Telemetry:
         if pipeline.url is not None:
             self._say(f"metrics for Prometheus: {pipeline.url}")
 
-    def _take_operations(self) -> None:
+    def _measure_operations(self) -> None:
         assert self._pipeline is not None
         self._pipeline.operations_open(self._open_names)
-        while self._closed:
+        while self._closed and time.monotonic() < self._measure_until:
             with contextlib.suppress(Exception):
                 self._pipeline.operation_closed(self._closed.popleft())
 
     def _tell(self, sentence: str) -> None:
         if sentence not in self.problems:
             self.problems.append(sentence)
-            self._say(sentence)
+        self._say(sentence)
 
     def _say(self, sentence: str) -> None:
         self._parts.say(f"otel-memwatch: {sentence}")

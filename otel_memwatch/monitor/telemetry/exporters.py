@@ -1,201 +1,132 @@
-"""Exporters that deliver to an endpoint: OTLP over HTTP or gRPC, and those that are installed as plug-ins.
+"""The SDK's exporters for an endpoint: OTLP over HTTP or gRPC, and those that are installed as plug-ins.
 
-To add one, write a factory and a line in `EXPORTERS`.
+Headers, TLS, compression, timeouts and temporality are what the OTEL_* variables say, read by the exporters themselves
+wherever they read them as the specification has it.
 """
 
 from __future__ import annotations
 
-import logging
+import importlib
 import os
-from collections.abc import Callable, Mapping, Sequence
-
-from opentelemetry.sdk.metrics import Counter, Histogram, ObservableCounter
-from opentelemetry.sdk.metrics.export import (
-    AggregationTemporality,
-    MetricExporter,
-    MetricExportResult,
-    MetricsData,
-)
-from opentelemetry.sdk.metrics.view import ExponentialBucketHistogramAggregation
-from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
+from collections.abc import Callable
+from urllib.parse import urlsplit
 
 from otel_memwatch.errors import Unavailable
-from otel_memwatch.monitor.telemetry.post import Post, tls_context, variable
-from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple, Protocol
+from otel_memwatch.monitor.telemetry.export_log import EXPORT_LOG
+from otel_memwatch.monitor.telemetry.tls import tls_context, variable
+from otel_memwatch.runtime.masking import mask_url
+from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from opentelemetry.sdk.trace import ReadableSpan
-
+    from otel_memwatch.monitor.telemetry.export_log import Answer
     from otel_memwatch.monitor.telemetry.settings import Endpoint
 
 _GROUPS = {"metrics": "opentelemetry_metrics_exporter", "traces": "opentelemetry_traces_exporter"}
-
-
-class Answer(Protocol):
-    """What an endpoint last said."""
-
-    @property
-    def problem(self) -> str | None:
-        """One phrase; `None`: nothing wrong."""
-
-
-class Logged:
-    """What an exporter last wrote into its log: its only way to tell."""
-
-    def __init__(self) -> None:
-        self.problem: str | None = None
-        """The first line of it."""
-
-
-class _LogCatcher(logging.Handler):
-    """Takes the log of OpenTelemetry's libraries, which would otherwise reach the target's terminal."""
-
-    def __init__(self) -> None:
-        super().__init__(logging.WARNING)
-        self.answers: list[Logged] = []
-
-    def emit(self, record: logging.LogRecord) -> None:
-        text = record.getMessage().partition("\n")[0][:200]
-        for answer in self.answers:
-            answer.problem = f"failed: {text}"
-
-
-_CATCHER = _LogCatcher()
-
-
-def catch_logs() -> None:
-    """From now on nothing of OpenTelemetry or its HTTP library writes to stderr by itself."""
-    for name in ("opentelemetry", "urllib3", "requests", "grpc", "prometheus_client"):
-        logger = logging.getLogger(name)
-        if _CATCHER not in logger.handlers:
-            logger.addHandler(_CATCHER)
-        logger.propagate = False
-
-
-def _logged() -> Logged:
-    answer = Logged()
-    _CATCHER.answers.append(answer)
-    return answer
+_MODULES = {
+    "http/protobuf": "opentelemetry.exporter.otlp.proto.http",
+    "grpc": "opentelemetry.exporter.otlp.proto.grpc",
+}
+_CLASSES = {
+    "metrics": ("metric_exporter", "OTLPMetricExporter"),
+    "traces": ("trace_exporter", "OTLPSpanExporter"),
+}
 
 
 class Exporter(NamedTuple):
-    """An exporter of one signal, with what its endpoint last said."""
+    """An exporter of one signal."""
 
     exporter: Any
-    answer: Answer
     where: str
+    """URL, or name of the plug-in."""
+    answer: Callable[[], Answer] | None = None
+    """Gives what the endpoint last answered; `None`: only the exporter's log tells."""
 
 
-class HttpMetricExporter(MetricExporter):
-    """Metrics over HTTP, as protobuf."""
-
-    def __init__(self, post: Post, environ: Mapping[str, str]) -> None:
-        super().__init__(
-            preferred_temporality=_temporality(environ), preferred_aggregation=_aggregation(environ)
-        )
-        self._post = post
-
-    def export(self, metrics_data: MetricsData, timeout_millis: float = 0, **_: Any) -> MetricExportResult:  # noqa: ARG002
-        """Delivers; failures are told by `Post.problem`."""
-        from opentelemetry.exporter.otlp.proto.common.metrics_encoder import encode_metrics
-
-        reply = self._post.deliver(encode_metrics(metrics_data).SerializeToString())
-        taken = reply is not None and reply.taken
-        return MetricExportResult.SUCCESS if taken else MetricExportResult.FAILURE
-
-    def force_flush(self, timeout_millis: float = 0) -> bool:  # noqa: ARG002
-        """Nothing is held back."""
-        return True
-
-    def shutdown(self, timeout_millis: float = 0, **_: Any) -> None:  # noqa: ARG002
-        """Closes the connection; ends a delivery that waits for its next attempt."""
-        self._post.stop()
-
-
-class HttpSpanExporter(SpanExporter):
-    """Spans over HTTP, as protobuf."""
-
-    def __init__(self, post: Post) -> None:
-        self._post = post
-
-    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
-        """Delivers; failures are told by `Post.problem`."""
-        from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
-
-        reply = self._post.deliver(encode_spans(spans).SerializeToString())
-        return SpanExportResult.SUCCESS if reply is not None and reply.taken else SpanExportResult.FAILURE
-
-    def force_flush(self, timeout_millis: int = 0) -> bool:  # noqa: ARG002
-        """Nothing is held back."""
-        return True
-
-    def shutdown(self) -> None:
-        """Closes the connection; ends a delivery that waits for its next attempt."""
-        self._post.stop()
-
-
-def _temporality(environ: Mapping[str, str]) -> dict[type, AggregationTemporality]:
-    """What OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE asks for; cumulative without it."""
-    wanted = environ.get("OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE", "").strip().lower()
-    kinds = {"delta": (Counter, Histogram, ObservableCounter), "lowmemory": (Counter, Histogram)}.get(
-        wanted, ()
-    )
-    return dict.fromkeys(kinds, AggregationTemporality.DELTA)
-
-
-def _aggregation(environ: Mapping[str, str]) -> dict[type, Any]:
-    """What OTEL_EXPORTER_OTLP_METRICS_DEFAULT_HISTOGRAM_AGGREGATION asks for; explicit buckets without it."""
-    wanted = environ.get("OTEL_EXPORTER_OTLP_METRICS_DEFAULT_HISTOGRAM_AGGREGATION", "").strip().lower()
-    return (
-        {Histogram: ExponentialBucketHistogramAggregation()} if wanted.startswith("base2_exponential") else {}
-    )
-
-
-def open_exporter(signal: str, endpoint: Endpoint, timeout: float) -> Exporter:
+def open_exporter(signal: str, endpoint: Endpoint, compression: str | None = None) -> Exporter:
     """The exporter of `signal` ("metrics" or "traces") for `endpoint`.
+
+    Args:
+        signal: the signal.
+        endpoint: where to.
+        compression: "gzip", "deflate" or "none", where no variable says otherwise.
 
     Raises `Unavailable`, in one sentence, when it cannot work: a certificate that cannot be read, a missing extra.
     """
-    exporter, answer = EXPORTERS[endpoint.protocol](signal, endpoint, timeout)
-    return Exporter(exporter, answer, endpoint.url)
-
-
-def _http(signal: str, endpoint: Endpoint, timeout: float) -> tuple[Any, Answer]:
-    post = Post(signal, endpoint.url, timeout, os.environ)
-    exporter = HttpMetricExporter(post, os.environ) if signal == "metrics" else HttpSpanExporter(post)
-    return exporter, post
-
-
-def _grpc(signal: str, endpoint: Endpoint, timeout: float) -> tuple[Any, Answer]:
-    if (
-        variable(signal, "CERTIFICATE", os.environ)[1]
-        or variable(signal, "CLIENT_CERTIFICATE", os.environ)[1]
-    ):
-        tls_context(signal, os.environ)
-    arguments: dict[str, Any] = {
-        "endpoint": endpoint.url,
-        "timeout": timeout,
-        "insecure": not endpoint.url.lower().startswith("https:"),
-    }
-    try:
-        if signal == "metrics":
-            from opentelemetry.exporter.otlp.proto.grpc.metric_exporter import OTLPMetricExporter
-
-            return OTLPMetricExporter(**arguments), _logged()
-        from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
-
-        return OTLPSpanExporter(**arguments), _logged()
-    except ImportError:
+    if endpoint.protocol not in _MODULES:
         raise Unavailable(
-            "OTLP over gRPC is not installed.", "pip install 'otel-memwatch[grpc]', or use http/protobuf"
+            f"otel-memwatch does not speak the OTLP protocol {endpoint.protocol!r}.",
+            "set OTEL_EXPORTER_OTLP_PROTOCOL, or --otlp-protocol, to http/protobuf or grpc",
+        )
+    secure = _is_secure(signal, endpoint)
+    chosen = (variable(signal, "COMPRESSION", os.environ)[1] or compression or "none").strip().lower()
+    arguments: dict[str, Any] = {"endpoint": endpoint.url, "timeout": endpoint.timeout}
+    try:
+        module, name = _CLASSES[signal]
+        exporter = getattr(importlib.import_module(f"{_MODULES[endpoint.protocol]}.{module}"), name)
+        arguments |= (_grpc if endpoint.protocol == "grpc" else _http)(signal, chosen, secure=secure)
+    except ImportError as error:
+        if endpoint.protocol == "grpc" and (error.name or "").startswith(("grpc", _MODULES["grpc"])):
+            raise Unavailable(
+                "OTLP over gRPC is not installed.", "pip install 'otel-memwatch[grpc]', or use http/protobuf"
+            ) from None
+        raise
+    session = arguments.get("session")
+    return Exporter(exporter(**arguments), endpoint.url, None if session is None else lambda: session.answer)
+
+
+def _is_secure(signal: str, endpoint: Endpoint) -> bool:
+    """Whether the endpoint speaks TLS; raises `Unavailable` for what is no URL."""
+    try:
+        parts = urlsplit(endpoint.url if "://" in endpoint.url else f"//{endpoint.url}")
+        parts.port  # noqa: B018 - raises for what is none
+    except ValueError:
+        raise Unavailable(
+            f"The OTLP endpoint {mask_url(endpoint.url)} is not a URL.", "as in http://host:4318"
         ) from None
+    if not parts.scheme:
+        return (variable(signal, "INSECURE", os.environ)[1] or "").strip().lower() == "false"
+    return parts.scheme.lower() == "https"
 
 
-EXPORTERS: dict[str, Callable[[str, Endpoint, float], tuple[Any, Answer]]] = {
-    "http/protobuf": _http,
-    "grpc": _grpc,
-}
-"""Each protocol's factory: the exporter, and what tells of its endpoint."""
+def _http(signal: str, compression: str, *, secure: bool) -> dict[str, Any]:
+    from opentelemetry.exporter.otlp.proto.http import Compression
+
+    from otel_memwatch.monitor.telemetry.http_session import OtlpSession
+
+    known = {kind.value: kind for kind in Compression}
+    return {
+        "session": OtlpSession(signal, secure=secure),
+        "compression": known.get(compression, Compression.NoCompression),
+    }
+
+
+def _grpc(signal: str, compression: str, *, secure: bool) -> dict[str, Any]:
+    """Compression and certificates as the specification has them.
+
+    The exporter itself refuses "none" and "deflate", and looks for a client's certificate only beside one of an authority.
+    """
+    import grpc
+
+    EXPORT_LOG.hear_all(f"{_MODULES['grpc']}.exporter")
+    known = {"gzip": grpc.Compression.Gzip, "deflate": grpc.Compression.Deflate}
+    arguments: dict[str, Any] = {
+        "insecure": not secure,
+        "compression": known.get(compression, grpc.Compression.NoCompression),
+    }
+    paths = [
+        variable(signal, what, os.environ)[1] for what in ("CERTIFICATE", "CLIENT_KEY", "CLIENT_CERTIFICATE")
+    ]
+    if secure and any(paths):
+        tls_context(signal, os.environ)
+        arguments["credentials"] = grpc.ssl_channel_credentials(*map(_content, paths))
+    return arguments
+
+
+def _content(path: str | None) -> bytes | None:
+    if path is None:
+        return None
+    with open(path, "rb") as file:
+        return file.read()
 
 
 def open_plugin(signal: str, name: str) -> Exporter:
@@ -209,6 +140,6 @@ def open_plugin(signal: str, name: str) -> Exporter:
             f"{where} names the exporter {name!r}, which is not installed beside otel-memwatch."
         )
     try:
-        return Exporter(found[0].load()(), _logged(), name)
+        return Exporter(found[0].load()(), name)
     except Exception as error:
         raise Unavailable(f"The exporter {name!r} of {where} cannot be used: {error}.") from error

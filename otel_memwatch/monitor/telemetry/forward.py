@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 from otel_memwatch.errors import Unavailable
 from otel_memwatch.monitor.telemetry.listening import Upstream
-from otel_memwatch.monitor.telemetry.post import tls_context
+from otel_memwatch.monitor.telemetry.tls import tls_context
 from otel_memwatch.runtime.masking import mask_url
 from otel_memwatch.runtime.typed import Any, NamedTuple
 
@@ -40,7 +40,7 @@ _GRPC_STATUS = {
 }
 
 
-class Answer(NamedTuple):
+class ForwardedAnswer(NamedTuple):
     """What the endpoint said."""
 
     status: int
@@ -58,7 +58,7 @@ class Forwarder:
         self.problem: str | None = None
         """Why the last one could not be delivered; `None`: it could."""
 
-    def send(self, body: bytes, headers: Mapping[str, str], message: bytes) -> Answer | None:
+    def send(self, body: bytes, headers: Mapping[str, str], message: bytes) -> ForwardedAnswer | None:
         """The endpoint's answer; `None` where nobody is listening at an endpoint that nobody named.
 
         Args:
@@ -74,13 +74,13 @@ class Forwarder:
             if not self._upstream.configured:
                 return None
             self.problem = f"{mask_url(self._upstream.url)} cannot be reached: {reason}"
-            return Answer(503, "text/plain", self.problem.encode())
+            return ForwardedAnswer(503, "text/plain", self.problem.encode())
         self.problem = (
             None if answer.status < 400 else f"{mask_url(self._upstream.url)} answers {answer.status}"
         )
         return answer
 
-    def _by_http(self, body: bytes, headers: Mapping[str, str]) -> Answer:
+    def _by_http(self, body: bytes, headers: Mapping[str, str]) -> ForwardedAnswer:
         parts = urlsplit(self._upstream.url)
         seconds = _SECONDS if self._upstream.configured else _SECONDS_UNASKED
         connection: http.client.HTTPConnection
@@ -94,14 +94,14 @@ class Forwarder:
         with contextlib.closing(connection):
             connection.request("POST", parts.path or "/", body, passed)
             response = connection.getresponse()
-            return Answer(
+            return ForwardedAnswer(
                 response.status,
                 response.getheader("Content-Type") or "application/octet-stream",
                 response.read(),
                 response.getheader("Retry-After"),
             )
 
-    def _by_grpc(self, message: bytes, headers: Mapping[str, str]) -> Answer:
+    def _by_grpc(self, message: bytes, headers: Mapping[str, str]) -> ForwardedAnswer:
         import grpc
 
         if self._channel is None:
@@ -118,7 +118,11 @@ class Forwarder:
                                                     "user-agent"}
         ]  # fmt: skip
         try:
-            return Answer(200, "application/x-protobuf", call(message, timeout=_SECONDS, metadata=metadata))
+            return ForwardedAnswer(
+                200, "application/x-protobuf", call(message, timeout=_SECONDS, metadata=metadata)
+            )
         except grpc.RpcError as error:
             code = error.code().name
-            return Answer(_GRPC_STATUS.get(code, 400), "text/plain", f"{code}: {error.details()}".encode())
+            return ForwardedAnswer(
+                _GRPC_STATUS.get(code, 400), "text/plain", f"{code}: {error.details()}".encode()
+            )

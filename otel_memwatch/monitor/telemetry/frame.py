@@ -10,8 +10,8 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from otel_memwatch import catalog
-from otel_memwatch.model import Attributes, Column, Value
-from otel_memwatch.runtime.typed import Any, Protocol
+from otel_memwatch.model import Attributes, Column, Snapshot, Value
+from otel_memwatch.runtime.typed import Any
 
 Series = tuple[Value, Mapping[str, str]]
 """A value with its attributes."""
@@ -23,14 +23,6 @@ OTHER = "(other)"
 """Stands for all operation names after them."""
 
 _PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
-
-
-class LatestLike(Protocol):
-    """The part of a snapshot that is looked at."""
-
-    @property
-    def values(self) -> Sequence[Value]:
-        """One value for each column."""
 
 
 class Names:
@@ -66,7 +58,7 @@ class Frame:
     def __init__(
         self,
         columns: Sequence[Column],
-        latest: Callable[[], LatestLike | None],
+        latest: Callable[[], Snapshot | None],
         *,
         health: Callable[[], Mapping[str, Any]],
         ticks: Callable[[], tuple[int, int]],
@@ -88,7 +80,7 @@ class Frame:
         self.running = True
 
     def pin(self) -> None:
-        """Takes this moment: whatever is looked at until the next call belongs together."""
+        """Keeps the latest snapshot: all that is looked at until the next call is of one moment."""
         snapshot = self._latest()
         self._values = () if snapshot is None else snapshot.values
         try:
@@ -97,7 +89,7 @@ class Frame:
             return
 
     def set_open(self, names: Sequence[str]) -> None:
-        """Takes in which operations are open; a name that was open once stays, with 0."""
+        """Sets which operations are open. A name that was open once stays, with 0: its series goes on."""
         counts = dict.fromkeys(self._open, 0)
         for name in names:
             bounded = self.names.bounded(name)
@@ -105,7 +97,7 @@ class Frame:
         self._open = counts
 
     def end(self, exit_code: int | None, peaks: Any, main_peak: int | None) -> None:
-        """Takes in how the run ended; its figures stand for those of the last tick from now on."""
+        """Sets how the run ended; these figures replace those of the last tick from now on."""
         self.running = False
         self._exit_code = exit_code
         self._open = dict.fromkeys(self._open, 0)
@@ -114,13 +106,13 @@ class Frame:
         if main_peak is not None:
             self._final[catalog.MEMWATCH_PROCESS_MEMORY_PEAK, ()] = main_peak
 
-    def column(self, place: int) -> Value:
+    def column(self, index: int) -> Value:
         """Value of a column at the pinned moment; `None`: not known."""
-        column = self.columns[place]
+        column = self.columns[index]
         final = self._final.get((column.metric, column.attributes))
         if final is not None:
             return final
-        return self._values[place] if place < len(self._values) else None
+        return self._values[index] if index < len(self._values) else None
 
     def own_series(self) -> dict[str, Callable[[], Iterator[Series]]]:
         """The metrics that no column delivers, each with what gives its series."""

@@ -28,13 +28,13 @@ def create_instruments(
         catalog.MEMWATCH_SAMPLER_TICKS,
         _pinning(frame, frame.own_series()[catalog.MEMWATCH_SAMPLER_TICKS]),
     )
-    places: dict[str, list[int]] = {}
-    for place, column in enumerate(frame.columns):
-        places.setdefault(column.metric, []).append(place)
-    for metric, where in places.items():
+    indexes: dict[str, list[int]] = {}
+    for index, column in enumerate(frame.columns):
+        indexes.setdefault(column.metric, []).append(index)
+    for metric, where in indexes.items():
         _observe(meter, metric, _columns(frame, where))
     for metric, series in frame.own_series().items():
-        if metric not in places and metric not in without and metric != catalog.MEMWATCH_SAMPLER_TICKS:
+        if metric not in indexes and metric not in without and metric != catalog.MEMWATCH_SAMPLER_TICKS:
             _observe(meter, metric, series)
     return (
         _histogram(meter, catalog.MEMWATCH_OPERATION_DURATION),
@@ -52,12 +52,12 @@ def _pinning(frame: Frame, series: Callable[[], Iterable[Series]]) -> Callable[[
     return pinned
 
 
-def _columns(frame: Frame, places: list[int]) -> Callable[[], Iterator[Series]]:
-    attributes = {place: dict(frame.columns[place].attributes) for place in places}
+def _columns(frame: Frame, indexes: list[int]) -> Callable[[], Iterator[Series]]:
+    attributes = {index: dict(frame.columns[index].attributes) for index in indexes}
 
     def series() -> Iterator[Series]:
-        for place in places:
-            yield frame.column(place), attributes[place]
+        for index in indexes:
+            yield frame.column(index), attributes[index]
 
     return series
 

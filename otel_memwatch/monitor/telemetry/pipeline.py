@@ -8,34 +8,26 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from otel_memwatch._version import __version__
-from otel_memwatch.errors import Unavailable
-from otel_memwatch.monitor.telemetry.exporters import Exporter, catch_logs, open_exporter, open_plugin
+from otel_memwatch.errors import Unavailable, describe
+from otel_memwatch.monitor.telemetry.delivery import LAST_SPANS, EndpointHealth, ExporterDelivery, SpanQueue
+from otel_memwatch.monitor.telemetry.export_log import EXPORT_LOG
 from otel_memwatch.monitor.telemetry.frame import Frame
 from otel_memwatch.runtime.masking import mask_url
+from otel_memwatch.runtime.threads import Thread
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.metrics import MeterProvider
     from opentelemetry.sdk.resources import Resource
+    from opentelemetry.sdk.trace import ReadableSpan
 
     from otel_memwatch.model import Operation
     from otel_memwatch.monitor.telemetry import Ended, Parts
-    from otel_memwatch.monitor.telemetry.push import Pusher, SpanQueue
+    from otel_memwatch.monitor.telemetry.exporters import Exporter
     from otel_memwatch.monitor.telemetry.receiver import Receiver
-    from otel_memwatch.monitor.telemetry.scrape import PrometheusEndpoint
+    from otel_memwatch.monitor.telemetry.scrape import PrometheusEndpoint, Textfile
     from otel_memwatch.monitor.telemetry.settings import Endpoint, Wanted
     from otel_memwatch.monitor.telemetry.spans import Spans
-
-
-class _Delivery:
-    """One exporter at work."""
-
-    def __init__(self, signal: str, where: str, pusher: Pusher, problem: Callable[[], str | None]) -> None:
-        self.signal = signal
-        self.where = where
-        self.pusher = pusher
-        self.problem = problem
-        self.told = False
 
 
 class Pipeline:
@@ -58,9 +50,16 @@ class Pipeline:
         self._wanted = wanted
         self._parts = parts
         self._tell = tell
-        self._deliveries: list[_Delivery] = []
+        self._deliveries: list[ExporterDelivery] = []
+        self._failures_to_open: list[str] = []
+        self._healths: dict[str, EndpointHealth] = {}
         self._readers: list[Any] = []
+        self._span_exporters: list[tuple[ExporterDelivery, Any]] = []
         self._queues: list[SpanQueue] = []
+        self._plain_readers: list[Any] = []
+        """Readers of plug-ins, which bring their own way of exporting."""
+        self._textfile: Textfile | None = None
+        self._spans_at_end = 0
         self._endpoint: PrometheusEndpoint | None = None
         self._receiver: Receiver | None = None
         self._spans: Spans | None = None
@@ -76,32 +75,39 @@ class Pipeline:
         )
 
     def open(self) -> None:
-        """Opens what is wanted; what cannot be opened is told and left out."""
-        catch_logs()
+        """Opens what is wanted; what cannot be opened is told and left out, and nothing else with it."""
+        EXPORT_LOG.catch()
         if self._parts.listening is not None:
-            self._attempt(self._open_receiver)
+            self._attempt("the receiver of spans", self._open_receiver)
         wanted = self._wanted
         if wanted.prometheus:
-            self._attempt(self._open_prometheus)
+            self._attempt("the endpoint for Prometheus", self._open_prometheus)
         if wanted.textfile:
-            self._attempt(self._open_textfile)
+            self._attempt("the textfile", self._open_textfile)
         for signal, endpoint in (("metrics", wanted.metrics), ("traces", wanted.spans)):
             if endpoint is not None:
-                self._attempt(partial(self._open_push, signal, endpoint))
+                self._attempt(f"the OTLP exporter of {signal}", partial(self._open_otlp, signal, endpoint))
         for signal, name in wanted.plugins:
-            self._attempt(partial(self._open_plugin, signal, name))
-        if self._readers or self._queues:
+            self._attempt(f"the exporter {name!r}", partial(self._open_plugin, signal, name))
+        if self._readers or self._span_exporters:
             self._open_provider()
-        for delivery in self._deliveries:
-            delivery.pusher.start()
+        if self._textfile is not None:
+            self._textfile.start(wanted.interval, self._tell)
         if self._endpoint is not None:
             self.url = self._endpoint.url
 
-    def _attempt(self, open_it: Callable[[], None]) -> None:
+    def _attempt(self, what: str, open_it: Callable[[], None]) -> None:
         try:
             open_it()
         except Unavailable as error:
-            self._tell(str(error))
+            sentence = str(error)
+        except Exception as error:  # noqa: BLE001 - as of a library in a version that does not fit the others
+            sentence = f"{what} could not be started: {describe(error)}"
+        else:
+            return
+        if sentence not in self._failures_to_open:
+            self._failures_to_open.append(sentence)
+            self._tell(sentence)
 
     def _open_receiver(self) -> None:
         from otel_memwatch.monitor.telemetry.received import ReceivedSpans
@@ -116,7 +122,12 @@ class Pipeline:
             int(parts.run["target"]["pid"]),
             float(started["wall"]) - float(started["monotonic"]),
         )
-        self._receiver = Receiver(parts.listening, record, self._tell)
+        try:
+            self._receiver = Receiver(parts.listening, record, self._tell)
+        except BaseException:
+            # The target would wait for answers of a port that nobody serves.
+            parts.listening.socket.close()
+            raise
 
     def _open_prometheus(self) -> None:
         from otel_memwatch.monitor.telemetry.scrape import PrometheusEndpoint
@@ -127,47 +138,61 @@ class Pipeline:
         self._readers.append(self._endpoint.reader)
 
     def _open_textfile(self) -> None:
-        from otel_memwatch.monitor.telemetry.push import Pusher
         from otel_memwatch.monitor.telemetry.scrape import Textfile
 
         assert self._wanted.textfile is not None
-        path = os.path.abspath(self._wanted.textfile)
-        textfile = Textfile(path)
-        self._readers.append(textfile.reader)
-        pusher = Pusher("textfile", textfile.write, lambda: None, self._wanted.interval)
-        self._add("textfile", path, pusher, lambda: textfile.problem)
+        self._textfile = Textfile(os.path.abspath(self._wanted.textfile))
+        self._readers.append(self._textfile.reader)
 
-    def _open_push(self, signal: str, endpoint: Endpoint) -> None:
-        self._deliver_to(signal, open_exporter(signal, endpoint, self._wanted.timeout))
+    def _open_otlp(self, signal: str, endpoint: Endpoint) -> None:
+        from otel_memwatch.monitor.telemetry.exporters import open_exporter
+
+        opening = partial(open_exporter, signal, endpoint)
+        base = endpoint.url.removesuffix(f"/v1/{signal}")
+        url = base if mask_url(base) == base else "URL"
+        protocol = " --otlp-protocol grpc" if endpoint.protocol == "grpc" else ""
+        where = f"the OTLP endpoint {mask_url(base)}"
+        self._add(signal, opening(), opening, self._health(where, f"{url}{protocol}"))
 
     def _open_plugin(self, signal: str, name: str) -> None:
-        self._deliver_to(signal, open_plugin(signal, name))
+        from otel_memwatch.monitor.telemetry.exporters import open_plugin
 
-    def _deliver_to(self, signal: str, opened: Exporter) -> None:
-        from opentelemetry.sdk.metrics.export import MetricReader
+        self._add(signal, open_plugin(signal, name), None, self._health(f"the exporter {name}", "URL"))
 
-        from otel_memwatch.monitor.telemetry.push import OnDemandReader, Pusher, SpanQueue, metric_push
+    def _add(
+        self,
+        signal: str,
+        opened: Exporter,
+        reopen: Callable[[], Exporter] | None,
+        health: EndpointHealth,
+    ) -> None:
+        from opentelemetry.sdk.metrics.export import MetricReader, PeriodicExportingMetricReader
 
-        exporter = opened.exporter
-        if isinstance(exporter, MetricReader):
-            # It exports when it sees fit; we can only collect from it once more at the end.
-            self._readers.append(exporter)
-            pusher = Pusher(f"{signal}-{opened.where}", exporter.force_flush, exporter.shutdown)
-        elif signal == "metrics":
-            reader = OnDemandReader(exporter)
-            self._readers.append(reader)
-            push = metric_push(reader, exporter, self._wanted.timeout)
-            pusher = Pusher("metrics", push, exporter.shutdown, self._wanted.interval)
-        else:
-            queue = SpanQueue(exporter)
-            self._queues.append(queue)
-            pusher = Pusher("spans", queue.push, exporter.shutdown, self._wanted.interval)
-        self._add(signal, opened.where, pusher, lambda: opened.answer.problem)
-
-    def _add(self, signal: str, where: str, pusher: Pusher, problem: Callable[[], str | None]) -> None:
-        delivery = _Delivery(signal, where, pusher, problem)
-        pusher.on_first_failure = lambda: self._tell_failure(delivery)
+        if isinstance(opened.exporter, MetricReader):
+            # It exports when it sees fit, and once more at its end.
+            self._readers.append(opened.exporter)
+            self._plain_readers.append(opened.exporter)
+            return
+        delivery = ExporterDelivery(signal, opened, reopen, health)
         self._deliveries.append(delivery)
+        if signal == "traces":
+            self._span_exporters.append((delivery, opened.exporter))
+            return
+        reader = PeriodicExportingMetricReader(opened.exporter, self._wanted.interval * 1000)
+        delivery.shut_down = lambda seconds: reader.shutdown(timeout_millis=seconds * 1000)
+        self._readers.append(reader)
+
+    def _health(self, where: str, replay_to: str) -> EndpointHealth:
+        """Of the endpoint: one for metrics and spans that go to the same."""
+        hint = ""
+        if self._parts.directory is not None:
+            hint = (
+                f"; the record is kept, for: otel-memwatch replay {self._parts.directory} --otlp {replay_to}"
+            )
+        return self._healths.setdefault(
+            where,
+            EndpointHealth(where, hint, self._tell, lambda text: self._parts.say(f"otel-memwatch: {text}")),
+        )
 
     def _open_provider(self) -> None:
         from opentelemetry.sdk.metrics import MeterProvider
@@ -180,6 +205,12 @@ class Pipeline:
         os.environ.pop("OTEL_SDK_DISABLED", None)
         resource = self._resource()
         self._spans = Spans(self._parts.run, resource)
+        if self._spans.sampled:
+            for delivery, exporter in self._span_exporters:
+                follower = self._parts.follow()
+                queue = SpanQueue(delivery, exporter, follower, self._span_of, self._parts.environment)
+                self._queues.append(queue)
+                queue.start()
         self._provider = MeterProvider(self._readers, resource, shutdown_on_exit=False)
         meter = self._provider.get_meter(SCOPE, __version__, SCHEMA_URL)
         self._histograms = create_instruments(meter, self._frame)
@@ -198,12 +229,17 @@ class Pipeline:
 
     # -- while it runs
 
+    @property
+    def measures(self) -> bool:
+        """Whether anybody gets the metrics."""
+        return bool(self._readers)
+
     def operations_open(self, names: Sequence[str]) -> None:
         """Takes in which operations are open."""
         self._frame.set_open(names)
 
     def operation_closed(self, operation: Operation) -> None:
-        """Measures an operation that was closed, and hands its span to the exporters."""
+        """Measures an operation that was closed."""
         if self._histograms is None or self._spans is None:
             return
         duration, peak = self._histograms
@@ -214,41 +250,31 @@ class Pipeline:
             duration.record(max(0.0, operation.end - operation.start), status, context)
         if operation.peak is not None:
             peak.record(operation.peak.bytes, name, context)
-        self._export_span(operation)
 
-    def _export_span(self, operation: Operation) -> None:
+    def _span_of(self, operation: Operation) -> ReadableSpan | None:
         assert self._spans is not None
-        if self._queues and self._spans.sampled and not operation.exported:
-            span = self._spans.of_operation(operation)
-            for queue in self._queues:
-                queue.add([span])
+        return None if operation.exported else self._spans.of_operation(operation)
 
     def _failures(self) -> dict[str, int]:
-        return {delivery.signal: delivery.pusher.failures for delivery in self._deliveries}
-
-    def _tell_failure(self, delivery: _Delivery) -> None:
-        if delivery.told:
-            return
-        delivery.told = True
-        if delivery.signal == "textfile":
-            self._tell(f"{delivery.where} {delivery.problem() or 'cannot be written'}")
-            return
-        base = delivery.where.removesuffix(f"/v1/{delivery.signal}")
-        for other in self._deliveries:
-            # One endpoint for metrics and spans is one problem.
-            if other.where.removesuffix(f"/v1/{other.signal}") == base:
-                other.told = True
-        where = f"the OTLP endpoint {mask_url(base)}" if "://" in base else f"the exporter {base}"
-        later = ""
-        if self._parts.directory is not None:
-            url = base if "://" in base and mask_url(base) == base else "URL"
-            later = f"; the record is kept, for: otel-memwatch replay {self._parts.directory} --otlp {url}"
-        self._tell(f"{where} {delivery.problem() or 'did not take everything in time'}{later}")
+        failures = {delivery.signal: delivery.failures for delivery in self._deliveries}
+        if self._textfile is not None:
+            failures["textfile"] = self._textfile.failures
+        return failures
 
     # -- the end
 
-    def end(self, ended: Ended) -> None:
-        """Takes in how the run ended: final values, the run's span, and spans of operations that are still open."""
+    def pause(self) -> None:
+        """Leaves the processor to others until `end`: the command has ended, and its record is being completed."""
+        for queue in self._queues:
+            queue.pause()
+
+    def end(self, ended: Ended, until: float) -> None:
+        """Takes in how the run ended: its last operations, final values, and the spans of all that was open.
+
+        What has not been handed over by `until` (monotonic seconds) is left out.
+        """
+        for queue in self._queues:
+            queue.finish(until)
         ending, peaks = ended.ending, ended.peaks
         code = None
         if ending is not None:
@@ -257,23 +283,38 @@ class Pipeline:
         self._frame.end(code, peaks, main.bytes if main is not None else None)
         if self._endpoint is not None:
             self._endpoint.forget_scrapes()
-        if self._spans is not None and self._spans.sampled:
-            for operation in ended.open_operations:
-                self._export_span(operation._replace(end=ended.at))
-            span = self._spans.of_run(ended.at, ending, peaks)
-            for queue in self._queues:
-                queue.add([span])
+        if self._spans is None or not self._queues:
+            return
+        open_spans = [self._span_of(operation._replace(end=ended.at)) for operation in ended.open_operations]
+        last = [*filter(None, open_spans), self._spans.of_run(ended.at, ending, peaks)]
+        for queue in self._queues:
+            for span in last[-LAST_SPANS:]:
+                queue.put(span)
+        self._spans_at_end = len(last)
 
-    def deliver(self, seconds: float) -> list[str]:
-        """Waits for the last delivery of all exporters together; tells what did not arrive."""
-        until = time.monotonic() + seconds
+    def deliver(self, until: float, operations: int) -> None:
+        """Waits for the last delivery of all exporters together; tells what has not arrived by then.
+
+        Args:
+            until: monotonic seconds.
+            operations: how many there were to export.
+
+        """
         for delivery in self._deliveries:
-            delivery.pusher.begin_end()
+            delivery.begin_end(until)
+        closing = [Thread(reader.shutdown, "otel-memwatch-reader") for reader in self._plain_readers]
+        for thread in closing:
+            thread.start()
+        if self._textfile is not None:
+            self._textfile.finish(until)
         for delivery in self._deliveries:
-            if not delivery.pusher.end(max(0.0, until - time.monotonic())):
-                self._tell_failure(delivery)
-        dropped = sum(queue.dropped for queue in self._queues)
-        return [f"{dropped} spans were dropped while the endpoint did not take them"] if dropped else []
+            delivery.end(until)
+        for thread in closing:
+            thread.join(max(0.0, until - time.monotonic()))
+        for queue in self._queues:
+            missing = operations + self._spans_at_end - queue.arrived
+            if queue.arrived:  # else what keeps the endpoint from taking anything has been told
+                queue.delivery.health.lost(missing)
 
     def wait_for_scrape(self, seconds: float) -> bool:
         """Whether Prometheus scrapes within `seconds`."""

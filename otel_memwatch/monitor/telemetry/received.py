@@ -49,10 +49,10 @@ class ReceivedSpans:
         self._directory = directory
         self._pid = pid
         self._offset = offset
-        self._files: dict[int, _File] = {}
+        self._files: dict[int, _ProcessFile] = {}
         self._lock = threading.Lock()
 
-    def take(self, resource_spans: Iterable[ResourceSpans]) -> int:
+    def record(self, resource_spans: Iterable[ResourceSpans]) -> int:
         """Records the spans; how many. Raises `OSError` when they cannot be written."""
         recorded = 0
         with self._lock:
@@ -64,7 +64,7 @@ class ReceivedSpans:
                     continue
                 file = self._files.get(pid)
                 if file is None:
-                    file = self._files[pid] = _File(self._directory, pid, resource)
+                    file = self._files[pid] = _ProcessFile(self._directory, pid, resource)
                 spans = sorted(
                     (span for scope in group.scope_spans for span in scope.spans),
                     key=lambda span: span.start_time_unix_nano,
@@ -73,7 +73,7 @@ class ReceivedSpans:
         return recorded
 
 
-class _File:
+class _ProcessFile:
     """The operations that came as spans of one process."""
 
     def __init__(self, directory: Path, pid: int, resource: dict[str, Any]) -> None:
@@ -92,7 +92,7 @@ class _File:
 
     def append(self, spans: Iterable[Span], offset: float) -> int:
         """Writes the spans that the process did not record itself, in one piece; how many they were."""
-        self._look()
+        self._read_own_spans()
         lines: list[dict[str, Any]] = [] if self._header is None else [self._header]
         count = 0
         for span in spans:
@@ -116,8 +116,8 @@ class _File:
             self._header = None
         return count
 
-    def _look(self) -> None:
-        """Takes in the ids of the spans that the process has recorded as operations itself, with exact figures."""
+    def _read_own_spans(self) -> None:
+        """Reads on which spans the process has recorded as operations itself: with exact figures, so not once more."""
         try:
             with os.fdopen(open_regular(self._own, os.O_NOFOLLOW), "rb") as file:
                 file.seek(self._read)

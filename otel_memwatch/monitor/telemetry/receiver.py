@@ -63,7 +63,7 @@ class Receiver:
     def record(self, request: ExportTraceServiceRequest) -> None:
         """Writes the spans into the run; what cannot be written is forwarded all the same."""
         try:
-            self._record.take(request.resource_spans)
+            self._record.record(request.resource_spans)
         except (OSError, ValueError) as error:
             if self._on_trouble is not None:
                 self._on_trouble(f"spans that the command sent could not be recorded: {error}")

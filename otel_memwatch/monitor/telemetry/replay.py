@@ -1,66 +1,193 @@
-"""Sends requests in the form of OTLP JSON to an endpoint, as protobuf."""
+"""Sends requests in the form of OTLP JSON to an endpoint, by the SDK's exporters.
+
+The exporters take the SDK's own values, so a request is read into these. It has what `reports.otlp` writes: gauges, sums
+and histograms, and spans without links.
+"""
 
 from __future__ import annotations
 
-import json
-import os
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from google.protobuf.message import DecodeError
-from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
-    ExportMetricsServiceRequest,
-    ExportMetricsServiceResponse,
+from opentelemetry.sdk.metrics.export import (
+    AggregationTemporality,
+    Gauge,
+    Histogram,
+    HistogramDataPoint,
+    Metric,
+    MetricsData,
+    NumberDataPoint,
+    ResourceMetrics,
+    ScopeMetrics,
+    Sum,
 )
-from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
-    ExportTraceServiceRequest,
-    ExportTraceServiceResponse,
-)
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import Event, ReadableSpan
+from opentelemetry.sdk.util.instrumentation import InstrumentationScope
+from opentelemetry.trace import SpanContext, SpanKind, TraceFlags
+from opentelemetry.trace.status import Status, StatusCode
 
-from otel_memwatch.errors import Unavailable
-from otel_memwatch.monitor.telemetry.post import Post
-from otel_memwatch.record.otlp_json import parse_json
+from otel_memwatch.errors import Unanswered, Unavailable, describe
+from otel_memwatch.monitor.telemetry.export_log import EXPORT_LOG, Attempts
+from otel_memwatch.monitor.telemetry.exporters import open_exporter
+from otel_memwatch.runtime.masking import mask_url
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from otel_memwatch.monitor.telemetry.settings import Endpoint
 
-_MESSAGES: dict[str, tuple[Any, Any, str]] = {
-    "metrics": (ExportMetricsServiceRequest, ExportMetricsServiceResponse, "rejected_data_points"),
-    "traces": (ExportTraceServiceRequest, ExportTraceServiceResponse, "rejected_spans"),
-}
+Json = Mapping[str, Any]
 
 
 class Sender:
-    """Posts requests of one signal. Headers, compression (gzip without one) and certificates are the environment's.
+    """Sends requests of one signal. Headers, compression (gzip without one) and certificates are the environment's.
 
-    Raises `Unavailable` when a certificate cannot be used.
+    Raises `Unavailable` when a certificate cannot be used, or the protocol is not installed.
     """
 
-    def __init__(
-        self, signal: str, endpoint: Endpoint, timeout: float, environ: Mapping[str, str] = os.environ
-    ) -> None:
-        self._signal = signal
-        self._where = endpoint.url
-        self._post = Post(signal, endpoint.url, timeout, environ, compression="gzip")
+    def __init__(self, signal: str, endpoint: Endpoint) -> None:
+        EXPORT_LOG.catch()
+        self._read: Callable[[Json], Any] = metrics_data if signal == "metrics" else spans
+        self._where = mask_url(endpoint.url)
+        self._opened = open_exporter(signal, endpoint, compression="gzip")
+        self._attempts = Attempts(self._opened.answer)
         self.rejected = 0
         """Points or spans that the endpoint did not take, by its own word."""
+        self.words = ""
+        """What the endpoint last said of a request that it took."""
 
-    def send(self, request: Mapping[str, Any]) -> None:
-        """Posts one request; raises `Unavailable`, in one sentence, when the endpoint does not take it."""
-        message_class, response_class, rejected = _MESSAGES[self._signal]
-        reply = self._post.deliver(parse_json(json.dumps(request), message_class()).SerializeToString())
-        if reply is None or not reply.taken:
-            wrong = reply is not None and (reply.status == 404 or "html" in reply.content_type)
-            hint = "is it an OTLP endpoint?" if wrong and reply is not None and reply.status >= 300 else None
-            raise Unavailable(f"{self._where} {self._post.problem}.", hint)
-        if reply.body and "json" not in reply.content_type:
-            answer = response_class()
-            try:
-                answer.ParseFromString(reply.body)
-            except DecodeError:
-                return
-            self.rejected += getattr(answer.partial_success, rejected)
+    def send(self, request: Json) -> None:
+        """Sends one request; raises `Unavailable`, in one sentence, when the endpoint does not take it."""
+        data = self._read(request)
+        try:
+            _, answer = self._attempts.make(lambda: self._opened.exporter.export(data))
+        except Exception as error:
+            raise Unavailable(f"{self._where} could not be sent to: {describe(error)}") from error
+        if answer.problem is not None:
+            wrong = answer.status == 404 or "text/html" in answer.problem
+            hint = "is it an OTLP endpoint?" if wrong and (answer.status or 0) >= 300 else None
+            kind = Unanswered if answer.transient and answer.status is None else Unavailable
+            raise kind(f"{self._where} {answer.problem}.", hint)
+        self.rejected += answer.rejected
+        self.words = answer.words or self.words
 
     def close(self) -> None:
         """Closes the connection."""
-        self._post.close()
+        self._opened.exporter.shutdown()
+
+
+def metrics_data(request: Json) -> MetricsData:
+    """The SDK's values of a request of metrics."""
+    return MetricsData(
+        [
+            ResourceMetrics(
+                _resource(group),
+                [
+                    ScopeMetrics(_scope(scope), [_metric(one) for one in scope["metrics"]], scope.get("schemaUrl", ""))
+                    for scope in group["scopeMetrics"]
+                ],
+                group.get("schemaUrl", ""),
+            )
+            for group in request["resourceMetrics"]
+        ]
+    )  # fmt: skip
+
+
+def _metric(metric: Json) -> Metric:
+    data: Gauge | Sum | Histogram
+    if "gauge" in metric:
+        data = Gauge([_number_point(point) for point in metric["gauge"]["dataPoints"]])
+    elif "sum" in metric:
+        data = Sum(
+            [_number_point(point) for point in metric["sum"]["dataPoints"]],
+            AggregationTemporality(metric["sum"]["aggregationTemporality"]),
+            bool(metric["sum"].get("isMonotonic")),
+        )
+    else:
+        data = Histogram(
+            [_histogram_point(point) for point in metric["histogram"]["dataPoints"]],
+            AggregationTemporality(metric["histogram"]["aggregationTemporality"]),
+        )
+    return Metric(metric["name"], metric.get("description"), metric.get("unit"), data)
+
+
+def _number_point(point: Json) -> NumberDataPoint:
+    value = float(point["asDouble"]) if "asDouble" in point else int(point["asInt"])
+    return NumberDataPoint(_attributes(point), *_times(point), value)
+
+
+def _histogram_point(point: Json) -> HistogramDataPoint:
+    return HistogramDataPoint(
+        _attributes(point),
+        *_times(point),
+        count=int(point["count"]),
+        sum=point.get("sum", 0.0),
+        bucket_counts=[int(count) for count in point.get("bucketCounts", ())],
+        explicit_bounds=point.get("explicitBounds", ()),
+        min=point.get("min", 0.0),
+        max=point.get("max", 0.0),
+    )
+
+
+def spans(request: Json) -> Sequence[ReadableSpan]:
+    """The SDK's values of a request of spans."""
+    return [
+        _span(span, _resource(group), _scope(scope))
+        for group in request["resourceSpans"]
+        for scope in group["scopeSpans"]
+        for span in scope["spans"]
+    ]
+
+
+def _span(span: Json, resource: Resource, scope: InstrumentationScope) -> ReadableSpan:
+    trace_id = int(span["traceId"], 16)
+    parent = span.get("parentSpanId")
+    status = span.get("status", {})
+    return ReadableSpan(
+        span["name"],
+        context=_context(trace_id, span["spanId"]),
+        parent=_context(trace_id, parent) if parent else None,
+        resource=resource,
+        attributes=_attributes(span),
+        events=[
+            Event(event["name"], _attributes(event), int(event["timeUnixNano"]))
+            for event in span.get("events", ())
+        ],
+        kind=SpanKind(span["kind"] - 1),  # the protocol counts from "unspecified", the SDK from "internal"
+        status=Status(StatusCode(status.get("code", 0)), status.get("message") or None),
+        start_time=int(span["startTimeUnixNano"]),
+        end_time=int(span["endTimeUnixNano"]),
+        instrumentation_scope=scope,
+    )
+
+
+def _context(trace_id: int, span_id: str) -> SpanContext:
+    return SpanContext(
+        trace_id, int(span_id, 16), is_remote=False, trace_flags=TraceFlags(TraceFlags.SAMPLED)
+    )
+
+
+def _times(point: Json) -> tuple[int, int]:
+    return int(point.get("startTimeUnixNano", 0)), int(point["timeUnixNano"])
+
+
+def _resource(group: Json) -> Resource:
+    return Resource(_attributes(group["resource"]), group.get("schemaUrl"))
+
+
+def _scope(group: Json) -> InstrumentationScope:
+    scope = group["scope"]
+    return InstrumentationScope(scope["name"], scope.get("version"), group.get("schemaUrl"))
+
+
+def _attributes(carrier: Json) -> dict[str, Any]:
+    return {item["key"]: _value(item["value"]) for item in carrier.get("attributes", ())}
+
+
+def _value(value: Json) -> Any:
+    ((kind, content),) = value.items()
+    if kind == "intValue":
+        return int(content)
+    if kind == "arrayValue":
+        items: Iterable[Json] = content["values"]
+        return [_value(item) for item in items]
+    return content

@@ -7,6 +7,7 @@ import gzip
 import os
 import ssl
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from prometheus_client.exposition import choose_encoder
 
 from otel_memwatch.errors import Unavailable
 from otel_memwatch.monitor.telemetry.http_server import QuietHandler, QuietServer
+from otel_memwatch.runtime.threads import Thread
 
 _FILE_MODE = 0o644
 """node_exporter runs as another user."""
@@ -137,11 +139,36 @@ class Textfile:
 
     def __init__(self, path: str) -> None:
         self.reader, self._registry = _reader(lambda key: key in {"service.name", "service.instance.id"})
+        self.failures = 0
         self._path = Path(path)
-        self.problem: str | None = None
+        self._stop = threading.Event()
+        self._thread: Thread | None = None
 
-    def write(self) -> bool:
-        """Replaces the file; whether that was possible."""
+    def start(self, interval: float, tell: Callable[[str], None]) -> None:
+        """Writes the file every `interval` seconds from now on; a change for the worse is told in one sentence."""
+
+        def run() -> None:
+            told = None
+            while True:
+                last = self._stop.wait(interval)
+                problem = self.write()
+                if problem is not None and problem != told:
+                    tell(f"{self._path} {problem}")
+                told = problem
+                if last:
+                    return
+
+        self._thread = Thread(run, "otel-memwatch-textfile")
+        self._thread.start()
+
+    def finish(self, until: float) -> None:
+        """Writes it for the last time, and waits for that until then (monotonic seconds)."""
+        self._stop.set()
+        if self._thread is not None:
+            self._thread.join(max(0.0, until - time.monotonic()))
+
+    def write(self) -> str | None:
+        """Replaces the file; what kept it from that, as a phrase."""
         temporary = self._path.with_name(f".{self._path.name}.{os.urandom(8).hex()}.tmp")
         try:
             descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _FILE_MODE)
@@ -149,9 +176,8 @@ class Textfile:
                 file.write(generate_latest(self._registry))
             temporary.replace(self._path)
         except OSError as error:
-            self.problem = f"cannot be written: {error.strerror}"
+            self.failures += 1
             with contextlib.suppress(OSError):
                 temporary.unlink()
-            return False
-        self.problem = None
-        return True
+            return f"cannot be written: {error.strerror}"
+        return None

@@ -15,7 +15,7 @@ DEFAULT_INTERVAL = 10.0
 """Seconds between two pushes."""
 
 DEFAULT_TIMEOUT = 10.0
-"""Seconds that one push may take, retries included."""
+"""Seconds that one export may take, retries included."""
 
 _OF_THE_TARGET = frozenset({"prometheus", "console", "memwatch", "none", ""})
 
@@ -26,7 +26,9 @@ class Endpoint(NamedTuple):
     url: str
     """In full, path included; for gRPC the URL of the server."""
     protocol: str
-    """"http/protobuf" or "grpc"."""
+    """"http/protobuf", "grpc", or whatever the environment asks for."""
+    timeout: float = DEFAULT_TIMEOUT
+    """Seconds that one export may take, retries included."""
 
 
 class Wanted(NamedTuple):
@@ -39,7 +41,6 @@ class Wanted(NamedTuple):
     plugins: tuple[tuple[str, str], ...]
     """("metrics" or "traces", name) of each exporter to be found among the installed ones."""
     interval: float
-    timeout: float
 
     def __bool__(self) -> bool:
         return any((self.prometheus, self.textfile, self.metrics, self.spans, self.plugins))
@@ -61,7 +62,6 @@ def wanted(settings: Mapping[str, Any], environ: Mapping[str, str]) -> Wanted:
         endpoints["traces"],
         tuple(plugins),
         _interval(settings, environ),
-        _timeout(environ),
     )
 
 
@@ -79,19 +79,20 @@ def _endpoint(
         or environ.get("OTEL_EXPORTER_OTLP_PROTOCOL")
         or "http/protobuf"
     )
-    protocol = "grpc" if protocol == "grpc" else "http/protobuf"
+    timeout = _timeout(environ.get(prefix + "TIMEOUT") or environ.get("OTEL_EXPORTER_OTLP_TIMEOUT"))
     if settings.get("otlp"):
-        return _of_base(settings["otlp"], signal, protocol)
+        return Endpoint(_of_base(settings["otlp"], signal, protocol), protocol, timeout)
     own, base = environ.get(prefix + "ENDPOINT"), environ.get("OTEL_EXPORTER_OTLP_ENDPOINT")
     if (names and "otlp" not in names) or not (own or base or "otlp" in names):
         return None
     if own:
-        return Endpoint(own, protocol)
-    return _of_base(base or f"http://localhost:{4317 if protocol == 'grpc' else 4318}", signal, protocol)
+        return Endpoint(own, protocol, timeout)
+    url = base or f"http://localhost:{4317 if protocol == 'grpc' else 4318}"
+    return Endpoint(_of_base(url, signal, protocol), protocol, timeout)
 
 
-def _of_base(base: str, signal: str, protocol: str) -> Endpoint:
-    return Endpoint(base if protocol == "grpc" else f"{base.rstrip('/')}/v1/{signal}", protocol)
+def _of_base(base: str, signal: str, protocol: str) -> str:
+    return base if protocol == "grpc" else f"{base.rstrip('/')}/v1/{signal}"
 
 
 def _interval(settings: Mapping[str, Any], environ: Mapping[str, str]) -> float:
@@ -102,9 +103,13 @@ def _interval(settings: Mapping[str, Any], environ: Mapping[str, str]) -> float:
     return milliseconds / 1000 if milliseconds else DEFAULT_INTERVAL
 
 
-def _timeout(environ: Mapping[str, str]) -> float:
-    """OTEL_EXPORTER_OTLP_TIMEOUT: milliseconds by the specification, seconds in Python's SDK; told apart by size."""
-    value = _number(environ.get("OTEL_EXPORTER_OTLP_TIMEOUT"))
+def _timeout(text: str | None) -> float:
+    """Seconds of OTEL_EXPORTER_OTLP_TIMEOUT.
+
+    The specification has milliseconds, Python's SDK takes it for seconds, and the variable is the target's as well, so
+    both occur: from 100 on it is milliseconds. Nobody means a timeout of 99 ms, or one of 100 s.
+    """
+    value = _number(text)
     if not value:
         return DEFAULT_TIMEOUT
     return value / 1000 if value >= 100 else value

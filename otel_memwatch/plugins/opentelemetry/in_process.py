@@ -9,23 +9,22 @@ from __future__ import annotations
 
 import os
 import threading
-import time
 
 from opentelemetry import metrics
 
 from otel_memwatch import catalog
 from otel_memwatch._version import __version__
 from otel_memwatch.analysis.spans import SCHEMA_URL, SCOPE
-from otel_memwatch.model import Snapshot
+from otel_memwatch.monitor.sampler import Sampler
 from otel_memwatch.monitor.telemetry.frame import Frame
 from otel_memwatch.monitor.telemetry.instruments import create_instruments
 from otel_memwatch.runtime.threads import Thread
-from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
+from otel_memwatch.runtime.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection
 
-    from otel_memwatch.model import Source, Value
+    from otel_memwatch.model import Snapshot
 
 PERIOD = 1.0
 """Seconds between two reads."""
@@ -44,7 +43,7 @@ _NOT_OURS = frozenset(
 
 
 class InProcessMetrics:
-    """Reads the sources in a daemon thread and gives `meter_provider` the instruments.
+    """Runs a sampler in a daemon thread and gives `meter_provider` the instruments.
 
     Args:
         meter_provider: the program's; `None`: the global one.
@@ -63,21 +62,21 @@ class InProcessMetrics:
         from otel_memwatch.monitor.sources import Context, open_sources
 
         self._pid = os.getpid()
-        self._period = period
-        self._snapshot: Snapshot | None = None
-        self._ticks = 0
+        opened, self.absent = open_sources(Context(self._pid, period), sources)
+        self._sampler = Sampler(opened, period)
+        self._sampler.tick()
         self._stop = threading.Event()
-        self._sources: Sequence[Source]
-        self._sources, self.absent = open_sources(Context(self._pid, period), sources)
-        columns = tuple(column for source in self._sources for column in source.columns)
-        self._last: list[Value] = [None] * len(columns)
-        self._read()
         frame = Frame(
-            columns, self._latest, health=dict, ticks=self._counts, peaks=lambda: None, failures=dict
+            self._sampler.columns,
+            self._latest,
+            health=dict,
+            ticks=self._ticks,
+            peaks=lambda: None,
+            failures=dict,
         )
         meter = metrics.get_meter(SCOPE, __version__, meter_provider, SCHEMA_URL)
         create_instruments(meter, frame, without=_NOT_OURS)
-        self._thread = Thread(self._run, "otel-memwatch")
+        self._thread = Thread(self._sampler.run, "otel-memwatch", (self._stop,))
         self._thread.start()
 
     def stop(self) -> None:
@@ -85,35 +84,15 @@ class InProcessMetrics:
         if os.getpid() != self._pid:  # the thread is not in a forked child; it may have held the event's lock
             return
         self._stop.set()
-        self._thread.join(self._period + 1.0)
-        self._snapshot = None
+        self._thread.join(self._sampler.interval + 1.0)
 
     def _latest(self) -> Snapshot | None:
-        return self._snapshot if os.getpid() == self._pid else None
+        if self._stop.is_set() or os.getpid() != self._pid:
+            return None
+        return self._sampler.latest()
 
-    def _counts(self) -> tuple[int, int]:
+    def _ticks(self) -> tuple[int, int]:
+        """Ticks taken and deadlines missed; the first callback of each collection asks for them."""
         if os.getpid() != self._pid:
             raise LookupError("a forked child has none")
-        return self._ticks, 0
-
-    def _run(self) -> None:
-        while not self._stop.wait(self._period):
-            self._read()
-
-    def _read(self) -> None:
-        now = time.monotonic()
-        place = 0
-        for source in self._sources:
-            width = len(source.columns)
-            try:
-                values: Sequence[Any] = source.read(now)
-            except Exception:  # noqa: BLE001 - a source that fails publishes nothing
-                self._last[place : place + width] = [None] * width
-            else:
-                for offset, (column, value) in enumerate(zip(source.columns, values, strict=True)):
-                    # A slow column has a value now and then, which stands until the next.
-                    if value is not None or not column.period:
-                        self._last[place + offset] = value
-            place += width
-        self._ticks += 1
-        self._snapshot = Snapshot(now, time.time(), tuple(self._last))
+        return self._sampler.ticks, self._sampler.missed

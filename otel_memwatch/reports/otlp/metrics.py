@@ -29,7 +29,7 @@ def metric_requests(run: Run) -> Iterator[Mapping[str, Any]]:
     since = SinceFirst(columns, joined=RunConditions.of(run.info).joined)
     batch = _Batch(columns, times)
     for time, values in run.record.ticks():
-        batch.add(times.of(time), [since.of(place, value) for place, value in enumerate(values)])
+        batch.add(times.of(time), [since.of(index, value) for index, value in enumerate(values)])
         if batch.points >= _POINTS_PER_LINE:
             yield _request(run, batch.metrics())
             batch = _Batch(columns, times)
@@ -63,11 +63,11 @@ class _Batch:
         self._series: list[list[Json]] = [[] for _ in columns]
 
     def add(self, time: str, values: Iterable[Value]) -> None:
-        for place, value in enumerate(values):
+        for index, value in enumerate(values):
             if value is not None:
-                self._series[place].append(
+                self._series[index].append(
                     _point(
-                        self._columns[place].metric, self._attributes[place], value, time, self._times.start
+                        self._columns[index].metric, self._attributes[index], value, time, self._times.start
                     )
                 )
                 self.points += 1

@@ -5,8 +5,7 @@ from __future__ import annotations
 from otel_memwatch import catalog
 from otel_memwatch.reports.formatting import shorten, size_scale
 from otel_memwatch.reports.plot import style
-from otel_memwatch.reports.plot.curves import draw_line
-from otel_memwatch.reports.plot.series import line
+from otel_memwatch.reports.plot.series import draw_line, line
 from otel_memwatch.runtime.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -16,7 +15,7 @@ if TYPE_CHECKING:
 
     from otel_memwatch.model import Column
     from otel_memwatch.record.samples import Samples
-    from otel_memwatch.reports.plot.view import View
+    from otel_memwatch.reports.plot.series import View
 
 _USAGE, _LIMIT, _BUSY = catalog.HW_GPU_MEMORY_USAGE, catalog.HW_GPU_MEMORY_LIMIT, catalog.HW_GPU_UTILIZATION
 _TREE = catalog.MEMWATCH_TREE_GPU_MEMORY_USAGE
@@ -42,12 +41,12 @@ def gpu_panels(samples: Samples) -> list[Callable[[Axes, View], int]]:
     return panels
 
 
-def device_label(column: Column, place: int) -> str:
+def device_label(column: Column, index: int) -> str:
     """How a device is called: its number and model, and the beginning of its id."""
     attributes = dict(column.attributes)
     identity = attributes.get("hw.id", "")
     words = [
-        f"GPU {place}",
+        f"GPU {index}",
         shorten(attributes.get("hw.name", ""), _MODEL_LETTERS),
         shorten(identity.removeprefix("GPU-"), 11),
     ]
@@ -70,12 +69,12 @@ def _draw_memory(axes: Axes, view: View) -> int:
     scale, unit = size_scale(max(most, shown, 1024.0**2))
     style.plain_axes(axes, "GPU memory", unit)
     for column, one in known.items():
-        place = devices.index(_device(column))
+        index = devices.index(_device(column))
         whole = column.metric == _USAGE
         draw_line(
-            axes, one, view.scale, scale, color=_colour(place), linewidth=1.5 if whole else 1.0,
+            axes, one, view.scale, scale, color=_colour(index), linewidth=1.5 if whole else 1.0,
             linestyle="-" if whole else ":", marker="o" if len(one.time) < _FEW else "", markersize=2.5,
-            label=_label(column, place, "" if whole else ", these processes"),
+            label=_label(column, index, "" if whole else ", these processes"),
         )  # fmt: skip
     for device, peak in peaks.items():
         if peak.at is not None:
@@ -98,10 +97,10 @@ def _draw_memory(axes: Axes, view: View) -> int:
 
 def _draw_utilization(axes: Axes, view: View) -> int:
     style.plain_axes(axes, "GPU utilization", "%")
-    for place, column in enumerate(view.samples.find(_BUSY)[:_DRAWN]):
+    for index, column in enumerate(view.samples.find(_BUSY)[:_DRAWN]):
         one = line(view.samples, column, view.interval)
         draw_line(
-            axes, one, view.scale, 0.01, color=_colour(place), linewidth=1.1, linestyle="-",
+            axes, one, view.scale, 0.01, color=_colour(index), linewidth=1.1, linestyle="-",
             marker="o" if len(one.time) < _FEW else "", markersize=2.5,
         )  # fmt: skip
     axes.set_ylim(0, 105)
@@ -112,9 +111,9 @@ def _device(column: Column) -> str:
     return dict(column.attributes).get("hw.id", "")
 
 
-def _colour(place: int) -> str:
-    return style.DEVICES[place % len(style.DEVICES)]
+def _colour(index: int) -> str:
+    return style.DEVICES[index % len(style.DEVICES)]
 
 
-def _label(column: Column, place: int, what: str) -> str | None:
-    return device_label(column, place) + what if place < _NAMED else None
+def _label(column: Column, index: int, what: str) -> str | None:
+    return device_label(column, index) + what if index < _NAMED else None

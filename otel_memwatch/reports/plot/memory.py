@@ -8,16 +8,15 @@ from otel_memwatch import catalog
 from otel_memwatch.reports import phrases
 from otel_memwatch.reports.formatting import size, size_scale
 from otel_memwatch.reports.plot import style
-from otel_memwatch.reports.plot.curves import draw_line
 from otel_memwatch.reports.plot.peak import Extent, draw_peak, peak_extent
-from otel_memwatch.reports.plot.series import Line, line, line_of
+from otel_memwatch.reports.plot.series import Line, draw_line, line, line_of
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from otel_memwatch.model import Column
-    from otel_memwatch.reports.plot.view import View
+    from otel_memwatch.reports.plot.series import View
 
 _TREE, _MAIN = catalog.MEMWATCH_TREE_MEMORY_USAGE, catalog.PROCESS_MEMORY_USAGE
 _PSS = catalog.MEMWATCH_TREE_MEMORY_PSS
@@ -50,7 +49,7 @@ def draw_memory(axes: Axes, view: View) -> int:
     """Draws the panel; the number of rows that its legend takes."""
     extent = peak_extent(view.run.peaks.tree)
     curves = _curves(view, extent)
-    most = max([c.line.maximum() or 0.0 for c in curves] + ([extent.top] if extent else []), default=0.0)
+    most = max([c.line.maximum() or 0.0 for c in curves] + ([extent.high] if extent else []), default=0.0)
     group, absent = _group_curves(view, most)
     curves += group
     most = max([most] + [c.line.maximum() or 0.0 for c in group])

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from otel_memwatch.model import Peak
-    from otel_memwatch.reports.plot.view import View
+    from otel_memwatch.reports.plot.series import View
 
 LABEL = "peak-label"
 """Group id of the label, by which it is found in the figure."""
@@ -30,39 +30,37 @@ class Extent(NamedTuple):
     open_above: bool
     words: str
 
-    @property
-    def top(self) -> float:
-        """The highest point drawn."""
-        return self.high
-
 
 def peak_extent(peak: Peak | None) -> Extent | None:
-    """What is drawn of a peak; `None` when there is none."""
+    """What is drawn of a peak; `None` when there is none.
+
+    =========  ========================  ==========  ====================
+    certainty  from and to               open above  words
+    =========  ========================  ==========  ====================
+    exact      the peak                  no          "312.4 MiB, exact"
+    interval   its bounds                no          "300.0 to 410.0 MiB"
+    interval   its lower bound alone     yes         "at least 300.0 MiB"
+    censored   what is certain, or 0,    no          "at most 9.4 MiB"
+               and the counter
+    sampled    the largest sample        yes         "9.4 MiB, sampled"
+    =========  ========================  ==========  ====================
+    """
     if peak is None:
         return None
-    low = float(peak.bytes if peak.low is None else peak.low)
+    high, open_above = float(peak.bytes), False
     if peak.certainty is Certainty.EXACT:
-        return Extent(
-            peak.bytes,
-            peak.bytes,
-            peak.at,
-            peak.certainty,
-            open_above=False,
-            words=f"{size(peak.bytes)}, exact",
-        )
-    if peak.certainty is Certainty.INTERVAL:
+        low, words = high, f"{size(peak.bytes)}, exact"
+    elif peak.certainty is Certainty.INTERVAL:
+        low = float(peak.bytes if peak.low is None else peak.low)
         if peak.high is None:
-            return Extent(low, low, peak.at, peak.certainty, open_above=True, words=f"at least {size(low)}")
-        words = size_range(low, peak.high, " to ")
-        return Extent(low, peak.high, peak.at, peak.certainty, open_above=False, words=words)
-    if peak.certainty is Certainty.CENSORED:
-        low = float(peak.low or 0)
-        return Extent(
-            low, peak.bytes, peak.at, peak.certainty, open_above=False, words=f"at most {size(peak.bytes)}"
-        )
-    return Extent(
-        peak.bytes, peak.bytes, peak.at, peak.certainty, open_above=True, words=f"{size(peak.bytes)}, sampled"
-    )
+            high, open_above, words = low, True, f"at least {size(low)}"
+        else:
+            high, words = float(peak.high), size_range(low, peak.high, " to ")
+    elif peak.certainty is Certainty.CENSORED:
+        low, words = float(peak.low or 0), f"at most {size(peak.bytes)}"
+    else:
+        low, open_above, words = high, True, f"{size(peak.bytes)}, sampled"
+    return Extent(low, high, peak.at, peak.certainty, open_above, words)
 
 
 def draw_peak(

@@ -17,7 +17,7 @@ from otel_memwatch.reports.plot.lanes import lay_out
 from otel_memwatch.reports.plot.memory import MEMORY_METRICS, draw_memory
 from otel_memwatch.reports.plot.operations import draw_lanes, shade
 from otel_memwatch.reports.plot.rates import RATE_METRICS, draw_cpu, draw_io
-from otel_memwatch.reports.plot.view import View, time_unit
+from otel_memwatch.reports.plot.series import View, time_unit
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ _VISIBLE = 1 / 700
 """Part of the time axis that an operation must take to be seen on its own."""
 
 
-class _Placed(NamedTuple):
+class _Panel(NamedTuple):
     """A panel that is drawn, and what it takes: inches of itself and of what stands above it."""
 
     axes: Axes
@@ -60,7 +60,7 @@ def picture(run: Run) -> Figure:
     panels = _panels(figure, renderer, view)
     height = _TOP + sum(panel.above + panel.height for panel in panels) + _BOTTOM
     figure.set_size_inches(WIDTH, height)
-    _place(panels, height)
+    _lay_out(panels, height)
     _time_axis(panels[-1].axes, view.unit)
     _title(figure, run, renderer)
     _foot(figure, run)
@@ -75,34 +75,34 @@ def _view(run: Run) -> View:
     return View(run, samples, end, run.interval or 0.1, *time_unit(end))
 
 
-def _panels(figure: Figure, renderer: RendererAgg, view: View) -> list[_Placed]:
-    """All panels from above to below, drawn at a provisional place of their final width."""
+def _panels(figure: Figure, renderer: RendererAgg, view: View) -> list[_Panel]:
+    """All panels from above to below, drawn at their final width; where they stand follows when all heights are known."""
     memory = _axes(figure, None)
     memory.set_xlim(0, view.end / view.scale)
-    placed = []
+    panels = []
     lanes = lay_out(view.run.operations, view.end * _VISIBLE)
     below_title = 0.0
     if lanes.lanes:
         strip = _axes(figure, memory)
         drawn = draw_lanes(strip, lanes, view.scale, view.end, renderer)
         shade(memory, drawn, view.scale)
-        placed.append(_Placed(strip, lanes.lanes * _LANE, 0.04))
+        panels.append(_Panel(strip, lanes.lanes * _LANE, 0.04))
         below_title = _KEY if drawn.key else 0.0
     rows = draw_memory(memory, view)
     _mark_the_end(memory, view.run)
-    placed.append(_Placed(memory, _MEMORY, _ABOVE + _ROW * (rows - 1) + below_title))
+    panels.append(_Panel(memory, _MEMORY, _ABOVE + _ROW * (rows - 1) + below_title))
     listed = [(_RATE, draw_cpu), (_RATE, draw_io), *((_GPU, draw) for draw in gpu_panels(view.samples))]
     for height, draw in listed:
         axes = _axes(figure, memory)
-        placed.append(_Placed(axes, height, _ABOVE + _ROW * (draw(axes, view) - 1)))
-    return placed
+        panels.append(_Panel(axes, height, _ABOVE + _ROW * (draw(axes, view) - 1)))
+    return panels
 
 
 def _axes(figure: Figure, sharex: Axes | None) -> Axes:
     return figure.add_axes((_LEFT / WIDTH, 0.4, (WIDTH - _LEFT - _RIGHT) / WIDTH, 0.2), sharex=sharex)
 
 
-def _place(panels: Sequence[_Placed], whole: float) -> None:
+def _lay_out(panels: Sequence[_Panel], whole: float) -> None:
     top = whole - _TOP
     for panel in panels:
         top -= panel.above + panel.height

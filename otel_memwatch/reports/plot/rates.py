@@ -7,14 +7,13 @@ import numpy as np
 from otel_memwatch import catalog
 from otel_memwatch.reports.formatting import size_scale
 from otel_memwatch.reports.plot import style
-from otel_memwatch.reports.plot.series import Steps, rates, total
+from otel_memwatch.reports.plot.series import RateSteps, rates, total
 from otel_memwatch.runtime.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from otel_memwatch.reports.plot.series import Array
-    from otel_memwatch.reports.plot.view import View
+    from otel_memwatch.reports.plot.series import Array, View
 
 _CPU, _DISK, _CALLS = (
     catalog.MEMWATCH_TREE_CPU_TIME,
@@ -96,7 +95,7 @@ def draw_io(axes: Axes, view: View) -> int:
     return style.legend(axes)
 
 
-def _area(axes: Axes, steps: Steps, view: View, colour: str, label: str) -> None:
+def _area(axes: Axes, steps: RateSteps, view: View, colour: str, label: str) -> None:
     if len(steps.rates):
         axes.stairs(
             steps.rates, steps.edges / view.scale, fill=True, facecolor=colour, edgecolor=colour, linewidth=0.5,
@@ -105,7 +104,7 @@ def _area(axes: Axes, steps: Steps, view: View, colour: str, label: str) -> None
 
 
 def _outline(
-    axes: Axes, steps: Steps, view: View, *, scale: float, colour: str, label: str, filled: bool
+    axes: Axes, steps: RateSteps, view: View, *, scale: float, colour: str, label: str, filled: bool
 ) -> None:
     if len(steps.rates):
         values = np.append(steps.rates, steps.rates[-1]) / scale

@@ -1,14 +1,16 @@
-"""From ticks to the points of a line: few enough to draw, with every peak, and with a gap where nothing is known."""
+"""From ticks to the lines of the panels: few points, with every peak, and with a gap where nothing is known."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
+from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from numpy.typing import NDArray
 
+    from otel_memwatch.analysis import Run
     from otel_memwatch.model import Column
     from otel_memwatch.record.samples import Samples
 
@@ -24,6 +26,33 @@ _GAP = 3.0
 """Intervals without a tick from which on a line is interrupted: one missed tick is no gap."""
 
 
+class View(NamedTuple):
+    """A run and the time axis that it is drawn on."""
+
+    run: Run
+    samples: Samples
+    end: float
+    """Seconds at the right end of the time axis."""
+    interval: float
+    """Seconds between ticks."""
+    scale: float
+    """Seconds in the unit of the time axis."""
+    unit: str
+
+
+def time_unit(seconds: float) -> tuple[float, str]:
+    """Seconds in the unit in which a time axis of this length reads best, and its name."""
+    for longest, scale, name in (
+        (1.0, 1e-3, "ms"),
+        (180.0, 1.0, "s"),
+        (10800.0, 60.0, "min"),
+        (259200.0, 3600.0, "h"),
+    ):
+        if seconds < longest:
+            return scale, name
+    return 86400.0, "days"
+
+
 class Line(NamedTuple):
     """Points in the order of time; NaN where the line is interrupted."""
 
@@ -37,7 +66,7 @@ class Line(NamedTuple):
         return None if not len(self.value) or np.all(np.isnan(self.value)) else float(np.nanmax(self.value))
 
 
-class Steps(NamedTuple):
+class RateSteps(NamedTuple):
     """Mean rates between edges."""
 
     edges: Array
@@ -108,16 +137,31 @@ def _interrupted(time: Array, value: Array, kept: NDArray[np.intp], breaks: NDAr
     )
 
 
-def rates(time: Array, counter: Array, shortest: float, buckets: int = BUCKETS // 3) -> Steps:
+def draw_line(axes: Axes, line: Line, time_scale: float, scale: float, **look: Any) -> None:
+    """Draws `line` with its gaps in the units of the axes; `look` is that of `Axes.plot`, everything of it given.
+
+    A point that has no neighbour to draw a line to is drawn as a point.
+    """
+    time, value = line.time / time_scale, line.value / scale
+    axes.plot(time, value, markeredgewidth=0, zorder=3, **look)
+    lonely = line.lonely
+    if not look["marker"] and lonely.any():
+        axes.plot(
+            time[lonely], value[lonely], linestyle="", marker="o", markersize=2.5, color=look["color"], markeredgewidth=0,
+            zorder=3,
+        )  # fmt: skip
+
+
+def rates(time: Array, counter: Array, shortest: float, buckets: int = BUCKETS // 3) -> RateSteps:
     """Mean rates of a counter, in steps of at least `shortest` seconds.
 
-    A counter tells the mean over a gap exactly, so nothing is interrupted. What a counter loses (children that
-    nobody waited for) is no negative rate.
+    The mean over a gap follows exactly from a counter, so nothing is interrupted. A counter may fall, where children
+    end that nobody waits for: that is no negative rate.
     """
     there = ~np.isnan(counter)
     time, counter = time[there], counter[there]
     if len(time) < 2 or time[-1] <= time[0]:
-        return Steps(np.zeros(0), np.zeros(0))
+        return RateSteps(np.zeros(0), np.zeros(0))
     width = max(shortest, float(time[-1] - time[0]) / buckets)
     # A little less than the width: ticks are late by some microseconds, and must not fall out one after the other.
     grid = np.arange(time[0], time[-1] + width, width)
@@ -130,7 +174,7 @@ def rates(time: Array, counter: Array, shortest: float, buckets: int = BUCKETS /
     edges = time[places]
     keep = np.append(True, np.diff(edges) > 0)
     edges, counter = edges[keep], counter[places][keep]
-    return Steps(edges, np.maximum(0.0, np.diff(counter)) / np.diff(edges))
+    return RateSteps(edges, np.maximum(0.0, np.diff(counter)) / np.diff(edges))
 
 
 def total(samples: Samples, metric: str, **attributes: str) -> Array | None:

@@ -135,5 +135,5 @@ def _letters(labels: Sequence[str], rows: int) -> int:
     """About how many letters wide a legend is: it fills column after column, the first ones with one more."""
     columns = -(-len(labels) // rows)
     least, longer = divmod(len(labels), columns)
-    starts = [place * least + min(place, longer) for place in range(columns + 1)]
+    starts = [column * least + min(column, longer) for column in range(columns + 1)]
     return sum(max(map(len, labels[first:end])) + _HANDLE for first, end in pairwise(starts))

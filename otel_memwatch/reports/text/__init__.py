@@ -6,10 +6,8 @@ import time
 
 from otel_memwatch.reports import phrases
 from otel_memwatch.reports.formatting import clean, command_line, count, duration, size
-from otel_memwatch.reports.text.memory import memory
 from otel_memwatch.reports.text.page import Page
-from otel_memwatch.reports.text.processes import processes
-from otel_memwatch.reports.text.recording import recording
+from otel_memwatch.reports.text.sections import memory, processes, recording
 from otel_memwatch.runtime.typed import TYPE_CHECKING, BinaryIO
 
 if TYPE_CHECKING:
@@ -65,9 +63,9 @@ def _on(run: Run) -> str:
         parts.append(count(cpus, "CPU"))
     if isinstance(memory_bytes, int):
         parts.append(size(memory_bytes))
-    told = ", ".join(part for part in parts if part)
+    machine = ", ".join(part for part in parts if part)
     name = clean(str(host.get("name") or ""))
-    return (f" on {name}" if name else "") + (f" ({told})" if told else "")
+    return (f" on {name}" if name else "") + (f" ({machine})" if machine else "")
 
 
 def _totals(run: Run, page: Page) -> None:

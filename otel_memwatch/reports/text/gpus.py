@@ -133,20 +133,20 @@ def _operations(listed: list[OperationFigures], page: Page) -> None:
     rows = []
     for figures in listed[:_SHOWN]:
         indent = "  " * min(figures.depth, 8)
-        for told in allocator_figures(figures.operation):
+        for allocator in allocator_figures(figures.operation):
             remarks = (
-                count(told.ooms, "allocation failed", "allocations failed") if told.ooms else "",
-                f"{told.retries} retried after giving the cache back" if told.retries else "",
+                count(allocator.ooms, "allocation failed", "allocations failed") if allocator.ooms else "",
+                f"{allocator.retries} retried after giving the cache back" if allocator.retries else "",
             )
             rows.append(
                 (
                     duration(figures.start),
                     shorten(indent + figures.operation.name, 40),
-                    shorten(told.device, 24),
-                    peak_figure(told.peak),
-                    certainty(told.peak),
-                    "-" if told.reserved_peak is None else size(told.reserved_peak),
-                    "-" if told.fragmentation is None else size(told.fragmentation),
+                    shorten(allocator.device, 24),
+                    peak_figure(allocator.peak),
+                    certainty(allocator.peak),
+                    "-" if allocator.reserved_peak is None else size(allocator.reserved_peak),
+                    "-" if allocator.fragmentation is None else size(allocator.fragmentation),
                     ", ".join(remark for remark in remarks if remark),
                 )
             )

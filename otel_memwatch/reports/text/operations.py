@@ -74,8 +74,8 @@ def operations(run: Run, page: Page) -> None:
 def _timeline(listed: Sequence[OperationFigures], *, several: bool) -> list[tuple[str, ...]]:
     rows = []
     left_out = 0
-    for place, figures in enumerate(listed):
-        if FIRST <= place < len(listed) - LAST and not figures.sets_run_peak:
+    for index, figures in enumerate(listed):
+        if FIRST <= index < len(listed) - LAST and not figures.sets_run_peak:
             left_out += 1
             continue
         if left_out:

@@ -43,7 +43,7 @@ class Page:
         self._lines += broken(text, f"{_INDENT}- ", f"{_INDENT}  ")
 
     def table(self, rows: Sequence[Sequence[str]], header: Sequence[str], right: str) -> None:
-        """A table, see `figures.table`."""
+        """A table, see `formatting.table`."""
         self._lines += [_INDENT + line for line in table(rows, header, right)]
 
     def gap(self) -> None:

@@ -250,7 +250,7 @@ def test_bodies_of_otlp_in_json(value: Any) -> None:
             parse_json(json.dumps(value), message)
         except ValueError:
             return
-        ReceivedSpans(place, 42, 0.0).take(message.resource_spans)
+        ReceivedSpans(place, 42, 0.0).record(message.resource_spans)
         for line in place.glob("*") and [
             line for path in place.glob("*") for line in path.read_text().splitlines()
         ]:

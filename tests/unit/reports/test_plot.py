@@ -4,10 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import os
-import subprocess
-import sys
-import textwrap
 from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
@@ -25,8 +21,7 @@ from otel_memwatch.reports import render
 from otel_memwatch.reports.plot import figure
 from otel_memwatch.reports.plot.lanes import LANES, lay_out
 from otel_memwatch.reports.plot.peak import LABEL
-from otel_memwatch.reports.plot.series import BUCKETS, line, rates
-from otel_memwatch.reports.plot.view import time_unit
+from otel_memwatch.reports.plot.series import BUCKETS, line, rates, time_unit
 from tests.support import recorded
 from tests.support.recorded import MIB, closed, opened
 
@@ -479,25 +474,6 @@ def test_nobodys_settings_change_it_and_none_are_changed(tmp_path: Path) -> None
         styled = image(run)
         assert dict(mpl.rcParams) == before
     assert styled == plain
-
-
-def test_pyplot_is_not_touched(tmp_path: Path) -> None:
-    recorded.short(tmp_path / "run")
-    program = textwrap.dedent("""
-        import sys
-        from otel_memwatch.analysis import load
-        from otel_memwatch.reports import write
-        write("plot", load(sys.argv[1]), sys.argv[2])
-        assert "matplotlib.pyplot" not in sys.modules
-    """)
-    environment = os.environ | {"MPLBACKEND": "agg", "DISPLAY": ""}
-    done = subprocess.run(
-        # an old matplotlib calls what a newer pyparsing has deprecated
-        [sys.executable, "-W", "error", "-W", "ignore::DeprecationWarning", "-c", program, tmp_path / "run", tmp_path / "x.png"],
-        capture_output=True, text=True, env=environment, check=False, timeout=120,
-    )  # fmt: skip
-    assert (done.returncode, done.stderr) == (0, "")
-    assert (tmp_path / "x.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_a_long_run_keeps_its_peak_in_the_picture(tmp_path: Path) -> None:

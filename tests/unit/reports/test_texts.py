@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import subprocess
 from io import BytesIO
 from pathlib import Path
 
@@ -15,7 +14,7 @@ from otel_memwatch.analysis import Run, load
 from otel_memwatch.model import Peak
 from otel_memwatch.reports import phrases, render
 from otel_memwatch.reports.formatting import duration
-from otel_memwatch.reports.summary import _near, summary
+from otel_memwatch.reports.summary import summary
 from otel_memwatch.reports.text import text
 from tests.support import recorded
 from tests.support.golden import check_golden
@@ -172,23 +171,12 @@ def test_hostile_names_stay_on_their_line(tmp_path: Path) -> None:
         assert "a\\nb\\x1b[2J" in told
 
 
-@pytest.mark.parametrize(
-    "name", [b"run", b"two words", b"it's", b"caf\xe9'\\9", "\u00e9t\u00e9".encode(), b"line\nbreak"]
-)
-def test_the_path_in_the_summary_can_be_pasted_into_a_shell(name: bytes, tmp_path: Path) -> None:
-    path = Path(os.fsdecode(os.path.join(os.fsencode(tmp_path), name)))
-    typed = _near(path)
-    typed.encode()
-    told = subprocess.run(["bash", "-c", f"printf %s {typed}"], capture_output=True, check=True).stdout
-    assert told == os.fsencode(path)
-
-
 def test_a_peak_is_not_told_to_be_after_the_end(tmp_path: Path) -> None:
     """The tick that sees it first may be taken when the command has ended."""
     run = scene("short", tmp_path)
     assert run.peaks.tree is not None
     late = run.peaks.tree._replace(at=run.seconds + 1, operation=None)
-    assert phrases.place(run, late) == f"at {duration(run.seconds)}"
+    assert phrases.when_and_where(run, late) == f"at {duration(run.seconds)}"
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ def take(poller: Poller) -> object:
     """The next values, waited for."""
     deadline = time.monotonic() + GUARD
     while time.monotonic() < deadline:
-        values = poller.take(time.monotonic())
+        values = poller.new_values(time.monotonic())
         if values is not None:
             return values
         time.sleep(0.002)
@@ -42,7 +42,7 @@ def test_a_hanging_call_is_told_and_delays_nobody() -> None:
     try:
         time.sleep(0.05)
         with pytest.raises(Unavailable, match=r"The driver has not answered for \d+ s \(reset it\)"):
-            poller.take(time.monotonic() + 60)
+            poller.new_values(time.monotonic() + 60)
         release.set()
         assert take(poller) == (True,)
     finally:
@@ -98,8 +98,16 @@ def test_no_answer_in_time_is_an_absent_feature() -> None:
     release.set()
 
 
+def test_what_is_asked_for_in_rounds_is_due_in_the_round_that_is_nearest() -> None:
+    pace = Pace(1.0, early=0.05)
+    due = [tick for tick in range(40) if pace.due(5.0 + tick / 10)]
+    assert due == [0, 10, 20, 30]
+    late = Pace(0.1, early=0.05)
+    assert [late.due(5.0 + tick * 0.09) for tick in range(4)] == [True] * 4
+
+
 def test_a_slow_reading_is_made_less_often() -> None:
-    pace = Pace(1.0, share=0.01)
+    pace = Pace(1.0, early=0.1, share=0.01)
     assert pace.due(0)
     pace.spent(0, 0.001)
     assert not pace.due(0.5)

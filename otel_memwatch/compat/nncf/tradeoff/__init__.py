@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from otel_memwatch.compat.nncf.tradeoff.picture import figure
 from otel_memwatch.compat.nncf.tradeoff.results import RUN, TradeoffError, read
@@ -12,9 +12,7 @@ from otel_memwatch.compat.nncf.tradeoff.table import markdown
 if TYPE_CHECKING:
     import os
 
-    from matplotlib.figure import Figure
-
-__all__ = ["RUN", "TradeoffError", "figure", "markdown", "read", "write"]
+__all__ = ["RUN", "TradeoffError", "figure", "markdown", "read", "visualize", "write"]
 
 
 def write(
@@ -33,11 +31,16 @@ def write(
         target.mkdir(parents=True, exist_ok=True)
         table.write_text(text, encoding="utf-8")
         with image.open("wb") as file:
-            _save(drawn, file)
+            drawn.savefig(file, format="png", dpi=100)
     except OSError as error:
         raise TradeoffError(f"{error.filename or target} cannot be written: {error.strerror}.") from None
     return table, image
 
 
-def _save(drawn: Figure, file: IO[Any]) -> None:
-    drawn.savefig(file, format="png", dpi=100)
+def visualize(input_file: str | os.PathLike[str], output_dir: str | os.PathLike[str] | None = "") -> None:
+    """Writes `<stem>.md` and `<stem>.png` into `output_dir`, by default beside the file, and prints where.
+
+    Raises `TradeoffError`, a `RuntimeError`, with one sentence for a file that cannot be used.
+    """
+    _, image = write(input_file, output_dir)
+    print("Saving image to :", image)  # noqa: T201 - as NNCF's script prints it

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from otel_memwatch.compat.nncf.tradeoff.results import Tradeoff, Variant
 
 
-class _Series(NamedTuple):
+class _MarkerSeries(NamedTuple):
     colour: str
     label: str
     offset: tuple[int, int]
@@ -31,7 +31,7 @@ def figure(tradeoff: Tradeoff) -> Figure:
     drawn = Figure(figsize=(6.4, 4.8), dpi=100)
     FigureCanvasAgg(drawn)
     axes = drawn.add_subplot()
-    for series in _series(tradeoff.variants):
+    for series in _marker_series(tradeoff.variants):
         if series.variants:
             _draw(axes, series)
     what = "Peak memory" if tradeoff.measured else "Compression"
@@ -47,27 +47,27 @@ def figure(tradeoff: Tradeoff) -> Figure:
     return drawn
 
 
-def _series(variants: Sequence[Variant]) -> list[_Series]:
+def _marker_series(variants: Sequence[Variant]) -> list[_MarkerSeries]:
     lora = [variant for variant in variants if variant.row.rank is not None]
     gptq = [variant for variant in variants if "gptq" in variant.row.mode]
     data_free = [variant for variant in variants if variant.row.mode == "int4"]
-    taken = {"fp32", "int8", "int4"}
+    drawn_otherwise = {"fp32", "int8", "int4"}
     rest = [
         v
         for v in variants
-        if v.row.mode not in taken and v not in lora and v not in gptq and "fp32" not in v.row.mode
+        if v.row.mode not in drawn_otherwise and v not in lora and v not in gptq and "fp32" not in v.row.mode
     ]
     algorithm = rest[0].row.mode.rpartition("int4 + ")[2] if rest else ""
     with_algorithm = f" + {algorithm}" if algorithm else ""
     return [
-        _Series("r", f"100% int4, lora correction{with_algorithm}", (10, -10), lora),
-        _Series("green", f"100% int4, gptq{with_algorithm}", (10, 2), gptq),
-        _Series("gray", "100% int4, data-free", (0, -10), data_free),
-        _Series("b", f"mixed-precision, {algorithm}", (10, -10), rest),
+        _MarkerSeries("r", f"100% int4, lora correction{with_algorithm}", (10, -10), lora),
+        _MarkerSeries("green", f"100% int4, gptq{with_algorithm}", (10, 2), gptq),
+        _MarkerSeries("gray", "100% int4, data-free", (0, -10), data_free),
+        _MarkerSeries("b", f"mixed-precision, {algorithm}", (10, -10), rest),
     ]
 
 
-def _draw(axes: Axes, series: _Series) -> None:
+def _draw(axes: Axes, series: _MarkerSeries) -> None:
     errors = [variant.error * 100 for variant in series.variants]
     rates = [variant.rate for variant in series.variants]
     axes.plot(errors, rates, "o-", color=series.colour, label=_plain(series.label))

@@ -30,6 +30,12 @@ COLOURS = {
 
 INITIALIZATION, COMPLETION = "Initialization", "Completion"
 
+OWNER = "memwatch.profiler"
+"""Attribute of operations that belong to one profiler of a program."""
+
+CPU_SECONDS = 0.2
+"""Over which CPU use is measured: CPU time advances in steps of 10 ms, over a shorter time its rate would be noise."""
+
 
 class Phase(NamedTuple):
     """One stretch between two marks. Phases of equal name are apart."""

@@ -214,7 +214,7 @@ def _disk(axes: Axes, timeline: Timeline) -> None:
     ]
     amounts = [(name, read, written) for name, read, written in amounts if max(read, written) > _SIGNIFICANT]
     total_read, total_written = sum(amount[1] for amount in amounts), sum(amount[2] for amount in amounts)
-    amounts = [amounts[place] for place in _largest([max(amount[1:]) for amount in amounts])]
+    amounts = [amounts[index] for index in _largest([max(amount[1:]) for amount in amounts])]
     if not amounts:
         _nothing(axes, "No significant disk I/O detected", "Disk I/O per Phase")
         return
@@ -241,7 +241,7 @@ def _durations(axes: Axes, timeline: Timeline) -> None:
         _nothing(axes, "No timing data available", "Phase Duration Analysis")
         return
     total = sum(seconds for _, seconds in timed)
-    timed = [timed[place] for place in _largest([seconds for _, seconds in timed])]
+    timed = [timed[index] for index in _largest([seconds for _, seconds in timed])]
     durations = [seconds for _, seconds in timed]
     colours = [COLOURS.get(name, _GREY) for name, _ in timed]
     style = {"height": 0.6, "alpha": 0.8, "edgecolor": "white", "linewidth": 1.5}
@@ -256,8 +256,8 @@ def _durations(axes: Axes, timeline: Timeline) -> None:
 
 
 def _largest(sizes: Sequence[float]) -> list[int]:
-    """The places of the largest sizes, rising, no more than a panel has room for."""
-    return sorted(sorted(range(len(sizes)), key=lambda place: -sizes[place])[:_ROWS])
+    """The indices of the largest sizes, rising, no more than a panel has room for."""
+    return sorted(sorted(range(len(sizes)), key=lambda index: -sizes[index])[:_ROWS])
 
 
 def _duration(seconds: float) -> str:

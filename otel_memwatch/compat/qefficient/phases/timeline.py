@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from otel_memwatch import catalog
-from otel_memwatch.compat.qefficient.phases import COMPLETION, Phase, Timeline
+from otel_memwatch.compat.qefficient.phases import COMPLETION, CPU_SECONDS, OWNER, Phase, Timeline
 from otel_memwatch.model import Certainty
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
 
@@ -18,12 +18,6 @@ if TYPE_CHECKING:
     from otel_memwatch.analysis import OperationFigures, Run
 
     Array = NDArray[np.float64]
-
-OWNER = "memwatch.profiler"
-"""Attribute of operations that belong to one profiler of a program."""
-
-_SMOOTHED_SECONDS = 0.2
-"""CPU time advances in steps of 10 ms: over a shorter time its rate would be noise."""
 
 _SAME = 0.98
 """Part of a peak from which on another counts as the same."""
@@ -113,8 +107,8 @@ def _known(values: Array) -> Array:
 
 
 def _processors(run: Run, samples: Any) -> float:
-    told = _known(samples.column(_CPUS))
-    return float(told.max(initial=0)) or float(run.host.get("cpus") or 1)
+    counted = _known(samples.column(_CPUS))
+    return float(counted.max(initial=0)) or float(run.host.get("cpus") or 1)
 
 
 def _percent(time: Array, seconds: Array, processors: float) -> Array:
@@ -124,9 +118,9 @@ def _percent(time: Array, seconds: Array, processors: float) -> Array:
     seconds = _known(seconds)
     if len(time) < 2:
         return np.zeros(len(time))
-    before = np.maximum(np.searchsorted(time, time - _SMOOTHED_SECONDS, "right") - 1, 0)
+    before = np.maximum(np.searchsorted(time, time - CPU_SECONDS, "right") - 1, 0)
     after = np.arange(len(time))
-    after[0], before[0] = min(len(time) - 1, int(np.searchsorted(time, time[0] + _SMOOTHED_SECONDS))), 0
+    after[0], before[0] = min(len(time) - 1, int(np.searchsorted(time, time[0] + CPU_SECONDS))), 0
     span = np.maximum(time[after] - time[before], 1e-9)
     share: Array = np.clip(100 * (seconds[after] - seconds[before]) / span / processors, 0, 100)
     return share
@@ -146,8 +140,8 @@ def _peak(run: Run, chosen: Selection, time: Array, rss: Array) -> tuple[float, 
     """Largest memory, and when, in seconds since the start of the run."""
     if not len(time):
         return 0.0, None
-    place = int(rss.argmax())
-    best, at = float(rss[place]), float(time[place])
+    largest = int(rss.argmax())
+    best, at = float(rss[largest]), float(time[largest])
     candidates = [(chosen.own_peak, at)]
     if (
         chosen.owner is None

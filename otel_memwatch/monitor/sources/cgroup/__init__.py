@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from otel_memwatch import catalog
 from otel_memwatch.model import Column, Value
-from otel_memwatch.monitor.sources import Context, Pace
+from otel_memwatch.monitor.sources import Context
 from otel_memwatch.monitor.sources.cgroup.files import Groups, find
 from otel_memwatch.monitor.sources.cgroup.readings import readings
 from otel_memwatch.runtime.typed import TYPE_CHECKING
@@ -49,7 +49,7 @@ class Cgroup:
         self.groups = groups
         self._readings = readings(groups)
         period = context.slow_period(1.0)
-        self._pace = Pace(period, context.interval)
+        self._pace = context.pace(1.0)
         self._slow_parts = [part for part in _SLOW if not (groups.own and part == "file")]
         events = [name for name in self._readings.events if name != "oom_kill"]
         self._event_names = events
@@ -79,7 +79,7 @@ class Cgroup:
         usage, peak, oom_kills = self._readings.fast()
         fast: tuple[Value, ...] = (usage, peak, oom_kills)
         if self.groups.own:
-            # The cache first: what leaves it before the watermark is reset is then not taken for needed memory.
+            # The cache first: what leaves it before the watermark is reset does then not count as needed memory.
             file = self._readings.file()
             window, gap = self._readings.window()
             if peak is None:

@@ -88,13 +88,13 @@ def find(context: Context) -> Groups:
     if context.own_cgroup is not None:
         location = location._replace(path=str(context.own_cgroup.path))
     chain = ancestors(location)
-    readable = [place for place, group in enumerate(chain) if os.access(f"{group}/{usage}", os.R_OK)]
-    if not readable:
+    readable = next((i for i, group in enumerate(chain) if os.access(f"{group}/{usage}", os.R_OK)), None)
+    if readable is None:
         raise Unavailable(
             f"{location.path} has no memory accounting.",
             "the root group has none; a container, or systemd-run --scope, does",
         )
-    chain = chain[readable[0] :]
+    chain = chain[readable:]
     own = context.own_cgroup is not None and str(context.own_cgroup.path) == chain[0]
     return Groups(
         location.version,

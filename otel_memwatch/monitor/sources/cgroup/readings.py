@@ -58,7 +58,7 @@ class Readings(Protocol):
 
     @property
     def highest(self) -> int | None:
-        """Largest watermark that `window` has told, in bytes, where `fast` leaves it to that; else `None`."""
+        """Largest watermark that `window` has given, in bytes, where `fast` leaves it to that; else `None`."""
 
     def fast(self) -> Fast:
         """Raises `OSError` when the group has gone."""
@@ -148,7 +148,7 @@ class _Files:
         return min((limit for limit in limits if limit is not None), default=None)
 
     def pressure(self) -> Mapping[tuple[str, str], float]:
-        """Seconds of stall by resource and type; empty where the kernel does not tell."""
+        """Seconds of stall by resource and type; empty where the kernel does not say."""
         stalls: dict[tuple[str, str], float] = {}
         for resource in ("cpu", "memory", "io"):
             # a pressure file of a kernel booted without PSI can be opened and not read
@@ -279,7 +279,7 @@ class Version2(_Files):
 
 
 def _kernel(stat: Mapping[str, int]) -> int | None:
-    """Kernel memory; before Linux 5.18 the sum of the parts that were told."""
+    """Kernel memory; before Linux 5.18 the sum of the parts that the kernel gives."""
     if "kernel" in stat:
         return stat["kernel"]
     parts = [

@@ -1,6 +1,6 @@
 """GPUs of AMD, Intel and others through the kernel's open drivers: no library, no privilege, also in containers.
 
-The kernel tells what each client holds at present (/proc/PID/fdinfo), and keeps no peak: what comes of it is sampled.
+The kernel says what each client holds at present (/proc/PID/fdinfo), and keeps no peak: so peaks are sampled ones.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The cards in /sys/class/drm, and what their drivers tell of a card as a whole."""
+"""The cards in /sys/class/drm, and what their drivers say of a card as a whole."""
 
 from __future__ import annotations
 
@@ -101,13 +101,11 @@ def figures(card: Card) -> list[Figure]:
 
 
 def _card(device: Path) -> Card:
-    place = device.resolve()
+    address = device.resolve().name
     vendor = _VENDORS.get(_text(device / "vendor") or "", "unknown")
     driver = (device / "driver").resolve().name if (device / "driver").exists() else "unknown"
     name = _text(device / "product_name") or f"{vendor} GPU ({driver})"
-    return Card(
-        place.name.lower() if _PCI.match(place.name.lower()) else place.name, driver, vendor, name, device
-    )
+    return Card(address.lower() if _PCI.match(address.lower()) else address, driver, vendor, name, device)
 
 
 def _has_render_node(device: Path) -> bool:

@@ -45,7 +45,7 @@ class Clients:
         self._proc = proc
         self._cards = list(cards)
         self._files: dict[int, list[str]] = {}
-        self._listing = Pace(LISTING, _SHARE)
+        self._listing = Pace(LISTING, early=LISTING / 10, share=_SHARE)
         self._engines: dict[tuple[str, int, str], tuple[int, int, float]] = {}
         self._seconds = dict.fromkeys(self._cards, 0.0)
 
@@ -76,11 +76,11 @@ class Clients:
     def _holding(
         self, card: str, clients: dict[tuple[str, int], DrmClient], by_process: dict[tuple[str, int], int]
     ) -> Holding:
-        of_card = [client for (place, _), client in clients.items() if place == card]
+        of_card = [client for (of, _), client in clients.items() if of == card]
         return Holding(
             sum(client.device_bytes for client in of_card),
             sum(client.system_bytes for client in of_card),
-            max((held for (place, _), held in by_process.items() if place == card), default=0),
+            max((held for (of, _), held in by_process.items() if of == card), default=0),
             self._seconds[card],
         )
 
@@ -125,19 +125,19 @@ class Clients:
 
 def _device_files(proc: Path, pid: int) -> list[str] | None:
     """Paths in fdinfo of the open device files of GPUs; `None` for a process that may not be looked into."""
-    place = f"{proc}/{pid}"
+    directory = f"{proc}/{pid}"
     try:
-        numbers = os.listdir(f"{place}/fd")
+        numbers = os.listdir(f"{directory}/fd")
     except OSError:
         return None
     found = []
     for number in numbers:
         try:
-            target = os.readlink(f"{place}/fd/{number}")
+            target = os.readlink(f"{directory}/fd/{number}")
         except OSError:
             continue  # closed since
         if target.startswith(_DEVICES):
-            found.append(f"{place}/fdinfo/{number}")
+            found.append(f"{directory}/fdinfo/{number}")
     return found
 
 

@@ -57,7 +57,7 @@ class GpuDrm:
             hint = "AMD and Intel GPUs have one; NVIDIA's driver is read by gpu_nvidia"
             raise Unavailable("No GPU with an open driver is here", hint)
         self._clients = Clients(context.proc, [card.id for card, _ in self._cards])
-        self._pace = Pace(period, SHARE)
+        self._pace = Pace(period, early=period / 10, share=SHARE)
         self.columns: tuple[Column, ...] = tuple(
             Column(metric, _attributes(card, metric), PERIOD)
             for card, known in self._cards
@@ -69,7 +69,7 @@ class GpuDrm:
     def read(self, now: float) -> Sequence[Value]:
         """What was read since the last call; no value where nothing was. Raises `Unavailable` while a driver hangs."""
         self._pids = tuple(self._context.pids())
-        return self._poller.take(now) or (None,) * len(self.columns)
+        return self._poller.new_values(now) or (None,) * len(self.columns)
 
     def close(self) -> None:
         """Ends the thread."""

@@ -25,13 +25,13 @@ class Share(NamedTuple):
     """What the tree holds of one device."""
 
     total: int | None
-    """Bytes of all processes of the tree; `None`: the driver does not tell."""
+    """Bytes of all processes of the tree; `None`: the driver does not say."""
     largest: int | None
     """Bytes of the one that holds most."""
 
 
 def pids_match(proc: Path) -> bool:
-    """Whether our pids are those of the machine. The driver tells the machine's own pids, whatever the container."""
+    """Whether our pids are those of the machine. The driver knows the machine's own pids, whatever the container."""
     try:
         return os.readlink(proc / "self/ns/pid") == _INITIAL_PID_NAMESPACE
     except OSError:
@@ -39,7 +39,7 @@ def pids_match(proc: Path) -> bool:
 
 
 def held(driver: Driver, device: Device) -> dict[int, int | None] | None:
-    """Bytes that each process holds of a device; a value of `None`: not told; `None`: there is no list at all.
+    """Bytes that each process holds of a device; a value of `None`: not known; `None`: there is no list at all.
 
     A process that draws and computes stands in both lists with the same figure.
     """

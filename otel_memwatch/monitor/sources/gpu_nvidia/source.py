@@ -51,7 +51,7 @@ _LARGEST = catalog.MEMWATCH_PROCESS_GPU_MEMORY_USAGE
 _PEAK = catalog.MEMWATCH_PROCESS_GPU_MEMORY_PEAK
 
 
-class _Opened(NamedTuple):
+class _OpenedDriver(NamedTuple):
     """What was found when the driver was opened."""
 
     driver: Driver
@@ -61,7 +61,7 @@ class _Opened(NamedTuple):
     calls: list[tuple[Device, list[Call]]]
     accounting: dict[str, bool | None]
     lists: set[str]
-    """Devices that tell their processes apart."""
+    """Devices whose driver lists their processes."""
 
 
 class GpuNvidia:
@@ -87,9 +87,10 @@ class GpuNvidia:
         self._since = time.time()
         self._opened = opened = answered(self._open, opening, _DRIVER, _OPENING_HINT)
         self._events = Events()
-        self._fast = Pace(period, SHARE)
-        self._slow = Pace(period * SLOW_PERIOD / PERIOD, SHARE)
-        self._reopening = Pace(REOPEN, SHARE)
+        slow_period = period * SLOW_PERIOD / PERIOD
+        self._fast = Pace(period, early=period / 10, share=SHARE)
+        self._slow = Pace(slow_period, early=slow_period / 10, share=SHARE)
+        self._reopening = Pace(REOPEN, early=REOPEN / 10)
         self._lock = threading.Lock()
         self._living: tuple[int, ...] = ()
         self._ours: dict[int, None] = {}
@@ -100,7 +101,7 @@ class GpuNvidia:
         self._pids_match = processes.pids_match(context.proc)
         cards = [device for device, _ in opened.calls if not device.identity.parent]
         self._events.watch(opened.driver, cards)
-        self._tell_errors = frozenset(self._events.counts)
+        self._report_errors = frozenset(self._events.counts)
         self.columns: tuple[Column, ...] = tuple(
             column for device, calls in opened.calls for column in self._columns(device, calls)
         )
@@ -115,7 +116,7 @@ class GpuNvidia:
         Raises `Unavailable` while the driver hangs, or while none of its devices answers.
         """
         self._note_tree()
-        return self._poller.take(now) or (None,) * len(self.columns)
+        return self._poller.new_values(now) or (None,) * len(self.columns)
 
     def _note_tree(self) -> None:
         """Who is of the tree now, and who was, for the driver's thread."""
@@ -145,7 +146,7 @@ class GpuNvidia:
 
     # -- opening
 
-    def _open(self) -> _Opened:
+    def _open(self) -> _OpenedDriver:
         driver = open_driver()
         devices = driver.devices()
         chosen = visible(self._context.environment, [device.identity for device in devices])
@@ -171,9 +172,9 @@ class GpuNvidia:
         lists = {
             device.identity.uuid
             for device, _ in calls
-            if device.identity in picked and _tells(driver, device)
+            if device.identity in picked and _lists_processes(driver, device)
         }
-        return _Opened(driver, driver.version(), devices, chosen, calls, accounting, lists)
+        return _OpenedDriver(driver, driver.version(), devices, chosen, calls, accounting, lists)
 
     @staticmethod
     def _asks(device: Device, call: Call, picked: Collection[Any]) -> bool:
@@ -189,7 +190,7 @@ class GpuNvidia:
             for call in calls
             for metric, extra in call.columns
         ]
-        if uuid in self._tell_errors:
+        if uuid in self._report_errors:
             columns.append(
                 Column(
                     catalog.HW_ERRORS, self._attributes(device, (("error.type", "xid"), *GPU)), SLOW_PERIOD
@@ -237,7 +238,7 @@ class GpuNvidia:
         """Values of the columns that are made here: XID errors, and what processes hold."""
         uuid = device.identity.uuid
         values: list[Value] = []
-        if uuid in self._tell_errors:
+        if uuid in self._report_errors:
             values.append(self._events.counts[uuid])
         if not self._pids_match:
             return values
@@ -298,7 +299,6 @@ class GpuNvidia:
         if not lost:
             self._reopening.spent(now, 0)
         elif self._reopening.due(now):
-            self._reopening.spent(now, 0)
             self._events.close()
             try:
                 opened.driver.reopen(opened.devices)
@@ -336,7 +336,7 @@ class GpuNvidia:
         }
 
     def _process_scope(self, uuid: str) -> str:
-        """Whether memory is told by process, or why not."""
+        """Whether memory is known by process, or why not."""
         if not self._pids_match:
             return processes.FOREIGN_PIDS
         return "by process" if uuid in self._opened.lists else processes.NO_LISTS
@@ -355,7 +355,7 @@ def _has(driver: Driver, device: Device, call: Call) -> bool:
         return True
 
 
-def _tells(driver: Driver, device: Device) -> bool:
+def _lists_processes(driver: Driver, device: Device) -> bool:
     try:
         return processes.held(driver, device) is not None
     except driver.nvml.NVMLError:

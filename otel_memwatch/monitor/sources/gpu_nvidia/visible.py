@@ -1,4 +1,4 @@
-"""Which GPUs a CUDA program may use, told from its environment alone.
+"""Which GPUs a CUDA program may use, by its environment alone.
 
 The rules are those of the CUDA programming guide (environment variables) and of CUDA's parser: identifiers are
 indices in CUDA's order, or UUIDs that may be abbreviated, or names of MIG instances; the list ends at the first
@@ -42,14 +42,14 @@ class Visible(NamedTuple):
     devices: tuple[Identity, ...]
     """In CUDA's order where that is known, else by PCI bus."""
     certain: bool
-    """False: the rules do not tell; `devices` are all that may be meant."""
+    """False: the rules do not say; `devices` are all that may be meant."""
 
 
 def visible(environment: Mapping[str, str], devices: Sequence[Identity]) -> Visible:
     """The devices that a program with this environment may use, of all devices of the machine.
 
-    A card in MIG mode is no CUDA device; its instances are. Which of several instances CUDA takes without being
-    told by UUID depends on the driver's version, so all of them are returned then.
+    A card in MIG mode is no CUDA device; its instances are. Which of several instances CUDA takes where none is
+    named by UUID depends on the driver's version, so all of them are returned then.
     """
     cards = {device.parent for device in devices if device.parent}
     usable = sorted((device for device in devices if device.uuid not in cards), key=_bus)

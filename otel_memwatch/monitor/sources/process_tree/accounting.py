@@ -2,8 +2,8 @@
 
 The kernel adds what a process used to its parent's figures when the parent waits for it. So the sum over the living,
 each with what its reaped children used, is complete, with two exceptions: what our own children took with them
-when we waited for them (the supervisor tells, exactly), and children of a parent that ignores SIGCHLD, of which only
-what was read last is left. Members are read parents first: a child that is reaped in between is then missed for one
+when we waited for them (the supervisor reports it, exactly), and children of a parent that ignores SIGCHLD, of which
+only what was read last is left. Members are read parents first: a child that is reaped in between is then missed for one
 tick, never counted twice; what the sum lost in that tick is held back by never letting a total fall.
 """
 
@@ -12,14 +12,14 @@ from __future__ import annotations
 import contextlib
 import enum
 
-from otel_memwatch.monitor.procfs.process import Io, Stat, parse_ignores_children, parse_io, parse_stat
+from otel_memwatch.monitor.procfs.process import Io, Stat, parse_ignores_sigchld, parse_io, parse_stat
 from otel_memwatch.monitor.sources.process_tree.member import Member, Totals
-from otel_memwatch.runtime.typed import TYPE_CHECKING
+from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from otel_memwatch.monitor.sources import ChildEnd
+    from otel_memwatch.model import ChildExit
 
 AWAIT_SECONDS = 5.0
 """How long the exact figures of a child of ours are waited for, after it has gone."""
@@ -29,11 +29,11 @@ class Fate(enum.Enum):
     """Who waited for a member that has vanished, and so where its totals are."""
 
     OURS = "ours"
-    """We did: the supervisor will tell exact figures."""
+    """We did: the supervisor will report exact figures."""
     PARENTS = "parents"
-    """Its parent, which has gone too, or we did after that: then the supervisor will tell exact figures."""
+    """Its parent, which has gone too, or we did after that: then the supervisor will report exact figures."""
     NOBODYS = "nobodys"
-    """Nobody that we know: what was read last is all there is. The supervisor may still tell."""
+    """Nobody that we know: what was read last is all there is. The supervisor may still report it."""
 
 
 class Gone:
@@ -44,7 +44,7 @@ class Gone:
         self.fate = fate
         self.totals = Totals() if fate is Fate.PARENTS else member.totals()
         self.deadline = now + (AWAIT_SECONDS if fate is Fate.OURS else 0.0)
-        """Until then the supervisor may tell exact figures."""
+        """Until then the supervisor may report exact figures."""
 
 
 class Account:
@@ -68,13 +68,13 @@ class Account:
         without = None if io is None else Io(*(-value for value in io))
         self._departed += Totals(-user, -system, -minor, -major, without)
 
-    def reaped(self, end: ChildEnd, last_io: Io | None) -> None:
-        """The supervisor has waited for a process: take its exact totals, in place of what is known of it.
+    def reaped(self, reaped: Reaped, last_io: Io | None) -> None:
+        """The supervisor has waited for a process: its exact totals replace what is known of it.
 
         Its I/O is that of the zombie, else what was read last; without both the tree's I/O is unknown from now on.
         """
+        end, io = reaped.exit, reaped.io
         gone = self._gone.pop(end.pid, None)
-        io = end_io(end)
         if io is None:
             io = last_io if gone is None else gone.member.io
         self._departed += Totals(end.cpu_user, end.cpu_system, end.minor_faults, end.major_faults, io)
@@ -90,7 +90,7 @@ class Account:
         return bool(self._gone)
 
     def overdue(self, now: float) -> list[Gone]:
-        """Vanished members whose exact figures are no longer waited for: their last totals are taken for good."""
+        """Vanished members whose exact figures are no longer waited for: their last totals count for good."""
         done = [self._gone.pop(pid) for pid, gone in list(self._gone.items()) if now > gone.deadline]
         for gone in done:
             self._departed += gone.totals
@@ -131,24 +131,25 @@ class Account:
         return self._highest if known else self._highest._replace(io=None)
 
 
-def end_io(end: ChildEnd) -> Io | None:
-    """I/O of a reaped process, from its zombie."""
-    try:
-        return None if end.io is None else parse_io(end.io)
-    except (ValueError, IndexError):
-        return None
+class Reaped(NamedTuple):
+    """A process that we waited for, with what its zombie's files say of it."""
+
+    exit: ChildExit
+    stat: Stat | None
+    """`None`: it could not be read."""
+    io: Io | None
+    """`None`: it could not be read."""
+    ignored_sigchld: bool
+    """When it ended: then what its children used was added to nobody's figures."""
 
 
-def end_ignores_children(end: ChildEnd) -> bool:
-    """Whether a reaped process ignored the end of its children when it ended, from its zombie."""
+def read_exit(end: ChildExit) -> Reaped:
+    """Parse what the supervisor has read of a zombie."""
+    stat, io, ignored = None, None, False
+    with contextlib.suppress(ValueError, IndexError):
+        stat = None if end.stat is None else parse_stat(end.stat)
+    with contextlib.suppress(ValueError, IndexError):
+        io = None if end.io is None else parse_io(end.io)
     with contextlib.suppress(ValueError):
-        return end.status is not None and parse_ignores_children(end.status)
-    return False
-
-
-def end_stat(end: ChildEnd) -> Stat | None:
-    """/proc/PID/stat of a reaped process, from its zombie."""
-    try:
-        return None if end.stat is None else parse_stat(end.stat)
-    except (ValueError, IndexError):
-        return None
+        ignored = end.status is not None and parse_ignores_sigchld(end.status)
+    return Reaped(end, stat, io, ignored)

@@ -6,6 +6,7 @@ import os
 
 from otel_memwatch import catalog
 from otel_memwatch.model import Column
+from otel_memwatch.runtime.kernel import sum_known
 from otel_memwatch.runtime.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -100,7 +101,7 @@ def slow_values(
         total.major_faults,
         sum(status.voluntary for status in switches),
         sum(status.involuntary for status in switches),
-        _sum_known(list(descriptors.values())),
+        sum_known(descriptors.values()),
     ]
 
 
@@ -121,15 +122,9 @@ def _main_values(now: float, main: Member | None) -> Sequence[Value]:
         None if status is None else status.anon,
         None if status is None else status.file,
         None if status is None else status.shmem,
-        main.watermark,
+        main.watermark.largest,
         round(now - main.start, 3),
     )
-
-
-def _sum_known(values: list[int | None]) -> int | None:
-    """Their sum; `None` when one of them is not known."""
-    known = [value for value in values if value is not None]
-    return sum(known) if len(known) == len(values) else None
 
 
 def descriptor_count(proc: str, pid: int) -> int | None:

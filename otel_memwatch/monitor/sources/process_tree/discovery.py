@@ -1,6 +1,6 @@
 """Finds the processes of the tree that are not known yet.
 
-The kernel gives pids in rising order and tells the last one, so that nothing has to be looked for while that stands
+The kernel gives pids in rising order and shows the last one, so that nothing has to be looked for while that stands
 still. When it has moved, either the pids given since are looked at one by one, or the children of all members are
 listed, whichever is less work. A pid chosen by hand (clone3 with set_tid) is found by the listing only, which is
 done about once a second in any case.
@@ -26,7 +26,7 @@ PROBE_COST = 4
 THREAD_COST = 3
 """As above, for each thread of a process that has several: their files are not kept open."""
 WORTH_KNOWING = 16
-"""What looking at pids one by one may cost more: it tells besides which of them are other programs'."""
+"""What looking at pids one by one may cost more: it shows besides which of them are other programs'."""
 
 
 class ForkCounter:
@@ -98,7 +98,7 @@ class Discovery:
     def probe(
         self, pids: Iterable[int], members: Mapping[int, Member], add: Callable[[int], bool]
     ) -> list[int]:
-        """Look at pids given lately; `add` takes in those that belong to the tree, parents first.
+        """Look at pids given lately; `add` makes members of those that belong to the tree, parents first.
 
         Gives those that live and certainly do not: where orphans become our children, what has a parent elsewhere.
         """
@@ -148,7 +148,7 @@ class Discovery:
             return False
 
     def walk(self, members: Mapping[int, Member], add: Callable[[int], bool]) -> None:
-        """List the children of all members, and of what is found; `add` takes in those that are not known."""
+        """List the children of all members, and of what is found; `add` makes members of those that are not known."""
         if not self._has_children_files:
             self._scan(members, add)
             return

@@ -30,23 +30,33 @@ class KeptFile:
     (3 us more), and a gone process raises `FileNotFoundError`.
     """
 
-    __slots__ = ("descriptor", "descriptors", "path")
+    __slots__ = ("_descriptor", "_descriptors", "last", "path")
 
     def __init__(self, path: str, descriptors: Descriptors) -> None:
         self.path = path
-        self.descriptors = descriptors
-        self.descriptor = -1
-        """-1: none is kept, or not yet. Who reads very often may read by it."""
+        self.last: bytes | None = None
+        """What `read_changed` read last."""
+        self._descriptors = descriptors
+        self._descriptor = -1
+        """-1: none is kept, or not yet."""
 
     @property
     def kept(self) -> bool:
         """Whether the descriptor is kept, so that pid reuse cannot deceive."""
-        return self.descriptor >= 0
+        return self._descriptor >= 0
+
+    def read_changed(self) -> bytes | None:
+        """As `read`; `None` where that is what this method has read before. Raises `OSError`."""
+        data = self.read()
+        if data == self.last:
+            return None
+        self.last = data
+        return data
 
     def read(self) -> bytes:
         """Up to 4 KiB of the file's beginning. Raises `OSError`."""
-        if self.descriptor >= 0:
-            return os.pread(self.descriptor, READ, 0)
+        if self._descriptor >= 0:
+            return os.pread(self._descriptor, READ, 0)
         fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             data = os.pread(fd, READ, 0)
@@ -59,27 +69,27 @@ class KeptFile:
     def read_all(self) -> bytes:
         """The whole file; the kernel gives about a page at a time. Raises `OSError`."""
         data = part = self.read()
-        while len(part) > READ // 2 and self.descriptor >= 0:
-            part = os.pread(self.descriptor, READ, len(data))
+        while len(part) > READ // 2 and self._descriptor >= 0:
+            part = os.pread(self._descriptor, READ, len(data))
             data += part
-        if self.descriptor < 0 and len(data) > READ // 2:
+        if self._descriptor < 0 and len(data) > READ // 2:
             with open(self.path, "rb") as file:
                 data = file.read()
         return data
 
     def _keep(self, fd: int) -> None:
-        if self.descriptors.free > 0:
-            self.descriptors.free -= 1
-            self.descriptor = fd
+        if self._descriptors.free > 0:
+            self._descriptors.free -= 1
+            self._descriptor = fd
         else:
             os.close(fd)
 
     def close(self) -> None:
         """Give the descriptor back; the file may be read again."""
-        if self.descriptor >= 0:
-            os.close(self.descriptor)
-            self.descriptor = -1
-            self.descriptors.free += 1
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+            self._descriptors.free += 1
 
 
 def read_once(path: str) -> bytes:

@@ -4,31 +4,35 @@ from __future__ import annotations
 
 import contextlib
 import os
-import time
 
+from otel_memwatch.model import ProcessNote
 from otel_memwatch.monitor.procfs.process import (
     ZOMBIE_STATES,
     Io,
     Stat,
     Status,
-    parse_ignores_children,
+    parse_ignores_sigchld,
     parse_io,
     parse_resident,
     parse_stat,
     parse_status,
     parse_watermark,
 )
-from otel_memwatch.monitor.sources.process_tree.files import READ, Descriptors, KeptFile
-from otel_memwatch.runtime.kernel import CLOCK_TICKS
+from otel_memwatch.monitor.sources.process_tree.files import Descriptors, KeptFile
+from otel_memwatch.runtime.kernel import monotonic_start
 from otel_memwatch.runtime.typed import NamedTuple
 
 GONE = (ProcessLookupError, FileNotFoundError)
 """What reading a process's file raises when the process is no more."""
 
 
-def boot_offset() -> float:
-    """Seconds from boot to the zero of the monotonic clock: the time that the machine was suspended (to 1 ms)."""
-    return round(time.clock_gettime(time.CLOCK_BOOTTIME) - time.monotonic(), 3)
+Figures = tuple[int, int, float, int, int, ProcessNote | None]
+"""Figures of one record: resident memory, watermark, CPU seconds, bytes of I/O, threads, note."""
+
+
+def own_faults(stat: Stat) -> int:
+    """Page faults of a process, minor and major, without its children's."""
+    return stat.minor_faults + stat.major_faults
 
 
 class Totals(NamedTuple):
@@ -55,43 +59,98 @@ class Totals(NamedTuple):
         )
 
 
-class Member:
-    """A process of the tree.
+class Watermark:
+    """What is known of the largest resident memory that a process had: VmHWM, which the kernel keeps.
 
-    `refresh` reads stat, statm and io (8 us); `refresh_status` reads status (1 us and 5 us of kernel time).
+    VmHWM begins anew with an exec, and when somebody resets it. All sizes are in bytes.
+    """
+
+    __slots__ = ("_last_faults", "before_exec", "bound", "faults", "largest", "last", "was_reset")
+
+    def __init__(self) -> None:
+        self.last: int | None = None
+        """VmHWM when it was read last; `None`: there was none."""
+        self.largest: int | None = None
+        """Largest VmHWM that was read."""
+        self.faults = 0
+        """Page faults of the process's own when the last VmHWM but one was read. Not those of the last one, which may be of
+        another address space already: the process may have executed a program between the two readings."""
+        self._last_faults: int | None = None
+        """Page faults of the process's own when VmHWM was read last."""
+        self.before_exec = 0
+        """Upper bound of what it had in address spaces that it has left by an exec; 0: there was none."""
+        self.was_reset = False
+        """We have reset it, so that VmHWM is that of the time since."""
+        self.bound: int | None = None
+        """Upper bound of what it had until the last tick, once we have reset it."""
+
+    def note(self, mark: int, stat: Stat) -> None:
+        """VmHWM was read, after this stat."""
+        self.largest = max(mark, self.largest or 0)
+        faults = own_faults(stat)
+        self.faults = faults if self._last_faults is None else self._last_faults
+        self._last_faults = faults
+
+    def grown(self, stat: Stat, fault_bytes: int) -> int:
+        """Most that the process can have mapped until this stat, after VmHWM was read: `fault_bytes` for each fault."""
+        return max(0, own_faults(stat) - self.faults) * fault_bytes
+
+    def executed(self, stat: Stat, fault_bytes: int) -> None:
+        """The process has executed a program: VmHWM knows nothing of the time between its last reading and that."""
+        if self.largest is not None:
+            self.before_exec = max(self.before_exec, self.largest + self.grown(stat, fault_bytes))
+
+
+class LastRecord:
+    """What has been recorded of a process, by which is decided when it is worth another line."""
+
+    __slots__ = ("argv", "figures", "stack", "time")
+
+    def __init__(self, stack: int) -> None:
+        self.stack = stack
+        """Address of the stack of the program that was recorded: another address means an exec since."""
+        self.argv: tuple[str, ...] | None = None
+        self.figures: Figures | None = None
+        self.time = 0.0
+
+
+class Member:
+    """A process of the tree: `refresh` reads stat, statm and io (8 us); `refresh_status` status (1 us, 5 us of kernel time).
+
+    Attributes:
+        pid, start, stat: which process it is, and its stat as read last; `start` in monotonic seconds.
+        zombie: it has ended and has not been waited for. A leader whose threads live on is no zombie.
+        rss, io: bytes of resident memory, and I/O, as read last.
+        ignores_sigchld: its children leave no trace in the accounting, as of the last reading of status.
+        shares_memory: it runs in its parent's memory, between vfork and exec.
+        status_outdated: something of it has changed since its status was read, so that its watermark may have.
+        watermark: what is known of its largest resident memory.
+        recorded: what has been recorded of it.
+        stat_file, children_file: files that the windows and the discovery read too.
+
     """
 
     __slots__ = (
-        "_io_data",
+        "_descriptors",
         "_io_file",
+        "_leader_ended",
         "_proc",
-        "_stat_data",
-        "_statm_data",
         "_statm_file",
         "_status_data",
-        "_status_faults",
+        "_status_file",
         "_totals",
-        "argv",
         "children_file",
-        "exec_stack",
-        "ignores_children",
+        "ignores_sigchld",
         "io",
-        "mark",
-        "outgrown",
         "pid",
         "recorded",
-        "recorded_at",
         "rss",
         "shares_memory",
         "start",
         "stat",
         "stat_file",
-        "status_file",
-        "stirred",
+        "status_outdated",
         "watermark",
-        "watermark_faults",
-        "window_bound",
-        "windowed",
         "zombie",
     )
 
@@ -99,49 +158,25 @@ class Member:
         """Read the process for the first time. Raises `OSError` of `GONE` when it is no more."""
         directory = f"{proc}/{pid}"
         self._proc = proc
+        self._descriptors = descriptors
         self.pid = pid
         self.stat_file = KeptFile(f"{directory}/stat", descriptors)
         self._statm_file = KeptFile(f"{directory}/statm", descriptors)
         self._io_file: KeptFile | None = KeptFile(f"{directory}/io", descriptors)
-        self.status_file = KeptFile(f"{directory}/status", descriptors)
+        self._status_file = KeptFile(f"{directory}/status", descriptors)
         self.children_file = KeptFile(f"{directory}/task/{pid}/children", descriptors)
-        self._stat_data = self._io_data = b""
-        self._statm_data: bytes | None = None
         self._status_data: bytes | None = None
         self._totals: Totals | None = None
-        self.stirred = True
-        """Something of it has changed since its status was read, so that its watermark may have."""
-        self.argv: tuple[str, ...] | None = None
         self.io: Io | None = None
         self.rss = 0
-        self.mark: int | None = None
-        """VmHWM when it was read last, in bytes; `None`: it had none then."""
-        self.watermark: int | None = None
-        """Largest VmHWM that was read, in bytes."""
-        self.watermark_faults = 0
-        """Page faults of its own when the watermark before the last was read: the last may already be that of another
-        address space, where it has executed a program since its faults were read."""
-        self._status_faults: int | None = None
-        """Page faults of its own before its watermark was read last."""
-        self.outgrown = 0
-        """Upper bound of what it had in address spaces that it has left by an exec; 0: there was none."""
-        self.windowed = False
-        """Its watermark has been reset, so that VmHWM is that of the time since."""
-        self.window_bound: int | None = None
-        """Upper bound of its resident memory up to the last tick, once it is windowed."""
-        self.ignores_children = False
-        """It ignores SIGCHLD, as of the last reading of status: its children leave no trace in the accounting."""
-        self.shares_memory = False
-        """It runs in its parent's memory, between vfork and exec."""
-        self.recorded: tuple[int, int, float, int, int, str | None] | None = None
-        """Figures that were told last."""
-        self.recorded_at = 0.0
+        self.status_outdated = True
+        self.ignores_sigchld = self.shares_memory = False
+        self.watermark = Watermark()
         try:
             self.stat: Stat = parse_stat(self.stat_file.read())
-            self.zombie = False
-            """It has ended and has not been waited for. A leader whose threads live on is no zombie."""
-            self.start = round(self.stat.start / CLOCK_TICKS - boot_offset(), 3)
-            self.exec_stack = self.stat.stack
+            self._leader_ended = self.zombie = False
+            self.start = monotonic_start(self.stat.start)
+            self.recorded = LastRecord(self.stat.stack)
             self.refresh()
         except OSError:
             self.close()
@@ -157,71 +192,72 @@ class Member:
 
         Raises an `OSError` of `GONE` when the process is no more.
         """
-        # Read without calls of our own, which would be a third of the cost where there are many processes.
-        kept = self.stat_file.descriptor
-        data = os.pread(kept, READ, 0) if kept >= 0 else self.stat_file.read()
-        changed = data != self._stat_data
-        if changed:
-            self._take_stat(data)
-        kept = self._statm_file.descriptor
-        resident = os.pread(kept, READ, 0) if kept >= 0 else None
-        if changed or resident is None or resident != self._statm_data or self.stat.state in ZOMBIE_STATES:
-            self._statm_data = resident
-            rss = self._resident(resident)
+        changed = False
+        data = self.stat_file.read_changed()
+        if data is not None:
+            self._accept(parse_stat(data))
+            changed = True
+        if self._statm_file.read_changed() is not None or changed or self._leader_ended:
+            rss = self._resident()
             if changed or rss != self.rss:
                 self.rss = rss
-                changed = self.stirred = True
+                changed = self.status_outdated = True
         if self._io_file is not None:
-            kept = self._io_file.descriptor
             try:
-                data = os.pread(kept, READ, 0) if kept >= 0 else self._io_file.read()
+                data = self._io_file.read_changed()
             except (PermissionError, FileNotFoundError):
                 # denied, or a kernel that does not count I/O; a process that has gone is found by its stat
                 self._deny_io()
             else:
-                if data != self._io_data:
-                    self._io_data, self.io, self._totals = data, parse_io(data), None
+                if data is not None:
+                    self.io, self._totals = parse_io(data), None
                     changed = True
         return changed
+
+    def _accept(self, stat: Stat) -> None:
+        if stat.start != self.stat.start:
+            raise ProcessLookupError(f"pid {self.pid} is another process now")
+        self.stat, self._totals = stat, None
+        self._leader_ended = stat.state in ZOMBIE_STATES
+        self.zombie = self._leader_ended and stat.threads <= 1
+
+    def _resident(self) -> int:
+        """Bytes of resident memory of its own, by the statm that was read last."""
+        if self.zombie or self.shares_memory:
+            return 0
+        if self._leader_ended:
+            return self._rss_of_threads()
+        return parse_resident(self._statm_file.last or b"")
+
+    def enters_parent(self) -> None:
+        """It runs in its parent's memory: it has none of its own."""
+        self.shares_memory = True
+        self.rss = 0
 
     def leaves_parent(self) -> None:
         """It does not run in its parent's memory any more; what it has now is known after the next `refresh`."""
         self.shares_memory = False
-        self._statm_data = None
-
-    def _resident(self, statm: bytes | None) -> int:
-        if self.zombie or self.shares_memory:
-            return 0
-        if self.stat.state in ZOMBIE_STATES:
-            return self._rss_of_threads()
-        return parse_resident(self._statm_file.read() if statm is None else statm)
-
-    def _take_stat(self, data: bytes) -> None:
-        stat = parse_stat(data)
-        if stat.start != self.stat.start:
-            raise ProcessLookupError(f"pid {self.pid} is another process now")
-        self._stat_data, self.stat, self._totals = data, stat, None
-        self.zombie = stat.state in ZOMBIE_STATES and stat.threads <= 1
+        self._statm_file.last = None
 
     def _deny_io(self) -> None:
         assert self._io_file is not None
         self._io_file.close()
         self._io_file = self.io = self._totals = None
-        self.stirred = True
+        self.status_outdated = True
 
     def retry_io(self) -> None:
         """Try again to read what was denied: a process may have become readable by an exec."""
         if self._io_file is None:
-            file = KeptFile(f"{self._proc}/{self.pid}/io", self.stat_file.descriptors)
+            file = KeptFile(f"{self._proc}/{self.pid}/io", self._descriptors)
             with contextlib.suppress(OSError):
                 self.io = parse_io(file.read())
                 self._io_file, self._totals = file, None
                 return
             file.close()
 
-    def resident(self) -> int:
+    def read_resident(self) -> int:
         """Bytes of resident memory, read anew; what the tick has read of it stays."""
-        if self.stat.state in ZOMBIE_STATES:
+        if self._leader_ended:
             return self._rss_of_threads()
         return parse_resident(self._statm_file.read())
 
@@ -243,23 +279,19 @@ class Member:
 
         Raises an `OSError` of `GONE` when the process is no more.
         """
-        self.stirred = False
-        data: bytes | None = self.status_file.read()
-        if self.stat.state in ZOMBIE_STATES and self.stat.threads > 1:
+        self.status_outdated = False
+        data = self._status_file.read()
+        if self._leader_ended and self.stat.threads > 1:
             data = self._of_living_thread("status") or data
         self._status_data = data
-        assert data is not None
-        self.ignores_children = parse_ignores_children(data)
-        self.mark = mark = parse_watermark(data)
-        if not self.shares_memory and mark is not None:
-            self.watermark = max(mark, self.watermark or 0)
-            faults = self.stat.minor_faults + self.stat.major_faults
-            self.watermark_faults = faults if self._status_faults is None else self._status_faults
-            self._status_faults = faults
+        self.ignores_sigchld = parse_ignores_sigchld(data)
+        self.watermark.last = mark = parse_watermark(data)
+        if mark is not None and not self.shares_memory:
+            self.watermark.note(mark, self.stat)
         return mark is not None
 
     def last_look(self) -> bool:
-        """Read its watermark a last time; `False` when its memory is gone, and what it had since the last tick with it.
+        """Read it a last time; `False` when its memory is gone, and with it what it had reached since the last tick.
 
         Raises an `OSError` of `GONE` when the process is no more.
         """
@@ -292,6 +324,6 @@ class Member:
 
     def close(self) -> None:
         """Close its files; what was read stays."""
-        for file in (self.stat_file, self._statm_file, self._io_file, self.status_file, self.children_file):
+        for file in (self.stat_file, self._statm_file, self._io_file, self._status_file, self.children_file):
             if file is not None:
                 file.close()

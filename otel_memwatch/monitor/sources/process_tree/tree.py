@@ -7,22 +7,17 @@ import os
 from collections import deque
 
 from otel_memwatch.errors import Unavailable
+from otel_memwatch.model import ChildExit
 from otel_memwatch.monitor.procfs.process import Io, parse_stat
-from otel_memwatch.monitor.sources import ChildEnd, Context, Pace
-from otel_memwatch.monitor.sources.process_tree.accounting import (
-    Account,
-    Fate,
-    end_ignores_children,
-    end_stat,
-)
+from otel_memwatch.monitor.sources import Context
+from otel_memwatch.monitor.sources.process_tree.accounting import Account, Fate, Reaped, read_exit
 from otel_memwatch.monitor.sources.process_tree.columns import columns, fast_values, slow_values
 from otel_memwatch.monitor.sources.process_tree.discovery import Discovery, ForkCounter
 from otel_memwatch.monitor.sources.process_tree.files import Descriptors, read_once
-from otel_memwatch.monitor.sources.process_tree.member import GONE, Member, Totals
+from otel_memwatch.monitor.sources.process_tree.ledgers import FaultLedger, PidLedger
+from otel_memwatch.monitor.sources.process_tree.member import GONE, Member, Totals, own_faults
 from otel_memwatch.monitor.sources.process_tree.records import Records
-from otel_memwatch.monitor.sources.process_tree.tick import Tick
-from otel_memwatch.monitor.sources.process_tree.unobserved import Unobserved
-from otel_memwatch.monitor.sources.process_tree.windows import Vanished, Windows, fault_bytes
+from otel_memwatch.monitor.sources.process_tree.windows import Vanished, WatermarkWindows, fault_bytes
 from otel_memwatch.runtime.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -35,6 +30,22 @@ EVERY_STATUS = 20
 ROUND_SECONDS = 1.0
 WALK_SECONDS = 1.0
 """Time between two listings of all children, which find what the fork counter does not lead to."""
+
+
+class Changes:
+    """What one tick has found of the members; the ledgers hold what it has found of their children."""
+
+    __slots__ = ("figures", "reapers_known", "removed", "vanished")
+
+    def __init__(self) -> None:
+        self.figures = False
+        """A figure of a member has changed, or there are others than before: sums have to be made again."""
+        self.removed: dict[int, Member] = {}
+        """Members that are no more."""
+        self.vanished: list[Vanished] = []
+        """What the windows have to know of them, and of processes that were never members."""
+        self.reapers_known = True
+        """Of all members that are no more it is known who waited for them: else nothing bounds what they had."""
 
 
 class ProcessTree:
@@ -61,15 +72,16 @@ class ProcessTree:
             self._proc, context.exclude, self._adopter, self._since, self._descriptors
         )
         self._members: dict[int, Member] = {}
-        self._ends: deque[ChildEnd] = deque()
-        self._noted_faults = 0
-        self._ended: dict[int, Member] = {}
-        """Members that vanished at the tick before."""
-        self._seen = 0
+        self._removed: dict[int, Member] = {}
+        """Members that the tick before found to be no more."""
+        self._exits: deque[ChildExit] = deque()
+        """What the supervisor has reported since the tick before."""
+        # Where the target is our child, whatever began after it may have been its child, and be gone by now.
+        self._pids = PidLedger(self._forks, context.root if context.adopt else self._forks.last)
+        self._faults = FaultLedger()
         self._began: float | None = None
         """Time of the first tick."""
         self._account = Account()
-        self._unobserved = Unobserved()
         self._records = Records(
             self._proc,
             fault_bytes(context.sys, os.uname().release),
@@ -77,21 +89,18 @@ class ProcessTree:
             context.marks_operations,
         )
         self._windows = (
-            Windows(self._proc, context.sys, self._descriptors, context.marks_operations)
+            WatermarkWindows(self._proc, context.sys, self._descriptors, context.marks_operations)
             if context.exact
             else None
         )
-        period = context.slow_period()
-        self._slow_pace = Pace(period, context.interval)
-        self._walk_pace = Pace(context.slow_period(WALK_SECONDS), context.interval)
-        # whatever began after our child did may have been its child, and gone by now
-        self._last_pid = context.root if context.adopt else self._forks.last
-        self._looked_at = self._last_pid
-        """Last pid that has been looked for."""
+        self._slow_pace = context.pace()
+        self._walk_pace = context.pace(WALK_SECONDS)
         self._round = 0
+        """Where in a large tree the statuses are read next."""
         self._sum = Totals()
-        self.columns = columns(period, exact=context.exact)
         self._fast: list[Value] = []
+        """The values of the last tick at which a figure had changed."""
+        self.columns = columns(context.slow_period(), exact=context.exact)
         self._not_due: list[Value] = [None] * sum(column.period > 0 for column in self.columns)
 
     def _oldest(self) -> int:
@@ -101,7 +110,7 @@ class ProcessTree:
         except OSError:
             if not self._context.adopt:
                 raise Unavailable(f"There is no process {self._context.root}.") from None
-        # it has ended and been waited for already: the supervisor will tell
+        # It has ended and been waited for already: the supervisor will report it.
         return parse_stat(read_once(f"{self._proc}/{os.getpid()}/stat")).start
 
     # -- for others
@@ -112,9 +121,9 @@ class ProcessTree:
             pid for pid, member in self._members.items() if not member.zombie and not member.shares_memory
         )
 
-    def note_exit(self, end: ChildEnd) -> None:
+    def note_exit(self, end: ChildExit) -> None:
         """Take in what the kernel said of a child that was waited for. May be called from another thread."""
-        self._ends.append(end)
+        self._exits.append(end)
 
     def totals(self) -> Mapping[str, float | int | None]:
         """Totals of the tree so far, reaped children included; `None`: not known."""
@@ -125,19 +134,19 @@ class ProcessTree:
             "minor_faults": self._sum.minor_faults,
             "major_faults": self._sum.major_faults,
             **(dict.fromkeys(Io._fields) if io is None else io._asdict()),
-            "processes": self._seen,
-            "unobserved": self._unobserved.total,
+            "processes": self._pids.seen,
+            "unobserved": self._pids.unobserved,
         }
 
     def finish(self, now: float) -> None:
-        """Tell the last of every process, and close all files. Not while `read` is running."""
-        tick = Tick(now)
-        self._take_ends(tick)
+        """Record the last of every process, and close all files. Not while `read` is running."""
+        changes = Changes()
+        self._read_exits(changes)
         for member in list(self._members.values()):
             try:
                 whole = member.last_look()
             except GONE:
-                self._vanish(member, tick)
+                self._vanish(member, changes, now)
             else:
                 self._records.last(member, now, whole=whole)
         self._settle(now, math.inf)
@@ -152,183 +161,162 @@ class ProcessTree:
     # -- a tick
 
     def read(self, now: float) -> Sequence[Value]:
-        """One value for each column. Raises `OSError` only where /proc itself cannot be read.
-
-        Where nothing has happened since the tick before, what is derived from the figures is not derived again.
-        """
-        tick = Tick(now)
+        """One value for each column. Raises `OSError` only where /proc itself cannot be read."""
         slow = self._slow_pace.due(now)
-        begun_at = self._forks.read()
-        if self._ends:
-            self._take_ends(tick)
-        # where no pid was given there is nothing that could be claimed
-        if begun_at != self._last_pid or self._unobserved.unclaimed:
-            missed = self._unobserved.missed_by_supervisor(self._noted_faults)
-            tick.suspicious |= missed != 0
-            tick.unseen_faults += max(0, missed)
-        self._refresh_all(tick)
-        if self._account.pending:
-            tick.moved = True
-            self._settle(now, now)
-        self._discover(tick, begun_at)
-        self._look_again(tick, begun_at)
-        self._refresh_statuses(all_of_them=slow)
-        self._ended = tick.removed
-        self._count_unobserved(tick, begun_at)
-        bound = (
-            None
-            if self._windows is None
-            else self._windows.scan(self._members, tick.vanished, tick.child_faults)
+        changes = Changes()
+        self._pids.open()
+        self._faults.open()
+        self._read_exits(changes)
+        self._read_members(changes, now)
+        self._find_members(changes, now)
+        self._read_watermarks(all_of_them=slow)
+        self._close_ledgers(changes)
+        return self._values(changes, now, slow=slow)
+
+    # -- first step: what the supervisor has waited for
+
+    def _read_exits(self, changes: Changes) -> None:
+        while self._exits:
+            changes.figures = True
+            end = self._exits.popleft()
+            self._faults.reported(end.minor_faults)
+            if end.pid not in self._context.exclude:
+                self._read_exit(read_exit(end), changes)
+        if not self._pids.settled:
+            self._faults.compare_with_own()
+
+    def _read_exit(self, reaped: Reaped, changes: Changes) -> None:
+        pid, stat = reaped.exit.pid, reaped.stat
+        if stat is not None and stat.start < self._since:
+            return
+        member = self._members.get(pid)
+        if member is not None and stat is not None and member.stat.start != stat.start:
+            member = None  # the pid has been given to another process since
+        if member is not None:
+            self._remove(member, changes)
+        else:
+            member = self._account.awaited(pid)
+        before = self._removed.get(pid)
+        if member is None and before is not None and stat is not None and before.stat.start == stat.start:
+            # At the tick before, it was its parent's to wait for; the parent did not, and its end is recorded already.
+            self._account.reaped(reaped, before.io)
+            return
+        if member is None:
+            self._pids.joined(pid)
+        self._faults.ended(
+            stat,
+            0 if member is None else member.stat.child_minor_faults,
+            ignored_sigchld=reaped.ignored_sigchld,
         )
-        if self._began is None:
-            self._began = now
-        main = self._members.get(self._context.root)
-        if tick.moved or slow or not self._fast:
-            self._sum = self._account.sum(self._members.values())
-            self._records.figures(self._members.values(), now)
-            self._fast = fast_values(main, self._members.values(), self._sum)
-        fast = self._fast + self._unobserved.values()
-        if self._windows is not None:
-            fast.append(bound if tick.certain else None)
-        if not slow:
-            return fast + self._not_due
-        for member in self._members.values():
-            member.retry_io()
-        return fast + slow_values(self._proc, now, main, self._members.values(), self._sum)
+        self._account.reaped(reaped, None if member is None else member.io)
+        self._records.reaped(reaped, member)
+        rss = 0 if member is None else member.rss
+        changes.vanished.append(Vanished(pid, rss, 0, reaped.exit.max_rss))
 
-    def _take_ends(self, tick: Tick) -> None:
-        """Take in the exits that the supervisor told of."""
-        while self._ends:
-            tick.moved = True
-            end = self._ends.popleft()
-            self._noted_faults += end.minor_faults
-            stat = end_stat(end)
-            if end.pid in self._context.exclude or (stat is not None and stat.start < self._since):
-                continue
-            member = self._members.get(end.pid)
-            if member is not None and stat is not None and member.stat.start != stat.start:
-                member = None
-            if member is not None:
-                self._remove(member)
-                tick.removed[member.pid] = member
-            else:
-                member = self._account.awaited(end.pid)
-            ended = self._ended.get(end.pid)
-            if member is None and ended is not None and stat is not None and ended.stat.start == stat.start:
-                # its parent lived at the last tick, but did not wait for it: its exit has been told
-                self._account.reaped(end, ended.io)
-                continue
-            if member is None:
-                tick.new.append((end.pid, 1))
-                self._seen += 1
-            known = 0 if member is None else member.stat.child_minor_faults
-            tick.suspicious |= stat is None or stat.child_minor_faults != known
-            tick.blind |= stat is None
-            tick.heedless |= end_ignores_children(end)
-            tick.unseen_faults += 0 if stat is None else max(0, stat.child_minor_faults - known)
-            self._account.reaped(end, None if member is None else member.io)
-            self._records.reaped(end, member)
-            rss = 0 if member is None else member.rss
-            tick.vanished.append(Vanished(end.pid, rss, 0, end.max_rss))
+    # -- second step: what the members have now
 
-    def _refresh_all(self, tick: Tick) -> None:
+    def _read_members(self, changes: Changes, now: float) -> None:
         for member in list(self._members.values()):
-            old = member.stat
+            before = member.stat
             try:
                 changed = member.refresh()
                 if member.shares_memory and not self._shares(member):
                     member.leaves_parent()
                     changed = member.refresh() or changed
             except GONE:
-                self._vanish(member, tick)
+                self._vanish(member, changes, now)
                 continue
-            tick.moved |= changed
             stat = member.stat
-            if stat is old:
+            if changed:
+                changes.figures = True
+            if stat is before:
                 continue
-            if stat.threads > old.threads:
-                tick.threads += stat.threads - old.threads
-            if stat.child_minor_faults != old.child_minor_faults:
-                tick.child_minor_faults += stat.child_minor_faults - old.child_minor_faults
-                tick.child_faults += stat.child_minor_faults - old.child_minor_faults
-                tick.child_faults += stat.child_major_faults - old.child_major_faults
-            self._records.executed(member, tick.now)
+            if stat.threads > before.threads:
+                self._pids.threads_began(stat.threads - before.threads)
+            if stat.child_minor_faults != before.child_minor_faults:
+                self._faults.inherited_by_member(before, stat)
+            self._records.executed(member, now)
+        if self._account.pending:
+            changes.figures = True
+            self._settle(now, now)
 
-    def _vanish(self, member: Member, tick: Tick) -> None:
-        """A member is gone: find out who waited for it, and so where its totals are."""
-        self._remove(member)
-        tick.moved = True
-        tick.removed[member.pid] = member
-        ppid = member.stat.ppid
-        parent = self._members.get(ppid) or tick.removed.get(ppid)
-        if ppid == self._adopter:
-            # its reaped children's page faults are told with its own, at the next tick
-            tick.blind, tick.certain = True, False
-            self._account.vanished(member, tick.now, Fate.OURS)
+    def _vanish(self, member: Member, changes: Changes, now: float) -> None:
+        """A member is no more: find out who waited for it, and so where its totals and its page faults are.
+
+        ==================================  ===================================================================
+        its parent                          its totals
+        ==================================  ===================================================================
+        is the monitor                      will be reported by the supervisor
+        is a member that heeds SIGCHLD      are in its parent's
+        is no more, and heeded SIGCHLD      are in its parent's, or will be reported: nobody knows
+        ignores SIGCHLD, or is unknown      are lost: what was read last is all there is
+        ==================================  ===================================================================
+        """
+        self._remove(member, changes)
+        changes.figures = True
+        stat = member.stat
+        if stat.ppid == self._adopter:
+            self._faults.left_to_us()
+            changes.reapers_known = False
+            self._account.vanished(member, now, Fate.OURS)
             return
-        faults = member.stat.minor_faults + member.stat.major_faults
-        tick.vanished.append(Vanished(member.pid, member.rss, faults, None))
-        if ppid in self._members and not self._members[ppid].ignores_children:
-            tick.known_minor_faults += member.stat.minor_faults + member.stat.child_minor_faults
-            self._records.gone(member, tick.now)
+        changes.vanished.append(Vanished(member.pid, member.rss, own_faults(stat), None))
+        living = self._members.get(stat.ppid)
+        parent = living or changes.removed.get(stat.ppid)
+        heeds = parent is not None and not parent.ignores_sigchld
+        if living is not None and heeds:
+            self._faults.left_to_member(stat)
+            self._records.gone(member, now)
             return
-        tick.suspicious, tick.blind, tick.certain = True, True, False
-        heeded = parent is not None and not parent.ignores_children
-        self._account.vanished(member, tick.now, Fate.PARENTS if heeded else Fate.NOBODYS)
+        self._faults.left_to_nobody_known()
+        changes.reapers_known = False
+        self._account.vanished(member, now, Fate.PARENTS if heeds else Fate.NOBODYS)
+
+    def _remove(self, member: Member, changes: Changes) -> None:
+        del self._members[member.pid]
+        member.close()
+        changes.removed[member.pid] = member
 
     def _settle(self, now: float, until: float) -> None:
         """Give up waiting for exact figures of members for which they were due before `until`."""
         for gone in self._account.overdue(until):
             self._records.gone(gone.member, now, unreaped=gone.fate is Fate.NOBODYS)
 
-    def _remove(self, member: Member) -> None:
-        del self._members[member.pid]
-        member.close()
+    # -- third step: processes that are not members yet
 
-    def _discover(self, tick: Tick, last: int) -> None:
-        """Look for processes that began before the tick; pids given since, until `last`, tell whether there are any."""
-        earlier, self._looked_at = self._looked_at, last
-        moved = self._forks.between(earlier, last)
-        if not self._members and self._seen == 0:
-            self._add(self._context.root, tick)
-        if self._walk_pace.due(tick.now) or (
-            moved and not self._discovery.cheaper_to_probe(moved, self._members)
-        ):
-            self._discovery.walk(self._members, lambda pid: self._add(pid, tick))
-        elif moved:
-            pids = self._forks.given(earlier, last)
-            tick.strangers = self._discovery.probe(pids, self._members, lambda pid: self._add(pid, tick))
+    def _find_members(self, changes: Changes, now: float) -> None:
+        """Look for processes that began before this tick; pids given since the last look say whether there are any."""
+        given, pids = self._pids.not_looked_for()
+        walk = self._walk_pace.due(now)
+        if walk or given or not self._pids.seen:
 
-    def _look_again(self, tick: Tick, last: int) -> None:
-        """Reads the members again where one has waited, since it was read, for what the discovery came too late for.
+            def add(pid: int) -> bool:
+                return self._add(pid, changes, now)
 
-        The next tick would have told, and that child would have been taken for one that began after this tick.
-        """
-        given = self._forks.between(self._last_pid, last)
+            if not self._pids.seen:
+                add(self._context.root)
+            if walk or (given and not self._discovery.cheaper_to_probe(given, self._members)):
+                self._discovery.walk(self._members, add)
+            elif given:
+                self._pids.are_strangers(self._discovery.probe(pids, self._members, add))
+        # A child may have been waited for after its parent was read, and before the discovery looked for it. The next
+        # tick would find its faults with the parent, and take it for a child that began after this tick. So where
+        # pids are unexplained and a parent has waited since, all members are read again now.
         if (
-            not tick.suspicious
-            and given > self._explained(tick, given)
+            not self._faults.suspicious
+            and self._pids.unexplained()
             and any(member.has_waited() for member in self._members.values())
         ):
-            self._refresh_all(tick)
+            self._read_members(changes, now)
 
-    def _explained(self, tick: Tick, given: int) -> int:
-        """How many of the pids given since the tick before are known."""
-        # what was there before, and is seen only now, has used none of these pids
-        known = [*tick.new, *((pid, 1) for pid in tick.strangers)]
-        return tick.threads + sum(
-            pids for pid, pids in known if 0 < self._forks.between(self._last_pid, pid) <= given
-        )
-
-    def _add(self, pid: int, tick: Tick) -> bool:
-        """Take a process into the tree; `False` when it has gone already."""
+    def _add(self, pid: int, changes: Changes, now: float) -> bool:
+        """Make a process a member; `False` when it has gone already."""
         try:
             member = Member(self._proc, pid, self._descriptors)
         except (OSError, ValueError):
             return False
         if self._shares(member):
-            member.shares_memory = True
-            member.rss = 0
+            member.enters_parent()
         try:
             member.refresh_status()
         except (OSError, ValueError):
@@ -337,12 +325,10 @@ class ProcessTree:
         self._members[pid] = member
         if self._began is not None and not self._context.adopt and member.start < self._began:
             self._account.joined(member)
-        tick.moved = True
-        self._seen += 1
-        tick.new.append((pid, member.stat.threads))
-        tick.suspicious |= member.stat.child_minor_faults > 0
-        tick.unseen_faults += member.stat.child_minor_faults
-        self._records.seen(member, tick.now)
+        changes.figures = True
+        self._pids.joined(pid, member.stat.threads)
+        self._faults.joined(member.stat)
+        self._records.seen(member, now)
         return True
 
     def _shares(self, member: Member) -> bool:
@@ -360,11 +346,13 @@ class ProcessTree:
             return False
         return parent.stat.state == "D" or (parent.stat.threads > 1 and parent.rss == member.rss > 0)
 
-    def _refresh_statuses(self, *, all_of_them: bool) -> None:
-        """Read watermarks: of those members of a small tree of which something has changed, of a large one's in turn.
+    # -- fourth step: watermarks
+
+    def _read_watermarks(self, *, all_of_them: bool) -> None:
+        """Read the statuses: of those members of a small tree of which something has changed, of a large one's in turn.
 
         A process that had no page fault has no more memory than before; what another process brought into it is
-        found when `all_of_them` are read: the watermark stays until then.
+        found when `all_of_them` are read: the watermark stays until then. With windows, these read them.
         """
         if self._windows is not None:
             return
@@ -375,35 +363,48 @@ class ProcessTree:
             members = (members + members)[self._round : self._round + min(count, len(members))]
             self._round += count
         elif not all_of_them:
-            members = [member for member in members if member.stirred]
+            members = [member for member in members if member.status_outdated]
         for member in members:
             try:
                 member.refresh_status()
             except GONE:
                 continue
 
-    def _count_unobserved(self, tick: Tick, begun_at: int) -> None:
-        if begun_at == self._last_pid and not self._unobserved.unclaimed and not tick.tells_of_children:
-            # Whatever is given a pid meanwhile has not been seen and left no sign: the next tick counts it.
-            self._unobserved.quiet()
+    # -- fifth step: the processes that nobody saw
+
+    def _close_ledgers(self, changes: Changes) -> None:
+        self._removed = changes.removed
+        signs = bool(changes.removed) or self._pids.moved or self._faults.signs
+        if self._pids.close_if_none_given(signs=signs):
+            self._faults.close_if_none_given()
             return
-        ended_at = self._forks.read()
-        if ended_at == self._last_pid and not self._unobserved.unclaimed:
-            self._unobserved.quiet()
-            return
-        given = self._forks.between(self._last_pid, ended_at)
-        late = self._forks.between(begun_at, ended_at)
-        explained = self._explained(tick, given)
-        self._last_pid = ended_at
-        heedless = tick.heedless or any(
-            m.ignores_children for m in (*self._members.values(), *tick.removed.values())
+        self._faults.close(
+            ignores_sigchld=any(
+                member.ignores_sigchld for member in (*self._members.values(), *changes.removed.values())
+            )
         )
-        tick.suspicious |= heedless or tick.child_minor_faults != tick.known_minor_faults
-        faults = tick.unseen_faults + tick.child_faults - tick.known_minor_faults
-        self._unobserved.tick(
-            given,
-            late,
-            explained,
-            suspicious=tick.suspicious,
-            faults=None if heedless or tick.blind else faults,
-        )
+        self._pids.close(suspicious=self._faults.suspicious)
+
+    # -- last step: the values
+
+    def _values(self, changes: Changes, now: float, *, slow: bool) -> Sequence[Value]:
+        """Where nothing has changed since the tick before, what follows from the figures is not made again."""
+        if self._began is None:
+            self._began = now
+        members = self._members.values()
+        main = self._members.get(self._context.root)
+        bound = None
+        if self._windows is not None:
+            bound = self._windows.scan(self._members, changes.vanished, self._faults.inherited)
+        if changes.figures or slow or not self._fast:
+            self._sum = self._account.sum(members)
+            self._records.figures(members, now)
+            self._fast = fast_values(main, members, self._sum)
+        fast = [*self._fast, self._pids.unobserved, self._faults.unseen]
+        if self._windows is not None:
+            fast.append(bound if changes.reapers_known else None)
+        if not slow:
+            return fast + self._not_due
+        for member in members:
+            member.retry_io()
+        return fast + slow_values(self._proc, now, main, members, self._sum)

@@ -14,8 +14,8 @@ from otel_memwatch.runtime.typed import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from otel_memwatch.model import Value
-    from otel_memwatch.monitor.sources import ChildEnd, Context
+    from otel_memwatch.model import ChildExit, Value
+    from otel_memwatch.monitor.sources import Context
 
 _MODE, _FAULT = "cpu.mode", "system.paging.fault.type"
 
@@ -37,7 +37,7 @@ class WaitedFor:
             f"{why}: of processes only what the kernel tells at their end is recorded "
             "(unshare --mount-proc, or mount -t proc proc /proc, mends that)"
         )
-        self._ends: deque[ChildEnd] = deque()
+        self._ends: deque[ChildExit] = deque()
         self._seen = 0
         self._user = self._system = 0.0
         self._minor = self._major = 0
@@ -52,7 +52,7 @@ class WaitedFor:
         """None: a pid would be looked up in vain, or found to be another process."""
         return ()
 
-    def note_exit(self, end: ChildEnd) -> None:
+    def note_exit(self, end: ChildExit) -> None:
         """Take in what the kernel said of a child that was waited for. May be called from another thread."""
         self._ends.append(end)
 
@@ -105,7 +105,7 @@ class WaitedFor:
                 )
             )
 
-    def _start(self, end: ChildEnd) -> float:
+    def _start(self, end: ChildExit) -> float:
         """Start of a process that has ended; of an orphan the latest that it can be."""
         if end.start is not None:
             return end.start

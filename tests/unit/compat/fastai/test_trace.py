@@ -157,12 +157,12 @@ def test_fifty_cycles_leave_no_thread_and_a_deleted_trace_is_gone(cuda: Cuda) ->
         trace.stop()
         trace.start()
     assert threading.active_count() == before
-    from otel_memwatch.compat.fastai.meter import folding
+    from otel_memwatch.compat.fastai.trace import open_tracers
 
-    held = len(folding._open["torch:0"])
+    held = len(open_tracers._open["torch:0"])
     del trace
     gc.collect()
-    assert len(folding._open["torch:0"]) == held - 1
+    assert len(open_tracers._open["torch:0"]) == held - 1
 
 
 def test_it_follows_the_calling_thread_s_device_and_keeps_it(cuda: Cuda) -> None:

@@ -7,7 +7,16 @@ from typing import TYPE_CHECKING
 import pytest
 
 from otel_memwatch.compat.nncf import monitor_log
-from otel_memwatch.compat.nncf.monitor_log import Series, figure, parse, plot, summary, text, values, write
+from otel_memwatch.compat.nncf.monitor_log import (
+    MemoryCurve,
+    figure,
+    parse,
+    plot,
+    summary,
+    text,
+    values,
+    write,
+)
 from otel_memwatch.errors import RunError
 
 if TYPE_CHECKING:
@@ -17,14 +26,14 @@ MIB = 2**20
 
 
 def test_the_text_has_a_line_for_each_sample_and_two_that_sum_it_up() -> None:
-    times, memory = values(Series([10.0, 10.25, 10.5], [100 * MIB, 300.5 * MIB, 200 * MIB]))
+    times, memory = values(MemoryCurve([10.0, 10.25, 10.5], [100 * MIB, 300.5 * MIB, 200 * MIB]))
     assert text(times, memory, "MiB") == (
         "0 100.000\n0.25 300.500\n0.5 200.000\nTotal time: 0.5\nMax memory: 300.500 (MiB)"
     )
 
 
 def test_from_zero_takes_off_the_first_sample_and_may_be_negative() -> None:
-    times, memory = values(Series([1.0, 2.0], [100 * MIB, 40 * MIB]), "KiB", from_zero=True)
+    times, memory = values(MemoryCurve([1.0, 2.0], [100 * MIB, 40 * MIB]), "KiB", from_zero=True)
     assert text(times, memory, "KiB").splitlines() == [
         "0 0.000",
         "1.0 -61440.000",
@@ -37,16 +46,16 @@ def test_from_zero_takes_off_the_first_sample_and_may_be_negative() -> None:
     ("unit", "divisor"), [("B", 1), ("KiB", 2**10), ("GiB", 2**30), ("KB", 1e3), ("MB", 1e6), ("GB", 1e9)]
 )
 def test_all_units(unit: str, divisor: float) -> None:
-    assert values(Series([0.0], [3e9]), unit)[1] == [3e9 / divisor]
+    assert values(MemoryCurve([0.0], [3e9]), unit)[1] == [3e9 / divisor]
 
 
 def test_no_samples_are_told_in_words_and_not_drawn(tmp_path: Path) -> None:
-    assert values(Series([], [])) == ([], [])
+    assert values(MemoryCurve([], [])) == ([], [])
     assert (
         text([], [], "MiB")
         == "No measurements recorded.\nPlease make sure logging duration or interval were enough."
     )
-    empty = Series([], [])
+    empty = MemoryCurve([], [])
     maxima = write(tmp_path, {"rss": empty, "system": empty})
     assert sorted(path.name for path in tmp_path.iterdir()) == [
         "rss_memory_usage.txt",
@@ -94,8 +103,8 @@ def test_the_plot_is_one_line_with_the_maximum_in_its_title() -> None:
 
 def test_eight_files_and_their_maxima(tmp_path: Path) -> None:
     series = {
-        "rss": Series([0.0, 1.0], [10 * MIB, 90.9 * MIB]),
-        "system": Series([0.0, 1.0], [1000 * MIB, 1060 * MIB]),
+        "rss": MemoryCurve([0.0, 1.0], [10 * MIB, 90.9 * MIB]),
+        "system": MemoryCurve([0.0, 1.0], [1000 * MIB, 1060 * MIB]),
     }
     maxima = write(tmp_path / "logs", series)
     stems = {f"{kind}_memory_usage{suffix}" for kind in ("rss", "system") for suffix in ("", "_from-zero")}

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,7 +20,7 @@ from otel_memwatch.errors import MemwatchError
 from otel_memwatch.in_target.operations.identity import parse_traceparent
 from otel_memwatch.in_target.operations.text import attributes_text, clean_name, quote
 from otel_memwatch.monitor.procfs import control_group, drm, process, system
-from otel_memwatch.monitor.telemetry import listening, post
+from otel_memwatch.monitor.telemetry import exporters, listening
 from otel_memwatch.monitor.telemetry import settings as telemetry_settings
 from otel_memwatch.record import resource
 from otel_memwatch.record.operation_lines import OperationLines
@@ -38,7 +40,7 @@ PARSERS: list[tuple[Callable[[bytes], object], str]] = [
     (process.parse_status, "status-zombie"),
     (process.parse_watermark, "status"),
     (process.parse_thread_group, "status"),
-    (process.parse_ignores_children, "status"),
+    (process.parse_ignores_sigchld, "status"),
     (process.parse_rollup, "smaps_rollup"),
     (process.parse_arguments, "stat"),
     (control_group.parse_memberships, "cgroup-v1"),
@@ -166,15 +168,16 @@ ENVIRONMENT = st.dictionaries(
 def test_variables(environ: dict[str, str]) -> None:
     wanted = telemetry_settings.wanted({}, environ)
     assert wanted.interval > 0
-    assert wanted.timeout > 0
     resource.ci_attributes(environ)
     assert resource.resource_attributes({"id": "x"}, environ)["service.name"]
     with contextlib.suppress(MemwatchError):
         listening.listen(environ).socket.close()
     for endpoint in (wanted.metrics, wanted.spans):
-        if endpoint is not None and endpoint.protocol == "http/protobuf":
+        if endpoint is not None:
+            assert endpoint.timeout > 0
             try:
-                post.Post("traces", endpoint.url, 0.01, environ).stop()
+                with mock.patch.object(os, "environ", environ):
+                    exporters.open_exporter("traces", endpoint).exporter.shutdown()
             except MemwatchError as error:
                 assert "\n" not in str(error)  # noqa: PT017 - one sentence
 

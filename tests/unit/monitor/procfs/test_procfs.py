@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from otel_memwatch.monitor.procfs import control_group, process, system
-from otel_memwatch.runtime import kernel
 
 DATA = Path(__file__).parents[3] / "data" / "proc"
 PAGE = process.PAGE_SIZE
@@ -47,7 +46,7 @@ def test_stat_reads_its_fields_whatever_the_command_is(command: bytes, numbers: 
 def test_status_of_a_process() -> None:
     status = process.parse_status(data("status"))
     assert (status.peak, status.anon, status.file, status.shmem) == (1696 << 10, 112 << 10, 1584 << 10, 0)
-    assert (status.uid, status.ignores_children, status.voluntary, status.involuntary) == (0, False, 0, 0)
+    assert (status.uid, status.ignores_sigchld, status.voluntary, status.involuntary) == (0, False, 0, 0)
 
 
 def test_status_of_a_zombie_has_no_memory() -> None:
@@ -58,10 +57,10 @@ def test_status_of_a_zombie_has_no_memory() -> None:
 
 def test_status_tells_that_the_end_of_children_is_ignored() -> None:
     text = data("status").replace(b"SigIgn:\t0000000000000000", b"SigIgn:\t0000000000010000")
-    assert process.parse_status(text).ignores_children
-    assert process.parse_ignores_children(text)
+    assert process.parse_status(text).ignores_sigchld
+    assert process.parse_ignores_sigchld(text)
     other = data("status").replace(b"SigIgn:\t0000000000000000", b"SigIgn:\t0000000000020000")
-    assert not process.parse_ignores_children(other)
+    assert not process.parse_ignores_sigchld(other)
 
 
 def test_io_and_resident_and_rollup() -> None:
@@ -181,16 +180,6 @@ def test_mount_points_are_unescaped_and_others_ignored() -> None:
 
 def test_nothing_mounted() -> None:
     assert control_group.locate(V1, [], "memory") is None
-
-
-def test_counters_before_and_after_linux_6_2() -> None:
-    assert kernel.rss_error(256, 4, "6.1.0-53-amd64") == 64 * 256 * PAGE
-    assert kernel.rss_error(256, 2, "6.18.44") == 31 * 2 * PAGE
-    assert kernel.rss_error(1, 64, "6.2.0") == 127 * 64 * PAGE
-    assert kernel.rss_error(1, 2, "6.18.44", gap=1 << 20) == 1 << 20
-    assert kernel.has_thread_counters("5.15.0-generic")
-    assert not kernel.has_thread_counters("6.2")
-    assert kernel.parse_release("weird") == (0, 0)
 
 
 @pytest.mark.parametrize(

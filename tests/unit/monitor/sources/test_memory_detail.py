@@ -4,64 +4,20 @@ from __future__ import annotations
 
 import builtins
 import os
-import subprocess
-import sys
 import time
 from pathlib import Path
 
-import psutil
 import pytest
 
 from otel_memwatch.errors import Unavailable
 from otel_memwatch.monitor.sources import Context
-from otel_memwatch.monitor.sources.memory_detail import FIRST_AFTER, LONG, SHARE, MemoryDetail
+from otel_memwatch.monitor.sources.memory_detail import LONG, SHARE, MemoryDetail
+from tests.support.proc_tree import KnownPids
 
 MIB = 1 << 20
-GUARD = 60.0
 pytestmark = pytest.mark.skipif(
     not os.path.exists("/proc/self/smaps_rollup"), reason="the kernel does not sum up mappings"
 )
-
-FAMILY = (
-    "import os,sys\nb = bytearray(64 << 20)\n"
-    "for _ in range(3):\n"
-    "    if not os.fork(): sys.stdin.read(); os._exit(0)\n"
-    "print(flush=True)\nsys.stdin.read()\n"
-    "for _ in range(3): os.wait()\n"
-)
-
-
-def test_shared_pages_count_once() -> None:
-    family = subprocess.Popen(
-        [sys.executable, "-S", "-c", FAMILY], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
-    try:
-        assert family.stdout is not None
-        family.stdout.readline()
-        children = psutil.Process(family.pid).children()
-        context = Context(family.pid, 0.1)
-        context.pids = lambda: (family.pid, *(child.pid for child in children))  # type: ignore[method-assign]
-        detail = MemoryDetail(context)
-        now, values = time.monotonic(), (None, None, None)
-        detail.read(now)
-        for step in range(1, 600):
-            values = detail.read(now + FIRST_AFTER + step)
-            if values[0] is not None:
-                break
-        pss, uss, swap = values
-        resident = (
-            sum(child.memory_info().rss for child in children) + psutil.Process(family.pid).memory_info().rss
-        )
-        assert pss is not None
-        assert uss is not None
-        assert swap is not None
-        assert 64 * MIB <= pss < 120 * MIB
-        assert resident >= 4 * 64 * MIB
-        assert uss < 40 * MIB
-        psutils = sum(p.memory_full_info().pss for p in (psutil.Process(family.pid), *children))
-        assert pss == pytest.approx(psutils, rel=0.05)
-    finally:
-        family.communicate(timeout=GUARD)
 
 
 def fake(tmp_path: Path, pids: int, rss: int) -> Context:
@@ -72,9 +28,7 @@ def fake(tmp_path: Path, pids: int, rss: int) -> Context:
             "0-0 [rollup]\nPss: 1000 kB\nPrivate_Clean: 1 kB\nPrivate_Dirty: 2 kB\nSwap: 3 kB\n"
         )
         (folder / "statm").write_text(f"0 {rss // os.sysconf('SC_PAGE_SIZE')} 0\n")
-    context = Context(1, 0.1, proc=tmp_path)
-    context.pids = lambda: tuple(range(1, pids + 1))  # type: ignore[method-assign]
-    return context
+    return Context(1, 0.1, proc=tmp_path, tree=KnownPids(range(1, pids + 1)))
 
 
 def readings(detail: MemoryDetail, seconds: float) -> list[float]:

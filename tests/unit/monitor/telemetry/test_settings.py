@@ -59,14 +59,21 @@ def test_grpc_goes_to_the_server_itself():
     assert wanted({"otlp": "http://c"}, {"OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}).spans == Endpoint(
         "http://c", "grpc"
     )
-    assert wanted({"otlp": "http://c"}, {"OTEL_EXPORTER_OTLP_PROTOCOL": "http/json"}).spans.protocol == HTTP
+    assert (
+        wanted({"otlp": "http://c"}, {"OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": "grpc"}).metrics.protocol == HTTP
+    )
 
 
 @pytest.mark.parametrize(
     ("text", "seconds"), [("10000", 10), ("1500", 1.5), ("5", 5), ("x", 10), ("-1", 10), ("", 10)]
 )
 def test_a_timeout_in_milliseconds_or_in_the_python_sdks_seconds(text, seconds):
-    assert wanted({}, {"OTEL_EXPORTER_OTLP_TIMEOUT": text}).timeout == seconds
+    found = wanted({"otlp": "http://c"}, {"OTEL_EXPORTER_OTLP_TIMEOUT": text})
+    assert found.metrics.timeout == found.spans.timeout == seconds
+    own = {"OTEL_EXPORTER_OTLP_TIMEOUT": "7000", "OTEL_EXPORTER_OTLP_METRICS_TIMEOUT": text}
+    found = wanted({"otlp": "http://c"}, own)
+    assert found.spans.timeout == 7
+    assert found.metrics.timeout == (seconds if text else 7)
 
 
 def test_the_interval():

@@ -1,0 +1,191 @@
+"""A run in the text format of Prometheus, OpenMetrics: with every tick, or with the figures at the end alone.
+
+Every tick, with timestamps, is what `promtool tsdb create-blocks-from openmetrics` takes. Names are those of the
+Prometheus endpoint; `job` and `instance` are the service's name and instance, as in the series that Prometheus makes of
+OTLP. `target_info`, with which dashboards join, is there too, and whether the run was active.
+
+The figures at the end, one line each, are what GitLab compares between branches. A comparison is by name and labels,
+so their labels are only what stays the same from run to run.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping
+
+from otel_memwatch import catalog
+from otel_memwatch.analysis.spans import resource_of
+from otel_memwatch.catalog import METRICS, Instrument, prometheus_names
+from otel_memwatch.reports.formatting import clean
+from otel_memwatch.runtime.typed import TYPE_CHECKING, BinaryIO
+
+if TYPE_CHECKING:
+    from otel_memwatch.analysis import Run
+    from otel_memwatch.model import Column, Peak
+    from otel_memwatch.reports import Options
+
+_STEP = 60.0
+"""Seconds between samples of what does not change; Prometheus looks back five minutes."""
+
+_TYPES = {Instrument.COUNTER: "counter", Instrument.UP_DOWN_COUNTER: "gauge", Instrument.GAUGE: "gauge"}
+
+
+def render(run: Run, out: BinaryIO, options: Options) -> None:
+    """Writes every tick; with `options["at_end"]` only the figures at the end."""
+    lines = _figures_at_end(run) if options.get("at_end") else _every_tick(run)
+    out.writelines(line.encode() for line in lines)
+    out.write(b"# EOF\n")
+
+
+# -- the figures at the end
+
+
+def _figures_at_end(run: Run) -> Iterator[str]:
+    """What is known; a figure that is not is left out."""
+    before = ""
+    for name, labels, value in _figures(run):
+        if value is None:
+            continue
+        if name != before:
+            yield _head(name)
+            before = name
+        yield f"{prometheus_names(METRICS[name])[0]}{_labels(labels)} {_number(value)}\n"
+
+
+def _figures(run: Run) -> Iterator[tuple[str, Mapping[str, str], float | None]]:
+    """Name in the catalogue, labels, and value of each."""
+    peaks, totals = run.peaks, run.totals
+    yield catalog.MEMWATCH_TREE_MEMORY_PEAK, {}, _bytes(peaks.tree)
+    yield catalog.MEMWATCH_TREE_PROCESS_MEMORY_PEAK, {}, _bytes(peaks.process)
+    yield catalog.MEMWATCH_PROCESS_MEMORY_PEAK, {}, _bytes(peaks.main)
+    yield catalog.PROCESS_UPTIME, {}, run.seconds
+    yield catalog.MEMWATCH_RUN_EXIT_CODE, {}, _exit_code(run)
+    yield catalog.MEMWATCH_TREE_CPU_TIME, {}, totals.get("cpu_seconds")
+    for direction, total in (("read", "read_bytes"), ("write", "write_bytes")):
+        yield catalog.MEMWATCH_TREE_DISK_IO, {"disk.io.direction": direction}, totals.get(total)
+    faults = {"system.paging.fault.type": "major"}
+    yield catalog.MEMWATCH_TREE_PAGING_FAULTS, faults, totals.get("major_faults")
+    # Of the operations of one name the largest peak, each of the process that it ran in.
+    largest: dict[str, int] = {}
+    for operation in (figures.operation for figures in run.operations):
+        if operation.peak is not None:
+            largest[operation.name] = max(operation.peak.bytes, largest.get(operation.name, 0))
+    for name, peak in sorted(largest.items()):
+        yield catalog.MEMWATCH_OPERATION_MEMORY_PEAK, {"memwatch.operation.name": name}, peak
+
+
+def _bytes(peak: Peak | None) -> int | None:
+    return None if peak is None else peak.bytes
+
+
+# -- every tick
+
+
+def _every_tick(run: Run) -> Iterator[str]:
+    """Metric by metric, as the format demands."""
+    resource = resource_of(run.info)
+    service = str(resource.get("service.name") or "")
+    namespace = resource.get("service.namespace")
+    common = {
+        "job": f"{namespace}/{service}" if namespace else service,
+        "instance": str(resource.get("service.instance.id") or run.info.get("id") or ""),
+    }
+    samples = run.samples()
+    by_name: dict[str, list[Column]] = {}
+    for column in samples.columns:  # those of sources that were opened late, too
+        if column.metric in METRICS and METRICS[column.metric].instrument in _TYPES:
+            by_name.setdefault(column.metric, []).append(column)
+    for name in sorted(by_name):
+        yield _head(name)
+        for column in by_name[name]:
+            times, values = samples.known(column)
+            yield from _series(name, {**common, **dict(column.attributes)}, times + run.started_wall, values)
+    yield from _peaks_at_end(run, common)
+    yield from _state(run, common)
+    yield "# TYPE target info\n# HELP target Who the run is.\n"
+    labels = _labels({**{name: str(value) for name, value in resource.items()}, **common})
+    yield from (f"target_info{labels} 1 {moment:.3f}\n" for moment in _moments(run))
+
+
+def _series(
+    name: str, labels: Mapping[str, str], times: Iterable[float], values: Iterable[float]
+) -> Iterator[str]:
+    series = prometheus_names(METRICS[name])[0] + _labels(labels)
+    before = -math.inf
+    for time, value in zip(times, values, strict=True):
+        # Two points of one millisecond are one to Prometheus.
+        stamp = round(float(time), 3)
+        if stamp > before:
+            yield f"{series} {_number(value)} {stamp:.3f}\n"
+            before = stamp
+
+
+def _peaks_at_end(run: Run, common: Mapping[str, str]) -> Iterator[str]:
+    """The peaks that are known at the end; the source's own peak is a column."""
+    end = run.started_wall + run.seconds
+    for name, peak in (
+        (catalog.MEMWATCH_TREE_MEMORY_PEAK, run.peaks.tree),
+        (catalog.MEMWATCH_TREE_PROCESS_MEMORY_PEAK, run.peaks.process),
+    ):
+        if peak is not None:
+            yield _head(name)
+            labels = {**common, "memwatch.certainty": peak.certainty.value}
+            yield from _series(name, labels, [end], [peak.bytes])
+
+
+def _state(run: Run, common: Mapping[str, str]) -> Iterator[str]:
+    """That it was active, and how it ended, where that is known."""
+    *before, end = _moments(run)
+    ended = run.state == "finished"
+    yield _head(catalog.MEMWATCH_RUN_ACTIVE)
+    active = [1.0] * len(before) + [0.0 if ended else 1.0]
+    yield from _series(catalog.MEMWATCH_RUN_ACTIVE, common, [*before, end], active)
+    code = _exit_code(run)
+    if ended and code is not None:
+        yield _head(catalog.MEMWATCH_RUN_EXIT_CODE)
+        yield from _series(catalog.MEMWATCH_RUN_EXIT_CODE, common, [end], [code])
+
+
+def _moments(run: Run) -> list[float]:
+    """From the start to the end of the run, the end included; Unix seconds."""
+    steps = int(run.seconds // _STEP) + 1
+    return [*(run.started_wall + step * _STEP for step in range(steps)), run.started_wall + run.seconds]
+
+
+# -- the format
+
+
+def _head(name: str) -> str:
+    """The two lines before the series of a metric. OpenMetrics counts the ending of a counter to the series alone."""
+    metric = METRICS[name]
+    family = prometheus_names(metric)[0]
+    if metric.instrument is Instrument.COUNTER:
+        family = family.removesuffix("_total")
+    kind = _TYPES.get(metric.instrument, "gauge")
+    return f"# TYPE {family} {kind}\n# HELP {family} {_escape(metric.description)}\n"
+
+
+def _labels(attributes: Mapping[str, str]) -> str:
+    """Attributes as labels; one without a value is to Prometheus as if it were not there."""
+    parts = [
+        f'{re.sub(r"[^A-Za-z0-9_]+", "_", name)}="{_escape(value)}"'
+        for name, value in attributes.items()
+        if value
+    ]
+    return f"{{{','.join(parts)}}}" if parts else ""
+
+
+def _escape(text: str) -> str:
+    # The format forbids no control character; a terminal, or a log that is parsed line by line, obeys them.
+    return "\\n".join(clean(line).replace("\\", "\\\\").replace('"', '\\"') for line in text.split("\n"))
+
+
+def _number(value: float) -> str:
+    value = float(value)
+    return str(int(value)) if value.is_integer() else repr(value)
+
+
+def _exit_code(run: Run) -> int | None:
+    """As a shell has it: a signal is 128 and its number."""
+    return 128 + run.ending.signal if run.ending.signal else run.ending.exit_code

@@ -1,0 +1,196 @@
+"""The sections that every run has: memory, processes, and how good the record is."""
+
+from __future__ import annotations
+
+from otel_memwatch.model import Certainty, Peak, ProcessNote
+from otel_memwatch.reports import phrases
+from otel_memwatch.reports.formatting import (
+    certainty,
+    clean,
+    count,
+    duration,
+    peak_figure,
+    peak_sentence,
+    signal_name,
+    size,
+)
+from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from otel_memwatch.analysis import ProcessFigures, Run
+    from otel_memwatch.reports.text.page import Page
+
+_MEANINGS = {
+    "exact": "Exact: a watermark of the kernel, or of the allocator, covered the whole time; nothing between two "
+    "ticks was missed.",
+    "bounds": "Between: the truth lies within these bounds for certain; nothing that the kernel keeps told it "
+    "more closely here.",
+    "at least": "At least: the truth is not below this for certain; how far above it is, nothing tells.",
+    "at most": "No more than: the kernel's counter also holds memory from before the command was started.",
+    "sampled": "Sampled: the largest value that a tick happened to see; a shorter spike may have been higher.",
+}
+_NOT_FINISHED = {
+    "running": "The run goes on: what it will need is in no figure yet.",
+    "incomplete": "The recording stopped before the run did: what was needed after that is in no figure.",
+}
+_NARROW = 1024 * 1024
+_NARROW_SHARE = 0.1
+"""An exact peak's error is written from so many bytes on, and where it is so large a part of the peak."""
+
+_PROCESSES = 15
+_PROCESS_HEADER = ("pid", "peak", "", "start", "life", "CPU", "read", "written", "end", "process")
+_PROCESS_ALIGNED = "rrlrrrrrll"
+_PROCESS_NAME = 60
+
+_LISTED = 20
+"""Sentences of a list that are written."""
+
+
+def memory(run: Run, page: Page) -> None:
+    """Every peak with its certainty, when it was, and what it means."""
+    peaks = run.peaks
+    page.section("Memory")
+    _peak(run, page, "needed by all", peaks.tree)
+    _limit(run, page)
+    if peaks.process is not None:
+        _peak(run, page, "largest process", peaks.process)
+    if not phrases.main_is_largest(run):
+        _peak(run, page, "main process", peaks.main)
+    if peaks.cgroup is not None:
+        _peak(run, page, "control group", peaks.cgroup)
+        page.fact("", "with page cache and kernel memory: what the OOM killer compares with the limit")
+    for device, peak in sorted(peaks.gpu.items()):
+        _peak(run, page, "GPU", peak)
+        page.fact("", clean(device))
+    page.gap()
+    page.paragraph(phrases.HEADLINE_MEANING)
+    shown = [peaks.tree, peaks.process, peaks.main, peaks.cgroup, *peaks.gpu.values()]
+    used = {certainty(peak) for peak in shown}
+    for word, meaning in _MEANINGS.items():
+        if word in used:
+            page.paragraph(meaning)
+    if run.state != "finished":
+        page.paragraph(_NOT_FINISHED[run.state])
+
+
+def _peak(run: Run, page: Page, label: str, peak: Peak | None) -> None:
+    page.fact(label, peak_sentence(peak) + _error(peak))
+    where = phrases.when_and_where(run, peak)
+    who = phrases.holder(run, peak, 80)
+    page.fact("", ", ".join(part for part in (where, f"by {who}" if who else "") if part))
+
+
+def _error(peak: Peak | None) -> str:
+    """How far an exact peak can be off, where that is worth a word."""
+    if peak is None or peak.certainty is not Certainty.EXACT or peak.high is None:
+        return ""
+    error = peak.high - peak.bytes
+    return f", to {size(error)}" if error >= min(_NARROW, _NARROW_SHARE * peak.bytes) else ""
+
+
+def _limit(run: Run, page: Page) -> None:
+    limit = phrases.limit(run)
+    if limit is not None:
+        used = phrases.limit_share(run.peaks.tree, limit)
+        page.fact("limit", f"{size(limit.bytes)} ({limit.whose})" + (f": {used} used" if used else ""))
+    space = phrases.address_space(run)
+    if space is not None:
+        page.fact("" if limit else "limit", space)
+
+
+def processes(run: Run, page: Page) -> None:
+    """Those that needed most memory; nothing when no process was seen."""
+    listed = sorted(run.processes, key=lambda p: (-_process_peak(p), p.start, p.pid))
+    if not listed:
+        return
+    page.section("Processes")
+    page.table([_process(run, process) for process in listed[:_PROCESSES]], _PROCESS_HEADER, _PROCESS_ALIGNED)
+    rest = listed[_PROCESSES:]
+    if rest:
+        page.gap()
+        most = rest[0].peak
+        above = f", none above {size(most.bytes if most.high is None else most.high)}" if most else ""
+        page.paragraph(f"{count(len(rest), 'more process', 'more processes')}{above}.")
+
+
+def _process_peak(process: ProcessFigures) -> int:
+    return -1 if process.peak is None else process.peak.bytes
+
+
+def _process(run: Run, process: ProcessFigures) -> tuple[str, ...]:
+    end = run.seconds if process.end is None else process.end
+    return (
+        str(process.pid),
+        peak_figure(process.peak),
+        certainty(process.peak),
+        duration(process.start),
+        duration(max(0.0, end - process.start)),
+        "-" if process.cpu_seconds is None else duration(process.cpu_seconds),
+        "-" if process.read_bytes is None else size(process.read_bytes),
+        "-" if process.write_bytes is None else size(process.write_bytes),
+        _end(process),
+        phrases.process_name(process.command, process.argv, _PROCESS_NAME),
+    )
+
+
+def _end(process: ProcessFigures) -> str:
+    """How it ended, as far as that is known; with what is special about it."""
+    if process.signal is not None:
+        words = signal_name(process.signal)
+    elif process.exit_code is not None:
+        words = f"exit {process.exit_code}"
+    else:
+        words = "alive" if process.end is None else "ended"
+    note = clean(process.note or "")
+    return f"{words}, {note}" if note and note != ProcessNote.ALIVE_AT_END else words
+
+
+def recording(run: Run, page: Page) -> None:
+    """How good the record is, what could not be read, and why."""
+    page.section("Recording")
+    page.fact("quality", phrases.recording(run))
+    ticks = run.quality.get("ticks")
+    if ticks is not None:
+        page.fact("ticks", count(ticks, "tick"))
+    monitor = run.info.get("monitor")
+    version = monitor.get("version") if isinstance(monitor, dict) else None
+    page.fact("recorded by", f"otel-memwatch {clean(str(version))}, {clean(run.mode)}" if version else "")
+    page.fact("record", clean(str(run.path)))
+    _sources(run, page)
+    _list(page, "What lowers the certainty on this machine:", [clean(quirk) for quirk in run.quirks])
+    marks = [f"{'' if at is None else f'at {duration(at)}: '}{clean(text)}" for at, text in run.marks]
+    _list(page, "What went wrong with the recording:", marks)
+    _list(page, "What of the record could not be read:", [clean(sentence) for sentence in run.damage])
+
+
+def _sources(run: Run, page: Page) -> None:
+    if not run.sources:
+        return
+    page.gap()
+    rows = [_source(name, health) for name, health in run.sources.items()]
+    page.table(rows, ("source", "state", "reads", "failed", "time", "remark"), "llrrrl")
+
+
+def _source(name: str, health: Mapping[str, Any]) -> tuple[str, ...]:
+    reads, failures, seconds = (health.get(key) for key in ("reads", "failures", "seconds"))
+    return (
+        clean(name),
+        clean(str(health.get("state") or "unknown")),
+        "-" if not isinstance(reads, int) else str(reads),
+        str(failures) if isinstance(failures, int) and failures else "-",
+        duration(seconds) if isinstance(seconds, int | float) else "-",
+        clean(str(health.get("hint") or "")),
+    )
+
+
+def _list(page: Page, heading: str, sentences: list[str]) -> None:
+    if not sentences:
+        return
+    page.gap()
+    page.paragraph(heading)
+    for sentence in sentences[:_LISTED]:
+        page.item(sentence)
+    if len(sentences) > _LISTED:
+        page.item(f"and {len(sentences) - _LISTED} more")

@@ -1,0 +1,10 @@
+"""Writes a run as CSV, and prints this process's largest resident memory in KiB."""
+
+import resource
+import sys
+
+from otel_memwatch.analysis import load
+from otel_memwatch.reports import write
+
+write("csv", load(sys.argv[1]), "/dev/null")
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)

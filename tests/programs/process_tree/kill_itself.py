@@ -1,0 +1,6 @@
+"""A process kills itself."""
+
+import os
+import signal
+
+os.kill(os.getpid(), signal.SIGKILL)

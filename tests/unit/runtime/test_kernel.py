@@ -1,0 +1,62 @@
+"""Facts of the kernel, which the watched program imports too."""
+
+from __future__ import annotations
+
+import ast
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from otel_memwatch.runtime import kernel
+
+PAGE = os.sysconf("SC_PAGE_SIZE")
+
+
+def test_counters_before_and_after_linux_6_2() -> None:
+    assert kernel.rss_error(256, 4, "6.1.0-53-amd64") == 64 * 256 * PAGE
+    assert kernel.rss_error(256, 2, "6.18.44") == 31 * 2 * PAGE
+    assert kernel.rss_error(1, 64, "6.2.0") == 127 * 64 * PAGE
+    assert kernel.has_thread_counters("5.15.0-generic")
+    assert not kernel.has_thread_counters("6.2")
+
+
+@pytest.mark.parametrize(
+    ("release", "numbers"),
+    [
+        ("6.1.0-18-amd64", (6, 1)),
+        ("6.2", (6, 2)),
+        ("6.12-rc3", (6, 12)),
+        ("6.18+deb", (6, 18)),
+        ("weird", (0, 0)),
+        ("6.", (0, 0)),
+        ("6.x", (0, 0)),
+        ("v6.1", (0, 0)),
+        ("", (0, 0)),
+    ],
+)
+def test_release_numbers(release: str, numbers: tuple[int, int]) -> None:
+    assert kernel.parse_release(release) == numbers
+
+
+@pytest.mark.skipif(not hasattr(time, "CLOCK_BOOTTIME"), reason="Linux has this clock")
+def test_start_of_a_process_is_on_the_monotonic_clock() -> None:
+    ticks = int(Path("/proc/self/stat").read_bytes().rpartition(b")")[2].split()[19])
+    start = kernel.monotonic_start(ticks)
+    assert 0 < time.monotonic() - start < 24 * 3600
+    assert kernel.monotonic_start(ticks + kernel.CLOCK_TICKS) - start == pytest.approx(1.0, abs=0.002)
+
+
+def test_a_sum_with_an_unknown_part_is_unknown() -> None:
+    assert kernel.sum_known([1, 2]) == 3
+    assert kernel.sum_known([]) == 0
+    assert kernel.sum_known([1, None, 2]) is None
+
+
+def test_importing_it_costs_the_watched_program_nothing() -> None:
+    """A bare Python has `os` and `time` loaded already; what stands under `if TYPE_CHECKING` is not run."""
+    body = ast.parse(Path(kernel.__file__).read_text()).body
+    names = {alias.name for node in body if isinstance(node, ast.Import) for alias in node.names}
+    names |= {str(node.module) for node in body if isinstance(node, ast.ImportFrom)}
+    assert names == {"__future__", "os", "time"}
