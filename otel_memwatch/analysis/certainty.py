@@ -117,6 +117,7 @@ def unseen_max(
     | the chain of waits is broken | because |
     | --- | --- |
     | `reaped` is `None` | we waited for nobody |
+    | somebody else waited for the target | all that its children handed on to it is lost to us |
     | nobody waited for a process | its parent ignores SIGCHLD: the kernel drops what it used |
     | a watermark was reset and not reported | wait4 told only of the time after |
     | an ancestor is still alive | it keeps what it was told of its children until somebody waits for it |
@@ -127,7 +128,7 @@ def unseen_max(
     Args:
         reaped: the largest maximum of everything that we waited for.
         known: the largest value that was read of, or reported by, any of those that are to be bounded.
-        unreaped: whether there may be one among them that nobody waited for.
+        unreaped: whether there may be one among them that nobody waited for, or the target was not ours to wait for.
         unreported_reset: whether one that we waited for reset its watermark and did not report what it had before.
         latest_start: the latest moment at which one of them can have started; `None`: there is none.
         oldest_alive: start of the oldest process that has not ended; `None`: all have ended.
@@ -137,6 +138,28 @@ def unseen_max(
     if latest_start is not None and oldest_alive is not None and oldest_alive - CLOCK_TICK <= latest_start:
         return None
     return max(reaped, known)
+
+
+def is_bounded(
+    *, seen: bool, all_bounded: bool, unbounded: bool, unseen: int | None, unwatched: bool
+) -> bool:
+    """Whether every process of the tree has a bound, so that the largest process has one and their sum has one.
+
+    | what is missing | bounded |
+    | --- | --- |
+    | nothing: each process has a bound | yes |
+    | processes ended without a bound of their own | if one for all such processes is known (`unseen_max`) |
+    | a process that has not ended has no bound | no: it may grow |
+    | no process was seen, or processes could not be watched | no |
+
+    Args:
+        seen: whether any process was seen.
+        all_bounded: whether every process that has not ended has a bound.
+        unbounded: whether there were processes that ended without a bound, seen by ticks or not.
+        unseen: bytes that none of these exceeded; `None`: not known.
+        unwatched: whether processes could not be watched.
+    """
+    return seen and all_bounded and not unwatched and (unseen is not None or not unbounded)
 
 
 def process_peak(low: int, high: int | None, error: int, floor: int, *, sampled: bool = False) -> Peak | None:
@@ -259,28 +282,6 @@ def process_span(start: float, end: float, bound: int, error: int) -> tuple[floa
     Example: three processes of at most 100 MiB, two of which overlap: at most 200 MiB and two errors.
     """
     return start - CLOCK_TICK, max(start, end), bound + error
-
-
-def tree_is_bounded(
-    *, seen: bool, all_bounded: bool, unbounded: bool, unseen: int | None, unwatched: bool
-) -> bool:
-    """Whether the sum of the bounds of its processes is a bound of the tree.
-
-    | what is missing | bounded |
-    | --- | --- |
-    | nothing: each process has a bound | yes |
-    | processes ended without a bound of their own | if one for all such processes is known (`unseen_max`) |
-    | a process that has not ended has no bound | no: it may grow |
-    | no process was seen, or processes could not be watched | no |
-
-    Args:
-        seen: whether any process was seen.
-        all_bounded: whether every process that has not ended has a bound.
-        unbounded: whether there were processes that ended without a bound, seen by ticks or not.
-        unseen: bytes that none of these exceeded; `None`: not known.
-        unwatched: whether processes could not be watched.
-    """
-    return seen and all_bounded and not unwatched and (unseen is not None or not unbounded)
 
 
 def tree_from_bounds(low: int, high: int | None, error: int, single: int | None = None) -> Peak | None:

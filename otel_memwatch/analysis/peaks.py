@@ -217,16 +217,21 @@ def _process(evidence: Evidence, main: Peak | None) -> Peak | None:
 
 def _most_of_any_process(evidence: Evidence) -> int | None:
     """Bytes that no process had more than; `None`: not known, since one may have outgrown what is known."""
+    if not _is_bounded(evidence, evidence.unseen_max_bytes):
+        return None
     processes = evidence.processes
-    if evidence.conditions.blind or not processes.count or processes.unreported_reset:
-        return None
-    if any(not process.final for process in processes.living):
-        return None
-    if (processes.vanished or evidence.unseen_count) and (
-        processes.main is None or not processes.main.waited_for or evidence.unseen_max_bytes is None
-    ):
-        return None
     return max([processes.reaped_max_bytes or 0, *(process.bound or 0 for process in processes.living)])
+
+
+def _is_bounded(evidence: Evidence, unseen_max: int | None) -> bool:
+    processes = evidence.processes
+    return certainty.is_bounded(
+        seen=bool(processes.count),
+        all_bounded=all(process.bound is not None for process in processes.living),
+        unbounded=bool(processes.vanished or evidence.unseen_count),
+        unseen=unseen_max,
+        unwatched=evidence.conditions.blind,
+    )
 
 
 def _tree(evidence: Evidence, main: Peak | None, process: Peak | None) -> Peak | None:
@@ -281,13 +286,7 @@ def tree_bound(evidence: Evidence) -> int | None:
     """Bytes that the processes of the tree never had together; `None`: no bound can be certified."""
     processes, conditions = evidence.processes, evidence.conditions
     unseen_max = evidence.unseen_max_bytes
-    if not certainty.tree_is_bounded(
-        seen=bool(processes.count),
-        all_bounded=all(process.bound is not None for process in processes.living),
-        unbounded=bool(processes.vanished or evidence.unseen_count),
-        unseen=unseen_max,
-        unwatched=conditions.blind,
-    ):
+    if not _is_bounded(evidence, unseen_max):
         return None
     weight = 0 if unseen_max is None else unseen_max + conditions.rss_error
     unseen = [] if evidence.unseen is None else [evidence.unseen]

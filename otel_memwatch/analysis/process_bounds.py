@@ -279,11 +279,13 @@ class TreeBounds:
         seen = self._latest_vanished if vanished is None else vanished.start
         starts = [time for time in (seen, latest_unseen) if time is not None]
         recent = self._recently_vanished()
+        target = self.main
+        lost = target is None or (target.end is not None and not target.waited_for)
         unclaimed = [segment.value for segment in self._segments.values()]
         return certainty.unseen_max(
             self.reaped_max_bytes,
             max([self._vanished_max_bytes, *(process.known for process in recent), *unclaimed]),
-            unreaped=self.unreaped or (latest_unseen is not None and self.ignores_sigchld),
+            unreaped=self.unreaped or lost or (latest_unseen is not None and self.ignores_sigchld),
             unreported_reset=self._unreported_reset or any(process.waited_for for process in recent),
             latest_start=max(starts, default=None),
             oldest_alive=min((process.start for process in self._living.values()), default=None),

@@ -101,7 +101,7 @@ class RecordedProcesses:
         """
         unseen = list(unseen)
         unseen_max = self.tree.unseen_max_bytes(max((span.end for span in unseen), default=None))
-        if not certainty.tree_is_bounded(
+        if not certainty.is_bounded(
             seen=bool(self.all),
             all_bounded=all(process.bound is not None for process in self.tree.living),
             unbounded=bool(self.tree.vanished or unseen),

@@ -146,7 +146,7 @@ class EndedSpans:
             self.add(span)
 
 
-class _Window(NamedTuple):
+class _TickWindow(NamedTuple):
     """What the watermarks tell of the time between two ticks; windows sort by that."""
 
     bound: float
@@ -169,10 +169,10 @@ class WindowBounds:
     """
 
     def __init__(self) -> None:
-        self._kept: list[_Window] = []
-        self._other = _Window(-math.inf, 0.0, 0.0, 0)
+        self._kept: list[_TickWindow] = []
+        self._other = _TickWindow(-math.inf, 0.0, 0.0, 0)
         """More than any that is not kept."""
-        self._open: _Window | None = None
+        self._open: _TickWindow | None = None
         """The newest, whose end is the next tick."""
         self._last_tick = -math.inf
 
@@ -196,16 +196,16 @@ class WindowBounds:
             before = self._open
             self._keep(before._replace(end=time, unseen_count=before.unseen_count + unseen_count))
         known = math.inf if bound is None else float(bound)
-        self._open = _Window(known, self._last_tick, math.inf, unseen_count)
+        self._open = _TickWindow(known, self._last_tick, math.inf, unseen_count)
         self._last_tick = time
 
-    def _keep(self, window: _Window) -> None:
+    def _keep(self, window: _TickWindow) -> None:
         if len(self._kept) < _KEPT_WINDOWS:
             heapq.heappush(self._kept, window)
             return
         least = heapq.heappushpop(self._kept, window)
         most = max(self._other.bound, least.bound), max(self._other.unseen_count, least.unseen_count)
-        self._other = _Window(most[0], 0.0, 0.0, most[1])
+        self._other = _TickWindow(most[0], 0.0, 0.0, most[1])
 
     def largest(self, unseen_max: int, by_processes: Callable[[float, float], int]) -> float:
         """The largest bound of all windows, that after the last tick included; infinite where there is none.

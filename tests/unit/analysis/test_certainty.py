@@ -188,9 +188,9 @@ def test_process_span() -> None:
         ({"unwatched": True}, False),
     ],
 )
-def test_tree_is_bounded(facts: dict[str, Any], bounded: bool) -> None:
+def test_is_bounded(facts: dict[str, Any], bounded: bool) -> None:
     evidence = {"seen": True, "all_bounded": True, "unbounded": False, "unseen": None, "unwatched": False}
-    assert certainty.tree_is_bounded(**(evidence | facts)) is bounded
+    assert certainty.is_bounded(**(evidence | facts)) is bounded
 
 
 @pytest.mark.parametrize(

@@ -231,6 +231,17 @@ class TestTree:
         assert peaks.tree.high is None
         assert (peaks.process.certainty, peaks.process.high) == (Certainty.INTERVAL, None)
 
+    def test_what_an_orphan_had_is_no_bound_of_a_target_that_others_waited_for(self) -> None:
+        tally = tally_of()
+        seen(tally, PID, 0, rss=20 * MIB, peak=20 * MIB)
+        seen(tally, 5000, 0.1, rss=MIB, peak=MIB)
+        ended(tally, 5000, 0.1, 0.2, peak=MIB, peak_bound=MIB, max_rss=MIB, exit_code=0)
+        ended(tally, PID, 0, 0.9, peak=20 * MIB)
+        peaks = tally.peaks()
+        for peak in peaks[:3]:
+            assert isinstance(peak, Peak)
+            assert (peak.low, peak.high) == (20 * MIB, None)
+
     @pytest.mark.parametrize(("born", "bounded"), [(0.1, True), (0.3, False)])
     def test_a_daemon_keeps_what_it_was_told_of_its_children(self, born: float, bounded: bool) -> None:
         """Of those that are younger than the daemon, and may be its children, only what was seen is known."""
