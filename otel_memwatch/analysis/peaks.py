@@ -228,7 +228,7 @@ def _is_bounded(evidence: Evidence, unseen_max: int | None) -> bool:
     return certainty.is_bounded(
         seen=bool(processes.count),
         all_bounded=all(process.bound is not None for process in processes.living),
-        unbounded=bool(processes.vanished or evidence.unseen_count),
+        unbounded=bool(evidence.unseen_count) or processes.any_vanished,
         unseen=unseen_max,
         unwatched=evidence.conditions.blind,
     )

@@ -146,7 +146,8 @@ class TreeBounds:
         self.largest: ProcessBounds | None = None
         self.main: ProcessBounds | None = None
         self.ended_spans = EndedSpans()
-        self._vanished = self._vanished_max_bytes = 0
+        self._any_vanished = False
+        self._vanished_max_bytes = 0
         self._latest_vanished: float | None = None
         self._unreported_reset = False
         self._living: dict[tuple[int, float], ProcessBounds] = {}
@@ -230,7 +231,7 @@ class TreeBounds:
             process = self._ended.popleft()
             self.ended_spans.add(self.span(process))
             if process.bound is None:
-                self._vanished += 1
+                self._any_vanished = True
                 self._vanished_max_bytes = max(self._vanished_max_bytes, process.known)
                 self._unreported_reset = self._unreported_reset or process.waited_for
             if self._by_pid.get(process.pid) is process:
@@ -252,18 +253,10 @@ class TreeBounds:
         )
         return Span(start, end, 0, 1) if bound is None else Span(start, end, weight)
 
-    def _recently_vanished(self) -> list[ProcessBounds]:
-        return [process for process in self._ended if process.bound is None]
-
     @property
-    def vanished(self) -> int:
-        """How many ended without an upper bound of their memory."""
-        return self._vanished + len(self._recently_vanished())
-
-    @property
-    def unreported_reset(self) -> bool:
-        """Whether one that we waited for reset its watermark and did not report what it had before."""
-        return self._unreported_reset or any(p.waited_for for p in self._recently_vanished())
+    def any_vanished(self) -> bool:
+        """Whether any ended without an upper bound of its memory."""
+        return self._any_vanished or any(process.bound is None for process in self._ended)
 
     def unseen_max_bytes(
         self, latest_unseen: float | None = None, vanished: ProcessBounds | None = None
@@ -278,7 +271,7 @@ class TreeBounds:
         """
         seen = self._latest_vanished if vanished is None else vanished.start
         starts = [time for time in (seen, latest_unseen) if time is not None]
-        recent = self._recently_vanished()
+        recent = [process for process in self._ended if process.bound is None]
         target = self.main
         lost = target is None or (target.end is not None and not target.waited_for)
         unclaimed = [segment.value for segment in self._segments.values()]

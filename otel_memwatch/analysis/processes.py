@@ -104,7 +104,7 @@ class RecordedProcesses:
         if not certainty.is_bounded(
             seen=bool(self.all),
             all_bounded=all(process.bound is not None for process in self.tree.living),
-            unbounded=bool(self.tree.vanished or unseen),
+            unbounded=bool(unseen) or self.tree.any_vanished,
             unseen=unseen_max,
             unwatched=self._conditions.blind,
         ):
