@@ -11,7 +11,9 @@ if TYPE_CHECKING:
     from otel_memwatch.model import Operation, Peak
 
 
-def place(peaks: Peaks, operations: Sequence[Operation], started: float, interval: float = 0.0) -> Peaks:
+def attribute_peaks(
+    peaks: Peaks, operations: Sequence[Operation], started: float, interval: float = 0.0
+) -> Peaks:
     """The peaks with `operation` filled in.
 
     Args:
@@ -24,16 +26,16 @@ def place(peaks: Peaks, operations: Sequence[Operation], started: float, interva
         return peaks
     from otel_memwatch.analysis.gpu import raised_by_allocators
 
-    placed = {
-        name: _placed(getattr(peaks, name), operations, started, interval)
+    attributed = {
+        name: _attributed(getattr(peaks, name), operations, started, interval)
         for name in ("main", "process", "tree", "cgroup")
     }
-    gpu = {device: _timed(peak, operations, started) for device, peak in peaks.gpu.items()}
-    return peaks._replace(**placed, gpu=raised_by_allocators(gpu, operations, started))
+    gpu = {device: _attributed_by_time(peak, operations, started) for device, peak in peaks.gpu.items()}
+    return peaks._replace(**attributed, gpu=raised_by_allocators(gpu, operations, started))
 
 
-def _timed(peak: Peak, operations: Sequence[Operation], started: float) -> Peak:
-    """A GPU's peak, placed by its moment alone: sizes of operations are those of another memory."""
+def _attributed_by_time(peak: Peak, operations: Sequence[Operation], started: float) -> Peak:
+    """A GPU's peak, attributed by its moment alone: sizes of operations are those of another memory."""
     if peak.at is None:
         return peak
     time = peak.at + started
@@ -41,7 +43,7 @@ def _timed(peak: Peak, operations: Sequence[Operation], started: float) -> Peak:
     return peak._replace(operation=max(there, key=lambda o: o.start).name) if there else peak
 
 
-def _placed(
+def _attributed(
     peak: Peak | None, operations: Sequence[Operation], started: float, interval: float
 ) -> Peak | None:
     found = None if peak is None else operation_of(peak, operations, started, interval)
@@ -79,10 +81,10 @@ def operation_of(
     ]
     if peak.pid is not None:
         there = [i for i in there if operations[i].pid == peak.pid] or there
-    return max(there, key=lambda i: (_had(operations[i]), operations[i].start), default=None)
+    return max(there, key=lambda i: (_largest_size(operations[i]), operations[i].start), default=None)
 
 
-def _had(operation: Operation) -> int:
+def _largest_size(operation: Operation) -> int:
     return (operation.peak.low or 0) if operation.peak is not None else 0
 
 

@@ -146,7 +146,7 @@ def _is_zombie(pid: int) -> bool:
 
 
 def _born(pid: int) -> float | None:
-    """Unix seconds at which the process started; `None` when that cannot be told."""
+    """Unix seconds at which the process started; `None` when that is not known."""
     import psutil
 
     try:

@@ -1,4 +1,4 @@
-"""GPU memory of operations, from what allocators told at their boundaries."""
+"""GPU memory of operations, from what allocators reported at their boundaries."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class AllocatorFigures(NamedTuple):
-    """What one allocator held of one device during one operation, in bytes. `None`: not told."""
+    """What one allocator held of one device during one operation, in bytes. `None`: not reported."""
 
     device: str
     allocator: str
@@ -29,20 +29,20 @@ class AllocatorFigures(NamedTuple):
 def allocator_figures(operation: Operation) -> list[AllocatorFigures]:
     """The figures of an operation, by device; entries that are not of the record's form are left out."""
     found = []
-    for device, told in operation.gpu.items():
-        if not isinstance(told, dict):
+    for device, reported in operation.gpu.items():
+        if not isinstance(reported, dict):
             continue
-        low, high = _whole(told.get("low")), _whole(told.get("high"))
+        low, high = _whole(reported.get("low")), _whole(reported.get("high"))
         if low is None:
             continue
-        exact = told.get("certainty") == Certainty.EXACT.value and high == low
-        name = str(told.get("allocator") or "unknown")
+        exact = reported.get("certainty") == Certainty.EXACT.value and high == low
+        name = str(reported.get("allocator") or "unknown")
         peak = (
             Peak.exact(low, how=f"{name} watermark")
             if exact
             else Peak.interval(low, high, how=f"{name} watermark")
         )
-        rest = [_whole(told.get(key)) for key in ("reserved_peak", "ooms", "retries", "fragmentation")]
+        rest = [_whole(reported.get(key)) for key in ("reserved_peak", "ooms", "retries", "fragmentation")]
         found.append(AllocatorFigures(str(device), name, peak, *rest))
     return found
 
@@ -50,7 +50,7 @@ def allocator_figures(operation: Operation) -> list[AllocatorFigures]:
 def raised_by_allocators(
     peaks: Mapping[str, Peak], operations: Sequence[Operation], started: float
 ) -> Mapping[str, Peak]:
-    """Peaks of devices, where an allocator held more than any tick saw, or nobody else told of the device.
+    """Peaks of devices, where an allocator held more than any tick saw, or nothing else is known of the device.
 
     Args:
         peaks: by device, as the ticks saw them.

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from otel_memwatch.analysis.life import Life
+import math
+
+from otel_memwatch.analysis import certainty
+from otel_memwatch.analysis.peaks import peak_of_process
+from otel_memwatch.analysis.process_bounds import ProcessBounds, TreeBounds
 from otel_memwatch.analysis.results import ProcessFigures
-from otel_memwatch.analysis.verdicts import life_peak
-from otel_memwatch.model import ProcessNote
+from otel_memwatch.analysis.tree_bounds import Span, SumOverTime, sum_over_time
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping
 
-    from otel_memwatch.analysis.run_conditions import Basis
+    from otel_memwatch.analysis.run_conditions import RunConditions
     from otel_memwatch.record.operation_lines import OperationLines
     from otel_memwatch.record.reader import Record
 
@@ -27,85 +30,109 @@ _COUNTERS = (
 """Those of them that a process has counted since its start."""
 
 
-class LivedProcess(NamedTuple):
-    """A process: the last figures of it, and what its memory was bounded by."""
+class RecordedProcess(NamedTuple):
+    """A process: the last figures of it, and the bounds of its memory."""
 
-    life: Life
+    bounds: ProcessBounds
     fields: dict[str, Any]
     before: Mapping[str, Any]
     """The counters when it was first seen, of one that was there before the run; empty for all others."""
 
 
-def lived_processes(record: Record, basis: Basis, *, whole: bool) -> list[LivedProcess]:
-    """Every process of the record, by its start; `whole`: the record reaches to the run's end."""
-    found: dict[tuple[int, float], LivedProcess] = {}
-    for line in record.process_records():
-        key = line.pid, line.start
-        lived = found.get(key)
-        if lived is None:
-            joined = basis.joined and line.start < basis.started
-            before = {name: getattr(line, name) for name in _COUNTERS} if joined else {}
-            lived = found[key] = LivedProcess(Life(line.pid, line.start, basis), {}, before)
-        lived.life.take(line, basis)
-        for name in _KEPT:
-            value = getattr(line, name)
-            if value is not None:
-                lived.fields[name] = value
-    _add_segments(found.values(), record.operation_lines)
-    if not whole:
-        for lived in found.values():
-            lived.life.reopen()
-    return sorted(found.values(), key=lambda lived: (lived.life.start, lived.life.pid))
+class RecordedProcesses:
+    """Every process of a record.
 
+    Args:
+        record: of the run.
+        conditions: of the run.
+        whole: whether the record reaches to the run's end.
 
-def _add_segments(lived: Iterable[LivedProcess], files: Iterable[OperationLines]) -> None:
-    by_pid: dict[int, list[Life]] = {}
-    for entry in lived:
-        by_pid.setdefault(entry.life.pid, []).append(entry.life)
-    for lines in files:
-        for life in by_pid.get(lines.pid, []) if lines.largest is not None else []:
-            assert lines.largest is not None
-            if lines.start is not None and abs(lines.start - life.start) > 1.0:
+    """
+
+    def __init__(self, record: Record, conditions: RunConditions, *, whole: bool) -> None:
+        self._conditions = conditions
+        self.tree = TreeBounds(conditions)
+        """The same as the tally has of a run that is being recorded."""
+        found: dict[tuple[int, float], RecordedProcess] = {}
+        for line in record.process_records():
+            key = line.pid, line.start
+            bounds = self.tree.add_record(line)
+            if bounds is not None and key not in found:
+                joined = conditions.joined and line.start < conditions.started
+                before = {name: getattr(line, name) for name in _COUNTERS} if joined else {}
+                found[key] = RecordedProcess(bounds, {}, before)
+            for name in _KEPT:
+                value = getattr(line, name)
+                if value is not None:
+                    found[key].fields[name] = value
+        self.all = sorted(found.values(), key=lambda process: (process.bounds.start, process.bounds.pid))
+        """By their start."""
+        self.by_pid: dict[int, list[ProcessBounds]] = {}
+        """The bounds of all, by pid, which may be used again."""
+        for process in self.all:
+            self.by_pid.setdefault(process.bounds.pid, []).append(process.bounds)
+        self._add_segments(record.operation_lines)
+        if not whole:
+            for process in self.all:
+                process.bounds.reopen()
+        self.tree.settle(math.inf)
+
+    def _add_segments(self, files: Iterable[OperationLines]) -> None:
+        for lines in files:
+            if lines.largest is None:
                 continue
-            life.add_segment(*lines.largest)
+            value, time = lines.largest
+            reporters = [
+                bounds
+                for bounds in self.by_pid.get(lines.pid, [])
+                if certainty.is_same_process(bounds.start, lines.start)
+            ]
+            for bounds in reporters:
+                bounds.add_segment(value, time)
+            if not reporters:
+                self.tree.add_segment(lines.pid, lines.start, value, time)
 
+    def sum_over_time(self, unseen: Iterable[Span]) -> SumOverTime | None:
+        """Upper bound of the tree's memory over time; `None` where none can be certified.
 
-def bound_of_the_untold(lived: Sequence[LivedProcess]) -> int | None:
-    """Upper bound of a process that ended without one of its own, as `Lives.unit`; `None`: there is none."""
-    ended = [entry.life for entry in lived if entry.life.end is not None]
-    told = [max(life.max_rss or 0, life.bound or 0) for life in ended if life.told]
-    if not any(told) or any(life.told and life.bound is None for life in ended):
-        return None
-    if any(entry.fields.get("note") == ProcessNote.UNREAPED for entry in lived):
-        return None
-    return max([*told, *(life.known for life in ended)])
+        Args:
+            unseen: processes that no tick saw.
 
+        """
+        unseen = list(unseen)
+        unseen_max = self.tree.unseen_max_bytes(max((span.end for span in unseen), default=None))
+        if not certainty.is_bounded(
+            seen=bool(self.all),
+            all_bounded=all(process.bound is not None for process in self.tree.living),
+            unbounded=bool(unseen) or self.tree.any_vanished,
+            unseen=unseen_max,
+            unwatched=self._conditions.blind,
+        ):
+            return None
+        weight = 0 if unseen_max is None else unseen_max + self._conditions.rss_error
+        spans = [*(self.tree.span(process.bounds) for process in self.all), *unseen]
+        return sum_over_time((span.start, span.end, span.weight(weight)) for span in spans)
 
-def process_figures(
-    lived: Sequence[LivedProcess], basis: Basis, *, whole: bool
-) -> tuple[ProcessFigures, ...]:
-    """What reports get of each process; `whole`: the record reaches to the run's end."""
-    # Before the end those who live, and wait for others, have not told yet what these had.
-    told = whole or all(entry.life.end is not None for entry in lived)
-    unit = bound_of_the_untold(lived) if told else None
-    return tuple(_figures(entry, basis, unit) for entry in lived)
+    def figures(self) -> tuple[ProcessFigures, ...]:
+        """What reports get of each process."""
+        return tuple(map(self._figures, self.all))
 
-
-def _figures(entry: LivedProcess, basis: Basis, unit: int | None) -> ProcessFigures:
-    life, fields = entry.life, dict(entry.fields)
-    for name, before in entry.before.items():
-        if name in fields:
-            fields[name] = None if before is None else max(0, fields[name] - before)
-    user, system = fields.pop("cpu_user", None), fields.pop("cpu_system", None)
-    end = None if life.end is None else round(life.end - basis.started, 4)
-    return ProcessFigures(
-        pid=life.pid,
-        command=fields.pop("command", None),
-        argv=fields.pop("argv", None),
-        ppid=fields.pop("ppid", None),
-        start=round(life.start - basis.started, 4),
-        end=end,
-        peak=life_peak(life, basis, unit),
-        cpu_seconds=None if user is None and system is None else round((user or 0.0) + (system or 0.0), 6),
-        **fields,
-    )
+    def _figures(self, process: RecordedProcess) -> ProcessFigures:
+        bounds, conditions, fields = process.bounds, self._conditions, dict(process.fields)
+        for name, before in process.before.items():
+            if name in fields:
+                fields[name] = None if before is None else max(0, fields[name] - before)
+        user, system = fields.pop("cpu_user", None), fields.pop("cpu_system", None)
+        cpu = None if user is None and system is None else round((user or 0.0) + (system or 0.0), 6)
+        unseen_max = self.tree.unseen_max_bytes(vanished=bounds) if bounds.bound is None else None
+        return ProcessFigures(
+            pid=bounds.pid,
+            command=fields.pop("command", None),
+            argv=fields.pop("argv", None),
+            ppid=fields.pop("ppid", None),
+            start=round(bounds.start - conditions.started, 4),
+            end=None if bounds.end is None else round(bounds.end - conditions.started, 4),
+            peak=peak_of_process(bounds, conditions, unseen_max),
+            cpu_seconds=cpu,
+            **fields,
+        )

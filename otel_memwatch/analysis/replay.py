@@ -48,7 +48,7 @@ def replay(record: Record, *, whole: bool) -> Replayed:
     processes = record.process_records()
     waiting = next(processes, None)
     last = record.started
-    for snapshot in _snapshots(samples, record.started, tally.basis.interval):
+    for snapshot in _snapshots(samples, record.started, tally.conditions.interval):
         while waiting is not None and waiting.time <= snapshot.time:
             tally.process(waiting)
             waiting = next(processes, None)
@@ -59,14 +59,14 @@ def replay(record: Record, *, whole: bool) -> Replayed:
         last = max(last, waiting.time)
         waiting = next(processes, None)
     if not whole:
-        for life in tally.lives.living:
-            life.reopen()
+        for process in tally.processes.living:
+            process.reopen()
     last = max([last, *(lines.last_time for lines in record.operation_lines if lines.last_time is not None)])
     return Replayed(tally, last - record.started)
 
 
 def _snapshots(samples: Samples, started: float, interval: float) -> Iterator[Snapshot]:
-    """The ticks again; missed deadlines are told from the gaps."""
+    """The ticks again; missed deadlines follow from the gaps."""
     columns = [c for c in samples.columns if c.metric in METRICS]
     before: float | None = None
     for begin in range(0, len(samples), _CHUNK):
@@ -83,6 +83,6 @@ def _snapshots(samples: Samples, started: float, interval: float) -> Iterator[Sn
 def _known(array: Array) -> list[Value]:
     """The values as Python numbers, `None` where not known."""
     values: list[Value] = array.tolist()
-    for place in (array != array).nonzero()[0].tolist():  # noqa: PLR0124 - NaN
-        values[place] = None
+    for index in (array != array).nonzero()[0].tolist():  # noqa: PLR0124 - NaN
+        values[index] = None
     return values

@@ -46,7 +46,7 @@ class OperationFigures(NamedTuple):
     """An operation with what the record of the whole tree says about it."""
 
     operation: Operation
-    """As its process told it: name, ids, status, exact peak of that process."""
+    """As its process reported it: name, ids, status, exact peak of that process."""
     start: float
     """Seconds since the start of the run."""
     end: float
@@ -97,7 +97,7 @@ class ProcessFigures(NamedTuple):
     major_faults: int | None = None
     threads: int | None = None
     exit_code: int | None = None
-    """`None`: alive, ended by a signal, or not our child, so that we were not told."""
+    """`None`: alive, ended by a signal, or waited for by somebody else."""
     signal: int | None = None
     note: str | None = None
 
@@ -114,7 +114,7 @@ TOTALS = (
 )
 """Keys of `Run.totals`: of the whole tree in the recorded time; `None` for what is not known.
 
-`processes` counts those that a tick saw or whose end was told; `unseen_processes` is an upper bound of those that began
+`processes` counts those that a tick saw or whose end was reported; `unseen_processes` is an upper bound of those that began
 and ended between two ticks and are not in it. Elsewhere on the machine many may begin meanwhile: it may be far too high.
 """
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from functools import cached_property
 
 from otel_memwatch.analysis.ending import ending_of, state_of
-from otel_memwatch.analysis.processes import LivedProcess, lived_processes, process_figures
+from otel_memwatch.analysis.processes import RecordedProcesses
 from otel_memwatch.analysis.results import QUALITY, TOTALS, OperationFigures, Peaks, ProcessFigures
-from otel_memwatch.analysis.run_conditions import Basis
+from otel_memwatch.analysis.run_conditions import RunConditions
 from otel_memwatch.record.fields import mapping, moment, number, period, text, texts, trace_ids, whole
 from otel_memwatch.record.reader import Record, read_run
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Iterable, Mapping
 
-    from otel_memwatch.analysis.life import Life
     from otel_memwatch.analysis.replay import Replayed
     from otel_memwatch.model import Ending
     from otel_memwatch.record.samples import Samples
@@ -132,26 +131,24 @@ class Run:
         operations = self.record.operations
         if not operations:
             return ()
-        from otel_memwatch.analysis.operations import Surroundings, operation_figures, sum_of_bounds
+        from otel_memwatch.analysis.operations import OperationContext, operation_figures
         from otel_memwatch.analysis.ticks import METRICS, TreeTicks
 
-        basis = Basis.of(self.info)
-        ticks = TreeTicks(self.samples(METRICS), basis)
-        by_pid: dict[int, list[Life]] = {}
-        for entry in self._lived:
-            by_pid.setdefault(entry.life.pid, []).append(entry.life)
-        sums = sum_of_bounds(self._lived, ticks, basis, self._last)
-        around = Surroundings(basis, ticks, by_pid, sums, self._last, self._watched_until)
-        return operation_figures(operations, around, self.peaks)
+        conditions = RunConditions.of(self.info)
+        ticks = TreeTicks(self.samples(METRICS), conditions)
+        processes = self._recorded_processes
+        sums = processes.sum_over_time(ticks.unseen_spans())
+        context = OperationContext(conditions, ticks, processes.by_pid, sums, self._last, self._watched_until)
+        return operation_figures(operations, context, self.peaks)
 
     @cached_property
     def processes(self) -> tuple[ProcessFigures, ...]:
         """All processes that were seen, by their start."""
-        return process_figures(self._lived, Basis.of(self.info), whole=self._whole)
+        return self._recorded_processes.figures()
 
     @cached_property
-    def _lived(self) -> list[LivedProcess]:
-        return lived_processes(self.record, Basis.of(self.info), whole=self._whole)
+    def _recorded_processes(self) -> RecordedProcesses:
+        return RecordedProcesses(self.record, RunConditions.of(self.info), whole=self._whole)
 
     @property
     def _last(self) -> float:
@@ -164,7 +161,7 @@ class Run:
 
     @property
     def _watched_until(self) -> float:
-        """Monotonic seconds of the last moment of which the ticks of the record tell."""
+        """Monotonic seconds up to which the ticks of the record reach."""
         if self._whole:
             return self._last
         last = self._replayed.tally.last_tick

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
+from otel_memwatch.analysis import certainty
 from otel_memwatch.record.fields import mapping, moment, period, whole
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-PAGE = 4096
 _HUGE_PAGE = 2 << 20
-_CHARGE_BATCH_PAGES = 64
-"""Pages that the kernel charges to a control group ahead of their use, per processor."""
 
 
-class Basis(NamedTuple):
-    """Circumstances of a run."""
+class RunConditions(NamedTuple):
+    """Under which conditions a run was recorded."""
 
     started: float
     """Monotonic seconds."""
@@ -28,7 +26,7 @@ class Basis(NamedTuple):
     own_cgroup: bool
     """Whether the control group in the samples holds the run and nothing else, from its first moment on."""
     floor: int
-    """Bytes below which wait4's maximum tells of the launcher, not of the target."""
+    """Bytes up to which wait4's maximum may be the launcher's own, which the target inherits."""
     rss_error: int
     """Bytes by which the kernel's counters of one process may be off."""
     fault_bytes: int
@@ -44,14 +42,14 @@ class Basis(NamedTuple):
     @property
     def charge_error(self) -> int:
         """Bytes by which a control group's watermark may be off."""
-        return _CHARGE_BATCH_PAGES * PAGE * self.cpus
+        return certainty.charge_error(self.cpus)
 
     def since_start(self, time: float | None) -> float | None:
         """Seconds since the start of the run, of a moment in monotonic seconds."""
         return None if time is None else round(max(0.0, time - self.started), 4)
 
     @classmethod
-    def of(cls, info: Mapping[str, Any]) -> Basis:
+    def of(cls, info: Mapping[str, Any]) -> RunConditions:
         """From the fields of `run.json`; what is not there is taken at its most careful."""
         target = mapping(info.get("target"))
         return cls(

@@ -1,6 +1,6 @@
 """The tree's counters from the beginning of the run, where what is watched was there before it.
 
-A tick of the record tells what the processes have used in their lives. A command that `wrap` started has its whole life in the run;
+A tick holds what the processes have used since their own start. A command that `wrap` started has its whole life in the run;
 of what was attached to, the first value that is known is what had been used before.
 """
 
@@ -36,14 +36,14 @@ class SinceFirst:
 
     def __init__(self, columns: Sequence[Column], *, joined: bool) -> None:
         self._before: dict[int, float | None] = {
-            place: None for place, column in enumerate(columns) if joined and column.metric in _COUNTERS
+            index: None for index, column in enumerate(columns) if joined and column.metric in _COUNTERS
         }
 
-    def of(self, place: int, value: Value) -> Value:
+    def of(self, index: int, value: Value) -> Value:
         """The value of a column without what was used before. Values have to come in their order in time."""
-        if value is None or place not in self._before:
+        if value is None or index not in self._before:
             return value
-        before = self._before[place]
+        before = self._before[index]
         if before is None:
-            before = self._before[place] = value
+            before = self._before[index] = value
         return round(value - before, 6) if isinstance(value, float) else value - before

@@ -87,10 +87,10 @@ def operation_attributes(operation: Operation) -> Attributes:
 
 def _gpu(operation: Operation) -> Attributes:
     """GPU memory of the device of which it used most: a span has room for one."""
-    told = [(figures, operation.gpu[figures.device]) for figures in allocator_figures(operation)]
-    if not told:
+    devices = [(figures, operation.gpu[figures.device]) for figures in allocator_figures(operation)]
+    if not devices:
         return {}
-    figures, raw = max(told, key=lambda pair: pair[0].peak.bytes)
+    figures, raw = max(devices, key=lambda pair: pair[0].peak.bytes)
     attributes: Attributes = {"hw.id": figures.device, **_peak("memwatch.gpu.memory", figures.peak)}
     if isinstance(raw, dict):
         for name in ("start", "end"):

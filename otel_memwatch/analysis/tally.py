@@ -5,14 +5,14 @@ from __future__ import annotations
 import threading
 
 from otel_memwatch import catalog
-from otel_memwatch.analysis.attribution import place
-from otel_memwatch.analysis.cgroup_bounds import Reading
-from otel_memwatch.analysis.maxima import Devices
-from otel_memwatch.analysis.process_bounds import Lives
-from otel_memwatch.analysis.run_conditions import Basis
+from otel_memwatch.analysis.attribution import attribute_peaks
+from otel_memwatch.analysis.cgroup_bounds import CgroupTick
+from otel_memwatch.analysis.peaks import Evidence, Maximum, peaks_from, tree_low
+from otel_memwatch.analysis.process_bounds import TreeBounds
+from otel_memwatch.analysis.run_conditions import RunConditions
 from otel_memwatch.analysis.since import SinceFirst
 from otel_memwatch.analysis.tree_bounds import UNCAPPED, Span
-from otel_memwatch.analysis.verdicts import Facts, judge, tree_low
+from otel_memwatch.model import Peak, ProcessEvent
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -67,6 +67,37 @@ def columns_for_total(columns: Iterable[Column], key: str) -> list[Column]:
     return []
 
 
+class DeviceMaxima:
+    """Largest device memory by device, from the columns of `hw.gpu.memory.usage`."""
+
+    def __init__(self, columns: Sequence[Column]) -> None:
+        self._columns = [
+            (index, dict(column.attributes)["hw.id"])
+            for index, column in enumerate(columns)
+            if column.metric == catalog.HW_GPU_MEMORY_USAGE and "hw.id" in dict(column.attributes)
+        ]
+        self._largest: dict[str, Maximum] = {device: Maximum() for _, device in self._columns}
+
+    def add_tick(self, time: float, values: Sequence[Value]) -> None:
+        """Takes a tick in."""
+        for index, device in self._columns:
+            value = values[index]
+            if value is not None:
+                self._largest[device].add(time, int(value))
+
+    def peaks(self, started: float) -> Mapping[str, Peak]:
+        """By device; devices without a value are left out."""
+        return {
+            device: Peak.sampled(
+                largest.value,
+                at=round(max(0.0, largest.at - started), 4),
+                how="device memory in use, at ticks",
+            )
+            for device, largest in self._largest.items()
+            if largest.value is not None and largest.at is not None
+        }
+
+
 class Tally:
     """The figures of a run so far. A tick costs a few microseconds; memory does not grow with ticks or ended processes.
 
@@ -74,144 +105,158 @@ class Tally:
 
     Args:
         columns: of the snapshots.
-        info: `run.json` as it is at the start: what `Basis.of` reads has to be in it.
+        info: `run.json` as it is at the start: what `RunConditions.of` reads has to be in it.
 
     """
 
     def __init__(self, columns: Sequence[Column], info: Mapping[str, Any]) -> None:
         self._lock = threading.Lock()
-        self.basis = Basis.of(info)
-        self.lives = Lives(self.basis)
+        self.conditions = RunConditions.of(info)
+        self.processes = TreeBounds(self.conditions)
         self.ticks = self.missed = 0
         self.first_tick: float | None = None
         """Seconds since the start of the run."""
         self.last_tick: float | None = None
         """Seconds since the start of the run."""
         self._longest_gap: float | None = None
-        self._facts = Facts(self.basis, self.lives)
-        self._unobserved = self._faults = 0
-        self._unseen_before: int | None = None
-        """Page faults of unseen processes at the tick before."""
+        self._evidence = Evidence(self.conditions, self.processes)
+        self._unseen_faults = 0
+        """Page faults of unseen processes so far."""
+        self._faults_of_unseen: int | None = None
+        """Those of the tick at which `Evidence.unseen` were found; `None`: not known."""
         self._last_time: float | None = None
         self._totals: dict[int, Value] = {}
-        self._total_places = {}
+        self._total_columns = {}
         for name, *_ in _TOTAL_COLUMNS:
             summed = set(columns_for_total(columns, name))
-            self._total_places[name] = [place for place, column in enumerate(columns) if column in summed]
-        self._since = SinceFirst(columns, joined=self.basis.joined)
-        self._devices = Devices(columns)
-        self._connect({column.metric: place for place, column in reversed(list(enumerate(columns)))})
+            self._total_columns[name] = [index for index, column in enumerate(columns) if column in summed]
+        self._since = SinceFirst(columns, joined=self.conditions.joined)
+        self._devices = DeviceMaxima(columns)
+        self._find_columns({column.metric: index for index, column in reversed(list(enumerate(columns)))})
 
-    def _connect(self, places: Mapping[str, int]) -> None:
-        """Finds the places of the columns that it looks at."""
-        facts, prefix = self._facts, "memwatch.cgroup.memory."
-        self._main_rss = places.get(catalog.PROCESS_MEMORY_USAGE)
-        self._main_peak = places.get(catalog.MEMWATCH_PROCESS_MEMORY_PEAK)
+    def _find_columns(self, indices: Mapping[str, int]) -> None:
+        """Finds the columns that it looks at, by their metrics."""
+        evidence, find = self._evidence, indices.get
+        self._main_rss = find(catalog.PROCESS_MEMORY_USAGE)
+        self._main_peak = find(catalog.MEMWATCH_PROCESS_MEMORY_PEAK)
         largest = {
-            catalog.MEMWATCH_TREE_MEMORY_USAGE: facts.rss,
-            catalog.MEMWATCH_TREE_MEMORY_PSS: facts.pss,
-            prefix + "peak": facts.watermark,
+            catalog.MEMWATCH_TREE_MEMORY_USAGE: evidence.rss,
+            catalog.MEMWATCH_TREE_MEMORY_PSS: evidence.pss,
+            catalog.MEMWATCH_CGROUP_MEMORY_PEAK: evidence.watermark,
         }
-        self._largest = [(places[metric], maximum) for metric, maximum in largest.items() if metric in places]
-        self._bound = places.get(catalog.MEMWATCH_TREE_MEMORY_BOUND)
-        self._unobserved_place = places.get(catalog.MEMWATCH_TREE_UNOBSERVED)
-        self._faults_place = places.get(catalog.MEMWATCH_TREE_UNOBSERVED_FAULTS)
-        self._charged, self._file = places.get(prefix + "usage"), places.get(prefix + "file")
-        self._window, self._watermark = places.get(prefix + "window"), places.get(prefix + "peak")
-        self._gap = places.get(prefix + "window.gap")
-        self._moved = [*self._total_places["read_bytes"], *self._total_places["write_bytes"]]
-        self._shmem, self._kernel = places.get(prefix + "shmem"), places.get(prefix + "kernel")
-        self._counters = [p for counters in self._total_places.values() for p in counters]
+        self._largest = [
+            (indices[metric], maximum) for metric, maximum in largest.items() if metric in indices
+        ]
+        self._bound = find(catalog.MEMWATCH_TREE_MEMORY_BOUND)
+        self._unseen = find(catalog.MEMWATCH_TREE_UNOBSERVED)
+        self._faults = find(catalog.MEMWATCH_TREE_UNOBSERVED_FAULTS)
+        self._charged = find(catalog.MEMWATCH_CGROUP_MEMORY_USAGE)
+        self._file = find(catalog.MEMWATCH_CGROUP_MEMORY_FILE)
+        self._window = find(catalog.MEMWATCH_CGROUP_MEMORY_WINDOW)
+        self._watermark = find(catalog.MEMWATCH_CGROUP_MEMORY_PEAK)
+        self._gap = find(catalog.MEMWATCH_CGROUP_MEMORY_WINDOW_GAP)
+        self._shmem = find(catalog.MEMWATCH_CGROUP_MEMORY_SHMEM)
+        self._kernel = find(catalog.MEMWATCH_CGROUP_MEMORY_KERNEL)
+        self._moved = [*self._total_columns["read_bytes"], *self._total_columns["write_bytes"]]
+        self._counters = [index for indices in self._total_columns.values() for index in indices]
 
     def tick(self, snapshot: Snapshot) -> None:
         """Takes a tick in."""
         with self._lock:
-            self._tick(snapshot)
+            self._add_tick(snapshot)
 
-    def _tick(self, snapshot: Snapshot) -> None:
+    def _add_tick(self, snapshot: Snapshot) -> None:
         time, values = snapshot.time, snapshot.values
         if self._last_time is not None:
             gap = time - self._last_time
             if self._longest_gap is None or gap > self._longest_gap:
                 self._longest_gap = gap
         else:
-            self.first_tick = time - self.basis.started
+            self.first_tick = time - self.conditions.started
         self.ticks += 1
         self.missed += snapshot.missed
-        self.last_tick = time - self.basis.started
-        for place_, maximum in self._largest:
-            value = values[place_]
+        self.last_tick = time - self.conditions.started
+        for index, maximum in self._largest:
+            value = values[index]
             if value is not None and (maximum.value is None or value > maximum.value):
-                maximum.take(time, int(value))
-        for place_ in self._counters:
-            if values[place_] is not None:
-                self._totals[place_] = self._since.of(place_, values[place_])
-        self._fold_main(time, values)
-        self._fold_bounds(time, values)
-        self._fold_cgroup(time, values)
-        self._devices.take(time, values)
-        self._last_time = self._facts.last = time
-        self.lives.settle(time)
+                maximum.add(time, int(value))
+        for index in self._counters:
+            if values[index] is not None:
+                self._totals[index] = self._since.of(index, values[index])
+        self._add_main(time, values)
+        self._add_unseen(time, values)
+        self._add_cgroup(time, values)
+        self._devices.add_tick(time, values)
+        self._last_time = self._evidence.last_tick = time
+        self.processes.settle(time)
 
-    def _fold_main(self, time: float, values: Sequence[Value]) -> None:
-        main = self.lives.main
+    def _add_main(self, time: float, values: Sequence[Value]) -> None:
+        main = self.processes.main
         if main is None or main.end is not None:
             return
         rss, peak = _at(values, self._main_rss), _at(values, self._main_peak)
         if rss is not None and rss > main.low:
-            self.lives.raise_to(main, rss, time)
+            self.processes.raise_to(main, rss, time)
         if peak is not None and peak > main.low:
-            self.lives.raise_watermark(main, peak, time)
+            self.processes.add_watermark(main, peak, time)
 
-    def _fold_bounds(self, time: float, values: Sequence[Value]) -> None:
-        total, faults = _at(values, self._unobserved_place), self._unseen_faults(values)
-        more = max(0, (total or 0) - self._unobserved)
+    def _add_unseen(self, time: float, values: Sequence[Value]) -> None:
+        """Takes in the bound of this tick's window, and the processes that began and ended since the tick before."""
+        evidence, faults = self._evidence, self._new_faults(values)
+        new = max(0, (_at(values, self._unseen) or 0) - evidence.unseen_count)
         if self._bound is not None:
-            self._facts.stretches.tick(time, _at(values, self._bound), more)
+            evidence.window_bounds.add_tick(time, _at(values, self._bound), new)
         self._close_unseen(faults)
-        if more:
-            begin = self.basis.started if self._last_time is None else self._last_time
-            self._facts.unseen = Span(begin, time, 0, more)
-            self._unseen_before = faults
-            self._unobserved += more
-            self._facts.unobserved = self._unobserved
+        if new:
+            begin = self.conditions.started if self._last_time is None else self._last_time
+            evidence.unseen = Span(begin, time, 0, new)
+            self._faults_of_unseen = faults
+            evidence.unseen_count += new
+            evidence.latest_unseen = time
 
     def _close_unseen(self, faults: int | None) -> None:
-        """Takes in the processes that no tick saw until the tick before.
+        """Adds the processes that the tick before found to have been missed, now that all their page faults are known.
 
-        What of them was waited for while that tick was taken is in the page faults of this one.
+        Together they never had more than one page (or huge page) for each fault. The faults of a process are known when
+        its parent waits for it, and reading a tick takes a moment:
+
+            tick 1: the count of processes ... | the parent waits ... | tick 2: the faults of the child
+
+        So those that tick 1 counted can have had the faults that both ticks counted.
         """
-        unseen, before = self._facts.unseen, self._unseen_before
-        self._facts.unseen = None
-        if unseen is not None:
-            known = faults is not None and before is not None
-            allowed = ((before or 0) + (faults or 0)) * self.basis.fault_bytes
-            self.lives.past.add(unseen._replace(cap=min(UNCAPPED, allowed)) if known else unseen)
+        unseen, before = self._evidence.unseen, self._faults_of_unseen
+        self._evidence.unseen = None
+        if unseen is None:
+            return
+        if faults is not None and before is not None:
+            unseen = unseen._replace(cap=min(UNCAPPED, (before + faults) * self.conditions.fault_bytes))
+        self.processes.ended_spans.add(unseen)
 
-    def _unseen_faults(self, values: Sequence[Value]) -> int | None:
+    def _new_faults(self, values: Sequence[Value]) -> int | None:
         """Page faults of unseen processes since the tick before; `None`: not known."""
-        total, self._faults = _at(values, self._faults_place), self._faults
+        total = _at(values, self._faults)
         if total is None:
             return None
-        more, self._faults = max(0, total - self._faults), total
-        return more
+        new, self._unseen_faults = max(0, total - self._unseen_faults), total
+        return new
 
-    def _fold_cgroup(self, time: float, values: Sequence[Value]) -> None:
+    def _add_cgroup(self, time: float, values: Sequence[Value]) -> None:
+        evidence = self._evidence
         charged, file = _at(values, self._charged), _at(values, self._file)
         if charged is not None and file is not None:
-            self._facts.needed.take(time, max(0, charged - file))
+            evidence.needed.add(time, max(0, charged - file))
         if self._watermark is not None:
-            self._facts.watermark_read = values[self._watermark] is not None
-        if self.basis.own_cgroup:
-            self._facts.take_window(self._facts.windows.take(self._reading(time, values)))
+            evidence.watermark_read = values[self._watermark] is not None
+        if self.conditions.own_cgroup:
+            evidence.add_cgroup_window(evidence.cgroup.add_tick(self._cgroup_tick(time, values)))
         shmem, kernel = _at(values, self._shmem), _at(values, self._kernel)
         if shmem is not None and kernel is not None:
-            self._facts.unmapped.take(time, shmem + kernel)
+            evidence.unmapped.add(time, shmem + kernel)
 
-    def _reading(self, time: float, values: Sequence[Value]) -> Reading:
+    def _cgroup_tick(self, time: float, values: Sequence[Value]) -> CgroupTick:
         """What this tick tells of the run's own control group."""
-        moved = [value for value in (_at(values, place_) for place_ in self._moved) if value is not None]
-        return Reading(
+        moved = [value for value in (_at(values, index) for index in self._moved) if value is not None]
+        return CgroupTick(
             time,
             _at(values, self._charged),
             _at(values, self._window),
@@ -224,7 +269,9 @@ class Tally:
     def process(self, record: ProcessRecord) -> None:
         """Takes in what is known of a process."""
         with self._lock:
-            self.lives.take(record)
+            self.processes.add_record(record)
+            if record.event is ProcessEvent.EXIT:
+                self.processes.settle(record.time)
 
     def boundaries(self, lines: Iterable[OperationLines]) -> None:
         """Takes in the maxima between the boundaries of operations so far.
@@ -235,12 +282,12 @@ class Tally:
         with self._lock:
             for line in lines:
                 if line.largest is not None:
-                    self.lives.segment(line.pid, line.start, *line.largest)
+                    self.processes.add_segment(line.pid, line.start, *line.largest)
 
     @property
     def tree_low(self) -> int | None:
         """Bytes that the tree certainly needed at its worst so far; `None`: nothing known. Cheap."""
-        return tree_low(self._facts)
+        return tree_low(self._evidence)
 
     def peaks(self, operations: Iterable[Operation] = (), *, whole: bool = True) -> Peaks:
         """The peaks so far, each with the innermost of `operations` that was open when it was reached.
@@ -248,8 +295,10 @@ class Tally:
         `whole` false: the recording stopped before the run did, and what could have grown since has no upper bound.
         """
         with self._lock:
-            peaks = judge(self._facts, whole=whole)._replace(gpu=self._devices.peaks(self.basis.started))
-        return place(peaks, tuple(operations), self.basis.started, self.basis.interval)
+            peaks = peaks_from(self._evidence, whole=whole)._replace(
+                gpu=self._devices.peaks(self.conditions.started)
+            )
+        return attribute_peaks(peaks, tuple(operations), self.conditions.started, self.conditions.interval)
 
     def totals(self) -> dict[str, float | None]:
         """Totals of the tree so far: the last values of the counters, and the processes seen and not seen.
@@ -257,12 +306,12 @@ class Tally:
         They are those of the recorded time: what was used before it is not in them.
         """
         totals: dict[str, float | None] = {}
-        for name, places in self._total_places.items():
-            known = [v for v in (self._totals.get(p) for p in places) if v is not None]
+        for name, indices in self._total_columns.items():
+            known = [v for v in (self._totals.get(index) for index in indices) if v is not None]
             totals[name] = round(sum(known), 6) if known else None
-        totals["processes"] = None if self.basis.blind else self.lives.seen or None
-        told = self._unobserved_place is not None and self.ticks > 0
-        totals["unseen_processes"] = self._unobserved if told else None
+        totals["processes"] = None if self.conditions.blind else self.processes.count or None
+        counted = self._unseen is not None and self.ticks > 0
+        totals["unseen_processes"] = self._evidence.unseen_count if counted else None
         return totals
 
     def quality(self) -> dict[str, float | None]:
@@ -271,11 +320,11 @@ class Tally:
         if self.ticks > 1 and self.first_tick is not None and self.last_tick is not None:
             seconds = self.last_tick - self.first_tick
             hertz = round((self.ticks - 1) / seconds, 3) if seconds > 0 else None
-        if hertz is not None and self.basis.interval:
+        if hertz is not None and self.conditions.interval:
             # The last tick is taken when the target ends, whenever that is.
-            hertz = min(hertz, round(1 / self.basis.interval, 3))
+            hertz = min(hertz, round(1 / self.conditions.interval, 3))
         return {
-            "interval": self.basis.interval or None,
+            "interval": self.conditions.interval or None,
             "achieved_hz": hertz,
             "ticks": self.ticks,
             "missed_ticks": self.missed,
@@ -283,9 +332,9 @@ class Tally:
         }
 
 
-def _at(values: Sequence[Value], place: int | None) -> int | None:
-    """The value at a place; `None` when there is no such column, or no value."""
-    if place is None:
+def _at(values: Sequence[Value], index: int | None) -> int | None:
+    """The value of a column; `None` when there is no such column, or no value."""
+    if index is None:
         return None
-    value = values[place]
+    value = values[index]
     return None if value is None else int(value)

@@ -1,4 +1,4 @@
-"""Questions about a stretch of a run's ticks, answered quickly for thousands of stretches."""
+"""Largest values and growth of a run's columns between two moments, quick enough for thousands of operations."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from collections.abc import Iterable, Iterator
 from math import inf
 
 from otel_memwatch import catalog
-from otel_memwatch.analysis.cgroup_bounds import Reading, Window, Windows
+from otel_memwatch.analysis.cgroup_bounds import CgroupBounds, CgroupTick, CgroupWindow
 from otel_memwatch.analysis.tally import METRICS as TALLIED
 from otel_memwatch.analysis.tally import columns_for_total
+from otel_memwatch.analysis.tree_bounds import Span
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from otel_memwatch.analysis.run_conditions import Basis
+    from otel_memwatch.analysis.run_conditions import RunConditions
     from otel_memwatch.record.samples import Samples
 
 _BLOCK = 1024
@@ -26,7 +27,7 @@ METRICS = TALLIED | {catalog.MEMWATCH_PROCESS_MEMORY_LINUX_FILE}
 """The metrics that are asked about."""
 
 
-class Series:
+class TickSeries:
     """One column's known values.
 
     Args:
@@ -63,13 +64,13 @@ class Series:
 
     def first_from(self, time: float) -> int | None:
         """The value of the first tick not before `time`."""
-        place = bisect_left(self._times, time)
-        return int(self._values[place]) if place < len(self._times) else None
+        index = bisect_left(self._times, time)
+        return int(self._values[index]) if index < len(self._times) else None
 
     def last_until(self, time: float) -> int | None:
         """The value of the last tick not after `time`."""
-        place = bisect_right(self._times, time)
-        return int(self._values[place - 1]) if place else None
+        index = bisect_right(self._times, time)
+        return int(self._values[index - 1]) if index else None
 
     def between(self, start: float, end: float) -> float | None:
         """How much a counter grew from `start` to `end`, as if it grew evenly between ticks."""
@@ -78,7 +79,7 @@ class Series:
         return max(0.0, self._level(end) - self._level(start))
 
     def rises(self, start: float) -> list[tuple[float, float, float]]:
-        """Every stretch in which a counter rose, the first from `start` on: from, to, by how much."""
+        """Every time between two ticks in which a counter rose, the first from `start` on: from, to, by how much."""
         found = []
         before, level = start, 0.0
         for time, value in zip(self._times, self._values, strict=True):
@@ -89,18 +90,18 @@ class Series:
         return found
 
     def _level(self, time: float) -> float:
-        place = bisect_right(self._times, time)
-        if place == 0 or place == len(self._times):
-            return self._values[max(0, place - 1)]
-        begin, stop = self._times[place - 1], self._times[place]
-        low, high = self._values[place - 1], self._values[place]
+        index = bisect_right(self._times, time)
+        if index == 0 or index == len(self._times):
+            return self._values[max(0, index - 1)]
+        begin, stop = self._times[index - 1], self._times[index]
+        low, high = self._values[index - 1], self._values[index]
         return low + (high - low) * (time - begin) / (stop - begin) if stop > begin else high
 
 
-class ChargedWindows:
+class CgroupHistory:
     """Bounds of what the run's own control group needed, between ticks."""
 
-    def __init__(self, windows: Iterable[Window]) -> None:
+    def __init__(self, windows: Iterable[CgroupWindow]) -> None:
         starts, ends, low, high = array("d"), array("d"), array("d"), array("d")
         for window in windows:
             starts.append(window.start)
@@ -108,7 +109,7 @@ class ChargedWindows:
             low.append(window.low or 0)
             high.append(inf if window.high is None else window.high)
         self._starts, self._ends = starts, ends
-        self._low, self._high = Series(ends, low), Series(ends, high)
+        self._low, self._high = TickSeries(ends, low), TickSeries(ends, high)
 
     def least(self, start: float, end: float) -> int | None:
         """Bytes that were certainly needed between two moments, by the windows inside; `None`: by none."""
@@ -135,36 +136,40 @@ def _whole(value: float | None) -> int | None:
 
 
 class TreeTicks:
-    """The columns that tell of the tree, as series of their known values."""
+    """The columns of the tree, as series of their known values."""
 
-    def __init__(self, samples: Samples, basis: Basis) -> None:
+    def __init__(self, samples: Samples, conditions: RunConditions) -> None:
         self._samples = samples
-        self._started = basis.started
-        self._times = array("d", (samples.time + basis.started).tobytes())
+        self._started = conditions.started
+        self._times = array("d", (samples.time + conditions.started).tobytes())
         self.main = self._series(catalog.PROCESS_MEMORY_USAGE)
         self.rss = self._series(catalog.MEMWATCH_TREE_MEMORY_USAGE)
         self.pss = self._series(catalog.MEMWATCH_TREE_MEMORY_PSS)
-        self.unobserved = self._series(catalog.MEMWATCH_TREE_UNOBSERVED)
+        self._unseen = self._series(catalog.MEMWATCH_TREE_UNOBSERVED)
         prefix = "memwatch.cgroup.memory."
         self.watermark = self._series(prefix + "peak")
-        self.windows = self._windows(basis)
+        self.windows = self._windows(conditions)
         self.mapped = self._series(catalog.MEMWATCH_PROCESS_MEMORY_LINUX_FILE).largest(-inf, inf) or 0
         """Most file-backed memory that the target's own process was seen with, in bytes."""
         self.needed = self._difference(prefix + "usage", prefix + "file")
         self.unmapped = self._difference(prefix + "shmem", prefix + "kernel", sign=1)
         self.counters = {name: series for name in _COUNTERS if (series := self._counter(name)) is not None}
 
-    def _series(self, metric: str) -> Series:
+    def unseen_spans(self) -> list[Span]:
+        """The processes that no tick saw: how many, between which ticks."""
+        return [Span(begin, end, 0, int(rise)) for begin, end, rise in self._unseen.rises(self._started)]
+
+    def _series(self, metric: str) -> TickSeries:
         return self._of(self._samples.column(metric))
 
-    def _difference(self, metric: str, other: str, sign: int = -1) -> Series:
+    def _difference(self, metric: str, other: str, sign: int = -1) -> TickSeries:
         return self._of(self._samples.column(metric) + sign * self._samples.column(other))
 
-    def _windows(self, basis: Basis) -> ChargedWindows:
-        known = basis.own_cgroup and self.watermark.known
-        return ChargedWindows(self._found_windows(basis) if known else ())
+    def _windows(self, conditions: RunConditions) -> CgroupHistory:
+        known = conditions.own_cgroup and self.watermark.known
+        return CgroupHistory(self._found_windows(conditions) if known else ())
 
-    def _found_windows(self, basis: Basis) -> Iterator[Window]:
+    def _found_windows(self, conditions: RunConditions) -> Iterator[CgroupWindow]:
         """The windows in their order; some ticks at a time, since each takes more room as numbers of Python's own."""
         prefix, samples = "memwatch.cgroup.memory.", self._samples
         columns = [
@@ -176,34 +181,34 @@ class TreeTicks:
             for c in columns_for_total(samples.columns, key)
         ]
         columns.append(sum(moved[1:], moved[0]) if moved else columns[0] * float("nan"))
-        windows = Windows(basis.started, basis.charge_error, basis.cpus)
+        bounds = CgroupBounds(conditions.started, conditions.charge_error, conditions.cpus)
         for begin in range(0, len(samples.time), _BLOCK):
             part = slice(begin, begin + _BLOCK)
             times = (samples.time[part] + self._started).tolist()
             for time, *row in zip(times, *(column[part].tolist() for column in columns), strict=True):
                 usage, window, gap, peak, file, io = (None if v != v else v for v in row)  # noqa: PLR0124 - NaN
-                reading = Reading(
+                tick = CgroupTick(
                     time, _whole(usage), _whole(window), gap, _whole(peak), _whole(file), _whole(io)
                 )
-                found = windows.take(reading)
+                found = bounds.add_tick(tick)
                 if found is not None:
                     yield found
-        yield from windows.rest()
+        yield from bounds.rest()
 
-    def _counter(self, name: str) -> Series | None:
+    def _counter(self, name: str) -> TickSeries | None:
         columns = columns_for_total(self._samples.columns, name)
         if not columns:
             return None
         series = self._of(sum(self._samples.values(column) for column in columns))
         return series if series.known else None
 
-    def _of(self, values: Any) -> Series:
+    def _of(self, values: Any) -> TickSeries:
         known = values == values  # noqa: PLR0124 - not NaN
         if known.all():
             times = self._times
         else:
             times = array("d", (self._samples.time[known] + self._started).tobytes())
-        return Series(times, array("d", values[known].astype("f8").tobytes()))
+        return TickSeries(times, array("d", values[known].astype("f8").tobytes()))
 
 
 _COUNTERS = ("cpu_seconds", "read_bytes", "write_bytes", "read_chars", "write_chars", "major_faults")

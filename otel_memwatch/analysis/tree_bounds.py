@@ -1,11 +1,13 @@
-"""Upper bound of a sum over processes that live at the same time.
+"""Upper bounds of the tree: sums over processes that live at the same time, and over the windows between ticks.
 
 If no process ever had more than its bound, the tree never had more than the largest sum of the bounds of processes
-whose lives overlap.
+that lived at the same time (`sum_over_time`). What has ended is kept in little memory (`EndedSpans`). Where watermarks
+are reset at every tick, what they tell of the time between two ticks is a second bound (`WindowBounds`).
 """
 
 from __future__ import annotations
 
+import heapq
 import math
 from array import array
 from bisect import bisect_right
@@ -13,39 +15,45 @@ from bisect import bisect_right
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
+    from collections.abc import Callable, Iterable, Sequence
 
 UNCAPPED = 1 << 62
 """Bytes that nothing has."""
 _LARGE = 16 << 20
-"""Bytes of a unit that is guessed to be too large, as long as it is not known."""
+"""Bytes that an unseen process hardly had. Its bound is known in the end only, but merging has to decide before."""
+
+_KEPT_WINDOWS = 64
+"""Windows that are kept for the end."""
 
 
 class Span(NamedTuple):
     """Something that weighs from `start` to `end`, both included.
 
-    Its weight is `bound` + `units` x a unit size that is known only in the end, these no more than `cap`.
+    Its weight is `bound`, and beside that `unseen_count` processes of which no bound is known before the run has ended:
+    none had more than `unseen_max` then, all together no more than `cap`.
     """
 
     start: float
     end: float
     bound: int
-    units: int = 0
+    unseen_count: int = 0
     cap: int = UNCAPPED
 
-    def weight(self, unit: int) -> int:
-        """Its weight."""
-        return self.bound + min(self.units * unit, self.cap)
+    def weight(self, unseen_max: int) -> int:
+        """Bytes that it weighs, where no unseen process had more than `unseen_max`."""
+        return self.bound + min(self.unseen_count * unseen_max, self.cap)
 
-    def settled(self) -> Span:
-        """Without a cap, so that it can be added to others; no less heavy."""
-        if self.cap <= self.units * _LARGE:
+    def without_cap(self) -> Span:
+        """No less heavy, and with nothing that cannot be added to other spans.
+
+        A low cap becomes part of the bound. One so high that the unseen processes will hardly reach it is dropped.
+        """
+        if self.cap <= self.unseen_count * _LARGE:
             return Span(self.start, self.end, self.bound + self.cap)
         return self._replace(cap=UNCAPPED)
 
 
-class Steps(NamedTuple):
+class SumOverTime(NamedTuple):
     """A sum over spans as a function of time."""
 
     times: list[float]
@@ -65,7 +73,7 @@ class Steps(NamedTuple):
         return max(values, default=0)
 
 
-def steps(weighted: Iterable[tuple[float, float, int]]) -> Steps:
+def sum_over_time(weighted: Iterable[tuple[float, float, int]]) -> SumOverTime:
     """The sum over (start, end, weight); O(n log n)."""
     comes: dict[float, int] = {}
     goes: dict[float, int] = {}
@@ -79,19 +87,19 @@ def steps(weighted: Iterable[tuple[float, float, int]]) -> Steps:
         at.append(now)
         now -= goes.get(time, 0)
         after.append(now)
-    return Steps(times, at, after)
+    return SumOverTime(times, at, after)
 
 
-class Overlap:
-    """Spans that are over, kept in little memory: what can no longer be told apart is merged.
+class EndedSpans:
+    """Spans that are over, kept in little memory: those that no later span can tell apart are merged.
 
     Merging never makes the sum smaller, so that it stays an upper bound; it loses nothing for spans added later
-    that cover whole stretches between the moments given to `merge`.
+    that begin at one of the moments given to `merge`.
     """
 
     def __init__(self) -> None:
         self._start, self._end = array("d"), array("d")
-        self._bound, self._units, self._cap = array("q"), array("q"), array("q")
+        self._bound, self._unseen, self._cap = array("q"), array("q"), array("q")
 
     def __len__(self) -> int:
         return len(self._start)
@@ -101,37 +109,117 @@ class Overlap:
         self._start.append(span.start)
         self._end.append(span.end)
         self._bound.append(span.bound)
-        self._units.append(span.units)
+        self._unseen.append(span.unseen_count)
         self._cap.append(span.cap)
 
     def spans(self) -> list[Span]:
         """All of them, as merged so far."""
-        columns = self._start, self._end, self._bound, self._units, self._cap
+        columns = self._start, self._end, self._bound, self._unseen, self._cap
         return [Span(*fields) for fields in zip(*columns, strict=True)]
 
-    def steps(self, unit: int, more: Iterable[Span] = ()) -> Steps:
-        """The sum over all spans and `more`, with the unit's weight."""
-        return steps((s.start, s.end, s.weight(unit)) for s in (*self.spans(), *more))
+    def sum_over_time(self, unseen_max: int, more: Iterable[Span] = ()) -> SumOverTime:
+        """The sum over all spans and `more`, where no unseen process had more than `unseen_max` bytes."""
+        return sum_over_time((s.start, s.end, s.weight(unseen_max)) for s in (*self.spans(), *more))
 
     def merge(self, borders: Sequence[float], horizon: float) -> None:
-        """Merges the spans that ended before `horizon`: one is left for each stretch between two borders.
+        """Merges the spans that ended before `horizon`: one is left between any two borders.
 
         Args:
             borders: the moments that matter to spans added later: the starts of what still lives.
             horizon: monotonic seconds; later spans stay as they are.
 
         """
-        old = [span.settled() for span in self.spans() if span.end < horizon]
-        new = [span for span in self.spans() if span.end >= horizon]
-        bounds = steps((s.start, s.end, s.bound) for s in old)
-        counts = steps((s.start, s.end, s.units) for s in old)
-        self.__init__()  # type: ignore[misc]
+        spans = self.spans()
+        old = [span.without_cap() for span in spans if span.end < horizon]
+        merged: list[Span] = []
         if old:
-            edges = sorted(
-                {bounds.times[0], *(b for b in borders if bounds.times[0] < b <= bounds.times[-1])}
-            )
-            ends = [math.nextafter(edge, -math.inf) for edge in edges[1:]] + [bounds.times[-1]]
+            bounds = sum_over_time((s.start, s.end, s.bound) for s in old)
+            counts = sum_over_time((s.start, s.end, s.unseen_count) for s in old)
+            first, last = bounds.times[0], bounds.times[-1]
+            edges = sorted({first, *(b for b in borders if first < b <= last)})
+            ends = [math.nextafter(edge, -math.inf) for edge in edges[1:]] + [last]
             for start, end in zip(edges, ends, strict=True):
-                self.add(Span(start, end, bounds.largest(start, end), counts.largest(start, end)))
-        for span in new:
+                merged.append(Span(start, end, bounds.largest(start, end), counts.largest(start, end)))
+        for column in (self._start, self._end, self._bound, self._unseen, self._cap):
+            del column[:]
+        for span in (*merged, *(span for span in spans if span.end >= horizon)):
             self.add(span)
+
+
+class _TickWindow(NamedTuple):
+    """What the watermarks tell of the time between two ticks; windows sort by that."""
+
+    bound: float
+    """Bytes, without the processes that no tick saw; infinite: they tell nothing."""
+    start: float
+    end: float
+    unseen_count: int
+
+    def total(self, unseen_max: int) -> float:
+        """With the processes that no tick saw, of which none had more than `unseen_max` bytes."""
+        return self.bound + self.unseen_count * unseen_max
+
+
+class WindowBounds:
+    """Upper bounds of the tree between ticks, from watermarks that are reset at every tick.
+
+    The time between two ticks has two bounds: that of its watermarks, and what the processes that lived in it had in
+    their whole lives, which is known in the end only. The nearer one holds. So the windows with the largest
+    watermarks are kept until then, the others count by their watermarks alone. A tick costs a microsecond.
+    """
+
+    def __init__(self) -> None:
+        self._kept: list[_TickWindow] = []
+        self._other = _TickWindow(-math.inf, 0.0, 0.0, 0)
+        """More than any that is not kept."""
+        self._open: _TickWindow | None = None
+        """The newest, whose end is the next tick."""
+        self._last_tick = -math.inf
+
+    def add_tick(self, time: float, bound: int | None, unseen_count: int) -> None:
+        """A tick ends a window and begins the next.
+
+        The readings of a tick take a moment, so that neither its watermarks nor the processes that it missed belong to one
+        side of it for certain:
+
+            tick 1 ------------ tick 2 ------------ tick 3
+            |<-- bound of tick 2: from tick 1 to tick 3 -->|
+            |   unseen at tick 2 and at tick 3 count in it |
+
+        Args:
+            time: monotonic seconds.
+            bound: bytes of the processes that were seen; `None`: the watermarks tell nothing.
+            unseen_count: processes that no tick saw.
+
+        """
+        if self._open is not None:
+            before = self._open
+            self._keep(before._replace(end=time, unseen_count=before.unseen_count + unseen_count))
+        known = math.inf if bound is None else float(bound)
+        self._open = _TickWindow(known, self._last_tick, math.inf, unseen_count)
+        self._last_tick = time
+
+    def _keep(self, window: _TickWindow) -> None:
+        if len(self._kept) < _KEPT_WINDOWS:
+            heapq.heappush(self._kept, window)
+            return
+        least = heapq.heappushpop(self._kept, window)
+        most = max(self._other.bound, least.bound), max(self._other.unseen_count, least.unseen_count)
+        self._other = _TickWindow(most[0], 0.0, 0.0, most[1])
+
+    def largest(self, unseen_max: int, by_processes: Callable[[float, float], int]) -> float:
+        """The largest bound of all windows, that after the last tick included; infinite where there is none.
+
+        Args:
+            unseen_max: bytes that none of the processes that no tick saw exceeded.
+            by_processes: bound of the processes that live between two moments, both included.
+
+        """
+        last = [] if self._open is None else [self._open]
+        after = by_processes(math.nextafter(self._last_tick, math.inf), math.inf)
+        most = max(after, self._other.total(unseen_max))
+        for window in (*self._kept, *last):
+            total = window.total(unseen_max)
+            if total > most:
+                most = max(most, min(total, by_processes(window.start, window.end)))
+        return most

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
+import sys
 import tempfile
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -216,3 +218,16 @@ def check_by_count(done: Wrapped, script: Script) -> None:
     kernel = 0.004 * truth.tree * MIB * 2 + truth.processes * 0.4 * MIB
     least, most = truth.tree * MIB + 0.1 * MIB, truth.tree * MIB + FILE_PAGES + kernel
     check_claims(peaks["tree"], least, most, error_of(done) + 1 * MIB, "tree")
+
+
+@pytest.mark.parametrize("exact", [False, True])
+def test_children_of_a_daemon_that_outlives_the_target(tmp_path: Path, exact: bool) -> None:
+    """Only the daemon was told that its child had 150 MiB, and nobody has waited for the daemon: there is no upper bound."""
+    how = How("off", exact=exact, interval="5")
+    script = Path(__file__).parents[1] / "programs/daemon_with_children.py"
+    program = [sys.executable, "-S", str(script), "150"]
+    done = wrap(program, "--quiet", "--no-report", *how.options(), out=tmp_path / "run", cwd=tmp_path)
+    os.kill(int(done.out), signal.SIGKILL)
+    assert done.code == 0, done.err
+    for name in ("process", "tree"):
+        assert done.info["peaks"][name]["high"] is None, done.info["peaks"][name]

@@ -6,7 +6,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
 
 from otel_memwatch import catalog
-from otel_memwatch.analysis.run_conditions import Basis
+from otel_memwatch.analysis.run_conditions import RunConditions
 from otel_memwatch.analysis.since import SinceFirst
 from otel_memwatch.catalog import BOUNDS, METRICS, Instrument
 from otel_memwatch.reports.otlp.values import SCHEMA_URL, Json, Times, attributes, resource, scope
@@ -26,7 +26,7 @@ def metric_requests(run: Run) -> Iterator[Mapping[str, Any]]:
     """Requests with all ticks, then one with the figures of the end: peaks, exit code, operations."""
     times = Times(run)
     columns = run.record.columns
-    since = SinceFirst(columns, joined=Basis.of(run.info).joined)
+    since = SinceFirst(columns, joined=RunConditions.of(run.info).joined)
     batch = _Batch(columns, times)
     for time, values in run.record.ticks():
         batch.add(times.of(time), [since.of(index, value) for index, value in enumerate(values)])

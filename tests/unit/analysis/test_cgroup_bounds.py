@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from otel_memwatch.analysis.cgroup_bounds import Reading, Window, Windows
+from otel_memwatch.analysis.cgroup_bounds import CgroupBounds, CgroupTick, CgroupWindow
 
 MOVES = st.lists(
     st.tuples(
@@ -41,7 +41,7 @@ class Group:
         self.lifetime = max(self.lifetime, self.watermark)
         self._largest = max(self._largest, self.needed)
 
-    def read(self, during: int, *, resets: bool) -> Reading:
+    def read(self, during: int, *, resets: bool) -> CgroupTick:
         """The I/O first, then the cache, then the watermark, which is reset; `during`: cache that grows in between."""
         moved = self.moved
         self.move("cache", during)
@@ -51,19 +51,19 @@ class Group:
         self._since, self._largest = self.time, self.needed
         if resets:
             self.watermark = usage
-        return Reading(self.time, usage, window if resets else None, 0, self.lifetime, file, moved)
+        return CgroupTick(self.time, usage, window if resets else None, 0, self.lifetime, file, moved)
 
 
 @given(MOVES, st.booleans())
 def test_the_truth_lies_between_the_bounds(moves: list[tuple[str, int]], resets: bool) -> None:
     """Whatever needed memory and cache do between two ticks, and while a tick is read."""
-    group, windows, found = Group(), Windows(0.0, 0, 2), []
+    group, windows, found = Group(), CgroupBounds(0.0, 0, 2), []
     during = 0
     for kind, size in [*moves, ("tick", 0)]:
         if kind == "skew":
             during = size
         elif kind == "tick":
-            found.append(windows.take(group.read(during, resets=resets)))
+            found.append(windows.add_tick(group.read(during, resets=resets)))
             during = 0
         else:
             group.move(kind, size)
@@ -75,35 +75,35 @@ def test_the_truth_lies_between_the_bounds(moves: list[tuple[str, int]], resets:
         assert window.high is None or truth <= window.high
 
 
-def window(**changes: object) -> Window:
+def window(**changes: object) -> CgroupWindow:
     """The second of three ticks, of a group of 300 with 100 of cache, changed."""
-    base = Reading(1.0, 300, 300, 0, 300, 100, 1000)
-    windows = Windows(0.0, 1, 2)
-    windows.take(base._replace(time=0.5))
-    windows.take(base._replace(**changes))  # type: ignore[arg-type]
-    found = windows.take(base._replace(time=1.5))
+    base = CgroupTick(1.0, 300, 300, 0, 300, 100, 1000)
+    windows = CgroupBounds(0.0, 1, 2)
+    windows.add_tick(base._replace(time=0.5))
+    windows.add_tick(base._replace(**changes))  # type: ignore[arg-type]
+    found = windows.add_tick(base._replace(time=1.5))
     assert found is not None
     return found
 
 
 def test_a_quiet_cache_gives_one_figure() -> None:
-    assert window() == Window(0.5, 1.0, 199, 201)
+    assert window() == CgroupWindow(0.5, 1.0, 199, 201)
 
 
 def test_without_io_figures_only_the_watermark_bounds() -> None:
-    assert window(moved=1000, file=None) == Window(0.5, 1.0, None, 301)
+    assert window(moved=1000, file=None) == CgroupWindow(0.5, 1.0, None, 301)
 
 
 def test_a_cache_that_grew_unaccounted_for_is_believed() -> None:
     """A file system that does not tell the kernel's accounting: its growth counts in place of the I/O."""
-    assert window(file=150) == Window(0.5, 1.0, 149, 201)
+    assert window(file=150) == CgroupWindow(0.5, 1.0, 149, 201)
 
 
 def test_a_long_gap_before_the_window_allows_for_what_it_may_hide() -> None:
-    windows = Windows(0.0, 0, 2)
-    base = Reading(1.0, 300, 300, 0.01, 300, 0, 0)
-    windows.take(base)
-    windows.take(base._replace(time=2.0, gap=0))
-    found = windows.take(base._replace(time=3.0))
+    windows = CgroupBounds(0.0, 0, 2)
+    base = CgroupTick(1.0, 300, 300, 0.01, 300, 0, 0)
+    windows.add_tick(base)
+    windows.add_tick(base._replace(time=2.0, gap=0))
+    found = windows.add_tick(base._replace(time=3.0))
     assert found is not None
     assert found.high == 300 + int(0.01 * 2 * 5e9)

@@ -310,6 +310,43 @@ class TestOperations:
         assert (with_some.low, with_some.high) == (20 * MIB, 20 * MIB + error + 2 * (30 * MIB + error))
         assert (without.bytes, without.certainty) == (20 * MIB, Certainty.EXACT)
 
+    def test_a_process_that_no_tick_saw_but_that_reported_itself(self, tmp_path: Path) -> None:
+        """It reset its own watermark: what its parent was told of it is not all that it had."""
+        built = RunDirectory(tmp_path)
+        built.columns([column("memwatch.tree.unobserved")])
+        for place in range(10):
+            built.tick(place / 10, 1 if place >= 3 else 0)
+        built.process(seen(rss=10 * MIB, peak=10 * MIB))
+        built.operations([opening(1, 0.21, "Step"), closing(1, 0.28, 20)])
+        built.operations([opening(1, 0.22, "Worker", segment=700 * MIB)], pid=5000)
+        built.process(ended(0.9, peak=30 * MIB, peak_bound=30 * MIB, max_rss=30 * MIB, exit_code=0))
+        step, _ = load(tmp_path).operations
+        assert step.tree_peak is not None
+        assert step.tree_peak.high is not None
+        assert step.tree_peak.high >= 700 * MIB
+
+    def test_where_processes_could_not_be_watched_there_is_no_bound_of_the_tree(self, tmp_path: Path) -> None:
+        built = self.built(tmp_path, blind=True)
+        built.operations([opening(1, 0.1, "a"), closing(1, 0.2, 77)])
+        built.process(ended(1.0, peak=30 * MIB, peak_bound=30 * MIB, exit_code=0))
+        (figures,) = load(tmp_path).operations
+        assert figures.tree_peak is not None
+        assert (figures.tree_peak.low, figures.tree_peak.high) == (77 * MIB, None)
+
+    def test_one_that_ignored_its_children_before_its_last_figures(self, tmp_path: Path) -> None:
+        """The kernel dropped what they used, whatever was noted of their parent later."""
+        built = RunDirectory(tmp_path)
+        built.columns([column("memwatch.tree.unobserved")])
+        for place in range(10):
+            built.tick(place / 10, 1 if place >= 3 else 0)
+        built.process(seen(rss=10 * MIB, peak=10 * MIB, note="ignores the end of its children"))
+        built.operations([opening(1, 0.21, "Step"), closing(1, 0.28, 20)])
+        ending = ended(0.9, peak=30 * MIB, peak_bound=30 * MIB, max_rss=30 * MIB, exit_code=0, note="exec")
+        built.process(ending)
+        (step,) = load(tmp_path).operations
+        assert step.tree_peak is not None
+        assert step.tree_peak.high is None
+
     def test_a_parent_that_is_not_in_the_record(self, tmp_path: Path) -> None:
         built = self.built(tmp_path)
         built.operations(

@@ -231,6 +231,33 @@ class TestTree:
         assert peaks.tree.high is None
         assert (peaks.process.certainty, peaks.process.high) == (Certainty.INTERVAL, None)
 
+    def test_what_an_orphan_had_is_no_bound_of_a_target_that_others_waited_for(self) -> None:
+        tally = tally_of()
+        seen(tally, PID, 0, rss=20 * MIB, peak=20 * MIB)
+        seen(tally, 5000, 0.1, rss=MIB, peak=MIB)
+        ended(tally, 5000, 0.1, 0.2, peak=MIB, peak_bound=MIB, max_rss=MIB, exit_code=0)
+        ended(tally, PID, 0, 0.9, peak=20 * MIB)
+        peaks = tally.peaks()
+        for peak in peaks[:3]:
+            assert isinstance(peak, Peak)
+            assert (peak.low, peak.high) == (20 * MIB, None)
+
+    @pytest.mark.parametrize(("born", "bounded"), [(0.1, True), (0.3, False)])
+    def test_a_daemon_keeps_what_it_was_told_of_its_children(self, born: float, bounded: bool) -> None:
+        """Of those that are younger than the daemon, and may be its children, only what was seen is known."""
+        tally = tally_of()
+        seen(tally, PID, 0, rss=20 * MIB, peak=20 * MIB)
+        seen(tally, 5000, 0.2, rss=MIB, peak=MIB)
+        seen(tally, 5001, born, rss=2 * MIB, peak=2 * MIB)
+        ended(tally, 5001, born, 0.5, peak=2 * MIB)
+        ended(tally, PID, 0, 0.9, peak=20 * MIB, peak_bound=20 * MIB, exit_code=0)
+        figures(tally, 5000, 0.2, 0.9, rss=MIB, peak=MIB, note="alive at the end")
+        peaks = tally.peaks()
+        assert peaks.process is not None
+        assert peaks.tree is not None
+        assert (peaks.process.high is not None) is bounded
+        assert (peaks.tree.high is not None) is bounded
+
     def test_windowed_bounds_are_tighter_than_lifetimes(self) -> None:
         bound, unobserved = column("memwatch.tree.memory.bound"), column("memwatch.tree.unobserved")
         tally = tally_of(bound, unobserved, settings={"exact": True})
@@ -404,8 +431,8 @@ class TestStoppedInTheMiddle:
         seen(tally, PID, 0, rss=5 * MIB, peak=5 * MIB)
         figures(tally, PID, 0, 0.7, rss=20 * MIB, peak=300 * MIB, note="alive at the end")
         assert tally.peaks().main == Peak.exact(300 * MIB, EPS, at=0.7, pid=PID, how="VmHWM")
-        for life in tally.lives.living:
-            life.reopen()
+        for process in tally.processes.living:
+            process.reopen()
         for peak in tally.peaks(whole=False)[:3]:
             assert peak is not None
             assert (peak.certainty, peak.low, peak.high) == (Certainty.INTERVAL, 300 * MIB, None)

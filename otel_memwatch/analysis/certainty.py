@@ -1,0 +1,473 @@
+"""The rules of certainty: everything that has to be believed before a peak is believed.
+
+Pure functions on numbers (bytes; seconds of the monotonic clock). The tally of a run that is being recorded and the
+analysis of a recorded one collect evidence, each in its own way, and ask these functions what follows from it.
+
+What the kernel keeps, and what the rules rest on:
+
+* **VmHWM** (`/proc/PID/status`) is the largest resident size that a process has had since its last exec or since somebody
+  reset it. It misses nothing, but it can be read only while the process lives: what is read at a tick is a lower bound
+  of what it will have been at the end.
+* **`ru_maxrss` of wait4** is known after the end. It is the larger of the process's own watermark and of the same figure
+  of every child that the process had waited for. So it bounds all of these from above, but need not be the process's own.
+  A process inherits the figure of the program that it was started by: at or below that **floor** it says nothing.
+* **A control group's watermark** counts every page once, and page cache and kernel memory too.
+* The kernel counts resident pages of a process in batches, so that VmHWM and `ru_maxrss` can be off by `error` bytes.
+  Pages are charged to a control group in batches too: `charge_error`.
+
+The certainties (`Peak`): EXACT, a low and a high end that are as near to each other as counters allow; INTERVAL, the
+truth lies between; CENSORED, it is not above; SAMPLED, no watermark stands behind it.
+"""
+
+from __future__ import annotations
+
+from otel_memwatch.model import Certainty, Peak
+
+# -- processes and time
+
+CLOCK_TICK = 0.01
+"""Seconds by which a process can have started before the time that the kernel tells (units of 1/100 s)."""
+
+_SAME_START = 1.0
+"""Seconds by which two accounts of one process's start may differ: each converts the clock since boot by itself."""
+
+_TICK_ROUNDING = 0.001
+"""Seconds to which a tick's moment is recorded, and some."""
+
+
+def is_same_process(start: float, other: float | None) -> bool:
+    """Whether two accounts of one pid, by the start that each tells, are of the same process; `None`: not told, so yes.
+
+    Pids are used again, but not within a second: the kernel goes through all others first.
+    """
+    return other is None or abs(other - start) <= _SAME_START
+
+
+def was_alive(start: float, end: float | None, time: float) -> bool:
+    """Whether a process that started at `start` and ended at `end` (`None`: it has not) can have acted at `time`."""
+    return start <= time + _SAME_START and (end is None or time <= end)
+
+
+# -- one process
+
+
+def watermark_is_of_run(began_before: bool, first: int | None, peak: int) -> bool:
+    """Whether a watermark was reached during the run, so that the process certainly had so much in it.
+
+    A process that was there before the run may have reached its watermark long ago: 900 MiB of VmHWM say nothing of a
+    run that began when 50 were left. Once the watermark has risen above the first one that was read, it is the run's.
+
+    Args:
+        began_before: whether the process was there before the run.
+        first: the watermark as it was first read; `None`: this is the first.
+        peak: the watermark now.
+    """
+    return not began_before or (first is not None and peak > first)
+
+
+def wait4_was_its_own(max_rss: int | None, *, childless: bool, floor: int) -> bool:
+    """Whether a process certainly had what wait4 told of it: it waited for no child, and the launcher had less."""
+    return max_rss is not None and childless and max_rss > floor
+
+
+def process_bound(
+    known: int, *, last_read: bool, waited_for: bool, whole_life: bool, segments: bool, wait4: bool
+) -> int | None:
+    """Bytes that a process never exceeded; `None`: no such bound is known.
+
+    | its end | its watermark | bound |
+    | --- | --- | --- |
+    | alive, read at the end of the recording | | the largest of all that is known of it |
+    | we waited for it | covers its whole life | the largest of all that is known of it, wait4's figure included |
+    | we waited for it | it was reset; every segment was reported | the same: wait4's covers the time since the last reset |
+    | we waited for it | it was reset; segments were not reported | none: it may have had more before a reset |
+    | somebody else waited for it | | none of its own: it may have grown after it was last read (see `unseen_max`) |
+    | not known | | none |
+
+    Args:
+        known: the largest value that was read of it, or that wait4 told.
+        last_read: whether its figures were read when the recording ended, and it lived.
+        waited_for: whether we waited for it.
+        whole_life: whether a bound of its whole life was made of what wait4 told.
+        segments: whether it reported the maxima between the resets of its own watermark.
+        wait4: whether wait4 told a maximum.
+    """
+    if waited_for and (whole_life or (segments and wait4)):
+        return known
+    return known or None if last_read else None
+
+
+def unseen_max(
+    reaped: int | None,
+    known: int,
+    *,
+    unreaped: bool,
+    unreported_reset: bool,
+    latest_start: float | None,
+    oldest_alive: float | None,
+) -> int | None:
+    """Bytes that none of the processes exceeded which ended without a bound of their own; `None`: there is no bound.
+
+    Somebody waited for each of them: its parent, or an ancestor that adopted it. The figure of wait4 is handed on from
+    child to parent by every wait, in the end to a process that we waited for. So the largest that wait4 told us is a
+    bound for all of them since the last reset of their watermarks; what was read or reported before covers the rest.
+
+    Example: a compiler that no tick saw is waited for by make, and make by us with 300 MiB: the compiler had no more.
+
+    | the chain of waits is broken | because |
+    | --- | --- |
+    | `reaped` is `None` | we waited for nobody |
+    | somebody else waited for the target | all that its children handed on to it is lost to us |
+    | nobody waited for a process | its parent ignores SIGCHLD: the kernel drops what it used |
+    | a watermark was reset and not reported | wait4 told only of the time after |
+    | an ancestor is still alive | it keeps what it was told of its children until somebody waits for it |
+
+    An ancestor started before its descendants. So a daemon that outlives the target leaves the bound as it is for all
+    processes that started before the daemon, and takes it away for the others: they may be its children.
+
+    Args:
+        reaped: the largest maximum of everything that we waited for.
+        known: the largest value that was read of, or reported by, any of those that are to be bounded.
+        unreaped: whether there may be one among them that nobody waited for, or the target was not ours to wait for.
+        unreported_reset: whether one that we waited for reset its watermark and did not report what it had before.
+        latest_start: the latest moment at which one of them can have started; `None`: there is none.
+        oldest_alive: start of the oldest process that has not ended; `None`: all have ended.
+    """
+    if reaped is None or unreaped or unreported_reset:
+        return None
+    if latest_start is not None and oldest_alive is not None and oldest_alive - CLOCK_TICK <= latest_start:
+        return None
+    return max(reaped, known)
+
+
+def is_bounded(
+    *, seen: bool, all_bounded: bool, unbounded: bool, unseen: int | None, unwatched: bool
+) -> bool:
+    """Whether every process of the tree has a bound, so that the largest process has one and their sum has one.
+
+    | what is missing | bounded |
+    | --- | --- |
+    | nothing: each process has a bound | yes |
+    | processes ended without a bound of their own | if one for all such processes is known (`unseen_max`) |
+    | a process that has not ended has no bound | no: it may grow |
+    | no process was seen, or processes could not be watched | no |
+
+    Args:
+        seen: whether any process was seen.
+        all_bounded: whether every process that has not ended has a bound.
+        unbounded: whether there were processes that ended without a bound, seen by ticks or not.
+        unseen: bytes that none of these exceeded; `None`: not known.
+        unwatched: whether processes could not be watched.
+    """
+    return seen and all_bounded and not unwatched and (unseen is not None or not unbounded)
+
+
+def process_peak(low: int, high: int | None, error: int, floor: int, *, sampled: bool = False) -> Peak | None:
+    """The peak of one process.
+
+    | low | high | |
+    | --- | --- | --- |
+    | any | none | at least `low`; where there are no watermarks at all: SAMPLED; nothing where `low` is nothing |
+    | reaches high, but for the error | known | EXACT: the watermark was read when it had got there |
+    | | not above the floor | CENSORED: wait4's figure may be the launcher's |
+    | below | known | INTERVAL |
+
+    Example: VmHWM last read 300 MiB, wait4 told 300 MiB: EXACT. Last read 5 MiB, told 300: between 5 and 300, since the
+    300 may be those of a child.
+
+    Args:
+        low: bytes that it certainly had.
+        high: bytes that it certainly never exceeded; `None`: not known.
+        error: bytes by which the kernel's counters may be off.
+        floor: bytes up to which wait4's figure may be that of the launcher.
+        sampled: whether there are no watermarks, so that `low` is what ticks happened to see.
+    """
+    if high is None:
+        if not low:
+            return None
+        if sampled:
+            return Peak.sampled(low, how="resident size at ticks")
+        return Peak.interval(low, None, how="VmHWM, last read before its end")
+    high = max(high, low)
+    if low and low >= high - error:
+        return Peak.exact(high, error, how="VmHWM")
+    if high <= floor:
+        return Peak.censored(floor, low or None, how="wait4, not above the launcher's own")
+    if low:
+        return Peak.interval(low, high, how="VmHWM, wait4")
+    return Peak.interval(0, high, how="wait4, its descendants included")
+
+
+def wait4_is_its_own(high: int, attained: int, error: int, floor: int) -> bool:
+    """Whether the bound of a process that never had a descendant is what it had: nobody else can have had it.
+
+    Args:
+        high: upper bound of the process.
+        attained: the largest maximum that wait4 told: one of those that we waited for had it.
+        error: bytes by which the kernel's counters may be off.
+        floor: bytes up to which wait4's figure may be that of the launcher.
+    """
+    return floor < attained and attained >= high - error
+
+
+def largest_process(
+    low: int,
+    high: int | None,
+    attained: int,
+    error: int,
+    floor: int,
+    *,
+    at: float | None,
+    pid: int | None,
+    sampled: bool = False,
+    unwatched: bool = False,
+) -> Peak | None:
+    """The peak of the largest single process of the tree.
+
+    wait4 told of each maximum that *somebody* had it: that makes it a lower bound of the largest process, though it is
+    not known which one that was. It need not be looked for among the processes that were seen.
+
+    | high | what else | |
+    | --- | --- | --- |
+    | none | | at least `low`; SAMPLED where there are no watermarks; nothing where `low` is nothing |
+    | none | processes could not be watched | at least `attained`, where that is more and above the floor |
+    | known | `low` reaches it, but for the error | EXACT, and it is known which process it was |
+    | known | not above the floor | CENSORED |
+    | known | `attained` reaches it, and is above the floor | EXACT, of nobody knows whom |
+    | known | neither | INTERVAL from the larger of the two |
+
+    Args:
+        low: the largest maximum that a known process certainly had, `at` a moment, in process `pid`.
+        high: bytes that no process exceeded; `None`: not known.
+        attained: the largest maximum that wait4 told.
+        error: bytes by which the kernel's counters may be off.
+        floor: bytes up to which wait4's figure may be that of the launcher.
+        at: seconds since the start of the run.
+        pid: of the process that had `low`.
+        sampled: whether there are no watermarks.
+        unwatched: whether processes could not be watched, so that only those are known that we waited for.
+    """
+    reached = attained if attained > floor else 0
+    if unwatched and reached > low:
+        return Peak.interval(reached, None, how="wait4")
+    if high is None:
+        if not low:
+            return None
+        if sampled:
+            return Peak.sampled(low, at=at, pid=pid, how="resident size at ticks")
+        return Peak.interval(low, None, at=at, pid=pid, how="VmHWM")
+    high = max(high, low)
+    if not high:
+        return None
+    if low >= high - error:
+        return Peak.exact(high, error, at=at, pid=pid, how="VmHWM")
+    if high <= floor:
+        return Peak.censored(floor, low or None, how="wait4, not above the launcher's own")
+    if reached and reached >= high - error:
+        return Peak.exact(high, error, how="wait4")
+    if reached > low:
+        low, at, pid = reached, None, None
+    return Peak.interval(low, high, at=at, pid=pid, how="wait4, windows of VmHWM")
+
+
+# -- the tree without a control group
+
+
+def process_span(start: float, end: float, bound: int, error: int) -> tuple[float, float, int]:
+    """From when to when a process can have had memory, and how much at most: its weight in the sum over the tree.
+
+    A tree never has more than the largest sum of the bounds of processes that live at the same time: pages that are
+    shared count once for each process, so the sum may be far above the truth, and is never below.
+
+    Example: three processes of at most 100 MiB, two of which overlap: at most 200 MiB and two errors.
+    """
+    return start - CLOCK_TICK, max(start, end), bound + error
+
+
+def tree_from_bounds(low: int, high: int | None, error: int, single: int | None = None) -> Peak | None:
+    """The tree's peak from the sum of its processes' bounds, and the largest thing that was certainly there at once.
+
+    The lower end is the largest process, or the proportional sizes of all at one moment (each page counted once). The
+    sum of resident sizes is none: it counts shared pages several times. Where both ends are one process's and its error,
+    the tree was one process: EXACT.
+
+    Args:
+        low: bytes that were certainly there at one moment.
+        high: the sum of the bounds, an error for each process in it; `None`: not known.
+        error: bytes by which the kernel's counters of one process may be off.
+        single: the exact figure of the process, where one is known.
+    """
+    if high is None:
+        return Peak.interval(low, None) if low else None
+    high = max(high, low)
+    if high <= low + 2 * error:
+        return Peak.exact(max(low, high - error) if single is None else single, error)
+    return Peak.interval(low, high)
+
+
+# -- the tree in a control group of its own
+
+_CHARGE_BATCH = 64 * 4096
+"""Bytes that the kernel charges to a control group ahead of their use, per processor."""
+
+_NEAR_SHARE = 0.02
+_NEAR_BYTES = 4 * 1024**2
+_TOUCHED_PER_SECOND = 5e9
+"""Bytes that one processor can bring into memory in a second, generously (measured: 2 with small pages, 5 with huge)."""
+
+
+def charge_error(cpus: int) -> int:
+    """Bytes by which a control group's counters may be off: a batch of 64 pages for each processor (8: 2 MiB)."""
+    return _CHARGE_BATCH * cpus
+
+
+def near(high: int, charge_error: int) -> int:
+    """Bytes between two bounds of charged memory up to which they count as one figure: 4 MiB, 2 % or four errors."""
+    return max(4 * charge_error, int(_NEAR_SHARE * high), _NEAR_BYTES)
+
+
+def needed_between_ticks(
+    top: int | None,
+    ceiling: int | None,
+    *,
+    file_before: int | None,
+    file: int | None,
+    moved: int | None,
+    reset_gap: float | None,
+    error: int,
+    cpus: int,
+) -> tuple[int | None, int | None]:
+    """What a control group of the run's own needed between two ticks, page cache taken off: at least and at most.
+
+    The group's watermark between the ticks is known, but not how much of it was page cache at that moment. Cache comes from
+    storage or becomes dirty, and the kernel counts both for the tree. So with `g` the bytes that the tree moved
+    to and from storage around that time, the cache was never more than at the beginning plus `g`, and never less than
+    at the end less `g`:
+
+        top - (file_before + g) - error  <=  needed  <=  top - (file - g) + error
+
+    Example: a watermark of 502 MiB, 2 MiB of cache before and after, nothing moved: 500 MiB, to the error.
+    Where the cache grew by more than `g` (a file system that does not tell the kernel's accounting), `g` is its growth.
+    What came and went between reading a watermark and resetting it is missed; where that took long, as much is
+    allowed for as all processors can touch in the time.
+
+    Args:
+        top: the watermark between the ticks; `None`: not known, so that nothing is certain from below.
+        ceiling: a watermark that reaches further back; with `top`, the same.
+        file_before: page cache at the first tick, shared memory not included.
+        file: page cache at the second tick.
+        moved: bytes read from and written to storage, from the tick before the first to the tick after the second, since
+            the readings of one tick are not of one instant.
+        reset_gap: seconds between reading the watermark at the first tick and resetting it.
+        error: `charge_error` of the machine.
+        cpus: processors of the machine.
+    """
+    low = high = None
+    if file_before is not None and file is not None and moved is not None:
+        moved = max(moved, file - file_before)
+        if top is not None:
+            low = max(0, top - file_before - moved - error)
+        if ceiling is not None:
+            high = ceiling - max(0, file - moved) + error
+    elif ceiling is not None:
+        high = ceiling + error
+    if high is not None and reset_gap:
+        high += int(reset_gap * cpus * _TOUCHED_PER_SECOND)
+    return low, high
+
+
+def charged_of_process(peak: int, mapped: int, error: int) -> int:
+    """Bytes of a process's peak that were certainly charged to its control group as needed memory.
+
+    Pages of files count in the process's resident size, but as page cache in the group. `mapped`: the most that it had.
+    """
+    return max(0, peak - mapped - error)
+
+
+def tree_low_in_cgroup(needed: int | None, watermark: int, process: int, *, still_read: bool) -> int:
+    """Bytes that the tree in a control group of its own certainly needed.
+
+    Args:
+        needed: lower bound from the group, page cache taken off; `None` or 0: nothing known.
+        watermark: of the group.
+        process: the largest process: with its file pages, which the group may have been charged as cache, so that it stands
+            in only where the group tells nothing, or could not be read any more.
+        still_read: whether the group could be read at the last tick.
+    """
+    low = needed or min(process, watermark)
+    return low if still_read else max(process, low)
+
+
+def tree_from_cgroup(low: int, high: int, held: int | None, unmapped: int | None, charge_error: int) -> Peak:
+    """The tree's peak from a control group of its own.
+
+    The group's bound may be far too high where much page cache came and went; then what all processes held together, and
+    what the group holds beside them (shared memory files, kernel), may be the nearer one. Two bounds that are `near` are
+    one figure: that in the middle, which is the least wrong.
+
+    Example: 100 MiB needed at least, 5 GiB at most (4.9 of them cache that nothing accounts for); one process of at most 110 MiB
+    beside 15 MiB of shared memory: between 100 and 125 MiB.
+
+    Args:
+        low: bytes that were certainly needed.
+        high: bytes that were certainly not exceeded, by the group alone.
+        held: bytes that the processes never exceeded together; `None`: not known.
+        unmapped: the most that the group held beside the processes; `None`: not known.
+        charge_error: of the machine.
+    """
+    low, how = min(low, high), "cgroup watermark"
+    if held is not None and unmapped is not None and held + unmapped < high:
+        high, how = max(low, held + unmapped), "sum of VmHWM and cgroup"
+    if high - low <= near(high, charge_error):
+        return Peak((low + high) // 2, Certainty.EXACT, low, high, how=how)
+    return Peak.interval(low, high, how=f"{how} less page cache")
+
+
+# -- a control group's own peak
+
+
+def lifetime_watermark(before: int, after: int, error: int) -> Peak:
+    """The peak during the run of something whose watermark nobody could reset at its start.
+
+    If the watermark rose it was reached in the run: EXACT. If not, the run stayed below: CENSORED. Example: 800 MiB before and
+    900 after: 900; 800 before and after: not above 800.
+    """
+    if after > before:
+        return Peak.exact(after, error, how="watermark of the cgroup around it, rose during the run")
+    return Peak.censored(after, how="watermark of the cgroup around it, not reached")
+
+
+def stopped_watermark(before: int, after: int, error: int, *, own: bool) -> Peak | None:
+    """The peak of a control group that nobody looked at in the end, from its watermark; `None`: that says nothing.
+
+    The watermark of the run's `own` group, and one that rose during the run, was reached in the run; more may have come.
+    """
+    if not own and after <= before:
+        return None
+    whose = "cgroup watermark" if own else "watermark of the cgroup around it"
+    return Peak.interval(max(0, after - error), None, how=f"{whose}, up to the last tick")
+
+
+# -- a recording that stopped before the run did
+
+
+def stopped(peak: Peak | None) -> Peak | None:
+    """What is left of a peak that may have been exceeded when nobody looked any more; `None`: nothing.
+
+    A lower bound stays true, an upper bound does not: EXACT 500 MiB becomes "at least 500". A sample never had one.
+    """
+    if peak is None or peak.certainty is Certainty.SAMPLED:
+        return peak
+    if not peak.low:
+        return None
+    return Peak.interval(peak.low, None, at=peak.at, pid=peak.pid, operation=peak.operation, how=peak.how)
+
+
+def is_over(end: float | None, last_tick: float | None, *, anybody_alive: bool) -> bool:
+    """Whether a tick after the target's end found none of its processes alive: none can have grown after it."""
+    return not (end is None or last_tick is None or anybody_alive or last_tick < end - _TICK_ROUNDING)
+
+
+def is_after(time: float, last_tick: float) -> bool:
+    """Whether something was told of a moment that no tick saw any more."""
+    return time > last_tick + _TICK_ROUNDING

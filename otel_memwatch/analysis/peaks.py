@@ -1,0 +1,316 @@
+"""From the evidence that the tally has collected to the peaks of the run; the rules are those of `certainty`."""
+
+from __future__ import annotations
+
+from otel_memwatch.analysis import certainty
+from otel_memwatch.analysis.cgroup_bounds import CgroupBounds, CgroupWindow
+from otel_memwatch.analysis.results import Peaks
+from otel_memwatch.analysis.tree_bounds import WindowBounds
+from otel_memwatch.model import Certainty, Peak
+from otel_memwatch.runtime.typed import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from otel_memwatch.analysis.process_bounds import ProcessBounds, TreeBounds
+    from otel_memwatch.analysis.run_conditions import RunConditions
+    from otel_memwatch.analysis.tree_bounds import Span
+
+
+class Maximum:
+    """The largest value so far. All are `None` before the first.
+
+    Attributes:
+        value: the largest.
+        at: when it was first seen, in monotonic seconds.
+        first: the first value of all.
+
+    """
+
+    __slots__ = ("at", "first", "value")
+
+    def __init__(self) -> None:
+        self.value: int | None = None
+        self.first: int | None = None
+        self.at: float | None = None
+
+    def copy(self) -> Maximum:
+        """Another one of the same values."""
+        other = Maximum()
+        other.value, other.first, other.at = self.value, self.first, self.at
+        return other
+
+    def add(self, time: float, value: int | None) -> None:
+        """Takes a value in; `None` is no value."""
+        if value is not None and (self.value is None or value > self.value):
+            if self.value is None:
+                self.first = value
+            self.value, self.at = value, time
+
+
+class Evidence:
+    """What is known so far of everything that a run's peaks follow from.
+
+    Attributes:
+        rss: largest sum of resident sizes.
+        pss: largest sum of proportional set sizes.
+        window_bounds: upper bounds from watermarks that are reset at every tick.
+        needed: largest charged memory without file cache, at ticks.
+        unmapped: largest charged memory that no process's resident size holds (shared memory files, kernel).
+        watermark: of the control group.
+        watermark_read: whether the last tick could read it.
+        last_tick: monotonic seconds of the last tick.
+        cgroup, needed_low, needed_high: bounds of what the group needed between two ticks; the largest lower and upper one.
+        unseen_count: upper bound of the processes that no tick saw.
+        unseen: those of the last tick, while it is not known what the next one tells of them.
+        latest_unseen: monotonic seconds at which one of them can have started at the latest.
+
+    """
+
+    def __init__(self, conditions: RunConditions, processes: TreeBounds) -> None:
+        self.conditions = conditions
+        self.processes = processes
+        self.rss, self.pss, self.window_bounds = Maximum(), Maximum(), WindowBounds()
+        self.needed, self.unmapped = Maximum(), Maximum()
+        self.watermark = Maximum()
+        self.watermark_read = True
+        self.last_tick: float | None = None
+        self.cgroup = CgroupBounds(conditions.started, conditions.charge_error, conditions.cpus)
+        self.needed_low, self.needed_high = Maximum(), Maximum()
+        self.unseen_count = 0
+        self.unseen: Span | None = None
+        self.latest_unseen: float | None = None
+
+    def add_cgroup_window(self, window: CgroupWindow | None) -> None:
+        """Takes in the bounds between two ticks."""
+        if window is not None:
+            self.needed_low.add(window.end, window.low)
+            self.needed_high.add(window.end, window.high)
+
+    def needed_bounds(self) -> tuple[Maximum, Maximum]:
+        """The largest certain lower bound of what the group needed, and the largest upper bound."""
+        low, high = self.needed_low.copy(), self.needed_high.copy()
+        for window in self.cgroup.rest():
+            low.add(window.end, window.low)
+            high.add(window.end, window.high)
+        if self.needed.at is not None:
+            low.add(self.needed.at, self.needed.value)
+        return low, high
+
+    @property
+    def unseen_max_bytes(self) -> int | None:
+        """Upper bound of any process that ended without one of its own; `None`: there is none."""
+        return self.processes.unseen_max_bytes(self.latest_unseen)
+
+    @property
+    def single_process(self) -> bool:
+        """Whether the target is the only process there was."""
+        return self.processes.count == 1 and not self.unseen_count and not self.conditions.blind
+
+
+def peaks_from(evidence: Evidence, *, whole: bool = True) -> Peaks:
+    """The peaks of a run; `gpu` is left empty. `whole`: whether it was looked at up to its end."""
+    main = _main(evidence)
+    process = _process(evidence, main)
+    tree = _tree(evidence, main, process)
+    if whole:
+        return Peaks(main, process, tree, _cgroup(evidence, whole=evidence.watermark_read))
+    target = evidence.processes.main
+    over = certainty.is_over(
+        None if target is None else target.end,
+        evidence.last_tick,
+        anybody_alive=bool(evidence.processes.living),
+    )
+    return Peaks(
+        main,
+        process if over else certainty.stopped(process),
+        certainty.stopped(_reported_later(evidence, process) or tree),
+        _cgroup(evidence, whole=False),
+    )
+
+
+def _reported_later(evidence: Evidence, process: Peak | None) -> Peak | None:
+    """The largest process, where it reported itself (at its operations' boundaries) after the last tick of the tree."""
+    if process is None or process.at is None or not process.low:
+        return None
+    if evidence.last_tick is None or not evidence.conditions.own_cgroup:
+        return None
+    if not certainty.is_after(process.at + evidence.conditions.started, evidence.last_tick):
+        return None
+    return process._replace(how="largest process")
+
+
+def tree_low(evidence: Evidence) -> int | None:
+    """Bytes that the tree certainly needed so far; `None`: nothing known."""
+    largest = evidence.processes.largest
+    process = largest.low if largest is not None else 0
+    if evidence.conditions.portable:
+        return max(process, evidence.rss.value or 0) or None
+    if evidence.conditions.own_cgroup and evidence.watermark.value is not None:
+        needed, _ = evidence.needed_bounds()
+        low = certainty.tree_low_in_cgroup(
+            needed.value, evidence.watermark.value, process, still_read=evidence.watermark_read
+        )
+        return low or None
+    return max(process, evidence.pss.value or 0) or None
+
+
+def peak_of_process(
+    process: ProcessBounds, conditions: RunConditions, unseen_max: int | None = None
+) -> Peak | None:
+    """The peak of one process; `None` when nothing is known of it.
+
+    Args:
+        process: what is known of it.
+        conditions: of the run.
+        unseen_max: upper bound of a process that ended without one of its own; `None`: there is none.
+
+    """
+    low, high = process.low, process.bound
+    if high is None and process.end is not None and low:
+        high = unseen_max
+    peak = certainty.process_peak(
+        low, high, conditions.rss_error, conditions.floor, sampled=conditions.portable
+    )
+    if peak is None:
+        return None
+    at = process.at if low else process.end
+    return peak._replace(at=conditions.since_start(at), pid=process.pid)
+
+
+def _main(evidence: Evidence) -> Peak | None:
+    """The target's own process. If it never had a descendant, what wait4 told is its own."""
+    processes, conditions = evidence.processes, evidence.conditions
+    target, attained = processes.main, processes.attained_bytes
+    peak = None if target is None else peak_of_process(target, conditions)
+    if target is None or peak is None or not evidence.single_process:
+        return peak
+    if peak.certainty is not Certainty.INTERVAL or peak.high is None:
+        return peak
+    if certainty.wait4_is_its_own(peak.high, attained, conditions.rss_error, conditions.floor):
+        at = conditions.since_start(target.end)
+        return Peak.exact(attained, conditions.rss_error, at=at, pid=target.pid, how="wait4")
+    return peak
+
+
+def _process(evidence: Evidence, main: Peak | None) -> Peak | None:
+    """The largest single process."""
+    if main is not None and evidence.single_process:
+        return main
+    processes, conditions = evidence.processes, evidence.conditions
+    low, time, pid = 0, None, None
+    if processes.largest is not None and processes.largest.low:
+        low, time, pid = processes.largest.low, processes.largest.at, processes.largest.pid
+    unclaimed = processes.unclaimed_segment
+    if unclaimed is not None and unclaimed[1].value > low:
+        pid, (_, low, time) = unclaimed
+    return certainty.largest_process(
+        low,
+        _most_of_any_process(evidence),
+        processes.attained_bytes,
+        conditions.rss_error,
+        conditions.floor,
+        at=conditions.since_start(time),
+        pid=pid,
+        sampled=conditions.portable,
+        unwatched=conditions.blind,
+    )
+
+
+def _most_of_any_process(evidence: Evidence) -> int | None:
+    """Bytes that no process had more than; `None`: not known, since one may have outgrown what is known."""
+    if not _is_bounded(evidence, evidence.unseen_max_bytes):
+        return None
+    processes = evidence.processes
+    return max([processes.reaped_max_bytes or 0, *(process.bound or 0 for process in processes.living)])
+
+
+def _is_bounded(evidence: Evidence, unseen_max: int | None) -> bool:
+    processes = evidence.processes
+    return certainty.is_bounded(
+        seen=bool(processes.count),
+        all_bounded=all(process.bound is not None for process in processes.living),
+        unbounded=bool(evidence.unseen_count) or processes.any_vanished,
+        unseen=unseen_max,
+        unwatched=evidence.conditions.blind,
+    )
+
+
+def _tree(evidence: Evidence, main: Peak | None, process: Peak | None) -> Peak | None:
+    """How much memory the whole tree needed."""
+    conditions, rss = evidence.conditions, evidence.rss
+    if conditions.portable:
+        if rss.value is None:
+            return None
+        return Peak.sampled(
+            rss.value, at=conditions.since_start(rss.at), how="sum of resident sizes at ticks"
+        )
+    if conditions.own_cgroup and evidence.watermark.value is not None and evidence.watermark_read:
+        return _tree_by_cgroup(evidence, evidence.watermark.value)
+    if main is not None and evidence.single_process:
+        return main
+    return _tree_by_bounds(evidence, process)
+
+
+def _tree_by_cgroup(evidence: Evidence, watermark: int) -> Peak:
+    needed, most = evidence.needed_bounds()
+    at = needed.at if needed.value else evidence.watermark.at
+    peak = certainty.tree_from_cgroup(
+        tree_low(evidence) or 0,
+        watermark if most.value is None else most.value,
+        tree_bound(evidence),
+        evidence.unmapped.value,
+        evidence.conditions.charge_error,
+    )
+    return peak._replace(at=evidence.conditions.since_start(at))
+
+
+def _tree_by_bounds(evidence: Evidence, process: Peak | None) -> Peak | None:
+    since_start = evidence.conditions.since_start
+    low, at, how = 0, None, "largest process"
+    if process is not None:
+        low, at = process.low or 0, process.at
+    if evidence.pss.value is not None and evidence.pss.value > low:
+        low, at, how = evidence.pss.value, since_start(evidence.pss.at), "sum of PSS"
+    if evidence.conditions.own_cgroup:  # it could be read for a time
+        needed, _ = evidence.needed_bounds()
+        if needed.value is not None and needed.value > low:
+            low, at, how = needed.value, since_start(needed.at), "cgroup less page cache"
+    peak = certainty.tree_from_bounds(low, tree_bound(evidence), evidence.conditions.rss_error)
+    if peak is None:
+        return None
+    if peak.certainty is Certainty.INTERVAL and peak.high is not None:
+        how += ", sum of VmHWM"
+    return peak._replace(at=at, how=how)
+
+
+def tree_bound(evidence: Evidence) -> int | None:
+    """Bytes that the processes of the tree never had together; `None`: no bound can be certified."""
+    processes, conditions = evidence.processes, evidence.conditions
+    unseen_max = evidence.unseen_max_bytes
+    if not _is_bounded(evidence, unseen_max):
+        return None
+    weight = 0 if unseen_max is None else unseen_max + conditions.rss_error
+    unseen = [] if evidence.unseen is None else [evidence.unseen]
+    recent = [processes.span(process) for process in processes.recent()]
+    sums = processes.ended_spans.sum_over_time(weight, [*recent, *unseen])
+    by_processes = sums.largest()
+    if not conditions.exact:
+        return by_processes
+    return int(min(by_processes, evidence.window_bounds.largest(weight, sums.largest)))
+
+
+def _cgroup(evidence: Evidence, *, whole: bool) -> Peak | None:
+    """Watermark of the control group; `whole`: whether it could be read up to the end."""
+    watermark, conditions = evidence.watermark, evidence.conditions
+    if watermark.value is None or watermark.first is None:
+        return None
+    at, error, own = conditions.since_start(watermark.at), conditions.charge_error, conditions.own_cgroup
+    if not whole:
+        left = certainty.stopped_watermark(watermark.first, watermark.value, error, own=own)
+        if left is not None:
+            return left._replace(at=at)
+        found, at = evidence.needed.value, conditions.since_start(evidence.needed.at)
+        return Peak.interval(found, None, at=at, how="cgroup less page cache, at ticks") if found else None
+    if own:
+        return Peak.exact(watermark.value, error, at=at, how="cgroup watermark")
+    peak = certainty.lifetime_watermark(watermark.first, watermark.value, error)
+    return peak._replace(at=at) if peak.certainty is Certainty.EXACT else peak

@@ -1,0 +1,402 @@
+"""Each rule of certainty by its table of cases; and that a run has one answer, while it is recorded and from its record."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from otel_memwatch.analysis import Tally, certainty, load
+from otel_memwatch.analysis.peaks import tree_bound
+from otel_memwatch.analysis.processes import RecordedProcesses
+from otel_memwatch.analysis.run_conditions import RunConditions
+from otel_memwatch.analysis.ticks import METRICS, TreeTicks
+from otel_memwatch.model import Certainty, Peak, ProcessEvent, ProcessNote, ProcessRecord, Snapshot
+from otel_memwatch.record.operation_lines import OperationLines
+from tests.support.run_directory import MIB, PID, STARTED, RunDirectory, column
+
+EXACT, INTERVAL, CENSORED = Certainty.EXACT, Certainty.INTERVAL, Certainty.CENSORED
+ERROR, FLOOR = 2, 10
+
+
+def shape(peak: Peak | None) -> tuple[Any, ...] | None:
+    return None if peak is None else (peak.certainty, peak.low, peak.high)
+
+
+@pytest.mark.parametrize(
+    ("start", "other", "same"), [(5.0, None, True), (5.0, 5.9, True), (5.0, 4.1, True), (5.0, 6.1, False)]
+)
+def test_is_same_process(start: float, other: float | None, same: bool) -> None:
+    assert certainty.is_same_process(start, other) is same
+
+
+@pytest.mark.parametrize(
+    ("time", "end", "alive"),
+    [(5.0, None, True), (9.0, 9.0, True), (9.1, 9.0, False), (4.5, 9.0, True), (3.9, 9.0, False)],
+)
+def test_was_alive(time: float, end: float | None, alive: bool) -> None:
+    assert certainty.was_alive(5.0, end, time) is alive
+
+
+@pytest.mark.parametrize(
+    ("began_before", "first", "peak", "of_run"),
+    [
+        (False, None, 50, True),
+        (True, None, 900, False),
+        (True, 900, 900, False),
+        (True, 900, 901, True),
+    ],
+)
+def test_watermark_is_of_run(began_before: bool, first: int | None, peak: int, of_run: bool) -> None:
+    assert certainty.watermark_is_of_run(began_before, first, peak) is of_run
+
+
+@pytest.mark.parametrize(
+    ("max_rss", "childless", "own"),
+    [(11, True, True), (11, False, False), (10, True, False), (None, True, False)],
+)
+def test_wait4_was_its_own(max_rss: int | None, childless: bool, own: bool) -> None:
+    assert certainty.wait4_was_its_own(max_rss, childless=childless, floor=FLOOR) is own
+
+
+@pytest.mark.parametrize(
+    ("facts", "bound"),
+    [
+        ({"last_read": True}, 70),
+        ({"waited_for": True, "whole_life": True}, 70),
+        ({"waited_for": True, "segments": True, "wait4": True}, 70),
+        ({"waited_for": True, "segments": True}, None),
+        ({"waited_for": True, "wait4": True}, None),
+        ({"whole_life": True, "segments": True, "wait4": True}, None),
+        ({}, None),
+    ],
+)
+def test_process_bound(facts: dict[str, bool], bound: int | None) -> None:
+    known = dict.fromkeys(("last_read", "waited_for", "whole_life", "segments", "wait4"), False)
+    assert certainty.process_bound(70, **(known | facts)) == bound
+
+
+def test_of_a_process_that_nothing_is_known_of_there_is_no_bound() -> None:
+    nothing = {"waited_for": False, "whole_life": False, "segments": False, "wait4": False}
+    assert certainty.process_bound(0, last_read=True, **nothing) is None
+
+
+@pytest.mark.parametrize(
+    ("facts", "bound"),
+    [
+        ({}, 300),
+        ({"known": 400}, 400),
+        ({"reaped": None}, None),
+        ({"unreaped": True}, None),
+        ({"unreported_reset": True}, None),
+        ({"oldest_alive": 8.0}, 300),
+        ({"oldest_alive": 6.0}, None),
+        # The kernel tells starts to 10 ms.
+        ({"oldest_alive": 7.005}, None),
+        ({"oldest_alive": 6.0, "latest_start": None}, 300),
+    ],
+)
+def test_unseen_max(facts: dict[str, Any], bound: int | None) -> None:
+    chain = {"reaped": 300, "known": 20, "unreaped": False, "unreported_reset": False}
+    assert certainty.unseen_max(**(chain | {"latest_start": 7.0, "oldest_alive": None} | facts)) == bound
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "expected"),
+    [
+        (300, None, (INTERVAL, 300, None)),
+        (0, None, None),
+        (300, 300, (EXACT, 298, 302)),
+        (298, 300, (EXACT, 298, 302)),
+        (301, 300, (EXACT, 299, 303)),
+        (297, 300, (INTERVAL, 297, 300)),
+        (0, 300, (INTERVAL, 0, 300)),
+        (5, 9, (CENSORED, 5, FLOOR)),
+        (0, 9, (CENSORED, None, FLOOR)),
+        (9, 9, (EXACT, 7, 11)),
+    ],
+)
+def test_process_peak(low: int, high: int | None, expected: tuple[Any, ...] | None) -> None:
+    assert shape(certainty.process_peak(low, high, ERROR, FLOOR)) == expected
+
+
+def test_without_watermarks_a_process_is_sampled() -> None:
+    assert shape(certainty.process_peak(300, None, ERROR, FLOOR, sampled=True)) == (
+        Certainty.SAMPLED,
+        300,
+        None,
+    )
+
+
+@pytest.mark.parametrize(
+    ("high", "attained", "own"), [(300, 300, True), (300, 298, True), (300, 297, False), (9, 9, False)]
+)
+def test_wait4_is_its_own(high: int, attained: int, own: bool) -> None:
+    assert certainty.wait4_is_its_own(high, attained, ERROR, FLOOR) is own
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "attained", "expected", "pid"),
+    [
+        (80, None, 300, (INTERVAL, 80, None), 7),
+        (0, None, 300, None, None),
+        (300, 300, 300, (EXACT, 298, 302), 7),
+        (5, 9, 9, (CENSORED, 5, FLOOR), None),
+        (80, 300, 299, (EXACT, 298, 302), None),
+        (80, 300, 200, (INTERVAL, 200, 300), None),
+        (80, 300, 70, (INTERVAL, 80, 300), 7),
+        (0, 300, 9, (INTERVAL, 0, 300), 7),
+        (0, 0, 0, None, None),
+    ],
+)
+def test_largest_process(
+    low: int, high: int | None, attained: int, expected: tuple[Any, ...] | None, pid: int | None
+) -> None:
+    peak = certainty.largest_process(low, high, attained, ERROR, FLOOR, at=0.5, pid=7)
+    assert shape(peak) == expected
+    assert peak is None or (peak.pid, peak.at) == (pid, None if pid is None else 0.5)
+
+
+@pytest.mark.parametrize(("low", "attained", "expected"), [(80, 300, 300), (80, 70, 80), (5, 9, 5)])
+def test_largest_process_where_none_could_be_watched(low: int, attained: int, expected: int) -> None:
+    peak = certainty.largest_process(low, None, attained, ERROR, FLOOR, at=0.5, pid=7, unwatched=True)
+    assert shape(peak) == (INTERVAL, expected, None)
+
+
+def test_without_watermarks_the_largest_process_is_sampled() -> None:
+    peak = certainty.largest_process(80, None, 0, ERROR, FLOOR, at=0.5, pid=7, sampled=True)
+    assert peak == Peak.sampled(80, at=0.5, pid=7, how="resident size at ticks")
+
+
+def test_process_span() -> None:
+    assert certainty.process_span(5.0, 6.0, 100, ERROR) == (4.99, 6.0, 102)
+    assert certainty.process_span(5.0, 4.0, 100, ERROR) == (4.99, 5.0, 102)
+
+
+@pytest.mark.parametrize(
+    ("facts", "bounded"),
+    [
+        ({}, True),
+        ({"unbounded": True}, False),
+        ({"unbounded": True, "unseen": 300}, True),
+        ({"all_bounded": False, "unseen": 300}, False),
+        ({"seen": False}, False),
+        ({"unwatched": True}, False),
+    ],
+)
+def test_is_bounded(facts: dict[str, Any], bounded: bool) -> None:
+    evidence = {"seen": True, "all_bounded": True, "unbounded": False, "unseen": None, "unwatched": False}
+    assert certainty.is_bounded(**(evidence | facts)) is bounded
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "single", "expected"),
+    [
+        (0, None, None, None),
+        (80, None, None, (INTERVAL, 80, None)),
+        (80, 300, None, (INTERVAL, 80, 300)),
+        (0, 300, None, (INTERVAL, 0, 300)),
+        (298, 302, None, (EXACT, 298, 302)),
+        (298, 302, 299, (EXACT, 297, 301)),
+        (297, 302, None, (INTERVAL, 297, 302)),
+        (310, 302, None, (EXACT, 308, 312)),
+    ],
+)
+def test_tree_from_bounds(
+    low: int, high: int | None, single: int | None, expected: tuple[Any, ...] | None
+) -> None:
+    assert shape(certainty.tree_from_bounds(low, high, ERROR, single)) == expected
+
+
+def test_charge_error_and_near() -> None:
+    assert certainty.charge_error(8) == 2 * MIB
+    assert certainty.near(100 * MIB, MIB // 4) == 4 * MIB
+    assert certainty.near(1000 * MIB, MIB // 4) == 20 * MIB
+    assert certainty.near(100 * MIB, 2 * MIB) == 8 * MIB
+
+
+@pytest.mark.parametrize(
+    ("facts", "expected"),
+    [
+        ({}, (199, 201)),
+        # What the tree moved may have been cache at the worst moment and not at the ticks.
+        ({"moved": 50}, (149, 251)),
+        ({"file": 150}, (149, 201)),
+        ({"top": None}, (None, 201)),
+        ({"top": None, "ceiling": None}, (None, None)),
+        ({"moved": None}, (None, 301)),
+        ({"file_before": None}, (None, 301)),
+        ({"reset_gap": 1e-9}, (199, 211)),
+    ],
+)
+def test_needed_between_ticks(facts: dict[str, Any], expected: tuple[int | None, int | None]) -> None:
+    tick = {"top": 300, "ceiling": 300, "file_before": 100, "file": 100, "moved": 0, "reset_gap": None}
+    bounds = certainty.needed_between_ticks(**(tick | {"error": 1, "cpus": 2} | facts))
+    assert bounds == expected
+
+
+def test_charged_of_process() -> None:
+    assert certainty.charged_of_process(300, 40, ERROR) == 258
+    assert certainty.charged_of_process(30, 40, ERROR) == 0
+
+
+@pytest.mark.parametrize(
+    ("needed", "process", "still_read", "low"),
+    [
+        (90, 100, True, 90),
+        (90, 100, False, 100),
+        (None, 100, True, 100),
+        (None, 700, True, 500),
+        (0, 700, False, 700),
+    ],
+)
+def test_tree_low_in_cgroup(needed: int | None, process: int, still_read: bool, low: int) -> None:
+    assert certainty.tree_low_in_cgroup(needed, 500, process, still_read=still_read) == low
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "held", "unmapped", "expected"),
+    [
+        (100, 5000, None, 15, (INTERVAL, 100, 5000)),
+        (100, 5000, 110, None, (INTERVAL, 100, 5000)),
+        (100, 5000, 110, 15, (INTERVAL, 100, 125)),
+        (100, 104, None, None, (EXACT, 100, 104)),
+        (100, 5000, 90, 12, (EXACT, 100, 102)),
+        # What is certainly there is there, whatever the samples of what is held beside the processes say.
+        (100, 5000, 60, 15, (EXACT, 100, 100)),
+        (600, 500, None, None, (EXACT, 500, 500)),
+    ],
+)
+def test_tree_from_cgroup(
+    low: int, high: int, held: int | None, unmapped: int | None, expected: tuple[Any, int, int]
+) -> None:
+    sizes = [None if size is None else size * MIB for size in (held, unmapped)]
+    kind, least, most = expected
+    peak = certainty.tree_from_cgroup(low * MIB, high * MIB, *sizes, MIB // 4)
+    assert shape(peak) == (kind, least * MIB, most * MIB)
+    if kind is EXACT:
+        assert peak.bytes == (least + most) * MIB // 2
+
+
+def test_lifetime_watermark() -> None:
+    assert shape(certainty.lifetime_watermark(800, 900, ERROR)) == (EXACT, 898, 902)
+    assert shape(certainty.lifetime_watermark(800, 800, ERROR)) == (CENSORED, None, 800)
+
+
+def test_stopped_watermark() -> None:
+    assert shape(certainty.stopped_watermark(800, 800, ERROR, own=True)) == (INTERVAL, 798, None)
+    assert shape(certainty.stopped_watermark(800, 900, ERROR, own=False)) == (INTERVAL, 898, None)
+    assert certainty.stopped_watermark(800, 800, ERROR, own=False) is None
+
+
+@pytest.mark.parametrize(
+    ("peak", "expected"),
+    [
+        (None, None),
+        (Peak.exact(500, ERROR, at=0.5, pid=7), Peak.interval(498, None, at=0.5, pid=7)),
+        (Peak.interval(80, 300), Peak.interval(80, None)),
+        (Peak.interval(0, 300), None),
+        (Peak.censored(10), None),
+        (Peak.censored(10, 5), Peak.interval(5, None)),
+        (Peak.sampled(80), Peak.sampled(80)),
+    ],
+)
+def test_stopped(peak: Peak | None, expected: Peak | None) -> None:
+    assert certainty.stopped(peak) == expected
+
+
+@pytest.mark.parametrize(
+    ("end", "last_tick", "anybody_alive", "over"),
+    [(9.0, 9.0, False, True), (9.0, 9.5, False, True), (9.0, 8.9, False, False), (9.0, 9.5, True, False),
+     (None, 9.5, False, False), (9.0, None, False, False)],
+)  # fmt: skip
+def test_is_over(end: float | None, last_tick: float | None, anybody_alive: bool, over: bool) -> None:
+    assert certainty.is_over(end, last_tick, anybody_alive=anybody_alive) is over
+    assert certainty.is_after(9.0, 9.0005) is False
+    assert certainty.is_after(9.01, 9.0) is True
+
+
+# -- one answer
+
+SIZES = st.integers(1, 300).map(lambda mib: mib * MIB)
+TICKS = 10
+
+
+@st.composite
+def processes(draw: st.DrawFn, pid: int) -> tuple[list[ProcessRecord], list[dict[str, Any]]]:
+    """The records of one process in a run of a second, and the lines of its operations."""
+    target = pid == PID
+    begin = 0 if target else draw(st.integers(0, 9))
+    end = draw(st.integers(begin, 9)) + 0.5
+    start, size = STARTED + begin / TICKS, draw(SIZES)
+    peak = size + draw(st.sampled_from([0, 20 * MIB]))
+    note = draw(st.sampled_from([None] * 6 + [ProcessNote.IGNORES_CHILDREN]))
+    records = []
+    if draw(st.integers(0, 9)):
+        records.append(ProcessRecord(ProcessEvent.SEEN, start, pid, start, rss=size, peak=peak, note=note))
+    last = ProcessRecord(ProcessEvent.EXIT, STARTED + end / TICKS, pid, start, rss=size, peak=peak)
+    fate = draw(
+        st.sampled_from(["ours", "ours", "ours", "ours" if target else "theirs", "nobody's", "daemon"])
+    )
+    marks = draw(st.booleans())
+    if fate == "ours":
+        most = max(peak, draw(SIZES))
+        last = last._replace(exit_code=0, max_rss=most, peak_bound=None if marks else most)
+    elif fate == "nobody's":
+        last = last._replace(note=ProcessNote.UNREAPED)
+    elif fate == "daemon":
+        last = last._replace(event=ProcessEvent.FIGURES, time=STARTED + 1, note=ProcessNote.ALIVE_AT_END)
+    lines: list[dict[str, Any]] = []
+    if marks and draw(st.integers(0, 3)):
+        at = start + draw(st.integers(0, 5)) / 100
+        lines.append({"open": 1, "time": at, "name": "a", "rss": size, "segment": draw(SIZES)})
+    return [*records, last], lines
+
+
+@settings(deadline=None)
+@given(st.data(), st.integers(1, 5), st.lists(st.integers(0, 1), min_size=TICKS, max_size=TICKS))
+def test_the_record_says_what_was_said_while_it_was_recorded(
+    data: st.DataObject, count: int, missed: list[int]
+) -> None:
+    """Bounds of the tree, of unseen processes and of the target, by the two collectors of evidence."""
+    unseen = column("memwatch.tree.unobserved")
+    with tempfile.TemporaryDirectory() as folder:
+        built = RunDirectory(Path(folder))
+        built.columns([unseen])
+        tally = Tally([unseen], built.info)
+        reported, records = [], []
+        for pid in range(PID, PID + count):
+            of_process, lines = data.draw(processes(pid))
+            records += of_process
+            if lines:
+                header = {"schema": 1, "pid": pid, "start": of_process[-1].start, "exact": True}
+                reported.append(OperationLines(pid))
+                for line in (header, *lines):
+                    built.append(f"operations-{pid}.jsonl", line)
+                    reported[-1].take(line)
+        records.sort(key=lambda record: record.time)
+        for record in records:
+            built.process(record)
+        for tick in range(1, TICKS + 1):
+            time = STARTED + tick / TICKS
+            while records and records[0].time <= time:
+                tally.process(records.pop(0))
+            built.tick(tick / TICKS, sum(missed[:tick]))
+            tally.tick(Snapshot(time, 0.0, (sum(missed[:tick]),)))
+        tally.boundaries(reported)
+
+        run = load(folder)
+        conditions = RunConditions.of(run.info)
+        recorded = RecordedProcesses(run.record, conditions, whole=True)
+        spans = TreeTicks(run.samples(METRICS), conditions).unseen_spans()
+        sums = recorded.sum_over_time(spans)
+        assert (None if sums is None else sums.largest()) == tree_bound(tally._evidence)
+        latest = max((span.end for span in spans), default=None)
+        assert recorded.tree.unseen_max_bytes(latest) == tally.processes.unseen_max_bytes(latest)
+        folded = {process.pid: process.bound for process in tally.processes.recent()}
+        assert {process.bounds.pid: process.bounds.bound for process in recorded.all} == folded
+        assert [shape(peak) for peak in run.peaks[:4]] == [shape(peak) for peak in tally.peaks()[:4]]
