@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from otel_memwatch import catalog
 from otel_memwatch.compat.current_memory import size_of, system_used, tree_now
-from otel_memwatch.record.regular import open_regular
+from otel_memwatch.record.jsonl import open_regular
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -15,8 +15,7 @@ from itertools import pairwise
 
 from otel_memwatch.model import Column
 from otel_memwatch.record.fields import FARTHEST, mapping, moment, number, text
-from otel_memwatch.record.lines import MAX_DAMAGED, MAX_LINE, Barren, Damage, line_blocks, parse
-from otel_memwatch.record.regular import open_regular
+from otel_memwatch.record.jsonl import MAX_DAMAGED, MAX_LINE, Barren, Damage, line_blocks, open_regular, parse
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:

@@ -46,7 +46,7 @@ class RunWriter:
     """The only writer of a run directory's files, but for `operations-*.jsonl`.
 
     Args:
-        path: the directory, made by `directory.create_directory`.
+        path: the directory, made by `monitor.run_directory`.
         on_trouble: called once, with one sentence, when the recording has to stop.
     """
 

@@ -66,7 +66,7 @@ def _bytes(peak: Peak | None) -> int | None:
 
 
 def _code(run: Run) -> int | None:
-    return 128 + run.ending.signal if run.ending.signal else run.ending.exit_code
+    return run.ending.shell_code
 
 
 def _operations(run: Run) -> dict[str, int]:

@@ -106,7 +106,7 @@ def _state(run: Run, out: BinaryIO, common: dict[str, str]) -> None:
     _family(out, active)
     values = [1.0] * len(before) + [0.0 if ended else 1.0]
     _write(out, _series(active, _labels(common), [*before, end], values))
-    value = 128 + run.ending.signal if run.ending.signal else run.ending.exit_code
+    value = run.ending.shell_code
     if ended and value is not None:
         _family(out, code)
         _write(out, _series(code, _labels(common), [end], [value]))
