@@ -125,10 +125,10 @@ def _understand(report: bytes) -> tuple[float, int, str | None, tuple[int, bytes
 
 def _report(reader: int, meanwhile: Iterable[object]) -> bytes:
     """What the child writes until it has become the command or has failed to; until it begins, `meanwhile` goes on."""
-    told = select.poll()
-    told.register(reader, select.POLLIN)
+    waiting = select.poll()
+    waiting.register(reader, select.POLLIN)
     for _ in meanwhile:
-        if told.poll(0):
+        if waiting.poll(0):
             break
     parts = []
     while part := os.read(reader, 65536):
