@@ -27,7 +27,7 @@ class MemwatchError(Exception):
 
 
 def shell_code(signal: int) -> int:
-    """The exit code by which a shell tells that a signal ended a process: 128 and its number."""
+    """The exit code by which a shell says that a signal ended a process: 128 and its number."""
     return 128 + signal
 
 

@@ -41,7 +41,7 @@ class WatchSettings(AttachSettings, total=False):
 
 
 class ReportOptions(TypedDict, total=False):
-    """What `Run.report` may be told; each format knows its own and ignores the rest."""
+    """Options of `Run.report`; each format knows its own and ignores the rest."""
 
     indent: int | None
     """Of "json": blanks of each level, 2 by default; `None`: all in one line."""
@@ -54,7 +54,7 @@ class ReportOptions(TypedDict, total=False):
 
 
 class PlotOptions(TypedDict, total=False):
-    """What `Run.plot` may be told."""
+    """Options of `Run.plot`."""
 
     suffix: Literal[".png", ".pdf", ".svg"]
     """Format of the picture; by default that of the path's ending, PNG without one."""

@@ -1,4 +1,4 @@
-"""The monitor beside a running program: how it is started, how it is told to stop.
+"""The monitor beside a running program: how it is started, how it is stopped.
 
 It is no child of the program (it would be found by the program's own `wait()`, and counted as part of it) and no
 member of its session. Two pipes connect them. Through the first one the monitor reports: a byte says that the first sample
@@ -46,8 +46,8 @@ class MonitorProcess:
     """A process that records process `pid`, as its own or another's program. Raises `OSError` when it cannot be started.
 
     Attributes:
-        ready: the first sample is recorded.
-        dead: it ended before that.
+        ready: whether the first sample was recorded within three seconds.
+        dead: whether it ended before that.
 
     """
 
@@ -136,7 +136,7 @@ class MonitorProcess:
         _running.discard(self)
 
     def leave(self) -> None:
-        """In a forked child: the recording is the parent's, and must not go on because the child lives."""
+        """In a forked child: lets go of the pipes. The recording is the parent's; it must end with it, not with the child."""
         self._close()
 
 

@@ -1,4 +1,4 @@
-"""`attach`: record a process that we did not start, until it ends or we are told to stop."""
+"""`attach`: record a process that we did not start, until it ends or somebody stops us."""
 
 from __future__ import annotations
 

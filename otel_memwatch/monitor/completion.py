@@ -45,7 +45,7 @@ def complete(recording: RunRecording, end: Callable[[], Ending], ended: float) -
     ending = end()
     writer.check()
     lines, operations = _operations(recording)
-    tally = recording.folding.tally  # with the processes that `finish` has told of
+    tally = recording.folding.tally  # with the processes that `finish` has recorded just now
     tally.boundaries(lines)
     _note_missing_ticks(recording)
     writer.update(

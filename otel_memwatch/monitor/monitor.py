@@ -1,4 +1,4 @@
-"""The monitor of one run, as the supervisor's thread sees it: started beside the target, told of ends, finished.
+"""The monitor of one run, as the supervisor's thread sees it: started, informed of every process that ends, finished.
 
 Everything heavy is imported in the monitor's own thread, after the target has started. Whatever goes wrong here becomes one
 line on stderr and a mark in the record; it never reaches the target.

@@ -47,7 +47,7 @@ _TEXT_SECONDS = 5.0
 """Time that is left for the report and the summary once somebody wants us gone. They take 0.2 s."""
 
 _LEAVE_SECONDS = 2.0
-"""Time that the process has to leave nothing behind, once it was told to end."""
+"""Time that the process has to leave nothing behind, once it was asked to end."""
 
 
 def render(

@@ -43,7 +43,7 @@ class TargetInfo(NamedTuple):
     environment: Mapping[str, str] = {}
     """Its environment at its start; empty where it may not be read."""
     floor: int = 0
-    """Bytes below which wait4's maximum tells of the launcher, not of the target; 0: it was not launched by us."""
+    """Bytes below which wait4's maximum is the launcher's, not the target's; 0: it was not launched by us."""
     own_cgroup: OwnCgroup | None = None
     """The control group made for the run, where the target is in it."""
     helpers: frozenset[int] = frozenset()

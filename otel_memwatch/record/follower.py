@@ -136,7 +136,7 @@ class OperationFollower:
         return sorted(found, key=lambda operation: operation.start)
 
     def lines(self) -> list[OperationLines]:
-        """What each process has told so far."""
+        """What each process has written so far."""
         return [file.lines for file in self._files.values()]
 
     def marks_operations(self, pid: int) -> bool:

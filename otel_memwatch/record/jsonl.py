@@ -137,7 +137,7 @@ class Barren:
 
 
 def _hopeless(barren: Barren, data: bytes, damage: Damage) -> bool:
-    """Whether to read on is a waste of time, which is told then."""
+    """Whether reading on is a waste of time; the damage says so then."""
     if damage.lines > MAX_DAMAGED:
         damage.give_up(f"more than {MAX_DAMAGED} lines are damaged")
         return True

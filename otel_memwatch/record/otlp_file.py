@@ -44,7 +44,7 @@ _PEAKS = {
 
 
 class ServiceInstance(NamedTuple):
-    """Whose data it is: what tells one OpenTelemetry resource from another here."""
+    """Whose data it is: the attributes that distinguish the resources of a file."""
 
     service: str
     instance: str
@@ -272,7 +272,7 @@ class OtlpRecord(Record):
         return self._samples
 
     def process_records(self) -> Iterator[ProcessRecord]:
-        """None: OTLP tells of one process only, in its series."""
+        """None: OTLP has one process only, in its series."""
         return iter(())
 
     @cached_property

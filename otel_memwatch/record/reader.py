@@ -41,7 +41,7 @@ class Record:
 
     @property
     def started(self) -> float:
-        """Start of the run in monotonic seconds; 0 when `run.json` does not tell."""
+        """Start of the run in monotonic seconds; 0 when `run.json` does not say."""
         return moment(mapping(self.info.get("started")).get("monotonic")) or 0.0
 
     @property
@@ -118,7 +118,7 @@ class Record:
 
     @property
     def marked(self) -> bool:
-        """Whether any process told of operations. Reads no file."""
+        """Whether any process marked operations. Reads no file."""
         return bool(self._operation_names())
 
     def _operation_names(self) -> list[str]:

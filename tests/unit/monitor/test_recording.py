@@ -63,7 +63,7 @@ def test_kills_are_counted_where_a_driver_has_moved_the_columns(
 ) -> None:
     monkeypatch.setattr(recording, "Opening", Opened)
     create_directory(tmp_path / "run")
-    messages = Messages(lambda text: pytest.fail(text))
+    messages = Messages(pytest.fail)
     writer = RunWriter(tmp_path / "run", messages.problem)
     target = TargetInfo("attach", ("program",), os.getpid(), 0.0)
     writer.update(host={}, command=[], target={"pid": target.pid}, started={"monotonic": 0.0}, interval=0.1)
