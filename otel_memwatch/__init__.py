@@ -40,12 +40,12 @@ __getattr__ = lazy.names(
         "load_ipython_extension": "compat.ipython",
         "unload_ipython_extension": "compat.ipython",
         "MemwatchError": "errors",
-        "Run": "api",
-        "attach": "api",
-        "load_run": "api",
+        "Run": "api.run",
+        "attach": "api.watching",
+        "load_run": "api.run",
         "mark": "in_target.operations",
         "operation": "in_target.operations",
-        "watch": "api",
+        "watch": "api.watching",
     },
 )
 

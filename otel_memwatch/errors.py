@@ -26,6 +26,11 @@ class MemwatchError(Exception):
         return f"{self.message.rstrip('.')} ({self.hint})." if self.hint else self.message
 
 
+def shell_code(signal: int) -> int:
+    """The exit code by which a shell says that a signal ended a process: 128 and its number."""
+    return 128 + signal
+
+
 def describe(error: BaseException) -> str:
     """What went wrong, in one line: a sentence of ours as it is, anything else after its kind."""
     if isinstance(error, MemwatchError):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping, Sequence
 
+from otel_memwatch.errors import shell_code
 from otel_memwatch.runtime.typed import NamedTuple, Protocol
 
 Attributes = tuple[tuple[str, str], ...]
@@ -317,3 +318,8 @@ class Ending(NamedTuple):
     """Processes of the tree's control group killed by the kernel's OOM killer during the run; `None`: unknown."""
     reason: str
     """One phrase: "exit code 0", "killed by SIGKILL: the kernel's OOM killer, at 96.0 MiB of 96.0 MiB" ..."""
+
+    @property
+    def shell_code(self) -> int | None:
+        """The exit code as a shell has it, 128 + the signal for an end by a signal; `None`: not known."""
+        return shell_code(self.signal) if self.signal else self.exit_code

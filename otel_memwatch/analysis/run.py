@@ -5,19 +5,19 @@ from __future__ import annotations
 from functools import cached_property
 
 from otel_memwatch.analysis.ending import ending_of, state_of
-from otel_memwatch.analysis.processes import RecordedProcesses
 from otel_memwatch.analysis.results import QUALITY, TOTALS, OperationFigures, Peaks, ProcessFigures
 from otel_memwatch.analysis.run_conditions import RunConditions
 from otel_memwatch.record.fields import mapping, moment, number, period, text, texts, trace_ids, whole
-from otel_memwatch.record.reader import Record, read_run
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Iterable, Mapping
 
+    from otel_memwatch.analysis.processes import RecordedProcesses
     from otel_memwatch.analysis.replay import Replayed
     from otel_memwatch.model import Ending
+    from otel_memwatch.record.reader import Record
     from otel_memwatch.record.samples import Samples
 
 
@@ -111,12 +111,21 @@ class Run:
 
     @cached_property
     def totals(self) -> Mapping[str, float | None]:
-        """Totals of the whole tree, keys `figures.TOTALS`."""
+        """Totals of the whole tree in the recorded time; `None`: not known.
+
+        Keys: "cpu_seconds", "read_bytes" and "write_bytes" (of disks), "read_chars" and "write_chars" (through system
+        calls), "major_faults", "processes" (seen by a tick, or known by their end) and "unseen_processes" (an upper bound
+        of those that began and ended between two ticks).
+        """
         return self._written("totals", TOTALS) or self._replayed.tally.totals()
 
     @cached_property
     def quality(self) -> Mapping[str, Any]:
-        """How well it was recorded, keys `figures.QUALITY`."""
+        """How well it was recorded.
+
+        Keys: "interval" (seconds between ticks, as asked for), "achieved_hz", "ticks", "missed_ticks" and "longest_gap"
+        (seconds); "achieved_hz" and "longest_gap" are `None` with fewer than two ticks.
+        """
         return self._written("quality", QUALITY) or self._replayed.tally.quality()
 
     def _written(self, name: str, keys: Iterable[str]) -> dict[str, float | None] | None:
@@ -148,6 +157,8 @@ class Run:
 
     @cached_property
     def _recorded_processes(self) -> RecordedProcesses:
+        from otel_memwatch.analysis.processes import RecordedProcesses
+
         return RecordedProcesses(self.record, RunConditions.of(self.info), whole=self._whole)
 
     @property
@@ -168,7 +179,12 @@ class Run:
         return self.started if last is None else self.started + last
 
     def samples(self, metrics: Iterable[str] | None = None) -> Samples:
-        """The ticks as numpy arrays; naming the metrics that are needed saves time and memory for long runs."""
+        """The ticks as numpy arrays; naming the metrics that are needed saves time and memory for long runs.
+
+        `time` of the result is an array of float64, shape (ticks,): seconds since the start of the run. For each of
+        `columns`, `values(column)` is another one of that shape, in the unit of its metric; NaN: not known at that tick,
+        or not read at it. Raises `RunError` where the record stands for more values than memory has room for.
+        """
         return self.record.samples(metrics)
 
     @cached_property
@@ -180,4 +196,6 @@ class Run:
 
 def load(path: str | os.PathLike[str]) -> Run:
     """Opens a run directory. Raises `RunError` when it is none, or one that this version cannot read."""
+    from otel_memwatch.record.open import read_run
+
     return Run(read_run(path))

@@ -43,7 +43,7 @@ class GPU(NamedTuple):
     name: str
     """Model."""
     memory: GPUMemory | None
-    """`None`: the device does not tell, now or ever."""
+    """`None`: the device does not report it, now or ever."""
 
 
 def gpus(environment: Mapping[str, str] | None = None, sys: Path = Path("/sys")) -> list[GPU]:
@@ -67,9 +67,9 @@ def gpus(environment: Mapping[str, str] | None = None, sys: Path = Path("/sys"))
 
 
 def best_gpu(environment: Mapping[str, str] | None = None, sys: Path = Path("/sys")) -> GPU | None:
-    """The one with most free memory, the first of equals; `None` without a GPU that tells. Raises as `gpus` does."""
-    telling = [gpu for gpu in gpus(environment, sys) if gpu.memory is not None]
-    return max(telling, key=lambda gpu: gpu.memory.free if gpu.memory else 0, default=None)
+    """The one with most free memory, the first of equals; `None` without a GPU that reports its memory. Raises as `gpus` does."""
+    reporting = [gpu for gpu in gpus(environment, sys) if gpu.memory is not None]
+    return max(reporting, key=lambda gpu: gpu.memory.free if gpu.memory else 0, default=None)
 
 
 _Found = tuple[str, str, "GPUMemory | None"]

@@ -1,8 +1,9 @@
-"""The monitor beside a running program: how it is started, how it is told to stop.
+"""The monitor beside a running program: how it is started, how it is stopped.
 
 It is no child of the program (it would be found by the program's own `wait()`, and counted as part of it) and no
-member of its session. Two pipes connect them: a byte says that the first sample is recorded, and its end of file that
-the monitor is gone; the end of file of the other one, which also comes when the program is killed, that it may go.
+member of its session. Two pipes connect them. Through the first one the monitor reports: a byte says that the first sample
+is recorded, the end of file that the monitor is gone. The end of file of the second one, which also comes when the program
+is killed, tells the monitor to finish.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from pathlib import Path
 from otel_memwatch.config import OPTIONS
 from otel_memwatch.in_target import allocators
 from otel_memwatch.in_target.operations import RUN_DIRECTORY_VARIABLE, deactivate
-from otel_memwatch.runtime.own_python import PATH, PLACE
+from otel_memwatch.runtime.own_python import FIND_PACKAGE, PACKAGE_PARENT
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -27,25 +28,26 @@ if TYPE_CHECKING:
 _READY_SECONDS = 3.0
 _STOP_SECONDS = 30.0
 
-_BOOT = f"""
+_MONITOR_PROGRAM = f"""
 import os, sys
 if os.fork():
     os._exit(0)
 os.set_inheritable(int(sys.argv.pop(1)), False)
-{PATH}
+{FIND_PACKAGE}
 sys.argv[0] = "otel-memwatch"
 from otel_memwatch.cli import main
 main()
 """
-"""Leaves the program at once, then runs the command line; the working directory is no place to import from."""
+"""What the new Python runs. It forks at once and lets its first process end, so that the monitor is no child of the program,
+then runs the command line. The pipe's end that stays open until the monitor is gone is not for its own children."""
 
 
-class Monitor:
-    """A monitor process that records process `pid`. Raises `OSError` when it cannot be started.
+class MonitorProcess:
+    """A process that records process `pid`, as its own or another's program. Raises `OSError` when it cannot be started.
 
     Attributes:
-        ready: the first sample is recorded.
-        dead: it ended before that.
+        ready: whether the first sample was recorded within three seconds.
+        dead: whether it ended before that.
 
     """
 
@@ -54,9 +56,10 @@ class Monitor:
         self.dead = False
         self._owner = os.getpid()
         self._watches_us = pid == self._owner
-        self._told, self._stop = self._start(pid, directory, settings)
+        self._status, self._stop = self._start(pid, directory, settings)
         _keep(self)
         self._wait_until_ready()
+        # What the program starts from now on, and its own operations, belong to this run.
         if self._watches_us and not self.dead:
             self._environment = os.environ.get(RUN_DIRECTORY_VARIABLE)
             os.environ[RUN_DIRECTORY_VARIABLE] = str(directory)
@@ -65,48 +68,43 @@ class Monitor:
                 allocators.be_exact(wanted=True)
 
     def _start(self, pid: int, directory: Path, settings: Mapping[str, Any]) -> tuple[int, int]:
-        told, tell = os.pipe()
-        stopped, stop = os.pipe()
-        alive = os.dup(tell)  # held open until the monitor is gone: the other one it closes after its byte
-        argv = [
-            sys.executable,
-            "-W",
-            "ignore",
-            "-c",
-            _BOOT,
-            str(alive),
-            PLACE,
-        ]
+        """Starts it; gives our ends of the two pipes."""
+        status, ready = os.pipe()
+        stop_seen, stop = os.pipe()
+        # The monitor closes `ready` after its byte. The end of file in `status` is to come when it is gone, so that it
+        # holds a second descriptor of that end.
+        alive = os.dup(ready)
+        argv = [sys.executable, "-W", "ignore", "-c", _MONITOR_PROGRAM, str(alive), PACKAGE_PARENT]
         argv += ["attach", str(pid), f"--out={directory}", *options(settings)]
-        argv += [f"--ready-fd={tell}", f"--stop-fd={stopped}"]
+        argv += [f"--ready-fd={ready}", f"--stop-fd={stop_seen}"]
         environment = {name: value for name, value in os.environ.items() if name != RUN_DIRECTORY_VARIABLE}
         try:
             subprocess.Popen(
                 argv,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
-                pass_fds=(tell, alive, stopped),
+                pass_fds=(ready, alive, stop_seen),
                 start_new_session=True,
                 env=environment,
             ).wait()
         except OSError:
-            os.close(told)
+            os.close(status)
             os.close(stop)
             raise
         finally:
-            for descriptor in (tell, alive, stopped):
+            for descriptor in (ready, alive, stop_seen):
                 os.close(descriptor)
-        return told, stop
+        return status, stop
 
     def _wait_until_ready(self) -> None:
-        if _readable(self._told, _READY_SECONDS):
-            self.ready = os.read(self._told, 1) != b""
+        if _readable(self._status, _READY_SECONDS):
+            self.ready = os.read(self._status, 1) != b""
             self.dead = not self.ready
         if self.dead:
             self._close()
 
     def stop(self, timeout: float = _STOP_SECONDS) -> bool:
-        """End the recording and wait until the record and its report are complete; false when that takes too long.
+        """Ends the recording and waits until the record and its report are complete; false when that takes too long.
 
         In a process forked from the one that started it nothing happens.
         """
@@ -124,21 +122,21 @@ class Monitor:
         self._stop = -1
         deadline = time.monotonic() + timeout
         gone = False
-        while not gone and _readable(self._told, deadline - time.monotonic()):
-            gone = os.read(self._told, 64) == b""
+        while not gone and _readable(self._status, deadline - time.monotonic()):
+            gone = os.read(self._status, 64) == b""
         self._close()
         return gone
 
     def _close(self) -> None:
-        """Give the descriptors back, and so let the monitor go."""
-        for descriptor in (self._stop, self._told):
+        """Gives the descriptors back, which lets the monitor go."""
+        for descriptor in (self._stop, self._status):
             if descriptor >= 0:
                 os.close(descriptor)
-        self._stop = self._told = -1
+        self._stop = self._status = -1
         _running.discard(self)
 
     def leave(self) -> None:
-        """In a forked child: the recording is the parent's, and must not go on because the child lives."""
+        """In a forked child: lets go of the pipes. The recording is the parent's; it must end with it, not with the child."""
         self._close()
 
 
@@ -163,16 +161,16 @@ def _readable(descriptor: int, seconds: float) -> bool:
     return bool(poll.poll(max(0.0, seconds) * 1000))
 
 
-_running: set[Monitor] = set()
-_hooked = False
+_running: set[MonitorProcess] = set()
+_hooks_are_set = False
 
 
-def _keep(monitor: Monitor) -> None:
-    """Have it stopped at the end of the program, and left alone by forked children."""
-    global _hooked  # noqa: PLW0603 - hooks cannot be taken back, so they are set once
+def _keep(monitor: MonitorProcess) -> None:
+    """Sees to it that it is stopped at the end of the program, and that forked children leave it alone."""
+    global _hooks_are_set  # noqa: PLW0603 - hooks cannot be taken back, so they are set once
     _running.add(monitor)
-    if not _hooked:
-        _hooked = True
+    if not _hooks_are_set:
+        _hooks_are_set = True
         os.register_at_fork(after_in_child=_leave_all)
         atexit.register(_stop_all)
 

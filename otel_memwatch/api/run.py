@@ -5,36 +5,62 @@ from __future__ import annotations
 import io
 import os
 from importlib import import_module
+from pathlib import Path
 
+from otel_memwatch import analysis
 from otel_memwatch.errors import Unavailable, UsageError
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-    from pathlib import Path
+    from collections.abc import Iterable
     from types import TracebackType
 
-    from otel_memwatch.analysis import OperationFigures, Peaks, ProcessFigures
-    from otel_memwatch.analysis import Run as Analysed
-    from otel_memwatch.api.monitor_process import Monitor
-    from otel_memwatch.model import Ending
-    from otel_memwatch.record.samples import Samples
+    from typing_extensions import Unpack
+
+    from otel_memwatch.api.keywords import PlotOptions, ReportOptions
+    from otel_memwatch.api.monitor_process import MonitorProcess
 
     Signature = tuple[tuple[str, int, int], ...]
 
 
-class Run:
+class Run(analysis.Run):
     """A recorded run, or one that is being recorded: every figure is that of the record as it is when it is asked for.
 
     Reading raises `RunError` when the run directory cannot be read. As a context manager (from `watch`) it ends the
     recording with the block.
+
+    Attributes:
+        path: the run directory.
+        id: name of the run.
+        command: argv of what is watched.
+        host: of the machine, keys "name", "system", "release", "machine", "cpus", "memory_bytes".
+        state: "running"; "finished"; "incomplete": the monitor died before the end.
+        started_wall: Unix seconds of the start.
+        interval: seconds between ticks, as asked for.
+        limits: memory limits in bytes, keys "cgroup_bytes", "host_bytes", "rlimit_as_bytes"; absent or `None`: none known.
+
     """
 
-    def __init__(self, path: Path, monitor: Monitor | None = None) -> None:
+    def __init__(self, path: Path, monitor: MonitorProcess | None = None) -> None:
         self.path = path
-        """The run directory."""
         self._monitor = monitor
-        self._read: tuple[Signature, Analysed] | None = None
+        self._read: tuple[Signature, analysis.Run] | None = None
+
+    if not TYPE_CHECKING:  # a type checker would believe in any attribute
+
+        def __getattribute__(self, name: str) -> Any:
+            """What `analysis.Run` knows is asked of the run as its files are now, so that all parts of a figure agree."""
+            if name.startswith("_") or name in _OWN:
+                return super().__getattribute__(name)
+            return getattr(self.latest, name)
+
+    @property
+    def latest(self) -> analysis.Run:
+        """All that is known at this moment, which does not change any more; read again only when the files have changed."""
+        signature = _signature(self.path)
+        if self._read is None or self._read[0] != signature:
+            self._read = signature, analysis.load(self.path)
+        return self._read[1]
 
     def __repr__(self) -> str:
         return f"Run({str(self.path)!r})"
@@ -48,96 +74,25 @@ class Run:
         self.stop()
 
     def stop(self, timeout: float = 30.0) -> bool:
-        """End the recording, if it was begun by this object, and wait until record and report are complete.
+        """Ends the recording, if it was begun by this object, and waits until record and report are complete.
 
         False when that took longer than `timeout` seconds: the monitor then completes it by itself.
         """
         monitor, self._monitor = self._monitor, None
         return True if monitor is None else monitor.stop(timeout)
 
-    @property
-    def latest(self) -> Analysed:
-        """All that is known at this moment; read again only when the files have changed."""
-        from otel_memwatch.analysis import load
+    def report(self, format: str = "text", **options: Unpack[ReportOptions]) -> str:  # noqa: A002 - the word that people expect
+        """A report as text.
 
-        signature = _signature(self.path)
-        if self._read is None or self._read[0] != signature:
-            self._read = signature, load(self.path)
-        return self._read[1]
+        Args:
+            format: its name, as of `otel-memwatch report --format` and `export --to`: "text", "summary", "markdown",
+                "json", "csv", "otlp", "otlp-traces", "openmetrics", "metrics", "perfetto" ...
+            options: `indent` of "json" (2; `None`: all in one line), `signal` of "otlp" ("metrics" or "traces"),
+                `memory_type` ("rss" or "system") and `from_zero` of "monitor-log".
 
-    @property
-    def id(self) -> str:
-        """Name of the run."""
-        return self.latest.id
+        Raises:
+            UsageError: for a report that does not exist, or that is no text.
 
-    @property
-    def command(self) -> tuple[str, ...]:
-        """Argv of what is watched."""
-        return self.latest.command
-
-    @property
-    def host(self) -> Mapping[str, Any]:
-        """The machine."""
-        return self.latest.host
-
-    @property
-    def state(self) -> str:
-        """Either "running"; "finished"; "incomplete": the monitor died before the end."""
-        return self.latest.state
-
-    @property
-    def seconds(self) -> float:
-        """How long it lasted; of a run that goes on, until the last thing recorded."""
-        return self.latest.seconds
-
-    @property
-    def ending(self) -> Ending:
-        """How it ended."""
-        return self.latest.ending
-
-    @property
-    def peaks(self) -> Peaks:
-        """Peaks of the main process, the largest process, the tree, the control group and each GPU."""
-        return self.latest.peaks
-
-    @property
-    def totals(self) -> Mapping[str, float | None]:
-        """CPU seconds, bytes and faults of the whole tree."""
-        return self.latest.totals
-
-    @property
-    def quality(self) -> Mapping[str, Any]:
-        """How well it was recorded."""
-        return self.latest.quality
-
-    @property
-    def operations(self) -> tuple[OperationFigures, ...]:
-        """All operations by their start."""
-        return self.latest.operations
-
-    @property
-    def processes(self) -> tuple[ProcessFigures, ...]:
-        """All processes that were seen, by their start."""
-        return self.latest.processes
-
-    @property
-    def marks(self) -> tuple[tuple[float | None, str], ...]:
-        """What went wrong with the recording: seconds since the start, and a sentence."""
-        return self.latest.marks
-
-    @property
-    def damage(self) -> list[str]:
-        """What of the files could not be read, in sentences."""
-        return self.latest.damage
-
-    def samples(self, metrics: Iterable[str] | None = None) -> Samples:
-        """The ticks as numpy columns; naming the metrics that are needed saves time and memory for long runs."""
-        return self.latest.samples(metrics)
-
-    def report(self, format: str = "text", **options: Any) -> str:  # noqa: A002 - the word that people expect
-        """A report as text: "text", "summary", "json", "csv" ...
-
-        Raises `UsageError` for one that does not exist, or that is no text.
         """
         from otel_memwatch.reports import REPORTS, render
 
@@ -147,8 +102,20 @@ class Run:
         render(format, self.latest, out, **options)
         return out.getvalue().decode("utf-8")
 
-    def plot(self, path: str | os.PathLike[str] | None = None, **options: Any) -> Path:
-        """Draw the run into a file, by default `memory.png` in the run directory; gives its path."""
+    def plot(self, path: str | os.PathLike[str] | None = None, **options: Unpack[PlotOptions]) -> Path:
+        """Draws the run into a file, and gives its path.
+
+        Args:
+            path: the file, by default `memory.png` in the run directory. Its ending decides the format: .png, .pdf, .svg.
+            options: `suffix`, for a path whose ending says another format or none; `style`, of which there is one,
+                "memory"; `force=False` to keep a file that is there.
+
+        Raises:
+            UsageError: for a format or style that does not exist, or where the file is there and is to be kept.
+            Unavailable: where drawing is not possible here.
+            RunError: where the file cannot be written.
+
+        """
         from otel_memwatch.record.format import PLOT_FILE
         from otel_memwatch.reports import write
 
@@ -169,6 +136,17 @@ class Run:
             for column in samples.columns
         }
         return pd.DataFrame(series, index=pd.Index(samples.time, name="seconds"))
+
+
+_OWN = frozenset(vars(Run)) | {"path"}
+"""Names that `Run` answers itself."""
+
+
+def load_run(path: str | os.PathLike[str]) -> Run:
+    """The run that a directory holds, ended or going on. Raises `RunError` when it holds none."""
+    run = Run(Path(path))
+    run.latest  # noqa: B018 - a wrong path is reported now, not at the first figure
+    return run
 
 
 def column_name(metric: str, attributes: Iterable[tuple[str, str]]) -> str:

@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 
-from otel_memwatch.errors import MemwatchError
+from otel_memwatch.errors import MemwatchError, shell_code
 from otel_memwatch.runtime import lazy
 from otel_memwatch.runtime.typed import NoReturn
 
@@ -81,4 +81,4 @@ def _die_of(number: signal.Signals) -> NoReturn:
     """Ends as a program without a handler would, so that a shell loop stops too."""
     signal.signal(number, signal.SIG_DFL)
     os.kill(os.getpid(), number)
-    sys.exit(128 + number)
+    sys.exit(shell_code(number))

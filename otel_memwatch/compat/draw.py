@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from otel_memwatch.errors import MemwatchError
-from otel_memwatch.runtime.own_python import command_line
+from otel_memwatch.runtime.own_python import python_command
 
 if TYPE_CHECKING:
     from otel_memwatch.compat.qefficient.phases import Timeline
@@ -23,7 +23,7 @@ _SECONDS = 600.0
 
 def run_out_of_process(*arguments: str | Path, description: str = "") -> str:
     """Runs this module and gives what it printed. Raises `MemwatchError` when it failed."""
-    command = command_line(__name__, *map(str, arguments))
+    command = python_command(__name__, *map(str, arguments))
     try:
         done = subprocess.run(
             command, input=description.encode(), capture_output=True, check=False, timeout=_SECONDS

@@ -91,7 +91,7 @@ class TickReader:
     def read(self) -> Iterator[ProgramTick]:
         """The ticks as far as they have been recorded."""
         # Importing a tool must not import what reads records.
-        from otel_memwatch.record.lines import Damage
+        from otel_memwatch.record.jsonl import Damage
         from otel_memwatch.record.samples import tick_blocks
 
         # The reports of the run say what could not be read; here it is only left out.

@@ -1,4 +1,4 @@
-"""`attach`: record a process that we did not start, until it ends or we are told to stop."""
+"""`attach`: record a process that we did not start, until it ends or somebody stops us."""
 
 from __future__ import annotations
 
@@ -6,14 +6,16 @@ import contextlib
 import os
 import select
 import signal
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from otel_memwatch.errors import UsageError
+from otel_memwatch.monitor.messages import Messages
 from otel_memwatch.monitor.monitor import Monitor
 from otel_memwatch.monitor.procfs.mounted import shows_others
 from otel_memwatch.monitor.run_directory import make_run_directory
-from otel_memwatch.monitor.run_info import Watched
+from otel_memwatch.monitor.run_info import TargetInfo
 from otel_memwatch.monitor.trace_context import VARIABLE as TRACEPARENT
 from otel_memwatch.monitor.trace_context import run_context
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
     from otel_memwatch.model import Ending
 
 _POLL_SECONDS = 0.2
-"""How often a process is looked for where the kernel cannot tell us that it ended (no pidfd)."""
+"""Seconds between two looks for a process where the kernel cannot report its end to us (no pidfd)."""
 
 
 def attach(
@@ -50,22 +52,16 @@ def attach(
     directory = make_run_directory(settings["out"], argv, say)
     trace = run_context(environment.get(TRACEPARENT))
     mode = "attach" if stop_fd is None else "watch"
-    target = Watched(mode, argv, pid, _now(), environment=environment)
-    monitor = Monitor(directory, settings, target, trace, say)
+    target = TargetInfo(mode, argv, pid, started=time.monotonic(), environment=environment)
+    monitor = Monitor(directory, settings, target, trace, Messages(say))
     monitor.start()
     if ready_fd is not None:
         monitor.wait_for_first_tick(30.0)
         with contextlib.suppress(OSError):
             os.write(ready_fd, b"1")
             os.close(ready_fd)
-    why = _wait(pid, pidfd, stop_fd, wake)
+    why = _wait_for_end(pid, pidfd, stop_fd, wake)
     monitor.finish(lambda: _ending(monitor, why), lambda: bool(select.select([wake], [], [], 0)[0]))
-
-
-def _now() -> float:
-    import time
-
-    return time.monotonic()
 
 
 def _command_of(pid: int) -> tuple[str, ...]:
@@ -112,8 +108,8 @@ def _wake_on_signals() -> int:
     return reading
 
 
-def _wait(pid: int, pidfd: int | None, stop_fd: int | None, wake: int) -> str:
-    """Why the recording ends, in words."""
+def _wait_for_end(pid: int, pidfd: int | None, stop_fd: int | None, wake: int) -> str:
+    """Waits until the recording has to end; why it does, in words."""
     reasons = {wake: "recording stopped by a signal"}
     if stop_fd is not None:
         reasons[stop_fd] = "recording stopped by the program"

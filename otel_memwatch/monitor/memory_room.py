@@ -1,4 +1,7 @@
-"""What the limits of our own memory control group leave: who runs into them has the kernel kill somebody, us or not."""
+"""How much memory the limits of our own control group leave.
+
+Where one of them is reached the kernel kills a process of the group, which may be ours or another one.
+"""
 
 from __future__ import annotations
 

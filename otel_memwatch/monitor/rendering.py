@@ -1,17 +1,29 @@
-"""What is made of a record when the run has ended: report, summary, picture, logs."""
+"""What is made of a record when the run has ended (report, summary, picture, logs), and in which process.
+
+`render` decides what is made. `make` makes it, in the process that it is called in: the monitor's, or, where numpy or
+matplotlib have a part in it, one of its own that `make_apart` starts. That process reads from stdin, as JSON, what to make,
+and writes one JSON object a line to stdout: `{"begin": NAME}` before each thing that it makes, `{"info": TEXT}` and
+`{"problem": SENTENCE}` for the person. Any other line comes from a library, as its last words perhaps.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
+import sys
+import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from otel_memwatch.errors import describe
+from otel_memwatch.monitor.messages import Messages
 from otel_memwatch.record.format import PLOT_FILE, REPORT_FILE, SAMPLES_FILE
-from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, Protocol
+from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NoReturn
 
 if TYPE_CHECKING:
+    from subprocess import Popen
+
     from otel_memwatch.analysis import Run
 
 _DRAWING_BYTES = 96 << 20
@@ -26,60 +38,57 @@ _ASKED_FOR = ("report", "quiet", "summary", "step_summary", "termination_log", "
 _MATPLOTLIB_CACHE = "MPLCONFIGDIR"
 """Variable that names the directory of matplotlib's cache; it sets it itself where it makes a temporary one."""
 
+_ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+"""Nothing is computed here that would gain by more; each thread takes address space and counts against `ulimit -u`."""
 
-class Teller(Protocol):
-    """Who tells the person."""
+_POLL_SECONDS = 0.1
 
-    def say(self, text: str) -> None:
-        """Tells something."""
+_TEXT_SECONDS = 5.0
+"""Time that is left for the report and the summary once somebody wants us gone. They take 0.2 s."""
 
-    def trouble(self, sentence: str) -> None:
-        """Tells what went wrong."""
-
-
-class RecordingTeller(Teller, Protocol):
-    """Who tells the person, and knows of the record."""
-
-    @property
-    def recording(self) -> bool:
-        """Whether the run directory could be written to the end."""
+_LEAVE_SECONDS = 2.0
+"""Time that the process has to leave nothing behind, once it was asked to end."""
 
 
 def render(
     directory: Path,
     info: Mapping[str, Any],
     settings: Mapping[str, Any],
-    teller: RecordingTeller,
+    messages: Messages,
     hurried: Callable[[], bool],
+    *,
+    writable: bool,
 ) -> None:
     """Makes what the settings ask for; the summary first, since the picture takes its time.
 
-    `info` is what `run.json` holds, or would hold if it could have been written: a full disk keeps nobody from being
-    told how the run ended.
+    What cannot be made becomes one line each: the record is whole, and it can be made later.
 
-    What cannot be made is told in one line each: the record is whole, and it can be made later. Where the run
-    directory could not be written to the end nothing is written there; when `hurried`, no picture is drawn.
+    Args:
+        directory: the run directory.
+        info: what `run.json` holds, or would hold if it could have been written: a full disk keeps nobody from
+            learning how the run ended.
+        settings: the options in force.
+        messages: to the person.
+        hurried: whether somebody wants us gone; then no picture is drawn.
+        writable: whether the run directory could be written to the end; else nothing is written there.
 
     Whatever needs numpy or matplotlib is made in a process of its own: their libraries may end the process that they
     are loaded in (OpenBLAS does, where it gets no memory), and with ours the target's exit code would go.
     """
     run = ended_run(directory, info)
     wanted = {name: settings.get(name) for name in _ASKED_FOR}
-    wanted["report"] = wanted["report"] and teller.recording
+    wanted["report"] = wanted["report"] and writable
     wanted["plot"] = (
-        settings["plot"] and teller.recording and run.quality["ticks"] >= PICTURE_MIN_TICKS and not hurried()
+        settings["plot"] and writable and run.quality["ticks"] >= PICTURE_MIN_TICKS and not hurried()
     )
     if wanted["plot"] or wanted["log_dir"]:
-        _leave_out_what_has_no_room(directory, wanted, teller)
-    if wanted["plot"] or wanted["log_dir"] or run.record.marked:
-        from otel_memwatch.monitor.rendering_process import render_apart
-
-        if render_apart(directory, info, wanted, teller, hurried):
-            return
-    make(run, wanted, teller)
+        _leave_out_what_has_no_room(directory, wanted, messages)
+    needs_libraries = wanted["plot"] or wanted["log_dir"] or run.record.marked
+    if not (needs_libraries and make_apart(directory, info, wanted, messages, hurried)):
+        make(run, wanted, messages)
 
 
-def _leave_out_what_has_no_room(directory: Path, wanted: dict[str, Any], teller: Teller) -> None:
+def _leave_out_what_has_no_room(directory: Path, wanted: dict[str, Any], messages: Messages) -> None:
     """Takes off `wanted`, with a line for each, what is drawn, where a memory limit leaves less than drawing takes.
 
     The kernel would have to kill somebody: ours at best, and then there is no picture either.
@@ -101,10 +110,10 @@ def _leave_out_what_has_no_room(directory: Path, wanted: dict[str, Any], teller:
         )
         if wanted["plot"]:
             wanted["plot"] = False
-            teller.trouble(f"{PLOT_FILE} is left out: {why}: otel-memwatch plot {directory}")
+            messages.problem(f"{PLOT_FILE} is left out: {why}: otel-memwatch plot {directory}")
         if wanted["log_dir"]:
             logs, wanted["log_dir"] = wanted["log_dir"], None
-            teller.trouble(
+            messages.problem(
                 f"the logs in {logs} are left out: {why}: otel-memwatch export {directory} --to monitor-log -o {logs}"
             )
 
@@ -112,37 +121,40 @@ def _leave_out_what_has_no_room(directory: Path, wanted: dict[str, Any], teller:
 def ended_run(directory: Path, info: Mapping[str, Any]) -> Run:
     """The run of a directory whose `run.json` is known."""
     from otel_memwatch.analysis import Run
-    from otel_memwatch.record.reader import read_described
+    from otel_memwatch.record.open import open_record
 
-    return Run(read_described(directory, info))
+    return Run(open_record(directory, info))
+
+
+# -- in this process
 
 
 def make(
-    run: Run, wanted: Mapping[str, Any], teller: Teller, beginning: Callable[[str], None] = lambda _: None
+    run: Run, wanted: Mapping[str, Any], messages: Messages, begin: Callable[[str], None] = lambda _: None
 ) -> None:
-    """Makes what is `wanted`, in this process; `beginning` is told the name of each thing before it is made."""
+    """Makes what is `wanted`, in this process; `begin` is called with the name of each thing before it is made."""
     from otel_memwatch.monitor.ci_summary import step_summary, termination_log
     from otel_memwatch.reports import need_numpy, write, write_files
 
-    def attempt(name: str, make: Callable[[], object]) -> None:
-        beginning(name)
+    def attempt(name: str, work: Callable[[], object]) -> None:
+        begin(name)
         try:
             if run.record.marked:
                 need_numpy()
-            make()
+            work()
         except Exception as error:  # noqa: BLE001 - see `render`
-            teller.trouble(f"{name} could not be made: {describe(error)}")
+            messages.problem(f"{name} could not be made: {describe(error)}")
 
     if wanted["report"]:
         attempt(REPORT_FILE, lambda: write("text", run, Path(run.path) / REPORT_FILE))
     if not wanted["quiet"]:
-        attempt("the summary", lambda: teller.say(_summary(run, wanted)))
+        attempt("the summary", lambda: messages.info(_summary(run, wanted)))
     if wanted["step_summary"]:
         attempt("the step's summary", lambda: step_summary(run, os.environ))
     if wanted["termination_log"]:
         attempt("the termination message", lambda: termination_log(run, wanted["termination_log"]))
     if wanted["plot"]:
-        attempt(PLOT_FILE, lambda: _draw(run, wanted, teller))
+        attempt(PLOT_FILE, lambda: _draw(run, wanted, messages))
     if wanted["log_dir"]:
         logs = wanted["log_dir"]
         with _drawing():
@@ -159,13 +171,13 @@ def _summary(run: Run, wanted: Mapping[str, Any]) -> str:
     return summary(run)
 
 
-def _draw(run: Run, wanted: Mapping[str, Any], teller: Teller) -> None:
+def _draw(run: Run, wanted: Mapping[str, Any], messages: Messages) -> None:
     from otel_memwatch.reports import write
 
     with _drawing():
         picture = write("plot", run, Path(run.path) / PLOT_FILE)
     if not wanted["quiet"]:
-        teller.say(f"  picture      {_from_here(picture)}")
+        messages.info(f"  picture      {_from_here(picture)}")
 
 
 def _from_here(path: Path) -> str:
@@ -196,3 +208,156 @@ def _drawing() -> Iterator[None]:
         if made is not None and made != before:
             atexit.unregister(shutil.rmtree)
             shutil.rmtree(made, ignore_errors=True)
+
+
+# -- in a process of its own
+
+
+def make_apart(
+    directory: Path,
+    info: Mapping[str, Any],
+    wanted: Mapping[str, Any],
+    messages: Messages,
+    hurried: Callable[[], bool],
+) -> bool:
+    """Makes what is `wanted` of the run in a process of its own; false, with nothing made, where there can be none.
+
+    Should that process die, there is one line about it. Once `hurried`, a picture that is being drawn is left out at once,
+    and whatever else takes too long.
+    """
+    import subprocess
+
+    from otel_memwatch.reports import clear_away
+    from otel_memwatch.runtime.own_python import python_command
+
+    try:
+        # In a session of its own: what a terminal sends its group is for the target, and for us to judge.
+        process = subprocess.Popen(
+            python_command(__name__),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            env={**os.environ, **_ONE_THREAD},
+        )
+    except (OSError, MemoryError):
+        return False
+    begun = time.monotonic()
+    left_out = False
+    with process:
+        progress = _Progress(messages)
+        assert process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):  # it has died already, which its exit code will say
+            process.stdin.write(
+                json.dumps({"directory": str(directory), "info": info, "wanted": wanted}).encode()
+            )
+            process.stdin.close()
+        for line in _lines(process):
+            progress.read(line)
+            if hurried() and (progress.drawing or time.monotonic() - begun > _TEXT_SECONDS):
+                left_out = True
+                process.terminate()
+                try:
+                    process.wait(_LEAVE_SECONDS)
+                except subprocess.TimeoutExpired:
+                    process.kill()
+                break
+    if process.returncode == 0:
+        return True
+    for name in (REPORT_FILE, PLOT_FILE):
+        clear_away(directory / name)
+    if not left_out:
+        why = progress.last_words or _how_it_ended(process.returncode)
+        messages.problem(
+            f"{progress.making} could not be made: {why}; the record is whole: otel-memwatch report {directory}"
+        )
+    return True
+
+
+class _Progress:
+    """How far the process is, by the lines that it writes; messages among them are passed on."""
+
+    def __init__(self, messages: Messages) -> None:
+        self.making = "the report"
+        """What it makes at the moment."""
+        self.last_words = ""
+        """The last line that is not its own."""
+        self._messages = messages
+
+    @property
+    def drawing(self) -> bool:
+        """Whether it draws a picture."""
+        return self.making == PLOT_FILE
+
+    def read(self, line: bytes) -> None:
+        """Reads one of its lines; an empty one says nothing."""
+        try:
+            ((kind, text),) = json.loads(line).items()
+        except (ValueError, AttributeError):
+            self.last_words = line.decode(errors="replace").strip() or self.last_words
+            return
+        if kind == "begin":
+            self.making, self.last_words = text, ""
+        elif kind == "problem":
+            self._messages.problem(text)
+        else:
+            self._messages.info(text)
+
+
+def _lines(process: Popen[bytes]) -> Iterator[bytes]:
+    """What it writes, line by line; an empty one about ten times a second while it writes nothing."""
+    import select
+
+    assert process.stdout is not None
+    descriptor = process.stdout.fileno()
+    poll = select.poll()
+    poll.register(descriptor, select.POLLIN)
+    rest = b""
+    while True:
+        if not poll.poll(_POLL_SECONDS * 1000):
+            yield b""
+            continue
+        data = os.read(descriptor, 65536)
+        *lines, rest = (rest + data).split(b"\n")
+        yield from lines
+        if not data:
+            yield rest
+            return
+
+
+def _how_it_ended(code: int) -> str:
+    import signal
+
+    return f"its process was ended by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+
+
+class SentMessages(Messages):
+    """Messages for the process that started this one, which prints them."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda text: self.send("info", text))
+
+    def problem(self, sentence: str) -> None:
+        """Sends what could not be made."""
+        self.send("problem", sentence)
+
+    @staticmethod
+    def send(kind: str, text: str) -> None:
+        """Writes one line of the protocol."""
+        sys.stdout.write(json.dumps({kind: text}) + "\n")
+        sys.stdout.flush()
+
+
+def main(_arguments: list[str]) -> None:
+    """The process itself: makes what stdin asks for. SIGTERM ends it with nothing left behind."""
+    import signal
+
+    def leave(*_: object) -> NoReturn:
+        sys.exit(1)
+
+    signal.signal(signal.SIGTERM, leave)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())  # the monitor blocks all, for itself
+    job = json.load(sys.stdin)
+    messages = SentMessages()
+    run = ended_run(Path(job["directory"]), job["info"])
+    make(run, job["wanted"], messages, lambda name: messages.send("begin", name))

@@ -1,4 +1,4 @@
-"""Where a run is recorded, and what it is called."""
+"""Where a run is recorded, what it is called, and how its directory is made. Imports little: the command waits for it."""
 
 from __future__ import annotations
 
@@ -10,15 +10,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from otel_memwatch.errors import UsageError
-from otel_memwatch.record.directory import create_directory
 from otel_memwatch.record.format import DIRECTORY_MODE, RUNS_DIRECTORY
 
-_IN_NAMES = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._+-")
+_NAME_CHARACTERS = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._+-")
 
 
 def run_name(program: str) -> str:
     """A name that no other run has: UTC time to the second, program, our pid."""
-    kept = "".join(c if c in _IN_NAMES else " " for c in os.path.basename(program))
+    kept = "".join(c if c in _NAME_CHARACTERS else " " for c in os.path.basename(program))
     base = "_".join(kept.split()).strip("._") or "run"
     return f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{base[:60]}-{os.getpid()}"
 
@@ -27,8 +26,8 @@ def make_run_directory(out: str | None, argv: Sequence[str], say: Callable[[str]
     """Creates the run directory and gives its absolute path.
 
     A directory that was asked for has to be possible: `UsageError` where it is not. The default one gives way to
-    one in the temporary directory, told in one line, where the working directory cannot be written: that must
-    not keep the command from running. `UsageError` where there is none to be had either.
+    one in the temporary directory, and `say` gets a line about it, where the working directory cannot be written:
+    that must not keep the command from running. `UsageError` where there is none to be had either.
     """
     if out is not None:
         path = absolute(out)
@@ -43,6 +42,19 @@ def make_run_directory(out: str | None, argv: Sequence[str], say: Callable[[str]
         create_directory(path)
         say(f"otel-memwatch: {refused.message} Recording in {path}.")
     return path
+
+
+def create_directory(path: Path) -> None:
+    """Makes the run directory, parents included. Raises `UsageError` when it exists or cannot be made."""
+    try:
+        os.makedirs(path.parent, exist_ok=True)
+        os.mkdir(path, DIRECTORY_MODE)
+    except OSError as error:
+        if os.path.lexists(path):
+            raise UsageError(
+                f"{path} exists already.", "a run is never overwritten: name another directory"
+            ) from None
+        raise UsageError(f"The run directory {path} cannot be made: {error.strerror}.") from None
 
 
 def absolute(path: str) -> Path:

@@ -1,50 +1,57 @@
-"""What is watched, and how `run.json` describes it."""
+"""What is watched, and what `run.json` says of it: at the start, at the end, and of the parts of the monitor in between."""
 
 from __future__ import annotations
 
 import os
 import sys
 import time
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from otel_memwatch import catalog
 from otel_memwatch._version import __version__
 from otel_memwatch.record.namespace import pid_namespace
-from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
+from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from otel_memwatch.model import Attributes, Column, Snapshot
+    from otel_memwatch.monitor.sampler import Sampler
     from otel_memwatch.monitor.sources.own_cgroup import OwnCgroup
     from otel_memwatch.monitor.trace_context import TraceContext
 
+    MetricSeries = tuple[str, Attributes]
+    """A metric with the attributes of one of its columns."""
 
-class Watched:
-    """What is watched, as far as the monitor has to know it."""
-
-    def __init__(
-        self,
-        mode: str,
-        argv: Sequence[str],
-        pid: int,
-        started: float,
-        *,
-        floor: int = 0,
-        own_cgroup: OwnCgroup | None = None,
-        environment: Mapping[str, str] | None = None,
-        helpers: frozenset[int] = frozenset(),
-    ) -> None:
-        self.mode = mode
-        self.argv = tuple(argv)
-        self.pid = pid
-        self.started = started
-        self.floor = floor
-        self.own_cgroup = own_cgroup
-        self.environment = environment or {}
-        self.helpers = helpers
-        """Pids of our own processes beside the target."""
+OOM_KILLS: MetricSeries = (
+    catalog.MEMWATCH_CGROUP_MEMORY_EVENTS,
+    (("memwatch.cgroup.memory.event.type", "oom_kill"),),
+)
+LIMIT: MetricSeries = catalog.MEMWATCH_CGROUP_MEMORY_LIMIT, (("memwatch.cgroup.limit.type", "max"),)
+PEAK: MetricSeries = catalog.MEMWATCH_CGROUP_MEMORY_PEAK, ()
 
 
-def description(
-    directory: Path, target: Watched, settings: Mapping[str, Any], trace: TraceContext
+class TargetInfo(NamedTuple):
+    """The target, as far as the monitor has to know it; `wrap` started it, `attach` and `watch` have joined it."""
+
+    mode: str
+    """"wrap", "attach" or "watch"."""
+    argv: tuple[str, ...]
+    pid: int
+    started: float
+    """Start of the run in monotonic seconds: that of the command, or the moment at which it was joined."""
+    environment: Mapping[str, str] = {}
+    """Its environment at its start; empty where it may not be read."""
+    floor: int = 0
+    """Bytes below which wait4's maximum is the launcher's, not the target's; 0: it was not launched by us."""
+    own_cgroup: OwnCgroup | None = None
+    """The control group made for the run, where the target is in it."""
+    helpers: frozenset[int] = frozenset()
+    """Pids of our own processes beside the target, which are never counted."""
+
+
+def start_fields(
+    directory: Path, target: TargetInfo, settings: Mapping[str, Any], trace: TraceContext
 ) -> dict[str, Any]:
     """The fields of `run.json` that are known at the start; see `record.format`."""
     now = time.monotonic()
@@ -105,3 +112,40 @@ def address_space_limit(pid: int) -> int | None:
     except (AttributeError, OSError):
         return None
     return None if soft == resource.RLIM_INFINITY else soft
+
+
+def group_value(columns: Sequence[Column], snapshot: Snapshot | None, series: MetricSeries) -> int | None:
+    """The value of a series of the control group in a snapshot; `None`: there is none, or it is not known."""
+    if snapshot is None:
+        return None
+    for column, value in zip(columns, snapshot.values, strict=True):
+        if column[:2] == series:
+            return None if value is None else int(value)
+    return None
+
+
+def health_fields(sampler: Sampler) -> dict[str, dict[str, Any]]:
+    """How each source has fared, for the field "sources"."""
+    return {
+        name: {
+            "state": "ok" if state.up else "failed",
+            "hint": state.error,
+            "reads": state.reads,
+            "failures": state.failures,
+            "stretched": state.stretched,
+            "seconds": round(state.seconds, 6),
+        }
+        for name, state in sampler.health().items()
+    }
+
+
+def gpu_fields(sources: Sequence[Any]) -> list[dict[str, Any]]:
+    """What the GPU sources know of their devices beside the samples, for the field "gpus"."""
+    from otel_memwatch.monitor.sources import GPU_SOURCES
+
+    return [device for source in sources if source.name in GPU_SOURCES for device in source.info()]
+
+
+def moment(monotonic: float) -> dict[str, float]:
+    """A moment of the monotonic clock as `run.json` has it, on both clocks."""
+    return {"wall": time.time() - (time.monotonic() - monotonic), "monotonic": monotonic}

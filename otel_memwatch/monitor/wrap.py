@@ -20,6 +20,8 @@ from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NoReturn
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from otel_memwatch.model import ChildExit, Ending
+    from otel_memwatch.monitor.monitor import Monitor
     from otel_memwatch.monitor.sources.own_cgroup import OwnCgroup
     from otel_memwatch.monitor.supervise import Target
     from otel_memwatch.monitor.telemetry.listening import Listening
@@ -33,7 +35,7 @@ _FIRST_NEEDED = (
     "monitor.sources.host",
     "monitor.sources.cgroup",
 )
-"""Modules that the first tick needs."""
+"""Modules of this package that the first tick needs."""
 
 STRICT_EXIT_CODE = 125
 """Exit code of a run that was not recorded whole, under --strict."""
@@ -50,53 +52,47 @@ def wrap(argv: Sequence[str], settings: Mapping[str, Any], say: Callable[[str], 
         listening = _listen(settings)
         directory = _run_directory(argv, settings, say)
         if directory is None:
-            _unrecorded(argv)
+            _run_unrecorded(argv)
         trace = run_context(os.environ.get(TRACEPARENT))
         oom_kills = OomKills()
         target = _launch(argv, _variables(directory, trace, settings, listening), own_cgroup, directory)
-        placed = own_cgroup if target.misplaced is None else None
         # From here on the command runs: whatever befalls us, it is waited for, and its end is ours.
-        monitor: Monitor | None = None
-        try:
-            from otel_memwatch.monitor.monitor import Monitor
-            from otel_memwatch.monitor.run_info import Watched
-
-            watched = Watched(
-                "wrap",
-                argv,
-                target.pid,
-                target.started,
-                floor=target.floor,
-                own_cgroup=placed,
-                environment=dict(os.environ),
-                helpers=target.helpers,
-            )
-            monitor = Monitor(directory, settings, watched, trace, say, listening=listening)
-            if target.misplaced is not None and settings["cgroup"] == "require":
-                monitor.trouble(f"the command is not in its control group: {target.misplaced}")
-            monitor.start()
-        except Exception as error:  # noqa: BLE001 - as when there is no memory left
-            say(f"otel-memwatch: nothing is recorded: {describe(error)}")
-            if monitor is None and listening is not None:
-                listening.socket.close()  # nobody would answer
-        ended = target.wait(monitor.note_exit if monitor else lambda _: None)
+        group = own_cgroup if target.misplaced is None else None
+        monitor = _start_monitor(
+            argv, settings, say, target, directory=directory, trace=trace, group=group, listening=listening
+        )
+        end = target.wait(monitor.note_exit if monitor else lambda _: None)
         if monitor is not None:
-            monitor.finish(
-                lambda: monitor.ending(ended.exit_code, ended.signal, _killed(placed, oom_kills)),
-                _told_to_end,
-            )
+            _finish(monitor, end, group, oom_kills)
     finally:
         if own_cgroup is not None:
             own_cgroup.remove()
-    if settings["strict"] and (monitor is None or monitor.troubles):
+    if settings["strict"] and (monitor is None or monitor.messages.problems):
         raise SystemExit(STRICT_EXIT_CODE)
-    end_like(ended)
+    end_like(end)
+
+
+def _own_cgroup(mode: str) -> OwnCgroup | None:
+    if mode == "off":
+        return None
+    from otel_memwatch.monitor.sources.own_cgroup import OwnCgroup
+
+    return OwnCgroup.create(mode)
+
+
+def _listen(settings: Mapping[str, Any]) -> Listening | None:
+    """The port for the target's own spans, where it is asked for. It is opened now, since the target is told its number."""
+    if not settings["receive_otlp"]:
+        return None
+    from otel_memwatch.monitor.telemetry.listening import listen
+
+    return listen(os.environ, settings["otlp"])
 
 
 def _run_directory(
     argv: Sequence[str], settings: Mapping[str, Any], say: Callable[[str], None]
 ) -> Path | None:
-    """The run directory; `None`, told in one line, where there is no place for one and nobody has insisted."""
+    """The run directory; `None`, after a line about it, where there is no place for one and nobody has insisted."""
     try:
         return make_run_directory(settings["out"], argv, say)
     except UsageError as error:
@@ -106,24 +102,15 @@ def _run_directory(
         return None
 
 
-def _unrecorded(argv: Sequence[str]) -> NoReturn:
-    """Runs the command for its own sake."""
+def _run_unrecorded(argv: Sequence[str]) -> NoReturn:
+    """Runs the command without a record, and ends as it ends."""
     end_like(launch(argv, variables={}).wait(lambda _: None))
-
-
-def _killed(own_cgroup: OwnCgroup | None, oom_kills: OomKills) -> int | None:
-    """Processes that the OOM killer has killed; `None`: not known."""
-    if own_cgroup is not None:
-        # Somebody may have removed it.
-        with contextlib.suppress(OSError):
-            return own_cgroup.oom_kills()
-    return oom_kills.since()
 
 
 def _variables(
     directory: Path, trace: TraceContext, settings: Mapping[str, Any], listening: Listening | None
 ) -> dict[str, str]:
-    """What the target finds in its environment beside what we were given."""
+    """What the target finds in its environment beside what we were given ourselves."""
     variables = {RUN_DIRECTORY_VARIABLE: str(directory), TRACEPARENT: trace.traceparent}
     if settings["exact_gpu"]:
         variables[OPTIONS["exact_gpu"].variable] = "1"
@@ -147,30 +134,64 @@ def _launch(
 def _load() -> Iterator[None]:
     """Imports what the first tick needs, module by module. The command does not wait for that."""
     for name in _FIRST_NEEDED:
-        with contextlib.suppress(Exception):  # who needs it meets that again, and tells of it
+        with contextlib.suppress(Exception):  # whoever needs it meets the error again, and reports it
             import_module(f"otel_memwatch.{name}")
         yield
 
 
-def _listen(settings: Mapping[str, Any]) -> Listening | None:
-    """The port for the target's own spans, where it is asked for: the target has to know it."""
-    if not settings["receive_otlp"]:
-        return None
-    from otel_memwatch.monitor.telemetry.listening import listen
+def _start_monitor(
+    argv: Sequence[str],
+    settings: Mapping[str, Any],
+    say: Callable[[str], None],
+    target: Target,
+    *,
+    directory: Path,
+    trace: TraceContext,
+    group: OwnCgroup | None,
+    listening: Listening | None,
+) -> Monitor | None:
+    """Starts to record the target; `None`, after a line about it, where there can be no monitor. Raises nothing."""
+    monitor: Monitor | None = None
+    try:
+        from otel_memwatch.monitor.messages import Messages
+        from otel_memwatch.monitor.monitor import Monitor
+        from otel_memwatch.monitor.run_info import TargetInfo
 
-    return listen(os.environ, settings["otlp"])
+        info = TargetInfo(
+            mode="wrap",
+            argv=tuple(argv),
+            pid=target.pid,
+            started=target.started,
+            environment=dict(os.environ),
+            floor=target.floor,
+            own_cgroup=group,
+            helpers=target.helpers,
+        )
+        monitor = Monitor(directory, settings, info, trace, Messages(say), listening=listening)
+        if target.misplaced is not None and settings["cgroup"] == "require":
+            monitor.messages.problem(f"the command is not in its control group: {target.misplaced}")
+        monitor.start()
+    except Exception as error:  # noqa: BLE001 - as when there is no memory left
+        say(f"otel-memwatch: nothing is recorded: {describe(error)}")
+        if monitor is None and listening is not None:
+            listening.socket.close()  # the target would wait for answers of a port that nobody serves
+    return monitor
 
 
-def _told_to_end() -> bool:
-    """Whether somebody wants us gone, after the target: all signals are blocked, so what was sent is pending."""
-    import signal
+def _finish(monitor: Monitor, end: ChildExit, group: OwnCgroup | None, oom_kills: OomKills) -> None:
+    """Completes the record; a signal that asks us to go, now that the target has ended, cuts short what can wait."""
 
-    return bool(signal.sigpending() & {signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT})
+    def ending() -> Ending:
+        killed = None
+        if group is not None:
+            with contextlib.suppress(OSError):  # somebody may have removed it
+                killed = group.oom_kills()
+        return monitor.ending(end.exit_code, end.signal, oom_kills.since() if killed is None else killed)
 
+    def interrupted() -> bool:
+        import signal
 
-def _own_cgroup(mode: str) -> OwnCgroup | None:
-    if mode == "off":
-        return None
-    from otel_memwatch.monitor.sources.own_cgroup import OwnCgroup
+        # All signals are blocked in this thread, so that what was sent to us is pending.
+        return bool(signal.sigpending() & {signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT})
 
-    return OwnCgroup.create(mode)
+    monitor.finish(ending, interrupted)

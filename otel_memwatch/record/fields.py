@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from otel_memwatch.record.format import SPAN_DIGITS, TRACE_DIGITS, is_id
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -60,19 +61,12 @@ def mapping(value: Any) -> Mapping[str, Any]:
 
 def is_trace_id(value: Any) -> bool:
     """Whether it is the id of a trace: 32 hexadecimal digits, not all zero."""
-    return _is_id(value, 32)
+    return isinstance(value, str) and is_id(value, TRACE_DIGITS)
 
 
 def is_span_id(value: Any) -> bool:
     """Whether it is the id of a span: 16 hexadecimal digits, not all zero."""
-    return _is_id(value, 16)
-
-
-def _is_id(value: Any, digits: int) -> bool:
-    """As `operations.identity.is_id`, which brings with it what only programs that mark operations need."""
-    if not isinstance(value, str) or len(value) != digits:
-        return False
-    return not value.strip("0123456789abcdef") and bool(value.strip("0"))
+    return isinstance(value, str) and is_id(value, SPAN_DIGITS)
 
 
 def trace_ids(trace: Mapping[str, Any]) -> Mapping[str, Any]:

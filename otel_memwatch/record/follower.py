@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 
 from otel_memwatch.record.format import OPERATIONS_PREFIX, OPERATIONS_SUFFIX
-from otel_memwatch.record.lines import MAX_LINE, parse
-from otel_memwatch.record.regular import open_regular
+from otel_memwatch.record.jsonl import MAX_LINE, open_regular, parse
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -16,8 +15,8 @@ if TYPE_CHECKING:
     from otel_memwatch.record.operation_lines import OperationLines
 
 _BLOCK = 1 << 20
-"""Bytes read of one file at one poll: a program that marks more than that in a tick is read behind."""
-_MOST_DESCRIPTORS = 256
+"""Bytes read of one file at one poll: of a program that marks more than that between two polls the rest is read later."""
+_MAX_DESCRIPTORS = 256
 """Files kept open at once; the others are opened for each look at them."""
 
 
@@ -30,7 +29,7 @@ class Followed(NamedTuple):
     """How many have begun."""
 
 
-class _File:
+class _OperationsFile:
     """One `operations-*.jsonl` that grows."""
 
     def __init__(self, path: str, pid: int) -> None:
@@ -82,8 +81,8 @@ class OperationFollower:
 
     def __init__(self, directory: Path | str) -> None:
         self._directory = os.fspath(directory)
-        self._files: dict[str, _File] = {}
-        self._by_pid: dict[int, _File] = {}
+        self._files: dict[str, _OperationsFile] = {}
+        self._by_pid: dict[int, _OperationsFile] = {}
         self._listed: int | None = None
 
     def poll(self) -> Followed:
@@ -92,13 +91,13 @@ class OperationFollower:
         closed: list[Operation] = []
         opened = 0
         for file in self._files.values():
-            for text in file.read(keep=len(self._files) <= _MOST_DESCRIPTORS):
+            for text in file.read(keep=len(self._files) <= _MAX_DESCRIPTORS):
                 line = parse(text) if text else None
                 if not isinstance(line, dict):
                     file.damaged += bool(text)
                     continue
                 try:
-                    operation = file.lines.take(line)
+                    operation = file.lines.add(line)
                 except ValueError:
                     file.damaged += 1
                     continue
@@ -126,7 +125,7 @@ class OperationFollower:
                 continue
             middle = name[len(OPERATIONS_PREFIX) : -len(OPERATIONS_SUFFIX)]
             pid = middle.rpartition("-")[2]
-            file = _File(os.path.join(self._directory, name), int(pid) if pid.isdigit() else 0)
+            file = _OperationsFile(os.path.join(self._directory, name), int(pid) if pid.isdigit() else 0)
             self._files[name] = file
             if middle.isdigit():
                 self._by_pid[int(middle)] = file
@@ -137,13 +136,13 @@ class OperationFollower:
         return sorted(found, key=lambda operation: operation.start)
 
     def lines(self) -> list[OperationLines]:
-        """What each process has told so far."""
+        """What each process has written so far."""
         return [file.lines for file in self._files.values()]
 
     def marks_operations(self, pid: int) -> bool:
         """Whether the process starts its own watermark anew, so that nobody else may.
 
-        Answered from the directory itself for a process that has not been seen to: it may have begun a moment ago.
+        Answered from the directory itself for a process that has not been seen to mark any: it may have begun a moment ago.
         """
         file = self._by_pid.get(pid)
         if file is None:

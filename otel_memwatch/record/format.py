@@ -109,5 +109,13 @@ FINISHED = "finished"
 DIRECTORY_MODE = 0o700
 FILE_MODE = 0o600
 
+TRACE_DIGITS, SPAN_DIGITS = 32, 16
+"""Hexadecimal digits of the ids of OpenTelemetry's traces and spans."""
+
 RUN_DIRECTORY_VARIABLE = "OTEL_MEMWATCH_RUN_DIR"
 """Environment variable that names the run directory to the target and all its descendants."""
+
+
+def is_id(text: str, digits: int) -> bool:
+    """Whether `text` is an id of that many hexadecimal digits, in small letters and not all zero."""
+    return len(text) == digits and not text.strip("0123456789abcdef") and bool(text.strip("0"))

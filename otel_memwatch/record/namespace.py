@@ -6,7 +6,7 @@ import os
 
 
 def pid_namespace() -> int | None:
-    """Number of the pid namespace that this process is in; `None` where there is none to be told."""
+    """Number of the pid namespace that this process is in; `None` where the system does not say."""
     try:
         return os.stat("/proc/self/ns/pid").st_ino
     except OSError:

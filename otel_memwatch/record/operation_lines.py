@@ -1,4 +1,4 @@
-"""Operations from the lines of one `operations-<pid>.jsonl`, taken in one by one: while it grows, or afterwards."""
+"""Operations from the lines of one `operations-<pid>.jsonl`, added one by one: while the file grows, or afterwards."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 _TOTALS = ("minor_faults", "major_faults", "read_bytes", "write_bytes", "read_chars", "write_chars")
 
 
-class _Opened(NamedTuple):
+class _OpenOperation(NamedTuple):
     """An operation that is open."""
 
     line: Mapping[str, Any]
@@ -43,15 +43,15 @@ class OperationLines:
         """Monotonic seconds of the last boundary."""
         self._segments = Segments()
         self._boundaries = 0
-        self._open: dict[int, _Opened] = {}
+        self._open: dict[int, _OpenOperation] = {}
 
-    def take(self, line: Mapping[str, Any]) -> Operation | None:
-        """Takes a line in; gives the operation that it closes. Raises `ValueError` for a line that is none of ours."""
+    def add(self, line: Mapping[str, Any]) -> Operation | None:
+        """Adds a line; gives the operation that it closes. Raises `ValueError` for a line that is none of ours."""
         if "open" in line:
-            self._opened(line)
+            self._add_opening(line)
             return None
         if "close" in line:
-            return self._closed(line)
+            return self._add_closing(line)
         if "schema" in line:
             self.pid = whole(line.get("pid")) or self.pid
             self.start = moment(line.get("start"))
@@ -63,7 +63,7 @@ class OperationLines:
         """The operations that are open after the last line, with their peak so far."""
         return [self._operation(number, opened, {}) for number, opened in self._open.items()]
 
-    def _boundary(self, line: Mapping[str, Any]) -> float:
+    def _add_boundary(self, line: Mapping[str, Any]) -> float:
         time = moment(line.get("time"))
         if time is None:
             raise ValueError("a boundary without a time")
@@ -76,21 +76,21 @@ class OperationLines:
         self.last_time = time
         return time
 
-    def _opened(self, line: Mapping[str, Any]) -> None:
+    def _add_opening(self, line: Mapping[str, Any]) -> None:
         identity = whole(line["open"])
         if identity is None:
             raise ValueError("an opening without a number")
-        time = self._boundary(line)
-        self._open[identity] = _Opened(line, time, self._boundaries)
+        time = self._add_boundary(line)
+        self._open[identity] = _OpenOperation(line, time, self._boundaries)
 
-    def _closed(self, line: Mapping[str, Any]) -> Operation:
+    def _add_closing(self, line: Mapping[str, Any]) -> Operation:
         identity = whole(line["close"])
-        self._boundary(line)
+        self._add_boundary(line)
         if identity is None or identity not in self._open:
             raise ValueError("the closing of an operation that is not open")
         return self._operation(identity, self._open.pop(identity), line)
 
-    def _operation(self, identity: int, opened: _Opened, closing: Mapping[str, Any]) -> Operation:
+    def _operation(self, identity: int, opened: _OpenOperation, closing: Mapping[str, Any]) -> Operation:
         opening = opened.line
         closed = bool(closing)
         status = text(closing.get("status")) or "ok"
@@ -115,7 +115,7 @@ class OperationLines:
             exported=opening.get("exported") is True,
         )
 
-    def _peak_so_far(self, opened: _Opened) -> Peak | None:
+    def _peak_so_far(self, opened: _OpenOperation) -> Peak | None:
         """At least the largest segment after the opening, where the process resets; else what it had at the start."""
         low = whole(opened.line.get("rss")) or 0
         if self.exact:

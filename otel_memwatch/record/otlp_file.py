@@ -19,7 +19,7 @@ from otel_memwatch.errors import RunError
 from otel_memwatch.model import Column, Operation, Peak, ProcessRecord, Value
 from otel_memwatch.record.fields import mapping, moment, number, text, whole
 from otel_memwatch.record.format import FINISHED, METRICS_OTLP_FILE, SCHEMA, TRACES_OTLP_FILE
-from otel_memwatch.record.lines import Damage, objects
+from otel_memwatch.record.jsonl import Damage, objects
 from otel_memwatch.record.reader import Record
 from otel_memwatch.record.samples import Samples
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
@@ -40,11 +40,11 @@ _PEAKS = {
     "main": (catalog.MEMWATCH_PROCESS_MEMORY_PEAK, "memwatch.main.memory"),
     "cgroup": ("", "memwatch.cgroup.memory"),
 }
-"""Each peak of a run: the metric that tells it, and the prefix of the attributes of the run's span that do."""
+"""Each peak of a run: the metric that has it, and the prefix of the attributes of the run's span that have it."""
 
 
-class Resource(NamedTuple):
-    """Whose data it is."""
+class ServiceInstance(NamedTuple):
+    """Whose data it is: the attributes that distinguish the resources of a file."""
 
     service: str
     instance: str
@@ -54,40 +54,40 @@ class Resource(NamedTuple):
 
 
 class Contents:
-    """What the lines of some files hold of one resource: the one that has most points."""
+    """What the lines of some files hold, resource by resource."""
 
     def __init__(self) -> None:
-        self.attributes: dict[Resource, dict[str, Any]] = {}
-        self._points: dict[Resource, dict[Column, tuple[array[float], array[float]]]] = {}
-        self._spans: dict[Resource, list[Operation]] = {}
+        self.attributes: dict[ServiceInstance, dict[str, Any]] = {}
+        self._points: dict[ServiceInstance, dict[Column, tuple[array[float], array[float]]]] = {}
+        self._spans: dict[ServiceInstance, list[Operation]] = {}
 
     @property
-    def resources(self) -> list[Resource]:
+    def resources(self) -> list[ServiceInstance]:
         """All that were found, the one with most data first."""
 
-        def size(resource: Resource) -> int:
+        def size(resource: ServiceInstance) -> int:
             series = self._points.get(resource, {}).values()
             return sum(len(times) for times, _ in series) + len(self._spans.get(resource, ()))
 
         return sorted(self.attributes, key=size, reverse=True)
 
-    def series(self, resource: Resource) -> dict[Column, tuple[array[float], array[float]]]:
+    def series(self, resource: ServiceInstance) -> dict[Column, tuple[array[float], array[float]]]:
         """Times (Unix seconds) and values of every series."""
         return self._points.get(resource, {})
 
-    def spans(self, resource: Resource) -> list[Operation]:
+    def spans(self, resource: ServiceInstance) -> list[Operation]:
         """Spans as operations, times in Unix seconds."""
         return self._spans.get(resource, [])
 
-    def take(self, line: Mapping[str, Any]) -> bool:
-        """Takes a line in; whether it was OTLP of a signal that we know."""
+    def add(self, line: Mapping[str, Any]) -> bool:
+        """Adds a line; whether it was OTLP of a signal that we know."""
         known = False
         for group in _list(line, "resourceMetrics"):
             known = True
             series = self._points.setdefault(self._resource(group), {})
             for scope in _list(group, "scopeMetrics"):
                 for metric in _list(scope, "metrics"):
-                    _take_metric(series, metric)
+                    _add_metric(series, metric)
         for group in _list(line, "resourceSpans"):
             known = True
             resource = self._resource(group)
@@ -100,9 +100,9 @@ class Contents:
                         spans.append(operation)
         return known or "resourceLogs" in line
 
-    def _resource(self, group: Mapping[str, Any]) -> Resource:
+    def _resource(self, group: Mapping[str, Any]) -> ServiceInstance:
         attributes = _attributes(mapping(group.get("resource")))
-        resource = Resource(
+        resource = ServiceInstance(
             str(attributes.get("service.name") or ""), str(attributes.get("service.instance.id") or "")
         )
         self.attributes.setdefault(resource, attributes)
@@ -115,7 +115,7 @@ def read_contents(paths: Iterable[Path], damages: Mapping[str, Damage]) -> Conte
     for path in paths:
         damage = damages[path.name]
         for line in objects(path, damage):
-            if not contents.take(line):
+            if not contents.add(line):
                 damage.lines += 1
     return contents
 
@@ -193,16 +193,19 @@ class OtlpRecord(Record):
         return {"trace_id": span.trace_id, "span_id": span.span_id, "parent_span_id": span.parent_span_id}
 
     def _peaks(self) -> dict[str, Any] | None:
-        """The peaks that the run itself told, with their certainty; `None`: it did not, they come from the ticks."""
-        told, ended = self._run_span.attributes if self._run_span else {}, self._exit()
+        """The peaks that the run itself exported, with their certainty; `None`: there are none, they come from the ticks."""
+        attributes, ended = self._run_span.attributes if self._run_span else {}, self._exit()
         peaks: dict[str, Any] = {}
         for which, (metric, prefix) in _PEAKS.items():
-            value, certainty = whole(told.get(f"{prefix}.peak")), text(told.get(f"{prefix}.certainty"))
+            value, certainty = (
+                whole(attributes.get(f"{prefix}.peak")),
+                text(attributes.get(f"{prefix}.certainty")),
+            )
             for column, (_, values) in self._series.items():
                 if value is None and column.metric == metric and values:
                     value, certainty = int(values[-1]), dict(column.attributes).get("memwatch.certainty")
             if ended is None:
-                # It was so far, and nobody told of the run's end: no upper bound of then holds.
+                # The value is the peak so far. Nothing in the file says how the run ended, so it may have grown since.
                 value = None if certainty == "censored" else value
                 certainty = "interval" if certainty == "exact" else certainty
             peak = None if value is None else _peak(value, certainty)
@@ -217,14 +220,14 @@ class OtlpRecord(Record):
 
     def _exit(self) -> dict[str, Any] | None:
         if self._run_span is not None:
-            told = self._run_span.attributes
+            attributes = self._run_span.attributes
             names = {
                 "exit_code": "process.exit.code",
                 "signal": "memwatch.exit.signal",
                 "oom_kills": "memwatch.oom_kills",
             }
-            known: dict[str, Any] = {field: whole(told.get(name)) for field, name in names.items()}
-            return {**known, "reason": text(told.get("memwatch.exit.reason"))}
+            known: dict[str, Any] = {field: whole(attributes.get(name)) for field, name in names.items()}
+            return {**known, "reason": text(attributes.get("memwatch.exit.reason"))}
         for column, (_, values) in self._series.items():
             if column.metric == catalog.MEMWATCH_RUN_EXIT_CODE:
                 code = int(values[-1])
@@ -241,9 +244,9 @@ class OtlpRecord(Record):
         """Every moment at which something was measured, with the values of that moment."""
         samples = self.samples()
         arrays = [samples.values(column) for column in self.columns]
-        for place, time in enumerate(samples.time):
+        for index, time in enumerate(samples.time):
             values = tuple(
-                None if math.isnan(a[place]) else int(a[place]) if a[place].is_integer() else float(a[place])
+                None if math.isnan(a[index]) else int(a[index]) if a[index].is_integer() else float(a[index])
                 for a in arrays
             )
             yield float(time) + self.started, values
@@ -269,7 +272,7 @@ class OtlpRecord(Record):
         return self._samples
 
     def process_records(self) -> Iterator[ProcessRecord]:
-        """None: OTLP tells of one process only, in its series."""
+        """None: OTLP has one process only, in its series."""
         return iter(())
 
     @cached_property
@@ -320,7 +323,7 @@ def _peak(value: int, certainty: str | None) -> Peak:
     return Peak.sampled(value, how="OTLP")
 
 
-def _take_metric(series: dict[Column, tuple[array[float], array[float]]], metric: Mapping[str, Any]) -> None:
+def _add_metric(series: dict[Column, tuple[array[float], array[float]]], metric: Mapping[str, Any]) -> None:
     name = text(metric.get("name"))
     data = mapping(metric.get("sum")) or mapping(metric.get("gauge"))
     if not name:
@@ -338,7 +341,7 @@ def _take_metric(series: dict[Column, tuple[array[float], array[float]]], metric
         values.append(float(value))
 
 
-def _operation(span: Mapping[str, Any], pid: int, place: int) -> Operation | None:
+def _operation(span: Mapping[str, Any], pid: int, number: int) -> Operation | None:
     start, end = _integer(span.get("startTimeUnixNano")), _integer(span.get("endTimeUnixNano"))
     name, trace, identity = (text(span.get(key)) for key in ("name", "traceId", "spanId"))
     if start is None or not name or not trace or not identity:
@@ -348,7 +351,7 @@ def _operation(span: Mapping[str, Any], pid: int, place: int) -> Operation | Non
     return Operation(
         name=name,
         pid=whole(attributes.pop("process.pid", None)) or pid,
-        id=place,
+        id=number,
         start=start / 1e9,
         end=None if end is None else end / 1e9,
         status="error" if whole(mapping(span.get("status")).get("code")) == _ERROR else "ok",

@@ -55,13 +55,18 @@ def resource_attributes(
 
     """
     given = parse_attributes(environ.get("OTEL_RESOURCE_ATTRIBUTES", ""))
-    place = place_attributes(environ, root)
-    found = {**_service(run), **_process(run), **_host(run, root, "container.id" in place), **place}
+    surroundings = surroundings_attributes(environ, root)
+    found = {
+        **_service(run),
+        **_process(run),
+        **_host(run, root, "container.id" in surroundings),
+        **surroundings,
+    }
     name = environ.get("OTEL_SERVICE_NAME", "").strip()
     return {**found, **given, **({"service.name": name} if name else {})}
 
 
-def place_attributes(environ: Mapping[str, str], root: Path = Path("/")) -> Attributes:
+def surroundings_attributes(environ: Mapping[str, str], root: Path = Path("/")) -> Attributes:
     """Container, pod and Slurm job that this process runs in."""
     container = _container_id(root)
     return {

@@ -15,8 +15,7 @@ from itertools import pairwise
 
 from otel_memwatch.model import Column
 from otel_memwatch.record.fields import FARTHEST, mapping, moment, number, text
-from otel_memwatch.record.lines import MAX_DAMAGED, MAX_LINE, Barren, Damage, line_blocks, parse
-from otel_memwatch.record.regular import open_regular
+from otel_memwatch.record.jsonl import MAX_DAMAGED, MAX_LINE, Barren, Damage, line_blocks, open_regular, parse
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
@@ -300,9 +299,9 @@ def read_samples(path: Path, damage: Damage, started: float, wanted: Iterable[st
         table = _table(rows, len(columns) + 1, damage)
         begin = time.length
         time.put(begin, table[:, 0] - started)
-        for place, column in enumerate(columns, 1):
+        for index, column in enumerate(columns, 1):
             if column in growing:
-                growing[column].put(begin, table[:, place])
+                growing[column].put(begin, table[:, index])
     return _sorted(time.whole(time.length), {c: g.whole(time.length) for c, g in growing.items()}, damage)
 
 
@@ -384,29 +383,29 @@ def _table(rows: list[Row], width: int, damage: Damage) -> Array:
 
 def _padded(rows: list[Row], width: int) -> list[Row]:
     fillings: dict[int, Row] = {}
-    for place, row in enumerate(rows):
+    for index, row in enumerate(rows):
         missing = width - len(row)
         if missing:
-            rows[place] = row + fillings.setdefault(missing, [None] * missing)
+            rows[index] = row + fillings.setdefault(missing, [None] * missing)
     return rows
 
 
 def _longest_rise(times: list[float]) -> list[int]:
-    """Places of a longest non-decreasing subsequence: what stays when misread times are left out."""
+    """Indexes of a longest non-decreasing subsequence: what stays when misread times are left out."""
     tails: list[float] = []
-    places: list[int] = []
+    indexes: list[int] = []
     before: list[int] = []
-    for place, time in enumerate(times):
+    for index, time in enumerate(times):
         rank = bisect_right(tails, time)
         if rank == len(tails):
             tails.append(time)
-            places.append(place)
+            indexes.append(index)
         else:
-            tails[rank], places[rank] = time, place
-        before.append(places[rank - 1] if rank else -1)
+            tails[rank], indexes[rank] = time, index
+        before.append(indexes[rank - 1] if rank else -1)
     kept = []
-    place = places[-1]
-    while place >= 0:
-        kept.append(place)
-        place = before[place]
+    index = indexes[-1]
+    while index >= 0:
+        kept.append(index)
+        index = before[index]
     return kept[::-1]

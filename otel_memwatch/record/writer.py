@@ -46,7 +46,7 @@ class RunWriter:
     """The only writer of a run directory's files, but for `operations-*.jsonl`.
 
     Args:
-        path: the directory, made by `directory.create_directory`.
+        path: the directory, made by `monitor.run_directory`.
         on_trouble: called once, with one sentence, when the recording has to stop.
     """
 
@@ -187,7 +187,7 @@ class RunWriter:
         return True
 
     def _stop(self, error: OSError) -> None:
-        """Ends the recording: tells it once, and writes the mark into the space kept aside for it."""
+        """Ends the recording: calls `on_trouble` once, and writes the mark into the space kept aside for it."""
         if self.stopped is not None:
             return
         reason = "it was removed or replaced" if error.errno == errno.ENOENT else error.strerror

@@ -8,7 +8,7 @@ from pathlib import Path
 from otel_memwatch.errors import RunError, UsageError
 from otel_memwatch.record.fields import mapping, moment
 from otel_memwatch.record.format import RUN_FILE, RUNS_DIRECTORY, SAMPLES_FILE
-from otel_memwatch.record.reader import read_info
+from otel_memwatch.record.open import read_info
 
 LATEST = "latest"
 

@@ -1,4 +1,4 @@
-"""What a limit of the address space (`ulimit -v`) leaves: who runs into it may be stopped, or hang, without a word."""
+"""How much address space a limit (`ulimit -v`) leaves: a library that runs into it may end or hang its process without a word."""
 
 from __future__ import annotations
 

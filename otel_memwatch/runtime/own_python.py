@@ -5,40 +5,42 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-PATH = """
+PACKAGE_PARENT = str(Path(__file__).resolve().parents[2])
+"""Directory that this package lies in: the first argument of a program that begins with `FIND_PACKAGE`."""
+
+FIND_PACKAGE = """
 import sys
-place = sys.argv.pop(1)
-sys.path[:] = [place, *(entry for entry in sys.path if entry)]
+package_parent = sys.argv.pop(1)
+sys.path[:] = [package_parent, *(entry for entry in sys.path if entry)]
 import otel_memwatch
 del sys.path[0]
-if place not in sys.path:
-    sys.path.append(place)
+if package_parent not in sys.path:
+    sys.path.append(package_parent)
 """
-"""Finds the package in the place that the first argument names, and there what it needs, whatever else is installed.
+"""First lines of a program for `python -c` that imports this very package, whatever other version is installed.
 
-The working directory is taken off the path: no file in it may stand in for a module.
+The package is imported from `PACKAGE_PARENT`, which then gives way to the directories where the caller's libraries are
+looked for. The working directory is taken off the path: no file in it may stand in for a module.
 """
 
-PLACE = str(Path(__file__).resolve().parents[1])
-"""Directory that this package lies in."""
-
-_BOOT = f"""
+_CALL_MAIN = f"""
 try:
     with open("/proc/self/oom_score_adj", "w") as score:
         score.write("1000")
 except OSError:
     pass
-{PATH}
+{FIND_PACKAGE}
 from importlib import import_module
 import_module(sys.argv.pop(1)).main(sys.argv[1:])
 """
-"""Before it takes any memory it becomes the first that the kernel kills where memory runs out.
+"""The program that calls `main` of a module. Before it takes any memory it becomes the first that the kernel kills where
+memory runs out.
 
-Else the largest process would be killed, which may be a service that shares a limit with us. Raising one's own score is
-allowed to everybody.
+Otherwise the kernel would kill the largest process, which may be a service that shares a limit with us. Raising one's own
+score is allowed to everybody.
 """
 
 
-def command_line(module: str, *arguments: str) -> list[str]:
-    """The command that calls `main(arguments)` of `module`, and finds this package where it is now."""
-    return [sys.executable or "python3", "-W", "ignore", "-c", _BOOT, PLACE, module, *arguments]
+def python_command(module: str, *arguments: str) -> list[str]:
+    """The command that calls `main(arguments)` of `module` in a Python of its own."""
+    return [sys.executable or "python3", "-W", "ignore", "-c", _CALL_MAIN, PACKAGE_PARENT, module, *arguments]

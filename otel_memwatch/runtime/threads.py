@@ -25,7 +25,7 @@ _STACK = 8 << 20
 """Bytes of a stack where the system names no size."""
 
 _MOST_KEPT = 8
-"""Errors that are kept: one of each kind is told, and a loop that fails for ever must not fill the memory."""
+"""Errors that are kept: one of each kind is reported, and a loop that fails for ever must not fill the memory."""
 
 
 class Thread(threading.Thread):

@@ -18,8 +18,8 @@ from otel_memwatch.errors import UsageError
 from otel_memwatch.monitor.telemetry.listening import listen
 from otel_memwatch.monitor.telemetry.received import ReceivedSpans
 from otel_memwatch.monitor.telemetry.receiver import MAX_BODY, Receiver
+from otel_memwatch.record.open import read_run
 from otel_memwatch.record.otlp_json import parse_json, to_json
-from otel_memwatch.record.reader import read_run
 from tests.support.otlp_sink import OtlpSink
 from tests.support.programs import need
 

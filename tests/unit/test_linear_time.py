@@ -22,7 +22,7 @@ from otel_memwatch.monitor.sources.gpu_drm import cards
 from otel_memwatch.monitor.sources.gpu_nvidia import visible
 from otel_memwatch.monitor.telemetry import http_session, listening, received
 from otel_memwatch.monitor.telemetry import settings as telemetry_settings
-from otel_memwatch.record import lines, resource
+from otel_memwatch.record import jsonl, resource
 from otel_memwatch.record.samples import parse_columns
 from otel_memwatch.reports import formatting, markdown, plot, prometheus_text
 from otel_memwatch.runtime import kernel, masking
@@ -88,7 +88,7 @@ TEXTS: dict[str, Callable[[str], object]] = {
     "URLs": config.parse_url,
     "parents": parse_traceparent,
     "operations": lambda text: quote(clean_name(text)[0]) + quote(text),
-    "lines": lines.parse,
+    "lines": jsonl.parse,
     "headers of samples": lambda text: parse_columns({"columns": [{"metric": text}]}),
 }  # fmt: skip
 

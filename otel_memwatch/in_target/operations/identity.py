@@ -5,13 +5,12 @@ from __future__ import annotations
 import os
 
 from otel_memwatch.in_target.operations.files import read_quietly
+from otel_memwatch.record.format import SPAN_DIGITS, TRACE_DIGITS, is_id
 
 try:
     from _random import Random  # the generator of `random` without its 3 ms of imports
 except ImportError:  # another implementation of Python
     from random import Random  # type: ignore[assignment]
-
-_TRACE_DIGITS, _SPAN_DIGITS = 32, 16
 
 
 _STOCK = 64
@@ -37,13 +36,8 @@ class IdGenerator:
         except IndexError:
             bits = self._bits(_STOCK * 64) or 1
             drawn = bits.to_bytes(_STOCK * 8, "little").hex("-", 8).split("-")
-            self._spans += [span for span in drawn if span != "0" * _SPAN_DIGITS]
+            self._spans += [span for span in drawn if span != "0" * SPAN_DIGITS]
             return f"{self._bits(64) or 1:016x}"
-
-
-def is_id(text: str, digits: int) -> bool:
-    """Whether `text` is an id of that many hexadecimal digits, not all zero."""
-    return len(text) == digits and not text.strip("0123456789abcdef") and bool(text.strip("0"))
 
 
 def parse_traceparent(text: str | None) -> tuple[str, str] | None:
@@ -52,7 +46,7 @@ def parse_traceparent(text: str | None) -> tuple[str, str] | None:
     if len(parts) < 4 or parts[0] == "ff" or len(parts[0]) != 2:
         return None
     trace, span = parts[1], parts[2]
-    return (trace, span) if is_id(trace, _TRACE_DIGITS) and is_id(span, _SPAN_DIGITS) else None
+    return (trace, span) if is_id(trace, TRACE_DIGITS) and is_id(span, SPAN_DIGITS) else None
 
 
 class RunTrace:
@@ -71,7 +65,7 @@ class RunTrace:
     @property
     def known(self) -> bool:
         """Whether it can be continued."""
-        return is_id(self.trace, _TRACE_DIGITS) and is_id(self.span, _SPAN_DIGITS)
+        return is_id(self.trace, TRACE_DIGITS) and is_id(self.span, SPAN_DIGITS)
 
 
 def _text_field(fields: str, name: str) -> str:

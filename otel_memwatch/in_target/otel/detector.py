@@ -10,7 +10,7 @@ import os
 from opentelemetry.sdk.resources import Resource, ResourceDetector
 
 from otel_memwatch.record.format import RUN_DIRECTORY_VARIABLE
-from otel_memwatch.record.resource import place_attributes
+from otel_memwatch.record.resource import surroundings_attributes
 
 
 class MemwatchResourceDetector(ResourceDetector):
@@ -18,7 +18,7 @@ class MemwatchResourceDetector(ResourceDetector):
 
     def detect(self) -> Resource:
         """The attributes; it reads a few small files and never raises."""
-        attributes = dict(place_attributes(os.environ))
+        attributes = dict(surroundings_attributes(os.environ))
         directory = os.environ.get(RUN_DIRECTORY_VARIABLE)
         if directory:
             attributes["memwatch.run.id"] = os.path.basename(directory.rstrip("/"))

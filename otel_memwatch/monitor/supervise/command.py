@@ -1,4 +1,4 @@
-"""The command as it will be executed: arguments, environment, places to look for it; and why it was not."""
+"""The command as it will be executed: arguments, environment, where it is looked for; and why it was not."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ class Command:
         self.candidates = self._candidates()
 
     def _candidates(self) -> list[bytes]:
-        """Paths to try, in order: the name itself when it has a slash, else the name in each place of PATH."""
+        """Paths to try, in order: the name itself when it has a slash, else the name in each directory of PATH."""
         name = self.argv[0]
         if b"/" in name or not name:
             return [name] if name else []
         path = self.environment.get(b"PATH")
         if path is None:
             path = os.fsencode(os.confstr("CS_PATH") or os.defpath)
-        return [os.path.join(place, name) for place in path.split(b":")]
+        return [os.path.join(directory, name) for directory in path.split(b":")]
 
     def execute(self) -> tuple[int, bytes]:
         """Become the command. Returns only when that failed: the errno, and the path that it is about."""
@@ -69,11 +69,11 @@ class Command:
 
     def failure(self, number: int, path: bytes) -> CommandNotStarted:
         """The error of `execute` as a person wants to read it, with a shell's exit code."""
-        name, place = _readable(self.argv[0]), _readable(path)
+        name, shown_path = _readable(self.argv[0]), _readable(path)
         if number == errno.ENOENT:
             interpreter = _interpreter(path)
             if interpreter:
-                return CommandNotStarted(f"{place}: its interpreter {interpreter} does not exist", 126)
+                return CommandNotStarted(f"{shown_path}: its interpreter {interpreter} does not exist", 126)
             if b"/" in self.argv[0]:
                 return CommandNotStarted(f"{name}: no such file", 127)
             hint = (
@@ -81,13 +81,13 @@ class Command:
             )
             return CommandNotStarted(f"{name}: command not found", 127, hint)
         if os.path.isdir(path):
-            return CommandNotStarted(f"{place} is a directory", 126)
+            return CommandNotStarted(f"{shown_path} is a directory", 126)
         if number == errno.EACCES:
-            hint = None if os.access(path, os.X_OK) else f"chmod +x {place}, or name its interpreter"
-            return CommandNotStarted(f"{place}: permission denied", 126, hint)
+            hint = None if os.access(path, os.X_OK) else f"chmod +x {shown_path}, or name its interpreter"
+            return CommandNotStarted(f"{shown_path}: permission denied", 126, hint)
         if number == errno.ENOEXEC:
-            return CommandNotStarted(f"{place} is not a program that this machine can run", 126)
-        return CommandNotStarted(f"{place}: {os.strerror(number).lower()}", 126)
+            return CommandNotStarted(f"{shown_path} is not a program that this machine can run", 126)
+        return CommandNotStarted(f"{shown_path}: {os.strerror(number).lower()}", 126)
 
 
 def environment() -> dict[bytes, bytes]:

@@ -9,6 +9,7 @@ import signal
 import sys
 import time
 
+from otel_memwatch.errors import shell_code
 from otel_memwatch.monitor.procfs.mounted import shows_others
 from otel_memwatch.monitor.supervise import system
 from otel_memwatch.runtime.kernel import monotonic_start
@@ -94,7 +95,7 @@ def end_like(end: ChildExit) -> NoReturn:
     with contextlib.suppress(OSError, ValueError):
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {end.signal})
         os.kill(os.getpid(), end.signal)
-    os._exit(128 + end.signal)
+    os._exit(shell_code(end.signal))
 
 
 def _read(pid: int, name: str) -> bytes | None:

@@ -13,10 +13,10 @@ JOB_CONTROL = frozenset({signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU})
 """Signals that stop a job."""
 
 FROM_KEYS = JOB_CONTROL | {signal.SIGINT, signal.SIGQUIT, signal.SIGWINCH}
-"""Signals that the terminal sends to the foreground group, when nothing tells who sent them."""
+"""Signals that the terminal sends to the foreground group, when the system does not say who sent them."""
 
 TAKEN = frozenset(signal.valid_signals()) - {signal.SIGKILL, signal.SIGSTOP}
-"""Signals that are blocked in every thread of ours and taken by `take`.
+"""Signals that are blocked in every thread of ours and taken by `take_next`.
 
 The faults are among them because they may be sent as well (a watchdog's SIGABRT, say). One that is our own
 ends us all the same: the kernel does not let a fault be blocked. So are the stop signals: whether this job
@@ -37,13 +37,13 @@ class Taken(NamedTuple):
 
     number: int
     code: int | None
-    """`si_code`; `None` where the system does not tell."""
+    """`si_code`; `None` where the system does not say."""
     sender: int | None
-    """`si_pid`; 0: the kernel, or a process outside our pid namespace; `None`: not told."""
+    """`si_pid`; 0: the kernel, or a process outside our pid namespace; `None`: not known."""
 
     @property
     def child_changed(self) -> bool:
-        """The kernel's own SIGCHLD (or perhaps, where the system does not tell), not one that somebody sent."""
+        """The kernel's own SIGCHLD (or perhaps, where the system does not say), not one that somebody sent."""
         return self.number == signal.SIGCHLD and (self.code is None or self.code > 0)
 
 
@@ -57,7 +57,7 @@ class Inherited(NamedTuple):
 
 
 def hold() -> Inherited:
-    """Block `TAKEN` in this thread, stop our timers, and tell what we had inherited.
+    """Block `TAKEN` in this thread, stop our timers, and give what we had inherited.
 
     Call it in the main thread before any other thread exists: threads inherit the mask.
     """
@@ -87,7 +87,7 @@ def let_go(inherited: Inherited) -> None:
     signal.pthread_sigmask(signal.SIG_SETMASK, inherited.mask)
 
 
-def take() -> Taken:
+def take_next() -> Taken:
     """Wait for the next signal of `TAKEN`."""
     if sys.platform == "darwin":
         return Taken(signal.sigwait(TAKEN), None, None)

@@ -39,9 +39,9 @@ def launch(
     Args:
         argv: program and arguments, verbatim; the program is looked up in PATH as execvp(3) does.
         variables: environment variables of ours for the command.
-        before_exec: called in the child before the program replaces it, to place it (a control group). When
+        before_exec: called in the child before the program replaces it, to put it into a control group. When
             it raises, the command is started all the same and `Target.misplaced` says why.
-        meanwhile: iterated here, step by step, until the child is ready: its place may take the kernel some ms.
+        meanwhile: iterated here, step by step, until the child is ready: moving it there may take the kernel some ms.
             What it does must not matter where the command turns out not to exist.
 
     Raises:
@@ -125,10 +125,10 @@ def _understand(report: bytes) -> tuple[float, int, str | None, tuple[int, bytes
 
 def _report(reader: int, meanwhile: Iterable[object]) -> bytes:
     """What the child writes until it has become the command or has failed to; until it begins, `meanwhile` goes on."""
-    told = select.poll()
-    told.register(reader, select.POLLIN)
+    waiting = select.poll()
+    waiting.register(reader, select.POLLIN)
     for _ in meanwhile:
-        if told.poll(0):
+        if waiting.poll(0):
             break
     parts = []
     while part := os.read(reader, 65536):
@@ -150,7 +150,7 @@ def _close_what_is_the_targets() -> None:
     """Let go of stdin, stdout and every inherited file beyond stderr.
 
     Held open here, a pipe would have no end and a lock no release until we end. What Python opened itself is
-    not inheritable, which is how the two are told apart.
+    not inheritable, which is how to tell the two apart.
     """
     with contextlib.suppress(OSError):
         null = os.open(os.devnull, os.O_RDWR)

@@ -29,8 +29,8 @@ def prctl(option: int, argument: int | bytes) -> bool:
 
 def open_files() -> list[int]:
     """Descriptors of this process; one that was only open for this call may be among them. Empty: not known."""
-    place = "/proc/self/fd" if os.path.isdir("/proc/self/fd") else "/dev/fd"
+    directory = "/proc/self/fd" if os.path.isdir("/proc/self/fd") else "/dev/fd"
     try:
-        return [int(name) for name in os.listdir(place)]
+        return [int(name) for name in os.listdir(directory)]
     except OSError:
         return []

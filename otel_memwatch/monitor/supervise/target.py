@@ -58,7 +58,7 @@ class Target:
                 self._end_witness(on_exit)
                 return end
             self._follow_stop()
-            taken = signals.take()
+            taken = signals.take_next()
             if self._is_for_target(taken) and not _is_overtaken(taken):
                 self._send(taken.number)
                 if on_signal is not None:
@@ -90,7 +90,7 @@ class Target:
         if seen or taken.sender in (self.pid, os.getpid()):
             return False
         if taken.code == signals.SI_KERNEL:
-            # The terminal's keys go to the group. A hang-up is told to the leader of the session, alone.
+            # The terminal's keys go to the group. A hang-up goes to the leader of the session alone.
             return taken.number in (signal.SIGHUP, signal.SIGCONT) and os.getsid(0) == os.getpid()
         return (
             taken.code is not None or self._witness.pid is not None or taken.number not in signals.FROM_KEYS

@@ -1,9 +1,12 @@
-"""Tell signals sent to us alone from those sent to our whole process group.
+"""Tells signals sent to us alone from those sent to our whole process group.
 
-The target is in our group. Who signals the group (`kill %1`, a closing terminal, `os.killpg`, `timeout`)
-reaches the target without our help; passed on by us it would come twice, and the second one makes many
-programs abort what the first one let them finish. A signal does not say to how many it was sent. So a third
-process stands in the group, does nothing, and is asked whether it got the signal too.
+The target is in our process group, as it would be without us. When somebody signals the group (`kill %1`, a closing
+terminal, `os.killpg`, `timeout`), the target gets the signal directly. If we passed on our own copy, it would arrive twice,
+and many programs take a second SIGINT or SIGTERM as the order to abort what the first one let them finish. When somebody
+signals only us (`kill PID`), the target does not get the signal, and we have to pass it on. The kernel does not say to how
+many processes a signal was sent. That is what the witness is for: a third process of the group that blocks every signal and
+does nothing else. After each signal that we take we ask it, through a pipe, which signals are pending for it. If the same
+signal from the same sender is among them, it went to the group and the target has it; otherwise it was for us alone.
 """
 
 from __future__ import annotations
@@ -37,7 +40,8 @@ class Witness:
         self.pid: int | None = None
         """`None`: it could not be started, or is gone."""
         self._ask = self._answers = -1
-        self._told: list[tuple[int, int]] = []
+        self._seen: list[tuple[int, int]] = []
+        """Number and sender of each signal that the witness got and that we have not taken yet."""
         with contextlib.suppress(OSError):
             self._start()
 
@@ -68,9 +72,9 @@ class Witness:
             time.sleep(_GRACE)
             seen = self._heard(number, sender)
         if number < _QUEUED:
-            self._told = [told for told in self._told if told[0] != number]
+            self._seen = [kept for kept in self._seen if kept[0] != number]
         elif seen:
-            self._told.remove((number, sender or 0))
+            self._seen.remove((number, sender or 0))
         return seen
 
     def dismiss(self) -> int | None:
@@ -97,7 +101,7 @@ class Witness:
             os.close(self._answers)
 
     def _heard(self, number: int, sender: int | None) -> bool:
-        """Ask, and look for it in what the witness has told so far."""
+        """Asks, and looks for the signal among all that the witness has got and that are not accounted for yet."""
         if self.pid is None:
             return False
         try:
@@ -109,9 +113,9 @@ class Witness:
             self.dismiss()
             return False
         for line in answer.splitlines():
-            told, _, by = line.partition(b" ")
-            self._told.append((int(told), int(by)))
-        return (number, sender or 0) in self._told
+            received, _, by = line.partition(b" ")
+            self._seen.append((int(received), int(by)))
+        return (number, sender or 0) in self._seen
 
     def _answer(self) -> bytes | None:
         """Everything up to the end mark, or `None` when it does not come."""
@@ -160,7 +164,8 @@ def _consume(pending: set[signal.Signals]) -> bytes:
 def _rename() -> None:
     """Take another name and an empty command line.
 
-    `pkill otel-memwatch` means us and not the group; found under our name, the witness would tell otherwise.
+    `pkill otel-memwatch` means us and not the group; found under our name, the witness would get the signal too, and we
+    would believe that the target has it.
     """
     system.prctl(system.PR_SET_NAME, _NAME)
     with contextlib.suppress(Exception):

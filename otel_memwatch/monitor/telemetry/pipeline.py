@@ -278,7 +278,7 @@ class Pipeline:
         ending, peaks = ended.ending, ended.peaks
         code = None
         if ending is not None:
-            code = 128 + ending.signal if ending.signal else ending.exit_code
+            code = ending.shell_code
         main = getattr(peaks, "main", None)
         self._frame.end(code, peaks, main.bytes if main is not None else None)
         if self._endpoint is not None:

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from otel_memwatch.record.format import FILE_MODE, OPERATIONS_PREFIX, OPERATIONS_SUFFIX, SCHEMA
-from otel_memwatch.record.regular import open_regular
+from otel_memwatch.record.jsonl import open_regular
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:

@@ -125,7 +125,7 @@ def _final(run: Run, times: Times) -> Iterator[Json]:
     if run.state == "finished":
         yield single(catalog.MEMWATCH_RUN_ACTIVE, 0, {})
     ending = run.ending
-    code = 128 + ending.signal if ending.signal else ending.exit_code
+    code = ending.shell_code
     if code is not None:
         yield single(catalog.MEMWATCH_RUN_EXIT_CODE, code, {})
     yield from _operations([figures.operation for figures in run.operations], times)

@@ -14,7 +14,7 @@ FULL_DISK = """
 import sys
 from pathlib import Path
 from otel_memwatch.model import Column, Snapshot
-from otel_memwatch.record.directory import create_directory
+from otel_memwatch.monitor.run_directory import create_directory
 from otel_memwatch.record.writer import RunWriter
 run = Path(sys.argv[1]) / "run"
 create_directory(run)

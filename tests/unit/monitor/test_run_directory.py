@@ -12,9 +12,8 @@ from otel_memwatch.errors import RunError
 from otel_memwatch.in_target.operations.journal import Journal
 from otel_memwatch.monitor.run_directory import temporary_runs
 from otel_memwatch.record.follower import OperationFollower
-from otel_memwatch.record.lines import Damage, text_lines
-from otel_memwatch.record.reader import read_run
-from otel_memwatch.record.regular import open_regular
+from otel_memwatch.record.jsonl import Damage, open_regular, text_lines
+from otel_memwatch.record.open import read_run
 from otel_memwatch.record.writer import RunWriter
 from tests.support.run_directory import RunDirectory
 from tests.support.torture import needs_root

@@ -15,7 +15,7 @@ from otel_memwatch.analysis import load
 from otel_memwatch.errors import RunError
 from otel_memwatch.model import Certainty, ProcessEvent, ProcessRecord
 from otel_memwatch.record.format import PROCESSES_FILE, RUN_FILE, SAMPLES_FILE
-from otel_memwatch.record.reader import read_run
+from otel_memwatch.record.open import read_run
 from tests.support.run_directory import MIB, PID, STARTED, RunDirectory, column
 
 RSS = column("memwatch.tree.memory.usage")

@@ -6,10 +6,11 @@ left out and counted. Memory is bounded by `MAX_LINE`, time by what is lines of 
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import stat
 
-from otel_memwatch.record.regular import open_regular
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -26,6 +27,22 @@ MAX_SKIPPED = 64 * 1024 * 1024
 """Bytes of a file that may be no lines at all (the inside of one that is too long, holes) before it is given up."""
 
 _BLOCK = 256 * 1024
+
+
+def open_regular(path: str | os.PathLike[str], flags: int = 0) -> int:
+    """A descriptor to read a regular file by; `flags` are added to those of open(2).
+
+    Somebody else may have put another thing into the run directory: opening a named pipe would wait for its writer for
+    ever, and reading a device may do anything. Raises `OSError` for these too.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY | flags)
+    kind = os.fstat(descriptor).st_mode
+    if stat.S_ISREG(kind):
+        return descriptor
+    os.close(descriptor)
+    if stat.S_ISDIR(kind):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), os.fspath(path))
+    raise OSError(errno.EINVAL, "it is no regular file", os.fspath(path))
 
 
 class Damage:
@@ -47,12 +64,9 @@ class Damage:
 
     def sentences(self) -> list[str]:
         """What a person should know; nothing for a torn last line."""
-        told = (
-            [f"{self.name}: {count(self.lines, 'line')} could not be read and left out."]
-            if self.lines
-            else []
-        )
-        return told + self.other
+        if not self.lines:
+            return self.other
+        return [f"{self.name}: {count(self.lines, 'line')} could not be read and left out.", *self.other]
 
     def give_up(self, reason: str) -> None:
         """Says why the rest of the file is not read."""
@@ -124,7 +138,7 @@ class Barren:
 
 
 def _hopeless(barren: Barren, data: bytes, damage: Damage) -> bool:
-    """Whether to read on is a waste of time, which is told then."""
+    """Whether reading on is a waste of time; the damage says so then."""
     if damage.lines > MAX_DAMAGED:
         damage.give_up(f"more than {MAX_DAMAGED} lines are damaged")
         return True

@@ -1,0 +1,64 @@
+"""The keywords of `watch()`, `attach()`, `Run.report()` and `Run.plot()`, for type checkers and editors.
+
+Nothing imports this module at run time. `config.OPTIONS` holds the settings with their defaults and their help; a test keeps the two alike.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Literal, TypedDict
+
+
+class AttachSettings(TypedDict, total=False):
+    """The settings of `otel-memwatch attach`; `None` stands for the default, as leaving it out does.
+
+    Durations are seconds, or text with a unit: "50ms", "1s", "2min".
+    """
+
+    out: str | os.PathLike[str] | None
+    interval: float | str | None
+    exact: bool | None
+    quiet: bool | None
+    summary: Literal["text", "markdown"] | None
+    report: bool | None
+    plot: bool | None
+    prometheus: int | str | None
+    prometheus_cert: str | os.PathLike[str] | None
+    prometheus_key: str | os.PathLike[str] | None
+    prometheus_client_ca: str | os.PathLike[str] | None
+    linger: float | None
+    textfile: str | os.PathLike[str] | None
+    otlp: str | None
+    otlp_protocol: Literal["http/protobuf", "grpc"] | None
+    metric_interval: float | str | None
+    log_dir: str | os.PathLike[str] | None
+
+
+class WatchSettings(AttachSettings, total=False):
+    """The settings of `watch()`: those of `attach`, and one that is this program's own."""
+
+    exact_gpu: bool | None
+
+
+class ReportOptions(TypedDict, total=False):
+    """Options of `Run.report`; each format knows its own and ignores the rest."""
+
+    indent: int | None
+    """Of "json": blanks of each level, 2 by default; `None`: all in one line."""
+    signal: Literal["metrics", "traces"]
+    """Of "otlp": "metrics" by default."""
+    memory_type: Literal["rss", "system"]
+    """Of "monitor-log": "rss" by default."""
+    from_zero: bool
+    """Of "monitor-log": less the first sample."""
+
+
+class PlotOptions(TypedDict, total=False):
+    """Options of `Run.plot`."""
+
+    suffix: Literal[".png", ".pdf", ".svg"]
+    """Format of the picture; by default that of the path's ending, PNG without one."""
+    style: Literal["memory"]
+    """What is drawn; there is one style."""
+    force: bool
+    """Whether a file that is there is replaced: true by default; else `UsageError`."""

@@ -1,0 +1,291 @@
+"""One run while it is recorded: its sources, its ticks, its operations, its telemetry. All of it in the monitor's thread.
+
+`Monitor` makes a `RunRecording` and calls, in this order, `take_first_tick`, `open_the_rest` and `run`; once the thread has ended
+`completion` completes the record. The first tick waits for nothing that it does not need.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Mapping, Sequence
+
+from otel_memwatch.model import ProcessRecord
+from otel_memwatch.monitor.folding import Folding
+from otel_memwatch.monitor.opening import Opening
+from otel_memwatch.monitor.run_info import LIMIT, address_space_limit, gpu_fields, group_value, host_memory
+from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from otel_memwatch.analysis import Peaks
+    from otel_memwatch.model import Column, Snapshot, Value
+    from otel_memwatch.monitor.messages import Messages
+    from otel_memwatch.monitor.run_info import MetricSeries, TargetInfo
+    from otel_memwatch.monitor.sampler import Flag, SourceHealth
+    from otel_memwatch.monitor.sources import Context
+    from otel_memwatch.monitor.telemetry import Telemetry
+    from otel_memwatch.monitor.telemetry.listening import Listening
+    from otel_memwatch.record.follower import OperationFollower
+    from otel_memwatch.record.writer import RunWriter
+
+_FOLLOW_SECONDS = 1.0
+"""Time between two looks at the operations that the target has marked, where nobody wants to know of them at once."""
+
+_PEAKS_SECONDS = 1.0
+"""Time between two looks at the peaks so far, for telemetry."""
+
+
+class RunRecording:
+    """What is opened and read for one run.
+
+    The kernel's sources are opened when it is made. Raises `Unavailable` where the process tree cannot be read: without it
+    there is nothing to record.
+
+    Args:
+        writer: of the run directory, whose `run.json` has been written.
+        target: what is watched.
+        settings: the options in force.
+        messages: to the person.
+        drivers_asked: set when no driver need be waited for any more.
+
+    Attributes:
+        tree: the source process_tree.
+        watched_to_the_end: whether the last tick, after the target's end, was taken.
+
+    """
+
+    def __init__(
+        self,
+        writer: RunWriter,
+        target: TargetInfo,
+        settings: Mapping[str, Any],
+        messages: Messages,
+        drivers_asked: Flag,
+    ) -> None:
+        from otel_memwatch.monitor.sampler import Sampler
+
+        self.writer = writer
+        self.folding = Folding()
+        self.follower: OperationFollower | None = None
+        self.telemetry: Telemetry | None = None
+        self.sources: Sequence[Any] = ()
+        self.watched_to_the_end = False
+        self._target = target
+        self._settings = settings
+        self._messages = messages
+        self._first: tuple[Sequence[Column], Snapshot] | None = None
+        self._peaks: Peaks | None = None
+        """Peaks so far. Telemetry looks at these from threads of its own; the tally itself is for one thread."""
+        self._peaks_due = self._follow_due = math.inf
+        self._follow_period = _FOLLOW_SECONDS
+        self._drivers_asked = drivers_asked
+        self._context = self._make_context()
+        if settings["exact"]:
+            # Nobody may reset the watermark of a process that marks operations, not even at the first tick.
+            self.follow_operations()
+        self._opening = Opening(self._context, drivers_asked)
+        sources, absent = self._opening.first()
+        tree: Any = next((source for source in sources if source.name == "process_tree"), None)
+        if tree is None:
+            raise absent["process_tree"]
+        self.tree = tree
+        if self.tree.blind is not None:
+            messages.problem(self.tree.blind)
+            writer.mark(self.tree.blind)
+        self._add_sources(sources, absent)
+        self.sampler = Sampler(self.sources, settings["interval"], self._on_health)
+
+    # -- what `Monitor` calls
+
+    def take_first_tick(self) -> None:
+        """Records the first tick and the limits that hold at it."""
+        self.writer.columns(self.sampler.columns)
+        self.sampler.subscribe(self._on_tick)
+        self.sampler.tick()
+
+    def open_the_rest(self, stop: Flag, listening: Listening | None, say: Callable[[str], None]) -> None:
+        """Opens what may take its time, drivers, the tally and telemetry, while the ticks go on.
+
+        Where the target has ended already (`stop`), no driver is asked any more: nothing is left to be read from it.
+        """
+        if not stop.is_set():
+            self._opening.start()
+        while not self._drivers_asked.is_set() and not self.sampler.wait(self._drivers_asked):
+            self.sampler.tick()
+        self.follow_operations()
+        late = self._add_sources(*self._opening.late())
+        if late:
+            self.sampler = self.sampler.joined_by(late)
+            self.writer.columns(self.sampler.columns)
+            self.sampler.subscribe(self._on_tick)
+        self.folding.open(self.sampler.columns, self.writer.info)
+        self._open_telemetry(listening, say)
+
+    def run(self, stop: Flag) -> None:
+        """Ticks until the target has ended, and once more then."""
+        self.sampler.run(stop)
+        self.sampler.tick(last=True)
+        self.watched_to_the_end = True
+
+    # -- values of the control group
+
+    def latest_of_group(self, series: MetricSeries) -> int | None:
+        """The last known value of a series of the control group; `None`: there is none, or it is not known."""
+        return group_value(self.sampler.columns, self.sampler.latest(), series)
+
+    def growth_of_group(self, series: MetricSeries) -> int | None:
+        """By how much a counter of the control group has grown since the first tick; `None`: not known."""
+        if self._first is None:
+            return None
+        first, last = group_value(*self._first, series), self.latest_of_group(series)
+        return None if first is None or last is None else last - first
+
+    # -- sources
+
+    def _make_context(self) -> Context:
+        from otel_memwatch.monitor.sources import Context
+
+        target = self._target
+        return Context(
+            root=target.pid,
+            interval=self._settings["interval"],
+            started=target.started,
+            exact=self._settings["exact"],
+            adopt=target.mode == "wrap",
+            exclude=target.helpers | {os.getpid()},
+            on_process=self._on_process,
+            marks_operations=lambda pid: self.follower is not None and self.follower.marks_operations(pid),
+            own_cgroup=target.own_cgroup,
+            environment=target.environment,
+        )
+
+    def _add_sources(self, sources: Sequence[Any], absent: Mapping[str, Exception]) -> Sequence[Any]:
+        """Notes which sources work and which do not, for the next update of `run.json`; gives those that do."""
+        from otel_memwatch.monitor.sources.process_tree.windows import fault_bytes
+        from otel_memwatch.monitor.sources.quirks import quirks
+        from otel_memwatch.runtime.kernel import rss_error
+
+        self.sources = [*self.sources, *sources]
+        self.writer.note(
+            sources=self.writer.info.get("sources", {})
+            | {source.name: {"state": "ok"} for source in sources}
+            | {name: {"state": "unavailable", "hint": str(why)} for name, why in absent.items()},
+            gpus=gpu_fields(self.sources),
+            quirks=list(quirks()),
+            rss_error_bytes=rss_error(),
+            fault_bytes=fault_bytes(self._context.sys, os.uname().release),
+            portable=self._context.system != "linux",
+            blind=self.tree.blind is not None,
+        )
+        return sources
+
+    # -- called while a tick is taken
+
+    def _on_process(self, record: ProcessRecord) -> None:
+        self.writer.process(record)
+        self.folding.process(record)
+
+    def _on_tick(self, snapshot: Snapshot) -> None:
+        columns = self.sampler.columns
+        self.writer.tick(snapshot)
+        self.folding.tick(columns, snapshot)
+        if snapshot.time >= self._follow_due:
+            self._follow_due = snapshot.time + self._follow_period
+            self.read_operations()
+        if snapshot.time >= self._peaks_due:
+            self._peaks_due = snapshot.time + _PEAKS_SECONDS
+            tally = self.folding.tally
+            self._peaks = None if tally is None else tally.peaks()
+        if self._first is None:
+            self._first = columns, snapshot
+            limits = {
+                "cgroup_bytes": group_value(columns, snapshot, LIMIT),
+                "host_bytes": host_memory(),
+                "rlimit_as_bytes": address_space_limit(self._target.pid),
+            }
+            self.writer.update(limits=limits)
+
+    def _on_health(self, name: str, health: SourceHealth) -> None:
+        state = "works again" if health.up else f"failed: {health.error}"
+        self.writer.mark(f"source {name} {state}")
+
+    # -- operations
+
+    def follow_operations(self) -> None:
+        """Begins to follow what the target writes of its operations. Their files are not read yet."""
+        from otel_memwatch.record.follower import OperationFollower
+
+        if self.follower is None:
+            self.follower = OperationFollower(self.writer.path)
+
+    def read_operations(self) -> bool:
+        """Hands what the target has written of its operations since the last time to tally and telemetry.
+
+        False when it has written nothing.
+        """
+        assert self.follower is not None
+        found = self.follower.poll()
+        if not found.closed and not found.opened:
+            return False
+        tally = self.folding.tally
+        assert tally is not None
+        tally.boundaries(self.follower.lines())
+        if self.telemetry is not None and self.telemetry.active:
+            self.telemetry.operations(found.closed, [one.name for one in self.follower.open_operations()])
+        return True
+
+    # -- telemetry
+
+    def _open_telemetry(self, listening: Listening | None, say: Callable[[str], None]) -> None:
+        from otel_memwatch.monitor.telemetry import Parts, start
+        from otel_memwatch.record.resource import ci_attributes, resource_attributes
+
+        sampler, writer = self.sampler, self.writer
+        info = writer.info
+        writer.update(
+            resource=resource_attributes(info, self._target.environment),
+            ci=ci_attributes(self._target.environment),
+        )
+        parts = Parts(
+            run=info,
+            columns=sampler.columns,
+            latest=self._latest_of_run(),
+            health=sampler.health,
+            ticks=lambda: (sampler.ticks, sampler.missed),
+            peaks=lambda: self._peaks,
+            directory=writer.path,
+            environment=dict(os.environ),
+            listening=listening,
+            say=say,
+        )
+        self.telemetry = start(self._settings, parts)
+        self._follow_due = 0.0
+        if self.telemetry.active:
+            self._peaks_due = 0.0
+        if self.telemetry.active or self._settings["exact"]:
+            # Spans are exported as they close, and under --exact a watermark that a process resets itself must be known
+            # before the next tick resets it.
+            self._follow_period = 0.0
+
+    def _latest_of_run(self) -> Callable[[], Snapshot | None]:
+        """What gives the latest snapshot, with the tree's counters from the beginning of the run."""
+        from otel_memwatch.analysis.since import SinceFirst
+
+        columns, latest = self.sampler.columns, self.sampler.latest
+        if self._target.mode == "wrap":
+            return latest
+        assert self._first is not None
+        first: dict[Column, Value] = dict(zip(self._first[0], self._first[1].values, strict=True))
+        since = SinceFirst(columns, joined=True)
+        for index, column in enumerate(columns):
+            since.of(index, first.get(column))
+
+        def latest_of_run() -> Snapshot | None:
+            snapshot = latest()
+            if snapshot is None:
+                return None
+            return snapshot._replace(
+                values=tuple(since.of(index, value) for index, value in enumerate(snapshot.values))
+            )
+
+        return latest_of_run

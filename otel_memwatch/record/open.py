@@ -1,0 +1,145 @@
+"""Opens a recorded run: decides what lies in a path, and which kind of `Record` reads it.
+
+A directory that is no run, or that cannot be understood, raises `RunError`: one sentence and what to do.
+
+1. `read_run` opens a path that a person named. It checks that the path holds a run, reads the run's description with
+   `read_info`, and hands both to `open_record`.
+2. `read_info` reads one `run.json`, and nothing else.
+3. `open_record` opens a directory whose description the caller has already, as the monitor has at the end of a run: on a
+   full disk `run.json` may be older than that, or lack.
+
+======================================  ==============================================================================
+what there is                           who reads it
+======================================  ==============================================================================
+`samples.jsonl`, no spans beside it     `Record`
+`samples.jsonl` and exported spans      `SpannedRecord`: as `Record`, and the spans are operations too
+OTLP JSON lines only (a directory, or   `OtlpRecord`: ticks and operations come from these lines
+a file that is named for itself)
+======================================  ==============================================================================
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from otel_memwatch.errors import RunError
+from otel_memwatch.record.fields import whole
+from otel_memwatch.record.format import (
+    METRICS_OTLP_FILE,
+    PROCESSES_FILE,
+    RUN_FILE,
+    SAMPLES_FILE,
+    SCHEMA,
+    TRACES_OTLP_FILE,
+)
+from otel_memwatch.record.jsonl import open_regular, parse
+from otel_memwatch.record.reader import Record
+from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NoReturn
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_MAX_INFO = 16 * 1024 * 1024
+"""Bytes of the largest `run.json` that is read: the longest command that Linux starts has 6 MiB of arguments."""
+
+
+def read_run(path: str | os.PathLike[str]) -> Record:
+    """Opens a run directory, or a file of OTLP JSON lines.
+
+    Raises `RunError` when there is none, or it is not one that this version can read.
+    """
+    directory = Path(path)
+    try:
+        names = os.listdir(directory)
+    except FileNotFoundError:
+        raise RunError(
+            f"There is no run {directory}.", "name a run directory; `otel-memwatch runs` lists them"
+        ) from None
+    except NotADirectoryError:
+        if directory.name in {RUN_FILE, SAMPLES_FILE, PROCESSES_FILE}:
+            raise RunError(
+                f"{directory} is a file, not a run directory.", "name the directory that it lies in"
+            ) from None
+        return _otlp_record(directory, None)
+    except (OSError, ValueError) as error:
+        raise RunError(f"The run {str(directory)!r} cannot be read: {_reason(error)}.") from None
+    has_otlp = not {METRICS_OTLP_FILE, TRACES_OTLP_FILE}.isdisjoint(names)
+    if RUN_FILE not in names:
+        if not has_otlp:
+            _refuse_foreign(directory, names)
+        return _otlp_record(directory, None)
+    info = read_info(directory / RUN_FILE)
+    schema = whole(info.get("schema"))
+    if schema is None:
+        raise RunError(
+            f"{directory / RUN_FILE} does not describe a run of otel-memwatch.", "name another directory"
+        )
+    if schema > SCHEMA:
+        raise RunError(
+            f"The run {directory} was recorded by a newer version (schema {schema}, known is {SCHEMA}).",
+            "upgrade otel-memwatch",
+        )
+    if has_otlp and SAMPLES_FILE not in names:
+        return _otlp_record(directory, info)
+    return open_record(directory, info)
+
+
+def read_info(path: Path) -> Mapping[str, Any]:
+    """The object in a `run.json`. Raises `RunError` for what is none: no regular file, too large, damaged."""
+    try:
+        with os.fdopen(open_regular(path), "rb") as file:
+            # `read` allocates as many bytes as it is asked for before it looks how many the file holds.
+            size = os.fstat(file.fileno()).st_size
+            data = file.read(min(size, _MAX_INFO))
+    except OSError as error:
+        raise RunError(f"{path} cannot be read: {_reason(error)}.") from None
+    if size > _MAX_INFO:
+        raise RunError(
+            f"{path} has more than {_MAX_INFO >> 20} MiB: none of ours has.", "restore it from a copy"
+        )
+    if not data.strip(b"\0 \r\n\t"):
+        raise RunError(
+            f"{path} is empty.", "the machine or the disk failed while it was written; the run is lost"
+        )
+    info = parse(data)
+    if info is None:
+        raise RunError(f"{path} is damaged: it is not complete JSON.", "restore it from a copy")
+    if not isinstance(info, dict):
+        raise RunError(f"{path} does not describe a run of otel-memwatch.", "name another directory")
+    return info
+
+
+def open_record(directory: Path, info: Mapping[str, Any]) -> Record:
+    """The record of a directory whose ticks we wrote, and whose description the caller knows. Raises nothing."""
+    if os.path.isfile(directory / TRACES_OTLP_FILE):
+        from otel_memwatch.record.otlp_file import SpannedRecord
+
+        return SpannedRecord(directory, info)
+    return Record(directory, info)
+
+
+def _otlp_record(path: Path, info: Mapping[str, Any] | None) -> Record:
+    from otel_memwatch.record.otlp_file import OtlpRecord
+
+    return OtlpRecord(path, info)
+
+
+def _reason(error: Exception) -> str:
+    return (error.strerror if isinstance(error, OSError) else None) or str(error)
+
+
+def _refuse_foreign(directory: Path, names: list[str]) -> NoReturn:
+    if not names:
+        raise RunError(
+            f"The run directory {directory} is empty.", "a run was prepared there but never started"
+        )
+    nested = sorted(n for n in names if os.path.isfile(directory / n / RUN_FILE))
+    if nested:
+        raise RunError(
+            f"{directory} holds {len(nested)} run(s) but is none itself.",
+            f"name one, as {directory / nested[-1]}",
+        )
+    raise RunError(
+        f"{directory} is not a run directory: it has no {RUN_FILE}.", "`otel-memwatch runs` lists runs"
+    )
