@@ -70,7 +70,7 @@ def _peaks() -> Iterator[Finding]:
 
 
 def _tree_peak() -> Finding:
-    from otel_memwatch.monitor.sources.own_cgroup import OwnCgroup
+    from otel_memwatch.monitor.own_cgroup import OwnCgroup
 
     try:
         group = OwnCgroup.create("require")

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from otel_memwatch.model import Attributes, Column, Snapshot
+    from otel_memwatch.monitor.own_cgroup import OwnCgroup
     from otel_memwatch.monitor.sampler import Sampler
-    from otel_memwatch.monitor.sources.own_cgroup import OwnCgroup
     from otel_memwatch.monitor.trace_context import TraceContext
 
     MetricSeries = tuple[str, Attributes]

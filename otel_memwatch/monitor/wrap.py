@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from otel_memwatch.model import ChildExit, Ending
     from otel_memwatch.monitor.monitor import Monitor
-    from otel_memwatch.monitor.sources.own_cgroup import OwnCgroup
+    from otel_memwatch.monitor.own_cgroup import OwnCgroup
     from otel_memwatch.monitor.supervise import Target
     from otel_memwatch.monitor.telemetry.listening import Listening
     from otel_memwatch.monitor.trace_context import TraceContext
@@ -75,7 +75,7 @@ def wrap(argv: Sequence[str], settings: Mapping[str, Any], say: Callable[[str], 
 def _own_cgroup(mode: str) -> OwnCgroup | None:
     if mode == "off":
         return None
-    from otel_memwatch.monitor.sources.own_cgroup import OwnCgroup
+    from otel_memwatch.monitor.own_cgroup import OwnCgroup
 
     return OwnCgroup.create(mode)
 

@@ -15,9 +15,9 @@ from otel_memwatch.catalog import METRICS, Instrument
 from otel_memwatch.errors import Unavailable
 from otel_memwatch.model import Source
 from otel_memwatch.monitor.opening import Opening
+from otel_memwatch.monitor.own_cgroup import OwnCgroup
 from otel_memwatch.monitor.sampler import Flag
 from otel_memwatch.monitor.sources import GPU_SOURCES, SOURCES, Context, Entry, open_sources, quirks
-from otel_memwatch.monitor.sources.own_cgroup import OwnCgroup
 from otel_memwatch.runtime import kernel
 
 NAMES = ("process_tree", "host", "cgroup", "pressure", "memory_detail")

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("memory_monitor")
 
+_MONITOR_LOG = "otel_memwatch.compat.nncf.monitor_log"
+"""Draws a log when it is called in a process of its own."""
+
 
 class MemoryType(Enum):
     """What is measured."""
@@ -147,15 +150,15 @@ class MemoryMonitor:
         self, log_filepath: str | os.PathLike[str], plot_title: str = "", filename_suffix: str = ""
     ) -> None:
         """Draws a saved log beside it, in a process of its own. Raises `MemwatchError` for a log without samples."""
-        from otel_memwatch.compat.draw import draw
+        from otel_memwatch.compat.own_process import run_in_own_process
 
         log = Path(log_filepath)
         image = log.with_name(f"{log.stem}{filename_suffix}.png")
         if self._period is None:
-            draw("log", log, image, plot_title)
+            run_in_own_process(_MONITOR_LOG, log, image, plot_title)
         else:
             with self._period.recording.unwanted():
-                draw("log", log, image, plot_title)
+                run_in_own_process(_MONITOR_LOG, log, image, plot_title)
 
     def __enter__(self) -> Self:
         return self.start()

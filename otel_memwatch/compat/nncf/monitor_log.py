@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import os
 import re
+import sys
+from pathlib import Path
 
 from otel_memwatch import catalog
-from otel_memwatch.errors import RunError
+from otel_memwatch.errors import MemwatchError, RunError
 from otel_memwatch.model import Certainty
 from otel_memwatch.record.format import DIRECTORY_MODE, FILE_MODE
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from pathlib import Path
     from typing import Any, BinaryIO
 
     from matplotlib.figure import Figure
@@ -140,6 +141,15 @@ def plot(log_file: Path, image: Path, title: str = "") -> None:
     """Draws a log file. Raises `RunError` when it is none, or is empty."""
     kind = log_file.name.split("_", 1)[0]
     figure(parse(log_file.read_text(encoding="utf-8")), kind, title).savefig(image, format="png", dpi=100)
+
+
+def main(arguments: list[str]) -> None:
+    """Draws in a process of its own: a log, its picture, and a title. A failure ends it with one line on stderr."""
+    log, image, title = arguments
+    try:
+        plot(Path(log), Path(image), title)
+    except (MemwatchError, OSError) as error:
+        sys.exit(str(error))
 
 
 def log_name(kind: str, suffix: str = "") -> str:

@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from otel_memwatch.compat.current_memory import tree_now
-from otel_memwatch.compat.draw import draw, run_out_of_process
+from otel_memwatch.compat.own_process import run_in_own_process
 from otel_memwatch.compat.qefficient.phases import COLOURS, COMPLETION, INITIALIZATION, MB, OWNER
 from otel_memwatch.compat.qefficient.phases.text import EMPTY
 from otel_memwatch.compat.qefficient.samples import ProfilerConfig, ProfileSample, local_time, samples
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from otel_memwatch.in_target.operations.opened import Opened
+
+_PHASES = "otel_memwatch.compat.qefficient.phases.own_process"
+"""Makes report and picture when it is called in a process of its own."""
 
 logger = logging.getLogger("otel_memwatch.compat.qefficient")
 
@@ -305,7 +308,7 @@ class QEffMemoryProfiler:
             return EMPTY
         assert self._recording is not None
         with self._recording.unwanted():
-            return run_out_of_process("phases-report", description=self._selection())
+            return run_in_own_process(_PHASES, "report", description=self._selection())
 
     def generate_memory_graph(self, filename: str | None = None) -> None:
         """Writes the figure as PNG, drawn in a process of its own; does nothing but say so without samples."""
@@ -315,7 +318,7 @@ class QEffMemoryProfiler:
         assert self._recording is not None
         file = filename or self.config.output_file or "qeff_memory_profile.png"
         with self._recording.unwanted():
-            draw("phases", file, description=self._selection())
+            run_in_own_process(_PHASES, "picture", file, description=self._selection())
         self._log("Enhanced synchronized memory profile saved: %s", file)
 
     def stop_and_save(self, filename: str | None = None) -> str:

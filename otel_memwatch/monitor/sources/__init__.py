@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from otel_memwatch.model import ProcessRecord, Source, TreeSource
-    from otel_memwatch.monitor.sources.own_cgroup import OwnCgroup
+    from otel_memwatch.monitor.own_cgroup import OwnCgroup
     from otel_memwatch.runtime.polling import Pace
 
 SLOW_PERIOD = 0.5

@@ -3,7 +3,7 @@
 import os
 import sys
 
-from otel_memwatch.monitor.sources.own_cgroup import OwnCgroup
+from otel_memwatch.monitor.own_cgroup import OwnCgroup
 
 own = OwnCgroup.create("require")
 assert own is not None

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from otel_memwatch.monitor.own_cgroup import OwnCgroup
 from otel_memwatch.monitor.sources import Context, open_sources, own_cgroup
-from otel_memwatch.monitor.sources.own_cgroup import OwnCgroup
 from tests.support.control_group import Group, memory_parent
 
-PROGRAMS = Path(__file__).parents[3] / "programs/process_tree"
+PROGRAMS = Path(__file__).parents[2] / "programs/process_tree"
 MIB = 1 << 20
 GUARD = 60.0
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from otel_memwatch.errors import Unavailable
-from otel_memwatch.monitor.sources.own_cgroup import OwnCgroup
+from otel_memwatch.monitor.own_cgroup import OwnCgroup
 
 MIB = 1 << 20
 
