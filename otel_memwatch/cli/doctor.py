@@ -105,7 +105,7 @@ def _compiled() -> Finding:
     return Finding(
         "cost of an operation",
         "limited",
-        "about 30 us in Python code, and milliseconds beside threads that compute in Python",
+        "about 22 us in Python code, and milliseconds beside threads that compute in Python",
         "a wheel for this machine, or an installation where a C compiler and Python's headers are found",
     )
 

@@ -140,9 +140,9 @@ class Actor:
             os._exit(0)
         os.waitpid(child, 0)
 
-    def close_descriptors(self, first: int) -> None:
+    def close_descriptors(self, between: list) -> None:
         time.sleep(PAUSE)
-        os.closerange(first, 4096)
+        os.closerange(*between)
 
     def reset(self, _: object) -> None:
         """As somebody else would."""

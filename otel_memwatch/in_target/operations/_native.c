@@ -399,7 +399,7 @@ static PyType_Slot opening_slots[] = {
 };
 
 static PyType_Spec opening_spec = {
-    "otel_memwatch.in_target.operations._native.Opening", sizeof(Opening), 0, Py_TPFLAGS_DEFAULT, opening_slots,
+    "otel_memwatch.in_target.operations._native.NativeOpening", sizeof(Opening), 0, Py_TPFLAGS_DEFAULT, opening_slots,
 };
 
 /* File systems of this machine, by the numbers of statfs(2): a write to them goes to the page cache. */
@@ -452,12 +452,13 @@ static void release(Boundaries *self)
     PyThread_release_lock(self->lock);
 }
 
-/* The text of a file of /proc; empty where it cannot be read. */
-static void read_text(Boundaries *self, int descriptor, char *text, size_t room)
+/* The text of a file of /proc; 0: it cannot be read, and the text is empty. */
+static int read_text(Boundaries *self, int descriptor, char *text, size_t room)
 {
     ssize_t size = pread(descriptor, text, room - 1, 0);
     text[size > 0 ? size : 0] = 0;
     self->own_read += size > 0 ? size : 0;
+    return size > 0;
 }
 
 /* The present size, by the exact counters; -1: not known. */
@@ -469,13 +470,15 @@ static int64_t resident(Boundaries *self)
     return pages != NULL ? strtoll(pages, NULL, 10) * sysconf(_SC_PAGESIZE) : UNKNOWN;
 }
 
-/* The watermark of this process where `ru_maxrss` says `top`; learns from which value on that can be believed. */
+/* The watermark of this process where `ru_maxrss` says `top`; learns from which value on that can be believed. -1: the
+   program has closed the descriptor that tells it. */
 static int64_t own_peak(Boundaries *self, int64_t top)
 {
     char text[4096];
     if (top >= self->own_min)
         return top;
-    read_text(self, self->status, text, sizeof text);
+    if (!read_text(self, self->status, text, sizeof text))
+        return UNKNOWN;
     int64_t peak = field(text, "\nVmHWM:") * 1024;
     if (peak < 0)
         return top;
@@ -503,7 +506,7 @@ static int64_t counter_error(Boundaries *self)
     return THREAD_PAGES * sysconf(_SC_PAGESIZE) * larger(field(text, "\nThreads:"), 1);
 }
 
-/* Takes a boundary; 0: the watermark could not be started anew, and nothing has been done. */
+/* Takes a boundary; 0: the program has closed descriptors, and nothing has been done. */
 static int reach(Boundaries *self, Moment *moment, int opening, int beside, int polite)
 {
     struct rusage before, after;
@@ -513,6 +516,8 @@ static int reach(Boundaries *self, Moment *moment, int opening, int beside, int 
         double began = beside ? seconds_now() : 0;
         getrusage(opening && !beside ? RUSAGE_THREAD : RUSAGE_SELF, &before);
         int64_t top = own_peak(self, before.ru_maxrss * 1024LL);
+        if (top == UNKNOWN)
+            return 0;
         ssize_t done;
         CALL(done, pwrite(self->reset, "5", 1, 0), polite);
         if (done < 0)
@@ -522,7 +527,12 @@ static int reach(Boundaries *self, Moment *moment, int opening, int beside, int 
         int64_t rss = after.ru_maxrss * 1024LL;
         if (rss < self->own_min) {
             int64_t exact = resident(self);
-            rss = exact != UNKNOWN ? smaller(exact, rss) : rss;
+            if (exact != UNKNOWN) {
+                rss = smaller(exact, rss);
+            } else { /* too late for this boundary: the next one opens everything again */
+                close(self->reset);
+                self->reset = -1;
+            }
         }
         int64_t faults = after.ru_minflt - before.ru_minflt;
         moment->rss = rss;
@@ -536,9 +546,15 @@ static int reach(Boundaries *self, Moment *moment, int opening, int beside, int 
     } else if (self->kind != NO_WATERMARK) {
         getrusage(RUSAGE_SELF, &before);
         moment->used = used_of(&before);
-        moment->rss = self->size >= 0 ? resident(self) : UNKNOWN;
+        int64_t peak = before.ru_maxrss * 1024LL;
+        if (self->size >= 0) {
+            moment->rss = resident(self);
+            peak = own_peak(self, peak);
+            if (moment->rss == UNKNOWN || peak == UNKNOWN)
+                return 0;
+        }
         if (self->kind == LIFETIME)
-            moment->segment = self->size >= 0 ? own_peak(self, before.ru_maxrss * 1024LL) : before.ru_maxrss * 1024LL;
+            moment->segment = peak;
     }
     self->number++;
     if (self->unseen) {
@@ -1214,7 +1230,7 @@ static int fill(PyObject *module)
                                      IGNORED_FAULTS, HIGH);
     if (shared == NULL || PyModule_AddObject(module, "SHARED", shared) < 0)
         return -1;
-    state->opening_type = (PyTypeObject *)add_type(module, &opening_spec, "Opening");
+    state->opening_type = (PyTypeObject *)add_type(module, &opening_spec, "NativeOpening");
     Py_XINCREF((PyObject *)state->opening_type);
     if (state->opening_type == NULL || add_type(module, &boundaries_spec, "Boundaries") == NULL ||
         add_type(module, &lock_spec, "Lock") == NULL)

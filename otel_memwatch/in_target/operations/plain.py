@@ -26,7 +26,7 @@ from otel_memwatch.in_target.operations.process import (
     read_totals,
     used_between,
 )
-from otel_memwatch.in_target.operations.values import Moment, Reading
+from otel_memwatch.in_target.operations.values import Moment, ProcessTotals
 from otel_memwatch.record.segments import Segments
 
 TYPE_CHECKING = False
@@ -39,13 +39,13 @@ LARGE_GAP = 1 << 20
 """Bytes that a peak may be off and still be called exact; or a 64th of it, where that is more."""
 
 
-class Opening:
+class PlainOpening:
     """What is kept of an operation that has been opened."""
 
     __slots__ = ("closed", "end", "first", "id", "moved", "number", "peak", "start_totals", "time")
 
     def __init__(
-        self, identity: int, time: float, number: int | None, first: Moment, totals: Reading
+        self, identity: int, time: float, number: int | None, first: Moment, totals: ProcessTotals
     ) -> None:
         self.id = identity
         self.time = time
@@ -61,7 +61,7 @@ class Opening:
         self.moved: Moved | None = None
 
 
-class Evidence:
+class PeakEvidence:
     """All that the peak of an operation is judged by."""
 
     __slots__ = (
@@ -115,7 +115,7 @@ class Evidence:
         """That grows with the number of threads, and may be large."""
 
 
-def judge(it: Evidence) -> Peak:
+def judge(it: PeakEvidence) -> Peak:
     """The largest resident size of an operation, its bounds, and how certain that is.
 
     The first case that applies. `low` is `inside` less the counters' error, `high` is `inside` with that and with
@@ -178,7 +178,7 @@ class PlainBoundaries:
         self._lock = RLock()
         self._busy = False
         """A boundary is being taken by the thread that has the lock."""
-        self._deferred: list[tuple[Opening, str | None, bytes]] = []
+        self._deferred: list[tuple[PlainOpening, str | None, bytes]] = []
         """Closings that came meanwhile."""
         self._id = first_id
         self._number = 0
@@ -192,13 +192,15 @@ class PlainBoundaries:
         self._unseen = watermark.before
         """The watermark from before it was started anew for the first time, until a boundary tells it."""
         self._io = open_io()
-        self._totals = Reading(None, None)
+        self._totals = ProcessTotals(None, None)
         self._own_read = 0
         """Bytes read here for the totals."""
         self._recheck_at = 0.0
         """From when on the next boundary has to look around."""
 
-    def open(self, name: str, trace: str, span: str, parent: str | None, more: bytes, /) -> Opening | None:
+    def open(
+        self, name: str, trace: str, span: str, parent: str | None, more: bytes, /
+    ) -> PlainOpening | None:
         """Open an operation."""
         if os.getpid() != self._pid:
             return None
@@ -207,7 +209,7 @@ class PlainBoundaries:
             identity, inside_another, self._busy = self._id, self._busy, True
             try:
                 if inside_another:
-                    opening = Opening(identity, monotonic(), None, Moment(), self._totals)
+                    opening = PlainOpening(identity, monotonic(), None, Moment(), self._totals)
                 else:
                     if monotonic() >= self._recheck_at:
                         self._look_around()
@@ -215,7 +217,7 @@ class PlainBoundaries:
                     if self._open > 0:
                         self._count(moment)
                     self._open += 1
-                    opening = Opening(identity, monotonic(), self._number, moment, self._totals)
+                    opening = PlainOpening(identity, monotonic(), self._number, moment, self._totals)
                 self._journal.write(
                     lines.opening_line(
                         number=identity,
@@ -235,7 +237,7 @@ class PlainBoundaries:
         self._close_deferred()
         return opening
 
-    def close(self, opening: Opening, error: str | None, more: bytes, /) -> bool | None:
+    def close(self, opening: PlainOpening, error: str | None, more: bytes, /) -> bool | None:
         """Close an operation; in the middle of a boundary that is done later, and true is returned too."""
         now = monotonic()
         if os.getpid() != self._pid:
@@ -259,13 +261,13 @@ class PlainBoundaries:
         self._close_deferred()
         return True
 
-    def _close(self, opening: Opening, now: float, error: str | None, more: bytes) -> None:
+    def _close(self, opening: PlainOpening, now: float, error: str | None, more: bytes) -> None:
         first, own = opening.first, opening.number is not None
         last = self._reach(opening=False, beside=self._open > (1 if own else 0))
         self._count(last)
         since = opening.number or 0
         peak = judge(
-            Evidence(
+            PeakEvidence(
                 own_boundary=own,
                 resets=self._watermark.exact,
                 foreign=self._foreign > since,
@@ -309,7 +311,7 @@ class PlainBoundaries:
                 return
             self.close(*closing)
 
-    def figures(self, opening: Opening, /) -> tuple[Peak, int | None, int | None, Moved | None] | None:
+    def figures(self, opening: PlainOpening, /) -> tuple[Peak, int | None, int | None, Moved | None] | None:
         """Peak, sizes at both ends and I/O of an operation that was closed; `None` while it is open."""
         if opening.peak is None:
             return None

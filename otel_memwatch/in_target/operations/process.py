@@ -16,7 +16,7 @@ import os
 import sys
 from time import monotonic
 
-from otel_memwatch.in_target.operations.values import Moment, Reading
+from otel_memwatch.in_target.operations.values import Moment, ProcessTotals
 
 try:
     import fcntl
@@ -54,7 +54,7 @@ _MAXRSS_BYTES = 1 if sys.platform == "darwin" else 1024  # bytes in one of ru_ma
 # Descriptors.
 
 
-class Opened:
+class JustOpened:
     """Descriptors that have been opened for the recorder that is being made; `None`: none is."""
 
     descriptors: list[int] | None = None
@@ -75,8 +75,8 @@ def keep_open(path: str, flags: int, lowest: int, mode: int = 0o600) -> int:
         else:
             os.close(descriptor)
             descriptor = high
-    if Opened.descriptors is not None:
-        Opened.descriptors.append(descriptor)
+    if JustOpened.descriptors is not None:
+        JustOpened.descriptors.append(descriptor)
     return descriptor
 
 
@@ -336,7 +336,13 @@ class ResettableWatermark(LifetimeWatermark):
         after = resource.getrusage(resource.RUSAGE_SELF)
         rss = after.ru_maxrss * _MAXRSS_BYTES
         if rss < self.own_min:
-            rss = min(self._resident(), rss)
+            try:
+                rss = min(self._resident(), rss)
+            except (
+                OSError
+            ):  # closed by the program, too late for this boundary: the next one opens everything again
+                close_quietly(self.reset)
+                self.reset = -1
         segment = max(top, rss)
         usage = after if opening else before
         used = usage.ru_utime, usage.ru_stime, usage.ru_minflt, usage.ru_majflt
@@ -355,7 +361,10 @@ class ResettableWatermark(LifetimeWatermark):
         With one thread the faults are this library's own, a signal handler's, or copies on write after a fork: single
         pages. Other threads may have got huge ones.
         """
-        page = _PAGE if _threads(self._read(self.status)) == 1 else HUGE_PAGE
+        try:
+            page = _PAGE if _threads(self._read(self.status)) == 1 else HUGE_PAGE
+        except OSError:  # as above
+            page = HUGE_PAGE
         return min(faults * page, int(seconds * FILL_RATE * _cpus()))
 
 
@@ -406,7 +415,7 @@ def open_io() -> int:
         return -1
 
 
-def read_totals(io: int, own_read: int, own_written: int) -> tuple[Reading, int]:
+def read_totals(io: int, own_read: int, own_written: int) -> tuple[ProcessTotals, int]:
     """What is told of an operation for the whole process, and how many bytes had to be read for that.
 
     Args:
@@ -425,10 +434,10 @@ def read_totals(io: int, own_read: int, own_written: int) -> tuple[Reading, int]
     moved: Moved | None = None
     if len(fields) >= 12:
         moved = int(fields[9]), int(fields[11]), int(fields[1]) - own_read, int(fields[3]) - own_written
-    return Reading(children, moved), len(text)
+    return ProcessTotals(children, moved), len(text)
 
 
-def used_between(first: Moment, last: Moment, before: Reading, after: Reading) -> Used | None:
+def used_between(first: Moment, last: Moment, before: ProcessTotals, after: ProcessTotals) -> Used | None:
     """What the process used between two boundaries, with the children that it waited for meanwhile."""
     if first.used is None or last.used is None:
         return None
@@ -443,7 +452,7 @@ def used_between(first: Moment, last: Moment, before: Reading, after: Reading) -
     )
 
 
-def moved_between(before: Reading, after: Reading) -> Moved | None:
+def moved_between(before: ProcessTotals, after: ProcessTotals) -> Moved | None:
     """Bytes read from and written to storage, bytes passed to read and write calls; `None`: not known here.
 
     Reaped children are included, this library's own calls are not. The storage figures may include up to one

@@ -20,7 +20,7 @@ from otel_memwatch.in_target.operations.native import (
     NativeBoundaries,
     in_main_interpreter,
 )
-from otel_memwatch.in_target.operations.process import Opened, close_quietly, open_watermark
+from otel_memwatch.in_target.operations.process import JustOpened, close_quietly, open_watermark
 from otel_memwatch.in_target.operations.tracing import IdGenerator, root_parent
 from otel_memwatch.in_target.operations.values import Figures, LiveOperation
 from otel_memwatch.record.format import RUN_DIRECTORY_VARIABLE
@@ -100,7 +100,7 @@ class Recorder:
         self.boundaries = _implementation(journal, watermark, first_id)
         self._modules = 0
         """How many modules the program had imported when it was last asked whether a GPU library is among them."""
-        self._allocators: _Allocators | None = None
+        self._allocators: _GpuAllocators | None = None
         """`None`: the program has imported no GPU library."""
 
     def open(
@@ -164,7 +164,7 @@ class Recorder:
         if self._allocators is None and any(
             name in modules for name in ("torch", "cupy", "jax", "tensorflow")
         ):
-            self._allocators = _Allocators()
+            self._allocators = _GpuAllocators()
 
     def shutdown(self, *, forked: bool = False) -> None:
         """Give all descriptors back. Operations that are open stay open in the record.
@@ -175,7 +175,7 @@ class Recorder:
         self.boundaries.shutdown(forked=forked)
 
 
-class _Allocators:
+class _GpuAllocators:
     """The GPU allocators of a program that has imported a GPU library; what goes wrong there is theirs.
 
     Each call is made under a lock that, where there is compiled code, is waited for without running signal handlers:
@@ -216,15 +216,15 @@ class _Allocators:
         That is never waited for: in a child that was forked meanwhile it would be for ever.
         """
         try:
-            if _Allocators._module is None:
-                if _Allocators._loading:
+            if _GpuAllocators._module is None:
+                if _GpuAllocators._loading:
                     return None
-                _Allocators._loading = True
+                _GpuAllocators._loading = True
                 from otel_memwatch.in_target import allocators
 
-                _Allocators._module, _Allocators._loading = allocators, False
+                _GpuAllocators._module, _GpuAllocators._loading = allocators, False
             with self._lock:
-                return getattr(_Allocators._module, call)(*arguments)
+                return getattr(_GpuAllocators._module, call)(*arguments)
         except Exception:  # noqa: BLE001 - whatever a GPU library raises must not reach the program
             return None
 
@@ -292,7 +292,7 @@ def deactivate() -> None:
 
 
 def _start(directory: str) -> None:
-    State.starting, Opened.descriptors = True, []
+    State.starting, JustOpened.descriptors = True, []
     process = os.getpid()
     try:
         directory = os.path.abspath(directory)
@@ -306,7 +306,7 @@ def _start(directory: str) -> None:
             warn_once("start", f"operations are not recorded: {directory}: {reason}.")
         return
     finally:
-        State.starting, Opened.descriptors = False, None
+        State.starting, JustOpened.descriptors = False, None
     if os.getpid() != process:  # forked by a signal handler: the child makes its own
         return
     State.recorder, State.directory = made, directory
@@ -330,9 +330,9 @@ def _after_fork() -> None:
     """
     # Another thread of the parent may hold the lock; this one may be in it, and will leave the old one.
     State.lock = Lock()
-    for descriptor in Opened.descriptors or ():  # by a thread that is not here
+    for descriptor in JustOpened.descriptors or ():  # by a thread that is not here
         close_quietly(descriptor)
-    State.starting, Opened.descriptors = False, None
+    State.starting, JustOpened.descriptors = False, None
     if State.collecting != get_ident():
         State.collecting = None
     old, State.recorder = State.recorder, None

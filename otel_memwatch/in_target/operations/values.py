@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     Peak = tuple[int | None, int | None, int | None, str]
     """Largest size, its lower and upper bound, and the certainty, as in `Figures`."""
 
-    class Opening(Protocol):
+    class OpeningBoundary(Protocol):
         """What a recording of boundaries keeps of an operation that it has opened."""
 
         @property
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
         def open(
             self, name: str, trace: str, span: str, parent: str | None, more: bytes, /
-        ) -> Opening | None:
+        ) -> OpeningBoundary | None:
             """Open an operation; `more` ends its line. `None`: this is not the process that it was made for."""
 
         def close(self, opening: Any, error: str | None, more: bytes, /) -> bool | None:
@@ -78,7 +78,7 @@ class Moment:
         """By how much a peak may have been missed between reading the watermark and its reset, or `FOREIGN`."""
 
 
-class Reading:
+class ProcessTotals:
     """Totals of the process at one moment that need system calls of their own."""
 
     __slots__ = ("children", "moved")
@@ -145,7 +145,7 @@ class LiveOperation:
         parent: LiveOperation | None,
         trace: str,
         span: str,
-        opening: Opening | None,
+        opening: OpeningBoundary | None,
     ) -> None:
         self.recorder = recorder
         self.parent = parent

@@ -19,7 +19,7 @@ from otel_memwatch.in_target.operations.lines import (
     quote,
 )
 from otel_memwatch.in_target.operations.process import moved_between, used_between
-from otel_memwatch.in_target.operations.values import Moment, Reading
+from otel_memwatch.in_target.operations.values import Moment, ProcessTotals
 from otel_memwatch.record.operation_fields import CLOSING, OPENING
 
 Used = tuple[float, float, int, int]
@@ -39,8 +39,8 @@ def test_what_was_used_is_the_difference_and_that_of_reaped_children(
     first: Used, used: Used, old: Used, reaped: Used | None, before: tuple[int, ...], moved: tuple[int, ...]
 ) -> None:
     opening, closing = Moment(20, 10, first), Moment(30, 15, added(first, used))
-    start = Reading(old, before)  # type: ignore[arg-type]
-    end = Reading(
+    start = ProcessTotals(old, before)  # type: ignore[arg-type]
+    end = ProcessTotals(
         old if reaped is None else added(old, reaped),
         tuple(map(sum, zip(before, moved, strict=True))),  # type: ignore[arg-type]
     )
@@ -72,8 +72,8 @@ def test_what_is_unknown_is_null() -> None:
             rss=None,
             segment=None,
             peak=(None, None, None, "sampled"),
-            used=used_between(Moment(), Moment(), Reading(None, None), Reading(None, None)),
-            moved=moved_between(Reading(None, None), Reading(None, None)),
+            used=used_between(Moment(), Moment(), ProcessTotals(None, None), ProcessTotals(None, None)),
+            moved=moved_between(ProcessTotals(None, None), ProcessTotals(None, None)),
             more=closing_more({"peak": 3}, {"a": "ü"}),
         )
     )
