@@ -7,8 +7,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any, Protocol
 
-    from otel_memwatch.in_target.operations.tracing import ProgramSpan
-
     Ids = tuple[str, str, str | None, bool]
     """Trace, span and parent span of an operation whose ids a tracer has given, and whether that exports the span."""
     Used = tuple[float, float, int, int]
@@ -45,6 +43,18 @@ if TYPE_CHECKING:
 
         def shutdown(self, *, forked: bool = False) -> None:
             """Record nothing more, give the descriptors back; `forked`: whoever has a lock may not be there."""
+
+    class Span(Protocol):
+        """A span of the program's own tracer: `tracing.ProgramSpan`."""
+
+        def attach(self) -> None:
+            """Make it the current span of the running context."""
+
+        def detach(self) -> None:
+            """Undo the last `attach`."""
+
+        def end(self, figures: Figures | None, error: BaseException | None) -> None:
+            """Put the figures on it, the exception too, and end it."""
 
     class Recording(Protocol):
         """What a live operation needs of its recorder."""
@@ -158,7 +168,7 @@ class LiveOperation:
         """`mark` has begun it."""
         self.phase: LiveOperation | None = None
         """The phase that `mark` has begun inside it last."""
-        self.program_span: ProgramSpan | None = None
+        self.program_span: Span | None = None
         """The span of the program's own tracer that stands for it."""
         self.gpu: dict[str, Any] | None = None
 
