@@ -7,9 +7,9 @@ import sysconfig
 
 from setuptools import Extension, setup
 
-BOUNDARY = Extension(
-    "otel_memwatch.in_target.operations._boundary",
-    ["otel_memwatch/in_target/operations/_boundary.c"],
+NATIVE = Extension(
+    "otel_memwatch.in_target.operations._native",
+    ["otel_memwatch/in_target/operations/_native.c"],
     extra_compile_args=["-g0"],
     py_limited_api=True,
     optional=True,  # without a compiler Python code does the same, more slowly
@@ -17,6 +17,6 @@ BOUNDARY = Extension(
 COMPILED = sys.platform == "linux" and not sysconfig.get_config_var("Py_GIL_DISABLED")
 
 setup(
-    ext_modules=[BOUNDARY] if COMPILED else [],
+    ext_modules=[NATIVE] if COMPILED else [],
     options={"bdist_wheel": {"py_limited_api": "cp310"}} if COMPILED else {},
 )

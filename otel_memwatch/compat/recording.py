@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from otel_memwatch.api import Run
-    from otel_memwatch.in_target.operations.opened import Opened
+    from otel_memwatch.in_target.operations.values import LiveOperation
     from otel_memwatch.model import Column
 
 
@@ -206,19 +206,19 @@ class MeasuredPeriod:
         self.start = _tick_now()
         self.end: ProgramTick | None = None
         self._own_peak = 0
-        self._opened = self._open()
+        self._live = self._open()
 
-    def _open(self) -> Opened | None:
-        from otel_memwatch.in_target.operations.state import recorder
+    def _open(self) -> LiveOperation | None:
+        from otel_memwatch.in_target.operations.recorder import get_recorder
 
-        current = recorder()
-        return None if current is None else current.begin(self.name, None, None)
+        current = get_recorder()
+        return None if current is None else current.open(self.name, None, None)
 
     def _close(self) -> None:
         """Ends the operation that is open, and keeps its peak where that is the largest so far."""
-        if self._opened is not None:
-            self._opened.recorder.finish(self._opened)
-            figures = self._opened.figures
+        if self._live is not None:
+            self._live.recorder.close(self._live)
+            figures = self._live.figures
             if figures is not None and figures.peak is not None:
                 self._own_peak = max(self._own_peak, figures.peak)
 
@@ -232,7 +232,7 @@ class MeasuredPeriod:
         """Largest resident memory of this process in it, in bytes: exact where the kernel lets us; at least the ends'."""
         if self.end is None:
             self._close()
-            self._opened = self._open()
+            self._live = self._open()
         return self._own_peak
 
     def ticks(self) -> list[ProgramTick]:

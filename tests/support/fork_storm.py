@@ -20,7 +20,7 @@ import threading
 import time
 
 from otel_memwatch import mark, operation
-from otel_memwatch.in_target.operations.boundary import COMPILED
+from otel_memwatch.in_target.operations.native import COMPILED
 
 LIMIT = 60
 WAITING = 0.0005

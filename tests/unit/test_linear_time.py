@@ -15,8 +15,8 @@ from otel_memwatch import config
 from otel_memwatch.compat.ipython import perf
 from otel_memwatch.compat.nncf import monitor_log
 from otel_memwatch.errors import MemwatchError
-from otel_memwatch.in_target.operations.identity import parse_traceparent
-from otel_memwatch.in_target.operations.text import clean_name, quote
+from otel_memwatch.in_target.operations.lines import clean_name, quote
+from otel_memwatch.in_target.operations.tracing import parse_traceparent
 from otel_memwatch.monitor.procfs import control_group, drm, process, system
 from otel_memwatch.monitor.sources.gpu_drm import cards
 from otel_memwatch.monitor.sources.gpu_nvidia import visible

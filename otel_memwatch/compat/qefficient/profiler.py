@@ -19,7 +19,7 @@ from otel_memwatch.compat.recording import Recording, TickReader, acquire, relea
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from otel_memwatch.in_target.operations.opened import Opened
+    from otel_memwatch.in_target.operations.values import LiveOperation
 
 _PHASES = "otel_memwatch.compat.qefficient.phases.own_process"
 """Makes report and picture when it is called in a process of its own."""
@@ -67,7 +67,7 @@ class QEffMemoryProfiler:
         self._recording: Recording | None = None
         self._windows: list[tuple[float, float]] = []
         self._completed: float | None = None
-        self._phase: Opened | None = None
+        self._phase: LiveOperation | None = None
         self._phase_began = time.monotonic()
         self._phase_rss = 0.0
         self._own_peaks: list[tuple[float, float, str]] = []
@@ -117,7 +117,7 @@ class QEffMemoryProfiler:
 
     def _end_phase(self, now: float, rss: float) -> None:
         if self._phase is not None:
-            self._phase.recorder.finish(self._phase)
+            self._phase.recorder.close(self._phase)
             self._deltas[self._phase.id] = rss - self._phase_rss
             figures = self._phase.figures
             if figures is not None and figures.peak is not None:
@@ -134,10 +134,10 @@ class QEffMemoryProfiler:
         if name == COMPLETION:
             self._completed = now
         elif self.monitoring:
-            from otel_memwatch.in_target.operations.state import recorder
+            from otel_memwatch.in_target.operations.recorder import get_recorder
 
-            here = recorder()
-            self._phase = None if here is None else here.begin(name, {OWNER: self._id}, None)
+            here = get_recorder()
+            self._phase = None if here is None else here.open(name, {OWNER: self._id}, None)
 
     # -- what is known
 

@@ -15,8 +15,8 @@ import sys
 from threading import RLock
 from typing import Any
 
+from otel_memwatch.in_target.allocators.bounds import AllocatorBounds, AllocatorReading
 from otel_memwatch.in_target.allocators.libraries import LIBRARIES, Library
-from otel_memwatch.in_target.allocators.windows import Reading, Windows
 
 VARIABLE = "OTEL_MEMWATCH_EXACT_GPU"
 """Environment variable: 1 makes every operation's peak exact by resetting the allocators' watermarks at its boundaries."""
@@ -34,7 +34,7 @@ class Allocators:
     def __init__(self, exact: bool, libraries: tuple[Library, ...] = LIBRARIES) -> None:
         self._exact = exact
         self._libraries = libraries
-        self._windows = Windows()
+        self._bounds = AllocatorBounds()
         self._used = False
         self._lock = RLock()  # one thread may come in twice: signal handlers and finalizers run anywhere
 
@@ -60,7 +60,7 @@ class Allocators:
         """An operation begins."""
         with self._lock:
             self._boundary()
-            self._windows.open(key)
+            self._bounds.open(key)
 
     def closed(self, key: int) -> dict[str, Any] | None:
         """An operation ends: its figures by device, `None` where no allocator held anything meanwhile.
@@ -69,7 +69,7 @@ class Allocators:
         """
         with self._lock:
             self._boundary()
-            return self._windows.close(key)
+            return self._bounds.close(key)
 
     def _boundary(self) -> None:
         imported = sys.modules
@@ -78,12 +78,12 @@ class Allocators:
                 continue
             try:
                 readings = library.read()
-                self._windows.segment(library.name, readings)
+                self._bounds.segment(library.name, readings)
                 if self._exact and library.reset is not None and readings:
                     library.reset(readings)
-                    self._windows.begin_segment(library.read())
+                    self._bounds.begin_segment(library.read())
             except Exception:  # noqa: BLE001 - what a GPU library raises must not reach the program
-                self._windows.segment(library.name, {})
+                self._bounds.segment(library.name, {})
 
 
 def _answers(library: Library) -> bool:
@@ -141,4 +141,4 @@ def _forget() -> None:
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget)
 
-__all__ = ["VARIABLE", "Allocators", "Library", "Reading", "be_exact", "closed", "in_use", "opened"]
+__all__ = ["VARIABLE", "AllocatorReading", "Allocators", "Library", "be_exact", "closed", "in_use", "opened"]

@@ -6,7 +6,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from otel_memwatch.in_target.allocators.windows import Reading
+from otel_memwatch.in_target.allocators.bounds import AllocatorReading
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,9 +19,9 @@ class Library(NamedTuple):
     """As in its readings: "torch.cuda", "jax" ..."""
     module: str
     """Its Python module: while the program has not imported that, there is nothing to ask."""
-    read: Callable[[], dict[str, Reading]]
+    read: Callable[[], dict[str, AllocatorReading]]
     """Readings by device; nothing where the library is not in use."""
-    reset: Callable[[dict[str, Reading]], None] | None
+    reset: Callable[[dict[str, AllocatorReading]], None] | None
     """Sets the watermarks of these devices to what is in use; `None`: the library cannot."""
 
 
@@ -42,7 +42,7 @@ def _torch(kind: str) -> Library:
         has_context = getattr(internals, f"_{kind}_hasPrimaryContext", None)
         return [i for i in range(devices.device_count()) if has_context is None or has_context(i)]
 
-    def read() -> dict[str, Reading]:
+    def read() -> dict[str, AllocatorReading]:
         devices = module()
         if devices is None:
             return {}
@@ -53,7 +53,7 @@ def _torch(kind: str) -> Library:
             if not held.get("peak"):
                 continue
             allocated = stats["allocated_bytes"]["all"]
-            readings[_torch_device(kind, devices, index)] = Reading(
+            readings[_torch_device(kind, devices, index)] = AllocatorReading(
                 f"torch.{kind}",
                 allocated["current"],
                 allocated["peak"],
@@ -64,7 +64,7 @@ def _torch(kind: str) -> Library:
             )
         return readings
 
-    def reset(readings: dict[str, Reading]) -> None:
+    def reset(readings: dict[str, AllocatorReading]) -> None:
         devices = module()
         for index in used(devices):
             if _torch_device(kind, devices, index) in readings:
@@ -90,16 +90,16 @@ def _nvidia(uuid: str) -> str:
     return uuid if uuid.startswith(("GPU-", "MIG-")) else f"{kind}-{uuid}"
 
 
-def _read_mps() -> dict[str, Reading]:
+def _read_mps() -> dict[str, AllocatorReading]:
     """PyTorch on Apple GPUs: what is in use, no watermark."""
     torch = sys.modules["torch"]
     if not torch.backends.mps.is_available():
         return {}
     current, held = torch.mps.current_allocated_memory(), torch.mps.driver_allocated_memory()
-    return {"mps": Reading("torch.mps", current, None, held, None)} if held else {}
+    return {"mps": AllocatorReading("torch.mps", current, None, held, None)} if held else {}
 
 
-def _read_jax() -> dict[str, Reading]:
+def _read_jax() -> dict[str, AllocatorReading]:
     """JAX: the backends that it has opened so far; its own list is the only one that opens none."""
     backends = getattr(sys.modules["jax._src.xla_bridge"], "_backends", None) or {}
     readings = {}
@@ -110,7 +110,7 @@ def _read_jax() -> dict[str, Reading]:
             stats = device.memory_stats() or {}
             if "bytes_in_use" in stats:
                 index = getattr(device, "local_hardware_id", None)
-                readings[f"{platform}:{device.id if index is None else index}"] = Reading(
+                readings[f"{platform}:{device.id if index is None else index}"] = AllocatorReading(
                     "jax",
                     stats["bytes_in_use"],
                     stats.get("peak_bytes_in_use"),
@@ -129,20 +129,20 @@ def _tensorflow_devices() -> list[str]:
     return [f"GPU:{index}" for index, _ in enumerate(tensorflow.config.list_logical_devices("GPU"))]
 
 
-def _read_tensorflow() -> dict[str, Reading]:
+def _read_tensorflow() -> dict[str, AllocatorReading]:
     readings = {}
     for device in _tensorflow_devices():
         info = sys.modules["tensorflow"].config.experimental.get_memory_info(device)
-        readings[device] = Reading("tensorflow", info["current"], info["peak"])
+        readings[device] = AllocatorReading("tensorflow", info["current"], info["peak"])
     return readings
 
 
-def _reset_tensorflow(readings: dict[str, Reading]) -> None:
+def _reset_tensorflow(readings: dict[str, AllocatorReading]) -> None:
     for device in readings:
         sys.modules["tensorflow"].config.experimental.reset_memory_stats(device)
 
 
-def _read_cupy() -> dict[str, Reading]:
+def _read_cupy() -> dict[str, AllocatorReading]:
     """CuPy's default pool on the calling thread's device: what is in use, no watermark.
 
     Asked only on a thread that has a CUDA context: a question to the pool would initialise CUDA otherwise.
@@ -159,7 +159,7 @@ def _read_cupy() -> dict[str, Reading]:
             return {}
         uuid = cupy.cuda.runtime.getDeviceProperties(index).get("uuid", b"")
         _names[key] = _nvidia(_dashed(uuid)) if len(uuid) == 16 else f"cuda:{index}"
-    return {f"{_names[key]} cupy": Reading("cupy", used, None, held, None)}
+    return {f"{_names[key]} cupy": AllocatorReading("cupy", used, None, held, None)}
 
 
 def _dashed(uuid: bytes) -> str:

@@ -12,10 +12,9 @@ from otel_memwatch.runtime import lazy
 
 TYPE_CHECKING = False  # the name that type checkers know: `typing` costs every watched program 9 ms
 if TYPE_CHECKING:
-    from otel_memwatch.in_target.operations.journal import OPERATIONS_PREFIX, OPERATIONS_SUFFIX
-    from otel_memwatch.in_target.operations.phases import mark
-    from otel_memwatch.in_target.operations.scope import Operation, operation
-    from otel_memwatch.in_target.operations.state import RUN_DIRECTORY_VARIABLE, activate, deactivate
+    from otel_memwatch.in_target.operations.api import Operation, mark, operation
+    from otel_memwatch.in_target.operations.recorder import activate, deactivate
+    from otel_memwatch.record.format import OPERATIONS_PREFIX, OPERATIONS_SUFFIX, RUN_DIRECTORY_VARIABLE
 
 __all__ = [
     "OPERATIONS_PREFIX",
@@ -33,11 +32,11 @@ __getattr__ = lazy.names(
     {
         "OPERATIONS_PREFIX": "journal",
         "OPERATIONS_SUFFIX": "journal",
-        "RUN_DIRECTORY_VARIABLE": "state",
-        "Operation": "scope",
-        "activate": "state",
-        "deactivate": "state",
-        "mark": "phases",
-        "operation": "scope",
+        "RUN_DIRECTORY_VARIABLE": "recorder",
+        "Operation": "api",
+        "activate": "recorder",
+        "deactivate": "recorder",
+        "mark": "api",
+        "operation": "api",
     },
 )

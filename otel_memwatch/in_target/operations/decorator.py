@@ -8,38 +8,41 @@ from __future__ import annotations
 
 from functools import partial, wraps
 
+from otel_memwatch.in_target.operations.context import begin, current, end, trouble
 from otel_memwatch.in_target.operations.journal import warn_once
-from otel_memwatch.in_target.operations.scope import Operation, begin, current, end, trouble
-from otel_memwatch.in_target.operations.state import may_set_context
-from otel_memwatch.in_target.operations.state import recorder as settle
+from otel_memwatch.in_target.operations.recorder import get_recorder, may_set_context
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping
+    from contextlib import AbstractContextManager
     from contextvars import Token
     from types import CodeType
     from typing import Any
 
-    from otel_memwatch.in_target.operations.opened import Opened
+    from otel_memwatch.in_target.operations.values import LiveOperation
+
+    Attributes = Mapping[str, object]
+    Enter = Callable[[object, Attributes], AbstractContextManager[object]]
 
 _GENERATOR, _COROUTINE, _ITERABLE_COROUTINE, _ASYNC_GENERATOR = 0x20, 0x80, 0x100, 0x200
 
 
-def decorate(made: Operation, function: Any) -> Any:
-    """`function` with an operation like `made` around every call; a class is left as it is."""
+def decorate(name: object, attributes: Attributes, function: Any, enter: Enter) -> Any:
+    """`function` with an operation around every call; a class is left as it is. `enter` makes the operation of a call."""
     if isinstance(function, (classmethod, staticmethod)):
-        return type(function)(decorate(made, function.__func__))
+        return type(function)(decorate(name, attributes, function.__func__, enter))
     if isinstance(function, type) or not callable(function):
         warn_once("decorator", f"only functions can be operations: {function!r} is left as it is.")
         return function
     flags = _flags(function)
     if flags & (_COROUTINE | _ITERABLE_COROUTINE):
-        return _coroutine(made, function)
+        return _coroutine(name, attributes, function, enter)
     if flags & _ASYNC_GENERATOR:
-        return _async_generator(made, function)
+        return _async_generator(name, attributes, function)
     if flags & _GENERATOR:
-        return _generator(made, function)
-    return _function(made, function)
+        return _generator(name, attributes, function)
+    return _function(name, attributes, function, enter)
 
 
 def _flags(function: Any) -> int:
@@ -52,77 +55,86 @@ def _flags(function: Any) -> int:
     return code.co_flags if code is not None else 0
 
 
-def _function(made: Operation, function: Callable[..., Any]) -> Callable[..., Any]:
-    name, attributes = made.name, made.attributes
-
+def _function(
+    name: object, attributes: Attributes, function: Callable[..., Any], enter: Enter
+) -> Callable[..., Any]:
     @wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
-        with Operation(name, attributes):
+        with enter(name, attributes):
             return function(*args, **kwargs)
 
     return call
 
 
-def _coroutine(made: Operation, function: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
-    name, attributes = made.name, made.attributes
-
+def _coroutine(
+    name: object, attributes: Attributes, function: Callable[..., Awaitable[Any]], enter: Enter
+) -> Callable[..., Awaitable[Any]]:
     @wraps(function)
     async def call(*args: Any, **kwargs: Any) -> Any:
-        with Operation(name, attributes):
+        with enter(name, attributes):
             return await function(*args, **kwargs)
 
     return call
 
 
 class _Stage:
-    """The operation of one generator: current while the generator's own code runs."""
+    """The operation of one generator: current only while the generator's own code runs.
 
-    __slots__ = ("_opened", "_token")
+    A generator stands still between two of its values, while its consumer does whatever it likes. In ::
 
-    def __init__(self, made: Operation) -> None:
-        self._opened: Opened | None = None
-        self._token: Token[Opened | None] | None = None
-        recorder = settle()
+        for batch in load():        # @operation("Load") def load(): yield ...
+            with operation("Train"):
+                ...
+
+    "Train" is not a part of "Load", though that has not ended: each step of `load` makes "Load" the context's current
+    operation when it begins, and leaves the context as it was when it ends.
+    """
+
+    __slots__ = ("_live", "_token")
+
+    def __init__(self, name: object, attributes: Attributes) -> None:
+        self._live: LiveOperation | None = None
+        self._token: Token[LiveOperation | None] | None = None
+        recorder = get_recorder()
         if recorder is not None:
             try:
-                self._opened = begin(recorder, made.name, made.attributes)
+                self._live = begin(recorder, name, attributes)
             except Exception as error:  # noqa: BLE001 - a program must not fail because it is watched
                 trouble(error)
 
     def __enter__(self) -> None:
-        opened = self._opened
-        if opened is not None and may_set_context():
-            self._token = current.set(opened)
-            if opened.native is not None:
-                opened.native.attach()
+        live = self._live
+        if live is not None and may_set_context():
+            self._token = current.set(live)
+            if live.program_span is not None:
+                live.program_span.attach()
 
     def __exit__(self, *_: object) -> None:
-        opened, token = self._opened, self._token
-        if opened is not None and token is not None and may_set_context():
+        live, token = self._live, self._token
+        if live is not None and token is not None and may_set_context():
             self._token = None
-            if opened.native is not None:
-                opened.native.detach()
+            if live.program_span is not None:
+                live.program_span.detach()
             try:
                 current.reset(token)
-            except (
-                ValueError,
-                RuntimeError,
-            ):  # the code it ran changed the context: an asynchronous finalizer
-                pass
+            except (ValueError, RuntimeError):
+                pass  # the code it ran changed the context: an asynchronous finalizer
 
     def end(self, error: BaseException | None) -> None:
         """The generator has ended."""
-        if self._opened is not None:
+        if self._live is not None:
             try:
-                end(self._opened, error)
+                end(self._live, error)
             except Exception as failure:  # noqa: BLE001 - as above
                 trouble(failure)
 
 
-def _generator(made: Operation, function: Callable[..., Generator[Any, Any, Any]]) -> Callable[..., Any]:
+def _generator(
+    name: object, attributes: Attributes, function: Callable[..., Generator[Any, Any, Any]]
+) -> Callable[..., Any]:
     @wraps(function)
     def call(*args: Any, **kwargs: Any) -> Generator[Any, Any, Any]:
-        stage, failure = _Stage(made), None
+        stage, failure = _Stage(name, attributes), None
         try:
             return (yield from _Driven(function(*args, **kwargs), stage))
         except BaseException as error:
@@ -165,11 +177,11 @@ class _Driven:
 
 
 def _async_generator(
-    made: Operation, function: Callable[..., AsyncGenerator[Any, Any]]
+    name: object, attributes: Attributes, function: Callable[..., AsyncGenerator[Any, Any]]
 ) -> Callable[..., Any]:
     @wraps(function)
     async def call(*args: Any, **kwargs: Any) -> AsyncGenerator[Any, Any]:
-        stage, failure = _Stage(made), None
+        stage, failure = _Stage(name, attributes), None
         generator = function(*args, **kwargs)
         step, value = generator.asend, None
         try:

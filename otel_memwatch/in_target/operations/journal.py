@@ -11,20 +11,17 @@ import os
 import sys
 from time import monotonic
 
-from otel_memwatch.in_target.operations import boundary
-from otel_memwatch.in_target.operations.files import (
+from otel_memwatch.in_target.operations.lines import quote
+from otel_memwatch.in_target.operations.process import (
     JOURNAL,
     UNTRUSTED,
     close_quietly,
     keep_open,
     read_quietly,
 )
-from otel_memwatch.in_target.operations.text import quote
+from otel_memwatch.record.format import OPERATIONS_PREFIX, OPERATIONS_SUFFIX, SCHEMA
 
-OPERATIONS_PREFIX = "operations-"
-OPERATIONS_SUFFIX = ".jsonl"
-
-_told: set[str] = set()
+_warned: set[str] = set()
 
 
 def warn_once(kind: str, text: str) -> None:
@@ -33,9 +30,9 @@ def warn_once(kind: str, text: str) -> None:
     Not through `warnings`: a program that turns warnings into errors would get an exception from us. Nor through the
     buffer of stderr, where that is Python's own: in a forked child its lock may be held by a thread that is not there.
     """
-    if kind in _told:
+    if kind in _warned:
         return
-    _told.add(kind)
+    _warned.add(kind)
     line = f"otel-memwatch: {text}\n"
     try:
         stream = sys.stderr
@@ -65,7 +62,7 @@ class Journal:
     Raises `OSError` when the file cannot be opened.
     """
 
-    __slots__ = ("_append", "_begin", "_identity", "_path", "descriptor", "first_id", "lost", "written")
+    __slots__ = ("_begin", "_identity", "_path", "descriptor", "first_id", "lost", "written")
 
     def __init__(self, directory: str, name: str) -> None:
         self._path = os.path.join(directory, f"{OPERATIONS_PREFIX}{name}{OPERATIONS_SUFFIX}")
@@ -86,32 +83,26 @@ class Journal:
             close_quietly(descriptor)
             raise OSError(22, "not a file of operations", self._path)  # EINVAL
         self._identity = found.st_dev, found.st_ino
-        self._append = boundary.writer(descriptor)
         return descriptor
 
     def is_ours(self) -> bool:
         """Whether the descriptor still is of this file: 0.3 us.
 
         A program that closes all descriptors may have opened files of its own since, under the numbers that were
-        ours. The place in the file gives that away; where it is not the expected one, the file itself is looked at.
+        ours. The position in the file gives that away; where it is not the expected one, the file itself is looked at.
         """
         descriptor = self.descriptor
         try:
-            place = boundary.place(descriptor)
-            if place == self.place:
+            position = os.lseek(descriptor, 0, os.SEEK_CUR)
+            if position == self._begin + self.written:
                 return True
             found = os.fstat(descriptor)
         except OSError:
             return descriptor < 0
         if (found.st_dev, found.st_ino) != self._identity:
             return False
-        self._begin = place - self.written
+        self._begin = position - self.written
         return True
-
-    @property
-    def place(self) -> int:
-        """Where in the file the next line begins, as far as is known."""
-        return self._begin + self.written
 
     def reopen(self) -> bool:
         """Open the file again, for a descriptor that is not ours any more; whether that was possible."""
@@ -140,11 +131,6 @@ class Journal:
         return text.partition(b"\n")[2] if begin else text
 
     @property
-    def is_quick(self) -> bool:
-        """Whether lines can be written by compiled code."""
-        return self._append is not os.write
-
-    @property
     def is_apart(self) -> bool:
         """Whether the descriptor is so high that its number is free again for a program's files only after many."""
         return self.descriptor >= JOURNAL
@@ -152,14 +138,14 @@ class Journal:
     def write(self, data: bytes) -> None:
         """Append one line; never an exception."""
         try:
-            done = self._append(self.descriptor, data)
+            done = os.write(self.descriptor, data)
             if done < len(data):
-                done += self._append(self.descriptor, data[done:])
+                done += os.write(self.descriptor, data[done:])
             self.written += done
         except OSError as error:
-            self._recover(data, error)
+            self.recover(data, error)
 
-    def _recover(self, data: bytes, error: OSError) -> None:
+    def recover(self, data: bytes, error: OSError) -> None:
         """A program that closed all descriptors gets them opened again; anything else is the end of the recording."""
         if self.lost:  # or closed
             return
@@ -167,7 +153,7 @@ class Journal:
             if error.errno != 9:  # EBADF
                 raise error
             self.descriptor = self._open()
-            os.write(self.descriptor, data)
+            self.written += os.write(self.descriptor, data)
         except OSError as final:
             self._give_up(final)
 
@@ -188,7 +174,7 @@ def header_line(exact: bool, floor: int | None) -> bytes:
     program = sys.argv[0] if getattr(sys, "argv", None) else sys.executable
     start = process_start()
     return (
-        f'{{"schema":1,"pid":{os.getpid()},"start":{"null" if start is None else round(start, 3)},'
+        f'{{"schema":{SCHEMA},"pid":{os.getpid()},"start":{"null" if start is None else round(start, 3)},'
         f'"program":{quote(str(program) or "python")},"exact":{"true" if exact else "false"},'
         f'"floor":{"null" if floor is None else floor}}}\n'
     ).encode()

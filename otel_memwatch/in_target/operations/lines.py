@@ -1,97 +1,173 @@
-"""The lines of an operation's two boundaries, as `record/format.py` describes them."""
+"""The lines of an operation's two boundaries, as `record/format.py` describes them.
+
+JSON by hand, for the few shapes that a line has: `json` costs the program 7 ms at its import.
+"""
 
 from __future__ import annotations
 
-from otel_memwatch.in_target.operations.counters import NOTHING, io_text, io_totals
-from otel_memwatch.in_target.operations.text import attributes_text, quote
+from otel_memwatch.record.operation_fields import CLOSING, OPENING
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
-    from otel_memwatch.in_target.operations.boundary import Used
-    from otel_memwatch.in_target.operations.counters import Reading
-    from otel_memwatch.in_target.operations.opened import Closing, Opened
+    from otel_memwatch.in_target.operations.values import Moved, Peak, Used
+
+try:
+    from _json import encode_basestring_ascii as _quote
+except ImportError:  # another implementation of Python
+    from json.encoder import encode_basestring_ascii as _quote
+
+LONGEST_NAME = 512
+LONGEST_TEXT = 4096
+MOST_ATTRIBUTES = 128
+MOST_ELEMENTS = 128
 
 END = b"}\n"
-NOTHING_MORE = NOTHING + END
-"""The rest of a closing's line where there was no I/O."""
+"""The end of a line that has no more than the fields of the table."""
+_OPENING_LINE = "{" + ",".join(f'"{field}":%s' for field in OPENING)
+_CLOSING_LINE = "{" + ",".join(f'"{field}":%s' for field in CLOSING)
+
+
+def opening_line(
+    *,
+    number: int,
+    time: float,
+    name: str,
+    trace: str,
+    span: str,
+    parent: str | None,
+    thread: int | None,
+    rss: int | None,
+    segment: int | None,
+    more: bytes = END,
+) -> bytes:
+    """An operation has begun; `more`: the rest of the line."""
+    fields = (
+        number,
+        f"{time:.6f}",
+        quote(name),
+        quote(trace),
+        quote(span),
+        "null" if parent is None else quote(parent),
+        _number(thread),
+        _number(rss),
+        _number(segment),
+    )
+    return (_OPENING_LINE % fields).encode() + more
+
+
+def closing_line(
+    *,
+    number: int,
+    time: float,
+    error: str | None,
+    rss: int | None,
+    segment: int | None,
+    peak: Peak,
+    used: Used | None,
+    moved: Moved | None,
+    more: bytes = END,
+) -> bytes:
+    """An operation has ended; `more`: the rest of the line."""
+    largest, low, high, certainty = peak
+    user, system, minor, major = used or (None, None, None, None)
+    fields = (
+        number,
+        f"{time:.6f}",
+        '"ok"' if error is None else '"error"',
+        "null" if error is None else quote(error),
+        _number(rss),
+        _number(segment),
+        _number(largest),
+        _number(low),
+        _number(high),
+        quote(certainty),
+        "null" if user is None else f"{user:.6f}",
+        "null" if system is None else f"{system:.6f}",
+        _number(minor),
+        _number(major),
+        *map(_number, moved or (None, None, None, None)),
+    )
+    return (_CLOSING_LINE % fields).encode() + more
 
 
 def opening_more(attributes: Mapping[str, object] | None, exported: bool) -> bytes:
-    """What the lines of few openings have behind the others' fields, and the end of the line.
-
-    `exported`: the program sends the span itself.
-    """
-    if not attributes and not exported:
-        return END
+    """The rest of an opening's line; `exported`: the program sends the span itself."""
     text = f',"attributes":{attributes_text(attributes)}' if attributes else ""
     return (text + (',"exported":true' if exported else "")).encode() + END
 
 
-def opening_line(opened: Opened, name: str, parent_span: str | None, thread: int, more: bytes) -> bytes:
-    """An operation has begun; `more`: the rest of the line."""
-    segment, rss = opened.first[0], opened.first[1]
-    parent = "null" if parent_span is None else f'"{parent_span}"'
-    return (
-        f'{{"open":{opened.id},"time":{opened.time:.6f},"name":{quote(name)},"trace":"{opened.trace}",'
-        f'"span":"{opened.span}","parent":{parent},"thread":{thread},"rss":{"null" if rss is None else rss},'
-        f'"segment":{"null" if segment is None else segment}'
-    ).encode() + more
+def closing_more(gpu: Mapping[str, Any] | None, attributes: Mapping[str, object] | None) -> bytes:
+    """The rest of a closing's line."""
+    text = f',"gpu":{_json(gpu)}' if gpu else ""
+    return (text + (f',"attributes":{attributes_text(attributes)}' if attributes else "")).encode() + END
 
 
-def closing_line(
-    opened: Opened, closing: Closing, error: str | None, attributes: Mapping[str, object] | None
-) -> bytes:
-    """An operation has ended."""
-    before, after, gpu = closing[4:]
-    rest = NOTHING if before is after else io_text(io_totals(before, after))
-    if gpu:
-        rest += f',"gpu":{_json(gpu)}'.encode()
-    if attributes:
-        rest += f',"attributes":{attributes_text(attributes)}'.encode()
-    return _figures(opened, closing, error) + rest + END
-
-
-def closing_more(before: Reading, after: Reading) -> bytes:
-    """What the line of a closing has behind the boundary's figures, and its end: neither GPU nor attributes."""
-    return NOTHING_MORE if before is after else io_text(io_totals(before, after)) + END
-
-
-def _figures(opened: Opened, closing: Closing, error: str | None) -> bytes:
-    """The fields of every closing but I/O."""
-    status = '"ok","error":null' if error is None else f'"error","error":{quote(error)}'
-    now, _, (_, _, first, _), (segment, rss, used, _), _, _, _ = closing
-    peak, low, high, certainty = closing[1]
-    if first is None or used is None:
-        cpu = '"cpu_user":null,"cpu_system":null,"minor_faults":null,"major_faults":null'
-    else:
-        user, system, minor, major = _used(first, used, closing)
-        cpu = f'"cpu_user":{user:.6f},"cpu_system":{system:.6f},"minor_faults":{minor},"major_faults":{major}'
-    return (
-        f'{{"close":{opened.id},"time":{now:.6f},"status":{status},"rss":{"null" if rss is None else rss},'
-        f'"segment":{"null" if segment is None else segment},"peak":{"null" if peak is None else peak},'
-        f'"low":{"null" if low is None else low},"high":{"null" if high is None else high},'
-        f'"certainty":"{certainty}",{cpu}'
-    ).encode()
-
-
-def _used(first: Used, last: Used, closing: Closing) -> Used:
-    """What was used between the boundaries, by reaped children too."""
-    user, system, minor, major = (
-        last[0] - first[0],
-        last[1] - first[1],
-        last[2] - first[2],
-        last[3] - first[3],
-    )
-    old, new = closing[4].children, closing[5].children
-    if old is new or old is None or new is None:
-        return user, system, minor, major
-    return user + new[0] - old[0], system + new[1] - old[1], minor + new[2] - old[2], major + new[3] - old[3]
+def _number(value: float | None) -> str:
+    return "null" if value is None else str(value)
 
 
 def _json(value: Mapping[str, Any]) -> str:
     from json import dumps  # only with a GPU allocator, which has imported it long ago
 
     return dumps(value, default=str, separators=(",", ":"))
+
+
+def quote(text: str) -> str:
+    """`text` as a JSON string in ASCII; what is no Unicode text (lone surrogates) becomes question marks."""
+    if not text.isascii():
+        text = text.encode("utf-8", "replace").decode("utf-8")
+    return _quote(text)
+
+
+def clean_name(name: object) -> tuple[str, bool]:
+    """A name that can be recorded, and whether `name` was one already."""
+    if type(name) is str and 0 < len(name) <= LONGEST_NAME:
+        return name, True
+    text = str.__str__(name) if isinstance(name, str) else _describe(name)
+    if not text:
+        return "(no name)", False
+    return (text[: LONGEST_NAME - 3] + "..." if len(text) > LONGEST_NAME else text), isinstance(
+        name, str
+    ) and (len(text) <= LONGEST_NAME)
+
+
+def attributes_text(attributes: Mapping[str, object]) -> str:
+    """A JSON object; values that OpenTelemetry does not know are recorded as their text, long ones cut."""
+    parts: list[str] = []
+    for name, value in attributes.items():
+        if len(parts) == MOST_ATTRIBUTES:
+            break
+        parts.append(f"{quote(str(name)[:LONGEST_NAME])}:{_value(value)}")
+    return "{" + ",".join(parts) + "}"
+
+
+def _value(value: object) -> str:
+    if isinstance(value, (list, tuple)):
+        return "[" + ",".join(_scalar(element) for element in value[:MOST_ELEMENTS]) + "]"
+    return _scalar(value)
+
+
+def _scalar(value: object) -> str:
+    if value is True:
+        return "true"
+    if value is False:
+        return "false"
+    if isinstance(value, str):
+        return quote(str.__str__(value)[:LONGEST_TEXT])
+    if isinstance(value, int) and -(1 << 63) <= value < 1 << 64:
+        return int.__repr__(value)
+    if isinstance(value, float) and value - value == 0:  # neither infinite nor not a number
+        return float.__repr__(value)
+    if value is None:
+        return "null"
+    return quote(_describe(value)[:LONGEST_TEXT])
+
+
+def _describe(value: object) -> str:
+    try:
+        return str(value)
+    except Exception:  # noqa: BLE001 - the value is the program's, and so is whatever its __str__ raises
+        return f"({type(value).__name__})"

@@ -1,55 +1,60 @@
-"""The operations of this process: boundaries, exact figures between them, lines in the record."""
+"""The recorder of this process: whether operations are recorded, by whom, and what is the same whoever does it.
+
+Nothing is recorded at import. The boundaries themselves are taken by compiled code (`native`), or by Python code
+(`plain`) where there is none: the system has no compiler, is not Linux, or `OTEL_MEMWATCH_PLAIN_OPERATIONS=1` says so.
+"""
 
 from __future__ import annotations
 
 import os
-from _thread import _local, get_native_id
+import sys
+from _thread import get_ident
 from sys import modules
 from time import monotonic
 
-from otel_memwatch.in_target.operations import counters, lines
-from otel_memwatch.in_target.operations.boundary import Lock
-from otel_memwatch.in_target.operations.counters import Counters
-from otel_memwatch.in_target.operations.files import claim, close_quietly
-from otel_memwatch.in_target.operations.identity import IdGenerator
-from otel_memwatch.in_target.operations.journal import Journal, header_line
-from otel_memwatch.in_target.operations.ledger import WHOLE, Ledger
-from otel_memwatch.in_target.operations.opened import Opened
-from otel_memwatch.in_target.operations.watermark import (
-    FOREIGN,
-    Blind,
-    Resettable,
-    local_counter_error,
-    open_watermark,
+from otel_memwatch.in_target.operations import lines
+from otel_memwatch.in_target.operations.journal import Journal, header_line, warn_once
+from otel_memwatch.in_target.operations.native import (
+    COMPILED,
+    Lock,
+    NativeBoundaries,
+    in_main_interpreter,
 )
+from otel_memwatch.in_target.operations.process import JustOpened, close_quietly, open_watermark
+from otel_memwatch.in_target.operations.tracing import IdGenerator, root_parent
+from otel_memwatch.in_target.operations.values import Figures, LiveOperation
+from otel_memwatch.record.format import RUN_DIRECTORY_VARIABLE
+
+if sys.version_info < (3, 12):
+    import gc  # here, as all that is loaded later may be loading in another thread when the program forks
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import Any
 
-    from otel_memwatch.in_target.operations.opened import Peak
-    from otel_memwatch.in_target.operations.watermark import Lifetime, Moment
+    from otel_memwatch.in_target.operations.values import Boundaries, Ids
 
-    Ids = tuple[str, str, str | None, bool]
-    """Trace, span and parent span of an operation whose ids a tracer has given, and whether that exports the span."""
+_implementation: Callable[..., Boundaries] = NativeBoundaries
+if not COMPILED:
+    from otel_memwatch.in_target.operations.plain import PlainBoundaries
 
-_LARGE_GAP = 1 << 20
-_LIFE, _BRIEF = counters.LIFE, counters.BRIEF
-_END = lines.END
+    _implementation = PlainBoundaries
 
+__all__ = [
+    "COMPILED",
+    "EXACT_VARIABLE",
+    "RUN_DIRECTORY_VARIABLE",
+    "Recorder",
+    "State",
+    "activate",
+    "deactivate",
+    "get_recorder",
+    "may_set_context",
+]
 
-class _Thread(_local):
-    """What is asked for again and again about the running thread."""
-
-    id: int
-
-    def __init__(self) -> None:
-        self.id = get_native_id()
-
-    def __getattr__(self, name: str) -> int:
-        """`id`, for a finalizer that runs before it has been set."""
-        return get_native_id()
+EXACT_VARIABLE = "OTEL_MEMWATCH_EXACT"
+"""Set to 0, the watermark of a process that marks operations is never started anew."""
 
 
 class Recorder:
@@ -59,20 +64,10 @@ class Recorder:
     """
 
     __slots__ = (
-        "_before",
-        "_catching_up",
-        "_claim",
-        "_counters",
-        "_deferred",
-        "_foreign",
-        "_has_allocators",
-        "_has_libraries",
+        "_allocators",
         "_here",
-        "_ledger",
-        "_lock",
         "_modules",
-        "_thread",
-        "_write",
+        "boundaries",
         "directory",
         "journal",
         "new_span",
@@ -80,7 +75,6 @@ class Recorder:
         "retired",
         "root_span",
         "trace",
-        "watermark",
     )
 
     def __init__(
@@ -96,43 +90,26 @@ class Recorder:
         self.new_span = IdGenerator().span_id
         self.trace, self.root_span = root
         self._here = here
-        self._claim, alone = claim()
-        self.journal = Journal(directory, str(self.pid))
-        self._ledger = Ledger()
+        self.journal = journal = Journal(directory, str(self.pid))
+        watermark = open_watermark(exact)
+        alone = watermark.claim is None or watermark.claim.alone
+        if alone or journal.is_new:
+            journal.write(header_line(watermark.exact, watermark.floor))
         # Two interpreters of one process write to the same file: theirs are apart by chance, and behind all others.
-        self._ledger.id = self.journal.first_id if alone else 1 << 48 | int(self.new_span(), 16) >> 16
-        self._watch(open_watermark(exact, alone, self._ledger))
-        self._lock = Lock()  # one thread may come in twice: signal handlers and finalizers run anywhere
-        self._foreign = 0
-        """Number of the last boundary before which somebody else has started the watermark anew."""
-        self._deferred: list[tuple[Opened, str | None, Mapping[str, object] | None]] = []
-        """Closings that came while a boundary was being taken."""
-        self._catching_up = False
+        first_id = journal.first_id if alone else 1 << 48 | int(self.new_span(), 16) >> 16
+        self.boundaries = _implementation(journal, watermark, first_id)
         self._modules = 0
-        self._has_libraries = False
-        """The program has imported a GPU library; `_has_allocators`: it has used one."""
-        self._has_allocators = False
-        self._thread = _Thread()
-        self._write = self.journal.write
-        if alone or self.journal.is_new:
-            self._write(header_line(self.watermark.exact, self.watermark.floor))
-        self._counters = Counters()
-        self._ledger.counted = self._counters.last
+        """How many modules the program had imported when it was last asked whether a GPU library is among them."""
+        self._allocators: _GpuAllocators | None = None
+        """`None`: the program has imported no GPU library."""
 
-    def _watch(self, watermark: Resettable | Lifetime | Blind) -> None:
-        """Take the boundaries from this watermark."""
-        self.watermark = watermark
-        self._before = watermark.before if isinstance(watermark, Resettable) else 0
-        """The watermark from before it was started anew for the first time, until a boundary tells it."""
-        self._ledger.quick = False  # until then
-
-    def begin(
+    def open(
         self,
         name: str,
-        attributes: Mapping[str, object] | None,
-        parent: Opened | None,
+        attributes: Mapping[str, object] | None = None,
+        parent: LiveOperation | None = None,
         ids: Ids | None = None,
-    ) -> Opened:
+    ) -> LiveOperation:
         """Open an operation below `parent`, or with the ids that a tracer has given it."""
         exported = False
         if ids is not None:
@@ -141,52 +118,21 @@ class Recorder:
             span, trace, parent_span = self.new_span(), self.trace, self.root_span
         else:
             span, trace, parent_span = self.new_span(), parent.trace, parent.span
-        opened = Opened(self, parent, trace, span)
-        thread, more = self._thread.id, _END
-        if attributes or exported:
-            more = lines.opening_more(attributes, exported)
-        told = self._ledger.begin(opened, name, parent_span, thread, more)
-        if told is None:
-            if os.getpid() != self.pid:
-                here = self._here()
-                if here is not None:
-                    return here.begin(name, attributes, parent, ids)
-            told = self._begin_locked(opened, name, parent_span, thread, more)
-        if told != WHOLE:
-            self._write(lines.opening_line(opened, name, parent_span, thread, more)[told:])
-        if self._deferred:
-            self._catch_up()
-        return opened
+        more = lines.opening_more(attributes, exported) if attributes or exported else lines.END
+        opening = self.boundaries.open(name, trace, span, parent_span, more)
+        if opening is None:  # in a child that was forked without any of Python's hooks
+            here = self._here()
+            if here is not None and here is not self:
+                return here.open(name, attributes, parent, ids)
+        live = LiveOperation(self, parent, trace, span, opening)
+        if len(modules) != self._modules:
+            self._look_for_gpu_library()
+        if self._allocators is not None and opening is not None:
+            self._allocators.opened(opening.id)
+        return live
 
-    def _begin_locked(
-        self, opened: Opened, name: str, parent_span: str | None, thread: int, more: bytes
-    ) -> int:
-        """The boundary of an opening; returns how many bytes of its line have been written."""
-        ledger, told = self._ledger, None
-        with self._lock:
-            if ledger.busy:
-                ledger.id = opened.id = ledger.id + 1
-                self._open_apart(opened)
-            else:
-                ledger.busy = True
-                try:
-                    self._look_around_if_due(monotonic())
-                finally:
-                    ledger.busy = False
-                told = ledger.begin(opened, name, parent_span, thread, more)
-                if told is None:
-                    ledger.busy = True
-                    try:
-                        ledger.id = opened.id = ledger.id + 1
-                        self._take_opening(opened)
-                    finally:
-                        ledger.busy = False
-            if self._has_allocators:
-                _allocators("opened", opened.id)
-        return told or 0
-
-    def finish(
-        self, opened: Opened, error: str | None = None, attributes: Mapping[str, object] | None = None
+    def close(
+        self, live: LiveOperation, error: str | None = None, attributes: Mapping[str, object] | None = None
     ) -> bool:
         """Close an operation; `error` is the type of the exception that ended it.
 
@@ -194,246 +140,211 @@ class Recorder:
         Nothing happens (false) when it is closed already, or this recorder has been closed: it may be the one of the
         process from which this one was forked.
         """
-        now = monotonic()
-        if opened.closed or self.retired or opened.recorder is not self:
+        if live.closed or self.retired:
             return False
-        plain = error is None and not attributes
-        told = self._ledger.finish(opened, now, None) if plain else None
-        if told is None:
-            if os.getpid() != self.pid:
-                self._here()
-                return False
-            with self._lock:
-                if opened.closed:
-                    return False
-                if self._ledger.busy:
-                    self._deferred.append((opened, error, attributes))
-                    return True
-                told = self._finish_locked(opened, now, plain)
-        if told != WHOLE:
-            assert opened.closing is not None
-            self._write(lines.closing_line(opened, opened.closing, error, attributes)[told:])
-        if self._deferred:
-            self._catch_up()
-        return True
+        more = lines.END
+        if self._allocators is not None:
+            live.gpu = self._allocators.closed(live.id)
+        if attributes or live.gpu:
+            more = lines.closing_more(live.gpu, attributes)
+        closed = self.boundaries.close(live.opening, error, more)
+        if closed is None:  # as above
+            self._here()
+            return False
+        live.closed = True
+        return closed
 
-    def _finish_locked(self, opened: Opened, now: float, plain: bool) -> int:
-        """The boundary of a closing; returns how many bytes of its line have been written."""
-        ledger = self._ledger
-        ledger.busy = True
-        try:
-            if now - opened.time > _BRIEF:
-                self._look_around(now)
-            else:
-                self._look_around_if_due(now)
-        finally:
-            ledger.busy = False
-        before, after, told = opened.before, ledger.counted, None
-        if plain and before.children is after.children:
-            told = ledger.finish(opened, now, lines.closing_more(before, after))
-        if told is not None:
-            return told
-        if opened.closed:  # by a signal handler, just now
-            return WHOLE
-        opened.closed = True
-        ledger.busy = True
-        try:
-            last, peak = self._take_closing(opened, now)
-        finally:
-            ledger.busy = False
-        gpu: dict[str, Any] | None = _allocators("closed", opened.id) if self._has_allocators else None
-        opened.closing = now, peak, opened.first, last, before, after, gpu
-        return 0
+    def figures(self, live: LiveOperation) -> Figures | None:
+        """What is known of an operation; `None` while it is open."""
+        found = None if live.opening is None else self.boundaries.figures(live.opening)
+        return None if found is None else Figures(*found, live.gpu)
 
-    def _catch_up(self) -> None:
-        """Close what was to be closed in the middle of a boundary; a garbage collection may leave hundreds."""
-        ledger = self._ledger
-        while self._deferred and not ledger.busy and not self._catching_up:
-            self._catching_up = True
-            try:
-                while self._deferred and not ledger.busy:
-                    self.finish(*self._deferred.pop(0))
-            finally:
-                self._catching_up = False
-
-    def _open_apart(self, opened: Opened) -> None:
-        """Open an operation in the middle of another one's boundary, which a signal handler or finalizer may do.
-
-        There can be no boundary inside a boundary: its peak is only known to be not below what its end sees.
-        """
-        opened.number = -1
-        opened.time = monotonic()
-        opened.first = None, None, None, 0
-        opened.before = self._ledger.counted
-
-    def _take_opening(self, opened: Opened) -> None:
-        """End the segment of this moment and begin an operation. The lock is held."""
-        ledger, watermark, began = self._ledger, self.watermark, monotonic()
-        try:
-            first = watermark.between(began, True) if ledger.open else watermark.opening()
-        except OSError:  # the program closed descriptors that it does not know
-            first = self._open_again().between(began, True)
-        opened.number, opened.first = self._reached(first, ledger.open > 0)
-        opened.before = self._ledger.counted
-        opened.time = monotonic()
-        ledger.open += 1
-
-    def _take_closing(self, opened: Opened, now: float) -> tuple[Moment, Peak]:
-        """End the segment of this moment and an operation, whose peak is found. The lock is held."""
-        ledger, watermark = self._ledger, self.watermark
-        alone = ledger.open == 1 and opened.number > 0
-        try:
-            last = watermark.closing() if alone else watermark.between(now, False)
-        except OSError:
-            last = self._open_again().between(now, False)
-        _, last = self._reached(last, True)
-        peak = self._peak(opened, last[0], last[1])
-        if opened.number >= 0:
-            ledger.open -= 1
-        if not ledger.open:  # nothing that was before now will be asked for
-            ledger.forget()
-        return last, peak
-
-    def _reached(self, moment: Moment, counts: bool) -> tuple[int, Moment]:
-        """The number of a boundary, and what it saw; `counts`: for operations that are open."""
-        self._ledger.number = number = self._ledger.number + 1
-        if self._before:
-            moment = (max(moment[0] or 0, self._before), *moment[1:])
-            self._before = 0
-        if counts:
-            self._fold(number, moment)
-        return number, moment
-
-    def _fold(self, number: int, moment: Moment) -> None:
-        """Count a segment that has ended for every operation that is open."""
-        segment, rss, _, doubt = moment
-        value = segment if self.watermark.exact else rss
-        if doubt == FOREIGN:
-            self._foreign, doubt = number, 0
-        if value is not None:
-            self._ledger.fold(value, doubt)
-
-    def _open_again(self) -> Resettable | Lifetime | Blind:
-        """Open everything again after the program has closed it; what has the numbers now is the program's.
-
-        Where the record cannot be opened any more (it has dropped its privileges, say) nothing is.
-        """
-        lost, alone = self.watermark, False
-        recorded = not self.retired and (self.journal.is_ours() or self.journal.reopen())
-        if recorded:
-            self._claim, alone = claim()
-        self._watch(open_watermark(lost.exact, alone, self._ledger) if recorded else Blind())
-        if recorded:
-            self.watermark.own_read += lost.own_read
-            self.watermark.own_written += lost.own_written
-        self._counters.open_again(recorded)
-        return self.watermark
-
-    def _look_around_if_due(self, now: float) -> None:
-        if now >= self._ledger.stale:
-            self._look_around(now)
-
-    def _look_around(self, now: float) -> None:
-        """What is looked at every 100 us at most: whether the descriptors are ours, the counters, the modules.
-
-        Nobody can make our descriptors his own by chance in that time: he would have to close them and then to open
-        hundreds of files. Where they could not be placed high, they are looked at each time.
-        """
-        ledger, journal = self._ledger, self.journal
-        journal.written += ledger.written
-        ledger.written = 0
-        if not journal.is_ours():
-            self._open_again()
-        if len(modules) != self._modules:
-            self._modules = len(modules)
-            self._has_libraries = any(name in modules for name in ("torch", "cupy", "jax", "tensorflow"))
-        if self._has_libraries and not self._has_allocators:
-            self._has_allocators = bool(_allocators("in_use"))
-        watermark, counters = self.watermark, self._counters
-        # Each boundary so far has written one byte, to start the watermark anew.
-        written = watermark.own_written + journal.written
-        counters.read(watermark.own_read + ledger.own_read, written + ledger.number)
-        ledger.counted = counters.last
-        ledger.stale = now + _LIFE if journal.is_apart else 0.0
-        ledger.io, ledger.journal, ledger.place = counters.io, journal.descriptor, journal.place
-        ledger.read_before, ledger.written_before = watermark.own_read + counters.own, written
-        ledger.modules, ledger.asks = self._modules, self._has_libraries and not self._has_allocators
-        kept = journal.is_apart and journal.is_quick
-        ledger.quick = kept and watermark.quick and not self._before and not self._has_allocators
-
-    def _peak(self, opened: Opened, segment: int | None, rss: int | None) -> Peak:
-        """Largest resident size between opening and closing, with its certainty. The lock is held."""
-        if opened.number < 0:
-            return rss, rss, None, "interval"
-        before, start = opened.first[0], opened.first[1]
-        inside, missed = self._ledger.since(opened.number)
-        per_thread = self._ledger.per_thread
-        eps = local_counter_error() if per_thread else self._ledger.error
-        if not self.watermark.exact or inside is None:
-            return _bounded((before, segment), start, inside, eps)
-        gap = max(0, missed - inside)
-        low, high = (inside - eps if inside > eps else 0), inside + eps + gap
-        if self._foreign > opened.number:
-            return max(low, start or 0, rss or 0), low, None, "interval"
-        if (gap > _LARGE_GAP and gap * 64 > inside) or (
-            per_thread and eps > _LARGE_GAP and eps * 64 > inside
+    def _look_for_gpu_library(self) -> None:
+        self._modules = len(modules)
+        if self._allocators is None and any(
+            name in modules for name in ("torch", "cupy", "jax", "tensorflow")
         ):
-            return low, low, high, "interval"
-        return inside, low, high, "exact"
+            self._allocators = _GpuAllocators()
 
-    def close(self) -> None:
-        """Give all descriptors back. Operations that are open stay open in the record."""
+    def shutdown(self, *, forked: bool = False) -> None:
+        """Give all descriptors back. Operations that are open stay open in the record.
+
+        `forked`: this is the child of a fork, in which whoever has a lock may not be there to give it back.
+        """
         self.retired = True
-        self._ledger.quick = False
-        if self.journal.is_ours():
-            close_quietly(self._claim)
-            self.watermark.close()
-            self._counters.close()
-        self.journal.close()
-
-    def leave(self) -> None:
-        """As `close`, for the child of a fork: whoever has the lock may not be there to give it back."""
-        self._lock = Lock()
-        self.close()
+        self.boundaries.shutdown(forked=forked)
 
 
-def _bounded(
-    watermark: tuple[int | None, int | None], start: int | None, inside: int | None, eps: int
-) -> Peak:
-    """The peak from a watermark of the whole life, at both ends: exact when it rose between them, else bounds."""
-    before, after = watermark
-    if after is None:
-        if inside is None or start is None:
-            return None, None, None, "sampled"
-        return max(inside, start), max(inside, start), None, "interval"
-    if before is not None and after > before:
-        return after, max(after - eps, 0), after + eps, "exact"
-    if inside is None:
-        return after, None, after, "censored"
-    low = max(inside, start or 0)
-    return low, low, max(after + eps, low), "interval"
+class _GpuAllocators:
+    """The GPU allocators of a program that has imported a GPU library; what goes wrong there is theirs.
 
-
-class _Allocators:
-    """What reads the GPU allocators, loaded for a program that has imported one.
-
-    Never waited for: in a child that is forked while another thread loads it, it would be for ever.
+    Each call is made under a lock that, where there is compiled code, is waited for without running signal handlers:
+    one that forks would leave the child waiting for a thread that it does not have.
     """
 
-    module: Any = None
-    loading = False
+    _module: Any = None
+    _loading = False
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._in_use = False
+        """The program has used its library: while it has not, there is nothing to be told of."""
+        self._asked = 0.0
+
+    def opened(self, number: int) -> None:
+        """An operation begins."""
+        if self._are_in_use():
+            self._ask("opened", number)
+
+    def closed(self, number: int) -> dict[str, Any] | None:
+        """An operation ends: its figures by device, if there are any."""
+        figures: dict[str, Any] | None = self._ask("closed", number) if self._are_in_use() else None
+        return figures
+
+    def _are_in_use(self) -> bool:
+        """Whether anything has been held on a device; asked every 100 us at most."""
+        if not self._in_use:
+            now = monotonic()
+            if now >= self._asked + 100e-6:
+                self._asked = now
+                self._in_use = bool(self._ask("in_use"))
+        return self._in_use
+
+    def _ask(self, call: str, *arguments: int) -> Any:
+        """What the module `allocators` says; `None` for an error, and while another thread loads it.
+
+        That is never waited for: in a child that was forked meanwhile it would be for ever.
+        """
+        try:
+            if _GpuAllocators._module is None:
+                if _GpuAllocators._loading:
+                    return None
+                _GpuAllocators._loading = True
+                from otel_memwatch.in_target import allocators
+
+                _GpuAllocators._module, _GpuAllocators._loading = allocators, False
+            with self._lock:
+                return getattr(_GpuAllocators._module, call)(*arguments)
+        except Exception:  # noqa: BLE001 - whatever a GPU library raises must not reach the program
+            return None
 
 
-def _allocators(call: str, *arguments: int) -> Any:
-    """Ask the GPU allocators, in a program that has imported one; what goes wrong there is theirs: `None`."""
+class State:
+    """The one state of the process. `recorder` is looked at only through `get_recorder()` while `settled` is false."""
+
+    recorder: Recorder | None = None
+    settled = False
+    directory: str | None = None
+    """The run directory in use, kept over a fork."""
+    root: tuple[str, str | None] | None = None
+    """Trace and span that operations without a parent belong to, kept over a fork."""
+    collecting: int | None = None
+    """The thread that is collecting garbage, before Python 3.12."""
+    starting = False
+    """The recorder is being made, by the thread that has the lock: a signal handler or finalizer has to do without."""
+    follows_collections = False
+    lock = Lock()
+
+
+def may_set_context() -> bool:
+    """Whether context variables may be set and reset.
+
+    Before Python 3.12 garbage may be collected in the middle of `ContextVar.set`: a finalizer that sets one too makes
+    the interpreter use memory that it has freed.
+    """
+    return State.collecting is None or State.collecting != get_ident()
+
+
+def _collection(phase: str, _info: object) -> None:
+    State.collecting = get_ident() if phase == "start" else None
+
+
+def get_recorder() -> Recorder | None:
+    """The recorder of this process; `None` outside a run. The environment is looked at once."""
+    if State.settled:
+        return State.recorder
+    with State.lock:
+        while not State.settled and not State.starting:
+            process = os.getpid()
+            directory = State.directory or os.environ.get(RUN_DIRECTORY_VARIABLE)
+            if directory:
+                _start(directory)
+            if os.getpid() == process:  # else a signal handler has forked: nothing is settled in the child
+                State.settled = True
+    return State.recorder
+
+
+def activate(directory: str) -> Recorder | None:
+    """Record the operations of this process into a run directory from now on; `None` when that cannot be written."""
+    with State.lock:
+        deactivate()
+        _start(directory)
+        return State.recorder
+
+
+def deactivate() -> None:
+    """Record no more. Operations that are open stay open in the record; closing them does nothing."""
+    with State.lock:
+        old, State.recorder = State.recorder, None
+        State.settled, State.directory, State.root = True, None, None
+        if old is not None:
+            old.shutdown()
+
+
+def _start(directory: str) -> None:
+    State.starting, JustOpened.descriptors = True, []
+    process = os.getpid()
     try:
-        if _Allocators.module is None:
-            if _Allocators.loading:
-                return None
-            _Allocators.loading = True
-            from otel_memwatch.in_target import allocators
+        directory = os.path.abspath(directory)
+        exact = os.environ.get(EXACT_VARIABLE, "1").strip().lower() not in {"0", "false", "no", "off"}
+        # Known before there is a recorder: a child that is forked meanwhile goes on with the same trace.
+        root = State.root = State.root or root_parent(directory) or (IdGenerator().trace_id(), None)
+        made = Recorder(directory, exact, root, _here)
+    except Exception as error:  # noqa: BLE001 - a program must not fail because it is watched
+        reason = getattr(error, "strerror", None) or type(error).__name__
+        if os.getpid() == process:
+            warn_once("start", f"operations are not recorded: {directory}: {reason}.")
+        return
+    finally:
+        State.starting, JustOpened.descriptors = False, None
+    if os.getpid() != process:  # forked by a signal handler: the child makes its own
+        return
+    State.recorder, State.directory = made, directory
+    if sys.version_info < (3, 12) and not State.follows_collections:
+        State.follows_collections = True
+        gc.callbacks.append(_collection)
 
-            _Allocators.module, _Allocators.loading = allocators, False
-        return getattr(_Allocators.module, call)(*arguments)
-    except Exception:  # noqa: BLE001 - whatever a GPU library raises must not reach the program
-        return None
+
+def _here() -> Recorder | None:
+    """The recorder of this process, for one that finds itself in another: the C library's `fork` calls no hook."""
+    if State.recorder is not None and State.recorder.pid != os.getpid():
+        _after_fork()
+    return get_recorder()
+
+
+def _after_fork() -> None:
+    """The child makes a recorder of its own when it marks its first operation; its parent's is not its to use.
+
+    The parent's descriptors have to go at once: `/proc/self` was resolved when they were opened, so that a write to
+    the reset file would start the parent's watermark anew.
+    """
+    # Another thread of the parent may hold the lock; this one may be in it, and will leave the old one.
+    State.lock = Lock()
+    for descriptor in JustOpened.descriptors or ():  # by a thread that is not here
+        close_quietly(descriptor)
+    State.starting, JustOpened.descriptors = False, None
+    if State.collecting != get_ident():
+        State.collecting = None
+    old, State.recorder = State.recorder, None
+    State.settled = False
+    if old is not None:
+        old.shutdown(forked=True)
+
+
+# At import: when the recorder is being made it is too late, for another thread may fork meanwhile.
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
+if not in_main_interpreter():
+    import atexit
+
+    atexit.register(deactivate)  # the process goes on: its descriptors have to be given back

@@ -9,27 +9,19 @@ from __future__ import annotations
 import os
 from time import monotonic
 
-from otel_memwatch.in_target.operations.files import read_quietly
-from otel_memwatch.in_target.operations.identity import IdGenerator, root_parent
 from otel_memwatch.in_target.operations.journal import Journal, process_start, warn_once
-from otel_memwatch.in_target.operations.state import RUN_DIRECTORY_VARIABLE
-from otel_memwatch.in_target.operations.text import clean_name, quote
+from otel_memwatch.in_target.operations.lines import clean_name, closing_line, opening_line, quote
+from otel_memwatch.in_target.operations.process import read_quietly
+from otel_memwatch.in_target.operations.tracing import IdGenerator, root_parent
+from otel_memwatch.record.format import RUN_DIRECTORY_VARIABLE, SCHEMA
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from otel_memwatch.in_target.operations.values import Moved, Peak, Used
+
 _TAIL = 1 << 16
-_TOTALS = (
-    "cpu_user",
-    "cpu_system",
-    "minor_faults",
-    "major_faults",
-    "read_bytes",
-    "write_bytes",
-    "read_chars",
-    "write_chars",
-)
 
 
 def mark_phase(name: str | None, shell: int) -> None:
@@ -58,17 +50,28 @@ def _mark(journal: Journal, directory: str, name: str | None, shell: int) -> Non
         start = process_start(shell)
         program = read_quietly(f"/proc/{shell}/comm").decode("utf-8", "replace").strip()
         journal.write(
-            f'{{"schema":1,"pid":{shell},"start":{"null" if start is None else round(start, 3)},'
+            f'{{"schema":{SCHEMA},"pid":{shell},"start":{"null" if start is None else round(start, 3)},'
             f'"program":{quote(program)},"exact":false,"floor":null}}\n'.encode()
         )
     if before is not None:
-        journal.write(_closing(before, now, totals).encode())
+        journal.write(_closing(before, now, totals))
     if name is not None:
         trace, parent = root_parent(directory) or (IdGenerator().trace_id(), None)
+        more = f',"shell":{_list(totals)}}}\n'.encode()
+        span, name = IdGenerator().span_id(), clean_name(name)[0]
         journal.write(
-            f'{{"open":{journal.first_id},"time":{now:.6f},"name":{quote(clean_name(name)[0])},"trace":"{trace}",'
-            f'"span":"{IdGenerator().span_id()}","parent":{"null" if parent is None else quote(parent)},'
-            f'"thread":null,"rss":null,"segment":null,"shell":{_list(totals)}}}\n'.encode()
+            opening_line(
+                number=journal.first_id,
+                time=now,
+                name=name,
+                trace=trace,
+                span=span,
+                parent=parent,
+                thread=None,
+                rss=None,
+                segment=None,
+                more=more,
+            )
         )
 
 
@@ -89,18 +92,24 @@ def _open_phase(tail: bytes) -> dict[str, Any] | None:
     return found
 
 
-def _closing(phase: dict[str, Any], now: float, totals: list[float] | None) -> str:
+def _closing(phase: dict[str, Any], now: float, totals: list[float] | None) -> bytes:
     before = phase.get("shell")
-    if totals is None or not isinstance(before, list) or len(before) != len(totals):
-        values: list[float | None] = [None] * len(_TOTALS)
-    else:
-        values = [round(last - first, 6) for first, last in zip(before, totals, strict=True)]
-    fields = ",".join(
-        f'"{name}":{"null" if value is None else value}' for name, value in zip(_TOTALS, values, strict=True)
-    )
-    return (
-        f'{{"close":{phase["open"]},"time":{now:.6f},"status":"ok","error":null,"rss":null,"segment":null,"peak":null,'
-        f'"low":null,"high":null,"certainty":"sampled",{fields}}}\n'
+    used: Used | None = None
+    moved: Moved | None = None
+    if totals is not None and isinstance(before, list) and len(before) == len(totals):
+        user, system, *counts = (last - first for first, last in zip(before, totals, strict=True))
+        minor, major, read, written, read_chars, written_chars = map(int, counts)
+        used, moved = (user, system, minor, major), (read, written, read_chars, written_chars)
+    unknown: Peak = (None, None, None, "sampled")
+    return closing_line(
+        number=phase["open"],
+        time=now,
+        error=None,
+        rss=None,
+        segment=None,
+        peak=unknown,
+        used=used,
+        moved=moved,
     )
 
 

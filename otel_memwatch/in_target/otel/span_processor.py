@@ -17,15 +17,15 @@ from opentelemetry.sdk.trace import SpanProcessor
 from opentelemetry.trace import Status, StatusCode
 
 from otel_memwatch.in_target.operations import tracing
-from otel_memwatch.in_target.operations.scope import trouble
-from otel_memwatch.in_target.operations.state import recorder
-from otel_memwatch.in_target.operations.text import clean_name
+from otel_memwatch.in_target.operations.context import trouble
+from otel_memwatch.in_target.operations.lines import clean_name
+from otel_memwatch.in_target.operations.recorder import get_recorder
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import ReadableSpan, Span
 
-    from otel_memwatch.in_target.operations.opened import Opened
+    from otel_memwatch.in_target.operations.values import LiveOperation
 
 
 class OperationSpanProcessor(SpanProcessor):
@@ -37,18 +37,18 @@ class OperationSpanProcessor(SpanProcessor):
     """
 
     def __init__(self) -> None:
-        self._open: dict[int, Opened] = {}
+        self._open: dict[int, LiveOperation] = {}
 
     def on_start(self, span: Span, parent_context: context.Context | None = None) -> None:  # noqa: ARG002 - the SDK's signature
         """Open an operation for a span, unless an operation has just made that span for itself."""
         try:
-            here = None if tracing.making.now else recorder()
+            here = None if tracing.making.now else get_recorder()
             ids = tracing.span_ids(span) if here is not None else None
             if here is None or ids is None:
                 return
-            opened = here.begin(clean_name(span.name)[0], None, None, ids)
-            self._open[span.get_span_context().span_id] = opened
-            _Ending(span, opened)
+            live = here.open(clean_name(span.name)[0], None, None, ids)
+            self._open[span.get_span_context().span_id] = live
+            _Ending(span, live)
         except Exception as error:  # noqa: BLE001 - the SDK passes exceptions on into the program
             trouble(error)
 
@@ -56,9 +56,9 @@ class OperationSpanProcessor(SpanProcessor):
         """Close the operation, if the span's own `end` has not done it."""
         try:
             identity = span.get_span_context()
-            opened = self._open.pop(identity.span_id, None) if identity is not None else None
-            if opened is not None and not opened.closed:
-                opened.recorder.finish(opened, _error_type(span), dict(span.attributes or {}))
+            live = self._open.pop(identity.span_id, None) if identity is not None else None
+            if live is not None and not live.closed:
+                live.recorder.close(live, _error_type(span), dict(span.attributes or {}))
         except Exception as error:  # noqa: BLE001 - as above
             trouble(error)
 
@@ -73,19 +73,19 @@ class OperationSpanProcessor(SpanProcessor):
 class _Ending:
     """The `end` of one span: closes its operation, sets the figures, then ends the span as the SDK does."""
 
-    __slots__ = ("_opened", "_span")
+    __slots__ = ("_live", "_span")
 
-    def __init__(self, span: Span, opened: Opened) -> None:
+    def __init__(self, span: Span, live: LiveOperation) -> None:
         self._span = span
-        self._opened = opened
+        self._live = live
         span.end = self  # type: ignore[method-assign]
 
     def __call__(self, *args: Any, **kwargs: Any) -> None:
-        span, opened = self._span, self._opened
+        span, live = self._span, self._live
         try:
             del span.end  # the SDK's own again, and no reference cycle is left behind
-            if opened.recorder.finish(opened, _error_type(span), dict(span.attributes or {})):
-                figures = opened.figures
+            if live.recorder.close(live, _error_type(span), dict(span.attributes or {})):
+                figures = live.figures
                 if figures is not None:
                     span.set_attributes(tracing.span_attributes(figures))
         except Exception as trouble_with_us:  # noqa: BLE001 - as above
@@ -125,7 +125,7 @@ def _continue_run() -> None:
         name.lower(): value for name in ("TRACEPARENT", "TRACESTATE") if (value := os.environ.get(name))
     }
     if (
-        recorder() is None
+        get_recorder() is None
         or "traceparent" not in carrier
         or trace.get_current_span().get_span_context().is_valid
     ):

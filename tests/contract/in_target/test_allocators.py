@@ -25,7 +25,7 @@ def test_a_forked_child_begins_anew(torch: Torch) -> None:
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
-        os.write(writer, str(len(allocators._here._windows._open)).encode())
+        os.write(writer, str(len(allocators._here._bounds._open)).encode())
         os._exit(0)
     os.close(writer)
     with os.fdopen(reader) as answer:

@@ -17,8 +17,8 @@ from otel_memwatch import config
 from otel_memwatch.compat.ipython import perf
 from otel_memwatch.compat.nncf import tradeoff
 from otel_memwatch.errors import MemwatchError
-from otel_memwatch.in_target.operations.identity import parse_traceparent
-from otel_memwatch.in_target.operations.text import attributes_text, clean_name, quote
+from otel_memwatch.in_target.operations.lines import attributes_text, clean_name, quote
+from otel_memwatch.in_target.operations.tracing import parse_traceparent
 from otel_memwatch.monitor.procfs import control_group, drm, process, system
 from otel_memwatch.monitor.telemetry import exporters, listening
 from otel_memwatch.monitor.telemetry import settings as telemetry_settings

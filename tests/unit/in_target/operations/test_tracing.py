@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from otel_memwatch.in_target.operations.identity import IdGenerator, is_id, parse_traceparent, root_parent
+from otel_memwatch.in_target.operations.tracing import IdGenerator, is_id, parse_traceparent, root_parent
 
 TRACE, SPAN, OTHER = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331", "00f067aa0ba902b7"
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 
-class Reading(NamedTuple):
+class AllocatorReading(NamedTuple):
     """What an allocator says of one device at one moment, in bytes. `None`: it does not say."""
 
     allocator: str
@@ -25,7 +25,7 @@ class Reading(NamedTuple):
     retries: int | None = None
 
 
-class _Bounds:
+class _PeakBounds:
     """Bounds of a peak; `high` of `None`: unknown."""
 
     __slots__ = ("high", "low")
@@ -40,25 +40,25 @@ class _Bounds:
         self.high = None if high is None or self.high is None else max(self.high, high)
 
 
-class _Window:
+class _DeviceBounds:
     """One operation on one device."""
 
     __slots__ = ("reserved", "start", "used")
 
-    def __init__(self, start: Reading) -> None:
+    def __init__(self, start: AllocatorReading) -> None:
         self.start = start
-        self.used = _Bounds(start.current)
-        self.reserved = None if start.reserved is None else _Bounds(start.reserved)
+        self.used = _PeakBounds(start.current)
+        self.reserved = None if start.reserved is None else _PeakBounds(start.reserved)
 
 
-class Windows:
+class AllocatorBounds:
     """All open operations. Not thread-safe."""
 
     def __init__(self) -> None:
-        self._last: dict[str, Reading] = {}
-        self._open: dict[int, dict[str, _Window]] = {}
+        self._last: dict[str, AllocatorReading] = {}
+        self._open: dict[int, dict[str, _DeviceBounds]] = {}
 
-    def segment(self, allocator: str, readings: dict[str, Reading]) -> None:
+    def segment(self, allocator: str, readings: dict[str, AllocatorReading]) -> None:
         """A segment of an allocator ends: adds its bounds to all open operations.
 
         A device of the allocator that did not answer may have held anything meanwhile.
@@ -69,50 +69,50 @@ class Windows:
         for device, reading in readings.items():
             before = self._last.get(device) or _unused(reading)
             used = _segment(before.current, before.peak, reading.current, reading.peak)
-            for windows in self._open.values():
-                window = windows.get(device)
-                if window is None:
-                    window = windows[device] = _Window(before)
-                window.used.extend(*used)
-                if window.reserved is not None and reading.reserved is not None:
+            for devices in self._open.values():
+                bounds = devices.get(device)
+                if bounds is None:
+                    bounds = devices[device] = _DeviceBounds(before)
+                bounds.used.extend(*used)
+                if bounds.reserved is not None and reading.reserved is not None:
                     reserved = _segment(
                         before.reserved or 0, before.reserved_peak, reading.reserved, reading.reserved_peak
                     )
-                    window.reserved.extend(*reserved)
+                    bounds.reserved.extend(*reserved)
             self._last[device] = reading
 
     def _lose(self, device: str) -> None:
-        for windows in self._open.values():
-            if device in windows:
-                windows[device].used.extend(0, None)
+        for devices in self._open.values():
+            if device in devices:
+                devices[device].used.extend(0, None)
 
-    def begin_segment(self, readings: dict[str, Reading]) -> None:
+    def begin_segment(self, readings: dict[str, AllocatorReading]) -> None:
         """The watermarks have been reset: the next segment begins with these readings."""
         self._last.update(readings)
 
     def open(self, key: int) -> None:
         """An operation begins at the last boundary."""
-        self._open[key] = {device: _Window(reading) for device, reading in self._last.items()}
+        self._open[key] = {device: _DeviceBounds(reading) for device, reading in self._last.items()}
 
     def close(self, key: int) -> dict[str, Any] | None:
         """An operation ends at the last boundary: its figures by device; `None` where there was nothing."""
-        windows = self._open.pop(key, None)
-        if windows is None:
-            windows = self._since_ever()
-        figures = {device: _figures(window, self._last[device]) for device, window in windows.items()}
+        devices = self._open.pop(key, None)
+        if devices is None:
+            devices = self._since_the_beginning()
+        figures = {device: _figures(bounds, self._last[device]) for device, bounds in devices.items()}
         return {device: known for device, known in figures.items() if known["high"] != 0} or None
 
-    def _since_ever(self) -> dict[str, _Window]:
-        """Windows of an operation that is as old as the allocators: the watermark covers it, unless it was reset."""
+    def _since_the_beginning(self) -> dict[str, _DeviceBounds]:
+        """Bounds of an operation that is as old as the allocators: the watermark covers it, unless it was reset."""
         result = {}
         for device, reading in self._last.items():
-            window = result[device] = _Window(_unused(reading))
-            window.used.extend(
+            bounds = result[device] = _DeviceBounds(_unused(reading))
+            bounds.used.extend(
                 *_segment(0, 0 if reading.peak is not None else None, reading.current, reading.peak)
             )
-            if window.reserved is not None and reading.reserved is not None:
+            if bounds.reserved is not None and reading.reserved is not None:
                 known = 0 if reading.reserved_peak is not None else None
-                window.reserved.extend(*_segment(0, known, reading.reserved, reading.reserved_peak))
+                bounds.reserved.extend(*_segment(0, known, reading.reserved, reading.reserved_peak))
         return result
 
 
@@ -136,17 +136,17 @@ def _segment(start: int, mark: int | None, end: int, peak: int | None) -> tuple[
     return low, peak
 
 
-def _unused(reading: Reading) -> Reading:
+def _unused(reading: AllocatorReading) -> AllocatorReading:
     """What the allocator would have said before anybody used it."""
     zero = {
         name: None if getattr(reading, name) is None else 0
         for name in ("peak", "reserved", "reserved_peak", "ooms", "retries")
     }
-    return Reading(reading.allocator, 0, **zero)
+    return AllocatorReading(reading.allocator, 0, **zero)
 
 
-def _figures(window: _Window, end: Reading) -> dict[str, Any]:
-    start, used, reserved = window.start, window.used, window.reserved
+def _figures(bounds: _DeviceBounds, end: AllocatorReading) -> dict[str, Any]:
+    start, used, reserved = bounds.start, bounds.used, bounds.reserved
     return {
         "allocator": end.allocator,
         "peak": used.low,

@@ -1,0 +1,78 @@
+"""The innermost operation of the running context: how one is opened below it, and closed with what lies inside."""
+
+from __future__ import annotations
+
+from contextvars import ContextVar
+from sys import modules
+
+from otel_memwatch.in_target.operations import tracing
+from otel_memwatch.in_target.operations.journal import warn_once
+from otel_memwatch.in_target.operations.lines import LONGEST_NAME, clean_name
+from otel_memwatch.in_target.operations.recorder import may_set_context
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from otel_memwatch.in_target.operations.recorder import Recorder
+    from otel_memwatch.in_target.operations.values import LiveOperation
+
+current: ContextVar[LiveOperation | None] = ContextVar("otel_memwatch_operation", default=None)
+"""The innermost operation of the running context, possibly closed meanwhile, possibly of a process forked from."""
+
+open_phases: dict[LiveOperation, None] = {}
+"""Phases that have not ended, in the order of their beginning; of a process forked from too."""
+
+
+def begin(recorder: Recorder, name: object, attributes: Mapping[str, object] | None) -> LiveOperation:
+    """Open an operation below the context's current one, as a span of the program's tracer if there is one."""
+    if type(name) is not str or not 0 < len(name) <= LONGEST_NAME:
+        name = _usable(name)
+    parent = current.get()
+    while parent is not None and parent.closed:
+        parent = parent.parent
+    if "opentelemetry.trace" in modules:
+        span = tracing.start(name, attributes)
+        if span is not None:
+            live = recorder.open(name, attributes, parent, span.ids)
+            live.program_span = span
+            return live
+    return recorder.open(name, attributes, parent)
+
+
+def end(
+    live: LiveOperation, error: BaseException | None, attributes: Mapping[str, object] | None = None
+) -> None:
+    """Close an operation, the phases marked inside it before it, and its span."""
+    inner = live.phase
+    if inner is not None and not inner.closed:
+        end(inner, None)
+    if live.is_phase:
+        open_phases.pop(live, None)
+    span = live.program_span
+    if span is not None and may_set_context():
+        span.detach()
+    failed = error is not None and not is_orderly(error)
+    closed = live.recorder.close(live, type(error).__name__ if failed else None, attributes)
+    if span is not None and closed:
+        span.end(live.figures, error if failed else None)
+
+
+def is_orderly(error: BaseException) -> bool:
+    """Whether an exception is a way of ending, not of failing: a generator given up, `sys.exit()`."""
+    return isinstance(error, GeneratorExit) or (isinstance(error, SystemExit) and error.code in {None, 0})
+
+
+def _usable(name: object) -> str:
+    text, good = clean_name(name)
+    if not good:
+        warn_once(
+            "name",
+            "an operation has a name that is empty, too long or no text; it is recorded as far as it goes.",
+        )
+    return text
+
+
+def trouble(error: BaseException) -> None:
+    """Say once that an operation is missing from the record."""
+    warn_once("trouble", f"an operation could not be recorded: {type(error).__name__}: {error}.")
