@@ -274,7 +274,7 @@ class ProcessRecord(NamedTuple):
     """Whether it never waited for a child, so that `max_rss` is its own; `None`: unknown."""
 
 
-class Operation(NamedTuple):
+class RecordedOperation(NamedTuple):
     """One named stretch of the target's work."""
 
     name: str

@@ -12,10 +12,10 @@ from otel_memwatch.runtime.typed import TYPE_CHECKING
 if TYPE_CHECKING:
     from otel_memwatch.analysis.ending import describe_end
     from otel_memwatch.analysis.results import OperationFigures, Peaks, ProcessFigures
-    from otel_memwatch.analysis.run import Run, load
+    from otel_memwatch.analysis.run import RecordedRun, load
     from otel_memwatch.analysis.tally import Tally
 
-__all__ = ["OperationFigures", "Peaks", "ProcessFigures", "Run", "Tally", "describe_end", "load"]
+__all__ = ["OperationFigures", "Peaks", "ProcessFigures", "RecordedRun", "Tally", "describe_end", "load"]
 
 __getattr__ = lazy.names(
     __name__,
@@ -23,7 +23,7 @@ __getattr__ = lazy.names(
         "OperationFigures": "results",
         "Peaks": "results",
         "ProcessFigures": "results",
-        "Run": "run",
+        "RecordedRun": "run",
         "Tally": "tally",
         "describe_end": "ending",
         "load": "run",

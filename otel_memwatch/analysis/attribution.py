@@ -8,11 +8,11 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from otel_memwatch.analysis.results import Peaks
-    from otel_memwatch.model import Operation, Peak
+    from otel_memwatch.model import Peak, RecordedOperation
 
 
 def attribute_peaks(
-    peaks: Peaks, operations: Sequence[Operation], started: float, interval: float = 0.0
+    peaks: Peaks, operations: Sequence[RecordedOperation], started: float, interval: float = 0.0
 ) -> Peaks:
     """The peaks with `operation` filled in.
 
@@ -34,7 +34,7 @@ def attribute_peaks(
     return peaks._replace(**attributed, gpu=raised_by_allocators(gpu, operations, started))
 
 
-def _attributed_by_time(peak: Peak, operations: Sequence[Operation], started: float) -> Peak:
+def _attributed_by_time(peak: Peak, operations: Sequence[RecordedOperation], started: float) -> Peak:
     """A GPU's peak, attributed by its moment alone: sizes of operations are those of another memory."""
     if peak.at is None:
         return peak
@@ -44,7 +44,7 @@ def _attributed_by_time(peak: Peak, operations: Sequence[Operation], started: fl
 
 
 def _attributed(
-    peak: Peak | None, operations: Sequence[Operation], started: float, interval: float
+    peak: Peak | None, operations: Sequence[RecordedOperation], started: float, interval: float
 ) -> Peak | None:
     found = None if peak is None else operation_of(peak, operations, started, interval)
     if peak is None or found is None:
@@ -53,7 +53,7 @@ def _attributed(
     return peak._replace(operation=operation.name, at=_within(peak, operation, started))
 
 
-def _within(peak: Peak, operation: Operation, started: float) -> float | None:
+def _within(peak: Peak, operation: RecordedOperation, started: float) -> float | None:
     """The moment of the peak, moved into the operation: it is first seen at a tick, which may come after its end."""
     if peak.at is None:
         return None if operation.end is None else round(operation.end - started, 4)
@@ -62,7 +62,7 @@ def _within(peak: Peak, operation: Operation, started: float) -> float | None:
 
 
 def operation_of(
-    peak: Peak, operations: Sequence[Operation], started: float, interval: float = 0.0
+    peak: Peak, operations: Sequence[RecordedOperation], started: float, interval: float = 0.0
 ) -> int | None:
     """Index of the innermost operation in which the peak was reached; `None`: in none.
 
@@ -84,16 +84,16 @@ def operation_of(
     return max(there, key=lambda i: (_largest_size(operations[i]), operations[i].start), default=None)
 
 
-def _largest_size(operation: Operation) -> int:
+def _largest_size(operation: RecordedOperation) -> int:
     return (operation.peak.low or 0) if operation.peak is not None else 0
 
 
-def _holds(operation: Operation, peak: Peak) -> bool:
+def _holds(operation: RecordedOperation, peak: Peak) -> bool:
     own = operation.peak
     if own is None or own.low is None or peak.low is None:
         return False
     return (peak.pid is None or operation.pid == peak.pid) and own.low >= peak.low > 0
 
 
-def _length(operation: Operation) -> float:
+def _length(operation: RecordedOperation) -> float:
     return float("inf") if operation.end is None else operation.end - operation.start

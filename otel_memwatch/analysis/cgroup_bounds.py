@@ -60,10 +60,20 @@ class CgroupBounds:
         self._last = self._last[-2:]
         return self._window(before, current, after)
 
-    def rest(self) -> Iterator[CgroupWindow]:
-        """The window that no later tick completes; asking changes nothing."""
+    def rest(self, *, all_ended: bool) -> Iterator[CgroupWindow]:
+        """The window that no later tick completes; asking changes nothing.
+
+        `all_ended`: no process of the tree was alive at its last tick. Otherwise cache may have come while that tick was
+        read, after the I/O had been counted: then nothing is taken off its watermark, since the next tick would be
+        needed to know how much of it was cache.
+        """
         if len(self._last) == 2:
-            yield self._window(self._last[0], self._last[1], self._last[1])
+            before, current = self._last
+            window = self._window(before, current, current)
+            if not all_ended and window.high is not None:
+                without_cache = current._replace(file=None)
+                window = window._replace(high=self._window(before, without_cache, current).high)
+            yield window
 
     def _window(self, before: CgroupTick, current: CgroupTick, after: CgroupTick) -> CgroupWindow:
         top = current.window

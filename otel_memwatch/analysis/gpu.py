@@ -8,7 +8,7 @@ from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from otel_memwatch.model import Operation
+    from otel_memwatch.model import RecordedOperation
 
 
 class AllocatorFigures(NamedTuple):
@@ -26,7 +26,7 @@ class AllocatorFigures(NamedTuple):
     """Held from the device but not handed out, at the operation's end."""
 
 
-def allocator_figures(operation: Operation) -> list[AllocatorFigures]:
+def allocator_figures(operation: RecordedOperation) -> list[AllocatorFigures]:
     """The figures of an operation, by device; entries that are not of the record's form are left out."""
     found = []
     for device, reported in operation.gpu.items():
@@ -48,7 +48,7 @@ def allocator_figures(operation: Operation) -> list[AllocatorFigures]:
 
 
 def raised_by_allocators(
-    peaks: Mapping[str, Peak], operations: Sequence[Operation], started: float
+    peaks: Mapping[str, Peak], operations: Sequence[RecordedOperation], started: float
 ) -> Mapping[str, Peak]:
     """Peaks of devices, where an allocator held more than any tick saw, or nothing else is known of the device.
 
@@ -77,7 +77,7 @@ def raised_by_allocators(
     return result
 
 
-def told_by_allocators(operations: Iterable[Operation]) -> bool:
+def told_by_allocators(operations: Iterable[RecordedOperation]) -> bool:
     """Whether any operation has figures of an allocator."""
     return any(operation.gpu for operation in operations)
 

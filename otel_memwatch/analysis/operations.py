@@ -7,7 +7,7 @@ import math
 from otel_memwatch.analysis import certainty
 from otel_memwatch.analysis.attribution import operation_of
 from otel_memwatch.analysis.results import TOTALS, OperationFigures, Peaks
-from otel_memwatch.model import Certainty, Operation, Peak
+from otel_memwatch.model import Certainty, Peak, RecordedOperation
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ class OperationContext(NamedTuple):
 
 
 def operation_figures(
-    operations: Sequence[Operation], context: OperationContext, peaks: Peaks
+    operations: Sequence[RecordedOperation], context: OperationContext, peaks: Peaks
 ) -> tuple[OperationFigures, ...]:
     """The figures of all operations, by their start."""
     ordered = sorted(operations, key=lambda o: (o.start, -_end(o, context)))
@@ -67,11 +67,11 @@ def operation_figures(
     return tuple(figures)
 
 
-def _end(operation: Operation, context: OperationContext) -> float:
+def _end(operation: RecordedOperation, context: OperationContext) -> float:
     return max(operation.start, context.end) if operation.end is None else operation.end
 
 
-def _parents(ordered: Sequence[Operation]) -> list[int | None]:
+def _parents(ordered: Sequence[RecordedOperation]) -> list[int | None]:
     """Index of the operation around each: by span ids. A parent that comes later, or a circle, is none."""
     by_span = {
         operation.span_id: index
@@ -85,7 +85,9 @@ def _parents(ordered: Sequence[Operation]) -> list[int | None]:
     return parents
 
 
-def _with_run_peak(ordered: Sequence[Operation], peaks: Peaks, started: float, interval: float) -> int | None:
+def _with_run_peak(
+    ordered: Sequence[RecordedOperation], peaks: Peaks, started: float, interval: float
+) -> int | None:
     """Index of the innermost operation in which the run's peak was reached."""
     for peak in (peaks.tree, peaks.process, peaks.main):
         found = None if peak is None else operation_of(peak, ordered, started, interval)
@@ -94,14 +96,14 @@ def _with_run_peak(ordered: Sequence[Operation], peaks: Peaks, started: float, i
     return None
 
 
-def _process_of(operation: Operation, context: OperationContext) -> ProcessBounds | None:
+def _process_of(operation: RecordedOperation, context: OperationContext) -> ProcessBounds | None:
     for process in context.processes.get(operation.pid, ()):
         if certainty.was_alive(process.start, process.end, operation.start):
             return process
     return None
 
 
-def _with_last_figures(operation: Operation, context: OperationContext) -> Operation:
+def _with_last_figures(operation: RecordedOperation, context: OperationContext) -> RecordedOperation:
     """An operation that was never closed, with what the record says of its process after its last boundary."""
     process = _process_of(operation, context)
     low = (operation.peak.low or 0) if operation.peak is not None else 0
@@ -115,7 +117,7 @@ def _with_last_figures(operation: Operation, context: OperationContext) -> Opera
     return operation._replace(peak=peak._replace(pid=operation.pid, how=how))
 
 
-def _tree_peak(operation: Operation, end: float, context: OperationContext) -> Peak | None:
+def _tree_peak(operation: RecordedOperation, end: float, context: OperationContext) -> Peak | None:
     """Memory of the tree while the operation was open: the tightest bounds that hold.
 
     Of one that went on after the last tick there is no upper bound: other processes may have grown unseen.
@@ -139,7 +141,7 @@ def _tree_peak(operation: Operation, end: float, context: OperationContext) -> P
     return peak._replace(how="VmHWM" if exact else "largest process or sum of PSS, sum of VmHWM")
 
 
-def _held(operation: Operation, end: float, context: OperationContext) -> int | None:
+def _held(operation: RecordedOperation, end: float, context: OperationContext) -> int | None:
     """Upper bound of what the processes had together: the bounds of those alive, its own process with its own peak."""
     if context.sums is None:
         return None
@@ -152,7 +154,9 @@ def _held(operation: Operation, end: float, context: OperationContext) -> int | 
     return total
 
 
-def _by_cgroup(operation: Operation, held: int | None, end: float, context: OperationContext) -> Peak | None:
+def _by_cgroup(
+    operation: RecordedOperation, held: int | None, end: float, context: OperationContext
+) -> Peak | None:
     """From the windows of the run's own group: those inside bound it from below, all that touch it from above."""
     start, ticks, conditions = operation.start, context.ticks, context.conditions
     high = ticks.windows.most(start, end)
@@ -166,7 +170,7 @@ def _by_cgroup(operation: Operation, held: int | None, end: float, context: Oper
     return certainty.tree_from_cgroup(low, high, held, unmapped, conditions.charge_error)
 
 
-def _totals(operation: Operation, end: float, context: OperationContext) -> Mapping[str, float]:
+def _totals(operation: RecordedOperation, end: float, context: OperationContext) -> Mapping[str, float]:
     totals = dict(operation.totals)
     for name in TOTALS:
         counter = context.ticks.counters.get(name)

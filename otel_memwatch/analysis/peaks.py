@@ -88,7 +88,7 @@ class Evidence:
     def needed_bounds(self) -> tuple[Maximum, Maximum]:
         """The largest certain lower bound of what the group needed, and the largest upper bound."""
         low, high = self.needed_low.copy(), self.needed_high.copy()
-        for window in self.cgroup.rest():
+        for window in self.cgroup.rest(all_ended=not self.processes.living):
             low.add(window.end, window.low)
             high.add(window.end, window.high)
         if self.needed.at is not None:

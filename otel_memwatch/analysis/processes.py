@@ -92,6 +92,11 @@ class RecordedProcesses:
             if not reporters:
                 self.tree.add_segment(lines.pid, lines.start, value, time)
 
+    @property
+    def all_ended(self) -> bool:
+        """Whether none of them outlived the recording."""
+        return not self.tree.living
+
     def sum_over_time(self, unseen: Iterable[Span]) -> SumOverTime | None:
         """Upper bound of the tree's memory over time; `None` where none can be certified.
 

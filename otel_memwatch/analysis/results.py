@@ -5,7 +5,7 @@ Sizes are bytes, durations seconds; times are seconds since the start of the run
 
 from __future__ import annotations
 
-from otel_memwatch.model import Operation, Peak
+from otel_memwatch.model import Peak, RecordedOperation
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class Peaks(NamedTuple):
 class OperationFigures(NamedTuple):
     """An operation with what the record of the whole tree says about it."""
 
-    operation: Operation
+    operation: RecordedOperation
     """As its process reported it: name, ids, status, exact peak of that process."""
     start: float
     """Seconds since the start of the run."""

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from otel_memwatch.record.samples import Samples
 
 
-class Run:
+class RecordedRun:
     """One run: its description, its peaks, its operations, its processes, its samples.
 
     What is costly is computed when it is first asked for. Of a finished run `peaks`, `totals` and `quality` are
@@ -144,8 +144,8 @@ class Run:
         from otel_memwatch.analysis.ticks import METRICS, TreeTicks
 
         conditions = RunConditions.of(self.info)
-        ticks = TreeTicks(self.samples(METRICS), conditions)
         processes = self._recorded_processes
+        ticks = TreeTicks(self.samples(METRICS), conditions, all_ended=processes.all_ended)
         sums = processes.sum_over_time(ticks.unseen_spans())
         context = OperationContext(conditions, ticks, processes.by_pid, sums, self._last, self._watched_until)
         return operation_figures(operations, context, self.peaks)
@@ -194,8 +194,8 @@ class Run:
         return replay(self.record, whole=self._whole)
 
 
-def load(path: str | os.PathLike[str]) -> Run:
+def load(path: str | os.PathLike[str]) -> RecordedRun:
     """Opens a run directory. Raises `RunError` when it is none, or one that this version cannot read."""
     from otel_memwatch.record.open import read_run
 
-    return Run(read_run(path))
+    return RecordedRun(read_run(path))

@@ -11,7 +11,7 @@ from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from otel_memwatch.analysis.results import Peaks
-    from otel_memwatch.model import Ending, Operation, Peak
+    from otel_memwatch.model import Ending, Peak, RecordedOperation
 
 SCHEMA_URL = "https://opentelemetry.io/schemas/1.44.0"
 """Version of the semantic conventions that the catalogue and these names follow."""
@@ -67,7 +67,7 @@ def run_failed(ending: Ending | None) -> bool:
     return ending is not None and bool(ending.signal or ending.exit_code or ending.oom_kills)
 
 
-def operation_attributes(operation: Operation) -> Attributes:
+def operation_attributes(operation: RecordedOperation) -> Attributes:
     """Attributes of an operation's span: the program's own, then the figures that are known."""
     attributes: Attributes = {name: _plain(value) for name, value in operation.attributes.items()}
     attributes["process.pid"] = operation.pid
@@ -85,7 +85,7 @@ def operation_attributes(operation: Operation) -> Attributes:
     return attributes
 
 
-def _gpu(operation: Operation) -> Attributes:
+def _gpu(operation: RecordedOperation) -> Attributes:
     """GPU memory of the device of which it used most: a span has room for one."""
     devices = [(figures, operation.gpu[figures.device]) for figures in allocator_figures(operation)]
     if not devices:

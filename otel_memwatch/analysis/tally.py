@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from otel_memwatch.analysis.results import Peaks
-    from otel_memwatch.model import Column, Operation, ProcessRecord, Snapshot, Value
+    from otel_memwatch.model import Column, ProcessRecord, RecordedOperation, Snapshot, Value
     from otel_memwatch.record.operation_lines import OperationLines
 
 _READ = {"disk.io.direction": "read"}
@@ -289,7 +289,7 @@ class Tally:
         """Bytes that the tree certainly needed at its worst so far; `None`: nothing known. Cheap."""
         return tree_low(self._evidence)
 
-    def peaks(self, operations: Iterable[Operation] = (), *, whole: bool = True) -> Peaks:
+    def peaks(self, operations: Iterable[RecordedOperation] = (), *, whole: bool = True) -> Peaks:
         """The peaks so far, each with the innermost of `operations` that was open when it was reached.
 
         `whole` false: the recording stopped before the run did, and what could have grown since has no upper bound.

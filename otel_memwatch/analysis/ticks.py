@@ -135,24 +135,38 @@ def _whole(value: float | None) -> int | None:
     return None if value is None else int(value)
 
 
-class TreeTicks:
-    """The columns of the tree, as series of their known values."""
+_CGROUP_TICK = (
+    catalog.MEMWATCH_CGROUP_MEMORY_USAGE,
+    catalog.MEMWATCH_CGROUP_MEMORY_WINDOW,
+    catalog.MEMWATCH_CGROUP_MEMORY_WINDOW_GAP,
+    catalog.MEMWATCH_CGROUP_MEMORY_PEAK,
+    catalog.MEMWATCH_CGROUP_MEMORY_FILE,
+)
+"""The columns of which a `CgroupTick` is made, in the order of its fields."""
 
-    def __init__(self, samples: Samples, conditions: RunConditions) -> None:
+
+class TreeTicks:
+    """The columns of the tree, as series of their known values. `all_ended`: none of its processes outlived the last tick."""
+
+    def __init__(self, samples: Samples, conditions: RunConditions, *, all_ended: bool) -> None:
         self._samples = samples
         self._started = conditions.started
+        self._all_ended = all_ended
         self._times = array("d", (samples.time + conditions.started).tobytes())
         self.main = self._series(catalog.PROCESS_MEMORY_USAGE)
         self.rss = self._series(catalog.MEMWATCH_TREE_MEMORY_USAGE)
         self.pss = self._series(catalog.MEMWATCH_TREE_MEMORY_PSS)
         self._unseen = self._series(catalog.MEMWATCH_TREE_UNOBSERVED)
-        prefix = "memwatch.cgroup.memory."
-        self.watermark = self._series(prefix + "peak")
+        self.watermark = self._series(catalog.MEMWATCH_CGROUP_MEMORY_PEAK)
         self.windows = self._windows(conditions)
         self.mapped = self._series(catalog.MEMWATCH_PROCESS_MEMORY_LINUX_FILE).largest(-inf, inf) or 0
         """Most file-backed memory that the target's own process was seen with, in bytes."""
-        self.needed = self._difference(prefix + "usage", prefix + "file")
-        self.unmapped = self._difference(prefix + "shmem", prefix + "kernel", sign=1)
+        self.needed = self._difference(
+            catalog.MEMWATCH_CGROUP_MEMORY_USAGE, catalog.MEMWATCH_CGROUP_MEMORY_FILE
+        )
+        self.unmapped = self._difference(
+            catalog.MEMWATCH_CGROUP_MEMORY_SHMEM, catalog.MEMWATCH_CGROUP_MEMORY_KERNEL, sign=1
+        )
         self.counters = {name: series for name in _COUNTERS if (series := self._counter(name)) is not None}
 
     def unseen_spans(self) -> list[Span]:
@@ -171,10 +185,8 @@ class TreeTicks:
 
     def _found_windows(self, conditions: RunConditions) -> Iterator[CgroupWindow]:
         """The windows in their order; some ticks at a time, since each takes more room as numbers of Python's own."""
-        prefix, samples = "memwatch.cgroup.memory.", self._samples
-        columns = [
-            samples.column(prefix + name) for name in ("usage", "window", "window.gap", "peak", "file")
-        ]
+        samples = self._samples
+        columns = [samples.column(metric) for metric in _CGROUP_TICK]
         moved = [
             samples.values(c)
             for key in ("read_bytes", "write_bytes")
@@ -193,7 +205,7 @@ class TreeTicks:
                 found = bounds.add_tick(tick)
                 if found is not None:
                     yield found
-        yield from bounds.rest()
+        yield from bounds.rest(all_ended=self._all_ended)
 
     def _counter(self, name: str) -> TickSeries | None:
         columns = columns_for_total(self._samples.columns, name)

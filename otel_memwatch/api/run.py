@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     Signature = tuple[tuple[str, int, int], ...]
 
 
-class Run(analysis.Run):
+class Run(analysis.RecordedRun):
     """A recorded run, or one that is being recorded: every figure is that of the record as it is when it is asked for.
 
     Reading raises `RunError` when the run directory cannot be read. As a context manager (from `watch`) it ends the
@@ -44,18 +44,18 @@ class Run(analysis.Run):
     def __init__(self, path: Path, monitor: MonitorProcess | None = None) -> None:
         self.path = path
         self._monitor = monitor
-        self._read: tuple[Signature, analysis.Run] | None = None
+        self._read: tuple[Signature, analysis.RecordedRun] | None = None
 
     if not TYPE_CHECKING:  # a type checker would believe in any attribute
 
         def __getattribute__(self, name: str) -> Any:
-            """What `analysis.Run` knows is asked of the run as its files are now, so that all parts of a figure agree."""
+            """What `analysis.RecordedRun` knows is asked of the run as its files are now, so that all parts of a figure agree."""
             if name.startswith("_") or name in _OWN:
                 return super().__getattribute__(name)
             return getattr(self.latest, name)
 
     @property
-    def latest(self) -> analysis.Run:
+    def latest(self) -> analysis.RecordedRun:
         """All that is known at this moment, which does not change any more; read again only when the files have changed."""
         signature = _signature(self.path)
         if self._read is None or self._read[0] != signature:

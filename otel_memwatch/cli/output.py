@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
     from typing_extensions import Unpack
 
-    from otel_memwatch.analysis import Run
+    from otel_memwatch.analysis import RecordedRun
     from otel_memwatch.reports import Options
 
 STDOUT = "-"
 
 
-def put(name: str, run: Run, output: str | None, *, force: bool, **options: Unpack[Options]) -> None:
+def put(name: str, run: RecordedRun, output: str | None, *, force: bool, **options: Unpack[Options]) -> None:
     """Writes the report `name` to a file, and says which; to stdout when there is none or it is "-"."""
     if output in (None, STDOUT):
         print_report(name, run, **options)
@@ -34,7 +34,7 @@ def put(name: str, run: Run, output: str | None, *, force: bool, **options: Unpa
     click.echo(write(name, run, Path(str(output)), force=force, **options), err=True)
 
 
-def print_report(name: str, run: Run, **options: Unpack[Options]) -> None:
+def print_report(name: str, run: RecordedRun, **options: Unpack[Options]) -> None:
     """Writes the report `name` to stdout, in its encoding."""
     be_killed_first()
     with _stdout() as out:

@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 import click
 
-from otel_memwatch.analysis import Run, load
+from otel_memwatch.analysis import RecordedRun, load
 from otel_memwatch.cli import say
 from otel_memwatch.config import parse_url
 from otel_memwatch.errors import MemwatchError, Unanswered, UsageError
@@ -59,7 +59,7 @@ def command(run: str, otlp: str | None, otlp_protocol: str | None, signal: str) 
         raise failures[-1]
 
 
-def _send(recorded: Run, name: str, endpoint: Endpoint) -> None:
+def _send(recorded: RecordedRun, name: str, endpoint: Endpoint) -> None:
     """Sends all requests of one signal. Raises `MemwatchError`, in one sentence, for what is not taken."""
     from otel_memwatch.monitor.telemetry.replay import Sender  # it loads OpenTelemetry's SDK
 

@@ -28,7 +28,7 @@ from importlib import import_module
 from types import new_class
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from otel_memwatch.compat.recording import Recording, acquire, release
+from otel_memwatch.compat.recording import ToolRecording, acquire, release
 from otel_memwatch.errors import Unavailable
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ class EpochMeter:
     def __init__(self, report: Callable[[str], None] | None = None) -> None:
         self.epochs: list[EpochMemory] = []
         self._report = report
-        self._recording: Recording | None = None
+        self._recording: ToolRecording | None = None
         self._operation: Any = None
         self._epoch = 0
 

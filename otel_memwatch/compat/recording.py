@@ -107,7 +107,7 @@ class TickReader:
                 yield ProgramTick(moment, **values)
 
 
-class Recording:
+class ToolRecording:
     """A run that goes on, beside this program."""
 
     def __init__(self, run: Run, *, own: bool) -> None:
@@ -155,10 +155,10 @@ def _remove(run: Run, owner: int) -> None:
 
 
 _lock = threading.Lock()
-_shared: Recording | None = None
+_shared: ToolRecording | None = None
 
 
-def acquire(interval: float) -> Recording:
+def acquire(interval: float) -> ToolRecording:
     """The recording of this program, begun if there is none; to be released.
 
     The first who asks sets the pace. In a program that is recorded already (`wrap`, `watch()`) that run is used.
@@ -172,16 +172,16 @@ def acquire(interval: float) -> Recording:
         if _shared is None or not _goes_on(_shared):
             joined = os.environ.get(RUN_DIRECTORY_VARIABLE)
             run = watch(interval=interval, report=False, plot=False, quiet=True)
-            _shared = Recording(run, own=joined != str(run.path))
+            _shared = ToolRecording(run, own=joined != str(run.path))
         _shared.users += 1
         return _shared
 
 
-def _goes_on(recording: Recording) -> bool:
+def _goes_on(recording: ToolRecording) -> bool:
     return recording.run.state == "running"
 
 
-def release(recording: Recording, *, keep: bool = True) -> None:
+def release(recording: ToolRecording, *, keep: bool = True) -> None:
     """Ends the recording when its last user has released it. With `keep` it is readable as long as somebody has it."""
     global _shared  # noqa: PLW0603 - one monitor for a program
     with _lock:
@@ -200,7 +200,7 @@ class MeasuredPeriod:
     Periods may overlap in any way, in any thread.
     """
 
-    def __init__(self, recording: Recording, name: str) -> None:
+    def __init__(self, recording: ToolRecording, name: str) -> None:
         self.recording = recording
         self.name = name
         self.start = _tick_now()

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from otel_memwatch.runtime.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from otel_memwatch.analysis import Run
+    from otel_memwatch.analysis import RecordedRun
 
 STEP_SUMMARY = "GITHUB_STEP_SUMMARY"
 """Variable that names the file in which GitHub Actions collects what a step wants to show."""
@@ -20,7 +20,7 @@ TERMINATION_MAX = 4096
 """Bytes of a container's termination message; the kubelet cuts off what comes after."""
 
 
-def step_summary(run: Run, environ: Mapping[str, str]) -> None:
+def step_summary(run: RecordedRun, environ: Mapping[str, str]) -> None:
     """Adds the summary to that of the GitHub step, where this is one and there is room.
 
     Raises `OSError` when the file cannot be written.
@@ -39,7 +39,7 @@ def step_summary(run: Run, environ: Mapping[str, str]) -> None:
         os.close(descriptor)
 
 
-def termination_log(run: Run, path: str) -> None:
+def termination_log(run: RecordedRun, path: str) -> None:
     """Writes the summary to the file from which the kubelet takes a container's termination message.
 
     The file is mounted: it is written to in place, it cannot be replaced. Raises `OSError`.

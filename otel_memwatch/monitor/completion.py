@@ -15,7 +15,7 @@ from otel_memwatch.record.format import FINISHED
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from otel_memwatch.model import Ending, Operation
+    from otel_memwatch.model import Ending, RecordedOperation
     from otel_memwatch.monitor.recording import RunRecording
     from otel_memwatch.record.operation_lines import OperationLines
     from otel_memwatch.record.writer import RunWriter
@@ -74,7 +74,7 @@ def write_end(writer: RunWriter, ending: Ending, ended: float) -> None:
     writer.close()
 
 
-def _operations(recording: RunRecording) -> tuple[list[OperationLines], list[Operation]]:
+def _operations(recording: RunRecording) -> tuple[list[OperationLines], list[RecordedOperation]]:
     """The operations that the target has marked; where their files have gone, those that were read before."""
     from otel_memwatch.record.open import read_run
 
@@ -101,7 +101,9 @@ def _note_missing_ticks(recording: RunRecording) -> None:
         )
 
 
-def _deliver(recording: RunRecording, ending: Ending, ended: float, operations: Sequence[Operation]) -> None:
+def _deliver(
+    recording: RunRecording, ending: Ending, ended: float, operations: Sequence[RecordedOperation]
+) -> None:
     """Gives telemetry the final figures; what it could not deliver is marked in the record."""
     telemetry = recording.telemetry
     if telemetry is None or not telemetry.active:

@@ -24,7 +24,7 @@ from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NoReturn
 if TYPE_CHECKING:
     from subprocess import Popen
 
-    from otel_memwatch.analysis import Run
+    from otel_memwatch.analysis import RecordedRun
 
 _DRAWING_BYTES = 96 << 20
 """Memory that drawing takes beside the samples: 73 MiB were measured, most of them the libraries'."""
@@ -118,19 +118,22 @@ def _leave_out_what_has_no_room(directory: Path, wanted: dict[str, Any], message
             )
 
 
-def ended_run(directory: Path, info: Mapping[str, Any]) -> Run:
+def ended_run(directory: Path, info: Mapping[str, Any]) -> RecordedRun:
     """The run of a directory whose `run.json` is known."""
-    from otel_memwatch.analysis import Run
+    from otel_memwatch.analysis import RecordedRun
     from otel_memwatch.record.open import open_record
 
-    return Run(open_record(directory, info))
+    return RecordedRun(open_record(directory, info))
 
 
 # -- in this process
 
 
 def make(
-    run: Run, wanted: Mapping[str, Any], messages: Messages, begin: Callable[[str], None] = lambda _: None
+    run: RecordedRun,
+    wanted: Mapping[str, Any],
+    messages: Messages,
+    begin: Callable[[str], None] = lambda _: None,
 ) -> None:
     """Makes what is `wanted`, in this process; `begin` is called with the name of each thing before it is made."""
     from otel_memwatch.monitor.ci_summary import step_summary, termination_log
@@ -161,7 +164,7 @@ def make(
             attempt(f"the logs in {logs}", lambda: write_files("monitor-log", run, logs))
 
 
-def _summary(run: Run, wanted: Mapping[str, Any]) -> str:
+def _summary(run: RecordedRun, wanted: Mapping[str, Any]) -> str:
     if wanted["summary"] == "markdown":
         from otel_memwatch.reports.markdown import markdown
 
@@ -171,7 +174,7 @@ def _summary(run: Run, wanted: Mapping[str, Any]) -> str:
     return summary(run)
 
 
-def _draw(run: Run, wanted: Mapping[str, Any], messages: Messages) -> None:
+def _draw(run: RecordedRun, wanted: Mapping[str, Any], messages: Messages) -> None:
     from otel_memwatch.reports import write
 
     with _drawing():

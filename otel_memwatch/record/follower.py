@@ -11,7 +11,7 @@ from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from otel_memwatch.model import Operation
+    from otel_memwatch.model import RecordedOperation
     from otel_memwatch.record.operation_lines import OperationLines
 
 _BLOCK = 1 << 20
@@ -23,7 +23,7 @@ _MAX_DESCRIPTORS = 256
 class Followed(NamedTuple):
     """What a poll has found."""
 
-    closed: list[Operation]
+    closed: list[RecordedOperation]
     """Operations that have ended since the poll before."""
     opened: int
     """How many have begun."""
@@ -88,7 +88,7 @@ class OperationFollower:
     def poll(self) -> Followed:
         """Read what was written since the last poll. Never raises for what a program wrote, or for a missing file."""
         self._discover()
-        closed: list[Operation] = []
+        closed: list[RecordedOperation] = []
         opened = 0
         for file in self._files.values():
             for text in file.read(keep=len(self._files) <= _MAX_DESCRIPTORS):
@@ -130,7 +130,7 @@ class OperationFollower:
             if middle.isdigit():
                 self._by_pid[int(middle)] = file
 
-    def open_operations(self) -> list[Operation]:
+    def open_operations(self) -> list[RecordedOperation]:
         """The operations that are open as of the last poll, with their peak so far, in the order of their start."""
         found = [operation for file in self._files.values() for operation in file.lines.still_open()]
         return sorted(found, key=lambda operation: operation.start)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from otel_memwatch.model import Certainty, Operation, Peak
+from otel_memwatch.model import Certainty, Peak, RecordedOperation
 from otel_memwatch.record.fields import mapping, moment, number, text, whole
 from otel_memwatch.record.segments import Segments
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
@@ -45,7 +45,7 @@ class OperationLines:
         self._boundaries = 0
         self._open: dict[int, _OpenOperation] = {}
 
-    def add(self, line: Mapping[str, Any]) -> Operation | None:
+    def add(self, line: Mapping[str, Any]) -> RecordedOperation | None:
         """Adds a line; gives the operation that it closes. Raises `ValueError` for a line that is none of ours."""
         if "open" in line:
             self._add_opening(line)
@@ -59,7 +59,7 @@ class OperationLines:
             return None
         raise ValueError("neither header nor boundary")
 
-    def still_open(self) -> list[Operation]:
+    def still_open(self) -> list[RecordedOperation]:
         """The operations that are open after the last line, with their peak so far."""
         return [self._operation(number, opened, {}) for number, opened in self._open.items()]
 
@@ -83,18 +83,20 @@ class OperationLines:
         time = self._add_boundary(line)
         self._open[identity] = _OpenOperation(line, time, self._boundaries)
 
-    def _add_closing(self, line: Mapping[str, Any]) -> Operation:
+    def _add_closing(self, line: Mapping[str, Any]) -> RecordedOperation:
         identity = whole(line["close"])
         self._add_boundary(line)
         if identity is None or identity not in self._open:
             raise ValueError("the closing of an operation that is not open")
         return self._operation(identity, self._open.pop(identity), line)
 
-    def _operation(self, identity: int, opened: _OpenOperation, closing: Mapping[str, Any]) -> Operation:
+    def _operation(
+        self, identity: int, opened: _OpenOperation, closing: Mapping[str, Any]
+    ) -> RecordedOperation:
         opening = opened.line
         closed = bool(closing)
         status = text(closing.get("status")) or "ok"
-        return Operation(
+        return RecordedOperation(
             name=text(opening.get("name")) or "",
             pid=self.pid,
             id=identity,

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from otel_memwatch import catalog
 from otel_memwatch.errors import RunError
-from otel_memwatch.model import Column, Operation, Peak, ProcessRecord, Value
+from otel_memwatch.model import Column, Peak, ProcessRecord, RecordedOperation, Value
 from otel_memwatch.record.fields import mapping, moment, number, text, whole
 from otel_memwatch.record.format import FINISHED, METRICS_OTLP_FILE, SCHEMA, TRACES_OTLP_FILE
 from otel_memwatch.record.jsonl import Damage, objects
@@ -59,7 +59,7 @@ class Contents:
     def __init__(self) -> None:
         self.attributes: dict[ServiceInstance, dict[str, Any]] = {}
         self._points: dict[ServiceInstance, dict[Column, tuple[array[float], array[float]]]] = {}
-        self._spans: dict[ServiceInstance, list[Operation]] = {}
+        self._spans: dict[ServiceInstance, list[RecordedOperation]] = {}
 
     @property
     def resources(self) -> list[ServiceInstance]:
@@ -75,7 +75,7 @@ class Contents:
         """Times (Unix seconds) and values of every series."""
         return self._points.get(resource, {})
 
-    def spans(self, resource: ServiceInstance) -> list[Operation]:
+    def spans(self, resource: ServiceInstance) -> list[RecordedOperation]:
         """Spans as operations, times in Unix seconds."""
         return self._spans.get(resource, [])
 
@@ -276,7 +276,7 @@ class OtlpRecord(Record):
         return iter(())
 
     @cached_property
-    def operations(self) -> list[Operation]:
+    def operations(self) -> list[RecordedOperation]:
         """All spans, by their start."""
         return sorted(self._spans, key=lambda span: span.start)
 
@@ -295,7 +295,7 @@ class SpannedRecord(Record):
         return True
 
     @cached_property
-    def operations(self) -> list[Operation]:
+    def operations(self) -> list[RecordedOperation]:
         """The operations of the run, and the spans that are none of them."""
         own = super().operations
         known = {operation.span_id for operation in own}
@@ -341,14 +341,14 @@ def _add_metric(series: dict[Column, tuple[array[float], array[float]]], metric:
         values.append(float(value))
 
 
-def _operation(span: Mapping[str, Any], pid: int, number: int) -> Operation | None:
+def _operation(span: Mapping[str, Any], pid: int, number: int) -> RecordedOperation | None:
     start, end = _integer(span.get("startTimeUnixNano")), _integer(span.get("endTimeUnixNano"))
     name, trace, identity = (text(span.get(key)) for key in ("name", "traceId", "spanId"))
     if start is None or not name or not trace or not identity:
         return None
     attributes = _attributes(span)
     peak = whole(attributes.get("memwatch.memory.peak"))
-    return Operation(
+    return RecordedOperation(
         name=name,
         pid=whole(attributes.pop("process.pid", None)) or pid,
         id=number,

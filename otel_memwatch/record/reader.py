@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from functools import cached_property
 
-from otel_memwatch.model import Column, Operation, ProcessEvent, ProcessRecord, Value
+from otel_memwatch.model import Column, ProcessEvent, ProcessRecord, RecordedOperation, Value
 from otel_memwatch.record.fields import mapping, moment, number, text, texts, whole
 from otel_memwatch.record.format import OPERATIONS_PREFIX, OPERATIONS_SUFFIX, PROCESSES_FILE, SAMPLES_FILE
 from otel_memwatch.record.jsonl import Damage, objects
@@ -105,7 +105,7 @@ class Record:
         return list(self.process_records())
 
     @cached_property
-    def operations(self) -> list[Operation]:
+    def operations(self) -> list[RecordedOperation]:
         """All operations of all processes, by their start; those never closed have the status "open"."""
         return sorted(
             (op for _, operations in self._operation_files for op in operations), key=lambda op: op.start
@@ -129,10 +129,10 @@ class Record:
         return [n for n in names if n.startswith(OPERATIONS_PREFIX) and n.endswith(OPERATIONS_SUFFIX)]
 
     @cached_property
-    def _operation_files(self) -> list[tuple[OperationLines, list[Operation]]]:
+    def _operation_files(self) -> list[tuple[OperationLines, list[RecordedOperation]]]:
         return [self._operation_file(name) for name in self._operation_names()]
 
-    def _operation_file(self, name: str) -> tuple[OperationLines, list[Operation]]:
+    def _operation_file(self, name: str) -> tuple[OperationLines, list[RecordedOperation]]:
         from otel_memwatch.record.operation_lines import OperationLines
 
         digits = name.removeprefix(OPERATIONS_PREFIX).removesuffix(OPERATIONS_SUFFIX).rpartition("-")[2]

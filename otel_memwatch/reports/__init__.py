@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Unpack
 
-    from otel_memwatch.analysis import Run
+    from otel_memwatch.analysis import RecordedRun
 
     class Options(TypedDict, total=False):
         """What a report may be told beside the run; each takes what it knows and ignores the rest."""
@@ -60,7 +60,7 @@ _PART = ".part"
 class Renderer(Protocol):
     """The function `render` of a report's module."""
 
-    def __call__(self, run: Run, out: BinaryIO, options: Options) -> None:
+    def __call__(self, run: RecordedRun, out: BinaryIO, options: Options) -> None:
         """Writes the whole report to `out`. Raises `MemwatchError` for what a person can change."""
 
 
@@ -189,13 +189,18 @@ def renderer(name: str) -> Renderer:
     return render
 
 
-def render(name: str, run: Run, out: BinaryIO, **options: Unpack[Options]) -> None:
+def render(name: str, run: RecordedRun, out: BinaryIO, **options: Unpack[Options]) -> None:
     """Writes the report `name` of `run` to a binary stream."""
     renderer(name)(run, out, {**options, **(REPORTS[name].options or {})})
 
 
 def write(
-    name: str, run: Run, path: str | os.PathLike[str], *, force: bool = True, **options: Unpack[Options]
+    name: str,
+    run: RecordedRun,
+    path: str | os.PathLike[str],
+    *,
+    force: bool = True,
+    **options: Unpack[Options],
 ) -> Path:
     """Writes the report `name` of `run` to a file, whole or not at all, and gives its path.
 
@@ -219,7 +224,7 @@ def clear_away(path: Path) -> None:
                 path.with_name(name).unlink()
 
 
-def write_files(name: str, run: Run, directory: str | os.PathLike[str]) -> Path:
+def write_files(name: str, run: RecordedRun, directory: str | os.PathLike[str]) -> Path:
     """Writes the files of a report that has several into a directory, and gives its path.
 
     Its module has `render_files(run, directory)`. Files of earlier times are replaced.

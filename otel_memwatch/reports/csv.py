@@ -14,7 +14,7 @@ from otel_memwatch.reports.formatting import clean
 from otel_memwatch.runtime.typed import TYPE_CHECKING, BinaryIO
 
 if TYPE_CHECKING:
-    from otel_memwatch.analysis import Run
+    from otel_memwatch.analysis import RecordedRun
     from otel_memwatch.model import Column
     from otel_memwatch.reports import Options
 
@@ -23,7 +23,7 @@ TIME, WALL = "time [s]", "unix time [s]"
 _ROWS_AT_ONCE = 1000
 
 
-def render(run: Run, out: BinaryIO, options: Options) -> None:  # noqa: ARG001 - every report is called alike
+def render(run: RecordedRun, out: BinaryIO, options: Options) -> None:  # noqa: ARG001 - every report is called alike
     """Writes the rows as they are read: a day of ticks takes no more memory than a second."""
     lines = io.StringIO(newline="")
     writer = csv.writer(lines, lineterminator="\n")

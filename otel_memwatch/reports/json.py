@@ -14,7 +14,7 @@ from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, BinaryIO
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from otel_memwatch.analysis import OperationFigures, ProcessFigures, Run
+    from otel_memwatch.analysis import OperationFigures, ProcessFigures, RecordedRun
     from otel_memwatch.model import Peak
     from otel_memwatch.reports import Options
 
@@ -23,13 +23,13 @@ SCHEMA = 1
 _SECONDS = "seconds"
 
 
-def render(run: Run, out: BinaryIO, options: Options) -> None:
+def render(run: RecordedRun, out: BinaryIO, options: Options) -> None:
     """Writes the document as ASCII; indented unless `options["indent"]` says otherwise."""
     text = json.dumps(document(run), indent=options.get("indent", 2), ensure_ascii=True, allow_nan=False)
     out.write(text.encode("ascii") + b"\n")
 
 
-def document(run: Run) -> dict[str, Any]:
+def document(run: RecordedRun) -> dict[str, Any]:
     """The document as a dictionary whose keys stand in the order of the contract."""
     return {
         "schema": SCHEMA,
@@ -55,7 +55,7 @@ def document(run: Run) -> dict[str, Any]:
     }
 
 
-def _run(run: Run) -> dict[str, Any]:
+def _run(run: RecordedRun) -> dict[str, Any]:
     return {
         "id": run.id,
         "command": list(run.command),
@@ -138,6 +138,6 @@ def _process(process: ProcessFigures) -> dict[str, Any]:
     return fields
 
 
-def _limit(run: Run) -> dict[str, Any] | None:
+def _limit(run: RecordedRun) -> dict[str, Any] | None:
     limit = phrases.limit(run)
     return None if limit is None else {"bytes": limit.bytes, "whose": limit.whose}

@@ -21,7 +21,7 @@ from otel_memwatch.runtime.typed import TYPE_CHECKING, BinaryIO
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from otel_memwatch.analysis import OperationFigures, Run
+    from otel_memwatch.analysis import OperationFigures, RecordedRun
     from otel_memwatch.reports import Options
 
 _OPERATIONS = 12
@@ -29,12 +29,12 @@ _DEVICES = 8
 _NAME = 80
 
 
-def render(run: Run, out: BinaryIO, options: Options) -> None:  # noqa: ARG001 - every report is called alike
+def render(run: RecordedRun, out: BinaryIO, options: Options) -> None:  # noqa: ARG001 - every report is called alike
     """Writes the summary as UTF-8."""
     out.write(markdown(run).encode("utf-8", "backslashreplace"))
 
 
-def markdown(run: Run) -> str:
+def markdown(run: RecordedRun) -> str:
     """The summary: a heading, a table of figures, a table of the operations that needed most.
 
     It is made for pages that others read: no arguments of commands are in it.
@@ -49,7 +49,7 @@ def markdown(run: Run) -> str:
     return "\n".join(lines) + "\n\n"
 
 
-def _rows(run: Run) -> Iterator[tuple[str, str]]:
+def _rows(run: RecordedRun) -> Iterator[tuple[str, str]]:
     yield "Ended", phrases.ending(run)
     peak = run.peaks.tree
     where = phrases.when_and_where(run, peak)
@@ -70,7 +70,7 @@ def _rows(run: Run) -> Iterator[tuple[str, str]]:
     yield "Recorded", phrases.recording(run)
 
 
-def _largest(run: Run) -> str:
+def _largest(run: RecordedRun) -> str:
     peak = run.peaks.process
     if peak is None:
         return ""
@@ -79,7 +79,7 @@ def _largest(run: Run) -> str:
     return f"{peak_sentence(peak)}{of}" + (f": {name}" if name else "")
 
 
-def _operations(run: Run) -> list[str]:
+def _operations(run: RecordedRun) -> list[str]:
     """The operations that needed most, the one of the run's peak first."""
     ranked = sorted(run.operations, key=_need, reverse=True)
     rows = []

@@ -13,14 +13,14 @@ from otel_memwatch.runtime.masking import public_name
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, BinaryIO
 
 if TYPE_CHECKING:
-    from otel_memwatch.analysis import Run
+    from otel_memwatch.analysis import RecordedRun
     from otel_memwatch.model import Column
     from otel_memwatch.reports import Options
 
 _ROWS_AT_ONCE = 20_000
 
 
-def render(run: Run, out: BinaryIO, options: Options) -> None:  # noqa: ARG001 - every report is called alike
+def render(run: RecordedRun, out: BinaryIO, options: Options) -> None:  # noqa: ARG001 - every report is called alike
     """Writes the rows in groups as they are read.
 
     run.json is in the file's metadata, key "memwatch", but for the arguments of the command: they stay here.

@@ -13,7 +13,7 @@ from otel_memwatch.catalog import METRICS, Instrument
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, BinaryIO
 
 if TYPE_CHECKING:
-    from otel_memwatch.analysis import Run
+    from otel_memwatch.analysis import RecordedRun
     from otel_memwatch.model import Column
     from otel_memwatch.record.samples import Samples
     from otel_memwatch.reports import Options
@@ -26,7 +26,7 @@ _CURVES = 1
 """Process id of the curves in the trace; 1 is no process of a tree that we watch, or its init."""
 
 
-def render(run: Run, out: BinaryIO, options: Options) -> None:  # noqa: ARG001 - every report is called alike
+def render(run: RecordedRun, out: BinaryIO, options: Options) -> None:  # noqa: ARG001 - every report is called alike
     """Writes the events one by one."""
     head = {"displayTimeUnit": "ms", "otherData": {"run": str(run.info.get("id") or "")}}
     out.write(json.dumps(head)[:-1].encode() + b', "traceEvents": [\n')
@@ -37,7 +37,7 @@ def render(run: Run, out: BinaryIO, options: Options) -> None:  # noqa: ARG001 -
     out.write(b"\n]}\n")
 
 
-def _events(run: Run) -> Iterator[Json]:
+def _events(run: RecordedRun) -> Iterator[Json]:
     yield _name(_CURVES, f"run {run_name(run.info)}")
     yield {
         "ph": "X",
@@ -75,7 +75,7 @@ def _events(run: Run) -> Iterator[Json]:
             yield from _curve(samples, column)
 
 
-def _operations(run: Run) -> Iterator[Json]:
+def _operations(run: RecordedRun) -> Iterator[Json]:
     """Asynchronous events: operations of one process may overlap in any way."""
     for number, figures in enumerate(run.operations):
         operation = figures.operation

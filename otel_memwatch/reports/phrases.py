@@ -17,7 +17,7 @@ from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from otel_memwatch.analysis import Run
+    from otel_memwatch.analysis import RecordedRun
 
 _LIMIT_METRIC = catalog.MEMWATCH_CGROUP_MEMORY_LIMIT
 _LIMIT_TYPE = ("memwatch.cgroup.limit.type", "max")
@@ -41,7 +41,7 @@ class Limit(NamedTuple):
     """In words: "control group", "machine"."""
 
 
-def limit(run: Run) -> Limit | None:
+def limit(run: RecordedRun) -> Limit | None:
     """The smallest limit on the memory of the run; `None` when none is known."""
     found = []
     group = run.limits.get("cgroup_bytes") or _recorded_limit(run)
@@ -53,13 +53,13 @@ def limit(run: Run) -> Limit | None:
     return min(found, default=None)
 
 
-def address_space(run: Run) -> str | None:
+def address_space(run: RecordedRun) -> str | None:
     """The limit that ends a program with an error of its own, long before any memory is short; `None`: none is known."""
     limit = run.limits.get("rlimit_as_bytes")
     return f"{size(limit)} of address space for each process (ulimit -v)" if limit else None
 
 
-def _recorded_limit(run: Run) -> int | None:
+def _recorded_limit(run: RecordedRun) -> int | None:
     columns = run.record.columns
     limits = [i for i, column in enumerate(columns) if _is_limit(column)]
     if not limits:
@@ -91,7 +91,7 @@ def limit_share(peak: Peak | None, of: Limit) -> str | None:
     return high if float(bare) == float(high.removesuffix(" %")) else f"{bare} to {high}"
 
 
-def ending(run: Run) -> str:
+def ending(run: RecordedRun) -> str:
     """How the run ended and after how long: "exit code 0, after 12.4 s"."""
     reason = clean(run.ending.reason)
     if run.state == "running":
@@ -101,13 +101,13 @@ def ending(run: Run) -> str:
     return f"{reason}, after {duration(run.seconds)}"
 
 
-def ended_badly(run: Run) -> bool:
+def ended_badly(run: RecordedRun) -> bool:
     """Whether the target failed, was killed, or lost a process to the OOM killer."""
     end = run.ending
     return bool(end.signal or end.exit_code or end.oom_kills)
 
 
-def when_and_where(run: Run, peak: Peak | None) -> str:
+def when_and_where(run: RecordedRun, peak: Peak | None) -> str:
     """When a peak was, and in what: "at 8.20 s, in Compilation"; empty when neither is known.
 
     A peak is first seen at a tick, and the last one is taken when the command has ended: no later than that it was.
@@ -122,7 +122,7 @@ def when_and_where(run: Run, peak: Peak | None) -> str:
     return ", ".join(parts)
 
 
-def holder(run: Run, peak: Peak | None, width: int, *, public: bool = False) -> str:
+def holder(run: RecordedRun, peak: Peak | None, width: int, *, public: bool = False) -> str:
     """The process that held a peak: "python worker.py (pid 1234)"; empty when it is not known.
 
     `public`: without its arguments, for what leaves the machine.
@@ -141,7 +141,7 @@ def holder(run: Run, peak: Peak | None, width: int, *, public: bool = False) -> 
     return f"{name} {suffix}" if name else suffix
 
 
-def _target(run: Run) -> object:
+def _target(run: RecordedRun) -> object:
     target = run.info.get("target")
     return target.get("pid") if isinstance(target, dict) else None
 
@@ -155,7 +155,7 @@ def process_name(command: str | None, argv: Sequence[str] | None, width: int) ->
     return command_line([program, *script, *argv[1 + len(script) :]], width)
 
 
-def main_is_largest(run: Run) -> bool:
+def main_is_largest(run: RecordedRun) -> bool:
     """Whether the target's own process is the largest one, so that one line is enough for both."""
     main, largest = run.peaks.main, run.peaks.process
     if main is None or largest is None:
@@ -163,7 +163,7 @@ def main_is_largest(run: Run) -> bool:
     return main.pid == largest.pid if main.pid and largest.pid else main.bytes == largest.bytes
 
 
-def cpu(run: Run) -> str:
+def cpu(run: RecordedRun) -> str:
     """CPU time and what that is in cores: "34.2 s, 2.76 cores on average"."""
     seconds = run.totals.get("cpu_seconds")
     if seconds is None:
@@ -180,7 +180,7 @@ def io_pair(read: float | None, written: float | None) -> str:
     return f"read {size(read)}, wrote {size(written)}"
 
 
-def processes(run: Run) -> str:
+def processes(run: RecordedRun) -> str:
     """How many there were: "1 process", "5 to 302 processes" where ticks cannot have seen them all; "": unknown."""
     seen, unseen = run.totals.get("processes"), run.totals.get("unseen_processes")
     if not seen:
@@ -190,13 +190,13 @@ def processes(run: Run) -> str:
     return f"{seen:,.0f} to ".replace(",", " ") + count(seen + unseen, "process", "processes")
 
 
-def of_processes(run: Run) -> str:
+def of_processes(run: RecordedRun) -> str:
     """What follows the largest one: ", of 4 processes"; "" where there was one only, or where it is unknown."""
     number = processes(run)
     return "" if number in ("", "1 process") else f", of {number}"
 
 
-def recording(run: Run) -> str:
+def recording(run: RecordedRun) -> str:
     """How well it was recorded: "10.0 Hz of 10.0 Hz asked for, longest gap 140 ms, no tick missed"."""
     quality = run.quality
     achieved, interval, missed = (

@@ -21,7 +21,7 @@ from otel_memwatch.reports.formatting import clean
 from otel_memwatch.runtime.typed import TYPE_CHECKING, BinaryIO
 
 if TYPE_CHECKING:
-    from otel_memwatch.analysis import Run
+    from otel_memwatch.analysis import RecordedRun
     from otel_memwatch.model import Column, Peak
     from otel_memwatch.reports import Options
 
@@ -31,7 +31,7 @@ _STEP = 60.0
 _TYPES = {Instrument.COUNTER: "counter", Instrument.UP_DOWN_COUNTER: "gauge", Instrument.GAUGE: "gauge"}
 
 
-def render(run: Run, out: BinaryIO, options: Options) -> None:
+def render(run: RecordedRun, out: BinaryIO, options: Options) -> None:
     """Writes every tick; with `options["at_end"]` only the figures at the end."""
     lines = _figures_at_end(run) if options.get("at_end") else _every_tick(run)
     out.writelines(line.encode() for line in lines)
@@ -41,7 +41,7 @@ def render(run: Run, out: BinaryIO, options: Options) -> None:
 # -- the figures at the end
 
 
-def _figures_at_end(run: Run) -> Iterator[str]:
+def _figures_at_end(run: RecordedRun) -> Iterator[str]:
     """What is known; a figure that is not is left out."""
     before = ""
     for name, labels, value in _figures(run):
@@ -53,7 +53,7 @@ def _figures_at_end(run: Run) -> Iterator[str]:
         yield f"{prometheus_names(METRICS[name])[0]}{_labels(labels)} {_number(value)}\n"
 
 
-def _figures(run: Run) -> Iterator[tuple[str, Mapping[str, str], float | None]]:
+def _figures(run: RecordedRun) -> Iterator[tuple[str, Mapping[str, str], float | None]]:
     """Name in the catalogue, labels, and value of each."""
     peaks, totals = run.peaks, run.totals
     yield catalog.MEMWATCH_TREE_MEMORY_PEAK, {}, _bytes(peaks.tree)
@@ -82,7 +82,7 @@ def _bytes(peak: Peak | None) -> int | None:
 # -- every tick
 
 
-def _every_tick(run: Run) -> Iterator[str]:
+def _every_tick(run: RecordedRun) -> Iterator[str]:
     """Metric by metric, as the format demands."""
     resource = resource_of(run.info)
     service = str(resource.get("service.name") or "")
@@ -121,7 +121,7 @@ def _series(
             before = stamp
 
 
-def _peaks_at_end(run: Run, common: Mapping[str, str]) -> Iterator[str]:
+def _peaks_at_end(run: RecordedRun, common: Mapping[str, str]) -> Iterator[str]:
     """The peaks that are known at the end; the source's own peak is a column."""
     end = run.started_wall + run.seconds
     for name, peak in (
@@ -134,7 +134,7 @@ def _peaks_at_end(run: Run, common: Mapping[str, str]) -> Iterator[str]:
             yield from _series(name, labels, [end], [peak.bytes])
 
 
-def _state(run: Run, common: Mapping[str, str]) -> Iterator[str]:
+def _state(run: RecordedRun, common: Mapping[str, str]) -> Iterator[str]:
     """That it was active, and how it ended, where that is known."""
     *before, end = _moments(run)
     ended = run.state == "finished"
@@ -147,7 +147,7 @@ def _state(run: Run, common: Mapping[str, str]) -> Iterator[str]:
         yield from _series(catalog.MEMWATCH_RUN_EXIT_CODE, common, [end], [code])
 
 
-def _moments(run: Run) -> list[float]:
+def _moments(run: RecordedRun) -> list[float]:
     """From the start to the end of the run, the end included; Unix seconds."""
     steps = int(run.seconds // _STEP) + 1
     return [*(run.started_wall + step * _STEP for step in range(steps)), run.started_wall + run.seconds]
@@ -186,6 +186,6 @@ def _number(value: float) -> str:
     return str(int(value)) if value.is_integer() else repr(value)
 
 
-def _exit_code(run: Run) -> int | None:
+def _exit_code(run: RecordedRun) -> int | None:
     """As a shell has it: a signal is 128 and its number."""
     return 128 + run.ending.signal if run.ending.signal else run.ending.exit_code

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
 
-    from otel_memwatch.analysis import OperationFigures, Run
+    from otel_memwatch.analysis import OperationFigures, RecordedRun
     from otel_memwatch.reports import Options
 
 WIDTH = 100
@@ -34,12 +34,12 @@ _OPERATIONS = 2
 _DEVICES = 2
 
 
-def render(run: Run, out: BinaryIO, options: Options) -> None:  # noqa: ARG001 - every report is called alike
+def render(run: RecordedRun, out: BinaryIO, options: Options) -> None:  # noqa: ARG001 - every report is called alike
     """Writes the summary as UTF-8."""
     out.write((summary(run) + "\n").encode("utf-8", "backslashreplace"))
 
 
-def summary(run: Run, *, public: bool = False) -> str:
+def summary(run: RecordedRun, *, public: bool = False) -> str:
     """The summary, without a newline at its end; `public`: without arguments of commands."""
     command = (
         shorten(clean(public_name(run.command)), WIDTH - 15)
@@ -56,7 +56,7 @@ def summary(run: Run, *, public: bool = False) -> str:
     return "\n".join(lines)
 
 
-def _parts(run: Run, public: bool) -> Iterator[tuple[str, Iterable[str]]]:
+def _parts(run: RecordedRun, public: bool) -> Iterator[tuple[str, Iterable[str]]]:
     yield "ended", (phrases.ending(run),)
     yield "memory", _memory(run)
     yield "largest", _processes(run, public)
@@ -70,7 +70,7 @@ def _parts(run: Run, public: bool) -> Iterator[tuple[str, Iterable[str]]]:
         yield "more", (f"otel-memwatch report {_near(run.path)}",)
 
 
-def _memory(run: Run) -> Iterator[str]:
+def _memory(run: RecordedRun) -> Iterator[str]:
     peak = run.peaks.tree
     where = phrases.when_and_where(run, peak)
     yield peak_sentence(peak) + (f", {where}" if where else "")
@@ -81,7 +81,7 @@ def _memory(run: Run) -> Iterator[str]:
     yield phrases.address_space(run) or ""
 
 
-def _processes(run: Run, public: bool) -> Iterator[str]:
+def _processes(run: RecordedRun, public: bool) -> Iterator[str]:
     """The largest process, and the main one where that is another; one line where the tree is one process."""
     largest = run.peaks.process
     number = run.totals.get("processes")
@@ -97,7 +97,7 @@ def _processes(run: Run, public: bool) -> Iterator[str]:
         yield f"main process: {peak_sentence(run.peaks.main)}"
 
 
-def _gpu(run: Run) -> Iterator[str]:
+def _gpu(run: RecordedRun) -> Iterator[str]:
     devices = sorted(run.peaks.gpu.items(), key=lambda item: (-item[1].bytes, item[0]))
     for device, peak in devices[:_DEVICES]:
         yield f"{peak_sentence(peak)}: {shorten(device, 44)}"
@@ -105,12 +105,12 @@ def _gpu(run: Run) -> Iterator[str]:
         yield f"and {count(len(devices) - _DEVICES, 'more device')}"
 
 
-def _cpu(run: Run) -> str:
+def _cpu(run: RecordedRun) -> str:
     faults = run.totals.get("major_faults")
     return phrases.cpu(run) + (f", {count(faults, 'major page fault')}" if faults else "")
 
 
-def _disk(run: Run) -> str:
+def _disk(run: RecordedRun) -> str:
     totals = run.totals
     disk = phrases.io_pair(totals.get("read_bytes"), totals.get("write_bytes"))
     calls = phrases.io_pair(totals.get("read_chars"), totals.get("write_chars"))
@@ -119,7 +119,7 @@ def _disk(run: Run) -> str:
     return f"{disk}; through system calls {calls}" if calls else disk
 
 
-def _operations(run: Run) -> Iterator[str]:
+def _operations(run: RecordedRun) -> Iterator[str]:
     """The operations that needed most, in one line each: the one of the run's peak first."""
     if not run.operations:
         return
@@ -138,7 +138,7 @@ def _need(figures: OperationFigures) -> tuple[bool, int, float]:
     return figures.sets_run_peak, peak.bytes if peak else -1, figures.seconds
 
 
-def _trouble(run: Run) -> Iterator[str]:
+def _trouble(run: RecordedRun) -> Iterator[str]:
     texts = [text for _, text in run.marks] + list(run.damage)
     if texts:
         more = f" (and {len(texts) - 1} more)" if len(texts) > 1 else ""

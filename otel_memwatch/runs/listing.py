@@ -14,7 +14,7 @@ from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from otel_memwatch.analysis import Run
+    from otel_memwatch.analysis import RecordedRun
 
 
 class ListedRun(NamedTuple):
@@ -23,7 +23,7 @@ class ListedRun(NamedTuple):
     path: Path
     started: float
     """Unix seconds; of a broken one, when its directory was changed last."""
-    run: Run | None
+    run: RecordedRun | None
     error: str | None
     """Why it cannot be read, in a sentence."""
 

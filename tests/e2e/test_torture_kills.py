@@ -175,7 +175,7 @@ def test_a_monitor_that_is_out_of_memory_itself(mib: int, tmp_path: Path) -> Non
         # As README says.
         if mib >= 64:
             assert run.report().ended["exit_code"] == 7
-        if mib >= 128:
+        if mib >= 160:
             assert "metrics for Prometheus" in outcome.err
         if mib >= 288:
             assert (run.out / "memory.png").exists(), outcome.err

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 from otel_memwatch.analysis import Peaks
 from otel_memwatch.catalog import METRICS, Instrument
-from otel_memwatch.model import Column, Ending, Operation, Peak, Snapshot
+from otel_memwatch.model import Column, Ending, Peak, RecordedOperation, Snapshot
 from otel_memwatch.monitor.telemetry import Ended
 from otel_memwatch.record.follower import Followed
 
@@ -108,7 +108,7 @@ def operation(name="Compilation", number=1, start=None, seconds=0.5, span="11223
         "trace_id": TRACE, "span_id": span, "parent_span_id": SPAN, "peak": Peak.exact(150 << 20),
         "start_bytes": 100 << 20, "end_bytes": 120 << 20, "totals": {"cpu_seconds": 0.25},
     }  # fmt: skip
-    return Operation(**{**fields, **more})
+    return RecordedOperation(**{**fields, **more})
 
 
 def finished(

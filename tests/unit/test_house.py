@@ -28,3 +28,18 @@ def test_names_of_the_catalogue_are_spelt_as_the_metrics() -> None:
     assert {name: vars(catalog).get(name.upper().replace(".", "_")) for name in METRICS} == {
         n: n for n in METRICS
     }
+
+
+PUBLIC_TWICE = {"GPUMemory"}
+"""`otel_memwatch.GPUMemory`, and the tuple of that name in the fastai utilities that it supersedes."""
+
+
+def test_a_class_name_exists_once() -> None:
+    places: dict[str, list[str]] = {}
+    for path in sorted(PACKAGE.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ClassDef):
+                places.setdefault(node.name, []).append(str(path.relative_to(PACKAGE)))
+    assert {
+        name: found for name, found in places.items() if len(found) > 1 and name not in PUBLIC_TWICE
+    } == {}

@@ -9,7 +9,7 @@ from otel_memwatch.compat.current_memory import tree_now
 from otel_memwatch.compat.ipython.cells import Cell, Summary
 from otel_memwatch.compat.ipython.perf import PerfCounter, check, describe
 from otel_memwatch.compat.ipython.processors import Processors
-from otel_memwatch.compat.recording import Recording, TickReader, acquire, release
+from otel_memwatch.compat.recording import TickReader, ToolRecording, acquire, release
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -78,7 +78,7 @@ class Watcher:
     def __init__(self, shell: Any) -> None:
         self._shell = shell
         self.history: list[Cell] = []
-        self._recording: Recording | None = None
+        self._recording: ToolRecording | None = None
         self._ticks: TickReader | None = None
         self._event: str | None = None
         self._measurement: Measurement | None = None

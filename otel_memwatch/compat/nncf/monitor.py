@@ -9,7 +9,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from otel_memwatch.compat.recording import MeasuredPeriod, ProgramTick, Recording, acquire, release
+from otel_memwatch.compat.recording import MeasuredPeriod, ProgramTick, ToolRecording, acquire, release
 
 if TYPE_CHECKING:
     import os
@@ -79,7 +79,7 @@ class MemoryMonitor:
         self.memory_type = memory_type
         self.memory_unit = memory_unit
         self.include_child_processes = include_child_processes
-        self._recording: Recording | None = None
+        self._recording: ToolRecording | None = None
         self._period: MeasuredPeriod | None = None
         self._at_exit: Callable[[], Any] | None = None
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from matplotlib.figure import Figure
 
-    from otel_memwatch.analysis import Run
+    from otel_memwatch.analysis import RecordedRun
     from otel_memwatch.reports import Options
 
 UNITS: dict[str, int] = {
@@ -213,7 +213,7 @@ _RSS, _SYSTEM = catalog.MEMWATCH_TREE_MEMORY_USAGE, catalog.SYSTEM_MEMORY_USAGE
 _PROCESSES = catalog.MEMWATCH_TREE_PROCESS_COUNT
 
 
-def curves_of(run: Run) -> dict[str, MemoryCurve]:
+def curves_of(run: RecordedRun) -> dict[str, MemoryCurve]:
     """Both kinds of memory of a run.
 
     A wrapped command begins at nothing, which is its first sample. The tree's peak, where more than a sample is known
@@ -246,14 +246,14 @@ def _curve(points: list[tuple[float, float]]) -> MemoryCurve:
     return MemoryCurve([time for time, _ in points], [memory for _, memory in points])
 
 
-def render(run: Run, out: BinaryIO, options: Options) -> None:
+def render(run: RecordedRun, out: BinaryIO, options: Options) -> None:
     """Writes one log: `options["memory_type"]` "rss" (the default) or "system"."""
     kind = options.get("memory_type") or KINDS[0]
     times, memory = values(curves_of(run)[kind], from_zero=bool(options.get("from_zero")))
     out.write(text(times, memory, "MiB").encode())
 
 
-def render_files(run: Run, directory: Path) -> None:
+def render_files(run: RecordedRun, directory: Path) -> None:
     """Writes all eight files into a directory, which is made if need be. Raises `RunError` when that is not possible."""
     try:
         write(directory, curves_of(run))

@@ -14,7 +14,7 @@ from otel_memwatch.compat.own_process import run_in_own_process
 from otel_memwatch.compat.qefficient.phases import COLOURS, COMPLETION, INITIALIZATION, MB, OWNER
 from otel_memwatch.compat.qefficient.phases.text import EMPTY
 from otel_memwatch.compat.qefficient.samples import ProfilerConfig, ProfileSample, local_time, samples
-from otel_memwatch.compat.recording import Recording, TickReader, acquire, release
+from otel_memwatch.compat.recording import TickReader, ToolRecording, acquire, release
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -64,7 +64,7 @@ class QEffMemoryProfiler:
         self.operation_durations: dict[str, float] = {}
         self.operation_memory_deltas: dict[str, float] = {}
         self._id = uuid.uuid4().hex
-        self._recording: Recording | None = None
+        self._recording: ToolRecording | None = None
         self._windows: list[tuple[float, float]] = []
         self._completed: float | None = None
         self._phase: LiveOperation | None = None

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
         def shutdown(self, *, forked: bool = False) -> None:
             """Record nothing more, give the descriptors back; `forked`: whoever has a lock may not be there."""
 
-    class Span(Protocol):
+    class TracerSpan(Protocol):
         """A span of the program's own tracer: `tracing.ProgramSpan`."""
 
         def attach(self) -> None:
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
         def end(self, figures: Figures | None, error: BaseException | None) -> None:
             """Put the figures on it, the exception too, and end it."""
 
-    class Recording(Protocol):
+    class LiveRecorder(Protocol):
         """What a live operation needs of its recorder."""
 
         def close(
@@ -151,7 +151,7 @@ class LiveOperation:
 
     def __init__(
         self,
-        recorder: Recording,
+        recorder: LiveRecorder,
         parent: LiveOperation | None,
         trace: str,
         span: str,
@@ -168,7 +168,7 @@ class LiveOperation:
         """`mark` has begun it."""
         self.phase: LiveOperation | None = None
         """The phase that `mark` has begun inside it last."""
-        self.program_span: Span | None = None
+        self.program_span: TracerSpan | None = None
         """The span of the program's own tracer that stands for it."""
         self.gpu: dict[str, Any] | None = None
 

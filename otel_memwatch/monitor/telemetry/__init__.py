@@ -22,7 +22,7 @@ from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from otel_memwatch.analysis import Peaks
-    from otel_memwatch.model import Column, Ending, Operation, Snapshot
+    from otel_memwatch.model import Column, Ending, RecordedOperation, Snapshot
     from otel_memwatch.monitor.telemetry.delivery import Follower
     from otel_memwatch.monitor.telemetry.listening import Listening
     from otel_memwatch.monitor.telemetry.pipeline import Pipeline
@@ -51,9 +51,9 @@ class Ended(NamedTuple):
     """Monotonic seconds."""
     ending: Ending | None
     peaks: Peaks | None
-    open_operations: Sequence[Operation] = ()
+    open_operations: Sequence[RecordedOperation] = ()
     """Operations that were never closed, with their peak so far."""
-    closed_operations: Sequence[Operation] = ()
+    closed_operations: Sequence[RecordedOperation] = ()
     """All that were closed: more than `Telemetry.operations` has been given, where that is behind."""
 
 
@@ -113,7 +113,7 @@ class Telemetry:
         self._settings = settings
         self._parts = parts
         self._pipeline: Pipeline | None = None
-        self._closed: deque[Operation] = deque()
+        self._closed: deque[RecordedOperation] = deque()
         self._handed = 0
         """Operations so far."""
         self._to_export = 0
@@ -146,7 +146,7 @@ class Telemetry:
         """Whether anything was asked for: without it nobody need tell of operations."""
         return self._thread is not None
 
-    def operations(self, closed: Sequence[Operation], open_names: Sequence[str]) -> None:
+    def operations(self, closed: Sequence[RecordedOperation], open_names: Sequence[str]) -> None:
         """Operations were opened or closed: those closed since the last call, and the names of all open ones.
 
         Costs a microsecond; the work is done in a thread of telemetry's own.

@@ -18,7 +18,7 @@ from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import ReadableSpan
 
-    from otel_memwatch.model import Operation
+    from otel_memwatch.model import RecordedOperation
     from otel_memwatch.monitor.telemetry.export_log import Answer
     from otel_memwatch.monitor.telemetry.exporters import Exporter
     from otel_memwatch.record.follower import Followed
@@ -230,7 +230,7 @@ class SpanQueue:
         delivery: ExporterDelivery,
         exporter: Any,
         follower: Follower,
-        span_of: Callable[[Operation], ReadableSpan | None],
+        span_of: Callable[[RecordedOperation], ReadableSpan | None],
         environ: Mapping[str, str],
     ) -> None:
         self.delivery = delivery

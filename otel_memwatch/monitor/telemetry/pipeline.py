@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from opentelemetry.sdk.resources import Resource
     from opentelemetry.sdk.trace import ReadableSpan
 
-    from otel_memwatch.model import Operation
+    from otel_memwatch.model import RecordedOperation
     from otel_memwatch.monitor.telemetry import Ended, Parts
     from otel_memwatch.monitor.telemetry.exporters import Exporter
     from otel_memwatch.monitor.telemetry.receiver import Receiver
@@ -238,7 +238,7 @@ class Pipeline:
         """Takes in which operations are open."""
         self._frame.set_open(names)
 
-    def operation_closed(self, operation: Operation) -> None:
+    def operation_closed(self, operation: RecordedOperation) -> None:
         """Measures an operation that was closed."""
         if self._histograms is None or self._spans is None:
             return
@@ -251,7 +251,7 @@ class Pipeline:
         if operation.peak is not None:
             peak.record(operation.peak.bytes, name, context)
 
-    def _span_of(self, operation: Operation) -> ReadableSpan | None:
+    def _span_of(self, operation: RecordedOperation) -> ReadableSpan | None:
         assert self._spans is not None
         return None if operation.exported else self._spans.of_operation(operation)
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from opentelemetry.context import Context
     from opentelemetry.sdk.resources import Resource
 
-    from otel_memwatch.model import Operation
+    from otel_memwatch.model import RecordedOperation
 
 
 class Spans:
@@ -57,11 +57,11 @@ class Spans:
         """Whether the trace that the run continues is to be exported."""
         return bool(self._flags & TraceFlags.SAMPLED)
 
-    def context_of(self, operation: Operation) -> Context:
+    def context_of(self, operation: RecordedOperation) -> Context:
         """OpenTelemetry context in which the operation's measurements are recorded: it makes them exemplars."""
         return set_span_in_context(NonRecordingSpan(self._context(operation.trace_id, operation.span_id)))
 
-    def of_operation(self, operation: Operation) -> ReadableSpan:
+    def of_operation(self, operation: RecordedOperation) -> ReadableSpan:
         """Span of a closed operation; one that was never closed ends with the record and says so."""
         end = operation.start if operation.end is None else operation.end
         parent = operation.parent_span_id or self._span_id

@@ -15,21 +15,21 @@ from otel_memwatch.reports.otlp.traces import trace_requests
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, BinaryIO
 
 if TYPE_CHECKING:
-    from otel_memwatch.analysis import Run
+    from otel_memwatch.analysis import RecordedRun
     from otel_memwatch.reports import Options
 
 SIGNALS = {"metrics": metric_requests, "traces": trace_requests}
 """What makes each signal's requests."""
 
 
-def requests(run: Run, signal: str) -> Iterator[Mapping[str, Any]]:
+def requests(run: RecordedRun, signal: str) -> Iterator[Mapping[str, Any]]:
     """The requests of one signal, in the form of OTLP JSON, each below a mebibyte."""
     if signal not in SIGNALS:
         raise UsageError(f"There is no signal {signal!r}.", "there are " + ", ".join(SIGNALS))
     return SIGNALS[signal](run)
 
 
-def render(run: Run, out: BinaryIO, options: Options) -> None:
+def render(run: RecordedRun, out: BinaryIO, options: Options) -> None:
     """Writes the lines of the signal that `options` names, of metrics without one."""
     for request in requests(run, options.get("signal") or "metrics"):
         text = json.dumps(request, separators=(",", ":"), ensure_ascii=True)

@@ -13,8 +13,8 @@ from otel_memwatch.reports.otlp.values import SCHEMA_URL, Json, Times, attribute
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from otel_memwatch.analysis import Run
-    from otel_memwatch.model import Column, Operation, Peak, Value
+    from otel_memwatch.analysis import RecordedRun
+    from otel_memwatch.model import Column, Peak, RecordedOperation, Value
 
 _POINTS_PER_LINE = 4000
 """Points of one request: about 600 kB. The Collector's receiver of such files skips lines above 1 MiB."""
@@ -22,7 +22,7 @@ _POINTS_PER_LINE = 4000
 _CUMULATIVE = 2
 
 
-def metric_requests(run: Run) -> Iterator[Mapping[str, Any]]:
+def metric_requests(run: RecordedRun) -> Iterator[Mapping[str, Any]]:
     """Requests with all ticks, then one with the figures of the end: peaks, exit code, operations."""
     times = Times(run)
     columns = run.record.columns
@@ -40,7 +40,7 @@ def metric_requests(run: Run) -> Iterator[Mapping[str, Any]]:
         yield _request(run, last)
 
 
-def _request(run: Run, metrics: Iterable[Json]) -> Json:
+def _request(run: RecordedRun, metrics: Iterable[Json]) -> Json:
     return {
         "resourceMetrics": [
             {
@@ -108,7 +108,7 @@ def _point(metric: str, labels: list[Json], value: Value, time: str, start: str)
     return point
 
 
-def _final(run: Run, times: Times) -> Iterator[Json]:
+def _final(run: RecordedRun, times: Times) -> Iterator[Json]:
     """What the live export tells at the end."""
 
     def single(name: str, value: Value, labels: Mapping[str, str]) -> Json:
@@ -131,7 +131,7 @@ def _final(run: Run, times: Times) -> Iterator[Json]:
     yield from _operations([figures.operation for figures in run.operations], times)
 
 
-def _operations(operations: list[Operation], times: Times) -> Iterator[Json]:
+def _operations(operations: list[RecordedOperation], times: Times) -> Iterator[Json]:
     durations: dict[tuple[str, str], list[float]] = {}
     peaks: dict[str, list[float]] = {}
     for operation in operations:

@@ -10,14 +10,14 @@ from otel_memwatch.reports.otlp.values import SCHEMA_URL, Json, Times, attribute
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from otel_memwatch.analysis import OperationFigures, Run
+    from otel_memwatch.analysis import OperationFigures, RecordedRun
 
 _SPANS_PER_LINE = 500
 _INTERNAL = 1
 _ERROR = 2
 
 
-def trace_requests(run: Run) -> Iterator[Mapping[str, Any]]:
+def trace_requests(run: RecordedRun) -> Iterator[Mapping[str, Any]]:
     """Requests with the run's span and those of its operations that the program did not export itself."""
     times = Times(run)
     spans = [_run_span(run, times)] if run.trace.get("trace_id") else []
@@ -33,7 +33,7 @@ def trace_requests(run: Run) -> Iterator[Mapping[str, Any]]:
         yield _request(run, spans)
 
 
-def _request(run: Run, spans: list[Json]) -> Json:
+def _request(run: RecordedRun, spans: list[Json]) -> Json:
     return {
         "resourceSpans": [
             {
@@ -45,7 +45,7 @@ def _request(run: Run, spans: list[Json]) -> Json:
     }
 
 
-def _run_span(run: Run, times: Times) -> Json:
+def _run_span(run: RecordedRun, times: Times) -> Json:
     ending, trace = run.ending, run.trace
     span: Json = {
         "traceId": trace["trace_id"],
@@ -71,7 +71,7 @@ def _run_span(run: Run, times: Times) -> Json:
     return span
 
 
-def _operation_span(run: Run, figures: OperationFigures, times: Times) -> Json:
+def _operation_span(run: RecordedRun, figures: OperationFigures, times: Times) -> Json:
     operation = figures.operation
     end = times.of(run.started + figures.end)
     span: Json = {

@@ -9,7 +9,7 @@ from otel_memwatch.analysis.spans import SCHEMA_URL, SCOPE, resource_of
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from otel_memwatch.analysis import Run
+    from otel_memwatch.analysis import RecordedRun
 
 Json = dict[str, Any]
 
@@ -31,7 +31,7 @@ def _value(value: Any) -> Json:
     return {"stringValue": str(value).encode("utf-8", "replace").decode()}
 
 
-def resource(run: Run) -> Json:
+def resource(run: RecordedRun) -> Json:
     """The resource that everything of the run belongs to."""
     return {"attributes": attributes(resource_of(run.info))}
 
@@ -44,7 +44,7 @@ def scope() -> Json:
 class Times:
     """Moments of a run as OTLP has them: nanoseconds since 1970, in text."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: RecordedRun) -> None:
         self._offset = run.started_wall - run.started
         self.start = self.of(run.started)
         self.end = self.of(run.started + run.seconds)

@@ -15,13 +15,13 @@ from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, BinaryIO
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from otel_memwatch.analysis import Run
+    from otel_memwatch.analysis import RecordedRun
     from otel_memwatch.reports import Options
 
 STYLES = ("memory",)
 
 
-def render(run: Run, out: BinaryIO, options: Options) -> None:
+def render(run: RecordedRun, out: BinaryIO, options: Options) -> None:
     """Writes the picture in the format of `options["suffix"]`: ".png" (the default), ".pdf" or ".svg"."""
     form = picture_format(options)
     style = options.get("style") or STYLES[0]
@@ -30,7 +30,7 @@ def render(run: Run, out: BinaryIO, options: Options) -> None:
     out.write(_image(figure(run), form))
 
 
-def figure(run: Run) -> Figure:
+def figure(run: RecordedRun) -> Figure:
     """The picture as a matplotlib figure that belongs to no window."""
     from otel_memwatch.reports.plot.picture import picture
 

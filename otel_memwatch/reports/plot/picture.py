@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.backends.backend_agg import RendererAgg
 
-    from otel_memwatch.analysis import Run
+    from otel_memwatch.analysis import RecordedRun
 
 WIDTH, DPI = 12.0, 150
 """Inches, dots per inch."""
@@ -51,7 +51,7 @@ class _Panel(NamedTuple):
     above: float
 
 
-def picture(run: Run) -> Figure:
+def picture(run: RecordedRun) -> Figure:
     """The whole picture. Its height follows from what there is to be shown."""
     view = _view(run)
     figure = Figure(figsize=(WIDTH, 8.0), dpi=DPI, facecolor=style.PAPER, edgecolor=style.PAPER)
@@ -67,7 +67,7 @@ def picture(run: Run) -> Figure:
     return figure
 
 
-def _view(run: Run) -> View:
+def _view(run: RecordedRun) -> View:
     # What figures are still to be made from is asked for too: a day's ticks are read once, not twice.
     figures = METRICS | DRAWN if run.record.operations or run.state != FINISHED else ()
     samples = run.samples([*MEMORY_METRICS, *RATE_METRICS, *GPU_METRICS, *figures])
@@ -122,7 +122,7 @@ def _time_axis(axes: Axes, unit: str) -> None:
     )
 
 
-def _title(figure: Figure, run: Run, renderer: RendererAgg) -> None:
+def _title(figure: Figure, run: RecordedRun, renderer: RendererAgg) -> None:
     width, height = figure.get_size_inches()
     room = (width - _LEFT - _RIGHT) * figure.dpi
     x = _LEFT / width
@@ -137,7 +137,7 @@ def _title(figure: Figure, run: Run, renderer: RendererAgg) -> None:
     style.fitted(second, f"{phrases.ending(run)}; memory {peak_sentence(run.peaks.tree)}", room, renderer)
 
 
-def _foot(figure: Figure, run: Run) -> None:
+def _foot(figure: Figure, run: RecordedRun) -> None:
     """Which run it is: a picture is passed around without its directory."""
     width, height = figure.get_size_inches()
     host = run.host.get("name")
@@ -148,7 +148,7 @@ def _foot(figure: Figure, run: Run) -> None:
     )  # fmt: skip
 
 
-def _mark_the_end(axes: Axes, run: Run) -> None:
+def _mark_the_end(axes: Axes, run: RecordedRun) -> None:
     """Says at the right edge, where nothing is drawn, that the run ended badly, or not at all."""
     end = run.ending
     words = {"running": "still running", "incomplete": "recording stopped here"}.get(run.state)

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from numpy.typing import NDArray
 
-    from otel_memwatch.analysis import Run
+    from otel_memwatch.analysis import RecordedRun
     from otel_memwatch.model import Column
     from otel_memwatch.record.samples import Samples
 
@@ -29,7 +29,7 @@ _GAP = 3.0
 class View(NamedTuple):
     """A run and the time axis that it is drawn on."""
 
-    run: Run
+    run: RecordedRun
     samples: Samples
     end: float
     """Seconds at the right end of the time axis."""

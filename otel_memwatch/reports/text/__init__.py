@@ -11,16 +11,16 @@ from otel_memwatch.reports.text.sections import memory, processes, recording
 from otel_memwatch.runtime.typed import TYPE_CHECKING, BinaryIO
 
 if TYPE_CHECKING:
-    from otel_memwatch.analysis import Run
+    from otel_memwatch.analysis import RecordedRun
     from otel_memwatch.reports import Options
 
 
-def render(run: Run, out: BinaryIO, options: Options) -> None:
+def render(run: RecordedRun, out: BinaryIO, options: Options) -> None:
     """Writes the text in the encoding of `options["encoding"]` (UTF-8); what that cannot hold is escaped."""
     out.write(text(run).encode(options.get("encoding") or "utf-8", "backslashreplace"))
 
 
-def text(run: Run) -> str:
+def text(run: RecordedRun) -> str:
     """The report, with a newline at its end."""
     page = Page()
     _what_ran(run, page)
@@ -39,7 +39,7 @@ def text(run: Run) -> str:
     return page.text()
 
 
-def _what_ran(run: Run, page: Page) -> None:
+def _what_ran(run: RecordedRun, page: Page) -> None:
     page.title(f"otel-memwatch: {clean(run.id)}")
     page.fact("command", command_line(run.command) or "unknown")
     page.fact("directory", clean(run.cwd))
@@ -54,7 +54,7 @@ def _wall(unix: float) -> str:
         return "unknown"
 
 
-def _on(run: Run) -> str:
+def _on(run: RecordedRun) -> str:
     host = run.host
     system = " ".join(clean(str(host[k])) for k in ("system", "release", "machine") if host.get(k))
     cpus, memory_bytes = host.get("cpus"), host.get("memory_bytes")
@@ -68,7 +68,7 @@ def _on(run: Run) -> str:
     return (f" on {name}" if name else "") + (f" ({machine})" if machine else "")
 
 
-def _totals(run: Run, page: Page) -> None:
+def _totals(run: RecordedRun, page: Page) -> None:
     totals = run.totals
     page.section("Totals of all processes")
     page.fact("duration", duration(run.seconds))

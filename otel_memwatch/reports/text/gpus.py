@@ -11,7 +11,7 @@ from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from otel_memwatch.analysis import OperationFigures, Run
+    from otel_memwatch.analysis import OperationFigures, RecordedRun
     from otel_memwatch.record.samples import Samples
     from otel_memwatch.reports.text.page import Page
 
@@ -30,7 +30,7 @@ _SHOWN = 100
 _PROCESSES = 5
 
 
-def gpus(run: Run, page: Page) -> None:
+def gpus(run: RecordedRun, page: Page) -> None:
     """Writes the sections; nothing for a run without a GPU."""
     listed = run.info.get("gpus")
     devices = [device for device in listed if isinstance(device, dict)] if isinstance(listed, list) else []
@@ -45,7 +45,7 @@ def gpus(run: Run, page: Page) -> None:
         _operations(operations, page)
 
 
-def _device(run: Run, samples: Samples, device: Mapping[str, Any], page: Page) -> None:
+def _device(run: RecordedRun, samples: Samples, device: Mapping[str, Any], page: Page) -> None:
     key = str(device.get("id"))
     page.fact(clean(str(device.get("name") or "GPU")), clean(f"{key}, {device.get('pci')}"))
     limit = _largest(samples, catalog.HW_GPU_MEMORY_LIMIT, key)

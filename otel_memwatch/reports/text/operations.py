@@ -21,7 +21,7 @@ from otel_memwatch.runtime.typed import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from otel_memwatch.analysis import OperationFigures, Run
+    from otel_memwatch.analysis import OperationFigures, RecordedRun
     from otel_memwatch.reports.text.page import Page
 
 FIRST, LAST = 100, 20
@@ -49,7 +49,7 @@ _ALIGNED = "rrlrrlrlrrrl"
 _PEAK, _TREE = _HEADER.index("peak"), _HEADER.index("all processes")
 
 
-def operations(run: Run, page: Page) -> None:
+def operations(run: RecordedRun, page: Page) -> None:
     """Writes the section; nothing when the program marked no operation."""
     listed = run.operations
     if not listed:
@@ -174,7 +174,7 @@ def _group(name: str, group: Sequence[OperationFigures]) -> tuple[str, ...]:
     )
 
 
-def _open_at_the_end(run: Run, page: Page) -> None:
+def _open_at_the_end(run: RecordedRun, page: Page) -> None:
     still_open = [figures for figures in run.operations if figures.operation.status == "open"]
     if not still_open:
         return

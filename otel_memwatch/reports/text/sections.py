@@ -19,7 +19,7 @@ from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from otel_memwatch.analysis import ProcessFigures, Run
+    from otel_memwatch.analysis import ProcessFigures, RecordedRun
     from otel_memwatch.reports.text.page import Page
 
 _MEANINGS = {
@@ -48,7 +48,7 @@ _LISTED = 20
 """Sentences of a list that are written."""
 
 
-def memory(run: Run, page: Page) -> None:
+def memory(run: RecordedRun, page: Page) -> None:
     """Every peak with its certainty, when it was, and what it means."""
     peaks = run.peaks
     page.section("Memory")
@@ -75,7 +75,7 @@ def memory(run: Run, page: Page) -> None:
         page.paragraph(_NOT_FINISHED[run.state])
 
 
-def _peak(run: Run, page: Page, label: str, peak: Peak | None) -> None:
+def _peak(run: RecordedRun, page: Page, label: str, peak: Peak | None) -> None:
     page.fact(label, peak_sentence(peak) + _error(peak))
     where = phrases.when_and_where(run, peak)
     who = phrases.holder(run, peak, 80)
@@ -90,7 +90,7 @@ def _error(peak: Peak | None) -> str:
     return f", to {size(error)}" if error >= min(_NARROW, _NARROW_SHARE * peak.bytes) else ""
 
 
-def _limit(run: Run, page: Page) -> None:
+def _limit(run: RecordedRun, page: Page) -> None:
     limit = phrases.limit(run)
     if limit is not None:
         used = phrases.limit_share(run.peaks.tree, limit)
@@ -100,7 +100,7 @@ def _limit(run: Run, page: Page) -> None:
         page.fact("" if limit else "limit", space)
 
 
-def processes(run: Run, page: Page) -> None:
+def processes(run: RecordedRun, page: Page) -> None:
     """Those that needed most memory; nothing when no process was seen."""
     listed = sorted(run.processes, key=lambda p: (-_process_peak(p), p.start, p.pid))
     if not listed:
@@ -119,7 +119,7 @@ def _process_peak(process: ProcessFigures) -> int:
     return -1 if process.peak is None else process.peak.bytes
 
 
-def _process(run: Run, process: ProcessFigures) -> tuple[str, ...]:
+def _process(run: RecordedRun, process: ProcessFigures) -> tuple[str, ...]:
     end = run.seconds if process.end is None else process.end
     return (
         str(process.pid),
@@ -147,7 +147,7 @@ def _end(process: ProcessFigures) -> str:
     return f"{words}, {note}" if note and note != ProcessNote.ALIVE_AT_END else words
 
 
-def recording(run: Run, page: Page) -> None:
+def recording(run: RecordedRun, page: Page) -> None:
     """How good the record is, what could not be read, and why."""
     page.section("Recording")
     page.fact("quality", phrases.recording(run))
@@ -165,7 +165,7 @@ def recording(run: Run, page: Page) -> None:
     _list(page, "What of the record could not be read:", [clean(sentence) for sentence in run.damage])
 
 
-def _sources(run: Run, page: Page) -> None:
+def _sources(run: RecordedRun, page: Page) -> None:
     if not run.sources:
         return
     page.gap()

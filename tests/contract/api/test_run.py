@@ -24,7 +24,7 @@ def test_every_figure_is_of_the_files_as_they_are(tmp_path: Path) -> None:
 
 def test_it_has_whatever_a_run_of_the_analysis_has(tmp_path: Path) -> None:
     run = load_run(RunDirectory(tmp_path / "run").path)
-    assert isinstance(run, analysis.Run)
+    assert isinstance(run, analysis.RecordedRun)
     own = {"path", "latest", "damage", "record"}
     for name in {name for name in dir(run.latest) if not name.startswith("_")} - own - {"samples"}:
         assert getattr(run, name) == getattr(run.latest, name), name

@@ -377,7 +377,7 @@ def test_the_record_says_what_was_said_while_it_was_recorded(
                 reported.append(OperationLines(pid))
                 for line in (header, *lines):
                     built.append(f"operations-{pid}.jsonl", line)
-                    reported[-1].take(line)
+                    reported[-1].add(line)
         records.sort(key=lambda record: record.time)
         for record in records:
             built.process(record)
@@ -392,7 +392,7 @@ def test_the_record_says_what_was_said_while_it_was_recorded(
         run = load(folder)
         conditions = RunConditions.of(run.info)
         recorded = RecordedProcesses(run.record, conditions, whole=True)
-        spans = TreeTicks(run.samples(METRICS), conditions).unseen_spans()
+        spans = TreeTicks(run.samples(METRICS), conditions, all_ended=recorded.all_ended).unseen_spans()
         sums = recorded.sum_over_time(spans)
         assert (None if sums is None else sums.largest()) == tree_bound(tally._evidence)
         latest = max((span.end for span in spans), default=None)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from otel_memwatch.analysis.cgroup_bounds import CgroupBounds, CgroupTick, CgroupWindow
@@ -54,12 +54,20 @@ class Group:
         return CgroupTick(self.time, usage, window if resets else None, 0, self.lifetime, file, moved)
 
 
-@given(MOVES, st.booleans())
-def test_the_truth_lies_between_the_bounds(moves: list[tuple[str, int]], resets: bool) -> None:
-    """Whatever needed memory and cache do between two ticks, and while a tick is read."""
+DROPPED_AND_READ_AGAIN = [("cache", 1), ("tick", 0), ("skew", 1), ("drop", 1), ("needed", 1), ("needed", 0)]
+"""Cache goes, memory comes and goes, and the cache comes back while the last tick is read."""
+
+
+@given(MOVES, st.booleans(), st.booleans())
+@example(DROPPED_AND_READ_AGAIN, False, False)
+@example(DROPPED_AND_READ_AGAIN, True, False)
+def test_the_truth_lies_between_the_bounds(
+    moves: list[tuple[str, int]], resets: bool, all_ended: bool
+) -> None:
+    """Whatever needed memory and cache do between two ticks, and while a tick is read; the last too, if anybody lives."""
     group, windows, found = Group(), CgroupBounds(0.0, 0, 2), []
     during = 0
-    for kind, size in [*moves, ("tick", 0)]:
+    for kind, size in [*moves, *([("skew", 0)] if all_ended else []), ("tick", 0)]:
         if kind == "skew":
             during = size
         elif kind == "tick":
@@ -67,7 +75,7 @@ def test_the_truth_lies_between_the_bounds(moves: list[tuple[str, int]], resets:
             during = 0
         else:
             group.move(kind, size)
-    known = [window for window in found if window is not None] + list(windows.rest())
+    known = [window for window in found if window is not None] + list(windows.rest(all_ended=all_ended))
     assert len(known) == len(group.truths)
     for window, (_, end, truth) in zip(known, group.truths, strict=True):
         assert window.end == end

@@ -8,7 +8,7 @@ from otel_memwatch.analysis.attribution import attribute_peaks
 from otel_memwatch.analysis.gpu import allocator_figures
 from otel_memwatch.analysis.results import Peaks
 from otel_memwatch.analysis.spans import operation_attributes
-from otel_memwatch.model import Certainty, Operation, Peak
+from otel_memwatch.model import Certainty, Peak, RecordedOperation
 
 DEVICE = "GPU-1"
 
@@ -18,8 +18,10 @@ def told(low: int, high: int | None, **more: Any) -> dict[str, Any]:
     return {"allocator": "torch.cuda", "peak": low, "low": low, "high": high, "certainty": certainty, **more}
 
 
-def operation(name: str, start: float, end: float, rss: int = 1000, **gpu: Any) -> Operation:
-    return Operation(name, 7, 1, start, end, "ok", "t", "s", None, Peak.exact(rss), gpu=gpu.get("gpu", {}))
+def operation(name: str, start: float, end: float, rss: int = 1000, **gpu: Any) -> RecordedOperation:
+    return RecordedOperation(
+        name, 7, 1, start, end, "ok", "t", "s", None, Peak.exact(rss), gpu=gpu.get("gpu", {})
+    )
 
 
 def test_exact_figures_and_bounds_are_told_apart() -> None:

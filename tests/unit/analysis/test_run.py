@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from otel_memwatch.analysis import Peaks, Run, describe_end, load
+from otel_memwatch.analysis import Peaks, RecordedRun, describe_end, load
 from otel_memwatch.model import Certainty, Peak, ProcessEvent, ProcessRecord
 from otel_memwatch.record.format import SAMPLES_FILE
 from tests.support.run_directory import MIB, PID, STARTED, RunDirectory, column
@@ -91,7 +91,7 @@ class TestEnding:
 
 
 class TestState:
-    def running(self, path: Path, **fields: object) -> Run:
+    def running(self, path: Path, **fields: object) -> RecordedRun:
         built = RunDirectory(path, state="running", ended=None, exit=None, **fields)
         built.columns([RSS])
         built.tick(0.1, MIB)
@@ -392,7 +392,7 @@ class TestOperations:
 class TestStoppedInTheMiddle:
     """The record's lines end before the run does."""
 
-    def built(self, path: Path, **fields: object) -> Run:
+    def built(self, path: Path, **fields: object) -> RecordedRun:
         built = RunDirectory(path, own_cgroup="/sys/fs/cgroup/x", **fields)
         built.columns([RSS, *GROUP])
         for place in range(1, 6):

@@ -473,8 +473,8 @@ class TestStoppedInTheMiddle:
         """Its operations go on without a monitor: the tree cannot have needed less than it."""
         tally = self.in_a_group()
         lines = OperationLines(PID)
-        lines.take({"schema": 1, "pid": PID, "start": STARTED, "exact": True})
-        lines.take({"open": 1, "time": STARTED + 7.0, "name": "a", "rss": MIB, "segment": 900 * MIB})
+        lines.add({"schema": 1, "pid": PID, "start": STARTED, "exact": True})
+        lines.add({"open": 1, "time": STARTED + 7.0, "name": "a", "rss": MIB, "segment": 900 * MIB})
         tally.boundaries([lines])
         tree = tally.peaks(whole=False).tree
         assert tree is not None
@@ -502,9 +502,9 @@ class TestStoppedInTheMiddle:
 
 def test_segments_of_a_process_that_resets_its_own_watermark() -> None:
     lines = OperationLines(PID)
-    lines.take({"schema": 1, "pid": PID, "start": STARTED, "exact": True})
-    lines.take({"open": 1, "time": STARTED + 0.2, "name": "a", "rss": MIB, "segment": 20 * MIB})
-    lines.take({"close": 1, "time": STARTED + 0.3, "status": "ok", "segment": 700 * MIB, "peak": 700 * MIB,
+    lines.add({"schema": 1, "pid": PID, "start": STARTED, "exact": True})
+    lines.add({"open": 1, "time": STARTED + 0.2, "name": "a", "rss": MIB, "segment": 20 * MIB})
+    lines.add({"close": 1, "time": STARTED + 0.3, "status": "ok", "segment": 700 * MIB, "peak": 700 * MIB,
                 "certainty": "exact"})  # fmt: skip
     for when in ("before", "meanwhile", "after"):
         tally = tally_of()
@@ -526,8 +526,8 @@ def test_segments_of_a_process_that_resets_its_own_watermark() -> None:
 
 def test_segments_of_a_process_that_ended_long_ago() -> None:
     lines = OperationLines(5000)
-    lines.take({"schema": 1, "pid": 5000, "start": STARTED + 0.1, "exact": True})
-    lines.take({"open": 1, "time": STARTED + 0.2, "name": "a", "rss": MIB, "segment": 700 * MIB})
+    lines.add({"schema": 1, "pid": 5000, "start": STARTED + 0.1, "exact": True})
+    lines.add({"open": 1, "time": STARTED + 0.2, "name": "a", "rss": MIB, "segment": 700 * MIB})
     tally = tally_of()
     seen(tally, PID, 0, rss=5 * MIB, peak=5 * MIB)
     seen(tally, 5000, 0.1, rss=5 * MIB, peak=5 * MIB)

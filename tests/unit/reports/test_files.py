@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from otel_memwatch.analysis import Run, load
+from otel_memwatch.analysis import RecordedRun, load
 from otel_memwatch.errors import RunError, UsageError
 from otel_memwatch.reports import REPORTS, render, renderer, text, write
 from otel_memwatch.reports import csv as csv_report
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> Run:
+def run(tmp_path: Path) -> RecordedRun:
     return load(recorded.short(tmp_path / "run"))
 
 
-def test_every_report_in_the_list_can_be_made(run: Run) -> None:
+def test_every_report_in_the_list_can_be_made(run: RecordedRun) -> None:
     for name in REPORTS:
         assert callable(renderer(name))
     for name in ("text", "summary", "json", "plot", "csv"):
@@ -36,7 +36,7 @@ def test_every_report_in_the_list_can_be_made(run: Run) -> None:
         renderer("sonnet")
 
 
-def test_files_in_the_run_directory_are_their_owners_alone(run: Run, tmp_path: Path) -> None:
+def test_files_in_the_run_directory_are_their_owners_alone(run: RecordedRun, tmp_path: Path) -> None:
     old = os.umask(0o022)
     try:
         inside = write("text", run, run.path / "report.txt")
@@ -48,7 +48,7 @@ def test_files_in_the_run_directory_are_their_owners_alone(run: Run, tmp_path: P
     assert inside.read_bytes() == outside.read_bytes()
 
 
-def test_a_file_is_replaced_only_when_asked(run: Run, tmp_path: Path) -> None:
+def test_a_file_is_replaced_only_when_asked(run: RecordedRun, tmp_path: Path) -> None:
     path = tmp_path / "x.txt"
     path.write_text("mine")
     with pytest.raises(UsageError, match=r"exists already.*--force"):
@@ -59,7 +59,7 @@ def test_a_file_is_replaced_only_when_asked(run: Run, tmp_path: Path) -> None:
     assert sorted(p.name for p in tmp_path.iterdir()) == ["run", "x.txt"]
 
 
-def test_a_link_stays_a_link(run: Run, tmp_path: Path) -> None:
+def test_a_link_stays_a_link(run: RecordedRun, tmp_path: Path) -> None:
     (tmp_path / "real.txt").write_text("old")
     (tmp_path / "link.txt").symlink_to("real.txt")
     write("text", run, tmp_path / "link.txt", force=True)
@@ -68,11 +68,11 @@ def test_a_link_stays_a_link(run: Run, tmp_path: Path) -> None:
 
 
 def test_nobody_who_comes_first_is_replaced(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    run: RecordedRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "x.txt"
 
-    def slow(_run: Run, out: Any, _options: Any) -> None:
+    def slow(_run: RecordedRun, out: Any, _options: Any) -> None:
         out.write(b"ours")
         path.write_text("theirs")
 
@@ -83,8 +83,8 @@ def test_nobody_who_comes_first_is_replaced(
     assert not list(tmp_path.glob(".*"))
 
 
-def test_half_a_file_is_taken_away(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def failing(_run: Run, out: Any, _options: Any) -> None:
+def test_half_a_file_is_taken_away(run: RecordedRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(_run: RecordedRun, out: Any, _options: Any) -> None:
         out.write(b"half")
         out.flush()
         raise ZeroDivisionError
@@ -98,7 +98,7 @@ def test_half_a_file_is_taken_away(run: Run, tmp_path: Path, monkeypatch: pytest
     assert (tmp_path / "old.txt").read_text() == "old"
 
 
-def test_what_is_no_file_is_written_to_directly(run: Run, tmp_path: Path) -> None:
+def test_what_is_no_file_is_written_to_directly(run: RecordedRun, tmp_path: Path) -> None:
     write("text", run, "/dev/null", force=False)
     assert stat.S_ISCHR(os.stat("/dev/null").st_mode)
     with pytest.raises(RunError, match="/dev/full cannot be written: No space left"):
@@ -112,13 +112,13 @@ def test_what_is_no_file_is_written_to_directly(run: Run, tmp_path: Path) -> Non
         write("text", run, tmp_path / "file/x.txt")
 
 
-def rows_of(run: Run) -> list[list[str]]:
+def rows_of(run: RecordedRun) -> list[list[str]]:
     out = BytesIO()
     render("csv", run, out)
     return list(csv.reader(out.getvalue().decode().splitlines()))
 
 
-def test_csv_holds_every_tick_and_every_value(run: Run) -> None:
+def test_csv_holds_every_tick_and_every_value(run: RecordedRun) -> None:
     header, *rows = rows_of(run)
     assert header == [
         "time [s]", "unix time [s]", "memwatch.tree.memory.usage [By]", "process.memory.usage [By]",

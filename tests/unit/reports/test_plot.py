@@ -13,7 +13,7 @@ import pytest
 from matplotlib.collections import LineCollection
 from matplotlib.patches import Rectangle
 
-from otel_memwatch.analysis import Run, load
+from otel_memwatch.analysis import RecordedRun, load
 from otel_memwatch.errors import UsageError
 from otel_memwatch.model import Column
 from otel_memwatch.record.samples import Samples, read_samples
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 TREE = Column("memwatch.tree.memory.usage")
 
 
-def drawn(name: str, path: Path) -> tuple[Run, Figure]:
+def drawn(name: str, path: Path) -> tuple[RecordedRun, Figure]:
     run = load(getattr(recorded, name)(path / name))
     return run, figure(run)
 
@@ -52,7 +52,7 @@ def words(axes: Axes) -> list[str]:
     return [] if legend is None else [text.get_text() for text in legend.get_texts()]
 
 
-def image(run: Run, suffix: str = ".png") -> bytes:
+def image(run: RecordedRun, suffix: str = ".png") -> bytes:
     out = BytesIO()
     render("plot", run, out, suffix=suffix)
     return out.getvalue()
@@ -349,7 +349,7 @@ def test_a_run_without_any_tick_is_drawn(tmp_path: Path) -> None:
 # -- operations
 
 
-def operations(path: Path, lines: list[dict[str, Any]], seconds: float = 10.0) -> Run:
+def operations(path: Path, lines: list[dict[str, Any]], seconds: float = 10.0) -> RecordedRun:
     return load(recorded.record(path / "ops", seconds=seconds, operations={100: lines}))
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from otel_memwatch.analysis import Run, load
+from otel_memwatch.analysis import RecordedRun, load
 from otel_memwatch.model import Peak
 from otel_memwatch.reports import phrases, render
 from otel_memwatch.reports.formatting import duration
@@ -22,11 +22,11 @@ from tests.support.golden import check_golden
 SCENES = ("short", "workers", "nested", "gpus")
 
 
-def scene(name: str, path: Path) -> Run:
+def scene(name: str, path: Path) -> RecordedRun:
     return load(getattr(recorded, name)(path / name))
 
 
-def changed(path: Path, **fields: object) -> Run:
+def changed(path: Path, **fields: object) -> RecordedRun:
     """The run with fields of its run.json replaced."""
     file = path / "run.json"
     file.write_text(json.dumps(json.loads(file.read_text()) | fields))

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from matplotlib.axes import Axes
 
-    from otel_memwatch.analysis import Run
+    from otel_memwatch.analysis import RecordedRun
     from otel_memwatch.reports import Options
 
 TITLE = "QEfficient Enhanced Memory & Performance Analysis - Synchronized View"
@@ -280,7 +280,7 @@ def _literal(text: str) -> str:
     return shorten(text, _LETTERS).replace("$", r"\$")
 
 
-def render(run: Run, out: BinaryIO, options: Options) -> None:
+def render(run: RecordedRun, out: BinaryIO, options: Options) -> None:
     """Draws a run's outermost operations in the format of `options["suffix"]`: ".png" (the default), ".pdf" or ".svg".
 
     Raises `UsageError` for another one, `RunError` for a run without samples.

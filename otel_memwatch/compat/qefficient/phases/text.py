@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import BinaryIO
 
-    from otel_memwatch.analysis import Run
+    from otel_memwatch.analysis import RecordedRun
     from otel_memwatch.reports import Options
 
 EMPTY = "No memory data collected"
@@ -106,7 +106,7 @@ def _phase(number: int, phase: Phase, divisor: float, unit: str) -> str:
     return f"   {number:2d}. {round(phase.start, 1) + 0.0:6.1f}s - {clean(phase.name)} {seconds} {delta}"
 
 
-def render(run: Run, out: BinaryIO, options: Options) -> None:  # noqa: ARG001 - all reports have this signature
+def render(run: RecordedRun, out: BinaryIO, options: Options) -> None:  # noqa: ARG001 - all reports have this signature
     """Writes the report of a run's outermost operations."""
     from otel_memwatch.compat.qefficient.phases.timeline import timeline
 

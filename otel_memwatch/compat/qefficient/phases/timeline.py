@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from otel_memwatch.analysis import OperationFigures, Run
+    from otel_memwatch.analysis import OperationFigures, RecordedRun
 
     Array = NDArray[np.float64]
 
@@ -50,7 +50,7 @@ class Selection(NamedTuple):
     """When the end of the last phase was marked; `None`: with the run's end, if it has ended."""
 
 
-def timeline(run: Run, chosen: Selection | None = None) -> Timeline:
+def timeline(run: RecordedRun, chosen: Selection | None = None) -> Timeline:
     """The timeline of a run, or of the part that is chosen."""
     import numpy as np
 
@@ -106,7 +106,7 @@ def _known(values: Array) -> Array:
     return filled
 
 
-def _processors(run: Run, samples: Any) -> float:
+def _processors(run: RecordedRun, samples: Any) -> float:
     counted = _known(samples.column(_CPUS))
     return float(counted.max(initial=0)) or float(run.host.get("cpus") or 1)
 
@@ -136,7 +136,7 @@ def _rate(time: Array, total: Array) -> Array:
     return rate
 
 
-def _peak(run: Run, chosen: Selection, time: Array, rss: Array) -> tuple[float, float | None]:
+def _peak(run: RecordedRun, chosen: Selection, time: Array, rss: Array) -> tuple[float, float | None]:
     """Largest memory, and when, in seconds since the start of the run."""
     if not len(time):
         return 0.0, None
@@ -173,13 +173,13 @@ def _within_its_phase(phases: Sequence[OperationFigures], peak: float, at: float
     return min(max(at, phase.start), phase.end - 1e-6)
 
 
-def _operations(run: Run, chosen: Selection) -> list[OperationFigures]:
+def _operations(run: RecordedRun, chosen: Selection) -> list[OperationFigures]:
     if chosen.owner is None:
         return [figures for figures in run.operations if figures.depth == 0]
     return [figures for figures in run.operations if figures.operation.attributes.get(OWNER) == chosen.owner]
 
 
-def _phases(run: Run, chosen: Selection, origin: float) -> list[Phase]:
+def _phases(run: RecordedRun, chosen: Selection, origin: float) -> list[Phase]:
     phases = [_phase(run, figures, origin, chosen.deltas) for figures in _operations(run, chosen)]
     completed = chosen.completed - run.started if chosen.completed is not None else None
     if completed is None and chosen.owner is None and phases and run.state != "running":
@@ -189,7 +189,7 @@ def _phases(run: Run, chosen: Selection, origin: float) -> list[Phase]:
     return phases
 
 
-def _phase(run: Run, figures: OperationFigures, origin: float, deltas: Mapping[str, float]) -> Phase:
+def _phase(run: RecordedRun, figures: OperationFigures, origin: float, deltas: Mapping[str, float]) -> Phase:
     def total(name: str) -> float:
         # What its own process had is exact, reaped children included; living children are in the tree's figure alone.
         return max(figures.operation.totals.get(name, 0.0), figures.totals.get(f"tree_{name}", 0.0))
