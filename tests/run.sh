@@ -99,18 +99,13 @@ every_test() {
     # shellcheck disable=SC2086  # a list of words
     run_tests "all tests" "$venv" $beside -m "not quiet" --durations=25
     run_tests "tests that measure time" "$venv" -q -m quiet --durations=10
-    plain_package
-    # shellcheck disable=SC2086
-    PYTHONPATH="$root/build/plain" MEMWATCH_PLAIN=1 run_tests "operations without compiled code" "$venv" $beside \
-        tests/unit/in_target/operations tests/contract/in_target/operations tests/e2e/test_operation_shortcuts.py
 }
 
-# The installed package as it is where no compiler was at hand.
-plain_package() {
-    rm -rf "$root/build/plain"
-    mkdir -p "$root/build/plain"
-    cp -r "$venv"/lib/python*/site-packages/otel_memwatch "$root/build/plain"
-    rm "$root"/build/plain/otel_memwatch/in_target/operations/*.so
+# The contract test drives both implementations of operations in every run; this is the rest of their tests with the plain one.
+plain_operations() {
+    # shellcheck disable=SC2086
+    OTEL_MEMWATCH_PLAIN_OPERATIONS=1 run_tests "operations without compiled code" "$venv" $beside \
+        tests/unit/in_target tests/e2e/test_operation*.py tests/e2e/test_spans_are_operations.py
 }
 
 coverage() {
@@ -142,7 +137,7 @@ frameworks() {
     environment python3 "$venv-frameworks"
     "$venv-frameworks/bin/python" -m pip install --quiet --group "$root/pyproject.toml:frameworks"
     OTEL_MEMWATCH_FRAMEWORKS_PYTHON="$venv-frameworks/bin/python" run_tests "frameworks" "$venv-frameworks" -q \
-        tests/contract/compat/test_callbacks.py tests/gpu/test_cpu_pytorch.py
+        tests/e2e/test_compat_callbacks.py tests/gpu/test_cpu_pytorch.py
 }
 
 long_profiles() {
@@ -164,6 +159,7 @@ case "${1-}" in
 all)
     lint
     every_test
+    plain_operations
     coverage
     other_pythons
     say "lowest versions"
