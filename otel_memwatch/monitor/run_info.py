@@ -29,6 +29,7 @@ class Watched:
         *,
         floor: int = 0,
         own_cgroup: OwnCgroup | None = None,
+        cgroup_hint: str | None = None,
         environment: Mapping[str, str] | None = None,
         helpers: frozenset[int] = frozenset(),
     ) -> None:
@@ -38,6 +39,8 @@ class Watched:
         self.started = started
         self.floor = floor
         self.own_cgroup = own_cgroup
+        self.cgroup_hint = cgroup_hint
+        """What would give it a group of its own, where it has none."""
         self.environment = environment or {}
         self.helpers = helpers
         """Pids of our own processes beside the target."""
@@ -74,6 +77,7 @@ def description(
         "interval": settings["interval"],
         "settings": dict(settings),
         "own_cgroup": str(target.own_cgroup.path) if target.own_cgroup else None,
+        "cgroup_hint": target.cgroup_hint,
         "trace": {
             "trace_id": trace.trace_id,
             "span_id": trace.span_id,

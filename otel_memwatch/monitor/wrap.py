@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import import_module
 
 from otel_memwatch.config import OPTIONS
-from otel_memwatch.errors import CommandNotStarted, UsageError, describe
+from otel_memwatch.errors import CommandNotStarted, Unavailable, UsageError, describe
 from otel_memwatch.monitor.run_directory import make_run_directory
 from otel_memwatch.monitor.sources.oom_kills import OomKills
 from otel_memwatch.monitor.supervise import end_like, launch
@@ -20,6 +20,7 @@ from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NoReturn
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from otel_memwatch.monitor.service_manager import Scope
     from otel_memwatch.monitor.sources.own_cgroup import OwnCgroup
     from otel_memwatch.monitor.supervise import Target
     from otel_memwatch.monitor.telemetry.listening import Listening
@@ -45,7 +46,8 @@ def wrap(argv: Sequence[str], settings: Mapping[str, Any], say: Callable[[str], 
     Raises `UsageError` before anything has been started, `CommandNotStarted` when the command cannot be executed
     (its exit code is a shell's: 127 or 126), `Unavailable` when `cgroup` is "require" and there can be none.
     """
-    own_cgroup = _own_cgroup(settings["cgroup"])
+    own_cgroup, scope, hint = _own_cgroup(settings["cgroup"])
+    target: Target | None = None
     try:
         listening = _listen(settings)
         directory = _run_directory(argv, settings, say)
@@ -53,8 +55,10 @@ def wrap(argv: Sequence[str], settings: Mapping[str, Any], say: Callable[[str], 
             _unrecorded(argv)
         trace = run_context(os.environ.get(TRACEPARENT))
         oom_kills = OomKills()
-        target = _launch(argv, _variables(directory, trace, settings, listening), own_cgroup, directory)
-        placed = own_cgroup if target.misplaced is None else None
+        variables = _variables(directory, trace, settings, listening)
+        target = _launch(argv, variables, own_cgroup, scope, directory)
+        own_cgroup, misplaced = _placed(target, own_cgroup, scope)
+        placed = own_cgroup if misplaced is None else None
         # From here on the command runs: whatever befalls us, it is waited for, and its end is ours.
         monitor: Monitor | None = None
         try:
@@ -68,12 +72,13 @@ def wrap(argv: Sequence[str], settings: Mapping[str, Any], say: Callable[[str], 
                 target.started,
                 floor=target.floor,
                 own_cgroup=placed,
+                cgroup_hint=hint,
                 environment=dict(os.environ),
                 helpers=target.helpers,
             )
             monitor = Monitor(directory, settings, watched, trace, say, listening=listening)
-            if target.misplaced is not None and settings["cgroup"] == "require":
-                monitor.trouble(f"the command is not in its control group: {target.misplaced}")
+            if misplaced is not None and settings["cgroup"] == "require":
+                monitor.trouble(f"the command is not in its control group: {misplaced}")
             monitor.start()
         except Exception as error:  # noqa: BLE001 - as when there is no memory left
             say(f"otel-memwatch: nothing is recorded: {describe(error)}")
@@ -86,6 +91,10 @@ def wrap(argv: Sequence[str], settings: Mapping[str, Any], say: Callable[[str], 
                 _told_to_end,
             )
     finally:
+        if target is not None:
+            target.end_witness()
+        if scope is not None:
+            scope.close()
         if own_cgroup is not None:
             own_cgroup.remove()
     if settings["strict"] and (monitor is None or monitor.troubles):
@@ -131,12 +140,23 @@ def _variables(
 
 
 def _launch(
-    argv: Sequence[str], variables: Mapping[str, str], own_cgroup: OwnCgroup | None, directory: Path
+    argv: Sequence[str],
+    variables: Mapping[str, str],
+    own_cgroup: OwnCgroup | None,
+    scope: Scope | None,
+    directory: Path,
 ) -> Target:
     """Starts the command; where that cannot be done nothing is left of the run."""
     try:
-        enter = own_cgroup.add_self if own_cgroup else None
-        return launch(argv, variables=variables, before_exec=enter, meanwhile=_load())
+        if scope is not None:
+            enter, forked = scope.entered, scope.ask
+            return launch(argv, variables=variables, before_exec=enter, forked=forked, meanwhile=_load())
+        return launch(
+            argv,
+            variables=variables,
+            before_exec=own_cgroup.add_self if own_cgroup else None,
+            meanwhile=_load(),
+        )
     except CommandNotStarted:
         import shutil
 
@@ -168,9 +188,41 @@ def _told_to_end() -> bool:
     return bool(signal.sigpending() & {signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT})
 
 
-def _own_cgroup(mode: str) -> OwnCgroup | None:
+def _own_cgroup(mode: str) -> tuple[OwnCgroup | None, Scope | None, str | None]:
+    """A group of the run's own; else the scope that the service manager is to be asked for; else what would help."""
     if mode == "off":
-        return None
+        return None, None, None
     from otel_memwatch.monitor.sources.own_cgroup import OwnCgroup
 
-    return OwnCgroup.create(mode)
+    try:
+        return OwnCgroup.create(), None, None
+    except Unavailable as why:
+        reason = why
+    if os.path.isdir("/run/systemd/system"):
+        from otel_memwatch.monitor import service_manager
+
+        try:
+            asked = service_manager.find()
+        except Unavailable as why:
+            reason = why
+        else:
+            patience = service_manager.INSISTENCE if mode == "require" else service_manager.PATIENCE
+            return None, service_manager.Scope(asked, patience), None
+    if mode == "require":
+        raise reason
+    return None, None, reason.hint
+
+
+def _placed(
+    target: Target, own_cgroup: OwnCgroup | None, scope: Scope | None
+) -> tuple[OwnCgroup | None, str | None]:
+    """The group that the target was started in, and why it is not in the one that it was meant for."""
+    if scope is None or target.misplaced is not None:
+        return own_cgroup, target.misplaced
+    try:
+        # The scope and its watermark are gone with its last process: the witness stays in it until both were read.
+        group = scope.group()
+    except OSError as error:
+        return None, describe(error)
+    target.keeps_witness = True
+    return group, None

@@ -5,10 +5,12 @@
 
 from __future__ import annotations
 
+import errno
+
 from otel_memwatch import catalog
 from otel_memwatch.model import Column, Value
 from otel_memwatch.monitor.sources import Context, Pace
-from otel_memwatch.monitor.sources.cgroup.files import Groups, find
+from otel_memwatch.monitor.sources.cgroup.files import Groups, find, has_left
 from otel_memwatch.monitor.sources.cgroup.readings import readings
 from otel_memwatch.runtime.typed import TYPE_CHECKING
 
@@ -47,6 +49,9 @@ class Cgroup:
 
     def __init__(self, context: Context, groups: Groups) -> None:
         self.groups = groups
+        self._context = context
+        self._gone = False
+        """The group has been removed, or the target has left the run's own: its figures say nothing any more."""
         self._readings = readings(groups)
         period = context.slow_period(1.0)
         self._pace = Pace(period, context.interval)
@@ -75,7 +80,21 @@ class Cgroup:
         )
 
     def read(self, now: float) -> Sequence[Value]:
-        """Raises `OSError` when the group has been removed."""
+        """Nothing but `None` once the group has been removed, or the target has left a group of the run's own."""
+        if not self._gone:
+            try:
+                values = self._values(now)
+            except OSError as error:
+                if error.errno != errno.ENODEV:
+                    raise
+                self._gone = True
+            else:
+                self._gone = self.groups.own and has_left(self._context)
+                if not self._gone:
+                    return values
+        return [None] * len(self.columns)
+
+    def _values(self, now: float) -> Sequence[Value]:
         usage, peak, oom_kills = self._readings.fast()
         fast: tuple[Value, ...] = (usage, peak, oom_kills)
         if self.groups.own:

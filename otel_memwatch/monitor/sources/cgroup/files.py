@@ -62,6 +62,17 @@ def _has_ended(context: Context) -> bool:
         return True
 
 
+def has_left(context: Context) -> bool:
+    """Whether the target is alive in another group than the run's own (10 us): a service manager may have moved it."""
+    own = context.own_cgroup
+    return (
+        own is not None
+        and not own.holds(context.root, context.proc)
+        and not shows_others(context.proc)
+        and not _has_ended(context)
+    )
+
+
 def _memory(context: Context, found: Location | None) -> Location | None:
     """The run's own group where the target is in it, also after the target has ended; else what was found."""
     own = context.own_cgroup

@@ -23,7 +23,7 @@ GUARD = 60.0
 @pytest.fixture
 def own() -> Iterator[OwnCgroup]:
     memory_parent()
-    made = OwnCgroup.create("require")
+    made = OwnCgroup.create()
     assert made is not None
     yield made
     for _ in range(200):
@@ -107,13 +107,50 @@ def test_source_reads_the_own_group_after_the_target_has_ended(own: OwnCgroup) -
     assert int(values["memwatch.cgroup.memory.peak"] or 0) >= 50 * MIB
 
 
+@pytest.mark.parametrize("end", ["left", "removed"])
+def test_a_group_that_says_nothing_of_the_target_any_more_is_not_read(own: OwnCgroup, end: str) -> None:
+    """That is no failure of the source: the target has left, or has ended and whoever owns the group has removed it."""
+    child = subprocess.Popen(
+        [sys.executable, "-S", "-c", "input()"],
+        stdin=subprocess.PIPE,
+        preexec_fn=own.add_self,  # noqa: PLW1509
+    )
+    try:
+        (source,), _ = open_sources(Context(child.pid, 0.1, own_cgroup=own), ["cgroup"])
+        assert source.read(time.monotonic())[0] is not None
+        if end == "left":
+            (own.path.parent / "cgroup.procs").write_text(str(child.pid))
+        else:
+            child.communicate(b"\n", timeout=GUARD)
+            own.path.rmdir()
+        assert set(source.read(time.monotonic())) == {None}
+        assert set(source.read(time.monotonic())) == {None}
+    finally:
+        if child.poll() is None:
+            child.communicate(b"\n", timeout=GUARD)
+        if end == "removed":
+            own.path.mkdir(exist_ok=True)
+
+
+def test_a_target_in_a_group_below_the_own_one_has_not_left(own: OwnCgroup) -> None:
+    below = own.path / "part"
+    below.mkdir()
+    child = subprocess.Popen([sys.executable, "-S", "-c", "input()"], stdin=subprocess.PIPE)
+    try:
+        (below / "cgroup.procs").write_text(str(child.pid))
+        assert own.holds(child.pid)
+    finally:
+        child.communicate(b"\n", timeout=GUARD)
+        below.rmdir()
+
+
 def test_limit_of_the_group_above_is_copied_and_kills_are_counted() -> None:
     """In a group of 96 MiB: a program of ours makes its own group in it and starts what is too large."""
     group = Group(96 * MIB)
     program = (
         "import os,sys\n"
         "from otel_memwatch.monitor.sources.own_cgroup import OwnCgroup\n"
-        "own = OwnCgroup.create('require')\n"
+        "own = OwnCgroup.create()\n"
         "limit = own.limit()\n"
         "pid = os.fork()\n"
         "if not pid:\n"
@@ -148,7 +185,7 @@ def test_groups_of_killed_monitors_are_swept(own: OwnCgroup) -> None:
     for path in (dead, gone, living):
         path.mkdir()
     try:
-        another = OwnCgroup.create("require")
+        another = OwnCgroup.create()
         assert another is not None
         another.remove()
         assert not dead.exists()
@@ -195,9 +232,8 @@ class Fake:
 
 
 def why(fake: Fake) -> str:
-    assert OwnCgroup.create("auto", proc=fake.proc) is None
     with pytest.raises(Unavailable) as caught:
-        OwnCgroup.create("require", proc=fake.proc)
+        OwnCgroup.create(proc=fake.proc)
     return str(caught.value)
 
 
@@ -240,7 +276,7 @@ def test_no_control_groups_at_all(tmp_path: Path) -> None:
     (tmp_path / "self/cgroup").write_text("")
     (tmp_path / "self/mountinfo").write_text("")
     with pytest.raises(Unavailable, match="mounted"):
-        OwnCgroup.create("require", proc=tmp_path)
+        OwnCgroup.create(proc=tmp_path)
 
 
 def test_sibling_group_where_the_group_above_was_delegated(
@@ -270,8 +306,32 @@ def test_sibling_group_where_the_group_above_was_delegated(
         )
 
     monkeypatch.setattr(os, "mkdir", mkdir)
-    own = OwnCgroup.create("require", proc=fake.proc)
-    assert own is not None
+    own = OwnCgroup.create(proc=fake.proc)
     assert [path.parent for path in made] == [above]
     assert (own.version, own.peak(), own.oom_kills(), own.limit()) == (2, 5, 2, 104857600)
     assert (fake.group / "cgroup.procs").read_text() == f"{os.getpid()}\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "files"),
+    [
+        ("job.service", {}),
+        ("memwatch-7-4026531836-abc", {}),
+        ("job.scope", {"memory.max": "104857600"}),
+        ("job.scope", {"memory.high": "104857600"}),
+        ("job.scope", {"cpu.max": "50000 100000"}),
+        ("job.scope", {"cpu.weight": "20"}),
+        ("job.scope", {"cpuset.cpus": "0"}),
+    ],
+)
+def test_a_group_that_counts_or_limits_us_is_not_left_for_one_beside_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, files: dict[str, str]
+) -> None:
+    """A service of a user, the group of the run around this one, a limit: what is delegated above is no way out."""
+    fake = Fake(tmp_path, version=2, group=f"/app.slice/{name}")
+    above = fake.group.parent
+    fake.files(fake.group, {"cgroup.subtree_control": "", "cgroup.procs": f"{os.getpid()}\n1\n", **files})
+    fake.files(above, {"cgroup.subtree_control": "memory", "cgroup.procs": ""})
+    fake.delegate(monkeypatch, above)
+    assert "holds other processes" in why(fake)
+    assert [path.name for path in above.iterdir() if path.is_dir()] == [name]
