@@ -83,16 +83,17 @@ def _tree_peak() -> Finding:
         from otel_memwatch.monitor import service_manager
 
         try:
-            scope, seconds = service_manager.trial()
+            asked = service_manager.find()
+            trial = service_manager.trial(asked) if asked is not None else None
         except Unavailable as why:
-            reason = why
-        else:
+            trial, reason = None, why
+        if trial is not None:
+            folder, seconds = trial
             if seconds <= service_manager.PATIENCE:
-                asked = f"exact from a group that systemd gives, in {1e3 * seconds:.0f} ms ({scope.parent})"
-                return Finding(subject, "ok", asked)
-            reason = Unavailable(
-                f"systemd gives one only after {seconds:.1f} s.", "--cgroup require waits for it"
-            )
+                where = f"a group that systemd gives, in {1e3 * seconds:.0f} ms ({folder.parent})"
+                return Finding(subject, "ok", f"exact from {where}")
+            late = f"systemd gives one only after {seconds:.1f} s."
+            reason = Unavailable(late, "--cgroup require waits for it")
     return Finding(subject, "limited", "a certified interval", f"exact with a control group: {reason}")
 
 

@@ -72,18 +72,7 @@ def decide(group: str, point: str, uid: int, run: str = "/run") -> Asked:
 
     Raises `Unavailable`, with a hint, where the group must not be left. Reads some twenty small files (0.3 ms).
     """
-    session = _SESSION.fullmatch(group)
-    name = group.rpartition("/")[2] or "/"
-    if session is None:
-        hint = "systemd-run --user --scope -p Delegate=yes" if uid else "systemd-run --scope -p Delegate=yes"
-        if name.endswith(".service"):
-            hint = f"Delegate=yes in the unit {name}"
-        raise Unavailable(f"The group {name} is not left, as it accounts for what runs in it.", hint)
-    owner = int(session[1])
-    if uid not in (0, owner):
-        raise Unavailable(
-            f"The session {name} is of another user.", "log in as the user who runs the command"
-        )
+    owner = _session_owner(group, uid)
     above = f"{point}/user.slice/user-{owner}.slice"
     if uid == 0:
         asked = Asked(f"{run}/dbus/system_bus_socket", f"user-{owner}.slice", above)
@@ -111,6 +100,25 @@ def decide(group: str, point: str, uid: int, run: str = "/run") -> Asked:
     return asked
 
 
+def _session_owner(group: str, uid: int) -> int:
+    """Whose session a group is. Raises `Unavailable` where it is none, or none that `uid` may leave."""
+    session = _SESSION.fullmatch(group)
+    name = group.rpartition("/")[2] or "/"
+    if session is None:
+        if name.startswith(PREFIX):
+            raise Unavailable(f"The group {name} is another run's, which is to count this one as well.")
+        hint = "systemd-run --user --scope -p Delegate=yes" if uid else "systemd-run --scope -p Delegate=yes"
+        if name.endswith(".service"):
+            hint = f"Delegate=yes in the unit {name}"
+        raise Unavailable(f"The group {name} is not left, as it accounts for what runs in it.", hint)
+    owner = int(session[1])
+    if uid not in (0, owner):
+        raise Unavailable(
+            f"The session {name} is of another user.", "log in as the user who runs the command"
+        )
+    return owner
+
+
 def _read(path: str) -> str:
     try:
         with open(path, encoding="ascii", errors="replace") as file:
@@ -125,8 +133,11 @@ def _tasks(group: str) -> str | None:
     return f"pids.max {value}" if value not in ("", "max") else None
 
 
-def find() -> Asked:
-    """Whom to ask for a scope for a child of this process. Raises `Unavailable` where that cannot or must not be done."""
+def find() -> Asked | None:
+    """Whom to ask for a scope for a child of this process; `None` where memory is not counted by version 2.
+
+    Raises `Unavailable` where nobody can be asked, or the group must not be left.
+    """
     # A manager of another pid namespace would move somebody else's process.
     if _read("/proc/1/comm") != "systemd":
         raise Unavailable("The first process that can be seen is not systemd.", "outside of the container")
@@ -138,16 +149,14 @@ def find() -> Asked:
     except OSError as error:
         raise Unavailable(f"{error.filename}: {error.strerror}.") from None
     if location is None or location.version != 2:
-        raise Unavailable("The memory controller is not of version 2.")
+        return None
     return decide(location.path.removeprefix(location.point), location.point, os.getuid())
 
 
 def _busctl() -> str | None:
-    folders = [*os.environ.get("PATH", "").split(":"), "/usr/bin", "/bin", "/run/current-system/sw/bin"]
-    for folder in folders:
-        if folder.startswith("/") and os.access(f"{folder}/busctl", os.X_OK):
-            return f"{folder}/busctl"
-    return None
+    """Path of the machine's own: one that PATH finds first may be of another systemd (conda has one)."""
+    paths = ("/usr/bin/busctl", "/bin/busctl", "/run/current-system/sw/bin/busctl")
+    return next((path for path in paths if os.access(path, os.X_OK)), None)
 
 
 class Scope:
@@ -232,12 +241,15 @@ class Scope:
         poll = select.poll()
         poll.register(self._answers, select.POLLIN)
         said, over = b"", False
-        while not self._inside():
+        # Until it is over too: then our parent need not end it, and has no children of it to tell from the target's.
+        while not (self._inside() and over):
             if time.monotonic() > end:
+                if self._inside():
+                    return
                 raise Unavailable(f"the service manager gave no group within {self._patience:g} s")
             if over:
                 time.sleep(_LOOK)
-            elif poll.poll(_LOOK * 1000 + 1):
+            elif poll.poll(1):
                 part = os.read(self._answers, 4096)
                 said, over = said + part, not part
                 if over and b'o "' not in said:
@@ -264,17 +276,19 @@ class Scope:
         if self._asking is not None:
             with contextlib.suppress(OSError):
                 os.killpg(self._asking, signal.SIGKILL)
-            with contextlib.suppress(OSError):
-                os.waitpid(self._asking, 0)
+            # The shell, and what it had started, which is our child now.
+            with contextlib.suppress(ChildProcessError):
+                while os.waitpid(-self._asking, 0):
+                    pass
             self._asking = None
 
 
-def trial() -> tuple[Path, float]:
+def trial(asked: Asked) -> tuple[Path, float]:
     """Ask for a scope for a process that does nothing: where it is, and the seconds that it took.
 
     Raises `Unavailable` where there is none to be had.
     """
-    scope = Scope(find(), INSISTENCE)
+    scope = Scope(asked, INSISTENCE)
     begun = time.monotonic()
     entered, enter = os.pipe()
     pid = os.fork()

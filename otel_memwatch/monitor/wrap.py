@@ -204,8 +204,8 @@ def _own_cgroup(mode: str) -> tuple[OwnCgroup | None, Scope | None, str | None]:
         try:
             asked = service_manager.find()
         except Unavailable as why:
-            reason = why
-        else:
+            asked, reason = None, why
+        if asked is not None:
             patience = service_manager.INSISTENCE if mode == "require" else service_manager.PATIENCE
             return None, service_manager.Scope(asked, patience), None
     if mode == "require":
@@ -217,8 +217,11 @@ def _placed(
     target: Target, own_cgroup: OwnCgroup | None, scope: Scope | None
 ) -> tuple[OwnCgroup | None, str | None]:
     """The group that the target was started in, and why it is not in the one that it was meant for."""
-    if scope is None or target.misplaced is not None:
+    if scope is None:
         return own_cgroup, target.misplaced
+    scope.close()
+    if target.misplaced is not None:
+        return None, target.misplaced
     try:
         # The scope and its watermark are gone with its last process: the witness stays in it until both were read.
         group = scope.group()

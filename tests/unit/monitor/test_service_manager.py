@@ -107,8 +107,6 @@ def test_root_in_a_session_asks_the_system_and_stays_in_the_slice(
         "/kubepods/besteffort/pod1/9f",
         f"{MANAGER}/user.slice/libpod-9f2a.scope/container",
         f"{MANAGER}/app.slice/run-u3.service",
-        f"{MANAGER}/app.slice/memwatch-7-abc.scope",
-        f"{SESSION}/memwatch-7-4026531836-abc",
         f"/tenant{SESSION}",
         "/user.slice/user-1000.slice",
         "/user.slice/user-1000.slice/run-u5.scope",
@@ -118,6 +116,15 @@ def test_what_accounts_for_the_caller_is_not_left(machine: Machine, group: str, 
     refusal = machine.refusal(group, uid)
     assert "accounts" in refusal.message
     assert "Delegate=yes" in (refusal.hint or "")
+
+
+@pytest.mark.parametrize(
+    "group", [f"{MANAGER}/app.slice/memwatch-7-abc.scope", "/job.scope/memwatch-7-4026531836-abc"]
+)
+def test_another_run_s_group_is_not_left_and_nobody_is_told_to(machine: Machine, group: str) -> None:
+    refusal = machine.refusal(group, 1000)
+    assert "another run's" in refusal.message
+    assert refusal.hint is None
 
 
 def test_the_hint_for_a_service_names_its_unit(machine: Machine) -> None:
@@ -210,6 +217,8 @@ class Asking:
             text = told.read().decode()
         os.waitpid(pid, 0)
         self.scope.close()
+        with pytest.raises(ChildProcessError):
+            os.waitpid(-1, os.WNOHANG)
         return text
 
 
