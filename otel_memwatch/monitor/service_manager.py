@@ -30,7 +30,7 @@ import time
 
 from otel_memwatch.errors import Unavailable
 from otel_memwatch.monitor.procfs.control_group import locate, parse_memberships, parse_mounts
-from otel_memwatch.monitor.sources.own_cgroup import PREFIX, OwnCgroup, limit_of
+from otel_memwatch.monitor.sources.own_cgroup import PREFIX, OwnCgroup, is_of_a_run, limit_of
 from otel_memwatch.monitor.supervise import system
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
 
@@ -105,7 +105,7 @@ def _session_owner(group: str, uid: int) -> int:
     session = _SESSION.fullmatch(group)
     name = group.rpartition("/")[2] or "/"
     if session is None:
-        if name.startswith(PREFIX):
+        if is_of_a_run(name):
             raise Unavailable(f"The group {name} is another run's, which is to count this one as well.")
         hint = "systemd-run --user --scope -p Delegate=yes" if uid else "systemd-run --scope -p Delegate=yes"
         if name.endswith(".service"):

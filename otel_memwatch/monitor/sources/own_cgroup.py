@@ -300,9 +300,12 @@ def _is_kept_to(group: str) -> bool:
     A service is restarted and ended as the group that it is; a group of ours is another run's; a limit was set by somebody.
     """
     name = group.rpartition("/")[2]
-    if name.endswith(".service") or name.startswith(PREFIX):
-        return True
-    return limit_of(group) is not None
+    return name.endswith(".service") or is_of_a_run(name) or limit_of(group) is not None
+
+
+def is_of_a_run(name: str) -> bool:
+    """Whether a group of this name was made for a run, of whichever monitor."""
+    return name.startswith(PREFIX) and name.removeprefix(PREFIX)[:1].isdigit()
 
 
 def limit_of(group: str) -> str | None:

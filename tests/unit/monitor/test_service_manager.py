@@ -128,7 +128,8 @@ def test_another_run_s_group_is_not_left_and_nobody_is_told_to(machine: Machine,
 
 
 def test_the_hint_for_a_service_names_its_unit(machine: Machine) -> None:
-    assert machine.refusal("/system.slice/job.service", 0).hint == "Delegate=yes in the unit job.service"
+    for unit in ("job.service", "memwatch-job.service"):
+        assert machine.refusal(f"/system.slice/{unit}", 0).hint == f"Delegate=yes in the unit {unit}"
 
 
 @pytest.mark.parametrize("group", [SESSION, MANAGER, f"{MANAGER}/app.slice"])
