@@ -107,7 +107,7 @@ def test_a_given_group_leaves_the_surroundings_as_they_were(machine: Path) -> No
 
 
 def test_a_manager_that_is_too_slow_is_not_waited_for(machine: Path) -> None:
-    """An emulated one is: it may give the group when the command runs already, and then the figure is not its."""
+    """Its group may come when the command runs already: the figure is not that group's, and nothing is wrong."""
     job = Job(machine, "impatient")
     assert job.exit_code == 0, job.output
     assert job.json("run")["own_cgroup"] is None
@@ -202,8 +202,9 @@ def test_a_run_within_a_run_is_counted_by_both(machine: Path) -> None:
     job.is_clean()
 
 
-def test_a_command_that_leaves_its_group_is_no_trouble_and_not_called_exact(machine: Path) -> None:
-    job = Job(machine, "leaves")
+@pytest.mark.parametrize("name", ["leaves", "descendant-leaves"])
+def test_who_leaves_the_group_is_no_trouble_and_not_called_exact(machine: Path, name: str) -> None:
+    job = Job(machine, name)
     assert job.exit_code == 0, job.output
     assert "memwatch" not in job.group
     is_interval(job)

@@ -120,11 +120,14 @@ class OwnCgroup:
     def holds(self, pid: int, proc: Path = Path("/proc")) -> bool:
         """Whether a process is in the group, or in one that it has made below it."""
         with contextlib.suppress(OSError):
-            return any(
-                f"/{self.path.name}/" in f"{group.path}/"
-                for group in parse_memberships(_read(f"{proc}/{pid}/cgroup"))
-            )
+            return f"/{self.path.name}/".encode() in _read(f"{proc}/{pid}/cgroup").replace(b"\n", b"/\n")
         return False
+
+    def pids(self) -> list[int]:
+        """Processes in the group itself; none where it is gone."""
+        with contextlib.suppress(OSError):
+            return [int(pid) for pid in _read(f"{self.path}/cgroup.procs").split()]
+        return []
 
     def peak(self) -> int:
         """Largest memory charged to the group, in bytes: page cache and kernel memory included, shared pages once.
@@ -151,12 +154,10 @@ class OwnCgroup:
         self._entrance = self._peak = -1
         try:
             if self._given:
-                return tuple(int(pid) for pid in _read(f"{self.path}/cgroup.procs").split())
+                return tuple(self.pids())
             _remove_tree(str(self.path))
         except OSError:
-            with contextlib.suppress(OSError):
-                return tuple(int(pid) for pid in _read(f"{self.path}/cgroup.procs").split())
-            return ()
+            return tuple(self.pids())
         if self._leaf is not None:
             _leave(self._leaf)
             self._leaf = None

@@ -47,8 +47,7 @@ def jobs() -> dict[str, str]:
         "root-login": f'su -l root -c "{wrap("root-login")}"',
         "user-login": f'{TESTER} "{wrap("user-login")}"',
         "user-login-off": f'{TESTER} "{wrap("user-login-off", options="--cgroup off")}"',
-        "impatient": f'{TESTER} "{MEMWATCH} wrap --out /tmp/impatient/run --no-plot --'
-        f' {WORKLOAD} /tmp/impatient/truth.json"',
+        "impatient": f'{TESTER} "env PATIENCE_FACTOR=0.0001 {wrap("impatient")}"',
         "user-login-limited": f'{TESTER} "touch /tmp/user-login-limited/here;'
         f' while [ ! -e /tmp/user-login-limited/limited ]; do sleep 0.2; done; {wrap("user-login-limited")}" &'
         " while [ ! -e /tmp/user-login-limited/here ]; do sleep 0.2; done;"
@@ -67,6 +66,8 @@ def jobs() -> dict[str, str]:
         "nested": f'{TESTER} "{PATIENT} wrap --out /tmp/nested/outer -- sh -c \\"{wrap("nested")}; true\\""',
         "leaves": f'{TESTER} "{PATIENT} wrap --out /tmp/leaves/run --'
         f' systemd-run --quiet --user --scope {WORKLOAD} /tmp/leaves/truth.json"',
+        "descendant-leaves": f'{TESTER} "{PATIENT} wrap --out /tmp/descendant-leaves/run --'
+        f' sh -c \\"systemd-run --quiet --user --scope {WORKLOAD} /tmp/descendant-leaves/truth.json hold 3; true\\""',
         "logout": f'{TESTER} "setsid nohup {wrap("logout", "hold", "20")} >/tmp/logout/nohup 2>&1 & sleep 4"; '
         "while [ ! -e /tmp/logout/truth.json ] && [ $((i += 1)) -lt 60 ]; do sleep 1; done; sleep 5",
         "reload": f'{TESTER} "{wrap("reload", "hold", "4")} & sleep 6; systemctl --user daemon-reload; wait \\$!"',

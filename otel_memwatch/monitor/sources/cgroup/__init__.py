@@ -50,8 +50,10 @@ class Cgroup:
     def __init__(self, context: Context, groups: Groups) -> None:
         self.groups = groups
         self._context = context
+        self._due = False
+        """Whether the slow values were read at this tick."""
         self._gone = False
-        """The group has been removed, or the target has left the run's own: its figures say nothing any more."""
+        """The group has been removed, or somebody of the tree has left the run's own: its figures say nothing any more."""
         self._readings = readings(groups)
         period = context.slow_period(1.0)
         self._pace = Pace(period, context.interval)
@@ -80,7 +82,7 @@ class Cgroup:
         )
 
     def read(self, now: float) -> Sequence[Value]:
-        """Nothing but `None` once the group has been removed, or the target has left a group of the run's own."""
+        """Nothing but `None` once the group has been removed, or somebody has left a group of the run's own."""
         if not self._gone:
             try:
                 values = self._values(now)
@@ -89,12 +91,13 @@ class Cgroup:
                     raise
                 self._gone = True
             else:
-                self._gone = self.groups.own and has_left(self._context)
+                self._gone = self.groups.own and has_left(self._context, anybody=self._due)
                 if not self._gone:
                     return values
         return [None] * len(self.columns)
 
     def _values(self, now: float) -> Sequence[Value]:
+        self._due = self._pace.due(now)
         usage, peak, oom_kills = self._readings.fast()
         fast: tuple[Value, ...] = (usage, peak, oom_kills)
         if self.groups.own:
@@ -104,7 +107,7 @@ class Cgroup:
             if peak is None:
                 peak = self._readings.highest
             fast = (usage, peak, oom_kills, window, gap, file)
-        if not self._pace.due(now):
+        if not self._due:
             return (*fast, *(None,) * (len(self.columns) - len(fast)))
         slow, events = self._readings.slow(), self._readings.all_events()
         known = slow._asdict()

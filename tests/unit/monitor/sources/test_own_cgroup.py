@@ -132,6 +132,34 @@ def test_a_group_that_says_nothing_of_the_target_any_more_is_not_read(own: OwnCg
             own.path.mkdir(exist_ok=True)
 
 
+def test_a_group_that_a_descendant_has_left_is_not_the_tree_s(own: OwnCgroup) -> None:
+    """As by `systemd-run --scope` in a script: what it needs from then on is counted elsewhere."""
+    child = subprocess.Popen(
+        ["sh", "-c", "sleep 600 & echo $!; read x; kill $!"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        preexec_fn=own.add_self,  # noqa: PLW1509
+    )
+    try:
+        assert child.stdout is not None
+        sleeper = child.stdout.readline().decode().strip()
+        sources, _ = open_sources(Context(child.pid, 0.1, own_cgroup=own), ["process_tree", "cgroup"])
+        tree, group = sources
+
+        def read(after: float) -> object:
+            now = time.monotonic() + after
+            tree.read(now)
+            return group.read(now)[0]
+
+        assert read(0) is not None
+        assert read(2) is not None
+        (own.path.parent / "cgroup.procs").write_text(sleeper)
+        assert read(4) is None
+        assert read(4.1) is None
+    finally:
+        child.communicate(b"\n", timeout=GUARD)
+
+
 def test_a_target_in_a_group_below_the_own_one_has_not_left(own: OwnCgroup) -> None:
     below = own.path / "part"
     below.mkdir()
