@@ -9,6 +9,9 @@ from typing import Any
 
 import pytest
 
+if "MEMWATCH_VM_RESULTS" not in os.environ:
+    raise pytest.UsageError("the tests of the machine are run by: sh tests/vm/run.sh")
+
 MIB = 1 << 20
 RESULTS = Path(os.environ["MEMWATCH_VM_RESULTS"])
 KERNELS = os.environ["MEMWATCH_VM_KERNELS"].split()
