@@ -65,12 +65,13 @@ def is_counted(job: Job) -> None:
     """The figure is that of a control group which holds the whole workload and nothing else.
 
     Between its own anonymous memory and all that it maps, which it shares with programs outside of it; the kernel's
-    memory for it (page tables) besides. Where an emulated machine looks in too seldom, the lower end is lower.
+    memory for it (page tables) besides. An emulated machine looks in late at times, which makes the ends wider; without a group
+    the upper one is at three times the truth.
     """
     anonymous, kernel = job.json("truth")["anonymous"], 8 * MIB
     assert job.json("run")["peaks"]["tree"]["how"].startswith("cgroup watermark"), job.output
     assert job.tree["low"] <= job.truth + kernel
-    assert anonymous - MIB <= job.tree["high"] <= job.truth + kernel
+    assert anonymous - MIB <= job.tree["high"] <= 1.1 * job.truth
     assert job.tree["low"] > 0.8 * job.truth
 
 
@@ -120,13 +121,22 @@ def test_a_manager_that_is_too_slow_is_not_waited_for(machine: Path) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["root-scope-delegated", "user-scope-delegated", "user-service", "service-reload", "lingerer-service"],
+    ["root-scope-delegated", "user-scope-delegated", "user-service", "lingerer-service"],
 )
 def test_a_delegated_group_is_used_as_it_is(machine: Path, name: str) -> None:
     job = Job(machine, name)
     assert job.exit_code == 0, job.output
     assert not job.group.endswith(".scope")
     is_counted(job)
+    job.is_clean()
+
+
+def test_a_manager_that_takes_the_group_of_a_user_s_service_away_costs_the_figure_only(machine: Path) -> None:
+    """What is not delegated it may reorganise: at a daemon-reload it does."""
+    job = Job(machine, "service-reload")
+    assert job.exit_code == 0, job.output
+    assert job.tree["low"] <= job.truth + 8 * MIB
+    assert job.tree["high"] >= job.json("truth")["anonymous"]
     job.is_clean()
 
 
