@@ -72,7 +72,7 @@ def wrap(argv: Sequence[str], settings: Mapping[str, Any], say: Callable[[str], 
                 target.started,
                 floor=target.floor,
                 own_cgroup=placed,
-                cgroup_hint=hint,
+                cgroup_hint=hint if misplaced is None else f"a control group of its own ({misplaced})",
                 environment=dict(os.environ),
                 helpers=target.helpers,
             )
@@ -219,13 +219,13 @@ def _placed(
     """The group that the target was started in, and why it is not in the one that it was meant for."""
     if scope is None:
         return own_cgroup, target.misplaced
-    scope.close()
-    if target.misplaced is not None:
-        return None, target.misplaced
     try:
-        # The scope and its watermark are gone with its last process: the witness stays in it until both were read.
+        scope.close()
+        if target.misplaced is not None:
+            return None, target.misplaced
         group = scope.group()
-    except OSError as error:
+    except Exception as error:  # noqa: BLE001 - the command runs already
         return None, describe(error)
+    # The scope and its watermark are gone with its last process: the witness stays in it until both were read.
     target.keeps_witness = True
     return group, None

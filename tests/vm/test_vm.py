@@ -115,6 +115,7 @@ def test_a_manager_that_is_too_slow_is_not_waited_for(machine: Path) -> None:
     job = Job(machine, "impatient")
     assert job.exit_code == 0, job.output
     assert job.json("run")["own_cgroup"] is None
+    assert "exact with: a control group of its own (the service manager gave no group within" in job.output
     is_interval(job)
     job.is_clean()
 
