@@ -223,6 +223,7 @@ class Scope:
             _busctl() or "busctl",
             f"--address=unix:path={self._asked.socket}",
             f"--timeout={int(self._patience * 1000)}ms",
+            "--allow-interactive-authorization=no",  # nobody is asked for a password on our account
             *_CALL,
             name,
             "fail",
@@ -302,7 +303,7 @@ def trial(asked: Asked) -> tuple[Path, float]:
     try:
         scope.ask([pid])
         if not os.read(entered, 1):
-            raise Unavailable("The service manager gave no group.", "busctl --user status tells more")
+            raise Unavailable("The service manager gave no group.", "wrap --cgroup require -- true tells why")
         seconds = time.monotonic() - begun
         group = scope.group()
         group.remove()
