@@ -166,6 +166,8 @@ all)
     sh tests/lowest.sh
     frameworks
     long_profiles
+    say "systemd and control groups of version 2, in virtual machines"
+    PYTHON="$venv/bin/python" sh tests/vm/run.sh
     ;;
 coverage) coverage ;;
 *) run_tests "these tests" "$venv" "$@" ;;

@@ -1,7 +1,8 @@
 """A control group made for one run: its watermark is the exact peak of the whole tree.
 
 It is made only where the hierarchy is ours to use: as a child of our own version 1 group, or in a version 2 subtree that
-has been delegated to us. What a service manager owns is never reorganised, and no process but our own is moved.
+has been delegated to us. What a service manager owns is never reorganised, and no process but our own is moved. Where
+there is no such place, `service_manager` may be given a group to use.
 """
 
 from __future__ import annotations
@@ -31,6 +32,21 @@ _ENTRANCES = {1: "tasks", 2: "cgroup.procs"}
 scheduler (synchronize_rcu under cgroup_threadgroup_rwsem); moving single threads (tasks), of which a process that was
 just forked has one, does not. Version 2 has no such file for groups that count memory."""
 
+_NO_LIMIT = {
+    "memory.max": "max",
+    "memory.high": "max",
+    "memory.swap.max": "max",
+    "memory.zswap.max": "max",
+    "cpu.max": "max",
+    "cpu.weight": "100",
+    "cpu.idle": "0",
+    "cpuset.cpus": "",
+    "cpuset.mems": "",
+    "io.max": "",
+    "io.latency": "",
+}
+"""How the files of a group begin that limits nothing. pids.max is left out: systemd sets it everywhere."""
+
 _DELEGATED = ("user.delegate", "trusted.delegate")
 """Extended attributes by which systemd marks a delegated subtree."""
 _MANAGED = (".slice", ".scope", ".service")
@@ -55,12 +71,16 @@ def _reason(error: OSError) -> str:
 
 
 class OwnCgroup:
-    """The run's own control group. Made by `create`, entered by the target's `add_self`, ended by `remove`."""
+    """The run's own control group. Made by `create`, entered by the target's `add_self`, ended by `remove`.
 
-    def __init__(self, path: str, version: int, leaf: str | None = None) -> None:
+    `given`: it is a service manager's, which has moved the target into it and removes it.
+    """
+
+    def __init__(self, path: str, version: int, leaf: str | None = None, *, given: bool = False) -> None:
         self.path = Path(path)
         self.version = version
         self._leaf = leaf
+        self._given = given
         self._entrance = os.open(f"{path}/{_ENTRANCES[version]}", os.O_WRONLY | os.O_CLOEXEC)
         peak, self._events = (
             ("memory.max_usage_in_bytes", "memory.oom_control")
@@ -76,28 +96,19 @@ class OwnCgroup:
     @classmethod
     def create(
         cls,
-        mode: str = "auto",
         proc: Path = Path("/proc"),
         sys: Path = Path("/sys"),  # noqa: ARG003 - as all sources
-    ) -> OwnCgroup | None:
-        """Make the group. With "auto", `None` where there can be none; with "require", `Unavailable` says why.
-
-        Cost: about a millisecond, once.
-        """
+    ) -> OwnCgroup:
+        """Make the group. Raises `Unavailable` where there can be none. Cost: about a millisecond, once."""
         try:
             memberships = parse_memberships(_read(f"{proc}/self/cgroup"))
             mounts = parse_mounts(_read(f"{proc}/self/mountinfo"))
             return _make(locate(memberships, mounts, "memory"))
-        except Unavailable:
-            if mode == "require":
-                raise
         except OSError as error:
-            if mode == "require":
-                raise Unavailable(
-                    f"A control group of the run's own could not be made: {_reason(error)}.",
-                    "systemd-run --user --scope -p Delegate=yes gives one that may be used",
-                ) from None
-        return None
+            raise Unavailable(
+                f"A control group of the run's own could not be made: {_reason(error)}.",
+                "systemd-run --user --scope -p Delegate=yes gives one that may be used",
+            ) from None
 
     def add_self(self) -> None:
         """Put the calling process, which has one thread, into the group. Raises `OSError` where the kernel refuses.
@@ -107,13 +118,16 @@ class OwnCgroup:
         os.write(self._entrance, b"0")
 
     def holds(self, pid: int, proc: Path = Path("/proc")) -> bool:
-        """Whether a process is in the group."""
+        """Whether a process is in the group, or in one that it has made below it."""
         with contextlib.suppress(OSError):
-            return any(
-                group.path.endswith("/" + self.path.name)
-                for group in parse_memberships(_read(f"{proc}/{pid}/cgroup"))
-            )
+            return f"/{self.path.name}/".encode() in _read(f"{proc}/{pid}/cgroup").replace(b"\n", b"/\n")
         return False
+
+    def pids(self) -> list[int]:
+        """Processes in the group itself; none where it is gone."""
+        with contextlib.suppress(OSError):
+            return [int(pid) for pid in _read(f"{self.path}/cgroup.procs").split()]
+        return []
 
     def peak(self) -> int:
         """Largest memory charged to the group, in bytes: page cache and kernel memory included, shared pages once.
@@ -139,11 +153,11 @@ class OwnCgroup:
                 os.close(fd)
         self._entrance = self._peak = -1
         try:
+            if self._given:
+                return tuple(self.pids())
             _remove_tree(str(self.path))
         except OSError:
-            with contextlib.suppress(OSError):
-                return tuple(int(pid) for pid in _read(f"{self.path}/cgroup.procs").split())
-            return ()
+            return tuple(self.pids())
         if self._leaf is not None:
             _leave(self._leaf)
             self._leaf = None
@@ -260,7 +274,7 @@ def _parent_v2(location: Location) -> tuple[str, str | None]:
             if os.access(group, os.W_OK) and os.access(f"{group}/cgroup.procs", os.W_OK):
                 return group, None
             break
-        if any(_attribute(group, name) for name in _DELEGATED):
+        if any(_attribute(group, name) for name in _DELEGATED) or _is_kept_to(group):
             break
     if b"memory" not in _read(f"{ours}/cgroup.controllers").split():
         raise Unavailable(
@@ -279,6 +293,32 @@ def _parent_v2(location: Location) -> tuple[str, str | None]:
         _leave(leaf)
         raise
     return ours, leaf
+
+
+def _is_kept_to(group: str) -> bool:
+    """Whether the target must not be beside a group, but below it: there it would be neither counted nor limited by it.
+
+    A service is restarted and ended as the group that it is; a group of ours is another run's; a limit was set by somebody.
+    """
+    name = group.rpartition("/")[2]
+    return name.endswith(".service") or is_of_a_run(name) or limit_of(group) is not None
+
+
+def is_of_a_run(name: str) -> bool:
+    """Whether a group of this name was made for a run, of whichever monitor."""
+    return name.startswith(PREFIX) and name.removeprefix(PREFIX)[:1].isdigit()
+
+
+def limit_of(group: str) -> str | None:
+    """The first limit that a group of version 2 sets, as "file value"; `None`: none."""
+    for name, none in _NO_LIMIT.items():
+        try:
+            value = _read(f"{group}/{name}").decode("ascii", "replace").strip()
+        except OSError:  # the controller is off
+            continue
+        if not value.startswith(none) if none else value:
+            return f"{name} {value}"
+    return None
 
 
 def _leave(leaf: str) -> None:

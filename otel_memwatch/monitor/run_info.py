@@ -46,6 +46,8 @@ class TargetInfo(NamedTuple):
     """Bytes below which wait4's maximum is the launcher's, not the target's; 0: it was not launched by us."""
     own_cgroup: OwnCgroup | None = None
     """The control group made for the run, where the target is in it."""
+    cgroup_hint: str | None = None
+    """What would give it a group of its own, where it has none."""
     helpers: frozenset[int] = frozenset()
     """Pids of our own processes beside the target, which are never counted."""
 
@@ -81,6 +83,7 @@ def start_fields(
         "interval": settings["interval"],
         "settings": dict(settings),
         "own_cgroup": str(target.own_cgroup.path) if target.own_cgroup else None,
+        "cgroup_hint": target.cgroup_hint,
         "trace": {
             "trace_id": trace.trace_id,
             "span_id": trace.span_id,

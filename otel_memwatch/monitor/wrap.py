@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import import_module
 
 from otel_memwatch.config import OPTIONS
-from otel_memwatch.errors import CommandNotStarted, UsageError, describe
+from otel_memwatch.errors import CommandNotStarted, Unavailable, UsageError, describe
 from otel_memwatch.monitor.run_directory import make_run_directory
 from otel_memwatch.monitor.sources.oom_kills import OomKills
 from otel_memwatch.monitor.supervise import end_like, launch
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from otel_memwatch.model import ChildExit, Ending
     from otel_memwatch.monitor.monitor import Monitor
     from otel_memwatch.monitor.own_cgroup import OwnCgroup
+    from otel_memwatch.monitor.service_manager import Scope
     from otel_memwatch.monitor.supervise import Target
     from otel_memwatch.monitor.telemetry.listening import Listening
     from otel_memwatch.monitor.trace_context import TraceContext
@@ -47,7 +48,8 @@ def wrap(argv: Sequence[str], settings: Mapping[str, Any], say: Callable[[str], 
     Raises `UsageError` before anything has been started, `CommandNotStarted` when the command cannot be executed
     (its exit code is a shell's: 127 or 126), `Unavailable` when `cgroup` is "require" and there can be none.
     """
-    own_cgroup = _own_cgroup(settings["cgroup"])
+    own_cgroup, scope, hint = _own_cgroup(settings["cgroup"])
+    target: Target | None = None
     try:
         listening = _listen(settings)
         directory = _run_directory(argv, settings, say)
@@ -55,16 +57,31 @@ def wrap(argv: Sequence[str], settings: Mapping[str, Any], say: Callable[[str], 
             _run_unrecorded(argv)
         trace = run_context(os.environ.get(TRACEPARENT))
         oom_kills = OomKills()
-        target = _launch(argv, _variables(directory, trace, settings, listening), own_cgroup, directory)
+        variables = _variables(directory, trace, settings, listening)
+        target = _launch(argv, variables, own_cgroup, scope, directory)
+        own_cgroup, misplaced = _placed(target, own_cgroup, scope)
         # From here on the command runs: whatever befalls us, it is waited for, and its end is ours.
-        group = own_cgroup if target.misplaced is None else None
+        group = own_cgroup if misplaced is None else None
         monitor = _start_monitor(
-            argv, settings, say, target, directory=directory, trace=trace, group=group, listening=listening
+            argv,
+            settings,
+            say,
+            target,
+            directory=directory,
+            trace=trace,
+            group=group,
+            misplaced=misplaced,
+            hint=hint,
+            listening=listening,
         )
         end = target.wait(monitor.note_exit if monitor else lambda _: None)
         if monitor is not None:
             _finish(monitor, end, group, oom_kills)
     finally:
+        if target is not None:
+            target.end_witness()
+        if scope is not None:
+            scope.close()
         if own_cgroup is not None:
             own_cgroup.remove()
     if settings["strict"] and (monitor is None or monitor.messages.problems):
@@ -72,12 +89,47 @@ def wrap(argv: Sequence[str], settings: Mapping[str, Any], say: Callable[[str], 
     end_like(end)
 
 
-def _own_cgroup(mode: str) -> OwnCgroup | None:
+def _own_cgroup(mode: str) -> tuple[OwnCgroup | None, Scope | None, str | None]:
+    """A group of the run's own; else the scope that the service manager is to be asked for; else what would help."""
     if mode == "off":
-        return None
+        return None, None, None
     from otel_memwatch.monitor.own_cgroup import OwnCgroup
 
-    return OwnCgroup.create(mode)
+    try:
+        return OwnCgroup.create(), None, None
+    except Unavailable as why:
+        reason = why
+    if os.path.isdir("/run/systemd/system"):
+        from otel_memwatch.monitor import service_manager
+
+        try:
+            asked = service_manager.find()
+        except Unavailable as why:
+            asked, reason = None, why
+        if asked is not None:
+            patience = service_manager.INSISTENCE if mode == "require" else service_manager.PATIENCE
+            return None, service_manager.Scope(asked, patience), None
+    if mode == "require":
+        raise reason
+    return None, None, reason.hint
+
+
+def _placed(
+    target: Target, own_cgroup: OwnCgroup | None, scope: Scope | None
+) -> tuple[OwnCgroup | None, str | None]:
+    """The group that the target was started in, and why it is not in the one that it was meant for."""
+    if scope is None:
+        return own_cgroup, target.misplaced
+    try:
+        scope.close()
+        if target.misplaced is not None:
+            return None, target.misplaced
+        group = scope.group()
+    except Exception as error:  # noqa: BLE001 - the command runs already
+        return None, describe(error)
+    # The scope and its watermark are gone with its last process: the witness stays in it until both were read.
+    target.keeps_witness = True
+    return group, None
 
 
 def _listen(settings: Mapping[str, Any]) -> Listening | None:
@@ -118,12 +170,23 @@ def _variables(
 
 
 def _launch(
-    argv: Sequence[str], variables: Mapping[str, str], own_cgroup: OwnCgroup | None, directory: Path
+    argv: Sequence[str],
+    variables: Mapping[str, str],
+    own_cgroup: OwnCgroup | None,
+    scope: Scope | None,
+    directory: Path,
 ) -> Target:
     """Starts the command; where that cannot be done nothing is left of the run."""
     try:
-        enter = own_cgroup.add_self if own_cgroup else None
-        return launch(argv, variables=variables, before_exec=enter, meanwhile=_load())
+        if scope is not None:
+            enter, forked = scope.entered, scope.ask
+            return launch(argv, variables=variables, before_exec=enter, forked=forked, meanwhile=_load())
+        return launch(
+            argv,
+            variables=variables,
+            before_exec=own_cgroup.add_self if own_cgroup else None,
+            meanwhile=_load(),
+        )
     except CommandNotStarted:
         import shutil
 
@@ -148,6 +211,8 @@ def _start_monitor(
     directory: Path,
     trace: TraceContext,
     group: OwnCgroup | None,
+    misplaced: str | None,
+    hint: str | None,
     listening: Listening | None,
 ) -> Monitor | None:
     """Starts to record the target; `None`, after a line about it, where there can be no monitor. Raises nothing."""
@@ -165,11 +230,12 @@ def _start_monitor(
             environment=dict(os.environ),
             floor=target.floor,
             own_cgroup=group,
+            cgroup_hint=hint if misplaced is None else f"a control group of its own ({misplaced})",
             helpers=target.helpers,
         )
         monitor = Monitor(directory, settings, info, trace, Messages(say), listening=listening)
-        if target.misplaced is not None and settings["cgroup"] == "require":
-            monitor.messages.problem(f"the command is not in its control group: {target.misplaced}")
+        if misplaced is not None and settings["cgroup"] == "require":
+            monitor.messages.problem(f"the command is not in its control group: {misplaced}")
         monitor.start()
     except Exception as error:  # noqa: BLE001 - as when there is no memory left
         say(f"otel-memwatch: nothing is recorded: {describe(error)}")

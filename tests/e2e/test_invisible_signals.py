@@ -437,6 +437,32 @@ end_like(target.wait(lambda dead: None))
     assert done.returncode == 6, done.stderr
 
 
+@pytest.mark.parametrize("keep", [False, True])
+def test_who_is_to_be_placed_is_told_and_the_witness_stays_where_it_is_kept(
+    tmp_path: Path, keep: bool
+) -> None:
+    script = f"""
+import os
+from otel_memwatch.monitor.supervise import end_like, launch
+def forked(pids):
+    told.extend(pids)
+    raise OSError("nobody answers")
+told = []
+target = launch(["sh", "-c", "exit 6"], variables={{}}, forked=forked)
+main, witness = told
+assert main == target.pid
+assert witness in target.helpers
+target.keeps_witness = {keep}
+end = target.wait(lambda dead: None)
+assert os.path.exists(f"/proc/{{witness}}") == {keep}
+target.end_witness()
+assert not os.path.exists(f"/proc/{{witness}}")
+end_like(end)
+"""
+    done = run([sys.executable, "-c", script], tmp_path, env=environment())
+    assert done.returncode == 6, done.stderr
+
+
 def test_nothing_changes_when_nothing_was_started(tmp_path: Path) -> None:
     """After `CommandNotStarted` signals end the caller as ever, and no child is left."""
     script = """

@@ -24,6 +24,7 @@ def launch(
     *,
     variables: Mapping[str, str],
     before_exec: Callable[[], None] | None = None,
+    forked: Callable[[Sequence[int]], None] | None = None,
     meanwhile: Iterable[object] = (),
 ) -> Target:
     """Start a command as our child, in our process group, with everything that we were given.
@@ -41,6 +42,8 @@ def launch(
         variables: environment variables of ours for the command.
         before_exec: called in the child before the program replaces it, to put it into a control group. When
             it raises, the command is started all the same and `Target.misplaced` says why.
+        forked: called here with the pids of the child and of the witness, while the child is in `before_exec`. What
+            it raises keeps the command from nothing: `before_exec` has to find out.
         meanwhile: iterated here, step by step, until the child is ready: moving it there may take the kernel some ms.
             What it does must not matter where the command turns out not to exist.
 
@@ -67,6 +70,9 @@ def launch(
     # Both before the command runs: it may release a lock or close a pipe at once, or signal its group.
     _close_what_is_the_targets()
     witness = Witness()
+    if forked is not None:
+        with contextlib.suppress(Exception):
+            forked([pid] if witness.pid is None else [pid, witness.pid])
     with contextlib.suppress(BrokenPipeError):  # somebody has killed it already
         os.write(go, b".")
     os.close(go)

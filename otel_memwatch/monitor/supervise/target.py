@@ -36,6 +36,8 @@ class Target:
         self.misplaced = misplaced
         """What `before_exec` raised; `None`: nothing."""
         self._witness = witness
+        self.keeps_witness = False
+        """Whether the witness stays beyond the target's end, until `end_witness`."""
         self.helpers = strangers if witness.pid is None else strangers | {witness.pid}
         """Pids of our children that are not the target's: never part of its tree."""
 
@@ -55,7 +57,8 @@ class Target:
         while True:
             end = self._reap(on_exit)
             if end is not None:
-                self._end_witness(on_exit)
+                if not self.keeps_witness:
+                    self._end_witness(on_exit)
                 return end
             self._follow_stop()
             taken = signals.take_next()
@@ -63,6 +66,10 @@ class Target:
                 self._send(taken.number)
                 if on_signal is not None:
                     on_signal(taken.number)
+
+    def end_witness(self) -> None:
+        """End the process that stood in the group, where it was kept."""
+        self._witness.end()
 
     def _reap(self, on_exit: Callable[[ChildExit], None]) -> ChildExit | None:
         """Reap all that are dead; the target's end when it is among them."""

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from otel_memwatch.monitor import own_cgroup
 from otel_memwatch.monitor.own_cgroup import OwnCgroup
-from otel_memwatch.monitor.sources import Context, open_sources, own_cgroup
+from otel_memwatch.monitor.sources import Context, open_sources
 from tests.support.control_group import Group, memory_parent
 
 PROGRAMS = Path(__file__).parents[2] / "programs/process_tree"
@@ -23,7 +24,7 @@ GUARD = 60.0
 @pytest.fixture
 def own() -> Iterator[OwnCgroup]:
     memory_parent()
-    made = OwnCgroup.create("require")
+    made = OwnCgroup.create()
     assert made is not None
     yield made
     for _ in range(200):
@@ -131,7 +132,7 @@ def test_groups_of_killed_monitors_are_swept(own: OwnCgroup) -> None:
     for path in (dead, gone, living):
         path.mkdir()
     try:
-        another = OwnCgroup.create("require")
+        another = OwnCgroup.create()
         assert another is not None
         another.remove()
         assert not dead.exists()

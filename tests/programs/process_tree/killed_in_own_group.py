@@ -5,7 +5,7 @@ import sys
 
 from otel_memwatch.monitor.own_cgroup import OwnCgroup
 
-own = OwnCgroup.create("require")
+own = OwnCgroup.create()
 assert own is not None
 limit = own.limit()
 pid = os.fork()

@@ -48,9 +48,8 @@ class Fake:
 
 
 def why(fake: Fake) -> str:
-    assert OwnCgroup.create("auto", proc=fake.proc) is None
     with pytest.raises(Unavailable) as caught:
-        OwnCgroup.create("require", proc=fake.proc)
+        OwnCgroup.create(proc=fake.proc)
     return str(caught.value)
 
 
@@ -93,7 +92,7 @@ def test_no_control_groups_at_all(tmp_path: Path) -> None:
     (tmp_path / "self/cgroup").write_text("")
     (tmp_path / "self/mountinfo").write_text("")
     with pytest.raises(Unavailable, match="mounted"):
-        OwnCgroup.create("require", proc=tmp_path)
+        OwnCgroup.create(proc=tmp_path)
 
 
 def test_sibling_group_where_the_group_above_was_delegated(
@@ -123,8 +122,32 @@ def test_sibling_group_where_the_group_above_was_delegated(
         )
 
     monkeypatch.setattr(os, "mkdir", mkdir)
-    own = OwnCgroup.create("require", proc=fake.proc)
-    assert own is not None
+    own = OwnCgroup.create(proc=fake.proc)
     assert [path.parent for path in made] == [above]
     assert (own.version, own.peak(), own.oom_kills(), own.limit()) == (2, 5, 2, 104857600)
     assert (fake.group / "cgroup.procs").read_text() == f"{os.getpid()}\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "files"),
+    [
+        ("job.service", {}),
+        ("memwatch-7-4026531836-abc", {}),
+        ("job.scope", {"memory.max": "104857600"}),
+        ("job.scope", {"memory.high": "104857600"}),
+        ("job.scope", {"cpu.max": "50000 100000"}),
+        ("job.scope", {"cpu.weight": "20"}),
+        ("job.scope", {"cpuset.cpus": "0"}),
+    ],
+)
+def test_a_group_that_counts_or_limits_us_is_not_left_for_one_beside_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, files: dict[str, str]
+) -> None:
+    """A service of a user, the group of the run around this one, a limit: what is delegated above is no way out."""
+    fake = Fake(tmp_path, version=2, group=f"/app.slice/{name}")
+    above = fake.group.parent
+    fake.files(fake.group, {"cgroup.subtree_control": "", "cgroup.procs": f"{os.getpid()}\n1\n", **files})
+    fake.files(above, {"cgroup.subtree_control": "memory", "cgroup.procs": ""})
+    fake.delegate(monkeypatch, above)
+    assert "holds other processes" in why(fake)
+    assert [path.name for path in above.iterdir() if path.is_dir()] == [name]

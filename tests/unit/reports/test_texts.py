@@ -127,6 +127,12 @@ def test_a_run_that_was_cut_off_says_so(tmp_path: Path) -> None:
     assert "unknown" in text(run) or "MiB" in text(run)
 
 
+def test_what_would_make_an_interval_exact_is_one_line(tmp_path: Path) -> None:
+    hint = "Delegate=yes in the unit job.service"
+    assert f"exact with: {hint}" in summary(changed(recorded.workers(tmp_path / "w"), cgroup_hint=hint))
+    assert "exact with" not in summary(changed(recorded.short(tmp_path / "s"), cgroup_hint=hint))
+
+
 def test_nothing_known_is_still_a_report(tmp_path: Path) -> None:
     path = tmp_path / "bare"
     path.mkdir()

@@ -5,10 +5,12 @@
 
 from __future__ import annotations
 
+import errno
+
 from otel_memwatch import catalog
 from otel_memwatch.model import Column, Value
 from otel_memwatch.monitor.sources import Context
-from otel_memwatch.monitor.sources.cgroup.files import Groups, find
+from otel_memwatch.monitor.sources.cgroup.files import Groups, find, has_left
 from otel_memwatch.monitor.sources.cgroup.readings import readings
 from otel_memwatch.runtime.typed import TYPE_CHECKING
 
@@ -47,6 +49,11 @@ class Cgroup:
 
     def __init__(self, context: Context, groups: Groups) -> None:
         self.groups = groups
+        self._context = context
+        self._due = False
+        """Whether the slow values were read at this tick."""
+        self._gone = False
+        """The group has been removed, or somebody of the tree has left the run's own: its figures say nothing any more."""
         self._readings = readings(groups)
         period = context.slow_period(1.0)
         self._pace = context.pace(1.0)
@@ -75,7 +82,22 @@ class Cgroup:
         )
 
     def read(self, now: float) -> Sequence[Value]:
-        """Raises `OSError` when the group has been removed."""
+        """Nothing but `None` once the group has been removed, or somebody has left a group of the run's own."""
+        if not self._gone:
+            try:
+                values = self._values(now)
+            except OSError as error:
+                if error.errno != errno.ENODEV:
+                    raise
+                self._gone = True
+            else:
+                self._gone = self.groups.own and has_left(self._context, anybody=self._due)
+                if not self._gone:
+                    return values
+        return [None] * len(self.columns)
+
+    def _values(self, now: float) -> Sequence[Value]:
+        self._due = self._pace.due(now)
         usage, peak, oom_kills = self._readings.fast()
         fast: tuple[Value, ...] = (usage, peak, oom_kills)
         if self.groups.own:
@@ -85,7 +107,7 @@ class Cgroup:
             if peak is None:
                 peak = self._readings.highest
             fast = (usage, peak, oom_kills, window, gap, file)
-        if not self._pace.due(now):
+        if not self._due:
             return (*fast, *(None,) * (len(self.columns) - len(fast)))
         slow, events = self._readings.slow(), self._readings.all_events()
         known = slow._asdict()

@@ -1,0 +1,145 @@
+"""The jobs that run in the machine, each with its results in a folder of its own below the one that is named.
+
+command.json   exit code of the job and its seconds
+output         what it wrote
+truth.json     what the workload found (workload.py)
+report.json    `report --json` of the run
+run.json       the record's own
+after.json     the control groups and units of ours that are left when all is over
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+BIN = "/opt/venv/bin"
+MEMWATCH = f"{BIN}/otel-memwatch"
+PATIENT = f"{BIN}/python /opt/jobs/patient.py"
+"""The same command with the patience that an emulated machine needs."""
+WORKLOAD = f"{sys.executable} -S /opt/jobs/workload.py"
+TESTER = "su -l tester -c"
+LINGERER = (
+    "setpriv --reuid lingerer --regid lingerer --init-groups env HOME=/home/lingerer"
+    " XDG_RUNTIME_DIR=/run/user/{uid} systemd-run --quiet --user --wait --pipe"
+)
+
+
+def wrap(name: str, *words: str, options: str = "") -> str:
+    """`wrap` of the workload, with its places in the folder of the job."""
+    return f"{PATIENT} wrap --out /tmp/{name}/run {options} -- {WORKLOAD} /tmp/{name}/truth.json {' '.join(words)}"
+
+
+def jobs() -> dict[str, str]:
+    """Every job as a line of shell, run as root in a service."""
+    lingerer = LINGERER.format(uid=subprocess.check_output(["id", "-u", "lingerer"], text=True).strip())
+    hog = f"{sys.executable} -S -c 'b = bytearray(b\"x\") * (300 << 20)'"
+    return {
+        "root-service": wrap("root-service"),
+        "root-service-limited": "systemd-run --quiet --wait --pipe -p MemoryMax=1G "
+        + wrap("root-service-limited"),
+        "root-scope-delegated": "systemd-run --quiet --scope -p Delegate=yes " + wrap("root-scope-delegated"),
+        "root-login": f'su -l root -c "{wrap("root-login")}"',
+        "user-login": f'{TESTER} "{wrap("user-login")}"',
+        "user-login-off": f'{TESTER} "{wrap("user-login-off", options="--cgroup off")}"',
+        "impatient": f'{TESTER} "env PATIENCE_FACTOR=0.0001 {wrap("impatient")}"',
+        "user-login-limited": f'{TESTER} "touch /tmp/user-login-limited/here;'
+        f' while [ ! -e /tmp/user-login-limited/limited ]; do sleep 0.2; done; {wrap("user-login-limited")}" &'
+        " while [ ! -e /tmp/user-login-limited/here ]; do sleep 0.2; done;"
+        " scope=$(basename $(ls -d /sys/fs/cgroup/user.slice/user-*.slice/session-*.scope | tail -n 1));"
+        " systemctl set-property --runtime $scope MemoryMax=2G; touch /tmp/user-login-limited/limited; wait $!",
+        "user-scope-delegated": f'{TESTER} "systemd-run --quiet --user --scope -p Delegate=yes '
+        f'{wrap("user-scope-delegated")}"',
+        "user-service": f'{TESTER} "systemd-run --quiet --user --wait --pipe {wrap("user-service")}"',
+        "user-service-limited": f'{TESTER} "systemd-run --quiet --user --wait --pipe -p MemoryMax=1G '
+        f'{wrap("user-service-limited")}"',
+        "lingerer-service": f"{lingerer} {wrap('lingerer-service')}",
+        "memory-limit": f"systemd-run --quiet --scope -p MemoryMax=100M {PATIENT} wrap --out /tmp/memory-limit/run -- {hog}",
+        "terminated": f'{TESTER} "{wrap("terminated", "term")} & sleep 8; kill \\$!; wait \\$!"',
+        "monitor-killed": f'{TESTER} "{wrap("monitor-killed", "hold", "6")} &'
+        ' sleep 7; kill -9 \\$!; wait \\$!; sleep 9"',
+        "nested": f'{TESTER} "{PATIENT} wrap --out /tmp/nested/outer -- sh -c \\"{wrap("nested")}; true\\""',
+        "leaves": f'{TESTER} "{PATIENT} wrap --out /tmp/leaves/run --'
+        f' systemd-run --quiet --user --scope {WORKLOAD} /tmp/leaves/truth.json"',
+        "descendant-leaves": f'{TESTER} "{PATIENT} wrap --out /tmp/descendant-leaves/run --'
+        f' sh -c \\"systemd-run --quiet --user --scope {WORKLOAD} /tmp/descendant-leaves/truth.json hold 3; true\\""',
+        "logout": f'{TESTER} "setsid nohup {wrap("logout", "hold", "20")} >/tmp/logout/nohup 2>&1 & sleep 4"; '
+        "while [ ! -e /tmp/logout/truth.json ] && [ $((i += 1)) -lt 60 ]; do sleep 1; done; sleep 5",
+        "reload": f'{TESTER} "{wrap("reload", "hold", "4")} & sleep 6; systemctl --user daemon-reload; wait \\$!"',
+        "service-reload": f'{TESTER} "systemd-run --quiet --user --wait --pipe {wrap("service-reload", "hold", "4")} &'
+        r' sleep 6; systemctl --user daemon-reload; wait \$!"',
+        "cost": f'{TESTER} "{BIN}/python /opt/jobs/cost.py"',
+        "doctor-root": f"{PATIENT} doctor",
+        "doctor-user": f'{TESTER} "{PATIENT} doctor"',
+        "demo": f'{TESTER} "cd /tmp/demo; {PATIENT} wrap --out /tmp/demo/run -- {MEMWATCH} demo"',
+    }
+
+
+def left() -> dict[str, list[str]]:
+    """What there still is of ours: groups, and units of the managers."""
+    groups = [str(path) for path in Path("/sys/fs/cgroup").rglob("memwatch-[0-9]*")]
+    units = subprocess.run(
+        ["systemctl", "list-units", "--all", "--plain", "--no-legend", "memwatch-[0-9]*"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return {"groups": groups, "units": units.stdout.splitlines()}
+
+
+def run(name: str, line: str, results: Path) -> None:
+    """One job; whatever it does, there are results of it."""
+    place, folder = Path("/tmp") / name, results / name
+    place.mkdir()
+    place.chmod(0o777)
+    folder.mkdir()
+    begun = time.monotonic()
+    with (folder / "output").open("wb") as output:
+        try:
+            code = subprocess.run(
+                ["/bin/bash", "-c", line], stdout=output, stderr=output, timeout=150, check=False
+            ).returncode
+        except subprocess.TimeoutExpired:
+            code = -1
+    (folder / "command.json").write_text(
+        json.dumps({"line": line, "exit_code": code, "seconds": time.monotonic() - begun})
+    )
+    (folder / "after.json").write_text(json.dumps(left()))
+    for file in ("truth.json", "run/run.json", "run/report.txt"):
+        if (place / file).exists():
+            shutil.copy(place / file, folder)
+    if (place / "outer/run.json").exists():
+        shutil.copy(place / "outer/run.json", folder / "outer.json")
+    if (place / "run/run.json").exists():
+        with (folder / "report.json").open("wb") as output:
+            subprocess.run([MEMWATCH, "report", f"{place}/run", "--json"], stdout=output, check=False)
+    told = f"{name} {code} {time.monotonic() - begun:.1f}"
+    print(told, flush=True)
+    Path("/dev/console").write_text(f"{told}\n")
+
+
+def main() -> None:
+    """All jobs, or those that are named."""
+    results = Path(sys.argv[1])
+    wanted = Path("/opt/jobs/only")
+    names = wanted.read_text().split() if wanted.exists() else None
+    os.environ["PATH"] = f"{BIN}:/usr/sbin:/usr/bin:/sbin:/bin"
+    (results / "machine.json").write_text(
+        json.dumps(
+            {
+                "kernel": os.uname().release,
+                "systemd": subprocess.check_output(["systemctl", "--version"], text=True).split()[1],
+            }
+        )
+    )
+    for name, line in jobs().items():
+        if names is None or name in names:
+            run(name, line, results)
+
+
+main()

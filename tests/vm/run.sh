@@ -1,0 +1,107 @@
+#!/bin/sh
+# Runs the wheel in a real Debian with systemd and control groups of version 2, in a virtual machine.
+#   sh tests/vm/run.sh [6.12|6.1] [PYTEST ARGUMENTS]    one kernel, or both
+# The machine is emulated, so that it needs no KVM: about 20 s to boot, a few minutes a kernel. Its image is built once,
+# as root, and kept in $MEMWATCH_VM (default build/vm; 3 GB): remove that folder to build it anew. MEMWATCH_VM_JOBS names
+# the jobs to run where not all are wanted, MEMWATCH_VM_ACCEL another accelerator of QEMU's.
+set -eu
+cd "$(dirname "$0")/../.."
+cache=${MEMWATCH_VM:-$(pwd)/build/vm}
+root=$cache/root
+mkdir -p "$cache"
+
+say() { printf '\n== %s\n' "$*"; }
+
+[ "$(id -u)" = 0 ] || { echo "tests/vm/run.sh makes the files of a machine, as root: run it with sudo" >&2; exit 2; }
+
+debian_packages() {
+    missing=""
+    command -v qemu-system-x86_64 >/dev/null || missing="$missing qemu-system-x86"
+    command -v mmdebstrap >/dev/null || missing="$missing mmdebstrap"
+    command -v mkfs.ext4 >/dev/null || missing="$missing e2fsprogs"
+    [ -n "$missing" ] || return 0
+    say "Debian packages:$missing"
+    apt-get update -qq
+    # shellcheck disable=SC2086  # a list of words
+    DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $missing >/dev/null
+}
+
+# The image: both kernels, an unprivileged user, a virtual environment with what the wheel depends on.
+build() {
+    say "image of the machine"
+    packages=systemd-sysv,dbus,dbus-user-session,libpam-systemd,python3,python3-venv,python3-dev,gcc,libc6-dev
+    packages=$packages,procps,util-linux,passwd,kmod,udev,initramfs-tools,zstd
+    packages=$packages,linux-image-6.12-cloud-amd64,linux-image-cloud-amd64
+    sources=/etc/apt/sources.list.d/debian.sources # of a machine that is a bookworm itself: its mirrors can be reached
+    grep -qs bookworm "$sources" || sources=""
+    [ -e "$cache/root.tar" ] || {
+        # shellcheck disable=SC2086  # none or one
+        mmdebstrap --quiet --mode=root --variant=minbase --include="$packages" bookworm "$cache/root.tar.new" $sources
+        mv "$cache/root.tar.new" "$cache/root.tar"
+    }
+    rm -rf "$root"
+    mkdir "$root"
+    tar -C "$root" -xf "$cache/root.tar" --exclude='./dev/*'
+    chroot "$root" useradd -m -s /bin/bash tester
+    # A second user whose manager runs without a session of theirs.
+    chroot "$root" useradd -m -s /bin/bash lingerer
+    mkdir -p "$root/var/lib/systemd/linger"
+    touch "$root/var/lib/systemd/linger/lingerer"
+    cp tests/vm/memwatch-job.service "$root/etc/systemd/system/"
+    chroot "$root" systemctl --quiet enable memwatch-job.service
+    chroot "$root" python3 -c '
+import sys, tomllib
+print(*tomllib.loads(sys.stdin.read())["project"]["dependencies"], "setuptools>=77", "wheel", sep="\n")
+' <pyproject.toml >"$cache/requirements"
+    python3 -m pip download --quiet --dest "$root/opt/wheels" --only-binary :all: --python-version 3.11 \
+        --platform manylinux2014_x86_64 --platform manylinux_2_28_x86_64 --platform manylinux_2_17_x86_64 \
+        --requirement "$cache/requirements"
+    chroot "$root" python3 -m venv /opt/venv
+    chroot "$root" sh -c '/opt/venv/bin/pip install --quiet --no-index --no-deps /opt/wheels/*.whl'
+    touch "$cache/built"
+}
+
+# The wheel of this checkout, built and installed by the machine's own Python.
+install() {
+    say "wheel"
+    rm -rf "$root/opt/source" "$root/opt/jobs"
+    mkdir "$root/opt/source"
+    cp -r otel_memwatch pyproject.toml setup.py MANIFEST.in README.md LICENSE "$root/opt/source/"
+    find "$root/opt/source" -name '*.so' -delete
+    chroot "$root" /opt/venv/bin/pip install --quiet --no-index --no-deps --no-build-isolation \
+        --force-reinstall /opt/source
+    rm -rf "$root/opt/source"
+    mkdir "$root/opt/jobs"
+    cp tests/vm/jobs/*.* "$root/opt/jobs/"
+    [ -z "${MEMWATCH_VM_JOBS:-}" ] || echo "$MEMWATCH_VM_JOBS" >"$root/opt/jobs/only"
+}
+
+# boot KERNEL: runs all jobs; their results are then in $cache/results/KERNEL.
+boot() {
+    say "machine with Linux $1"
+    out=$cache/results/$1
+    rm -rf "$out" "$cache/results.disk" "$cache/disk"
+    mkdir -p "$out"
+    kernel=$(ls "$root"/boot/vmlinuz-"$1"[.-]*)
+    mkfs.ext4 -q -d "$root" "$cache/disk" 4G >/dev/null
+    mkfs.ext4 -q "$cache/results.disk" 256M >/dev/null
+    accelerator=${MEMWATCH_VM_ACCEL:-tcg,thread=multi,tb-size=512}
+    timeout "${MEMWATCH_VM_SECONDS:-2400}" qemu-system-x86_64 -accel "$accelerator" -cpu max -m 3G -smp 2 \
+        -display none -no-reboot -serial "file:$out/console" \
+        -kernel "$kernel" -initrd "$root/boot/initrd.img-${kernel#*/vmlinuz-}" \
+        -drive "file=$cache/disk,format=raw,if=virtio" -drive "file=$cache/results.disk,format=raw,if=virtio" \
+        -append 'root=/dev/vda rw console=ttyS0 systemd.show_status=0 mitigations=off' </dev/null || true
+    debugfs -R "rdump / $out" "$cache/results.disk" >/dev/null 2>&1
+    rm -f "$cache/disk" "$cache/results.disk"
+    [ -e "$out/complete" ] || { echo "the machine did not complete its jobs: see $out" >&2; exit 1; }
+}
+
+kernels="6.12 6.1"
+case "${1:-}" in 6.12 | 6.1) kernels=$1; shift ;; esac
+debian_packages
+[ -e "$cache/built" ] || build
+install
+for kernel in $kernels; do boot "$kernel"; done
+say "what the jobs found"
+MEMWATCH_VM_RESULTS="$cache/results" MEMWATCH_VM_KERNELS="$kernels" \
+    "${PYTHON:-python3}" -m pytest -p no:cacheprovider tests/vm/test_vm.py "$@"
