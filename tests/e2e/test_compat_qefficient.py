@@ -37,6 +37,7 @@ def test_quick_start(tmp_path: Path) -> None:
     assert not (tmp_path / "memwatch-runs").exists()
 
 
+@pytest.mark.quiet  # labels of phases that a busy machine stretches reach beyond the picture, which grows with them
 def test_configuration_marks_raw_data_and_integration(tmp_path: Path) -> None:
     output = run_file(COMPAT / "qefficient_configuration.py", tmp_path)
     assert output.count("RSS: ") >= 5

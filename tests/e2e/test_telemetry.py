@@ -111,6 +111,7 @@ def test_a_killed_job_says_so(sink, tmp_path):
     assert codes == [137]
 
 
+@pytest.mark.quiet  # one operation of a second has to meet a scrape
 def test_prometheus_scrapes_a_job_and_sees_its_end(tmp_path):
     port = free_port()
     server = Prometheus(tmp_path / "prometheus", [f"127.0.0.1:{port}"])
