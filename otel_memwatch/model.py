@@ -173,6 +173,9 @@ class ProcessNote(str, enum.Enum):
     """Its parent ignores SIGCHLD: its last figures are what a tick happened to read."""
     NEVER_SEEN = "never seen alive"
     """No tick saw it: it is known by its end alone."""
+    HIDDEN = "hidden from us"
+    """/proc does not show it to us (hidepid), though it lives: only what wait4 tells is known of it, and its `start` is the
+    moment at which it was missed."""
     ALIVE_AT_END = "alive at the end"
     """It lived when the recording ended."""
 

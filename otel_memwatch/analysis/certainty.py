@@ -140,6 +140,23 @@ def unseen_max(
     return max(reaped, known)
 
 
+def is_unwatched(*, blind: bool, hidden: bool) -> bool:
+    """Whether processes could not be watched, so that nothing bounds what they, and all of the tree, had from above.
+
+    A process that /proc hides (hidepid) may have hidden descendants of any number, and may live as long as it likes.
+    That such a mount is there says nothing yet: every hidden process has an ancestor that is hidden too and is the child
+    of one that is seen, and the kernel lists it there. One that no tick met is bounded as other unseen ones are.
+
+    Example: a shell with 2 MiB waits for a setuid program with 200 MiB, which is hidden. wait4 tells of the shell that somebody
+    had 200 MiB: the largest process had at least 200 MiB, and the shell's own 2 MiB are nothing of the tree's.
+
+    Args:
+        blind: whether no process could be watched.
+        hidden: whether one was found that lives and cannot be read.
+    """
+    return blind or hidden
+
+
 def is_bounded(
     *, seen: bool, all_bounded: bool, unbounded: bool, unseen: int | None, unwatched: bool
 ) -> bool:

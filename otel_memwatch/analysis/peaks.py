@@ -103,7 +103,7 @@ class Evidence:
     @property
     def single_process(self) -> bool:
         """Whether the target is the only process there was."""
-        return self.processes.count == 1 and not self.unseen_count and not self.conditions.blind
+        return self.processes.count == 1 and not self.unseen_count and not self.processes.unwatched
 
 
 def peaks_from(evidence: Evidence, *, whole: bool = True) -> Peaks:
@@ -211,7 +211,7 @@ def _process(evidence: Evidence, main: Peak | None) -> Peak | None:
         at=conditions.since_start(time),
         pid=pid,
         sampled=conditions.portable,
-        unwatched=conditions.blind,
+        unwatched=processes.unwatched,
     )
 
 
@@ -230,7 +230,7 @@ def _is_bounded(evidence: Evidence, unseen_max: int | None) -> bool:
         all_bounded=all(process.bound is not None for process in processes.living),
         unbounded=bool(evidence.unseen_count) or processes.any_vanished,
         unseen=unseen_max,
-        unwatched=evidence.conditions.blind,
+        unwatched=processes.unwatched,
     )
 
 

@@ -131,6 +131,7 @@ class TreeBounds:
         unreaped: whether there were processes for which nobody waited.
         ignores_sigchld: whether a process ignored SIGCHLD: the kernel drops what its children used, and of those that no
             tick saw nothing else is known.
+        hidden: whether there were processes that /proc did not show to us.
         largest: the process with the largest certain maximum.
         main: the target's own process.
         ended_spans: what ended some time ago.
@@ -142,7 +143,7 @@ class TreeBounds:
         self.count = 0
         self.reaped_max_bytes: int | None = None
         self.attained_bytes = 0
-        self.unreaped = self.ignores_sigchld = False
+        self.unreaped = self.ignores_sigchld = self.hidden = False
         self.largest: ProcessBounds | None = None
         self.main: ProcessBounds | None = None
         self.ended_spans = EndedSpans()
@@ -167,6 +168,7 @@ class TreeBounds:
         process.add_record(record, self._conditions.floor)
         self.unreaped = self.unreaped or record.note == ProcessNote.UNREAPED
         self.ignores_sigchld = self.ignores_sigchld or record.note == ProcessNote.IGNORES_CHILDREN
+        self.hidden = self.hidden or record.note == ProcessNote.HIDDEN
         if record.event is ProcessEvent.EXIT:
             del self._living[key]
             self._add_exit(process, record)
@@ -252,6 +254,11 @@ class TreeBounds:
             process.start, end, bound or 0, self._conditions.rss_error
         )
         return Span(start, end, 0, 1) if bound is None else Span(start, end, weight)
+
+    @property
+    def unwatched(self) -> bool:
+        """Whether processes of the run could not be watched."""
+        return certainty.is_unwatched(blind=self._conditions.blind, hidden=self.hidden)
 
     @property
     def any_vanished(self) -> bool:

@@ -111,7 +111,7 @@ class RecordedProcesses:
             all_bounded=all(process.bound is not None for process in self.tree.living),
             unbounded=bool(unseen) or self.tree.any_vanished,
             unseen=unseen_max,
-            unwatched=self._conditions.blind,
+            unwatched=self.tree.unwatched,
         ):
             return None
         weight = 0 if unseen_max is None else unseen_max + self._conditions.rss_error

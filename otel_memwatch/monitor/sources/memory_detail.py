@@ -11,6 +11,7 @@ import time
 from otel_memwatch import catalog
 from otel_memwatch.errors import Unavailable
 from otel_memwatch.model import Column, Value
+from otel_memwatch.monitor.procfs.address_spaces import AddressSpaces
 from otel_memwatch.monitor.procfs.process import Rollup, parse_resident, parse_rollup
 from otel_memwatch.runtime.threads import Thread
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
@@ -44,7 +45,7 @@ class _Round(NamedTuple):
 class MemoryDetail:
     """smaps_rollup of every process of the tree in one go: published at the tick after, `None` in between.
 
-    The sum is one of a moment: a round in which the tree's resident memory changes much is thrown away. A process
+    What several processes have as one address space counts once. The sum is one of a moment: a round in which the tree's resident memory changes much is thrown away. A process
     that denies reading (another user's) makes the sum unknown.
     """
 
@@ -114,17 +115,19 @@ class MemoryDetail:
     def _round(self, pids: Sequence[int], before: int, expected: float) -> None:
         begun = time.perf_counter()
         sums: Rollup | None = Rollup(0, 0, 0)
+        spaces = AddressSpaces(self._proc)
         for pid in pids:
             try:
                 with open(f"{self._proc}/{pid}/smaps_rollup", "rb") as file:
-                    part = parse_rollup(file.read())
+                    data = file.read()
             except PermissionError:
                 sums = None
                 break
             except OSError:
                 continue
             assert sums is not None
-            sums = Rollup(*map(int.__add__, sums, part))
+            if spaces.is_new(pid, data.split(b" ", 1)[0]):
+                sums = Rollup(*map(int.__add__, sums, parse_rollup(data)))
         seconds = time.perf_counter() - begun
         if abs(self._resident(pids) - before) > max(STEADY_BYTES, STEADY_SHARE * before):
             sums = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from otel_memwatch.monitor.procfs.mounted import shows_others
+from otel_memwatch.monitor.procfs.mounted import hides_others, shows_others
 from otel_memwatch.runtime.kernel import (
     PAGE_SIZE,
     PER_THREAD_PAGES,
@@ -40,6 +40,12 @@ def quirks(proc: Path = Path("/proc"), release: str | None = None) -> list[str]:
     if not shows_others(proc) and not (proc / f"self/task/{os.getpid()}/children").exists():
         found.append(
             "The kernel does not list children (CONFIG_PROC_CHILDREN): all processes are searched, which costs more."
+        )
+    if hides_others(proc):
+        found.append(
+            "/proc hides processes of other users (hidepid), those that setuid programs become among them: a run that has such is "
+            "known by what wait4 tells of it, without an upper bound (root and CAP_SYS_PTRACE see all, and mostly the group of the "
+            "mount's gid=)."
         )
     if parse_release(release) < PEAK_FILE:
         found.append(f"Linux {release} has no watermark for version 2 control groups (from Linux 5.19).")

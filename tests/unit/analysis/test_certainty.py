@@ -212,6 +212,12 @@ def test_tree_from_bounds(
     assert shape(certainty.tree_from_bounds(low, high, ERROR, single)) == expected
 
 
+@pytest.mark.parametrize("blind", [False, True])
+@pytest.mark.parametrize("hidden", [False, True])
+def test_is_unwatched(*, blind: bool, hidden: bool) -> None:
+    assert certainty.is_unwatched(blind=blind, hidden=hidden) is (blind or hidden)
+
+
 def test_charge_error_and_near() -> None:
     assert certainty.charge_error(8) == 2 * MIB
     assert certainty.near(100 * MIB, MIB // 4) == 4 * MIB
@@ -334,7 +340,7 @@ def processes(draw: st.DrawFn, pid: int) -> tuple[list[ProcessRecord], list[dict
     end = draw(st.integers(begin, 9)) + 0.5
     start, size = STARTED + begin / TICKS, draw(SIZES)
     peak = size + draw(st.sampled_from([0, 20 * MIB]))
-    note = draw(st.sampled_from([None] * 6 + [ProcessNote.IGNORES_CHILDREN]))
+    note = draw(st.sampled_from([None] * 6 + [ProcessNote.IGNORES_CHILDREN, ProcessNote.HIDDEN]))
     records = []
     if draw(st.integers(0, 9)):
         records.append(ProcessRecord(ProcessEvent.SEEN, start, pid, start, rss=size, peak=peak, note=note))

@@ -16,7 +16,7 @@ from otel_memwatch.monitor.sources.process_tree.files import Descriptors, KeptFi
 from otel_memwatch.runtime.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from otel_memwatch.monitor.sources.process_tree.member import Member
 
@@ -147,25 +147,53 @@ class Discovery:
         except (OSError, ValueError):
             return False
 
-    def walk(self, members: Mapping[int, Member], add: Callable[[int], bool]) -> None:
-        """List the children of all members, and of what is found; `add` makes members of those that are not known."""
+    def walk(self, members: Mapping[int, Member], add: Callable[[int], bool]) -> Sequence[int]:
+        """List the children of all members, and of what is found; `add` makes members of those that are not known.
+
+        Gives those that could not be read: they have gone meanwhile, or /proc hides them. The latter are listed all the
+        same, and are so when the list is read again.
+        """
         if not self._has_children_files:
             self._scan(members, add)
-            return
-        if self._adopter is not None:
-            for pid in _listed(self._adopted):
-                if pid in members or pid in self._exclude:
-                    continue
-                if self._parent(pid) == self._adopter:
-                    add(pid)
+            return ()
+        unread: dict[int, Member | None] = dict.fromkeys(self._walk_adopted(members, add))
         waiting = list(members.values())
         while waiting:
             member = waiting.pop()
-            found = [pid for pid in self._children(member) if pid not in members and self._try(pid, add)]
-            waiting += [members[pid] for pid in found]
+            for pid in self._children(member):
+                if pid in members or pid in self._exclude:
+                    continue
+                if add(pid):
+                    waiting.append(members[pid])
+                else:
+                    unread[pid] = member
+        return [pid for pid, member in unread.items() if self._is_listed(pid, member)]
 
-    def _try(self, pid: int, add: Callable[[int], bool]) -> bool:
-        return pid not in self._exclude and add(pid)
+    def _walk_adopted(self, members: Mapping[int, Member], add: Callable[[int], bool]) -> Sequence[int]:
+        """As `walk`, for the orphans that have become our children."""
+        unread: list[int] = []
+        if self._adopter is None:
+            return unread
+        for pid in _listed(self._adopted):
+            if pid in members or pid in self._exclude:
+                continue
+            if self._parent(pid) == self._adopter:
+                add(pid)
+            elif not self._can_be_read(pid):
+                unread.append(pid)
+        return unread
+
+    def _can_be_read(self, pid: int) -> bool:
+        try:
+            read_once(f"{self._proc}/{pid}/stat")
+        except OSError:
+            return False
+        return True
+
+    def _is_listed(self, pid: int, parent: Member | None) -> bool:
+        """Whether a process that cannot be read is still a child of a member, or ours: then it has not gone."""
+        children = _listed(self._adopted) if parent is None else self._children(parent)
+        return pid in children and not self._can_be_read(pid)
 
     def _children(self, member: Member) -> list[int]:
         if member.stat.threads > 1:

@@ -50,6 +50,10 @@ class Records:
         member.recorded.argv = _arguments(self._proc, member.pid)
         self._record(ProcessEvent.SEEN, member, now, named=True)
 
+    def hidden(self, pid: int, now: float) -> None:
+        """A process of the tree lives that /proc does not show to us."""
+        self._on_process(ProcessRecord(ProcessEvent.SEEN, now, pid, now, note=ProcessNote.HIDDEN))
+
     def executed(self, member: Member, now: float) -> None:
         """Record the new command, when the process has executed another program since the last record."""
         stack = member.stat.stack
@@ -80,8 +84,8 @@ class Records:
         member.watermark.bound = None
         self._record(ProcessEvent.EXIT, member, now, note=ProcessNote.UNREAPED if unreaped else None)
 
-    def reaped(self, reaped: Reaped, member: Member | None) -> None:
-        """A process that we waited for ourselves, known or not: its exit, exact."""
+    def reaped(self, reaped: Reaped, member: Member | None, hidden: float | None = None) -> None:
+        """A process that we waited for ourselves, known or not: its exit, exact. `hidden`: when it was found to be so."""
         end, stat = reaped.exit, reaped.stat
         last = member.stat if stat is None and member is not None else stat
         io = reaped.io or (None if member is None else member.io)
@@ -90,7 +94,7 @@ class Records:
                 ProcessEvent.EXIT,
                 end.time,
                 end.pid,
-                member.start if member is not None else _start(reaped),
+                member.start if member is not None else _start(reaped) if hidden is None else hidden,
                 ppid=None if last is None else last.ppid,
                 command=None if last is None else last.command,
                 rss=None if member is None else member.rss,
@@ -99,7 +103,7 @@ class Records:
                 **_counters(last, io),  # type: ignore[arg-type]
                 exit_code=end.exit_code,
                 signal=end.signal,
-                note=_end_note(reaped, member),
+                note=_end_note(reaped, member) if hidden is None else ProcessNote.HIDDEN,
                 max_rss=end.max_rss or None,
                 childless=None if stat is None else stat.child_minor_faults == 0,
             )

@@ -8,6 +8,7 @@ from collections import deque
 
 from otel_memwatch.errors import Unavailable
 from otel_memwatch.model import ChildExit
+from otel_memwatch.monitor.procfs.mounted import hides_others
 from otel_memwatch.monitor.procfs.process import Io, parse_stat
 from otel_memwatch.monitor.sources import Context
 from otel_memwatch.monitor.sources.process_tree.accounting import Account, Fate, Reaped, read_exit
@@ -71,6 +72,10 @@ class ProcessTree:
         self._discovery = Discovery(
             self._proc, context.exclude, self._adopter, self._since, self._descriptors
         )
+        self._hides = hides_others(self._proc)
+        """/proc may hide descendants from us: they are looked for whenever one can have begun or become hidden."""
+        self._hidden: dict[int, float] = {}
+        """Those that it hides, and when each was found to be."""
         self._members: dict[int, Member] = {}
         self._removed: dict[int, Member] = {}
         """Members that the tick before found to be no more."""
@@ -201,7 +206,8 @@ class ProcessTree:
             # At the tick before, it was its parent's to wait for; the parent did not, and its end is recorded already.
             self._account.reaped(reaped, before.io)
             return
-        if member is None:
+        hidden = self._hidden.pop(pid, None) if member is None else None
+        if member is None and hidden is None:
             self._pids.joined(pid)
         self._faults.ended(
             stat,
@@ -209,7 +215,7 @@ class ProcessTree:
             ignored_sigchld=reaped.ignored_sigchld,
         )
         self._account.reaped(reaped, None if member is None else member.io)
-        self._records.reaped(reaped, member)
+        self._records.reaped(reaped, member, hidden)
         rss = 0 if member is None else member.rss
         changes.vanished.append(Vanished(pid, rss, 0, reaped.exit.max_rss))
 
@@ -288,17 +294,18 @@ class ProcessTree:
         """Look for processes that began before this tick; pids given since the last look say whether there are any."""
         given, pids = self._pids.not_looked_for()
         walk = self._walk_pace.due(now)
-        if walk or given or not self._pids.seen:
+        if walk or given or not self._pids.seen or (self._hides and changes.removed):
 
             def add(pid: int) -> bool:
                 return self._add(pid, changes, now)
 
             if not self._pids.seen:
                 add(self._context.root)
-            if walk or (given and not self._discovery.cheaper_to_probe(given, self._members)):
-                self._discovery.walk(self._members, add)
-            elif given:
+            cheap = given and self._discovery.cheaper_to_probe(given, self._members)
+            if cheap and not walk:
                 self._pids.are_strangers(self._discovery.probe(pids, self._members, add))
+            if walk or self._hides or (given and not cheap):
+                self._find_hidden(self._discovery.walk(self._members, add), changes, now)
         # A child may have been waited for after its parent was read, and before the discovery looked for it. The next
         # tick would find its faults with the parent, and take it for a child that began after this tick. So where
         # pids are unexplained and a parent has waited since, all members are read again now.
@@ -308,6 +315,15 @@ class ProcessTree:
             and any(member.has_waited() for member in self._members.values())
         ):
             self._read_members(changes, now)
+
+    def _find_hidden(self, unread: Sequence[int], changes: Changes, now: float) -> None:
+        """Record the living children that could not be read, where /proc hides processes."""
+        for pid in unread:
+            if self._hides and pid not in self._hidden:
+                self._hidden[pid] = now
+                if pid not in changes.removed:
+                    self._pids.joined(pid)
+                self._records.hidden(pid, now)
 
     def _add(self, pid: int, changes: Changes, now: float) -> bool:
         """Make a process a member; `False` when it has gone already."""

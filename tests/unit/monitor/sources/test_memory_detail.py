@@ -25,7 +25,7 @@ def fake(tmp_path: Path, pids: int, rss: int) -> Context:
         folder = tmp_path / pid
         folder.mkdir()
         (folder / "smaps_rollup").write_text(
-            "0-0 [rollup]\nPss: 1000 kB\nPrivate_Clean: 1 kB\nPrivate_Dirty: 2 kB\nSwap: 3 kB\n"
+            f"{pid}-f000 [rollup]\nPss: 1000 kB\nPrivate_Clean: 1 kB\nPrivate_Dirty: 2 kB\nSwap: 3 kB\n"
         )
         (folder / "statm").write_text(f"0 {rss // os.sysconf('SC_PAGE_SIZE')} 0\n")
     return Context(1, 0.1, proc=tmp_path, tree=KnownPids(range(1, pids + 1)))
