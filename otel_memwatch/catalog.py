@@ -120,6 +120,10 @@ MEMWATCH_TREE_MEMORY_BOUND = _row(
 MEMWATCH_TREE_MEMORY_PSS = _row(
     "memwatch.tree.memory.pss", _U, "By", "Proportional set size of the tree: shared pages divided among those who "
     "share them.", (), "memory_detail", note="Read seldom: reading it stalls the target's mmap calls.")
+MEMWATCH_TREE_MEMORY_HUGETLB = _row(
+    "memwatch.tree.memory.hugetlb", _U, "By", "Huge pages of hugetlbfs (MAP_HUGETLB) in the processes of the tree, summed.",
+    (), "process_tree", note="In no resident size, and as a rule in no control group's memory; those shared between "
+    "processes count once for each.")
 MEMWATCH_TREE_MEMORY_USS = _row(
     "memwatch.tree.memory.uss", _U, "By", "Memory private to the processes of the tree, summed.", (), "memory_detail")
 MEMWATCH_TREE_MEMORY_SWAP = _row(

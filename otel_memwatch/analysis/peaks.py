@@ -52,6 +52,7 @@ class Evidence:
     Attributes:
         rss: largest sum of resident sizes.
         pss: largest sum of proportional set sizes.
+        hugetlb: largest sum of huge pages of hugetlbfs.
         window_bounds: upper bounds from watermarks that are reset at every tick.
         needed: largest charged memory without file cache, at ticks.
         unmapped: largest charged memory that no process's resident size holds (shared memory files, kernel).
@@ -70,6 +71,7 @@ class Evidence:
         self.processes = processes
         self.rss, self.pss, self.window_bounds = Maximum(), Maximum(), WindowBounds()
         self.needed, self.unmapped = Maximum(), Maximum()
+        self.hugetlb = Maximum()
         self.watermark = Maximum()
         self.watermark_read = True
         self.last_tick: float | None = None
@@ -110,9 +112,9 @@ def peaks_from(evidence: Evidence, *, whole: bool = True) -> Peaks:
     """The peaks of a run; `gpu` is left empty. `whole`: whether it was looked at up to its end."""
     main = _main(evidence)
     process = _process(evidence, main)
-    tree = _tree(evidence, main, process)
+    tree, hugetlb = _tree(evidence, main, process), _hugetlb(evidence)
     if whole:
-        return Peaks(main, process, tree, _cgroup(evidence, whole=evidence.watermark_read))
+        return Peaks(main, process, tree, _cgroup(evidence, whole=evidence.watermark_read), hugetlb=hugetlb)
     target = evidence.processes.main
     over = certainty.is_over(
         None if target is None else target.end,
@@ -124,6 +126,7 @@ def peaks_from(evidence: Evidence, *, whole: bool = True) -> Peaks:
         process if over else certainty.stopped(process),
         certainty.stopped(_reported_later(evidence, process) or tree),
         _cgroup(evidence, whole=False),
+        hugetlb=hugetlb,
     )
 
 
@@ -314,3 +317,13 @@ def _cgroup(evidence: Evidence, *, whole: bool) -> Peak | None:
         return Peak.exact(watermark.value, error, at=at, how="cgroup watermark")
     peak = certainty.lifetime_watermark(watermark.first, watermark.value, error)
     return peak._replace(at=at) if peak.certainty is Certainty.EXACT else peak
+
+
+def _hugetlb(evidence: Evidence) -> Peak | None:
+    """Huge pages of hugetlbfs, for which the kernel keeps no watermark of processes; `None`: no tick saw any."""
+    seen = evidence.hugetlb
+    if not seen.value:
+        return None
+    return Peak.sampled(
+        seen.value, at=evidence.conditions.since_start(seen.at), how="sum of HugetlbPages at ticks"
+    )

@@ -41,6 +41,7 @@ METRICS = frozenset(metric for _, metric, _ in _TOTAL_COLUMNS) | {
     catalog.MEMWATCH_PROCESS_MEMORY_PEAK,
     catalog.MEMWATCH_TREE_MEMORY_USAGE,
     catalog.MEMWATCH_TREE_MEMORY_PSS,
+    catalog.MEMWATCH_TREE_MEMORY_HUGETLB,
     catalog.MEMWATCH_TREE_MEMORY_BOUND,
     catalog.MEMWATCH_TREE_PROCESS_COUNT,
     catalog.MEMWATCH_TREE_UNOBSERVED,
@@ -142,6 +143,7 @@ class Tally:
         largest = {
             catalog.MEMWATCH_TREE_MEMORY_USAGE: evidence.rss,
             catalog.MEMWATCH_TREE_MEMORY_PSS: evidence.pss,
+            catalog.MEMWATCH_TREE_MEMORY_HUGETLB: evidence.hugetlb,
             catalog.MEMWATCH_CGROUP_MEMORY_PEAK: evidence.watermark,
         }
         self._largest = [
