@@ -9,6 +9,7 @@ from otel_memwatch import catalog
 from otel_memwatch.model import Column, Value
 from otel_memwatch.monitor.sources import Context
 from otel_memwatch.monitor.sources.cgroup.files import Groups, find
+from otel_memwatch.monitor.sources.cgroup.outside import Outside
 from otel_memwatch.monitor.sources.cgroup.readings import readings
 from otel_memwatch.runtime.typed import TYPE_CHECKING
 
@@ -48,6 +49,7 @@ class Cgroup:
     def __init__(self, context: Context, groups: Groups) -> None:
         self.groups = groups
         self._readings = readings(groups)
+        self._outside = None if groups.own else Outside(context, groups)
         period = context.slow_period(1.0)
         self._pace = context.pace(1.0)
         self._slow_parts = [part for part in _SLOW if not (groups.own and part == "file")]
@@ -57,7 +59,7 @@ class Cgroup:
             Column(catalog.MEMWATCH_CGROUP_MEMORY_USAGE),
             Column(catalog.MEMWATCH_CGROUP_MEMORY_PEAK),
             Column(catalog.MEMWATCH_CGROUP_MEMORY_EVENTS, ((_EVENT, "oom_kill"),)),
-            *(_OWN if groups.own else ()),
+            *(_OWN if groups.own else (Column(catalog.MEMWATCH_CGROUP_OUTSIDE),)),
             *(Column(_SLOW[part], (), period) for part in self._slow_parts),
             Column(catalog.MEMWATCH_CGROUP_MEMORY_LIMIT, ((_LIMIT, "max"),), period),
             Column(catalog.MEMWATCH_CGROUP_MEMORY_LIMIT, ((_LIMIT, "high"),), period),
@@ -85,7 +87,10 @@ class Cgroup:
             if peak is None:
                 peak = self._readings.highest
             fast = (usage, peak, oom_kills, window, gap, file)
-        if not self._pace.due(now):
+        due = self._pace.due(now)
+        if self._outside is not None:
+            fast = (*fast, self._outside.count(all_of_them=due))
+        if not due:
             return (*fast, *(None,) * (len(self.columns) - len(fast)))
         slow, events = self._readings.slow(), self._readings.all_events()
         known = slow._asdict()

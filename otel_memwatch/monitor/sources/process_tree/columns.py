@@ -40,6 +40,7 @@ def columns(period: float, *, exact: bool) -> tuple[Column, ...]:
         Column(catalog.MEMWATCH_TREE_PROCESS_COUNT),
         Column(catalog.MEMWATCH_TREE_THREAD_COUNT),
         Column(catalog.MEMWATCH_TREE_MEMORY_HUGETLB),
+        Column(catalog.MEMWATCH_TREE_MEMORY_SHMEM),
         Column(catalog.MEMWATCH_TREE_UNOBSERVED),
         Column(catalog.MEMWATCH_TREE_UNOBSERVED_FAULTS),
         *((Column(catalog.MEMWATCH_TREE_MEMORY_BOUND),) if exact else ()),
@@ -63,11 +64,12 @@ def columns(period: float, *, exact: bool) -> tuple[Column, ...]:
 
 def fast_values(main: Member | None, members: Collection[Member], total: Totals) -> list[Value]:
     """Values of the columns read at every tick, up to those of what was not observed."""
-    rss = threads = processes = hugetlb = 0
+    rss = threads = processes = hugetlb = shmem = 0
     for member in members:
         if not member.zombie:
             rss += member.rss
             hugetlb += member.hugetlb
+            shmem += member.shmem
             threads += member.stat.threads
             processes += 1
     living = main is not None and not main.zombie
@@ -86,6 +88,7 @@ def fast_values(main: Member | None, members: Collection[Member], total: Totals)
         processes,
         threads,
         hugetlb,
+        shmem,
     ]
 
 
