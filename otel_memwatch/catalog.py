@@ -120,6 +120,13 @@ MEMWATCH_TREE_MEMORY_BOUND = _row(
 MEMWATCH_TREE_MEMORY_PSS = _row(
     "memwatch.tree.memory.pss", _U, "By", "Proportional set size of the tree: shared pages divided among those who "
     "share them.", (), "memory_detail", note="Read seldom: reading it stalls the target's mmap calls.")
+MEMWATCH_TREE_MEMORY_HUGETLB = _row(
+    "memwatch.tree.memory.hugetlb", _U, "By", "Huge pages of hugetlbfs (MAP_HUGETLB) in the processes of the tree, summed.",
+    (), "process_tree", note="In no resident size, and as a rule in no control group's memory; those shared between "
+    "processes count once for each.")
+MEMWATCH_TREE_MEMORY_SHMEM = _row(
+    "memwatch.tree.memory.shmem", _U, "By", "Shared resident memory (tmpfs, shared mappings) of the tree, summed.",
+    (), "process_tree", note="Shared pages count once for each process; the processes may not be those charged for it.")
 MEMWATCH_TREE_MEMORY_USS = _row(
     "memwatch.tree.memory.uss", _U, "By", "Memory private to the processes of the tree, summed.", (), "memory_detail")
 MEMWATCH_TREE_MEMORY_SWAP = _row(
@@ -178,6 +185,9 @@ MEMWATCH_CGROUP_MEMORY_WINDOW = _row(
 MEMWATCH_CGROUP_MEMORY_WINDOW_GAP = _row(
     "memwatch.cgroup.memory.window.gap", _G, "s", "Time between reading that watermark and resetting it, where it was "
     "long enough to miss something; else 0.", (), "cgroup", integer=False)
+MEMWATCH_CGROUP_OUTSIDE = _row(
+    "memwatch.cgroup.outside", _C, "{process}", "Processes of the tree that were seen outside of the control group.",
+    (), "cgroup", note="What these need is not in the group's figures. Not counted for a group of the run's own.")
 MEMWATCH_CGROUP_MEMORY_LIMIT = _row(
     "memwatch.cgroup.memory.limit", _U, "By", "Smallest memory limit that applies to the control group.",
     ("memwatch.cgroup.limit.type",), "cgroup", note="Absent when there is no limit.")

@@ -322,6 +322,53 @@ def tree_from_bounds(low: int, high: int | None, error: int, single: int | None 
     return Peak.interval(low, high)
 
 
+def tree_bound_by_group(
+    watermark: int | None,
+    limits: tuple[int, int] | None,
+    *,
+    error: int,
+    shared: int | None,
+    outside: int | None,
+    swapped: int | None,
+    joined: bool,
+) -> int | None:
+    """Bytes that the tree never needed, by the control group that it was in with others; `None`: it says nothing.
+
+    Whatever the tree has is charged to the group, so the tree never has more than the group's watermark, of which
+    the whole life is as good as the run, and that is never above a hard limit:
+
+        needed  <=  charged  <=  watermark  <=  limit
+
+    Example: 20 programs of 50 MiB in turn, none of which any tick saw, are bounded by 1 GiB by themselves, and below a limit
+    of 200 MiB by 200. Pages of files and libraries are charged to the group as cache, or to another group that had them
+    first: needed memory is without cache, so that they are not added. A group without a limit is not asked: its watermark
+    is that of a whole session or machine, which says little.
+
+    | what may be resident and not charged here | so |
+    | --- | --- |
+    | memory files (tmpfs) that another group was charged for | as much is added as the tree was seen to have of them |
+    | what a process brings with it from another group | no bound where the tree was there before the run |
+    | processes that left the group | no bound where one was seen outside |
+    | pages in swap, which are needed too | no bound, unless swap was off or unused at all ticks |
+
+    Args:
+        watermark: of the group, at the last tick; `None`: this kernel keeps none.
+        limits: the smallest and the largest limit that was read at ticks; `None`: there is none.
+        error: `charge_error` of the machine.
+        shared: the largest sum of shared resident memory of the tree; `None`: not known.
+        outside: processes that were seen outside of the group; `None`: nobody looked.
+        swapped: most bytes in swap at any tick, of the group or of the machine; `None`: not known.
+        joined: whether the tree was there before the run.
+    """
+    if limits is None or joined or shared is None or outside != 0 or swapped != 0:
+        return None
+    if watermark is not None:
+        return watermark + error + shared
+    if limits[0] == limits[1]:
+        return limits[0] + error + shared
+    return None
+
+
 # -- the tree in a control group of its own
 
 _CHARGE_BATCH = 64 * 4096

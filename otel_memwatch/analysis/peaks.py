@@ -52,6 +52,10 @@ class Evidence:
     Attributes:
         rss: largest sum of resident sizes.
         pss: largest sum of proportional set sizes.
+        hugetlb, shared: largest sum of huge pages of hugetlbfs, and of resident shared memory.
+        outside: processes seen outside of the control group; no value: nobody looked.
+        group_swap, system_swap: most bytes in swap, of the control group and of the machine.
+        limits: smallest and largest limit of the control group that was read.
         window_bounds: upper bounds from watermarks that are reset at every tick.
         needed: largest charged memory without file cache, at ticks.
         unmapped: largest charged memory that no process's resident size holds (shared memory files, kernel).
@@ -70,6 +74,9 @@ class Evidence:
         self.processes = processes
         self.rss, self.pss, self.window_bounds = Maximum(), Maximum(), WindowBounds()
         self.needed, self.unmapped = Maximum(), Maximum()
+        self.hugetlb, self.shared, self.outside = Maximum(), Maximum(), Maximum()
+        self.group_swap, self.system_swap = Maximum(), Maximum()
+        self.limits: tuple[int, int] | None = None
         self.watermark = Maximum()
         self.watermark_read = True
         self.last_tick: float | None = None
@@ -110,9 +117,9 @@ def peaks_from(evidence: Evidence, *, whole: bool = True) -> Peaks:
     """The peaks of a run; `gpu` is left empty. `whole`: whether it was looked at up to its end."""
     main = _main(evidence)
     process = _process(evidence, main)
-    tree = _tree(evidence, main, process)
+    tree, hugetlb = _tree(evidence, main, process), _hugetlb(evidence)
     if whole:
-        return Peaks(main, process, tree, _cgroup(evidence, whole=evidence.watermark_read))
+        return Peaks(main, process, tree, _cgroup(evidence, whole=evidence.watermark_read), hugetlb=hugetlb)
     target = evidence.processes.main
     over = certainty.is_over(
         None if target is None else target.end,
@@ -124,6 +131,7 @@ def peaks_from(evidence: Evidence, *, whole: bool = True) -> Peaks:
         process if over else certainty.stopped(process),
         certainty.stopped(_reported_later(evidence, process) or tree),
         _cgroup(evidence, whole=False),
+        hugetlb=hugetlb,
     )
 
 
@@ -274,12 +282,39 @@ def _tree_by_bounds(evidence: Evidence, process: Peak | None) -> Peak | None:
         needed, _ = evidence.needed_bounds()
         if needed.value is not None and needed.value > low:
             low, at, how = needed.value, since_start(needed.at), "cgroup less page cache"
-    peak = certainty.tree_from_bounds(low, tree_bound(evidence), evidence.conditions.rss_error)
+    high, bound = tree_bound(evidence), "sum of VmHWM"
+    by_group = _bound_by_group(evidence)
+    # What the tree certainly had and the group was not charged for breaks what the group's bound rests on.
+    if by_group is not None and low <= by_group and (high is None or by_group < high):
+        high, bound = by_group, f"the control group's {_group_figure(evidence)}"
+    peak = certainty.tree_from_bounds(low, high, evidence.conditions.rss_error)
     if peak is None:
         return None
     if peak.certainty is Certainty.INTERVAL and peak.high is not None:
-        how += ", sum of VmHWM"
+        how += f", {bound}"
     return peak._replace(at=at, how=how)
+
+
+def _bound_by_group(evidence: Evidence) -> int | None:
+    conditions, group_swap = evidence.conditions, evidence.group_swap.value
+    return certainty.tree_bound_by_group(
+        evidence.watermark.value if evidence.watermark_read else None,
+        evidence.limits,
+        error=conditions.charge_error,
+        shared=evidence.shared.value,
+        outside=evidence.outside.value,
+        swapped=evidence.system_swap.value if group_swap is None else group_swap,
+        joined=conditions.joined,
+    )
+
+
+def _group_figure(evidence: Evidence) -> str:
+    """What stands behind the group's bound, in a word: a watermark that has reached the limit is the limit."""
+    if evidence.watermark.value is None or not evidence.watermark_read:
+        return "limit"
+    assert evidence.limits is not None
+    reached = evidence.watermark.value + evidence.conditions.charge_error >= evidence.limits[0]
+    return "limit" if reached else "watermark"
 
 
 def tree_bound(evidence: Evidence) -> int | None:
@@ -314,3 +349,13 @@ def _cgroup(evidence: Evidence, *, whole: bool) -> Peak | None:
         return Peak.exact(watermark.value, error, at=at, how="cgroup watermark")
     peak = certainty.lifetime_watermark(watermark.first, watermark.value, error)
     return peak._replace(at=at) if peak.certainty is Certainty.EXACT else peak
+
+
+def _hugetlb(evidence: Evidence) -> Peak | None:
+    """Huge pages of hugetlbfs, for which the kernel keeps no watermark of processes; `None`: no tick saw any."""
+    seen = evidence.hugetlb
+    if not seen.value:
+        return None
+    return Peak.sampled(
+        seen.value, at=evidence.conditions.since_start(seen.at), how="sum of HugetlbPages at ticks"
+    )

@@ -25,6 +25,8 @@ class Peaks(NamedTuple):
     """Watermark of the control group, cache and kernel memory included; `None` where there is none."""
     gpu: Mapping[str, Peak] = {}
     """Device memory by UUID; empty without a GPU."""
+    hugetlb: Peak | None = None
+    """Huge pages of hugetlbfs, which none of the figures of memory contains; `None`: no tick saw any."""
 
     def to_json(self) -> dict[str, Any]:
         """The form of the report's contract (schema 1)."""
@@ -32,14 +34,19 @@ class Peaks(NamedTuple):
         return {
             **{name: None if peak is None else peak.to_json() for name, peak in single.items()},
             "gpu": {uuid: peak.to_json() for uuid, peak in self.gpu.items()},
+            "hugetlb": None if self.hugetlb is None else self.hugetlb.to_json(),
         }
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Peaks:
         """The inverse of `to_json`. Raises `ValueError`, `KeyError`, `TypeError` or `AttributeError` for anything else."""
-        single = {name: Peak.from_json(value.get(name)) for name in ("main", "process", "tree", "cgroup")}
+        single = {name: Peak.from_json(value.get(name)) for name in _SINGLE}
         devices = {str(k): Peak.from_json(v) for k, v in (value.get("gpu") or {}).items()}
         return cls(**single, gpu={uuid: peak for uuid, peak in devices.items() if peak is not None})
+
+
+_SINGLE = ("main", "process", "tree", "cgroup", "hugetlb")
+"""The fields of `Peaks` that are one peak."""
 
 
 class OperationFigures(NamedTuple):

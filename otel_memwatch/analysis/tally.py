@@ -41,6 +41,7 @@ METRICS = frozenset(metric for _, metric, _ in _TOTAL_COLUMNS) | {
     catalog.MEMWATCH_PROCESS_MEMORY_PEAK,
     catalog.MEMWATCH_TREE_MEMORY_USAGE,
     catalog.MEMWATCH_TREE_MEMORY_PSS,
+    catalog.MEMWATCH_TREE_MEMORY_HUGETLB,
     catalog.MEMWATCH_TREE_MEMORY_BOUND,
     catalog.MEMWATCH_TREE_PROCESS_COUNT,
     catalog.MEMWATCH_TREE_UNOBSERVED,
@@ -50,6 +51,11 @@ METRICS = frozenset(metric for _, metric, _ in _TOTAL_COLUMNS) | {
     catalog.MEMWATCH_CGROUP_MEMORY_SHMEM,
     catalog.MEMWATCH_CGROUP_MEMORY_KERNEL,
     catalog.MEMWATCH_CGROUP_MEMORY_PEAK,
+    catalog.MEMWATCH_CGROUP_MEMORY_LIMIT,
+    catalog.MEMWATCH_CGROUP_MEMORY_SWAP,
+    catalog.MEMWATCH_CGROUP_OUTSIDE,
+    catalog.MEMWATCH_TREE_MEMORY_SHMEM,
+    catalog.SYSTEM_PAGING_USAGE,
     catalog.MEMWATCH_CGROUP_MEMORY_WINDOW,
     catalog.MEMWATCH_CGROUP_MEMORY_WINDOW_GAP,
     catalog.HW_GPU_MEMORY_USAGE,
@@ -142,6 +148,11 @@ class Tally:
         largest = {
             catalog.MEMWATCH_TREE_MEMORY_USAGE: evidence.rss,
             catalog.MEMWATCH_TREE_MEMORY_PSS: evidence.pss,
+            catalog.MEMWATCH_TREE_MEMORY_HUGETLB: evidence.hugetlb,
+            catalog.MEMWATCH_TREE_MEMORY_SHMEM: evidence.shared,
+            catalog.MEMWATCH_CGROUP_OUTSIDE: evidence.outside,
+            catalog.MEMWATCH_CGROUP_MEMORY_SWAP: evidence.group_swap,
+            catalog.SYSTEM_PAGING_USAGE: evidence.system_swap,
             catalog.MEMWATCH_CGROUP_MEMORY_PEAK: evidence.watermark,
         }
         self._largest = [
@@ -155,6 +166,7 @@ class Tally:
         self._window = find(catalog.MEMWATCH_CGROUP_MEMORY_WINDOW)
         self._watermark = find(catalog.MEMWATCH_CGROUP_MEMORY_PEAK)
         self._gap = find(catalog.MEMWATCH_CGROUP_MEMORY_WINDOW_GAP)
+        self._limit = find(catalog.MEMWATCH_CGROUP_MEMORY_LIMIT)
         self._shmem = find(catalog.MEMWATCH_CGROUP_MEMORY_SHMEM)
         self._kernel = find(catalog.MEMWATCH_CGROUP_MEMORY_KERNEL)
         self._moved = [*self._total_columns["read_bytes"], *self._total_columns["write_bytes"]]
@@ -249,6 +261,10 @@ class Tally:
             evidence.watermark_read = values[self._watermark] is not None
         if self.conditions.own_cgroup:
             evidence.add_cgroup_window(evidence.cgroup.add_tick(self._cgroup_tick(time, values)))
+        limit = _at(values, self._limit)
+        if limit is not None:
+            low, high = evidence.limits or (limit, limit)
+            evidence.limits = min(low, limit), max(high, limit)
         shmem, kernel = _at(values, self._shmem), _at(values, self._kernel)
         if shmem is not None and kernel is not None:
             evidence.unmapped.add(time, shmem + kernel)

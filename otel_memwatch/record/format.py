@@ -37,7 +37,7 @@ none changes its meaning. Sizes are bytes, times monotonic seconds of the record
     settings        {name: value} of the options in force
     trace           {"trace_id", "span_id", "parent_span_id", "flags"} of the run's span, all in hexadecimal digits
     exit            null, or {"exit_code", "signal", "oom_kills", "reason"}
-    peaks           null, or {"main", "process", "tree", "cgroup", "gpu"} as in the report's contract
+    peaks           null, or {"main", "process", "tree", "cgroup", "gpu", "hugetlb"} as in the report's contract
     totals          null, or as in the report's contract
     quality         null, or as in the report's contract
     resource        attributes of the run as an OpenTelemetry resource: service, process, host, container ...

@@ -75,6 +75,36 @@ def _is_limit(column: Column) -> bool:
     return column.metric == _LIMIT_METRIC and (not column.attributes or _LIMIT_TYPE in column.attributes)
 
 
+def above_needed(run: RecordedRun) -> str:
+    """Why the largest process is above what all needed, where it is; else empty.
+
+    A process's resident size has the pages of its files and libraries, a control group counts them as page cache.
+    """
+    tree, largest = run.peaks.tree, run.peaks.process
+    if tree is None or largest is None or "cgroup" not in tree.how or largest.bytes <= tree.bytes:
+        return ""
+    if size(largest.bytes) == size(tree.bytes):
+        return ""
+    certain = 0
+    if largest.low is not None and tree.high is not None:
+        certain = largest.low - tree.high
+    elif tree.high is None:
+        return ""  # all may have needed as much as the largest process has
+    much = f"at least {size(certain)}" if certain > 0 else "pages"
+    return f"with {much} of files and libraries, which are cache"
+
+
+def hugetlb(run: RecordedRun) -> str:
+    """What the figures of memory leave out; empty where no huge pages of hugetlbfs were seen.
+
+    Control groups of version 2 contain them only where they are mounted with memory_hugetlb_accounting (Linux 6.7).
+    """
+    seen = run.peaks.hugetlb
+    if seen is None:
+        return ""
+    return f"beside it {size(seen.bytes)} of huge pages (hugetlbfs): not in VmHWM nor, as a rule, in control groups"
+
+
 def limit_share(peak: Peak | None, of: Limit) -> str | None:
     """The peak's share of a limit: "61 %", "59 to 80 %"; `None` when the peak is not known."""
     if peak is None or of.bytes <= 0:

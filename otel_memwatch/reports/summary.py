@@ -82,6 +82,7 @@ def _memory(run: RecordedRun) -> Iterator[str]:
     used = phrases.limit_share(peak, limit) if limit else None
     if limit and used:
         yield f"{used} of the {limit.whose}'s {size(limit.bytes)}"
+    yield phrases.hugetlb(run)
     yield phrases.address_space(run) or ""
 
 
@@ -97,6 +98,7 @@ def _processes(run: RecordedRun, public: bool) -> Iterator[str]:
     text = f"{peak_sentence(largest)}{of}"
     name = phrases.holder(run, largest, max(24, _ROOM - len(text) - 2), public=public)
     yield f"{text}: {name}" if name else text
+    yield phrases.above_needed(run)
     if not phrases.main_is_largest(run):
         yield f"main process: {peak_sentence(run.peaks.main)}"
 

@@ -149,6 +149,16 @@ def parse_watermark(data: bytes) -> int | None:
     return _kib(data, b"\nVmHWM:")
 
 
+def parse_hugetlb(data: bytes) -> int:
+    """Bytes of huge pages of hugetlbfs that are mapped (HugetlbPages), alone from /proc/PID/status; 0 for a zombie too."""
+    return _kib(data, b"\nHugetlbPages:") or 0
+
+
+def parse_shmem(data: bytes) -> int:
+    """RssShmem alone from /proc/PID/status, in bytes; 0 for a zombie, and before Linux 4.5."""
+    return _kib(data, b"\nRssShmem:") or 0
+
+
 def parse_thread_group(data: bytes) -> int:
     """Process that a thread belongs to (Tgid), from /proc/PID/status."""
     return int(_field(data, b"\nTgid:"))

@@ -53,9 +53,11 @@ def memory(run: RecordedRun, page: Page) -> None:
     peaks = run.peaks
     page.section("Memory")
     _peak(run, page, "needed by all", peaks.tree)
+    page.fact("", phrases.hugetlb(run))
     _limit(run, page)
     if peaks.process is not None:
         _peak(run, page, "largest process", peaks.process)
+        page.fact("", phrases.above_needed(run))
     if not phrases.main_is_largest(run):
         _peak(run, page, "main process", peaks.main)
     if peaks.cgroup is not None:

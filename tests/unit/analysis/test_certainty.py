@@ -406,3 +406,38 @@ def test_the_record_says_what_was_said_while_it_was_recorded(
         folded = {process.pid: process.bound for process in tally.processes.recent()}
         assert {process.bounds.pid: process.bounds.bound for process in recorded.all} == folded
         assert [shape(peak) for peak in run.peaks[:4]] == [shape(peak) for peak in tally.peaks()[:4]]
+
+
+GROUP: dict[str, Any] = {
+    "error": MIB,
+    "shared": 0,
+    "outside": 0,
+    "swapped": 0,
+    "joined": False,
+}
+
+
+@pytest.mark.parametrize(
+    ("watermark", "limits", "changed", "bound"),
+    [
+        (180 * MIB, (200 * MIB, 200 * MIB), {}, 181 * MIB),
+        (180 * MIB, None, {}, None),
+        # a limit that was raised during the run: the watermark knows
+        (300 * MIB, (200 * MIB, 400 * MIB), {}, 301 * MIB),
+        # a kernel that keeps no watermark: the limit alone, if it never changed
+        (None, (200 * MIB, 200 * MIB), {}, 201 * MIB),
+        (None, (200 * MIB, 400 * MIB), {}, None),
+        (None, None, {}, None),
+        (180 * MIB, (200 * MIB, 200 * MIB), {"shared": 50 * MIB}, 231 * MIB),
+        (180 * MIB, (200 * MIB, 200 * MIB), {"shared": None}, None),
+        (180 * MIB, (200 * MIB, 200 * MIB), {"outside": 1}, None),
+        (180 * MIB, (200 * MIB, 200 * MIB), {"outside": None}, None),
+        (180 * MIB, (200 * MIB, 200 * MIB), {"swapped": 4096}, None),
+        (180 * MIB, (200 * MIB, 200 * MIB), {"swapped": None}, None),
+        (180 * MIB, (200 * MIB, 200 * MIB), {"joined": True}, None),
+    ],
+)
+def test_what_the_group_bounds(
+    watermark: int | None, limits: tuple[int, int] | None, changed: dict[str, Any], bound: int | None
+) -> None:
+    assert certainty.tree_bound_by_group(watermark, limits, **GROUP | changed) == bound

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from otel_memwatch.analysis import RecordedRun, load
+from otel_memwatch.analysis import Peaks, RecordedRun, load
 from otel_memwatch.model import Peak
 from otel_memwatch.reports import phrases, render
 from otel_memwatch.reports.formatting import duration
@@ -19,6 +19,7 @@ from otel_memwatch.reports.text import text
 from tests.support import recorded
 from tests.support.golden import check_golden
 
+MIB = 1 << 20
 SCENES = ("short", "workers", "nested", "gpus")
 
 
@@ -204,3 +205,52 @@ def test_an_error_that_is_a_large_part_of_a_peak_is_told(tmp_path: Path) -> None
     (path / "run.json").write_text(json.dumps(info))
     assert "552.0 KiB, exact" in text(load(path))
     assert ", to 472.0 KiB" in text(load(path))
+
+
+def peaks_of(tree: Peak, largest: Peak, **rest: Peak) -> dict[str, object]:
+    return Peaks(largest, largest, tree, **rest).to_json()
+
+
+@pytest.mark.parametrize(
+    ("tree", "largest", "words"),
+    [
+        (  # the watermark of the group less page cache, and VmHWM with pages of files: 10 MiB apart
+            Peak.exact(100 * MIB, 2 * MIB, how="cgroup watermark"),
+            Peak.exact(112 * MIB, how="VmHWM"),
+            "with at least 10.0 MiB of files and libraries, which are cache",
+        ),
+        (  # within the error: it is not known how many
+            Peak.exact(100 * MIB, 2 * MIB, how="cgroup watermark"),
+            Peak.exact(101 * MIB, how="VmHWM"),
+            "with pages of files and libraries, which are cache",
+        ),
+        (Peak.exact(100 * MIB, how="cgroup watermark"), Peak.exact(99 * MIB, how="VmHWM"), None),
+        # what ticks saw of the tree is less for another reason
+        (
+            Peak.sampled(100 * MIB, how="sum of resident sizes at ticks"),
+            Peak.exact(112 * MIB, how="VmHWM"),
+            None,
+        ),
+        (Peak.interval(100 * MIB, None, how="cgroup watermark"), Peak.exact(112 * MIB, how="VmHWM"), None),
+    ],
+)
+def test_why_the_largest_process_is_above_what_all_needed(
+    tree: Peak, largest: Peak, words: str | None, tmp_path: Path
+) -> None:
+    path = recorded.workers(tmp_path / "run")
+    run = changed(path, peaks=peaks_of(tree, largest))
+    for told in (summary(run), text(run)):
+        if words is None:
+            assert "which are cache" not in told
+        else:
+            label = next(i for i, line in enumerate(told.splitlines()) if "  largest" in line)
+            assert words in "\n".join(told.splitlines()[label : label + 3])
+
+
+def test_huge_pages_stand_beside_what_was_needed(tmp_path: Path) -> None:
+    path = recorded.short(tmp_path / "run")
+    peak = Peak.exact(MIB, how="VmHWM")
+    run = changed(path, peaks=peaks_of(peak, peak, hugetlb=Peak.sampled(200 * MIB)))
+    for told in (summary(run), text(run)):
+        assert "beside it 200.0 MiB of huge pages (hugetlbfs)" in told
+    assert "huge pages" not in summary(changed(path, peaks=peaks_of(peak, peak)))

@@ -11,6 +11,7 @@ from otel_memwatch import catalog
 from otel_memwatch.model import Column, Value
 from otel_memwatch.monitor.sources import Context
 from otel_memwatch.monitor.sources.cgroup.files import Groups, find, has_left
+from otel_memwatch.monitor.sources.cgroup.outside import Outside
 from otel_memwatch.monitor.sources.cgroup.readings import readings
 from otel_memwatch.runtime.typed import TYPE_CHECKING
 
@@ -55,6 +56,7 @@ class Cgroup:
         self._gone = False
         """The group has been removed, or somebody of the tree has left the run's own: its figures say nothing any more."""
         self._readings = readings(groups)
+        self._outside = None if groups.own else Outside(context, groups)
         period = context.slow_period(1.0)
         self._pace = context.pace(1.0)
         self._slow_parts = [part for part in _SLOW if not (groups.own and part == "file")]
@@ -64,7 +66,7 @@ class Cgroup:
             Column(catalog.MEMWATCH_CGROUP_MEMORY_USAGE),
             Column(catalog.MEMWATCH_CGROUP_MEMORY_PEAK),
             Column(catalog.MEMWATCH_CGROUP_MEMORY_EVENTS, ((_EVENT, "oom_kill"),)),
-            *(_OWN if groups.own else ()),
+            *(_OWN if groups.own else (Column(catalog.MEMWATCH_CGROUP_OUTSIDE),)),
             *(Column(_SLOW[part], (), period) for part in self._slow_parts),
             Column(catalog.MEMWATCH_CGROUP_MEMORY_LIMIT, ((_LIMIT, "max"),), period),
             Column(catalog.MEMWATCH_CGROUP_MEMORY_LIMIT, ((_LIMIT, "high"),), period),
@@ -107,6 +109,8 @@ class Cgroup:
             if peak is None:
                 peak = self._readings.highest
             fast = (usage, peak, oom_kills, window, gap, file)
+        if self._outside is not None:
+            fast = (*fast, self._outside.count(all_of_them=self._due))
         if not self._due:
             return (*fast, *(None,) * (len(self.columns) - len(fast)))
         slow, events = self._readings.slow(), self._readings.all_events()

@@ -39,6 +39,8 @@ def columns(period: float, *, exact: bool) -> tuple[Column, ...]:
         *_pair(catalog.MEMWATCH_TREE_SYSCALL_IO, "io"),
         Column(catalog.MEMWATCH_TREE_PROCESS_COUNT),
         Column(catalog.MEMWATCH_TREE_THREAD_COUNT),
+        Column(catalog.MEMWATCH_TREE_MEMORY_HUGETLB),
+        Column(catalog.MEMWATCH_TREE_MEMORY_SHMEM),
         Column(catalog.MEMWATCH_TREE_UNOBSERVED),
         Column(catalog.MEMWATCH_TREE_UNOBSERVED_FAULTS),
         *((Column(catalog.MEMWATCH_TREE_MEMORY_BOUND),) if exact else ()),
@@ -62,10 +64,12 @@ def columns(period: float, *, exact: bool) -> tuple[Column, ...]:
 
 def fast_values(main: Member | None, members: Collection[Member], total: Totals) -> list[Value]:
     """Values of the columns read at every tick, up to those of what was not observed."""
-    rss = threads = processes = 0
+    rss = threads = processes = hugetlb = shmem = 0
     for member in members:
         if not member.zombie:
             rss += member.rss
+            hugetlb += member.hugetlb
+            shmem += member.shmem
             threads += member.stat.threads
             processes += 1
     living = main is not None and not main.zombie
@@ -83,6 +87,8 @@ def fast_values(main: Member | None, members: Collection[Member], total: Totals)
         None if io is None else io.write_chars,
         processes,
         threads,
+        hugetlb,
+        shmem,
     ]
 
 

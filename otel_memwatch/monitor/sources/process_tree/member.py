@@ -11,9 +11,11 @@ from otel_memwatch.monitor.procfs.process import (
     Io,
     Stat,
     Status,
+    parse_hugetlb,
     parse_ignores_sigchld,
     parse_io,
     parse_resident,
+    parse_shmem,
     parse_stat,
     parse_status,
     parse_watermark,
@@ -121,6 +123,7 @@ class Member:
         pid, start, stat: which process it is, and its stat as read last; `start` in monotonic seconds.
         zombie: it has ended and has not been waited for. A leader whose threads live on is no zombie.
         rss, io: bytes of resident memory, and I/O, as read last.
+        hugetlb, shmem: bytes of huge pages of hugetlbfs, and of resident shared memory, as of the last reading of status.
         ignores_sigchld: its children leave no trace in the accounting, as of the last reading of status.
         shares_memory: it runs in its parent's memory, between vfork and exec.
         status_outdated: something of it has changed since its status was read, so that its watermark may have.
@@ -140,12 +143,14 @@ class Member:
         "_status_file",
         "_totals",
         "children_file",
+        "hugetlb",
         "ignores_sigchld",
         "io",
         "pid",
         "recorded",
         "rss",
         "shares_memory",
+        "shmem",
         "start",
         "stat",
         "stat_file",
@@ -168,7 +173,7 @@ class Member:
         self._status_data: bytes | None = None
         self._totals: Totals | None = None
         self.io: Io | None = None
-        self.rss = 0
+        self.rss = self.hugetlb = self.shmem = 0
         self.status_outdated = True
         self.ignores_sigchld = self.shares_memory = False
         self.watermark = Watermark()
@@ -285,6 +290,9 @@ class Member:
             data = self._of_living_thread("status") or data
         self._status_data = data
         self.ignores_sigchld = parse_ignores_sigchld(data)
+        self.hugetlb = self.shmem = 0
+        if not self.shares_memory:
+            self.hugetlb, self.shmem = parse_hugetlb(data), parse_shmem(data)
         self.watermark.last = mark = parse_watermark(data)
         if mark is not None and not self.shares_memory:
             self.watermark.note(mark, self.stat)

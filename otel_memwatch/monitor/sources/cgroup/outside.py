@@ -1,0 +1,48 @@
+"""Which processes of the tree are not in the control group that is read."""
+
+from __future__ import annotations
+
+from otel_memwatch.monitor.procfs.control_group import locate, parse_memberships, parse_mounts
+from otel_memwatch.monitor.procfs.process import ZOMBIE_STATES, parse_stat
+from otel_memwatch.runtime.typed import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from otel_memwatch.monitor.sources import Context
+    from otel_memwatch.monitor.sources.cgroup.files import Groups
+
+
+def _read(path: str) -> bytes:
+    with open(path, "rb") as file:
+        return file.read()
+
+
+class Outside:
+    """Looks where each process of the tree is when it is new, and where all are about once a second (10 us each)."""
+
+    def __init__(self, context: Context, groups: Groups) -> None:
+        self._context = context
+        self._group = groups.memory
+        self._mounts = parse_mounts(_read(f"{context.proc}/self/mountinfo"))
+        self._known: frozenset[int] = frozenset()
+        self._outside: set[int] = set()
+
+    def count(self, *, all_of_them: bool) -> int:
+        """How many processes have been seen outside so far."""
+        pids = frozenset(self._context.pids())
+        for pid in pids if all_of_them else pids - self._known:
+            if pid not in self._outside and not self._is_inside(pid):
+                self._outside.add(pid)
+        self._known = pids
+        return len(self._outside)
+
+    def _is_inside(self, pid: int) -> bool:
+        proc = f"{self._context.proc}/{pid}"
+        try:
+            location = locate(parse_memberships(_read(f"{proc}/cgroup")), self._mounts, "memory")
+            # one that is ending is shown in the root group as soon as it has given its memory back
+            stat = parse_stat(_read(f"{proc}/stat"))
+        except OSError:
+            return True
+        path = "" if location is None else str(location.path)
+        ended = stat.state in ZOMBIE_STATES or not stat.virtual
+        return ended or path == self._group or path.startswith(f"{self._group}/")
