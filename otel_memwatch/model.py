@@ -175,6 +175,8 @@ class ProcessNote(str, enum.Enum):
     """No tick saw it: it is known by its end alone."""
     ALIVE_AT_END = "alive at the end"
     """It lived when the recording ended."""
+    LEFT_CGROUP = "left the run's control group"
+    """It was seen in a control group that is neither the run's own nor below it: what it uses there is not counted."""
 
     __str__ = str.__str__
 
@@ -272,6 +274,8 @@ class ProcessRecord(NamedTuple):
     last reset of its watermark. Where we waited for it ourselves."""
     childless: bool | None = None
     """Whether it never waited for a child, so that `max_rss` is its own; `None`: unknown."""
+    file: int | None = None
+    """Most file pages that its resident memory was seen with (RssFile): they may be charged to any control group."""
 
 
 class RecordedOperation(NamedTuple):

@@ -20,6 +20,7 @@ from otel_memwatch.monitor.procfs.control_group import (
     parse_memberships,
     parse_mounts,
 )
+from otel_memwatch.monitor.procfs.process import is_exiting
 
 PREFIX = "memwatch-"
 """Names of our groups: this, the pid of their maker, its pid namespace, and a random part."""
@@ -106,14 +107,19 @@ class OwnCgroup:
         """
         os.write(self._entrance, b"0")
 
-    def holds(self, pid: int, proc: Path = Path("/proc")) -> bool:
-        """Whether a process is in the group."""
-        with contextlib.suppress(OSError):
-            return any(
-                group.path.endswith("/" + self.path.name)
-                for group in parse_memberships(_read(f"{proc}/{pid}/cgroup"))
-            )
-        return False
+    def holds(self, pid: int, proc: Path = Path("/proc")) -> bool | None:
+        """Whether a process is in the group or in one below it; `None`: it has ended, or is about to.
+
+        Version 1 tells of a process that is ending that it is in the root group, wherever it was. Cost: 10 us for one that
+        is in it, 20 us for one that is not.
+        """
+        try:
+            # The name has a random part, so that no other group on the path can be meant.
+            if b"/" + os.fsencode(self.path.name) in _read(f"{proc}/{pid}/cgroup"):
+                return True
+            return None if is_exiting(_read(f"{proc}/{pid}/stat")) else False
+        except OSError:
+            return None
 
     def peak(self) -> int:
         """Largest memory charged to the group, in bytes: page cache and kernel memory included, shared pages once.

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from otel_memwatch.monitor import own_cgroup
 from otel_memwatch.monitor.own_cgroup import OwnCgroup
-from otel_memwatch.monitor.sources import Context, open_sources, own_cgroup
+from otel_memwatch.monitor.sources import Context, open_sources
 from tests.support.control_group import Group, memory_parent
 
 PROGRAMS = Path(__file__).parents[2] / "programs/process_tree"

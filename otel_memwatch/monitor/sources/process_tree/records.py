@@ -60,6 +60,10 @@ class Records:
         member.recorded.argv = _arguments(self._proc, member.pid)
         self._record(ProcessEvent.FIGURES, member, now, named=True, note=ProcessNote.EXEC)
 
+    def left_cgroup(self, member: Member, now: float) -> None:
+        """A process was seen outside the run's own control group."""
+        self._record(ProcessEvent.FIGURES, member, now, named=True, note=ProcessNote.LEFT_CGROUP)
+
     def figures(self, members: Collection[Member], now: float) -> None:
         """Record those processes whose figures have changed, when the last time is long enough ago."""
         due = now - min(LONGEST, max(SHORTEST, len(members) / LINES_PER_SECOND))
@@ -102,6 +106,7 @@ class Records:
                 note=_end_note(reaped, member),
                 max_rss=end.max_rss or None,
                 childless=None if stat is None else stat.child_minor_faults == 0,
+                file=None if member is None else member.file,
             )
         )
 
@@ -163,6 +168,7 @@ class Records:
                 **_counters(stat, member.io),  # type: ignore[arg-type]
                 threads=stat.threads,
                 note=note or _note(member),
+                file=member.file,
             )
         )
 
