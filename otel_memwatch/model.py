@@ -187,7 +187,7 @@ class ChildExit(NamedTuple):
     `max_rss`, the CPU times and the faults are those of wait4: of the process and of all its descendants that
     were waited for (for `max_rss` the largest one of them). `stat`, `io` and `status` are the texts of the
     zombie's files in /proc, from which its own share can be derived, and whether it ignored the end of its
-    children; `None` where /proc is absent or denies them.
+    children, as `cgroup` says where it was; `None` where /proc is absent or denies them.
     """
 
     pid: int
@@ -209,6 +209,7 @@ class ChildExit(NamedTuple):
     status: bytes | None
     main: bool
     """The target itself."""
+    cgroup: bytes | None = None
 
 
 class TreeSource(Source, Protocol):

@@ -110,16 +110,23 @@ class OwnCgroup:
     def holds(self, pid: int, proc: Path = Path("/proc")) -> bool | None:
         """Whether a process is in the group or in one below it; `None`: it has ended, or is about to.
 
-        Version 1 tells of a process that is ending that it is in the root group, wherever it was. Cost: 10 us for one that
-        is in it, 20 us for one that is not.
+        Version 1 tells of a process that is ending that it is in the root group, wherever it was. Cost: 13 us for one that
+        is in it, 26 us for one that is not.
         """
         try:
-            # The name has a random part, so that no other group on the path can be meant.
-            if b"/" + os.fsencode(self.path.name) in _read(f"{proc}/{pid}/cgroup"):
+            if self._is_on(_read(f"{proc}/{pid}/cgroup")):
                 return True
             return None if is_exiting(_read(f"{proc}/{pid}/stat")) else False
         except OSError:
             return None
+
+    def held(self, cgroup: bytes | None) -> bool | None:
+        """As `holds`, of a process that has ended, by its zombie's /proc/PID/cgroup; `None`: version 1 does not tell."""
+        return None if cgroup is None or self.version == 1 else self._is_on(cgroup)
+
+    def _is_on(self, cgroup: bytes) -> bool:
+        # The name has a random part, so that no other group on the path can be meant.
+        return b"/" + os.fsencode(self.path.name) in cgroup
 
     def peak(self) -> int:
         """Largest memory charged to the group, in bytes: page cache and kernel memory included, shared pages once.

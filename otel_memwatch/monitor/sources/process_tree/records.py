@@ -110,6 +110,20 @@ class Records:
             )
         )
 
+    def reaped_elsewhere(self, reaped: Reaped, member: Member | None) -> None:
+        """A process that we waited for had ended outside the run's own control group. Comes before its exit."""
+        stat = reaped.stat
+        self._on_process(
+            ProcessRecord(
+                ProcessEvent.FIGURES,
+                reaped.exit.time,
+                reaped.exit.pid,
+                member.start if member is not None else _start(reaped),
+                command=None if stat is None else stat.command,
+                note=ProcessNote.LEFT_CGROUP,
+            )
+        )
+
     def _reaped_bound(self, reaped: Reaped, member: Member | None) -> int | None:
         """Most that a process ever had which we waited for; `None`: unknown.
 

@@ -29,7 +29,7 @@ EVERY_STATUS = 20
 """Members up to which every status is read at every tick; above, each one about once a second."""
 ROUND_SECONDS = 1.0
 EVERY_GROUP = 20
-"""Members whose control groups are read at a slow tick, in turn: 200 us of it at most."""
+"""Members whose control groups are read at a slow tick, in turn: a quarter of a millisecond."""
 WALK_SECONDS = 1.0
 """Time between two listings of all children, which find what the fork counter does not lead to."""
 
@@ -215,6 +215,9 @@ class ProcessTree:
             ignored_sigchld=reaped.ignored_sigchld,
         )
         self._account.reaped(reaped, None if member is None else member.io)
+        own = self._context.own_cgroup
+        if own is not None and own.held(reaped.exit.cgroup) is False:
+            self._records.reaped_elsewhere(reaped, member)
         self._records.reaped(reaped, member)
         rss = 0 if member is None else member.rss
         changes.vanished.append(Vanished(pid, rss, 0, reaped.exit.max_rss))
