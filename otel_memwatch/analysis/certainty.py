@@ -423,7 +423,8 @@ def left_cgroup(*, seen: bool, charged: int, watermark: int, error: int) -> bool
 
     Args:
         seen: whether a tick saw a process outside the group and the groups below it.
-        charged: the most that one process certainly had, without file pages.
+        charged: the most that one process had, without file pages as far as they are known. What it had between two readings
+            of its file pages is not, so that a size alone takes the group's upper bound away, and gives no lower one.
         watermark: of the group, page cache included.
         error: bytes by which the group's counters and those of the process may be off.
     """
@@ -434,15 +435,15 @@ def tree_around_cgroup(low: int, held: int | None, unmapped: int | None) -> Peak
     """The tree's peak where processes have left the control group of the run's own: never EXACT.
 
     Args:
-        low: bytes that were certainly needed, by the group or by one process.
+        low: bytes that were certainly needed, by the group, or by one process where a tick saw one outside.
         held: bytes that the processes never exceeded together, wherever they were; `None`: not known.
         unmapped: the most that the group held beside the processes; `None`: not known.
     """
     high = None if held is None or unmapped is None else max(low, held + unmapped)
     if high is None and not low:
         return None
-    how = "cgroup and largest process, which was not in it"
-    return Peak.interval(low, high, how=how if high is None else f"{how}, sum of VmHWM")
+    how = "cgroup or largest process" if high is None else "cgroup or largest process, sum of VmHWM"
+    return Peak.interval(low, high, how=f"{how}; not all were in the cgroup")
 
 
 def tree_low_in_cgroup(needed: int | None, watermark: int, process: int, *, still_read: bool) -> int:

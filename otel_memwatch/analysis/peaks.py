@@ -149,7 +149,8 @@ def tree_low(evidence: Evidence) -> int | None:
         low = certainty.tree_low_in_cgroup(
             needed.value, evidence.watermark.value, process, still_read=evidence.watermark_read
         )
-        if evidence.processes.have_left(evidence.watermark.value):
+        # A leave that only sizes tell of may be files that no reading found mapped: then the group counted all.
+        if evidence.processes.left_cgroup:
             low = max(low, evidence.processes.charged_bytes)
         return low or None
     return max(process, evidence.pss.value or 0) or None

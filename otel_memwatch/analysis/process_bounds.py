@@ -271,18 +271,16 @@ class TreeBounds:
 
     @property
     def charged_bytes(self) -> int:
-        """The most that one process certainly had of what is charged to control groups as needed memory."""
+        """The most that one known process had of what is charged to control groups as needed memory."""
         error = self._conditions.rss_error
-        unnamed = certainty.charged_of_any(self.attained_bytes, self._most_file, self._conditions.floor)
-        return max(
-            self._settled_charged_bytes, unnamed, *(process.charged(error) for process in self.recent()), 0
-        )
+        return max(self._settled_charged_bytes, *(process.charged(error) for process in self.recent()), 0)
 
     def have_left(self, watermark: int) -> bool:
         """Whether processes used memory outside the run's own control group; `watermark`: of that, in bytes."""
+        unnamed = certainty.charged_of_any(self.attained_bytes, self._most_file, self._conditions.floor)
         return certainty.left_cgroup(
             seen=self.left_cgroup,
-            charged=self.charged_bytes,
+            charged=max(self.charged_bytes, unnamed),
             watermark=watermark,
             error=self._conditions.charge_error + self._conditions.rss_error,
         )
