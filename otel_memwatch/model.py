@@ -178,6 +178,8 @@ class ProcessNote(str, enum.Enum):
     moment at which it was missed."""
     ALIVE_AT_END = "alive at the end"
     """It lived when the recording ended."""
+    LEFT_CGROUP = "left the run's control group"
+    """It was seen in a control group that is neither the run's own nor below it: what it uses there is not counted."""
 
     __str__ = str.__str__
 
@@ -188,7 +190,7 @@ class ChildExit(NamedTuple):
     `max_rss`, the CPU times and the faults are those of wait4: of the process and of all its descendants that
     were waited for (for `max_rss` the largest one of them). `stat`, `io` and `status` are the texts of the
     zombie's files in /proc, from which its own share can be derived, and whether it ignored the end of its
-    children; `None` where /proc is absent or denies them.
+    children, as `cgroup` says where it was; `None` where /proc is absent or denies them.
     """
 
     pid: int
@@ -210,6 +212,7 @@ class ChildExit(NamedTuple):
     status: bytes | None
     main: bool
     """The target itself."""
+    cgroup: bytes | None = None
 
 
 class TreeSource(Source, Protocol):
@@ -275,6 +278,8 @@ class ProcessRecord(NamedTuple):
     last reset of its watermark. Where we waited for it ourselves."""
     childless: bool | None = None
     """Whether it never waited for a child, so that `max_rss` is its own; `None`: unknown."""
+    file: int | None = None
+    """Most file pages that its resident memory was seen with (RssFile): they may be charged to any control group."""
 
 
 class RecordedOperation(NamedTuple):

@@ -448,6 +448,68 @@ def charged_of_process(peak: int, mapped: int, error: int) -> int:
     return max(0, peak - mapped - error)
 
 
+_UNREAD_FILES = 64 * 1024**2
+"""Bytes of file pages that are allowed for in a process that no tick saw: program and libraries of a short command."""
+
+
+def charged_of_any(attained: int, file: int | None, floor: int) -> int:
+    """Bytes of the largest maximum that wait4 told which must be charged to some control group as needed memory.
+
+    Nobody knows whose it was, nor how many of its pages were of files: as many are allowed for as any process was seen
+    with, and `_UNREAD_FILES` at the least.
+
+    Example: wait4 told of 200 MiB, the processes that were seen had 6 MiB of files: 136 MiB.
+
+    Args:
+        attained: the largest maximum that wait4 told.
+        file: the most file pages that a process was seen with; `None`: nobody looked.
+        floor: bytes up to which wait4's figure may be that of the launcher.
+    """
+    if file is None or attained <= floor:
+        return 0
+    return max(0, attained - max(file, _UNREAD_FILES))
+
+
+def left_cgroup(*, seen: bool, charged: int, watermark: int, error: int) -> bool:
+    """Whether a process used memory outside the run's own control group, so that the group bounds the tree from below only.
+
+    A process can put itself, or be put, into another group: by a write to its file, by systemd-run --scope, cgexec, or a
+    container runtime. What it takes there is charged there. Ticks see who is elsewhere; a shorter stay shows by its size,
+    since what is in the group cannot have more than the group was ever charged, file pages left out.
+
+    Example: a group that never had more than 1 MiB, and a process of 313 MiB, 6 of them of files: it was elsewhere.
+
+    | a process | the largest | its memory was counted |
+    | --- | --- | --- |
+    | was seen outside | any | not all of it |
+    | was not | above the watermark and the error | not all of it |
+    | | not above them | as far as anybody knows |
+
+    Args:
+        seen: whether a tick saw a process outside the group and the groups below it.
+        charged: the most that one process had, without file pages as far as they are known. What it had between two readings
+            of its file pages is not, so that a size alone takes the group's upper bound away, and gives no lower one.
+        watermark: of the group, page cache included.
+        error: bytes by which the group's counters and those of the process may be off.
+    """
+    return seen or charged > watermark + error
+
+
+def tree_around_cgroup(low: int, held: int | None, unmapped: int | None) -> Peak | None:
+    """The tree's peak where processes have left the control group of the run's own: never EXACT.
+
+    Args:
+        low: bytes that were certainly needed, by the group, or by one process where a tick saw one outside.
+        held: bytes that the processes never exceeded together, wherever they were; `None`: not known.
+        unmapped: the most that the group held beside the processes; `None`: not known.
+    """
+    high = None if held is None or unmapped is None else max(low, held + unmapped)
+    if high is None and not low:
+        return None
+    how = "cgroup or largest process" if high is None else "cgroup or largest process, sum of VmHWM"
+    return Peak.interval(low, high, how=f"{how}; not all were in the cgroup")
+
+
 def tree_low_in_cgroup(needed: int | None, watermark: int, process: int, *, still_read: bool) -> int:
     """Bytes that the tree in a control group of its own certainly needed.
 

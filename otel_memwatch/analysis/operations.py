@@ -28,6 +28,8 @@ class OperationContext(NamedTuple):
     """All processes by their pid, which may be used again."""
     sums: SumOverTime | None
     """Sum of the bounds of all processes over time; `None` where no bound can be certified."""
+    have_left: bool
+    """Whether processes used memory outside the run's own control group."""
     end: float
     """Monotonic seconds of the last thing recorded."""
     watched_until: float
@@ -164,6 +166,8 @@ def _by_cgroup(
     if operation.pid == conditions.root and operation.peak is not None:
         own = certainty.charged_of_process(operation.peak.low or 0, ticks.mapped, conditions.rss_error)
         low = max(low, own)
+    if context.have_left and end <= context.watched_until:
+        return certainty.tree_around_cgroup(low, held, ticks.unmapped.largest(start, end))
     if high is None or end > context.watched_until:
         return certainty.stopped(Peak.interval(low, None, how="cgroup watermark while it was read, VmHWM"))
     unmapped = ticks.unmapped.largest(start, end)

@@ -157,6 +157,9 @@ def tree_low(evidence: Evidence) -> int | None:
         low = certainty.tree_low_in_cgroup(
             needed.value, evidence.watermark.value, process, still_read=evidence.watermark_read
         )
+        # A leave that only sizes tell of may be files that no reading found mapped: then the group counted all.
+        if evidence.processes.left_cgroup:
+            low = max(low, evidence.processes.charged_bytes)
         return low or None
     return max(process, evidence.pss.value or 0) or None
 
@@ -258,8 +261,12 @@ def _tree(evidence: Evidence, main: Peak | None, process: Peak | None) -> Peak |
     return _tree_by_bounds(evidence, process)
 
 
-def _tree_by_cgroup(evidence: Evidence, watermark: int) -> Peak:
+def _tree_by_cgroup(evidence: Evidence, watermark: int) -> Peak | None:
     needed, most = evidence.needed_bounds()
+    if evidence.processes.have_left(watermark):
+        return certainty.tree_around_cgroup(
+            tree_low(evidence) or 0, tree_bound(evidence), evidence.unmapped.value
+        )
     at = needed.at if needed.value else evidence.watermark.at
     peak = certainty.tree_from_cgroup(
         tree_low(evidence) or 0,

@@ -31,11 +31,12 @@ class ProcessBounds:
         waited_for: whether we waited for it ourselves.
         max_rss: what wait4 told then; `None`: nothing.
         final: whether its last figures were taken at the end of the run.
+        file: most file pages that it was seen with; `None`: not known.
 
     """
 
     __slots__ = (
-        "_began_before", "_first_peak", "_highest", "_segments", "_whole_life", "at", "end", "final", "low", "max_rss",
+        "_began_before", "_first_peak", "_highest", "_segments", "_whole_life", "at", "end", "file", "final", "low", "max_rss",
         "pid", "start", "waited_for",
     )  # fmt: skip
 
@@ -46,6 +47,7 @@ class ProcessBounds:
         self.low = 0
         self.at: float | None = None
         self.max_rss: int | None = None
+        self.file: int | None = None
         self.waited_for = self.final = self._segments = self._whole_life = False
         self._began_before = conditions.joined and start < conditions.started
         self._first_peak: int | None = None
@@ -62,6 +64,8 @@ class ProcessBounds:
             record.max_rss, childless=bool(record.childless), floor=floor
         ):
             self.raise_to(record.max_rss, record.time)
+        if record.file is not None:
+            self.file = max(record.file, self.file or 0)
         # wait4's maximum may be a child's: where there is a bound of the process's own, it is the nearer one.
         self._highest = max(self._highest, record.peak_bound or record.max_rss or 0)
         if record.event is ProcessEvent.EXIT:
@@ -93,6 +97,10 @@ class ProcessBounds:
     def reopen(self) -> None:
         """Takes back that its last figures were taken at the end of the run: nobody saw that end."""
         self.final = False
+
+    def charged(self, error: int) -> int:
+        """Bytes that some control group was certainly charged for it: without file pages; 0 where these are not known."""
+        return 0 if self.file is None else certainty.charged_of_process(self.low, self.file, error)
 
     @property
     def known(self) -> int:
@@ -132,6 +140,7 @@ class TreeBounds:
         ignores_sigchld: whether a process ignored SIGCHLD: the kernel drops what its children used, and of those that no
             tick saw nothing else is known.
         hidden: whether there were processes that /proc did not show to us.
+        left_cgroup: whether a process was seen outside the run's own control group.
         largest: the process with the largest certain maximum.
         main: the target's own process.
         ended_spans: what ended some time ago.
@@ -143,11 +152,13 @@ class TreeBounds:
         self.count = 0
         self.reaped_max_bytes: int | None = None
         self.attained_bytes = 0
-        self.unreaped = self.ignores_sigchld = self.hidden = False
+        self.unreaped = self.ignores_sigchld = self.hidden = self.left_cgroup = False
         self.largest: ProcessBounds | None = None
         self.main: ProcessBounds | None = None
         self.ended_spans = EndedSpans()
         self._any_vanished = False
+        self._settled_charged_bytes = 0
+        self._most_file: int | None = None
         self._vanished_max_bytes = 0
         self._latest_vanished: float | None = None
         self._unreported_reset = False
@@ -169,6 +180,9 @@ class TreeBounds:
         self.unreaped = self.unreaped or record.note == ProcessNote.UNREAPED
         self.ignores_sigchld = self.ignores_sigchld or record.note == ProcessNote.IGNORES_CHILDREN
         self.hidden = self.hidden or record.note == ProcessNote.HIDDEN
+        self.left_cgroup = self.left_cgroup or record.note == ProcessNote.LEFT_CGROUP
+        if record.file is not None:
+            self._most_file = max(record.file, self._most_file or 0)
         if record.event is ProcessEvent.EXIT:
             del self._living[key]
             self._add_exit(process, record)
@@ -232,6 +246,8 @@ class TreeBounds:
         while self._ended and (self._ended[0].end or 0.0) < now - _SETTLE:
             process = self._ended.popleft()
             self.ended_spans.add(self.span(process))
+            charged = process.charged(self._conditions.rss_error)
+            self._settled_charged_bytes = max(self._settled_charged_bytes, charged)
             if process.bound is None:
                 self._any_vanished = True
                 self._vanished_max_bytes = max(self._vanished_max_bytes, process.known)
@@ -259,6 +275,22 @@ class TreeBounds:
     def unwatched(self) -> bool:
         """Whether processes of the run could not be watched."""
         return certainty.is_unwatched(blind=self._conditions.blind, hidden=self.hidden)
+
+    @property
+    def charged_bytes(self) -> int:
+        """The most that one known process had of what is charged to control groups as needed memory."""
+        error = self._conditions.rss_error
+        return max(self._settled_charged_bytes, *(process.charged(error) for process in self.recent()), 0)
+
+    def have_left(self, watermark: int) -> bool:
+        """Whether processes used memory outside the run's own control group; `watermark`: of that, in bytes."""
+        unnamed = certainty.charged_of_any(self.attained_bytes, self._most_file, self._conditions.floor)
+        return certainty.left_cgroup(
+            seen=self.left_cgroup,
+            charged=max(self.charged_bytes, unnamed),
+            watermark=watermark,
+            error=self._conditions.charge_error + self._conditions.rss_error,
+        )
 
     @property
     def any_vanished(self) -> bool:

@@ -147,7 +147,10 @@ class RecordedRun:
         processes = self._recorded_processes
         ticks = TreeTicks(self.samples(METRICS), conditions, all_ended=processes.all_ended)
         sums = processes.sum_over_time(ticks.unseen_spans())
-        context = OperationContext(conditions, ticks, processes.by_pid, sums, self._last, self._watched_until)
+        have_left = conditions.own_cgroup and processes.tree.have_left(ticks.most_charged)
+        context = OperationContext(
+            conditions, ticks, processes.by_pid, sums, have_left, self._last, self._watched_until
+        )
         return operation_figures(operations, context, self.peaks)
 
     @cached_property

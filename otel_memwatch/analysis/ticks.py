@@ -158,6 +158,8 @@ class TreeTicks:
         self.pss = self._series(catalog.MEMWATCH_TREE_MEMORY_PSS)
         self._unseen = self._series(catalog.MEMWATCH_TREE_UNOBSERVED)
         self.watermark = self._series(catalog.MEMWATCH_CGROUP_MEMORY_PEAK)
+        self.most_charged = self.watermark.largest(-inf, inf) or 0
+        """The control group's watermark at the last tick that could read it, in bytes."""
         self.windows = self._windows(conditions)
         self.mapped = self._series(catalog.MEMWATCH_PROCESS_MEMORY_LINUX_FILE).largest(-inf, inf) or 0
         """Most file-backed memory that the target's own process was seen with, in bytes."""

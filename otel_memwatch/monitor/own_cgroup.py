@@ -21,6 +21,7 @@ from otel_memwatch.monitor.procfs.control_group import (
     parse_memberships,
     parse_mounts,
 )
+from otel_memwatch.monitor.procfs.process import is_exiting
 
 PREFIX = "memwatch-"
 """Names of our groups: this, the pid of their maker, its pid namespace, and a random part."""
@@ -117,11 +118,26 @@ class OwnCgroup:
         """
         os.write(self._entrance, b"0")
 
-    def holds(self, pid: int, proc: Path = Path("/proc")) -> bool:
-        """Whether a process is in the group, or in one that it has made below it."""
-        with contextlib.suppress(OSError):
-            return f"/{self.path.name}/".encode() in _read(f"{proc}/{pid}/cgroup").replace(b"\n", b"/\n")
-        return False
+    def holds(self, pid: int, proc: Path = Path("/proc")) -> bool | None:
+        """Whether a process is in the group or in one below it; `None`: it has ended, or is about to.
+
+        Version 1 tells of a process that is ending that it is in the root group, wherever it was. Cost: 13 us for one that
+        is in it, 26 us for one that is not.
+        """
+        try:
+            if self._is_on(_read(f"{proc}/{pid}/cgroup")):
+                return True
+            return None if is_exiting(_read(f"{proc}/{pid}/stat")) else False
+        except OSError:
+            return None
+
+    def held(self, cgroup: bytes | None) -> bool | None:
+        """As `holds`, of a process that has ended, by its zombie's /proc/PID/cgroup; `None`: version 1 does not tell."""
+        return None if cgroup is None or self.version == 1 else self._is_on(cgroup)
+
+    def _is_on(self, cgroup: bytes) -> bool:
+        # The name has a random part, so that no other group on the path can be meant.
+        return b"/" + os.fsencode(self.path.name) in cgroup
 
     def pids(self) -> list[int]:
         """Processes in the group itself; none where it is gone."""

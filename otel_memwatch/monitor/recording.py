@@ -10,7 +10,7 @@ import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 
-from otel_memwatch.model import ProcessRecord
+from otel_memwatch.model import ProcessNote, ProcessRecord
 from otel_memwatch.monitor.folding import Folding
 from otel_memwatch.monitor.opening import Opening
 from otel_memwatch.monitor.run_info import LIMIT, address_space_limit, gpu_fields, group_value, host_memory
@@ -74,6 +74,7 @@ class RunRecording:
         self._settings = settings
         self._messages = messages
         self._first: tuple[Sequence[Column], Snapshot] | None = None
+        self._any_left_cgroup = False
         self._peaks: Peaks | None = None
         """Peaks so far. Telemetry looks at these from threads of its own; the tally itself is for one thread."""
         self._peaks_due = self._follow_due = math.inf
@@ -184,6 +185,12 @@ class RunRecording:
     def _on_process(self, record: ProcessRecord) -> None:
         self.writer.process(record)
         self.folding.process(record)
+        if record.note == ProcessNote.LEFT_CGROUP and not self._any_left_cgroup:
+            self._any_left_cgroup = True
+            self.writer.mark(
+                f"processes left the run's control group: {record.command} ({record.pid}) was the first that was seen outside. "
+                "What the tree needed is an interval, without the group's upper bound"
+            )
 
     def _on_tick(self, snapshot: Snapshot) -> None:
         columns = self.sampler.columns

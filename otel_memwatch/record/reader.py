@@ -158,7 +158,7 @@ class Record:
 
 _WHOLES = (
     "ppid", "rss", "peak", "peak_bound", "read_bytes", "write_bytes", "read_chars", "write_chars", "minor_faults",
-    "major_faults", "threads", "exit_code", "signal", "max_rss",
+    "major_faults", "threads", "exit_code", "signal", "max_rss", "file",
 )  # fmt: skip
 
 

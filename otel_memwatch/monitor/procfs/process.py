@@ -112,6 +112,9 @@ class Status(NamedTuple):
     involuntary: int
 
 
+_PF_EXITING = 0x4
+
+
 def _kib(data: bytes, key: bytes) -> int | None:
     at = data.find(key)
     return None if at < 0 else int(data[at + len(key) : data.index(b"kB", at)]) * 1024
@@ -144,6 +147,11 @@ def parse_ignores_sigchld(data: bytes) -> bool:
     return bool(int(_field(data, b"\nSigIgn:"), 16) & SIGCHLD_BIT)
 
 
+def is_exiting(data: bytes) -> bool:
+    """Whether the process of this stat has begun to end (PF_EXITING among its flags), alone from /proc/PID/stat."""
+    return bool(int(data[data.rindex(b")") + 2 :].split(None, 7)[6]) & _PF_EXITING)
+
+
 def parse_watermark(data: bytes) -> int | None:
     """VmHWM alone from /proc/PID/status, in bytes; `None` for a zombie and for a kernel thread."""
     return _kib(data, b"\nVmHWM:")
@@ -157,6 +165,11 @@ def parse_hugetlb(data: bytes) -> int:
 def parse_shmem(data: bytes) -> int:
     """RssShmem alone from /proc/PID/status, in bytes; 0 for a zombie, and before Linux 4.5."""
     return _kib(data, b"\nRssShmem:") or 0
+
+
+def parse_resident_files(data: bytes) -> int | None:
+    """RssFile alone from /proc/PID/status, in bytes; `None` for a zombie, and before Linux 4.5."""
+    return _kib(data, b"\nRssFile:")
 
 
 def parse_thread_group(data: bytes) -> int:

@@ -40,7 +40,8 @@ def reap(main: int) -> ChildExit | None:
     pid = peek()
     if pid is None and hasattr(os, "waitid"):
         return None
-    stat, io, status = (None if pid is None else _read(pid, name) for name in ("stat", "io", "status"))
+    names = "stat", "io", "status", "cgroup"
+    stat, io, status, cgroup = (None if pid is None else _read(pid, name) for name in names)
     now = time.monotonic()
     try:
         dead, wait_status, usage = os.wait4(-1 if pid is None else pid, os.WNOHANG)
@@ -68,6 +69,7 @@ def reap(main: int) -> ChildExit | None:
         io=io,
         status=status,
         main=dead == main,
+        cgroup=cgroup,
     )
 
 

@@ -13,6 +13,8 @@ import pytest
 
 from otel_memwatch.monitor import own_cgroup
 from otel_memwatch.monitor.own_cgroup import OwnCgroup
+from otel_memwatch.monitor.procfs.control_group import locate, parse_memberships, parse_mounts
+from otel_memwatch.monitor.procfs.process import is_exiting
 from otel_memwatch.monitor.sources import Context, open_sources
 from tests.support.control_group import Group, memory_parent
 
@@ -65,6 +67,36 @@ def test_it_knows_who_is_in_it(own: OwnCgroup) -> None:
         assert own.path.exists()
     finally:
         child.communicate(b"\n", timeout=GUARD)
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_where_a_zombie_was(version: int) -> None:
+    """The kernel keeps the group of a zombie on version 2 alone; on version 1 the zombie seems to be in the root group."""
+    below = _somewhere(version) / f"memwatch-test-zombie-{os.getpid()}"
+    below.mkdir()
+    try:
+        child = os.fork()
+        if not child:
+            (below / "cgroup.procs").write_text("0")
+            os._exit(0)
+        os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
+        ended = Path(f"/proc/{child}/cgroup").read_text()
+        exiting = is_exiting(Path(f"/proc/{child}/stat").read_bytes())
+        os.waitpid(child, 0)
+    finally:
+        below.rmdir()
+    assert (below.name in ended) is (version == 2)
+    assert exiting
+
+
+def _somewhere(version: int) -> Path:
+    """Our own group in a hierarchy of the version, of whatever controller; skips where there is none to be written."""
+    memberships = parse_memberships(Path("/proc/self/cgroup").read_bytes())
+    mounts = parse_mounts(Path("/proc/self/mountinfo").read_bytes())
+    found = locate(memberships, mounts, "memory" if version == 1 else None)
+    if found is None or found.version != version or not os.access(found.path, os.W_OK):
+        pytest.skip(f"needs a control group of version {version} that may be written")
+    return Path(found.path)
 
 
 def test_source_reads_the_own_group(own: OwnCgroup) -> None:

@@ -251,6 +251,39 @@ def test_charged_of_process() -> None:
 
 
 @pytest.mark.parametrize(
+    ("attained", "file", "charged"),
+    [(200, 6, 136), (200, 150, 50), (200, None, 0), (60, 6, 0), (FLOOR, 0, 0)],
+)
+def test_charged_of_any(attained: int, file: int | None, charged: int) -> None:
+    files = None if file is None else file * MIB
+    assert certainty.charged_of_any(attained * MIB, files, FLOOR) == charged * MIB
+
+
+@pytest.mark.parametrize(
+    ("seen", "charged", "left"), [(True, 0, True), (False, 307, True), (False, 3, True), (False, 2, False)]
+)
+def test_left_cgroup(seen: bool, charged: int, left: bool) -> None:
+    assert certainty.left_cgroup(seen=seen, charged=charged, watermark=1, error=1) is left
+
+
+@pytest.mark.parametrize(
+    ("low", "held", "unmapped", "expected"),
+    [
+        (307, 320, 2, (INTERVAL, 307, 322)),
+        (307, 307, 0, (INTERVAL, 307, 307)),
+        (307, None, 2, (INTERVAL, 307, None)),
+        (307, 320, None, (INTERVAL, 307, None)),
+        (0, 320, 2, (INTERVAL, 0, 322)),
+        (0, None, 2, None),
+    ],
+)
+def test_tree_around_cgroup(
+    low: int, held: int | None, unmapped: int | None, expected: tuple[Any, ...] | None
+) -> None:
+    assert shape(certainty.tree_around_cgroup(low, held, unmapped)) == expected
+
+
+@pytest.mark.parametrize(
     ("needed", "process", "still_read", "low"),
     [
         (90, 100, True, 90),
@@ -340,10 +373,13 @@ def processes(draw: st.DrawFn, pid: int) -> tuple[list[ProcessRecord], list[dict
     end = draw(st.integers(begin, 9)) + 0.5
     start, size = STARTED + begin / TICKS, draw(SIZES)
     peak = size + draw(st.sampled_from([0, 20 * MIB]))
-    note = draw(st.sampled_from([None] * 6 + [ProcessNote.IGNORES_CHILDREN, ProcessNote.HIDDEN]))
+    notes = [ProcessNote.IGNORES_CHILDREN, ProcessNote.HIDDEN, ProcessNote.LEFT_CGROUP]
+    note = draw(st.sampled_from([None] * 9 + notes))
+    file = draw(st.sampled_from([None, MIB, 200 * MIB]))
     records = []
     if draw(st.integers(0, 9)):
-        records.append(ProcessRecord(ProcessEvent.SEEN, start, pid, start, rss=size, peak=peak, note=note))
+        first = ProcessRecord(ProcessEvent.SEEN, start, pid, start, rss=size, peak=peak, note=note, file=file)
+        records.append(first)
     last = ProcessRecord(ProcessEvent.EXIT, STARTED + end / TICKS, pid, start, rss=size, peak=peak)
     fate = draw(
         st.sampled_from(["ours", "ours", "ours", "ours" if target else "theirs", "nobody's", "daemon"])
@@ -364,16 +400,29 @@ def processes(draw: st.DrawFn, pid: int) -> tuple[list[ProcessRecord], list[dict
 
 
 @settings(deadline=None)
-@given(st.data(), st.integers(1, 5), st.lists(st.integers(0, 1), min_size=TICKS, max_size=TICKS))
+@given(
+    st.data(),
+    st.integers(1, 5),
+    st.lists(st.integers(0, 1), min_size=TICKS, max_size=TICKS),
+    st.none() | st.tuples(SIZES, st.sampled_from([None, 3 * MIB])),
+)
 def test_the_record_says_what_was_said_while_it_was_recorded(
-    data: st.DataObject, count: int, missed: list[int]
+    data: st.DataObject, count: int, missed: list[int], group: tuple[int, int | None] | None
 ) -> None:
-    """Bounds of the tree, of unseen processes and of the target, by the two collectors of evidence."""
-    unseen = column("memwatch.tree.unobserved")
+    """Bounds of the tree, of unseen processes and of the target, by the two collectors of evidence.
+
+    `group`: watermark of the run's own control group, and what it held beside the processes.
+    """
+    columns = [column("memwatch.tree.unobserved")]
+    values: tuple[int | None, ...] = ()
+    if group is not None:
+        names = ("peak", "usage", "file", "shmem", "kernel")
+        columns += [column(f"memwatch.cgroup.memory.{name}") for name in names]
+        values = group[0], group[0], 0, group[1], group[1]
     with tempfile.TemporaryDirectory() as folder:
-        built = RunDirectory(Path(folder))
-        built.columns([unseen])
-        tally = Tally([unseen], built.info)
+        built = RunDirectory(Path(folder), own_cgroup=None if group is None else "/own")
+        built.columns(columns)
+        tally = Tally(columns, built.info)
         reported, records = [], []
         for pid in range(PID, PID + count):
             of_process, lines = data.draw(processes(pid))
@@ -391,8 +440,9 @@ def test_the_record_says_what_was_said_while_it_was_recorded(
             time = STARTED + tick / TICKS
             while records and records[0].time <= time:
                 tally.process(records.pop(0))
-            built.tick(tick / TICKS, sum(missed[:tick]))
-            tally.tick(Snapshot(time, 0.0, (sum(missed[:tick]),)))
+            row = sum(missed[:tick]), *values
+            built.tick(tick / TICKS, *row)
+            tally.tick(Snapshot(time, 0.0, row))
         tally.boundaries(reported)
 
         run = load(folder)
@@ -405,6 +455,8 @@ def test_the_record_says_what_was_said_while_it_was_recorded(
         assert recorded.tree.unseen_max_bytes(latest) == tally.processes.unseen_max_bytes(latest)
         folded = {process.pid: process.bound for process in tally.processes.recent()}
         assert {process.bounds.pid: process.bounds.bound for process in recorded.all} == folded
+        for watermark in (0, MIB, 300 * MIB):
+            assert recorded.tree.have_left(watermark) == tally.processes.have_left(watermark)
         assert [shape(peak) for peak in run.peaks[:4]] == [shape(peak) for peak in tally.peaks()[:4]]
 
 

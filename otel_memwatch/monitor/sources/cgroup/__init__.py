@@ -10,7 +10,7 @@ import errno
 from otel_memwatch import catalog
 from otel_memwatch.model import Column, Value
 from otel_memwatch.monitor.sources import Context
-from otel_memwatch.monitor.sources.cgroup.files import Groups, find, has_left
+from otel_memwatch.monitor.sources.cgroup.files import Groups, find
 from otel_memwatch.monitor.sources.cgroup.outside import Outside
 from otel_memwatch.monitor.sources.cgroup.readings import readings
 from otel_memwatch.runtime.typed import TYPE_CHECKING
@@ -50,11 +50,8 @@ class Cgroup:
 
     def __init__(self, context: Context, groups: Groups) -> None:
         self.groups = groups
-        self._context = context
-        self._due = False
-        """Whether the slow values were read at this tick."""
         self._gone = False
-        """The group has been removed, or somebody of the tree has left the run's own: its figures say nothing any more."""
+        """The group has been removed."""
         self._readings = readings(groups)
         self._outside = None if groups.own else Outside(context, groups)
         period = context.slow_period(1.0)
@@ -84,22 +81,18 @@ class Cgroup:
         )
 
     def read(self, now: float) -> Sequence[Value]:
-        """Nothing but `None` once the group has been removed, or somebody has left a group of the run's own."""
+        """Nothing but `None` once the group has been removed: a service manager does so when its last process has ended."""
         if not self._gone:
             try:
-                values = self._values(now)
+                return self._values(now)
             except OSError as error:
                 if error.errno != errno.ENODEV:
                     raise
                 self._gone = True
-            else:
-                self._gone = self.groups.own and has_left(self._context, anybody=self._due)
-                if not self._gone:
-                    return values
         return [None] * len(self.columns)
 
     def _values(self, now: float) -> Sequence[Value]:
-        self._due = self._pace.due(now)
+        due = self._pace.due(now)
         usage, peak, oom_kills = self._readings.fast()
         fast: tuple[Value, ...] = (usage, peak, oom_kills)
         if self.groups.own:
@@ -110,8 +103,8 @@ class Cgroup:
                 peak = self._readings.highest
             fast = (usage, peak, oom_kills, window, gap, file)
         if self._outside is not None:
-            fast = (*fast, self._outside.count(all_of_them=self._due))
-        if not self._due:
+            fast = (*fast, self._outside.count(all_of_them=due))
+        if not due:
             return (*fast, *(None,) * (len(self.columns) - len(fast)))
         slow, events = self._readings.slow(), self._readings.all_events()
         known = slow._asdict()

@@ -17,14 +17,10 @@ from otel_memwatch.monitor.procfs.process import parse_stat
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from otel_memwatch.monitor.sources import Context
 
 _ENDED = ("Z", "X")
 """States of processes that have ended."""
-_PF_EXITING = 0x4
-"""Flag of /proc/PID/stat: the process has begun to end."""
 
 
 class Groups(NamedTuple):
@@ -66,41 +62,12 @@ def _has_ended(context: Context, pid: int) -> bool:
         return True
 
 
-def _is_ending(context: Context, pid: int) -> bool:
-    """Whether a process is on its way out, or gone: of version 1 it is shown in the root group from then on.
-
-    That may last: a process that had much memory is about to give it back, 100 ms for each 512 MiB.
-    """
-    try:
-        flags = int(_read(f"{context.proc}/{pid}/stat").rpartition(b")")[2].split()[6])
-    except (OSError, IndexError, ValueError):
-        return True
-    return bool(flags & _PF_EXITING)
-
-
-def has_left(context: Context, *, anybody: bool) -> bool:
-    """Whether the target, or `anybody` of its tree, is alive in another group than the run's own.
-
-    A service manager may have moved it there, as for `systemd-run --scope`. Costs 15 us; of the whole tree 30 us, and
-    20 us for each process that is new to it, has ended, or is in a group below.
-    """
-    own = context.own_cgroup
-    if own is None:
-        return False
-    pids: Sequence[int] = (context.root,)
-    if anybody:
-        inside = set(own.pids())
-        pids = [pid for pid in context.pids() if pid not in inside]
-    outside = [pid for pid in pids if not own.holds(pid, context.proc) and not _is_ending(context, pid)]
-    return bool(outside) and not shows_others(context.proc)
-
-
 def _memory(context: Context, found: Location | None) -> Location | None:
     """The run's own group where the target is in it, also after the target has ended; else what was found."""
     own = context.own_cgroup
     if own is None or found is None:
         return found
-    if own.holds(context.root, context.proc) or not os.path.exists(f"{context.proc}/{context.root}"):
+    if own.holds(context.root, context.proc) is not False:
         return found._replace(path=str(own.path))
     return found
 

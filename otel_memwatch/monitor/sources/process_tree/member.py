@@ -15,6 +15,7 @@ from otel_memwatch.monitor.procfs.process import (
     parse_ignores_sigchld,
     parse_io,
     parse_resident,
+    parse_resident_files,
     parse_shmem,
     parse_stat,
     parse_status,
@@ -124,6 +125,8 @@ class Member:
         zombie: it has ended and has not been waited for. A leader whose threads live on is no zombie.
         rss, io: bytes of resident memory, and I/O, as read last.
         hugetlb, shmem: bytes of huge pages of hugetlbfs, and of resident shared memory, as of the last reading of status.
+        file: most file pages in its resident memory, of the readings of status; `None`: not known.
+        left_cgroup: it was seen outside the run's own control group.
         ignores_sigchld: its children leave no trace in the accounting, as of the last reading of status.
         shares_memory: it runs in its parent's memory, between vfork and exec.
         status_outdated: something of it has changed since its status was read, so that its watermark may have.
@@ -143,9 +146,11 @@ class Member:
         "_status_file",
         "_totals",
         "children_file",
+        "file",
         "hugetlb",
         "ignores_sigchld",
         "io",
+        "left_cgroup",
         "pid",
         "recorded",
         "rss",
@@ -175,7 +180,8 @@ class Member:
         self.io: Io | None = None
         self.rss = self.hugetlb = self.shmem = 0
         self.status_outdated = True
-        self.ignores_sigchld = self.shares_memory = False
+        self.ignores_sigchld = self.shares_memory = self.left_cgroup = False
+        self.file: int | None = None
         self.watermark = Watermark()
         try:
             self.stat: Stat = parse_stat(self.stat_file.read())
@@ -296,6 +302,9 @@ class Member:
         self.watermark.last = mark = parse_watermark(data)
         if mark is not None and not self.shares_memory:
             self.watermark.note(mark, self.stat)
+            file = parse_resident_files(data)
+            if file is not None and (self.file is None or file > self.file):
+                self.file = file
         return mark is not None
 
     def last_look(self) -> bool:

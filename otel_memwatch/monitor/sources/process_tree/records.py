@@ -64,6 +64,10 @@ class Records:
         member.recorded.argv = _arguments(self._proc, member.pid)
         self._record(ProcessEvent.FIGURES, member, now, named=True, note=ProcessNote.EXEC)
 
+    def left_cgroup(self, member: Member, now: float) -> None:
+        """A process was seen outside the run's own control group."""
+        self._record(ProcessEvent.FIGURES, member, now, named=True, note=ProcessNote.LEFT_CGROUP)
+
     def figures(self, members: Collection[Member], now: float) -> None:
         """Record those processes whose figures have changed, when the last time is long enough ago."""
         due = now - min(LONGEST, max(SHORTEST, len(members) / LINES_PER_SECOND))
@@ -106,6 +110,21 @@ class Records:
                 note=_end_note(reaped, member) if hidden is None else ProcessNote.HIDDEN,
                 max_rss=end.max_rss or None,
                 childless=None if stat is None else stat.child_minor_faults == 0,
+                file=None if member is None else member.file,
+            )
+        )
+
+    def reaped_elsewhere(self, reaped: Reaped, member: Member | None) -> None:
+        """A process that we waited for had ended outside the run's own control group. Comes before its exit."""
+        stat = reaped.stat
+        self._on_process(
+            ProcessRecord(
+                ProcessEvent.FIGURES,
+                reaped.exit.time,
+                reaped.exit.pid,
+                member.start if member is not None else _start(reaped),
+                command=None if stat is None else stat.command,
+                note=ProcessNote.LEFT_CGROUP,
             )
         )
 
@@ -167,6 +186,7 @@ class Records:
                 **_counters(stat, member.io),  # type: ignore[arg-type]
                 threads=stat.threads,
                 note=note or _note(member),
+                file=member.file,
             )
         )
 

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 EVERY_STATUS = 20
 """Members up to which every status is read at every tick; above, each one about once a second."""
 ROUND_SECONDS = 1.0
+EVERY_GROUP = 20
+"""Members whose control groups are read at a slow tick, in turn: a quarter of a millisecond."""
 WALK_SECONDS = 1.0
 """Time between two listings of all children, which find what the fork counter does not lead to."""
 
@@ -102,6 +104,8 @@ class ProcessTree:
         self._walk_pace = context.pace(WALK_SECONDS)
         self._round = 0
         """Where in a large tree the statuses are read next."""
+        self._group_round = 0
+        """Where in a large tree the control groups are read next."""
         self._sum = Totals()
         self._fast: list[Value] = []
         """The values of the last tick at which a figure had changed."""
@@ -175,6 +179,8 @@ class ProcessTree:
         self._read_members(changes, now)
         self._find_members(changes, now)
         self._read_watermarks(all_of_them=slow)
+        if slow:
+            self._look_at_groups(now)
         self._close_ledgers(changes)
         return self._values(changes, now, slow=slow)
 
@@ -215,6 +221,9 @@ class ProcessTree:
             ignored_sigchld=reaped.ignored_sigchld,
         )
         self._account.reaped(reaped, None if member is None else member.io)
+        own = self._context.own_cgroup
+        if own is not None and own.held(reaped.exit.cgroup) is False:
+            self._records.reaped_elsewhere(reaped, member)
         self._records.reaped(reaped, member, hidden)
         rss = 0 if member is None else member.rss
         changes.vanished.append(Vanished(pid, rss, 0, reaped.exit.max_rss))
@@ -345,6 +354,7 @@ class ProcessTree:
         self._pids.joined(pid, member.stat.threads)
         self._faults.joined(member.stat)
         self._records.seen(member, now)
+        self._look_at_group(member, now)
         return True
 
     def _shares(self, member: Member) -> bool:
@@ -385,6 +395,28 @@ class ProcessTree:
                 member.refresh_status()
             except GONE:
                 continue
+
+    # -- who is still in the run's own control group
+
+    def _look_at_groups(self, now: float) -> None:
+        """Look whether members are still where their memory is counted; of a large tree's, some at a time."""
+        if self._context.own_cgroup is None:
+            return
+        members = list(self._members.values())
+        if len(members) > EVERY_GROUP:
+            self._group_round %= len(members)
+            begin, self._group_round = self._group_round, self._group_round + EVERY_GROUP
+            members = (members + members)[begin : begin + EVERY_GROUP]
+        for member in members:
+            self._look_at_group(member, now)
+
+    def _look_at_group(self, member: Member, now: float) -> None:
+        own = self._context.own_cgroup
+        if own is None or member.left_cgroup or member.zombie:
+            return
+        if own.holds(member.pid, self._context.proc) is False:
+            member.left_cgroup = True
+            self._records.left_cgroup(member, now)
 
     # -- fifth step: the processes that nobody saw
 

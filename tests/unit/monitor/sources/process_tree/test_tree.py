@@ -9,7 +9,8 @@ from typing import NamedTuple
 import pytest
 
 from otel_memwatch.errors import Unavailable
-from otel_memwatch.model import ChildExit, ProcessEvent, ProcessRecord
+from otel_memwatch.model import ChildExit, ProcessEvent, ProcessNote, ProcessRecord
+from otel_memwatch.monitor.own_cgroup import OwnCgroup
 from otel_memwatch.monitor.sources import Context
 from otel_memwatch.monitor.sources.process_tree import ProcessTree
 from otel_memwatch.monitor.sources.process_tree.discovery import ForkCounter
@@ -43,9 +44,13 @@ def no_descriptors(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Descriptors, "__init__", lambda self: setattr(self, "free", 0))
 
 
-def open_tree(proc: ProcTree, root: int = 50, *, adopt: bool = False) -> Watched:
+def open_tree(
+    proc: ProcTree, root: int = 50, *, adopt: bool = False, own_cgroup: OwnCgroup | None = None
+) -> Watched:
     records: list[ProcessRecord] = []
-    context = Context(root, 0.1, adopt=adopt, proc=proc.path, on_process=records.append)
+    context = Context(
+        root, 0.1, adopt=adopt, proc=proc.path, on_process=records.append, own_cgroup=own_cgroup
+    )
     return Watched(ProcessTree(context), records)
 
 
@@ -400,3 +405,74 @@ def test_a_process_that_is_ending_has_no_final_figures(tmp_path: Path) -> None:
     watched.tree.finish(1.05)
     assert watched.records[-1].pid == 50
     assert watched.records[-1].note is None
+
+
+def own_group(path: Path, version: int) -> OwnCgroup:
+    """A control group made of ordinary files."""
+    path.mkdir()
+    for name in ("tasks", "cgroup.procs", "memory.peak", "memory.max_usage_in_bytes"):
+        (path / name).write_text("0\n")
+    return OwnCgroup(str(path), version)
+
+
+def told_to_have_left(watched: Watched) -> list[int]:
+    return [record.pid for record in watched.records if record.note == ProcessNote.LEFT_CGROUP]
+
+
+def test_who_is_outside_the_own_group_is_told_once(tmp_path: Path) -> None:
+    proc = ProcTree(tmp_path / "proc")
+    places = {50: "/jobs/own-1", 51: "/jobs/own-1/below", 52: "/jobs/own", 53: "/jobs/other"}
+    for pid, place in places.items():
+        proc.process(pid, 50 if pid > 50 else ME)
+        (proc.path / str(pid) / "cgroup").write_text(f"4:memory:{place}\n0::/\n")
+    watched = open_tree(proc, own_cgroup=own_group(tmp_path / "own-1", 1))
+    watched.tick(1.0)
+    assert told_to_have_left(watched) == [52, 53]
+    (proc.path / "51" / "cgroup").write_text("4:memory:/\n0::/\n")
+    for tick in range(10, 40):
+        watched.tick(1.0 + tick / 10)
+    assert told_to_have_left(watched) == [52, 53, 51]
+
+
+@pytest.mark.parametrize(("flags", "left"), [(0, [51]), (0x4, []), (0x404044, [])])
+def test_who_is_ending_is_not_taken_for_outside(tmp_path: Path, flags: int, left: list[int]) -> None:
+    """Version 1 says of a process that is ending that it is in the root group."""
+    proc = ProcTree(tmp_path / "proc")
+    proc.process(50, ME)
+    proc.process(51, 50)
+    (proc.path / "50" / "cgroup").write_text("4:memory:/own-1\n")
+    (proc.path / "51" / "cgroup").write_text("4:memory:/\n")
+    stat = (proc.path / "51" / "stat").read_text()
+    name, fields = stat.split(") ")
+    state = fields.split(" ")
+    state[6] = str(flags)
+    (proc.path / "51" / "stat").write_text(f"{name}) {' '.join(state)}")
+    watched = open_tree(proc, own_cgroup=own_group(tmp_path / "own-1", 1))
+    watched.tick(1.0)
+    assert told_to_have_left(watched) == left
+
+
+@pytest.mark.parametrize(
+    ("version", "cgroup", "left"),
+    [
+        (2, b"0::/elsewhere\n", [61]),
+        (2, b"0::/own-1\n", []),
+        (2, b"0::/own-1/below (deleted)\n", []),
+        (2, None, []),
+        (1, b"4:memory:/\n0::/\n", []),
+    ],
+)
+def test_where_a_child_ended_that_no_tick_saw(
+    tmp_path: Path, version: int, cgroup: bytes | None, left: list[int]
+) -> None:
+    proc = ProcTree(tmp_path / "proc")
+    proc.process(50, ME)
+    proc.process(61, ME)
+    stat = (proc.path / "61" / "stat").read_bytes()
+    proc.remove(61, ME)
+    watched = open_tree(proc, adopt=True, own_cgroup=own_group(tmp_path / "own-1", version))
+    watched.tick(1.0)
+    watched.tree.note_exit(reaped(61, 1.05, stat, 200 * MIB, 50)._replace(cgroup=cgroup, main=False))
+    watched.tick(1.1)
+    assert told_to_have_left(watched) == left
+    assert watched.told(ProcessEvent.EXIT) == [61]

@@ -1,0 +1,105 @@
+"""Processes that leave the run's own control group take its watermark's word: nothing is called exact then."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from otel_memwatch.analysis import load
+from otel_memwatch.model import ProcessNote
+from tests.support.control_group import Group, group, memory_parent
+from tests.support.programs import PROGRAMS
+from tests.support.wrapped import MIB, Wrapped, wrap
+
+FOLDER = PROGRAMS / "control_group"
+LEFT = "left the run's control group"
+
+
+@pytest.fixture
+def elsewhere() -> Iterator[Group]:
+    with group() as made:
+        yield made
+
+
+def tree_of(done: Wrapped) -> dict[str, Any]:
+    """The tree's peak as it was told live, which the record alone has to tell too."""
+    assert done.code == 0, done.err
+    live = done.info["peaks"]["tree"]
+    unfinished = done.directory.with_name("unfinished")
+    shutil.copytree(done.directory, unfinished)
+    told = (unfinished / "run.json").read_text().replace('"peaks": {', '"not_peaks": {')
+    (unfinished / "run.json").write_text(told)
+    again = load(unfinished).peaks.tree
+    assert again is not None
+    offline = again.to_json()
+    assert offline.pop("at") == pytest.approx(live["at"], abs=0.001)  # each rounds by itself
+    assert {**offline, "operation": None} == {name: live[name] for name in offline} | {"operation": None}
+    return dict(live)
+
+
+def leavers(done: Wrapped) -> list[dict[str, Any]]:
+    return [line for line in done.processes("figures") if line.get("note") == ProcessNote.LEFT_CGROUP]
+
+
+def marked(done: Wrapped) -> bool:
+    return any(LEFT in mark["text"] for mark in done.info["marks"])
+
+
+def test_a_target_that_leaves_before_it_grows(tmp_path: Path, elsewhere: Group) -> None:
+    script = ["sh", str(FOLDER / "leave_and_grow.sh"), str(elsewhere.path), sys.executable]
+    done = wrap(script, "--cgroup", "require", out=tmp_path / "run")
+    tree, process = tree_of(done), done.peak("process")
+    assert tree["certainty"] == "interval"
+    assert 295 * MIB <= tree["low"] <= process["high"]
+    assert tree["high"] is None or tree["high"] >= 300 * MIB
+    assert leavers(done)
+    assert marked(done)
+
+
+def test_a_child_that_leaves_for_a_moment(tmp_path: Path, elsewhere: Group) -> None:
+    script = [sys.executable, "-S", str(FOLDER / "child_leaves_briefly.py"), str(elsewhere.path)]
+    done = wrap(script, "--cgroup", "require", "--interval", "0.5", out=tmp_path / "run")
+    tree = tree_of(done)
+    assert tree["certainty"] == "interval"
+    assert tree["low"] <= 210 * MIB
+    assert tree["high"] is None or tree["high"] >= 200 * MIB
+
+
+def test_a_child_that_leaves_after_it_has_grown(tmp_path: Path, elsewhere: Group) -> None:
+    script = [sys.executable, "-S", str(FOLDER / "child_leaves_after_growing.py"), str(elsewhere.path)]
+    done = wrap(script, "--cgroup", "require", out=tmp_path / "run")
+    tree = tree_of(done)
+    assert tree["certainty"] == "interval"
+    assert tree["low"] >= 295 * MIB
+    assert tree["high"] is None or tree["high"] >= 300 * MIB
+    assert leavers(done)
+    assert marked(done)
+
+
+def test_a_child_that_moves_below_the_own_group_is_still_counted(tmp_path: Path) -> None:
+    script = [sys.executable, "-S", str(FOLDER / "child_moves_below.py"), str(memory_parent())]
+    done = wrap(script, "--cgroup", "require", out=tmp_path / "run")
+    tree = tree_of(done)
+    assert tree["certainty"] == "exact"
+    assert 195 * MIB <= tree["bytes"] <= 220 * MIB
+    assert not leavers(done)
+    assert not marked(done)
+
+
+def test_a_mapped_file_that_others_were_charged_for_makes_no_bound_false(tmp_path: Path) -> None:
+    """The program holds 200 MiB of a file that is in the cache already: it needs a few MiB, wherever the file counts."""
+    file = tmp_path / "file"
+    with file.open("wb") as written:
+        for _ in range(200):
+            written.write(b"x" * MIB)
+    script = [sys.executable, "-S", str(FOLDER / "read_mapped_file.py"), str(file)]
+    done = wrap(script, "--cgroup", "require", "--interval", "0.5", out=tmp_path / "run")
+    tree = tree_of(done)
+    assert tree["low"] <= 20 * MIB
+    assert tree["high"] is None or tree["high"] >= 3 * MIB
+    assert not leavers(done)

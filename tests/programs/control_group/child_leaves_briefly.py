@@ -1,0 +1,14 @@
+"""A child enters the control group of the argument, holds 200 MiB there for 40 ms, and ends."""
+
+import os
+import sys
+import time
+
+if not os.fork():
+    with open(f"{sys.argv[1]}/cgroup.procs", "w") as file:
+        file.write("0")
+    held = bytearray(200 << 20)
+    time.sleep(0.04)
+    os._exit(0)
+os.wait()
+time.sleep(0.2)
