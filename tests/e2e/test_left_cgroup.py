@@ -36,7 +36,8 @@ def tree_of(done: Wrapped) -> dict[str, Any]:
     (unfinished / "run.json").write_text(told)
     again = load(unfinished).peaks.tree
     assert again is not None
-    assert {**again.to_json(), "operation": None} == {**live, "operation": None}
+    assert again._replace(at=None).to_json() == {**live, "at": None}
+    assert again.at == pytest.approx(live["at"], abs=0.001)  # the record rounds the moments of ticks
     return dict(live)
 
 
