@@ -88,6 +88,9 @@ def test_what_the_kernel_told_of_the_hidden_is_the_lower_end(tmp_path: Path, hel
     for name in ("process", "tree"):
         assert TAKES * MIB <= report["peaks"][name]["low"] <= (TAKES + 10) * MIB, report["peaks"]
         assert report["peaks"][name]["high"] is None
+    (hidden,) = [process for process in report["processes"] if process["note"] == "hidden from us"]
+    assert hidden["end"] is not None
+    assert hidden["peak"] is None
 
 
 def test_one_that_becomes_hidden_after_it_was_seen_has_not_ended(tmp_path: Path, helper: Path) -> None:
@@ -98,7 +101,8 @@ def test_one_that_becomes_hidden_after_it_was_seen_has_not_ended(tmp_path: Path,
     for name in ("process", "tree"):
         peak = report["peaks"][name]
         assert peak["high"] is None or peak["high"] >= TAKES * MIB, (name, peak)
-    assert any(process["note"] == "hidden from us" for process in report["processes"])
+    (hidden,) = [process for process in report["processes"] if process["note"] == "hidden from us"]
+    assert hidden["end"] is None, "it outlives the run"
 
 
 def test_nothing_changes_where_all_are_seen(tmp_path: Path, helper: Path) -> None:

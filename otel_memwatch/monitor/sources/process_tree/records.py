@@ -54,6 +54,10 @@ class Records:
         """A process of the tree lives that /proc does not show to us."""
         self._on_process(ProcessRecord(ProcessEvent.SEEN, now, pid, now, note=ProcessNote.HIDDEN))
 
+    def hidden_ended(self, pid: int, start: float, now: float) -> None:
+        """One that was found hidden at `start` is no more, and others waited for it."""
+        self._on_process(ProcessRecord(ProcessEvent.EXIT, now, pid, start, note=ProcessNote.HIDDEN))
+
     def executed(self, member: Member, now: float) -> None:
         """Record the new command, when the process has executed another program since the last record."""
         stack = member.stat.stack

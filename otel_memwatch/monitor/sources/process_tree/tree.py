@@ -151,6 +151,10 @@ class ProcessTree:
         """Record the last of every process, and close all files. Not while `read` is running."""
         changes = Changes()
         self._read_exits(changes)
+        if self._hidden:
+            living = self._discovery.walk(self._members, lambda _pid: False)
+            for pid in self._hidden.keys() - set(living):
+                self._records.hidden_ended(pid, self._hidden[pid], now)
         for member in list(self._members.values()):
             try:
                 whole = member.last_look()
