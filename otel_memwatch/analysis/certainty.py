@@ -179,6 +179,14 @@ def is_bounded(
     return seen and all_bounded and not unwatched and (unseen is not None or not unbounded)
 
 
+def reaches(value: int, high: int, error: int) -> bool:
+    """Whether a value that was reached and an upper bound are one figure: no further apart than the counters' error.
+
+    Example: 299.9 MiB read and a bound of 300, with an error of 0.2 MiB: the process had 300 MiB, to the error.
+    """
+    return value >= high - error
+
+
 def process_peak(low: int, high: int | None, error: int, floor: int, *, sampled: bool = False) -> Peak | None:
     """The peak of one process.
 
@@ -206,7 +214,7 @@ def process_peak(low: int, high: int | None, error: int, floor: int, *, sampled:
             return Peak.sampled(low, how="resident size at ticks")
         return Peak.interval(low, None, how="VmHWM, last read before its end")
     high = max(high, low)
-    if low and low >= high - error:
+    if low and reaches(low, high, error):
         return Peak.exact(high, error, how="VmHWM")
     if high <= floor:
         return Peak.censored(floor, low or None, how="wait4, not above the launcher's own")
@@ -224,7 +232,7 @@ def wait4_is_its_own(high: int, attained: int, error: int, floor: int) -> bool:
         error: bytes by which the kernel's counters may be off.
         floor: bytes up to which wait4's figure may be that of the launcher.
     """
-    return floor < attained and attained >= high - error
+    return floor < attained and reaches(attained, high, error)
 
 
 def largest_process(
@@ -276,11 +284,11 @@ def largest_process(
     high = max(high, low)
     if not high:
         return None
-    if low >= high - error:
+    if reaches(low, high, error):
         return Peak.exact(high, error, at=at, pid=pid, how="VmHWM")
     if high <= floor:
         return Peak.censored(floor, low or None, how="wait4, not above the launcher's own")
-    if reached and reached >= high - error:
+    if reached and reaches(reached, high, error):
         return Peak.exact(high, error, how="wait4")
     if reached > low:
         low, at, pid = reached, None, None

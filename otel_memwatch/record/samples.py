@@ -189,15 +189,15 @@ def _objects(file: io.FileIO) -> Iterator[bytes]:
     barren = Barren()
     while (data := file.read(_SOUGHT)) and not barren.exceeded(data):
         sought = before + data
-        place = sought.find(b"\n{")
-        while place >= 0:
-            end = sought.find(b"\n", place + 1)
+        index = sought.find(b"\n{")
+        while index >= 0:
+            end = sought.find(b"\n", index + 1)
             if end >= 0:
-                yield sought[place + 1 : end]
+                yield sought[index + 1 : end]
             else:
-                beginning = offset - len(before) + place + 1
+                beginning = offset - len(before) + index + 1
                 yield os.pread(file.fileno(), MAX_LINE, beginning).partition(b"\n")[0]
-            place = sought.find(b"\n{", place + 1)
+            index = sought.find(b"\n{", index + 1)
         offset, before = offset + len(data), data[-1:]
 
 
@@ -247,7 +247,7 @@ def tick_blocks(
 def _stretches(path: Path, damage: Damage, begin: int) -> Iterator[list[bytes]]:
     """The lines, some thousands at a time, so that a header is the first of its stretch."""
     for lines in line_blocks(path, damage, _BLOCK, begin):
-        begins = [place for place, line in enumerate(lines) if place and line[:1] == b"{"]
+        begins = [index for index, line in enumerate(lines) if index and line[:1] == b"{"]
         for first, end in pairwise((0, *begins, len(lines))):
             yield lines[first:end]
 

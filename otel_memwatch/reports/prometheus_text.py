@@ -60,7 +60,7 @@ def _figures(run: RecordedRun) -> Iterator[tuple[str, Mapping[str, str], float |
     yield catalog.MEMWATCH_TREE_PROCESS_MEMORY_PEAK, {}, _bytes(peaks.process)
     yield catalog.MEMWATCH_PROCESS_MEMORY_PEAK, {}, _bytes(peaks.main)
     yield catalog.PROCESS_UPTIME, {}, run.seconds
-    yield catalog.MEMWATCH_RUN_EXIT_CODE, {}, _exit_code(run)
+    yield catalog.MEMWATCH_RUN_EXIT_CODE, {}, run.ending.shell_code
     yield catalog.MEMWATCH_TREE_CPU_TIME, {}, totals.get("cpu_seconds")
     for direction, total in (("read", "read_bytes"), ("write", "write_bytes")):
         yield catalog.MEMWATCH_TREE_DISK_IO, {"disk.io.direction": direction}, totals.get(total)
@@ -141,7 +141,7 @@ def _state(run: RecordedRun, common: Mapping[str, str]) -> Iterator[str]:
     yield _head(catalog.MEMWATCH_RUN_ACTIVE)
     active = [1.0] * len(before) + [0.0 if ended else 1.0]
     yield from _series(catalog.MEMWATCH_RUN_ACTIVE, common, [*before, end], active)
-    code = _exit_code(run)
+    code = run.ending.shell_code
     if ended and code is not None:
         yield _head(catalog.MEMWATCH_RUN_EXIT_CODE)
         yield from _series(catalog.MEMWATCH_RUN_EXIT_CODE, common, [end], [code])
@@ -184,8 +184,3 @@ def _escape(text: str) -> str:
 def _number(value: float) -> str:
     value = float(value)
     return str(int(value)) if value.is_integer() else repr(value)
-
-
-def _exit_code(run: RecordedRun) -> int | None:
-    """As a shell has it: a signal is 128 and its number."""
-    return 128 + run.ending.signal if run.ending.signal else run.ending.exit_code

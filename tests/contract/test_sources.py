@@ -20,7 +20,7 @@ from otel_memwatch.monitor.sampler import Flag
 from otel_memwatch.monitor.sources import GPU_SOURCES, SOURCES, Context, Entry, open_sources, quirks
 from otel_memwatch.runtime import kernel
 
-NAMES = ("process_tree", "host", "cgroup", "pressure", "memory_detail")
+NAMES = tuple(entry.name for entry in SOURCES if not entry.gpus)
 GUARD = 60.0
 WAYS = ["linux", "psutil"] if sys.platform.startswith("linux") else ["psutil"]
 

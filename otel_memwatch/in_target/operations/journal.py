@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import sys
-from time import monotonic
 
 from otel_memwatch.in_target.operations.lines import quote
 from otel_memwatch.in_target.operations.process import (
@@ -20,6 +19,7 @@ from otel_memwatch.in_target.operations.process import (
     read_quietly,
 )
 from otel_memwatch.record.format import OPERATIONS_PREFIX, OPERATIONS_SUFFIX, SCHEMA
+from otel_memwatch.runtime.kernel import monotonic_start
 
 _warned: set[str] = set()
 
@@ -50,10 +50,7 @@ def process_start(pid: int | str = "self") -> float | None:
     fields = read_quietly(f"/proc/{pid}/stat").rpartition(b")")[2].split()
     if len(fields) < 20:
         return None
-    ticks = int(fields[19])
-    from time import CLOCK_BOOTTIME, clock_gettime
-
-    return ticks / os.sysconf("SC_CLK_TCK") - (clock_gettime(CLOCK_BOOTTIME) - monotonic())
+    return monotonic_start(int(fields[19]))
 
 
 class Journal:

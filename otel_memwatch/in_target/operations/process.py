@@ -17,6 +17,7 @@ import sys
 from time import monotonic
 
 from otel_memwatch.in_target.operations.values import Moment, ProcessTotals
+from otel_memwatch.runtime.kernel import PAGE_SIZE, counter_error, has_thread_counters
 
 try:
     import fcntl
@@ -44,10 +45,7 @@ FOREIGN = -1
 FILL_RATE = 8e9
 """Bytes that one core can touch in a second at the very most (2 MiB pages; measured: 7e9)."""
 HUGE_PAGE = 2 << 20
-THREAD_PAGES = 64
-"""Pages that older kernels hold back for each thread."""
 
-_PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
 _MAXRSS_BYTES = 1 if sys.platform == "darwin" else 1024  # bytes in one of ru_maxrss
 
 
@@ -141,29 +139,13 @@ def _identity(descriptor: int) -> tuple[int, int]:
 # What the kernel does not tell exactly.
 
 
-def counts_per_thread(release: str) -> bool:
-    """Whether a kernel of this release holds back 64 pages per thread (before Linux 6.2)."""
-    major, _, rest = release.partition(".")
-    minor = rest.partition(".")[0]
-    return major.isdigit() and minor.isdigit() and (int(major), int(minor)) < (6, 2)
-
-
-def counter_error(cpus: int, threads: int, per_thread: bool) -> int:
-    """Bytes by which the kernel's watermark may differ from the truth.
-
-    Its counters are kept per processor and folded in batches of max(32, 2 x processors) pages; older kernels hold
-    back 64 pages for each thread.
-    """
-    return THREAD_PAGES * _PAGE * threads if per_thread else (max(32, 2 * cpus) - 1) * cpus * _PAGE
-
-
-PER_THREAD = hasattr(os, "uname") and counts_per_thread(os.uname().release)
+PER_THREAD = hasattr(os, "uname") and has_thread_counters(os.uname().release)
 """Whether the error grows with the number of threads, so that it has to be asked for each time."""
 
 
 def local_counter_error() -> int:
     """`counter_error` here and now."""
-    return counter_error(_cpus(), _threads(read_quietly("/proc/self/status")), PER_THREAD)
+    return counter_error(_threads(read_quietly("/proc/self/status")), _cpus(), per_thread=PER_THREAD)
 
 
 def _cpus() -> int:
@@ -265,7 +247,7 @@ class LifetimeWatermark:
 
     def _resident(self) -> int:
         """The present size from the kernel's exact counters."""
-        return int(self._read(self.size).split(None, 2)[1]) * _PAGE
+        return int(self._read(self.size).split(None, 2)[1]) * PAGE_SIZE
 
     def _read(self, descriptor: int) -> bytes:
         text = os.pread(descriptor, 4096, 0)
@@ -362,7 +344,7 @@ class ResettableWatermark(LifetimeWatermark):
         pages. Other threads may have got huge ones.
         """
         try:
-            page = _PAGE if _threads(self._read(self.status)) == 1 else HUGE_PAGE
+            page = PAGE_SIZE if _threads(self._read(self.status)) == 1 else HUGE_PAGE
         except OSError:  # as above
             page = HUGE_PAGE
         return min(faults * page, int(seconds * FILL_RATE * _cpus()))

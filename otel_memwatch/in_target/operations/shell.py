@@ -14,6 +14,7 @@ from otel_memwatch.in_target.operations.lines import clean_name, closing_line, o
 from otel_memwatch.in_target.operations.process import read_quietly
 from otel_memwatch.in_target.operations.tracing import IdGenerator, root_parent
 from otel_memwatch.record.format import RUN_DIRECTORY_VARIABLE, SCHEMA
+from otel_memwatch.runtime.kernel import CLOCK_TICKS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -122,10 +123,9 @@ def shell_totals(pid: int) -> list[float] | None:
     minor, minor_children, major, major_children, user, system, user_children, system_children = map(
         int, fields[7:15]
     )
-    tick = os.sysconf("SC_CLK_TCK")
     return [
-        (user + user_children) / tick,
-        (system + system_children) / tick,
+        (user + user_children) / CLOCK_TICKS,
+        (system + system_children) / CLOCK_TICKS,
         minor + minor_children,
         major + major_children,
         int(io[9]),

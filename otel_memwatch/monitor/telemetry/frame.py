@@ -5,12 +5,12 @@ Nothing here reads the machine. A source that hangs leaves the last snapshot in 
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from otel_memwatch import catalog
 from otel_memwatch.model import Attributes, Column, Snapshot, Value
+from otel_memwatch.runtime.kernel import PAGE_SIZE
 from otel_memwatch.runtime.typed import Any
 
 Series = tuple[Value, Mapping[str, str]]
@@ -21,8 +21,6 @@ MAX_NAMES = 100
 
 OTHER = "(other)"
 """Stands for all operation names after them."""
-
-_PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
 
 
 class Names:
@@ -155,6 +153,6 @@ def _own_memory() -> int | None:
     """Resident bytes of this process, from a file that the kernel answers without waiting for anything."""
     try:
         with open("/proc/self/statm", "rb") as file:
-            return int(file.read().split()[1]) * _PAGE
+            return int(file.read().split()[1]) * PAGE_SIZE
     except (OSError, ValueError, IndexError):
         return None

@@ -148,13 +148,13 @@ class Textfile:
         """Writes the file every `interval` seconds from now on; a change for the worse is told in one sentence."""
 
         def run() -> None:
-            told = None
+            last_problem = None
             while True:
                 last = self._stop.wait(interval)
                 problem = self.write()
-                if problem is not None and problem != told:
+                if problem is not None and problem != last_problem:
                     tell(f"{self._path} {problem}")
-                told = problem
+                last_problem = problem
                 if last:
                     return
 

@@ -29,6 +29,7 @@ from otel_memwatch.in_target.operations.recorder import Recorder
 from otel_memwatch.in_target.operations.values import LiveOperation
 from otel_memwatch.record.operation_fields import CLOSING, OPENING
 from otel_memwatch.record.segments import Segments
+from otel_memwatch.runtime import kernel
 from tests.support.marked import ROOT
 from tests.support.standin_torch import Torch
 from tests.support.wrapped import environment
@@ -262,7 +263,7 @@ def test_both_judge_alike(
 def test_both_go_by_the_same_constants() -> None:
     assert native._native.SHARED == (
         process.BRIEF, process.LIFE, process.FILL_RATE, process.HUGE_PAGE, plain.LARGE_GAP, process.FOREIGN_SLACK,
-        process.THREAD_PAGES, process.IGNORED_FAULTS, process.JOURNAL,
+        kernel.PER_THREAD_PAGES, process.IGNORED_FAULTS, process.JOURNAL,
     )  # fmt: skip
 
 
