@@ -29,6 +29,3 @@ CLOSING = (
     "write_chars",
 )
 """Behind them, where there are any: `gpu`, `attributes`."""
-
-TOTALS = CLOSING[CLOSING.index("cpu_user") :]
-"""What was used between the opening and the closing."""

@@ -182,6 +182,24 @@ def compare(native_files: list[Lines], plain_files: list[Lines], *, foreign: boo
                     assert value >= 0
 
 
+def both_write_the_same(steps: list[list[Any]], *, exact: bool, foreign: bool) -> list[Any]:
+    """What both wrote, compared.
+
+    A process that is kept waiting between reading its watermark and resetting it may have missed something, and says
+    "between" where the other says "exact". A machine that is busy for a moment is not for three times.
+    """
+    for left in (2, 1, 0):
+        files = [run(steps, plainly=plainly, exact=exact) for plainly in (False, True)]
+        try:
+            compare(files[0], files[1], foreign=foreign)
+        except AssertionError:
+            if not left:
+                raise
+        else:
+            return files
+    raise AssertionError("not reached")
+
+
 @compiled
 @settings(
     max_examples=PROGRAMS or 15,
@@ -194,11 +212,7 @@ def compare(native_files: list[Lines], plain_files: list[Lines], *, foreign: boo
 @given(programs(), st.sampled_from([True, True, True, False]))
 def test_both_write_the_same(steps: list[list[Any]], exact: bool) -> None:
     note(json.dumps(steps))
-    compare(
-        run(steps, plainly=False, exact=exact),
-        run(steps, plainly=True, exact=exact),
-        foreign=any(what == "interpreter" for _, what, _ in steps),
-    )
+    both_write_the_same(steps, exact=exact, foreign=any(what == "interpreter" for _, what, _ in steps))
 
 
 EVERY_WAY = [
@@ -216,8 +230,7 @@ EVERY_WAY = [
 @compiled
 @pytest.mark.parametrize("exact", [True, False])
 def test_both_write_the_same_of_every_way_to_mark(exact: bool) -> None:
-    files = [run(EVERY_WAY, plainly=plainly, exact=exact) for plainly in (False, True)]
-    compare(files[0], files[1], foreign=True)
+    files = both_write_the_same(EVERY_WAY, exact=exact, foreign=True)
     found = {line["name"]: line["open"] for line in files[0][0] if "open" in line}
     closings = {line["close"]: line for line in files[0][0] if "close" in line}
     last = closings[found["last"]]
