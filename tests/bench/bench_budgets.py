@@ -27,10 +27,10 @@ from tests.support.wrapped import PROGRAM, environment
 
 MIB = 1 << 20
 WORKLOADS = Path(__file__).parent / "compare/workloads"
-START_MS = 80.0
+START_MS = 40.0
 CPU_PERCENT = {1: 0.3, 10: 0.5, 100: 2.0}
 SLOWDOWN_PERCENT = 0.5
-MEMORY_MIB = {"recording": 25.0, "exporting": 45.0}
+MEMORY_MIB = {"recording": 25.0, "exporting": 50.0}
 TICK_BYTES = 320.0
 GROUP_FILES = [
     f"memory/memory.{name}" for name in ("usage_in_bytes", "max_usage_in_bytes", "oom_control", "stat")
