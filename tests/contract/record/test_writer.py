@@ -10,28 +10,7 @@ from pathlib import Path
 
 import pytest
 
-FULL_DISK = """
-import sys
-from pathlib import Path
-from otel_memwatch.model import Column, Snapshot
-from otel_memwatch.monitor.run_directory import create_directory
-from otel_memwatch.record.writer import RunWriter
-run = Path(sys.argv[1]) / "run"
-create_directory(run)
-w = RunWriter(run, lambda sentence: print("TOLD", sentence))
-w.update(state="running")
-w.columns([Column("process.memory.usage")])
-tick = 0
-while w.stopped is None:
-    w.tick(Snapshot(float(tick), 0.0, (10**15 + tick,)))
-    tick += 1
-for late in range(1000):
-    w.tick(Snapshot(float(tick + late), 0.0, (1,)))
-written = w.update(state="finished")
-print("MISSING", w.missing, w.last_tick, written, w.written)
-w.close()
-print("TICKS", tick)
-"""
+from tests.support.programs import PROGRAMS
 
 
 def test_a_full_disk_ends_the_recording_with_one_line_and_a_mark(tmp_path: Path) -> None:
@@ -45,7 +24,7 @@ def test_a_full_disk_ends_the_recording_with_one_line_and_a_mark(tmp_path: Path)
         pytest.skip("a file system of a given size needs root and mount")
     try:
         done = subprocess.run(
-            [sys.executable, "-c", FULL_DISK, tmp_path], capture_output=True, text=True, check=True
+            [sys.executable, PROGRAMS / "full_disk.py", tmp_path], capture_output=True, text=True, check=True
         )
         info = json.loads((tmp_path / "run/run.json").read_text())
         lines = (tmp_path / "run/samples.jsonl").read_text().split("\n")
