@@ -5,15 +5,17 @@ from __future__ import annotations
 import subprocess
 import sys
 import textwrap
+from pathlib import Path
 
 import pytest
 
+from tests.support.programs import PROGRAMS
 
-def printed(program: str) -> str:
-    """What a program prints; it must end well and print nothing on stderr."""
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, timeout=60
-    )
+
+def printed(program: str | Path) -> str:
+    """What a program, its text or its file, prints; it must end well and print nothing on stderr."""
+    argv = [str(program)] if isinstance(program, Path) else ["-c", textwrap.dedent(program)]
+    done = subprocess.run([sys.executable, *argv], capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stderr) == (0, "")
     return done.stdout
 
@@ -59,56 +61,14 @@ def test_a_program_keeps_the_stack_size_of_its_threads() -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="glibc's heaps")
 def test_threads_share_a_heap_where_the_address_space_is_limited() -> None:
     """Otherwise each takes 64 MiB of it for its first object."""
-    program = """
-    import resource, sys, threading
-    from otel_memwatch.runtime.address_space import keep_to_one_heap
-    from otel_memwatch.runtime.threads import Thread
-
-    resource.setrlimit(resource.RLIMIT_AS, (8 << 30, -1))
-    keep_to_one_heap()
-    stop = threading.Event()
-
-    def work():
-        kept.append([bytes(600 + i) for i in range(1000)])
-        stop.wait()
-
-    kept = []
-    size = lambda: int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
-    before = size()
-    threads = [Thread(work, "one") for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    while len(kept) < 4:
-        pass
-    print((size() - before) >> 20)
-    stop.set()
-    """
-    assert int(printed(program)) < 4 * 8 + 32
+    assert int(printed(PROGRAMS / "shared_heap.py")) < 4 * 8 + 32
 
 
 def test_what_no_code_gets_to_see_is_kept() -> None:
     """An error that leaves a thread is a sentence of ours; one of a finalizer is nothing at all."""
-    program = """
-    import threading
-    from otel_memwatch.runtime.threads import ThreadErrors
-
-    class Rest:
-        def __del__(self):
-            raise ValueError("nobody catches that")
-
-    def fail():
-        raise MemoryError
-
-    errors = ThreadErrors()
-    errors.keep()
-    for _ in range(20):
-        thread = threading.Thread(target=fail)
-        thread.start()
-        thread.join()
-    Rest()
-    print(errors.sentences())
-    """
-    assert printed(program).strip() == str(["a thread of the monitor's ended early: MemoryError"])
+    assert printed(PROGRAMS / "thread_errors.py").strip() == str(
+        ["a thread of the monitor's ended early: MemoryError"]
+    )
 
 
 def test_a_thread_that_fails_before_it_has_begun() -> None:
