@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.marked import ROOT, Marked, read_file, succeed
+from tests.support.marked import PROGRAMS, ROOT, Marked, read_file, succeed
 from tests.support.torture import LONG
 from tests.support.wrapped import environment, wrap
 
@@ -91,47 +91,9 @@ if __name__ == "__main__":
         assert (done.code, done.out) == (0, "190\n"), done.err
 
 
-INTERPRETERS = """
-try:
-    import _interpreters as interpreters
-except ImportError:
-    import _xxsubinterpreters as interpreters
-import threading
-inside = '''
-import sys
-sys.path[:] = %r
-from otel_memwatch import mark, operation
-for number in range(200):
-    with operation("Inside", number=number), operation("Below"):
-        pass
-mark("Last phase")
-''' % (sys.path,)
-def run_one():
-    made = interpreters.create(**options)
-    failed = interpreters.run_string(made, inside)
-    assert failed is None, failed
-    interpreters.destroy(made)
-with operation("Outside"):
-    blip(40)
-    run_one()  # what it does must not hide the peak that this one has seen
-    descriptors = len(os.listdir("/proc/self/fd"))
-    for _ in range(3):
-        run_one()
-        with operation("Between"):
-            blip(20)
-    threads = [threading.Thread(target=run_one) for _ in range(2)]
-    for thread in threads: thread.start()
-    for number in range(100):
-        with operation("Beside"): pass
-    for thread in threads: thread.join()
-    assert len(os.listdir("/proc/self/fd")) == descriptors, os.listdir("/proc/self/fd")
-"""
-ISOLATED = {} if sys.version_info < (3, 12) else {"isolated": True} if sys.version_info < (3, 13) else {}
-
-
 @pytest.mark.skipif(sys.version_info >= (3, 14), reason="the module has another name")
 def test_interpreters_of_one_process_do_not_disturb_each_other(tmp_path: Path) -> None:
-    program = succeed(f"options = {ISOLATED!r}\n{INTERPRETERS}", tmp_path)
+    program = succeed(PROGRAMS / "interpreters.py", tmp_path)
     inside = program.named("Inside")
     assert len(inside) == 6 * 200
     assert all(found.closing for found in program.operations), "a phase ends with its interpreter"
@@ -146,8 +108,7 @@ def test_interpreters_of_one_process_do_not_disturb_each_other(tmp_path: Path) -
 
 @pytest.mark.skipif(sys.version_info >= (3, 14), reason="the module has another name")
 def test_the_first_interpreter_to_mark_has_the_watermark(tmp_path: Path) -> None:
-    definitions = INTERPRETERS.partition('with operation("Outside')[0]
-    program = succeed(f"options = {ISOLATED!r}\n{definitions}run_one(); run_one()", tmp_path)
+    program = succeed(PROGRAMS / "interpreters.py", tmp_path, arguments=("inside",))
     assert {found.closing["certainty"] for found in program.named("Inside")} == {"exact"}
 
 
