@@ -70,26 +70,7 @@ def test_exceptions_pass_through_untouched(tmp_path: Path) -> None:
 
 def test_context_goes_where_opentelemetrys_goes(tmp_path: Path) -> None:
     program = succeed(
-        """
-        import contextvars
-        from concurrent.futures import ThreadPoolExecutor
-        def inner(name):
-            with operation(name): pass
-        async def task(name):
-            inner(name)
-            await asyncio.to_thread(inner, name + " in thread")
-        async def main():
-            with operation("around tasks"):
-                await asyncio.gather(task("task 1"), task("task 2"))
-        with operation("outer"):
-            thread = threading.Thread(target=inner, args=("bare thread",)); thread.start(); thread.join()
-            context = contextvars.copy_context()
-            thread = threading.Thread(target=context.run, args=(inner, "thread with context"))
-            thread.start(); thread.join()
-            asyncio.run(main())
-            with ThreadPoolExecutor(1) as pool:
-                pool.submit(inner, "executor").result()
-        """,
+        PROGRAMS / "contexts.py",
         tmp_path,
     )
     inherits = "outer" if sys.version_info >= (3, 14) and not sys._is_gil_enabled() else None
@@ -109,26 +90,7 @@ def test_context_goes_where_opentelemetrys_goes(tmp_path: Path) -> None:
 
 def test_the_same_object_can_be_entered_again_and_anywhere(tmp_path: Path) -> None:
     program = succeed(
-        """
-        again = operation("again")
-        with again:
-            with again:
-                with operation("innermost"): pass
-            with operation("after inner"): pass
-        def use():
-            for _ in range(50):
-                with again: pass
-        threads = [threading.Thread(target=use) for _ in range(4)]
-        [thread.start() for thread in threads]; [thread.join() for thread in threads]
-        @operation("recursive")
-        def down(n): return n and down(n - 1)
-        down(50)
-        elsewhere = operation("closed elsewhere"); elsewhere.__enter__()
-        thread = threading.Thread(target=elsewhere.__exit__, args=(None, None, None))
-        thread.start(); thread.join()
-        with operation("afterwards"): pass
-        elsewhere.__exit__(None, None, None)
-        """,
+        PROGRAMS / "entered_again.py",
         tmp_path,
     )
     assert len(program.named("again")) == 202
@@ -381,24 +343,7 @@ def test_threads_that_mark_without_end_lose_nothing(tmp_path: Path) -> None:
 
 def test_at_the_end_of_the_interpreter(tmp_path: Path) -> None:
     program = succeed(
-        """
-        import atexit
-        @operation("abandoned generator")
-        def generator():
-            with operation("inside"):
-                yield
-        kept = generator(); next(kept)
-        atexit.register(lambda: operation("at exit").__enter__())
-        class Late:
-            def __del__(self):
-                with operation("late"): pass
-        late = Late()
-        async def agen():
-            with operation("in async generator"):
-                yield
-        agenerator = agen()
-        asyncio.new_event_loop().run_until_complete(agenerator.__anext__())
-        """,
+        PROGRAMS / "end_of_interpreter.py",
         tmp_path,
     )
     assert program.one("at exit").closing == {}
