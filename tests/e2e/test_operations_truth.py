@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.marked import Marked, Program, read_file, run, succeed
+from tests.support.marked import PROGRAMS, Marked, Program, read_file, run, succeed
 
 pytestmark = pytest.mark.skipif(
     sys.platform != "linux" and "CI" not in os.environ, reason="watermarks that can be reset are Linux's"
@@ -123,25 +123,7 @@ def test_a_c_call_that_holds_the_gil_is_seen_through(tmp_path: Path) -> None:
 
 def test_threads_overlap_without_touching_each_others_figures(tmp_path: Path) -> None:
     program = succeed(
-        """
-        first_in, second_out = threading.Event(), threading.Event()
-        def long_one():
-            with operation("long"):
-                first_in.set()
-                second_out.wait()
-        thread = threading.Thread(target=long_one)
-        thread.start()
-        first_in.wait()
-        with operation("early"):
-            blip(100)
-        with operation("overlapping"):
-            kept = touch(40)
-            second_out.set()
-            thread.join()
-            blip(60)
-        with operation("late"):
-            pass
-        """,
+        PROGRAMS / "overlapping_threads.py",
         tmp_path,
     )
     assert_grown(program.one("early"), 100)
@@ -171,25 +153,7 @@ def test_operations_that_cross_instead_of_nesting(tmp_path: Path) -> None:
 
 def test_tasks_of_an_event_loop(tmp_path: Path) -> None:
     program = succeed(
-        """
-        @operation("task")
-        async def task(size, before, after):
-            await before.wait()
-            memory = touch(size)
-            after.set()
-            await asyncio.sleep(0)
-            memory.close()
-        async def main():
-            events = [asyncio.Event() for _ in range(4)]
-            async with operation_free():
-                events[0].set()
-                with operation("all"):
-                    await asyncio.gather(*(task(20 * (n + 1), events[n], events[n + 1]) for n in range(3)))
-        class operation_free:
-            async def __aenter__(self): pass
-            async def __aexit__(self, *_): pass
-        asyncio.run(main())
-        """,
+        PROGRAMS / "overlapping_tasks.py",
         tmp_path,
     )
     everything = program.one("all")
@@ -336,26 +300,7 @@ def test_thousands_open_at_once(tmp_path: Path) -> None:
 
 def test_io_cpu_and_faults_are_those_of_the_operation(tmp_path: Path) -> None:
     program = succeed(
-        """
-        import subprocess
-        place = os.path.join(os.environ["OTEL_MEMWATCH_RUN_DIR"], "data.bin")
-        with operation("write"):
-            with open(place, "wb", buffering=0) as file:
-                file.write(bytes(3 * MIB))
-        with operation("read"):
-            with open(place, "rb", buffering=0) as file:
-                file.read()
-        with operation("idle"):
-            time.sleep(0.001)
-        with operation("child"):
-            subprocess.run(["dd", f"if={place}", "of=/dev/null", "bs=1M"], stderr=subprocess.DEVNULL, check=True)
-        with operation("busy"):
-            end = time.process_time() + 0.2
-            while time.process_time() < end:
-                pass
-        with operation("fault"):
-            kept = touch(8)
-        """,
+        PROGRAMS / "io_and_cpu.py",
         tmp_path,
     )
     mib = 1 << 20
