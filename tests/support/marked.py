@@ -105,9 +105,11 @@ def run(
     return Program(done, directory)
 
 
-def succeed(source: str | Path, directory: Path, **variables: str) -> Program:
+def succeed(
+    source: str | Path, directory: Path, *, arguments: tuple[str, ...] = (), **variables: str
+) -> Program:
     """As `run`; the program must end well and say nothing on stderr."""
-    program = run(source, directory, **variables)
+    program = run(source, directory, arguments=arguments, **variables)
     assert program.code == 0, program.err
     assert not program.err, program.err
     return program
