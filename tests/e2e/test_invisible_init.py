@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.prefixes import GUARD, WRAPPERS, finish, run, start
+from tests.support.programs import PROGRAMS
 from tests.support.wrapped import environment
 
 UNSHARE = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"]
@@ -87,27 +88,7 @@ def first_child(pid: int) -> int:
 
 def test_no_zombie_stays(init: list[str], tmp_path: Path) -> None:
     """Orphans of every kind, in quick succession, are reaped by us while the command goes on."""
-    script = """
-import os, time
-for number in range(100):
-    if os.fork() == 0:
-        if os.fork() == 0:
-            os.setsid()
-            os._exit(number)
-        os._exit(0)
-    os.wait()
-def zombies():
-    found = 0
-    for pid in filter(str.isdigit, os.listdir("/proc")):
-        try:
-            found += open(f"/proc/{pid}/stat").read().rpartition(")")[2].split()[0] == "Z"
-        except (FileNotFoundError, ProcessLookupError):
-            pass
-    return found
-while zombies():
-    time.sleep(0.01)
-"""
-    assert run([*init, sys.executable, "-c", script], tmp_path).returncode == 0
+    assert run([*init, sys.executable, PROGRAMS / "orphans.py"], tmp_path).returncode == 0
 
 
 def test_outside_the_parent_is_not_found(init: list[str], tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from tests.support.prefixes import ALL, COUNTER, GUARD, SUPERVISED, WRAPPERS, finish, run, start
+from tests.support.programs import PROGRAMS
 from tests.support.wrapped import MIB, environment
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the witnesses are read from /proc")
@@ -441,25 +442,8 @@ end_like(target.wait(lambda dead: None))
 def test_who_is_to_be_placed_is_told_and_the_witness_stays_where_it_is_kept(
     tmp_path: Path, keep: bool
 ) -> None:
-    script = f"""
-import os
-from otel_memwatch.monitor.supervise import end_like, launch
-def forked(pids):
-    told.extend(pids)
-    raise OSError("nobody answers")
-told = []
-target = launch(["sh", "-c", "exit 6"], variables={{}}, forked=forked)
-main, witness = told
-assert main == target.pid
-assert witness in target.helpers
-target.keeps_witness = {keep}
-end = target.wait(lambda dead: None)
-assert os.path.exists(f"/proc/{{witness}}") == {keep}
-target.end_witness()
-assert not os.path.exists(f"/proc/{{witness}}")
-end_like(end)
-"""
-    done = run([sys.executable, "-c", script], tmp_path, env=environment())
+    program = [sys.executable, PROGRAMS / "kept_witness.py", str(int(keep))]
+    done = run(program, tmp_path, env=environment())
     assert done.returncode == 6, done.stderr
 
 

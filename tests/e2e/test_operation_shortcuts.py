@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.support import disturb
-from tests.support.marked import succeed
+from tests.support.marked import PROGRAMS, succeed
 
 pytestmark = pytest.mark.skipif(
     sys.platform != "linux" and "CI" not in os.environ, reason="watermarks that can be reset are Linux's"
@@ -84,28 +84,7 @@ def test_memory_between_operations_is_in_the_record(tmp_path: Path) -> None:
 @pytest.mark.parametrize("limit", [64, 600, 4096])
 def test_files_that_get_our_descriptors_stay_untouched(tmp_path: Path, limit: int) -> None:
     """The program closes all and opens its own, at once; with a low limit it gets our very numbers."""
-    program = succeed(
-        f"""
-        import resource
-        resource.setrlimit(resource.RLIMIT_NOFILE, ({limit}, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
-        place = os.path.join(os.environ["OTEL_MEMWATCH_RUN_DIR"], "mine")
-        names = [f"{{place}}{{n}}" for n in range(8)]
-        for name in names:
-            open(name, "w").close()
-        flags = os.O_RDWR
-        for _ in range(50):
-            with operation("before"):
-                pass
-            os.closerange(3, 16 if {limit} == 64 else {min(limit, 1024)})
-            mine = [os.open(name, flags) for name in names]
-            with operation("after"):
-                pass
-            with operation("last"):
-                blip(3)
-            assert all(os.fstat(descriptor).st_size == 0 for descriptor in mine)
-        """,
-        tmp_path,
-    )
+    program = succeed(PROGRAMS / "takes_our_descriptors.py", tmp_path, arguments=(str(limit),))
     for name in ("before", "after", "last"):
         found = program.named(name)
         assert len(found) == 50

@@ -13,69 +13,18 @@ from pathlib import Path
 import pytest
 
 from otel_memwatch.catalog import SPAN_ATTRIBUTES
-from tests.support.marked import MIB, PRELUDE, PROGRAMS, ROOT, Program, run, succeed
+from tests.support.marked import MIB, PROGRAMS, ROOT, Program, run, succeed
 from tests.support.wrapped import PROGRAM, environment
 
 pytestmark = pytest.mark.skipif(
     sys.platform != "linux" and "CI" not in os.environ, reason="watermarks that can be reset are Linux's"
 )
 
-TRACED = (
-    PRELUDE
-    + '''
-import json
-from opentelemetry import trace
-from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor, SpanExporter
-class Kept(SpanExporter):
-    def __init__(self): self.spans = []
-    def export(self, spans): self.spans += spans
-kept = Kept()
-provider = TracerProvider()
-provider.add_span_processor(SimpleSpanProcessor(kept))
-trace.set_tracer_provider(provider)
-tracer = trace.get_tracer("program")
-def tell():
-    """What the program's own exporter got."""
-    print(json.dumps([{
-        "name": span.name,
-        "span": f"{span.context.span_id:016x}",
-        "parent": span.parent and f"{span.parent.span_id:016x}",
-        "attributes": dict(span.attributes),
-        "status": span.status.status_code.name,
-        "events": [event.name for event in span.events],
-    } for span in kept.spans]))
-'''
-)
-
 
 class TestOperationsBecomeSpans:
     @pytest.fixture
     def program(self, tmp_path: Path) -> Program:
-        program = run(
-            """
-            with tracer.start_as_current_span("theirs"):
-                with operation("ours", size=30):
-                    blip(30)
-                    with tracer.start_as_current_span("inner theirs"): pass
-            @operation("generator")
-            def generator():
-                with tracer.start_as_current_span("in generator"): yield
-            steps = generator(); next(steps)
-            with tracer.start_as_current_span("beside"): pass
-            list(steps)
-            mark("phase")
-            with tracer.start_as_current_span("in phase"): pass
-            mark(None)
-            try:
-                with operation("failing"): raise KeyError("x")
-            except KeyError: pass
-            with operation("afterwards"): pass
-            tell()
-            """,
-            tmp_path,
-            prelude=TRACED,
-        )
+        program = run(PROGRAMS / "operations_among_spans.py", tmp_path)
         assert program.code == 0, program.err
         assert not program.err
         return program
@@ -121,33 +70,7 @@ class TestOperationsBecomeSpans:
 class TestSpansBecomeOperations:
     @pytest.fixture
     def program(self, tmp_path: Path) -> Program:
-        program = run(
-            """
-            from otel_memwatch.in_target.otel.span_processor import OperationSpanProcessor
-            provider.add_span_processor(OperationSpanProcessor())
-            with tracer.start_as_current_span("outer"):
-                blip(70)
-                with tracer.start_as_current_span("inner") as inner:
-                    inner.set_attribute("rows", 3)
-                    blip(20)
-                with operation("ours"): blip(5)
-            try:
-                with tracer.start_as_current_span("failing"): raise ValueError
-            except ValueError: pass
-            span = tracer.start_span("ended twice"); span.end(); type(span).end(span)
-            past = tracer.start_span("ended past us"); type(past).end(past)
-            threads = [threading.Thread(target=lambda: [tracer.start_span("many").end() for _ in range(100)])
-                       for _ in range(4)]
-            [thread.start() for thread in threads]; [thread.join() for thread in threads]
-            if os.fork() == 0:
-                with tracer.start_as_current_span("child"): blip(15)
-                os._exit(0)
-            os.wait()
-            tell()
-            """,
-            tmp_path,
-            prelude=TRACED,
-        )
+        program = run(PROGRAMS / "spans_as_operations.py", tmp_path)
         assert program.code == 0, program.err
         return program
 
@@ -179,17 +102,7 @@ class TestSpansBecomeOperations:
 
 
 def test_the_processor_is_nothing_outside_a_run(tmp_path: Path) -> None:
-    program = run(
-        """
-        from otel_memwatch.in_target.otel.span_processor import OperationSpanProcessor
-        provider.add_span_processor(OperationSpanProcessor())
-        with tracer.start_as_current_span("span") as span:
-            assert "end" not in vars(span)
-        """,
-        tmp_path,
-        prelude=TRACED,
-        OTEL_MEMWATCH_RUN_DIR="",
-    )
+    program = run(PROGRAMS / "span_outside_a_run.py", tmp_path, OTEL_MEMWATCH_RUN_DIR="")
     assert (program.code, program.err) == (0, "")
     assert program.operations == []
 

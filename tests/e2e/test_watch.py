@@ -12,37 +12,24 @@ from typing import Any
 
 import pytest
 
-from tests.support.marked import MIB, PRELUDE, ROOT, read_file
+from tests.support.marked import MIB, PRELUDE, PROGRAMS, ROOT, read_file
 from tests.support.wrapped import PROGRAM, environment
 
 pytestmark = pytest.mark.skipif(
     sys.platform != "linux" and "CI" not in os.environ, reason="looks for processes in /proc"
 )
 
-WATCHED = (
-    PRELUDE
-    + """
-from otel_memwatch import MemwatchError, attach, load_run, watch
-fast = dict(plot=False, quiet=True, interval=0.02)
-def monitors():
-    found = []
-    for pid in filter(str.isdigit, os.listdir("/proc")):
-        try:
-            words = open(f"/proc/{pid}/cmdline", "rb").read().split(b"\\0")
-        except OSError:
-            continue
-        if b"--stop-fd" in b" ".join(words) and os.getcwd().encode() in b" ".join(words):
-            found.append(int(pid))
-    return found
-"""
-)
+WATCHED = PRELUDE + (PROGRAMS / "watching.py").read_text()
 
 
-def start(source: str, directory: Path, **variables: str) -> subprocess.Popen[str]:
+def start(source: str | Path, directory: Path, **variables: str) -> subprocess.Popen[str]:
     import textwrap
 
-    script = directory / "program.py"
-    script.write_text(WATCHED + textwrap.dedent(source))
+    if isinstance(source, Path):
+        script = source
+    else:
+        script = directory / "program.py"
+        script.write_text(WATCHED + textwrap.dedent(source))
     return subprocess.Popen(
         [sys.executable, script],
         cwd=directory,
@@ -74,37 +61,7 @@ def wait_for_end(run: Path) -> dict[str, Any]:
 
 
 def test_a_block_is_recorded(tmp_path: Path) -> None:
-    finish(
-        start(
-            """
-            import json
-            with watch("run", **fast) as run:
-                called = time.monotonic()
-                with operation("big"):
-                    kept = touch(150)
-                    time.sleep(0.1)
-                assert run.state == "running"
-                assert run.seconds > 0
-                (big,) = run.operations
-                assert big.operation.name == "big"
-            assert run.state == "finished", run.state
-            assert os.environ.get("OTEL_MEMWATCH_RUN_DIR") is None
-            with operation("outside"): pass
-            assert [found.operation.name for found in run.operations] == ["big"]
-            samples = run.samples()
-            assert run.latest.started + samples.time[0] <= called
-            rss = samples.column("process.memory.usage")
-            assert rss[0] < 100 * MIB < max(rss)
-            assert run.peaks.process.bytes >= 150 * MIB
-            assert "big" in run.report("text")
-            assert json.loads(run.report("json"))["run"]["state"] == "finished"
-            assert run.plot("picture.png").stat().st_size > 1000
-            assert load_run("run").peaks == run.peaks
-            assert monitors() == []
-            """,
-            tmp_path,
-        )
-    )
+    finish(start(PROGRAMS / "watched_block.py", tmp_path))
     run = tmp_path / "run"
     assert info(run)["monitor"]["mode"] == "watch"
     (recorded,) = [found for path in run.glob("operations-*") for found in read_file(path)]
