@@ -166,6 +166,7 @@ def test_standard_variables_say_where_and_how(sink, monkeypatch):
         assert headers["content-encoding"] == "gzip"
 
 
+@pytest.mark.quiet  # thousands of spans have to be taken within the time that the end of a run waits
 def test_the_number_of_series_is_bounded_whatever_operations_are_called(sink):
     program = Program()
     telemetry, _, info = _start({"otlp": sink.url}, columns=(), program=program)

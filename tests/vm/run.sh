@@ -36,7 +36,7 @@ build() {
     grep -qs bookworm "$sources" || sources=""
     [ -e "$cache/root.tar" ] || {
         # shellcheck disable=SC2086  # none or one
-        mmdebstrap --quiet --mode=root --variant=minbase --include="$packages" bookworm "$cache/root.tar.new" $sources
+        mmdebstrap --quiet --mode=root --format=tar --variant=minbase --include="$packages" bookworm "$cache/root.tar.new" $sources
         mv "$cache/root.tar.new" "$cache/root.tar"
     }
     rm -rf "$root"
