@@ -77,7 +77,9 @@ def test_no_figure_is_certain_that_leaves_the_hidden_out(
         report = recorded(run, ["sh", "-c", script.format(helper=helper)], options)
     for name in ("process", "tree"):
         peak = report["peaks"][name]
-        assert peak is None or peak["high"] is None or peak["high"] >= TAKES * MIB, (name, peak)
+        if peak is None:  # the shell had ended before a tick saw it
+            continue
+        assert peak["high"] is None or peak["high"] >= TAKES * MIB, (name, peak)
         assert (peak["low"] or 0) <= (TAKES + 10) * MIB, (name, peak)
     assert any("hidepid" in quirk for quirk in report["trouble"]["quirks"])
 
@@ -100,7 +102,9 @@ def test_one_that_becomes_hidden_after_it_was_seen_has_not_ended(tmp_path: Path,
         report = recorded(run, ["sh", "-c", script], "hidepid=2", few_files=True)
     for name in ("process", "tree"):
         peak = report["peaks"][name]
-        assert peak is None or peak["high"] is None or peak["high"] >= TAKES * MIB, (name, peak)
+        if peak is None:  # the shell had ended before a tick saw it
+            continue
+        assert peak["high"] is None or peak["high"] >= TAKES * MIB, (name, peak)
     (hidden,) = [process for process in report["processes"] if process["note"] == "hidden from us"]
     assert hidden["end"] is None, "it outlives the run"
 
