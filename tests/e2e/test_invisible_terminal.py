@@ -172,6 +172,7 @@ input()
         terminal.expect("<prompt>")
 
 
+@pytest.mark.quiet  # what is typed meets the shell's own words in the middle on a busy machine
 def test_background_job_that_reads(prefix: list[str], tmp_path: Path) -> None:
     """It stops until it is brought to the foreground."""
     with Terminal.bash(tmp_path) as terminal:
