@@ -150,6 +150,22 @@ def test_a_costly_source_rests_to_stay_below_its_share(clock: FakeClock) -> None
     assert sampler.health()["costly"].stretched == 100 - len(costly.reads)
 
 
+def test_one_read_that_was_held_up_costs_no_figures(clock: FakeClock) -> None:
+    """A host that takes the processor away for 25 ms makes no source a costly one; one that does so always, does."""
+    held_up = Scripted("held up", [Column("process.memory.usage")], clock)
+    held_up.values = [1]
+    sampler = Sampler([held_up], 0.1, clock=clock)
+    run(sampler, clock, 20)
+    held_up.cpu = 0.025
+    run(sampler, clock, 1)
+    held_up.cpu = 0.0
+    run(sampler, clock, 20)
+    assert sampler.health()["held up"].stretched == 0
+    held_up.cpu = 0.025
+    run(sampler, clock, 100)
+    assert sampler.health()["held up"].stretched > 50
+
+
 def test_a_source_that_rests_is_read_at_the_last_tick(clock: FakeClock) -> None:
     costly = Scripted("costly", [Column("system.memory.limit")], clock, cpu=0.5)
     costly.values = [1]
