@@ -157,7 +157,7 @@ def test_one_read_that_was_held_up_costs_no_figures(clock: FakeClock) -> None:
     sampler = Sampler([held_up], 0.1, clock=clock)
     run(sampler, clock, 20)
     held_up.cpu = 0.025
-    run(sampler, clock, 1)
+    sampler.tick()
     held_up.cpu = 0.0
     run(sampler, clock, 20)
     assert sampler.health()["held up"].stretched == 0
