@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from otel_memwatch.monitor.procfs.control_group import locate, parse_memberships, parse_mounts
-from otel_memwatch.monitor.procfs.process import ZOMBIE_STATES, parse_stat
+from otel_memwatch.monitor.procfs.process import is_exiting
 from otel_memwatch.runtime.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -39,10 +39,10 @@ class Outside:
         proc = f"{self._context.proc}/{pid}"
         try:
             location = locate(parse_memberships(_read(f"{proc}/cgroup")), self._mounts, "memory")
-            # one that is ending is shown in the root group as soon as it has given its memory back
-            stat = parse_stat(_read(f"{proc}/stat"))
+            path = "" if location is None else str(location.path)
+            # version 1 shows one that is ending in the root group
+            return (
+                path == self._group or path.startswith(f"{self._group}/") or is_exiting(_read(f"{proc}/stat"))
+            )
         except OSError:
             return True
-        path = "" if location is None else str(location.path)
-        ended = stat.state in ZOMBIE_STATES or not stat.virtual
-        return ended or path == self._group or path.startswith(f"{self._group}/")
