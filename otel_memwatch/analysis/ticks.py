@@ -62,16 +62,6 @@ class TickSeries:
         edges = self._values[first : low * _BLOCK] + self._values[high * _BLOCK : last]
         return max(*self._blocks[low:high], *edges)
 
-    def first_from(self, time: float) -> int | None:
-        """The value of the first tick not before `time`."""
-        index = bisect_left(self._times, time)
-        return int(self._values[index]) if index < len(self._times) else None
-
-    def last_until(self, time: float) -> int | None:
-        """The value of the last tick not after `time`."""
-        index = bisect_right(self._times, time)
-        return int(self._values[index - 1]) if index else None
-
     def between(self, start: float, end: float) -> float | None:
         """How much a counter grew from `start` to `end`, as if it grew evenly between ticks."""
         if len(self._times) < 2:
