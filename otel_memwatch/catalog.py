@@ -117,6 +117,16 @@ MEMWATCH_TREE_MEMORY_PEAK = _row(
 MEMWATCH_TREE_MEMORY_BOUND = _row(
     "memwatch.tree.memory.bound", _G, "By", "Upper bound of the tree's resident memory since the tick before, from "
     "windowed watermarks.", (), "process_tree", note="Only with --exact.")
+MEMWATCH_TREE_MEMORY_NEEDED = _row(
+    "memwatch.tree.memory.needed", _U, "By", "Private and shared memory of the tree, each page once, without pages of files: "
+    "the best estimate.", (), "process_tree", note="Only where the run has no control group of its own, which tells better.")
+MEMWATCH_TREE_MEMORY_NEEDED_LOW = _row(
+    "memwatch.tree.memory.needed.low", _G, "By", "What of it was certainly there at one moment of the tick.", (), "process_tree",
+    note="Only where the run has no control group of its own.")
+MEMWATCH_TREE_MEMORY_NEEDED_HIGH = _row(
+    "memwatch.tree.memory.needed.high", _G, "By", "Upper bound of it since the tick before, from page faults.", (),
+    "process_tree", note="Without what processes gained that no tick saw afterwards: one page for each of "
+    "memwatch.tree.unobserved.faults. Only where the run has no control group of its own.")
 MEMWATCH_TREE_MEMORY_PSS = _row(
     "memwatch.tree.memory.pss", _U, "By", "Proportional set size of the tree: shared pages divided among those who "
     "share them.", (), "memory_detail", note="Read seldom: reading it stalls the target's mmap calls.")

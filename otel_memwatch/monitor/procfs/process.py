@@ -94,6 +94,15 @@ def parse_resident(data: bytes) -> int:
         raise ValueError("not a statm file") from None
 
 
+def parse_private(data: bytes) -> int:
+    """Private resident memory in bytes, from /proc/PID/statm: without pages of files and of shared memory; 0 for a zombie."""
+    try:
+        f = data.split(None, 3)
+        return max(0, int(f[1]) - int(f[2])) * PAGE_SIZE
+    except IndexError:
+        raise ValueError("not a statm file") from None
+
+
 class Status(NamedTuple):
     """Fields of /proc/PID/status that other files lack. A zombie has no memory fields: `None`."""
 
@@ -170,6 +179,16 @@ def parse_shmem(data: bytes) -> int:
 def parse_resident_files(data: bytes) -> int | None:
     """RssFile alone from /proc/PID/status, in bytes; `None` for a zombie, and before Linux 4.5."""
     return _kib(data, b"\nRssFile:")
+
+
+def parse_swapped(data: bytes) -> int:
+    """VmSwap alone from /proc/PID/status, in bytes; 0 for a zombie, and where there is no swap."""
+    return _kib(data, b"\nVmSwap:") or 0
+
+
+def parse_pinned(data: bytes) -> int:
+    """VmPin alone from /proc/PID/status, in bytes: pages that devices or io_uring hold; a fork copies them without a fault."""
+    return _kib(data, b"\nVmPin:") or 0
 
 
 def parse_thread_group(data: bytes) -> int:

@@ -17,6 +17,7 @@ from otel_memwatch.monitor.sources.process_tree.discovery import Discovery, Fork
 from otel_memwatch.monitor.sources.process_tree.files import Descriptors, read_once
 from otel_memwatch.monitor.sources.process_tree.ledgers import FaultLedger, PidLedger
 from otel_memwatch.monitor.sources.process_tree.member import GONE, Member, Totals, own_faults
+from otel_memwatch.monitor.sources.process_tree.needed import NeededMemory, NeededNow, TickFindings
 from otel_memwatch.monitor.sources.process_tree.records import Records
 from otel_memwatch.monitor.sources.process_tree.windows import Vanished, WatermarkWindows, fault_bytes
 from otel_memwatch.runtime.typed import TYPE_CHECKING
@@ -31,6 +32,8 @@ EVERY_STATUS = 20
 ROUND_SECONDS = 1.0
 EVERY_GROUP = 20
 """Members whose control groups are read at a slow tick, in turn: a quarter of a millisecond."""
+MOST_LATE = 64
+"""Processes born during a tick that are looked at."""
 WALK_SECONDS = 1.0
 """Time between two listings of all children, which find what the fork counter does not lead to."""
 
@@ -38,9 +41,11 @@ WALK_SECONDS = 1.0
 class Changes:
     """What one tick has found of the members; the ledgers hold what it has found of their children."""
 
-    __slots__ = ("figures", "reapers_known", "removed", "vanished")
+    __slots__ = ("born", "figures", "reapers_known", "removed", "vanished")
 
     def __init__(self) -> None:
+        self.born = False
+        """There are members that the tick before did not have."""
         self.figures = False
         """A figure of a member has changed, or there are others than before: sums have to be made again."""
         self.removed: dict[int, Member] = {}
@@ -88,6 +93,8 @@ class ProcessTree:
         self._faults = FaultLedger()
         self._began: float | None = None
         """Time of the first tick."""
+        self._unseen_faults = 0
+        """Page faults of unseen processes, as of the last tick at which they were known."""
         self._account = Account()
         self._records = Records(
             self._proc,
@@ -100,6 +107,18 @@ class ProcessTree:
             if context.exact
             else None
         )
+        # A control group of the run's own tells what is needed, and costs less.
+        self._needed = (
+            NeededMemory(
+                self._proc,
+                context.sys,
+                context.marks_operations,
+                joined=not context.adopt,
+                exact=context.exact,
+            )
+            if context.own_cgroup is None
+            else None
+        )
         self._slow_pace = context.pace()
         self._walk_pace = context.pace(WALK_SECONDS)
         self._round = 0
@@ -109,7 +128,7 @@ class ProcessTree:
         self._sum = Totals()
         self._fast: list[Value] = []
         """The values of the last tick at which a figure had changed."""
-        self.columns = columns(context.slow_period(), exact=context.exact)
+        self.columns = columns(context.slow_period(), exact=context.exact, needed=self._needed is not None)
         self._not_due: list[Value] = [None] * sum(column.period > 0 for column in self.columns)
 
     def _oldest(self) -> int:
@@ -170,6 +189,8 @@ class ProcessTree:
         self._discovery.close()
         if self._windows is not None:
             self._windows.close()
+        if self._needed is not None:
+            self._needed.close()
 
     # -- a tick
 
@@ -222,9 +243,12 @@ class ProcessTree:
         self._faults.ended(
             stat,
             0 if member is None else member.stat.child_minor_faults,
+            0 if member is None else member.stat.child_major_faults,
             ignored_sigchld=reaped.ignored_sigchld,
         )
         self._account.reaped(reaped, None if member is None else member.io)
+        if self._needed is not None:
+            self._needed.ended(pid, None if stat is None else own_faults(stat))
         own = self._context.own_cgroup
         if own is not None and own.held(reaped.exit.cgroup) is False:
             self._records.reaped_elsewhere(reaped, member)
@@ -352,6 +376,7 @@ class ProcessTree:
             member.close()
             return False
         self._members[pid] = member
+        changes.born = True
         if self._began is not None and not self._context.adopt and member.start < self._began:
             self._account.joined(member)
         changes.figures = True
@@ -437,6 +462,45 @@ class ProcessTree:
         )
         self._pids.close(suspicious=self._faults.suspicious)
 
+    # -- sixth step: what the tree needs
+
+    def _bound_needed(self, needed: NeededMemory, changes: Changes, now: float) -> NeededNow:
+        """Bound what the tree needs, where no control group tells."""
+        total, before = self._faults.unseen, self._unseen_faults
+        self._unseen_faults = before if total is None else total
+        unseen = None if total is None else total - before
+        found = TickFindings(changes.born, bool(changes.removed), unseen, self._born_since)
+        whole = not needed.broken
+        values = needed.scan(self._members, found)
+        if whole and needed.broken:
+            main = self._members.get(self._context.root) or next(iter(self._members.values()), None)
+            if main is not None:
+                self._records.outside_ledger(main, now)
+        return values
+
+    def _born_since(self) -> list[int] | None:
+        """Page faults of each process of the tree that was born since this tick began; `None`: too many to look."""
+        newest = self._forks.read()
+        begun = self._pids.begun
+        given = self._forks.between(begun, newest)
+        if not given:
+            return []
+        if given > MOST_LATE:
+            return None
+        known, faults = dict(self._members), []
+
+        def add(pid: int) -> bool:
+            try:
+                stat = parse_stat(read_once(f"{self._proc}/{pid}/stat"))
+            except (OSError, ValueError):
+                return False
+            known[pid] = known.get(stat.ppid, known.get(self._context.root))  # type: ignore[assignment] # for its key alone
+            faults.append(own_faults(stat))
+            return True
+
+        self._discovery.probe(self._forks.given(begun, newest), known, add)
+        return faults
+
     # -- last step: the values
 
     def _values(self, changes: Changes, now: float, *, slow: bool) -> Sequence[Value]:
@@ -455,6 +519,8 @@ class ProcessTree:
         fast = [*self._fast, self._pids.unobserved, self._faults.unseen]
         if self._windows is not None:
             fast.append(bound if changes.reapers_known else None)
+        if self._needed is not None:
+            fast += self._bound_needed(self._needed, changes, now)
         if not slow:
             return fast + self._not_due
         for member in members:
