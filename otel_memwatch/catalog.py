@@ -130,6 +130,9 @@ MEMWATCH_TREE_MEMORY_NEEDED_HIGH = _row(
 MEMWATCH_TREE_MEMORY_PSS = _row(
     "memwatch.tree.memory.pss", _U, "By", "Proportional set size of the tree: shared pages divided among those who "
     "share them.", (), "memory_detail", note="Read seldom: reading it stalls the target's mmap calls.")
+MEMWATCH_TREE_MEMORY_PSS_NEEDED = _row(
+    "memwatch.tree.memory.pss.needed", _U, "By", "What of the proportional set size is no page of a file, and was certainly "
+    "there at once.", (), "memory_detail", note="Only where the run has no control group of its own.")
 MEMWATCH_TREE_MEMORY_HUGETLB = _row(
     "memwatch.tree.memory.hugetlb", _U, "By", "Huge pages of hugetlbfs (MAP_HUGETLB) in the processes of the tree, summed.",
     (), "process_tree", note="In no resident size, and as a rule in no control group's memory; those shared between "

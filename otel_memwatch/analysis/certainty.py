@@ -413,6 +413,23 @@ def certainly_there(held: int, new: int) -> int:
     return max(0, held - new)
 
 
+def certainly_there_of_shares(shares: int, new: int, lost: int) -> int:
+    """Bytes that were certainly there when a sum of proportional sizes began to be read.
+
+    A page that is mapped by several processes counts for each of them with its share, so that the sum has each page once.
+    It takes time: what was gained meanwhile was not there at the beginning, and a page that one of its sharers lost after it
+    was counted there counts with more than one in the end, by half a page at most.
+
+    Example: 300 MiB of shares, 2 MiB gained and 1 MiB lost while they were read: 297 MiB were there.
+
+    Args:
+        shares: the sum.
+        new: bytes that the processes can have gained meanwhile.
+        lost: bytes that they can have lost: by how much each one's resident size grew less than it gained.
+    """
+    return max(0, shares - new - lost)
+
+
 def is_outside_ledger(held_before: int, held: int, new: int, error: int) -> bool:
     """Whether a process got pages that no page fault of the tree has brought, so that the fault ledger says nothing.
 

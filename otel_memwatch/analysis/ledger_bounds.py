@@ -28,6 +28,8 @@ class LedgerBounds:
         self._page = page
         """Bytes of a base page."""
         self.low, self.estimate = Maximum(), Maximum()
+        self._share: float | None = None
+        """What the shares of all pages are of the guess; `None`: they have not been read yet."""
         self._windows = WindowBounds()
         self._open: tuple[float, int | None, int | None] | None = None
         self.known = False
@@ -48,6 +50,28 @@ class LedgerBounds:
         self._open = time, high, faults
         self.known = self.known or high is not None
 
+    def add_guess(self, time: float, guess: int | None, shares: int | None) -> None:
+        """Takes in what was needed most likely.
+
+        How much of what forked processes gained they have given back since is not to be seen in /proc, but for the
+        moments at which the shares of all pages are read: by how much the guess is too high then is taken off the others.
+
+        Args:
+            time: monotonic seconds.
+            guess: bytes, as if nothing had been given back.
+            shares: bytes of the shares of all pages; `None`: they were not read at this tick.
+
+        """
+        self.low.add(time, shares)
+        if guess is None:
+            return
+        if shares is not None and guess > 0:
+            share = min(1.0, shares / guess)
+            if self._share is None and self.estimate.value is not None:
+                self.estimate.value = int(self.estimate.value * share)
+            self._share = share
+        self.estimate.add(time, int(guess * (1.0 if self._share is None else self._share)))
+
     def _bound(self, high: int | None, *faults: int | None) -> int | None:
         told = sum_known(faults)
         return None if high is None or told is None else high + certainty.gained(told, page=self._page)
@@ -59,7 +83,8 @@ class LedgerBounds:
 
         Args:
             sums: the bounds of all processes over time; `None`: not all have one.
-            over: whether all processes had ended at the last tick, so that nothing can be told of its window any more.
+            over: whether the last tick was taken after the target's end, or found no process alive: what a daemon that it
+                leaves behind has later is not the run's.
 
         """
         if self._open is None or not self.known:
@@ -69,9 +94,9 @@ class LedgerBounds:
         windows.add_tick(time, self._bound(high if over else None, faults), 0)
 
         def by_processes(start: float, end: float) -> int:
-            if sums is not None:
-                return sums.largest(start, end)
-            return 0 if over and start > time else UNCAPPED
+            if over and start > time:
+                return 0
+            return UNCAPPED if sums is None else sums.largest(start, end)
 
         most = windows.largest(0, by_processes)
         return None if most >= UNCAPPED else int(most)

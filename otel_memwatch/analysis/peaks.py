@@ -31,6 +31,7 @@ class Evidence:
         ledger: bounds from page faults, of anonymous and shared memory.
         needed: largest charged memory without file cache, at ticks.
         unmapped: largest charged memory that no process's resident size holds (shared memory files, kernel).
+        alive: processes of the tree at the last tick; `None`: not known.
         watermark: of the control group.
         watermark_read: whether the last tick could read it.
         last_tick: monotonic seconds of the last tick.
@@ -50,6 +51,7 @@ class Evidence:
         self.hugetlb, self.shared, self.outside = Maximum(), Maximum(), Maximum()
         self.group_swap, self.system_swap = Maximum(), Maximum()
         self.limits: tuple[int, int] | None = None
+        self.alive: int | None = None
         self.watermark = Maximum()
         self.watermark_read = True
         self.last_tick: float | None = None
@@ -292,9 +294,12 @@ def _bound_by_faults(evidence: Evidence) -> int | None:
     processes = evidence.processes
     if processes.unwatched or processes.outside_ledger:
         return None
-    last_tick = evidence.last_tick or 0.0
-    over = not any(
-        process.end is None or certainty.is_after(process.end, last_tick) for process in processes.recent()
+    target = processes.main
+    over = evidence.alive == 0 or (
+        target is not None
+        and target.end is not None
+        and evidence.last_tick is not None
+        and not certainty.is_after(target.end, evidence.last_tick)
     )
     return evidence.ledger.most(_sums(evidence), over=over)
 

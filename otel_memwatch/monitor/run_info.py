@@ -50,6 +50,8 @@ class TargetInfo(NamedTuple):
     """What would give it a group of its own, where it has none."""
     helpers: frozenset[int] = frozenset()
     """Pids of our own processes beside the target, which are never counted."""
+    shared_before: int | None = None
+    """Bytes of shared memory that the machine had before the target was started; `None`: not known, or it was not by us."""
 
 
 def start_fields(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from otel_memwatch.runtime.kernel import PAGE_SIZE
 from otel_memwatch.runtime.typed import NamedTuple
 
 _DIGITS = 20
@@ -99,6 +100,15 @@ def parse_allocated(data: bytes) -> Allocated:
         field(b"\nthp_collapse_alloc "),
         field(b"\nnr_shmem "),
     )
+
+
+def shared_memory(proc: str = "/proc") -> int | None:
+    """Bytes of shared memory of the machine, files in memory included; `None` without /proc. Cost: 15 us."""
+    try:
+        with open(f"{proc}/vmstat", "rb") as file:
+            return parse_allocated(file.read()).shared * PAGE_SIZE
+    except OSError:
+        return None
 
 
 def parse_pressure(data: bytes) -> dict[str, float]:

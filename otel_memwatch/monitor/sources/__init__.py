@@ -64,6 +64,8 @@ class Context(NamedTuple):
     """Control group made for the run."""
     environment: Mapping[str, str] = {}
     """Of the target."""
+    shared_before: int | None = None
+    """Bytes of shared memory that the machine had before the target was started; `None`: not known."""
     system: str = THIS_SYSTEM
     """How processes are read: "linux", or "psutil"."""
     tree: TreeSource | None = None

@@ -21,9 +21,13 @@ class Allocations:
     """What the machine has allocated from one tick to the next: 8 us, and 1 us for each further size of huge pages in use.
 
     Raises `OSError` without /proc.
+
+    Args:
+        proc, sys: where these file systems are mounted.
+        shared_before: bytes of shared memory that there were before the tree; `None`: those of now.
     """
 
-    def __init__(self, proc: str, sys: Path) -> None:
+    def __init__(self, proc: str, sys: Path, shared_before: int | None = None) -> None:
         self._vmstat = os.open(f"{proc}/vmstat", os.O_RDONLY | os.O_CLOEXEC)
         pages = sys / "kernel/mm/transparent_hugepage"
         try:
@@ -36,7 +40,7 @@ class Allocations:
         self._huge, self._collapsed, pages_now = self._read()
         self.shared = pages_now * PAGE_SIZE
         """Bytes of shared memory, as of the last reading."""
-        self._least_shared = self.shared
+        self._least_shared = self.shared if shared_before is None else min(shared_before, self.shared)
         self.faulted = 0
         """Bytes of huge pages that page faults brought, between the last two readings."""
         self.collapsed = 0

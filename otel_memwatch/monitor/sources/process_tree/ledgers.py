@@ -22,6 +22,7 @@ the monitor itself                            the monitor inherited more faults 
 a process that the monitor waited for         it had inherited more than when it was read     `ended`
 a process that a tick sees for the first      it has inherited some already                   `joined`
 time
+a process that vanished with its parent       that it vanished                                `left_to_ancestor`
 a process that vanished, nobody knows where   that it vanished                                `left_to_nobody_known`
 its faults have gone
 nobody, since a member ignores SIGCHLD        that it ignores SIGCHLD                         `close`
@@ -245,6 +246,16 @@ class FaultLedger:
     def left_to_member(self, stat: Stat) -> None:
         """A member has vanished, and a living member has waited for it: these faults were not an unseen process's."""
         self._left += stat.minor_faults + stat.child_minor_faults
+
+    def left_to_ancestor(self, stat: Stat) -> None:
+        """A member has vanished with its parent: an ancestor has inherited these faults, or it was left to us (`was_left_to_us`)."""
+        self.suspicious = True
+        self._left += stat.minor_faults + stat.child_minor_faults
+
+    def was_left_to_us(self, stat: Stat) -> None:
+        """A member that the tick before took for an ancestor's was ours to wait for: nobody has inherited these faults."""
+        self.suspicious = True
+        self._unseen += stat.minor_faults + stat.child_minor_faults
 
     def left_to_us(self) -> None:
         """A member has vanished that the supervisor is waiting for: its faults will be reported at the next tick."""

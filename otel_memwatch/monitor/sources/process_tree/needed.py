@@ -131,6 +131,7 @@ class NeededMemory:
         marks_operations: whether a process resets its own watermark.
         joined: whether the tree was there before the run: then it has pages that no page fault in the run has brought.
         exact: whether we reset the watermarks, each time before `scan`.
+        shared_before: bytes of shared memory that the machine had before the tree was there; `None`: not known.
     """
 
     def __init__(
@@ -141,8 +142,9 @@ class NeededMemory:
         *,
         joined: bool,
         exact: bool,
+        shared_before: int | None = None,
     ) -> None:
-        self._machine = Allocations(proc, sys)
+        self._machine = Allocations(proc, sys, shared_before)
         self._marks_operations = marks_operations
         self._exact = exact
         self._joining = joined
@@ -164,6 +166,8 @@ class NeededMemory:
         self._cut_short: int | None = None
         """The bound of the tick before, where a process ended while that was taken; `None`: none did."""
         self._shared = 0
+        self._collapsed = 0
+        """Bytes of huge pages that were made of small ones since the tick before."""
         self._departed: dict[int, _Holder] = {}
         """Processes that the last tick did not find any more: it may yet be told how many page faults they had."""
         self.broken = "huge pages that the kernel does not count" if self._machine.uncounted else ""
@@ -177,14 +181,21 @@ class NeededMemory:
             UNKNOWN if faults is None else certainty.gained(max(0, faults - base), page=PAGE_SIZE)
         )
 
+    def open(self) -> None:
+        """Begin a tick. Raises `OSError` without /proc."""
+        self._machine.read()
+
     def scan(self, members: Mapping[int, Member], found: TickFindings) -> NeededNow:
         """Read all members, and bound what the tree needs. Raises `OSError` without /proc."""
         readings, cut_short = self._read(members)
         late = found.late()
         quiet = not found.born and not found.gone and not late and not cut_short and found.unseen_faults == 0
         faults = sum(reading.last - reading.holder.base for reading in readings)
-        self._machine.read()
         by_faults, collapsed = self._machine.faulted, self._machine.collapsed
+        self._machine.read()
+        in_scan = self._machine.faulted + self._machine.collapsed
+        by_faults, collapsed = by_faults + self._machine.faulted, collapsed + self._machine.collapsed
+        self._collapsed = collapsed
         # Where nobody came or went, a huge page that a fault brought is the tree's only where the tree had a fault.
         huge = (min(by_faults, faults * self._machine.huge_page) if quiet else by_faults) + collapsed
         unseen = (
@@ -197,7 +208,7 @@ class NeededMemory:
             family.begin()
             family.same = quiet and self._calm
         for reading in readings:
-            self._enter(reading, huge)
+            self._enter(reading, in_scan)
         low, burst = self._judge(readings, huge, tree_new)
         shared, shared_low = self._shared_memory(members, tree_new)
         high = self._close_families(
@@ -259,7 +270,7 @@ class NeededMemory:
     # -- families
 
     def _enter(self, reading: _Reading, huge: int) -> None:
-        """Enter what was read of a process into its family."""
+        """Enter what was read of a process into its family; `huge`: bytes of huge pages that came while the tick was taken."""
         member, holder, fresh, held, first, last = reading
         family = self._families.get(holder.family)
         if family is None:
@@ -286,7 +297,14 @@ class NeededMemory:
         mark, marked_at = watermark.last, watermark.last_faults
         if not fresh and not self._exact and mark is not None and mark < holder.mark:
             holder.is_reset = True
-        if mark is None or fresh or holder.is_reset or member.shares_memory or marked_at != first or self._marks_operations(member.pid):
+        if (
+            mark is None
+            or fresh
+            or holder.is_reset
+            or member.shares_memory
+            or marked_at != first
+            or self._marks_operations(member.pid)
+        ):
             family.same = False
         else:
             family.watermarks += mark + error + in_flight + scanned
@@ -309,7 +327,7 @@ class NeededMemory:
                     self.broken = self.broken or "memory filled from outside"
                 mark = member.watermark.last or 0
                 if mark > holder.mark and not member.shares_memory and holder.family != self._own_stack:
-                    burst = max(burst, mark - (member.file or 0) - held)
+                    burst = max(burst, mark - (member.file or 0) - member.shmem - held)
                 holder.mark = mark
             holder.base, holder.held = first, held
         return sum(family.largest for family in self._families.values()), burst
@@ -336,9 +354,7 @@ class NeededMemory:
                 del self._families[key]
                 continue
             held = family.held if complete and family.all_known and family.members else None
-            new = family.new + min(
-                huge, family.new // PAGE_SIZE * self._machine.huge_page + self._machine.collapsed
-            )
+            new = family.new + min(huge, family.new // PAGE_SIZE * self._machine.huge_page + self._collapsed)
             if held is None:
                 settled = False
                 family.kept = certainty.family_kept(family.kept, new, None)

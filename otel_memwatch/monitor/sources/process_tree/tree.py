@@ -9,7 +9,7 @@ from collections import deque
 from otel_memwatch.errors import Unavailable
 from otel_memwatch.model import ChildExit
 from otel_memwatch.monitor.procfs.mounted import hides_others
-from otel_memwatch.monitor.procfs.process import Io, parse_stat
+from otel_memwatch.monitor.procfs.process import Io, Stat, parse_stat
 from otel_memwatch.monitor.sources import Context
 from otel_memwatch.monitor.sources.process_tree.accounting import Account, Fate, Reaped, read_exit
 from otel_memwatch.monitor.sources.process_tree.columns import columns, fast_values, slow_values
@@ -41,11 +41,13 @@ WALK_SECONDS = 1.0
 class Changes:
     """What one tick has found of the members; the ledgers hold what it has found of their children."""
 
-    __slots__ = ("born", "figures", "reapers_known", "removed", "vanished")
+    __slots__ = ("born", "figures", "presumed", "reapers_known", "removed", "vanished")
 
     def __init__(self) -> None:
         self.born = False
         """There are members that the tick before did not have."""
+        self.presumed: dict[int, Stat] = {}
+        """Those of `removed` whose parents are no more either: an ancestor is taken to have waited for them."""
         self.figures = False
         """A figure of a member has changed, or there are others than before: sums have to be made again."""
         self.removed: dict[int, Member] = {}
@@ -84,6 +86,8 @@ class ProcessTree:
         self._hidden: dict[int, float] = {}
         """Those that it hides, and when each was found to be."""
         self._members: dict[int, Member] = {}
+        self._presumed: dict[int, Stat] = {}
+        """Those of `Changes.presumed` that the tick before found."""
         self._removed: dict[int, Member] = {}
         """Members that the tick before found to be no more."""
         self._exits: deque[ChildExit] = deque()
@@ -115,6 +119,7 @@ class ProcessTree:
                 context.marks_operations,
                 joined=not context.adopt,
                 exact=context.exact,
+                shared_before=context.shared_before,
             )
             if context.own_cgroup is None
             else None
@@ -200,6 +205,8 @@ class ProcessTree:
         changes = Changes()
         self._pids.open()
         self._faults.open()
+        if self._needed is not None:
+            self._needed.open()
         self._read_exits(changes)
         self._read_members(changes, now)
         self._find_members(changes, now)
@@ -225,6 +232,9 @@ class ProcessTree:
         pid, stat = reaped.exit.pid, reaped.stat
         if stat is not None and stat.start < self._since:
             return
+        presumed = self._presumed.pop(pid, None)
+        if presumed is not None and (stat is None or presumed.start == stat.start):
+            self._faults.was_left_to_us(presumed)
         member = self._members.get(pid)
         if member is not None and stat is not None and member.stat.start != stat.start:
             member = None  # the pid has been given to another process since
@@ -311,8 +321,13 @@ class ProcessTree:
             self._faults.left_to_member(stat)
             self._records.gone(member, now)
             return
-        self._faults.left_to_nobody_known()
         changes.reapers_known = False
+        if heeds and self._adopter is not None:
+            # Whoever waits for the parent inherits what it has inherited; an orphan would be ours to wait for.
+            self._faults.left_to_ancestor(stat)
+            changes.presumed[member.pid] = stat
+        else:
+            self._faults.left_to_nobody_known()
         self._account.vanished(member, now, Fate.PARENTS if heeds else Fate.NOBODYS)
 
     def _remove(self, member: Member, changes: Changes) -> None:
@@ -450,7 +465,7 @@ class ProcessTree:
     # -- fifth step: the processes that nobody saw
 
     def _close_ledgers(self, changes: Changes) -> None:
-        self._removed = changes.removed
+        self._removed, self._presumed = changes.removed, changes.presumed
         signs = bool(changes.removed) or self._pids.moved or self._faults.signs
         if self._pids.close_if_none_given(signs=signs):
             self._faults.close_if_none_given()
