@@ -158,7 +158,7 @@ class RunRecording:
             marks_operations=lambda pid: self.follower is not None and self.follower.marks_operations(pid),
             own_cgroup=target.own_cgroup,
             environment=target.environment,
-            shared_before=target.shared_before,
+            allocated_before=target.allocated_before,
         )
 
     def _add_sources(self, sources: Sequence[Any], absent: Mapping[str, Exception]) -> Sequence[Any]:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from otel_memwatch.model import Attributes, Column, Snapshot
     from otel_memwatch.monitor.own_cgroup import OwnCgroup
+    from otel_memwatch.monitor.procfs.system import Allocated
     from otel_memwatch.monitor.sampler import Sampler
     from otel_memwatch.monitor.trace_context import TraceContext
 
@@ -50,8 +51,8 @@ class TargetInfo(NamedTuple):
     """What would give it a group of its own, where it has none."""
     helpers: frozenset[int] = frozenset()
     """Pids of our own processes beside the target, which are never counted."""
-    shared_before: int | None = None
-    """Bytes of shared memory that the machine had before the target was started; `None`: not known, or it was not by us."""
+    allocated_before: Allocated | None = None
+    """What the machine had allocated before the target was started; `None`: not known, or it was not by us."""
 
 
 def start_fields(

@@ -9,7 +9,7 @@ from importlib import import_module
 
 from otel_memwatch.config import OPTIONS
 from otel_memwatch.errors import CommandNotStarted, Unavailable, UsageError, describe
-from otel_memwatch.monitor.procfs.system import shared_memory
+from otel_memwatch.monitor.procfs.system import Allocated, read_allocated
 from otel_memwatch.monitor.run_directory import make_run_directory
 from otel_memwatch.monitor.sources.oom_kills import OomKills
 from otel_memwatch.monitor.supervise import end_like, launch
@@ -58,7 +58,7 @@ def wrap(argv: Sequence[str], settings: Mapping[str, Any], say: Callable[[str], 
             _run_unrecorded(argv)
         trace = run_context(os.environ.get(TRACEPARENT))
         oom_kills = OomKills()
-        shared_before = shared_memory()
+        allocated_before = read_allocated()
         variables = _variables(directory, trace, settings, listening)
         target = _launch(argv, variables, own_cgroup, scope, directory)
         own_cgroup, misplaced = _placed(target, own_cgroup, scope)
@@ -75,7 +75,7 @@ def wrap(argv: Sequence[str], settings: Mapping[str, Any], say: Callable[[str], 
             misplaced=misplaced,
             hint=hint,
             listening=listening,
-            shared_before=shared_before,
+            allocated_before=allocated_before,
         )
         end = target.wait(monitor.note_exit if monitor else lambda _: None)
         if monitor is not None:
@@ -217,7 +217,7 @@ def _start_monitor(
     misplaced: str | None,
     hint: str | None,
     listening: Listening | None,
-    shared_before: int | None,
+    allocated_before: Allocated | None,
 ) -> Monitor | None:
     """Starts to record the target; `None`, after a line about it, where there can be no monitor. Raises nothing."""
     monitor: Monitor | None = None
@@ -236,7 +236,7 @@ def _start_monitor(
             own_cgroup=group,
             cgroup_hint=hint if misplaced is None else f"a control group of its own ({misplaced})",
             helpers=target.helpers,
-            shared_before=shared_before,
+            allocated_before=allocated_before,
         )
         monitor = Monitor(directory, settings, info, trace, Messages(say), listening=listening)
         if misplaced is not None and settings["cgroup"] == "require":

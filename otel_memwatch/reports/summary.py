@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 
-from otel_memwatch.model import Certainty
 from otel_memwatch.record.format import RUN_FILE
 from otel_memwatch.reports import phrases
 from otel_memwatch.reports.formatting import (
@@ -75,9 +74,7 @@ def _memory(run: RecordedRun) -> Iterator[str]:
     peak = run.peaks.tree
     where = phrases.when_and_where(run, peak)
     yield peak_sentence(peak) + (f", {where}" if where else "")
-    hint = run.info.get("cgroup_hint")
-    if hint and peak is not None and peak.certainty is Certainty.INTERVAL:
-        yield f"exact with: {clean(str(hint))}"
+    yield phrases.would_be_exact(run)
     limit = phrases.limit(run)
     used = phrases.limit_share(peak, limit) if limit else None
     if limit and used:

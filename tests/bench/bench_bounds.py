@@ -6,6 +6,11 @@ Each program runs under `wrap --cgroup off` inside a referee group, whose anonym
 millisecond. What the referee happened to see is a lower bound of the truth (`truth`), its watermark less the least page
 cache is no exact one either: so `high` is false below the first, `low` above the watermark. Printed are truth, low, high, the estimate,
 high / low, and the estimate's error. It asserts nothing about widths; a false bound ends it with code 1.
+    python tests/bench/bench_bounds.py --attack 1000 [--seed 1] [--options "--exact"]
+
+Random programs of forks, execs, memory written and given back, shared and huge pages, against the watermark of a group that
+each makes for itself. Each whose bounds are false is printed with its script.
+
 Needs root and control groups of version 1.
 """
 
@@ -14,6 +19,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import random
 import shlex
 import statistics
 import subprocess
@@ -202,12 +208,91 @@ def measure(argv: list[str], options: list[str]) -> Measured:
         return Measured(referee.most, watched.peak, tree, tree["bytes"] if estimate is None else estimate)
 
 
+def random_script(dice: random.Random, depth: int = 3, mapped: int = 0) -> list[str]:
+    """Words for workload.c."""
+    words: list[str] = []
+    for _ in range(dice.randint(1, 6)):
+        kind = dice.choice("aaahmcccffs(((tevw")
+        size = dice.choice([1, 2, 5, 9, 20, 40])
+        if kind in "ah":
+            words.append(f"{kind}{size}")
+            mapped += 1
+        elif kind == "m" and dice.random() < 0.5:
+            words.append(f"m{size}")
+            mapped += 1
+        elif kind == "c" and mapped:
+            words.append(f"c{size}")
+        elif kind == "f" and mapped:
+            words.append("f")
+            mapped -= 1
+        elif kind == "s":
+            words.append(f"s{dice.choice([0, 1, 3, 10, 30, 80, 150])}")
+        elif kind == "t" and dice.random() < 0.2:
+            words.append("t2")
+        elif kind == "e" and depth < 3 and dice.random() < 0.3:
+            words.append("e")
+            mapped = 0
+        elif kind == "w":
+            words.append("w")
+        elif kind == "(" and depth:
+            for _ in range(dice.choice([1, 1, 2, 4])):
+                words += ["(", *random_script(dice, depth - 1, mapped), ")"]
+    return words
+
+
+def attack(programs: int, seed: int, options: list[str]) -> int:
+    """Runs random programs; gives how many had a false bound."""
+    false, widths, errors = 0, [], []
+    for number in range(seed, seed + programs):
+        dice = random.Random(number)
+        words = ["G", *random_script(dice), "w", "g"]
+        interval = dice.choice(["0.02", "0.1", "0.1", "0.3"])
+        with tempfile.TemporaryDirectory() as folder:
+            wrap = [*PROGRAM, "wrap", "--cgroup", "off", "--quiet", "--no-report", "--out", f"{folder}/run"]
+            wrap += ["--interval", interval, *options, "--", workload(), *words]
+            done = subprocess.run(wrap, env=environment(), stdout=subprocess.PIPE, text=True, check=False)
+            line = [line for line in done.stdout.splitlines() if line.startswith("referee")]
+            if done.returncode or not line:
+                print(f"{number}: ended with {done.returncode}", flush=True)
+                continue
+            watermark, kernel = map(int, line[0].split()[1:])
+            tree = json.loads(Path(folder, "run/run.json").read_text())["peaks"]["tree"]
+        # Each processor may be charged a batch ahead, and freed huge pages stay charged for a moment.
+        least, most = watermark - kernel - 2 * SLACK, watermark + 2 * SLACK
+        low, high = tree["low"], tree["high"]
+        if (high is not None and high < least) or (low is not None and low > most):
+            false += 1
+            print(
+                f"{number}: FALSE, truth {watermark - kernel}..{watermark}: {tree} {interval} {' '.join(words)}",
+                flush=True,
+            )
+        if high is not None and watermark > 8 * MIB:
+            widths.append(high / max(low or 1, 1))
+            errors.append(
+                abs(
+                    (tree["bytes"] if tree.get("estimate") is None else tree["estimate"])
+                    / (watermark - kernel)
+                    - 1
+                )
+            )
+    widths.sort()
+    print(
+        f"{programs} programs, {false} with a false bound; of {len(widths)} above 8 MiB: width median {statistics.median(widths):.2f}, "
+        f"90 % {widths[int(0.9 * (len(widths) - 1))]:.2f}; estimate within 10 %: {sum(e <= 0.1 for e in errors)}"
+    )
+    return false
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--only", default="", help="parts of names, separated by commas")
     parser.add_argument("--options", default="")
+    parser.add_argument("--attack", type=int, default=0, metavar="N", help="N random programs instead")
+    parser.add_argument("--seed", type=int, default=1)
     arguments = parser.parse_args()
+    if arguments.attack:
+        return 1 if attack(arguments.attack, arguments.seed, shlex.split(arguments.options)) else 0
     wanted = arguments.only.split(",")
     widths, errors, false = [], [], 0
     print(

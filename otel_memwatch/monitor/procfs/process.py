@@ -212,7 +212,7 @@ def parse_rollup(data: bytes) -> Rollup:
     """Parse /proc/PID/smaps_rollup; a process without memory has no fields and counts as 0."""
     private = (_kib(data, b"\nPrivate_Clean:") or 0) + (_kib(data, b"\nPrivate_Dirty:") or 0)
     anon, shared = _kib(data, b"\nPss_Anon:"), _kib(data, b"\nPss_Shmem:")
-    needed = None if anon is None or shared is None else anon + shared
+    needed = anon + shared if anon is not None and shared is not None else None if data else 0
     return Rollup(_kib(data, b"\nPss:") or 0, private, _kib(data, b"\nSwap:") or 0, needed)
 
 

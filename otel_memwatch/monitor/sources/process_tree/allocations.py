@@ -12,6 +12,8 @@ from otel_memwatch.runtime.typed import TYPE_CHECKING
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from otel_memwatch.monitor.procfs.system import Allocated
+
 _READ = 16384
 _STATS = ("anon_fault_alloc", "shmem_alloc", "swpin")
 """Events by which pages of one size come, since Linux 6.10, 6.12 and 6.14."""
@@ -24,10 +26,10 @@ class Allocations:
 
     Args:
         proc, sys: where these file systems are mounted.
-        shared_before: bytes of shared memory that there were before the tree; `None`: those of now.
+        allocated_before: what there was before the tree; `None`: not known.
     """
 
-    def __init__(self, proc: str, sys: Path, shared_before: int | None = None) -> None:
+    def __init__(self, proc: str, sys: Path, allocated_before: Allocated | None = None) -> None:
         self._vmstat = os.open(f"{proc}/vmstat", os.O_RDONLY | os.O_CLOEXEC)
         pages = sys / "kernel/mm/transparent_hugepage"
         try:
@@ -37,10 +39,18 @@ class Allocations:
         self.uncounted = False
         """Huge pages of a size are in use that this kernel does not count."""
         self._sizes = self._sizes_in_use(pages)
-        self._huge, self._collapsed, pages_now = self._read()
-        self.shared = pages_now * PAGE_SIZE
+        self.since_unknown = bool(self._sizes) or allocated_before is None
+        """What page faults brought between the tree's beginning and the first reading is not known."""
+        now = self._read()
+        self._huge, self._collapsed, shared = now
+        if allocated_before is not None and not self._sizes:
+            self._huge = allocated_before.huge * self.huge_page
+            self._collapsed = allocated_before.collapsed * self.huge_page
+        if allocated_before is not None:
+            shared = min(shared, allocated_before.shared)
+        self.shared = now[2] * PAGE_SIZE
         """Bytes of shared memory, as of the last reading."""
-        self._least_shared = self.shared if shared_before is None else min(shared_before, self.shared)
+        self._least_shared = shared * PAGE_SIZE
         self.faulted = 0
         """Bytes of huge pages that page faults brought, between the last two readings."""
         self.collapsed = 0

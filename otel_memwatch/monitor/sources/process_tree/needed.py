@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
+    from otel_memwatch.monitor.procfs.system import Allocated
     from otel_memwatch.monitor.sources.process_tree.member import Member
 
 EXACT_SUMS = (6, 16)
@@ -131,7 +132,7 @@ class NeededMemory:
         marks_operations: whether a process resets its own watermark.
         joined: whether the tree was there before the run: then it has pages that no page fault in the run has brought.
         exact: whether we reset the watermarks, each time before `scan`.
-        shared_before: bytes of shared memory that the machine had before the tree was there; `None`: not known.
+        allocated_before: what the machine had allocated before the tree was there; `None`: not known.
     """
 
     def __init__(
@@ -142,9 +143,9 @@ class NeededMemory:
         *,
         joined: bool,
         exact: bool,
-        shared_before: int | None = None,
+        allocated_before: Allocated | None = None,
     ) -> None:
-        self._machine = Allocations(proc, sys, shared_before)
+        self._machine = Allocations(proc, sys, allocated_before)
         self._marks_operations = marks_operations
         self._exact = exact
         self._joining = joined
@@ -165,6 +166,7 @@ class NeededMemory:
         """No process was born while the tick before was taken."""
         self._cut_short: int | None = None
         """The bound of the tick before, where a process ended while that was taken; `None`: none did."""
+        self._first = True
         self._shared = 0
         self._collapsed = 0
         """Bytes of huge pages that were made of small ones since the tick before."""
@@ -189,7 +191,8 @@ class NeededMemory:
         """Read all members, and bound what the tree needs. Raises `OSError` without /proc."""
         readings, cut_short = self._read(members)
         late = found.late()
-        quiet = not found.born and not found.gone and not late and not cut_short and found.unseen_faults == 0
+        came_or_went = found.born or found.gone or late != [] or cut_short or self._ended_new > 0
+        quiet = not came_or_went and found.unseen_faults == 0
         faults = sum(reading.last - reading.holder.base for reading in readings)
         by_faults, collapsed = self._machine.faulted, self._machine.collapsed
         self._machine.read()
@@ -198,6 +201,9 @@ class NeededMemory:
         self._collapsed = collapsed
         # Where nobody came or went, a huge page that a fault brought is the tree's only where the tree had a fault.
         huge = (min(by_faults, faults * self._machine.huge_page) if quiet else by_faults) + collapsed
+        if self._first and self._machine.since_unknown and not self._joining:
+            huge = UNKNOWN  # how many of these there were before the first reading is not known
+        self._first = False
         unseen = (
             UNKNOWN if found.unseen_faults is None else certainty.gained(found.unseen_faults, page=PAGE_SIZE)
         )

@@ -111,19 +111,7 @@ class ProcessTree:
             if context.exact
             else None
         )
-        # A control group of the run's own tells what is needed, and costs less.
-        self._needed = (
-            NeededMemory(
-                self._proc,
-                context.sys,
-                context.marks_operations,
-                joined=not context.adopt,
-                exact=context.exact,
-                shared_before=context.shared_before,
-            )
-            if context.own_cgroup is None
-            else None
-        )
+        self._needed = self._open_needed()
         self._slow_pace = context.pace()
         self._walk_pace = context.pace(WALK_SECONDS)
         self._round = 0
@@ -135,6 +123,23 @@ class ProcessTree:
         """The values of the last tick at which a figure had changed."""
         self.columns = columns(context.slow_period(), exact=context.exact, needed=self._needed is not None)
         self._not_due: list[Value] = [None] * sum(column.period > 0 for column in self.columns)
+
+    def _open_needed(self) -> NeededMemory | None:
+        """What bounds the memory that is needed; `None`: a control group of the run's own tells, or /proc lacks counters."""
+        context = self._context
+        if context.own_cgroup is not None:
+            return None
+        try:
+            return NeededMemory(
+                self._proc,
+                context.sys,
+                context.marks_operations,
+                joined=not context.adopt,
+                exact=context.exact,
+                allocated_before=context.allocated_before,
+            )
+        except (OSError, ValueError):
+            return None
 
     def _oldest(self) -> int:
         """Start of the target in clock ticks: what is older is not of its tree."""
