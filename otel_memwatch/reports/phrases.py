@@ -91,7 +91,7 @@ def would_be_exact(run: RecordedRun) -> str:
     hint = run.info.get("cgroup_hint")
     if hint:
         return f"exact with: {clean(str(hint))}"
-    if run.mode == "wrap" and run.settings.get("cgroup") == "off":
+    if peak.high is not None and run.mode == "wrap" and run.settings.get("cgroup") == "off":
         return "exact with: a control group for the run, where there can be one (without --cgroup off)"
     return ""
 
