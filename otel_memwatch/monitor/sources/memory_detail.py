@@ -15,7 +15,6 @@ from otel_memwatch.errors import Unavailable
 from otel_memwatch.model import Column, Value
 from otel_memwatch.monitor.procfs.address_spaces import AddressSpaces
 from otel_memwatch.monitor.procfs.process import Rollup, parse_resident, parse_rollup, parse_stat
-from otel_memwatch.monitor.sources.process_tree.files import read_once
 from otel_memwatch.runtime.kernel import PAGE_SIZE, sum_known
 from otel_memwatch.runtime.threads import Thread
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
@@ -161,10 +160,14 @@ class MemoryDetail:
         """Resident memory, and page faults so far, of these processes."""
         held = {}
         for pid in pids:
-            with contextlib.suppress(OSError, ValueError):
-                stat = parse_stat(read_once(f"{self._proc}/{pid}/stat"))
-                resident = parse_resident(read_once(f"{self._proc}/{pid}/statm"))
-                held[pid] = resident, stat.minor_faults + stat.major_faults
+            folder = f"{self._proc}/{pid}"
+            with (
+                contextlib.suppress(OSError, ValueError),
+                open(f"{folder}/stat", "rb") as file,
+                open(f"{folder}/statm", "rb") as sizes,
+            ):
+                stat = parse_stat(file.read())
+                held[pid] = parse_resident(sizes.read()), stat.minor_faults + stat.major_faults
         return held
 
     def close(self) -> None:
