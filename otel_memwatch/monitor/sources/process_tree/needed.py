@@ -168,8 +168,9 @@ class NeededMemory:
         """The bound of the tick before, where a process ended while that was taken; `None`: none did."""
         self._first = True
         self._shared = 0
-        self._collapsed = 0
-        """Bytes of huge pages that were made of small ones since the tick before."""
+        self._by_faults = self._collapsed = 0
+        """Bytes of huge pages that page faults brought, and that were made of small ones, since the last scan."""
+        self._told: NeededNow | None = None
         self._departed: dict[int, _Holder] = {}
         """Processes that the last tick did not find any more: it may yet be told how many page faults they had."""
         self.broken = "huge pages that the kernel does not count" if self._machine.uncounted else ""
@@ -185,7 +186,22 @@ class NeededMemory:
 
     def open(self) -> None:
         """Begin a tick. Raises `OSError` without /proc."""
+        self._count_huge()
+
+    def _count_huge(self) -> int:
+        """Count the huge pages that were allocated since the last reading; gives their bytes."""
         self._machine.read()
+        self._by_faults += self._machine.faulted
+        self._collapsed += self._machine.collapsed
+        return self._machine.faulted + self._machine.collapsed
+
+    def unchanged(self) -> NeededNow | None:
+        """What the tick before told, where no process has changed since; `None`: there was none.
+
+        Then nothing has been gained, and what was given back since is found by the next tick: its window begins where that of
+        the last scan ended.
+        """
+        return self._told
 
     def scan(self, members: Mapping[int, Member], found: TickFindings) -> NeededNow:
         """Read all members, and bound what the tree needs. Raises `OSError` without /proc."""
@@ -194,11 +210,8 @@ class NeededMemory:
         came_or_went = found.born or found.gone or late != [] or cut_short or self._ended_new > 0
         quiet = not came_or_went and found.unseen_faults == 0
         faults = sum(reading.last - reading.holder.base for reading in readings)
-        by_faults, collapsed = self._machine.faulted, self._machine.collapsed
-        self._machine.read()
-        in_scan = self._machine.faulted + self._machine.collapsed
-        by_faults, collapsed = by_faults + self._machine.faulted, collapsed + self._machine.collapsed
-        self._collapsed = collapsed
+        in_scan = self._count_huge()
+        by_faults, collapsed = self._by_faults, self._collapsed
         # Where nobody came or went, a huge page that a fault brought is the tree's only where the tree had a fault.
         huge = (min(by_faults, faults * self._machine.huge_page) if quiet else by_faults) + collapsed
         if self._first and self._machine.since_unknown and not self._joining:
@@ -226,12 +239,14 @@ class NeededMemory:
             high = max(high, self._cut_short + self._ended_new)
         self._cut_short = high if cut_short else None
         self._calm, self._ended_new = late == [], 0
+        self._by_faults = self._collapsed = 0
         self._departed = {pid: self._holders.pop(pid) for pid in self._holders.keys() - members.keys()}
-        return NeededNow(
+        self._told = NeededNow(
             None if self._merges_pages else low + shared_low,
             None if self.broken or self._joining or high >= UNKNOWN else high,
             guess + burst + self._shared,
         )
+        return self._told
 
     # -- reading
 

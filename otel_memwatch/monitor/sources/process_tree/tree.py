@@ -490,6 +490,9 @@ class ProcessTree:
         self._unseen_faults = before if total is None else total
         unseen = None if total is None else total - before
         found = TickFindings(changes.born, bool(changes.removed), unseen, self._born_since)
+        told = needed.unchanged()
+        if not changes.figures and unseen == 0 and told is not None:
+            return told
         whole = not needed.broken
         values = needed.scan(self._members, found)
         if whole and needed.broken:
