@@ -27,7 +27,7 @@ from itertools import pairwise
 
 from otel_memwatch.model import Certainty
 from otel_memwatch.runs.figures import TIMES, order, unit_of
-from otel_memwatch.runs.statistics import ERROR, Group, corrected, difference, runs_needed
+from otel_memwatch.runs.statistics import ERROR, RunValues, corrected, difference, runs_needed
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def usual_effect(name: str) -> Effect:
     return TIME_EFFECT if name in TIMES else MEMORY_EFFECT
 
 
-class Verdict(str, enum.Enum):
+class ComparisonVerdict(str, enum.Enum):
     """What is known of a difference."""
 
     REGRESSED = "regressed"
@@ -80,10 +80,10 @@ class Compared(NamedTuple):
     """One figure of the base and the head, and what is known of their difference. Bytes or seconds."""
 
     name: str
-    verdict: Verdict
-    base: Group | None
+    verdict: ComparisonVerdict
+    base: RunValues | None
     """`None`: no run of the base has the figure."""
-    head: Group | None
+    head: RunValues | None
     low: float | None = None
     """The difference, head less base, is not below it, with a confidence of 99 %; `None`: not known."""
     high: float | None = None
@@ -123,7 +123,7 @@ class Comparison(NamedTuple):
     base_runs: int
     head_runs: int
 
-    def having(self, *verdicts: Verdict) -> list[Compared]:
+    def having(self, *verdicts: ComparisonVerdict) -> list[Compared]:
         """The figures of these verdicts."""
         return [compared for compared in self.figures if compared.verdict in verdicts]
 
@@ -217,10 +217,12 @@ def _compare(
 ) -> Compared:
     base_group, head_group = _group(base), _group(head)
     if base_group is None or head_group is None:
-        return Compared(name, Verdict.NOT_COMPARABLE, base_group, head_group, why=_missing(base, head))
+        return Compared(
+            name, ComparisonVerdict.NOT_COMPARABLE, base_group, head_group, why=_missing(base, head)
+        )
     why = differs or _incomparable(base, head)
     if why is not None:
-        return Compared(name, Verdict.NOT_COMPARABLE, base_group, head_group, why=why)
+        return Compared(name, ComparisonVerdict.NOT_COMPARABLE, base_group, head_group, why=why)
     smallest = effect.of(base_group.typical)
     if min(len(base), len(head)) < ENOUGH:
         return _compare_few(name, base, head, smallest)
@@ -245,7 +247,7 @@ def _incomparable(base: Sequence[Figure], head: Sequence[Figure]) -> str | None:
     return f"known by {texts[0]} against {texts[1]}"
 
 
-def _group(figures: Sequence[Figure]) -> Group | None:
+def _group(figures: Sequence[Figure]) -> RunValues | None:
     """The figures as a group: exact ones as points, since their error is a part of the noise that is learnt.
 
     `None`: there are none, or some that were only sampled.
@@ -257,7 +259,7 @@ def _group(figures: Sequence[Figure]) -> Group | None:
     highs = [
         f.value if f.certainty is Certainty.EXACT else math.inf if f.high is None else f.high for f in figures
     ]
-    return Group(values, lows, highs)
+    return RunValues(values, lows, highs)
 
 
 def _compare_few(name: str, base: Sequence[Figure], head: Sequence[Figure], smallest: float) -> Compared:
@@ -270,21 +272,27 @@ def _compare_few(name: str, base: Sequence[Figure], head: Sequence[Figure], smal
     ends = None if math.isinf(low) else low, None if math.isinf(high) else high
     if not all(figure.alone for figure in (*base, *head)):
         why = "" if name in TIMES else "more than one process or thread had a part in it"
-        return Compared(name, Verdict.NOT_ENOUGH, was, now, more_runs=more, why=why)
+        return Compared(name, ComparisonVerdict.NOT_ENOUGH, was, now, more_runs=more, why=why)
     if was.spread > smallest or now.spread > smallest:
         return Compared(
-            name, Verdict.NOT_ENOUGH, was, now, *ends, more_runs=more, why="its runs differ among themselves"
+            name,
+            ComparisonVerdict.NOT_ENOUGH,
+            was,
+            now,
+            *ends,
+            more_runs=more,
+            why="its runs differ among themselves",
         )
     if -smallest <= low and high <= smallest:
-        return Compared(name, Verdict.SAME, was, now, *ends)
+        return Compared(name, ComparisonVerdict.SAME, was, now, *ends)
     # Beyond the smallest effect by the values, and apart by what is certain of each.
     if low > smallest and _apart(base, head):
-        return Compared(name, Verdict.REGRESSED, was, now, *ends)
+        return Compared(name, ComparisonVerdict.REGRESSED, was, now, *ends)
     if high < -smallest and _apart(head, base):
-        return Compared(name, Verdict.IMPROVED, was, now, *ends)
+        return Compared(name, ComparisonVerdict.IMPROVED, was, now, *ends)
     if _known_roughly(was, now, smallest):
-        return Compared(name, Verdict.NOT_COMPARABLE, was, now, *ends, why="known too roughly")
-    return Compared(name, Verdict.NOT_ENOUGH, was, now, *ends, more_runs=more)
+        return Compared(name, ComparisonVerdict.NOT_COMPARABLE, was, now, *ends, why="known too roughly")
+    return Compared(name, ComparisonVerdict.NOT_ENOUGH, was, now, *ends, more_runs=more)
 
 
 def _apart(below: Sequence[Figure], above: Sequence[Figure]) -> bool:
@@ -293,26 +301,28 @@ def _apart(below: Sequence[Figure], above: Sequence[Figure]) -> bool:
     return None not in highs and min(low or 0 for low in lows) > max(high or 0 for high in highs)
 
 
-def _known_roughly(base: Group, head: Group, smallest: float) -> bool:
+def _known_roughly(base: RunValues, head: RunValues, smallest: float) -> bool:
     """Whether the bounds of the single runs, not their noise, leave it open: more runs would not help."""
     widths = [high - low for group in (base, head) for low, high in zip(group.lows, group.highs, strict=True)]
     return max(widths) > smallest
 
 
-def _compare_many(name: str, base: Group, head: Group, smallest: float, drift: float) -> Compared:
+def _compare_many(name: str, base: RunValues, head: RunValues, smallest: float, drift: float) -> Compared:
     """By the noise of the runs themselves. What the test says is corrected when all figures are there."""
     resolution = _RESOLUTION[unit_of(name)]
     found = difference(base, head, resolution)
     ends = None if math.isinf(found.low) else found.low, None if math.isinf(found.high) else found.high
     if -smallest - drift <= found.low and found.high <= smallest + drift:
-        return Compared(name, Verdict.SAME, base, head, *ends, p=found.p)
+        return Compared(name, ComparisonVerdict.SAME, base, head, *ends, p=found.p)
     if found.low > drift:
-        return Compared(name, Verdict.REGRESSED, base, head, *ends, p=found.p)
+        return Compared(name, ComparisonVerdict.REGRESSED, base, head, *ends, p=found.p)
     if found.high < -drift:
-        return Compared(name, Verdict.IMPROVED, base, head, *ends, p=found.p)
+        return Compared(name, ComparisonVerdict.IMPROVED, base, head, *ends, p=found.p)
     if _known_roughly(base, head, smallest):
-        return Compared(name, Verdict.NOT_COMPARABLE, base, head, *ends, p=found.p, why="known too roughly")
-    return _open(Compared(name, Verdict.NOT_ENOUGH, base, head, *ends, p=found.p), smallest, drift)
+        return Compared(
+            name, ComparisonVerdict.NOT_COMPARABLE, base, head, *ends, p=found.p, why="known too roughly"
+        )
+    return _open(Compared(name, ComparisonVerdict.NOT_ENOUGH, base, head, *ends, p=found.p), smallest, drift)
 
 
 def _open(compared: Compared, smallest: float, drift: float = 0.0) -> Compared:
@@ -341,9 +351,9 @@ def _corrected(compared: Sequence[Compared]) -> list[Compared]:
         if p is None:
             result.append(one)
             continue
-        changed = one.verdict in (Verdict.REGRESSED, Verdict.IMPROVED)
+        changed = one.verdict in (ComparisonVerdict.REGRESSED, ComparisonVerdict.IMPROVED)
         if changed and p > ERROR:
-            open_ = one._replace(verdict=Verdict.NOT_ENOUGH, p=p)
+            open_ = one._replace(verdict=ComparisonVerdict.NOT_ENOUGH, p=p)
             result.append(_open(open_, abs(one.change or 0.0)))
         else:
             result.append(one._replace(p=p))

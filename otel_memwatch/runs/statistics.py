@@ -26,7 +26,7 @@ MOST_RUNS = 100
 """More runs than these are asked of nobody."""
 
 
-class Group(NamedTuple):
+class RunValues(NamedTuple):
     """One figure of several runs of one program."""
 
     values: Sequence[float]
@@ -55,7 +55,7 @@ class Difference(NamedTuple):
     """How often identical programs would seem to differ by as much, in either direction."""
 
 
-def difference(base: Group, head: Group, resolution: float) -> Difference:
+def difference(base: RunValues, head: RunValues, resolution: float) -> Difference:
     """How far `head` is above `base`, of two runs or more each. Raises `Unavailable` without scipy.
 
     `resolution`: the step in which the values are counted. Values that are all the same have at least its noise.
@@ -92,7 +92,7 @@ def corrected(values: Sequence[float]) -> list[float]:
     return [float(p) for p in _stats().false_discovery_control(values)] if values else []
 
 
-def runs_needed(base: Group, head: Group, wanted: float, resolution: float) -> int | None:
+def runs_needed(base: RunValues, head: RunValues, wanted: float, resolution: float) -> int | None:
     """Runs of each group for which the interval would reach no further than `wanted` to either side.
 
     `None`: more than `MOST_RUNS`, so that runs are not what would help.
