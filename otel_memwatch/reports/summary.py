@@ -59,6 +59,7 @@ def summary(run: RecordedRun, *, public: bool = False) -> str:
 
 def _parts(run: RecordedRun, public: bool) -> Iterator[tuple[str, Iterable[str]]]:
     yield "ended", (phrases.ending(run),)
+    yield "budgets", [phrases.budget_sentence(entry) for entry in run.budgets]
     yield "memory", _memory(run)
     yield "largest", _processes(run, public)
     yield "GPU", _gpu(run)

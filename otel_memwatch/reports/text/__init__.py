@@ -45,6 +45,8 @@ def _what_ran(run: RecordedRun, page: Page) -> None:
     page.fact("directory", clean(run.cwd))
     page.fact("started", f"{_wall(run.started_wall)}{_on(run)}")
     page.fact("ended", phrases.ending(run))
+    for index, entry in enumerate(run.budgets):
+        page.fact("" if index else "budgets", phrases.budget_sentence(entry))
 
 
 def _wall(unix: float) -> str:
