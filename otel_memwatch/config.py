@@ -219,6 +219,7 @@ _OPTIONS: tuple[Option, ...] = (
            parse_flag, None, (), ("wrap", "watch")),
     Option("quiet", False, "Print nothing at the end.", parse_flag),
     Option("summary", "text", "Form of what is printed at the end.", _text, "text|markdown", ("text", "markdown")),
+    Option("summary_file", None, "Write the summary into this file too; in Markdown where its name ends in .md.", _text, "FILE"),
     Option("step_summary", True, "In GitHub Actions, add the summary in Markdown to that of the step "
            "(GITHUB_STEP_SUMMARY).", parse_flag, None, (), ("wrap",)),
     Option("termination_log", None, "Write the summary into this file at the end: /dev/termination-log in Kubernetes.",
