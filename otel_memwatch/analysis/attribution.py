@@ -7,7 +7,8 @@ The operations' own watermarks decide, since they say what a process had between
 | who may have held it                                   | the peak was                                                    |
 | ------------------------------------------------------ | --------------------------------------------------------------- |
 | one operation has the highest watermark                | in it                                                           |
-| several, one around the others, all as high            | in the innermost of them                                        |
+| several, one around the others, all as high to the     | in the innermost of them                                        |
+| reading's error                                        |                                                                 |
 | several side by side, as high to the reading's error   | in the first of them, where none later was measured higher      |
 |                                                        | else in one of up to three names: "epoch 58 or 59"              |
 |                                                        | else in the innermost operation around them all, if there is    |
@@ -234,8 +235,7 @@ def _innermost(ordered: Sequence[Sized]) -> list[Sized]:
     for one in ordered:
         open_now = [other for other in open_now if other.end >= one.start]
         for other in open_now:
-            # What an operation was measured to have beyond the one inside it, it had outside of that.
-            if _contains(other, one) and other.low <= one.low:
+            if _contains(other, one):
                 left_out.add(other.position)
         open_now.append(one)
     return [one for one in ordered if one.position not in left_out]

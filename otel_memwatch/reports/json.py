@@ -84,6 +84,7 @@ def _parts(run: RecordedRun) -> Iterator[tuple[str, Any]]:
             "quirks": list(run.quirks),
         },
     )
+    yield "budgets", [dict(entry) for entry in run.budgets]
     yield "sources", {name: dict(health) for name, health in run.sources.items()}
 
 

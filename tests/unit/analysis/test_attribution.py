@@ -91,7 +91,9 @@ def test_one_that_keeps_its_level_was_reached_in_the_first() -> None:
 def test_the_innermost_unless_more_was_needed_outside_it() -> None:
     inner, outer = operation("inner", 1, 2, 100), operation("outer", 0, 3, 100)
     assert tree(Peak.exact(100 * MIB, ERROR, at=1.5), outer, inner).operation == "inner"
-    outer = operation("outer", 0, 3, 100.1)
+    outer = operation("outer", 0, 3, 100.3)
+    assert tree(Peak.exact(100 * MIB, ERROR, at=1.5), outer, inner).operation == "inner", "within the error"
+    outer = operation("outer", 0, 3, 101)
     assert tree(Peak.exact(100 * MIB, ERROR, at=1.5), outer, inner).operation == "outer"
 
 
