@@ -7,7 +7,9 @@ from functools import cached_property
 from otel_memwatch.analysis.ending import ending_of, state_of
 from otel_memwatch.analysis.results import QUALITY, TOTALS, OperationFigures, Peaks, ProcessFigures
 from otel_memwatch.analysis.run_conditions import RunConditions
+from otel_memwatch.errors import RunError
 from otel_memwatch.record.fields import mapping, moment, number, period, text, texts, trace_ids, whole
+from otel_memwatch.record.format import BUDGETS_FILE
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -182,6 +184,18 @@ class RecordedRun:
             return self._last
         last = self._replayed.tally.last_tick
         return self.started if last is None else self.started + last
+
+    @cached_property
+    def budgets(self) -> tuple[Mapping[str, Any], ...]:
+        """What came of the budgets that it was given, as `record.format` describes it; empty without any."""
+        from otel_memwatch.record.open import read_info
+
+        try:
+            listed = read_info(self.path / BUDGETS_FILE).get("budgets")
+        except RunError:
+            return ()
+        entries = [mapping(entry) for entry in listed] if isinstance(listed, list) else []
+        return tuple(entry for entry in entries if text(entry.get("figure")) and text(entry.get("verdict")))
 
     def samples(self, metrics: Iterable[str] | None = None) -> Samples:
         """The ticks as numpy arrays; naming the metrics that are needed saves time and memory for long runs.

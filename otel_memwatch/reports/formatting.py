@@ -86,6 +86,23 @@ def duration(seconds: float | None) -> str:
     return f"{hours // 24} d {hours % 24:02d} h"
 
 
+def amount(value: float | None, unit: str) -> str:
+    """Bytes ("By") or seconds ("s"), in words."""
+    if value is None or math.isinf(value):
+        return UNKNOWN
+    return duration(value) if unit == "s" else size(value)
+
+
+def bounds(low: float | None, high: float | None, unit: str) -> str:
+    """What a figure lies between: "between 1.00 GiB and 1.20 GiB", "at least 1.00 GiB", "1.00 GiB"."""
+    if high is None or math.isinf(high):
+        return f"at least {amount(low, unit)}" if low else UNKNOWN
+    if not low:
+        return f"at most {amount(high, unit)}" if high else amount(high, unit)
+    first, second = amount(low, unit), amount(high, unit)
+    return first if first == second else f"between {first} and {second}"
+
+
 def count(number: float | None, noun: str, plural: str | None = None) -> str:
     """A number with its noun: "1 process", "12 processes"."""
     if number is None:

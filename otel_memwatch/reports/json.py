@@ -51,6 +51,7 @@ def document(run: RecordedRun) -> dict[str, Any]:
             "damage": list(run.damage),
             "quirks": list(run.quirks),
         },
+        "budgets": [dict(entry) for entry in run.budgets],
         "sources": {name: dict(health) for name, health in run.sources.items()},
     }
 

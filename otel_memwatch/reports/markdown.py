@@ -51,6 +51,9 @@ def markdown(run: RecordedRun) -> str:
 
 def _rows(run: RecordedRun) -> Iterator[tuple[str, str]]:
     yield "Ended", phrases.ending(run)
+    for entry in run.budgets:
+        mark = "**Budget broken**" if entry.get("verdict") == "over" else "Budget"
+        yield mark, phrases.budget_sentence(entry)
     peak = run.peaks.tree
     where = phrases.when_and_where(run, peak)
     yield "**Memory needed**", peak_sentence(peak, source=False) + (f", {where}" if where else "")

@@ -11,12 +11,24 @@ from itertools import islice
 from otel_memwatch import catalog
 from otel_memwatch.analysis.process_names import INTERPRETERS, telling
 from otel_memwatch.model import Certainty, Column, Peak
-from otel_memwatch.reports.formatting import cells, clean, command_line, count, duration, share, shorten, size
+from otel_memwatch.record.fields import number
+from otel_memwatch.reports.formatting import (
+    amount,
+    bounds,
+    cells,
+    clean,
+    command_line,
+    count,
+    duration,
+    share,
+    shorten,
+    size,
+)
 from otel_memwatch.runtime.masking import public_name
-from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
+from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from otel_memwatch.analysis import ProcessFigures, RecordedRun
 
@@ -127,6 +139,45 @@ def limit_share(peak: Peak | None, of: Limit) -> str | None:
     high = share(peak.high, of.bytes)
     bare = low.removesuffix(" %")
     return high if float(bare) == float(high.removesuffix(" %")) else f"{bare} to {high}"
+
+
+_FIGURES = {
+    "memory": "memory",
+    "process": "largest process",
+    "gpu": "GPU memory",
+    "written": "written to disks",
+    "cpu": "CPU time",
+    "seconds": "duration",
+}
+_PREFIXES = {"operation:": "operation ", "operation-process:": "process of operation "}
+
+
+def figure_name(name: str) -> str:
+    """What a figure is called in a sentence: "operation Train" for "operation:Train"."""
+    for prefix, words in _PREFIXES.items():
+        if name.startswith(prefix):
+            return words + clean(name.removeprefix(prefix))
+    return _FIGURES.get(name, clean(name))
+
+
+BUDGET_TONES = {"over": "bad", "cannot tell": "warning"}
+"""Tones of the sentences about budgets, by verdict."""
+
+
+def budget_sentence(entry: Mapping[str, Any]) -> str:
+    """What came of a budget: "memory: 2.31 GiB, over its budget of 2.00 GiB". The entry is as `record.format` has it."""
+    unit, name = str(entry.get("unit")), figure_name(str(entry.get("figure")))
+    limit, value, low, high = (number(entry.get(key)) for key in ("limit", "value", "low", "high"))
+    of = "its budget" if limit is None else f"its budget of {amount(limit, unit)}"
+    if value is None:
+        return f"{name}: cannot be held against {of}: {clean(str(entry.get('why')))}"
+    certainty = entry.get("certainty")
+    known = amount(value, unit) if certainty in ("exact", "sampled") else bounds(low, high, unit)
+    known += " seen" if certainty == "sampled" else ""
+    verdict = str(entry.get("verdict"))
+    if verdict == "cannot tell":
+        return f"{name}: {known}, cannot be held against {of}: {clean(str(entry.get('why')))}"
+    return f"{name}: {known}, {clean(verdict)} {of}"
 
 
 def ending(run: RecordedRun) -> str:
