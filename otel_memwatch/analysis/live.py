@@ -141,7 +141,7 @@ class _GrowingFile:
             os.close(descriptor)
 
 
-class _Curve:
+class _SizeOverTime:
     """The most of each stretch of time, in stretches that become longer with the run."""
 
     def __init__(self) -> None:
@@ -178,7 +178,7 @@ class LiveRun:
         self._columns = columns
         self._order = list(range(len(columns)))
         self._tally = Tally(columns, self.info)
-        self._curve = _Curve()
+        self._curve = _SizeOverTime()
         self._recent: deque[tuple[float, int]] = deque()
         self._waiting: deque[ProcessRecord] = deque()
         self._living: dict[tuple[int, float], LiveProcess] = {}
