@@ -94,7 +94,7 @@ class Record:
         """The lines of `processes.jsonl`, one by one."""
         damage = self._fresh(PROCESSES_FILE)
         for line in objects(self.path / PROCESSES_FILE, damage):
-            record = _process_record(line)
+            record = process_record(line)
             if record is None:
                 damage.lines += 1
             else:
@@ -149,7 +149,7 @@ _WHOLES = (
 )  # fmt: skip
 
 
-def _process_record(line: Mapping[str, Any]) -> ProcessRecord | None:
+def process_record(line: Mapping[str, Any]) -> ProcessRecord | None:
     """The record of a line; `None` when it does not say which process, when."""
     try:
         event = ProcessEvent(line.get("event"))

@@ -46,6 +46,13 @@ HEADLINE_MEANING = (
 )
 
 
+class Named(NamedTuple):
+    """A process as far as its name is concerned."""
+
+    command: str | None
+    argv: tuple[str, ...] | None
+
+
 class Limit(NamedTuple):
     """The memory that there was."""
 
@@ -252,7 +259,7 @@ def target_pid(run: RecordedRun) -> object:
     return target.get("pid") if isinstance(target, dict) else None
 
 
-def process_names(processes: Sequence[ProcessFigures], width: int) -> list[str]:
+def process_names(processes: Sequence[ProcessFigures | Named], width: int) -> list[str]:
     """What each process is called, with what tells it from the others of its program.
 
     Forked processes have one command line: those that called themselves something are named for it too.
