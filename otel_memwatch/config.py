@@ -29,6 +29,8 @@ class Option(NamedTuple):
     """Placeholder of its value in help; `None`: a flag, with a --no- form where the default is true."""
     choices: tuple[str, ...] = ()
     commands: tuple[str, ...] = ("wrap", "attach", "watch")
+    repeated: bool = False
+    """Whether it may be given more than once: its value is a tuple. In its variable the values are divided by ";"."""
 
     @property
     def variable(self) -> str:
@@ -191,6 +193,12 @@ def parse_flag(text: str) -> bool:
     raise ValueError(f"{text!r} is neither true nor false")
 
 
+def _budget(text: str) -> str:
+    """A budget, as it is recorded."""
+    parse_budget(text)
+    return text
+
+
 def _text(text: str) -> str:
     if not text:
         raise ValueError("is empty")
@@ -211,6 +219,7 @@ _OPTIONS: tuple[Option, ...] = (
            parse_flag, None, (), ("wrap", "watch")),
     Option("quiet", False, "Print nothing at the end.", parse_flag),
     Option("summary", "text", "Form of what is printed at the end.", _text, "text|markdown", ("text", "markdown")),
+    Option("summary_file", None, "Write the summary into this file too; in Markdown where its name ends in .md.", _text, "FILE"),
     Option("step_summary", True, "In GitHub Actions, add the summary in Markdown to that of the step "
            "(GITHUB_STEP_SUMMARY).", parse_flag, None, (), ("wrap",)),
     Option("termination_log", None, "Write the summary into this file at the end: /dev/termination-log in Kubernetes.",
@@ -236,6 +245,9 @@ _OPTIONS: tuple[Option, ...] = (
     Option("receive_otlp", False, "Receive the spans that the command's own OpenTelemetry SDK sends, in any language, as "
            "operations of the run, and forward them to the endpoint that was configured.", parse_flag, None, (), ("wrap",)),
     Option("log_dir", None, "Write memory logs with their plots (monitor-log) into DIR at the end.", _text, "DIR"),
+    Option("budget", (), "What a figure may be at most: memory=2GiB, process=, operation:NAME=, gpu=, written=, cpu=, "
+           "seconds=600. Where it was more, and the command's own exit code is 0, ours is 1. May be repeated; more in "
+           "[tool.otel-memwatch.budgets] of pyproject.toml.", _budget, "NAME=LIMIT", (), ("wrap",), repeated=True),
     Option("strict", False, "Fail the run (exit code 125) when it could not be recorded whole.", parse_flag, None, (),
            ("wrap",)),
 )
@@ -263,7 +275,13 @@ def settings(
     result = {}
     for name, option in known.items():
         value = given.get(name)
-        if value is not None:
+        if option.repeated:
+            if value is None and option.variable in environ:
+                found, where = environ[option.variable].split(";"), option.variable
+            else:
+                found, where = [*(value or ())], option.flag
+            result[name] = tuple(_parse(option, one, where) for one in found if one)
+        elif value is not None:
             result[name] = _parse(option, value, option.flag)
         elif option.variable in environ:
             result[name] = _parse(option, environ[option.variable], option.variable)
