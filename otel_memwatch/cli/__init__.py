@@ -15,6 +15,7 @@ COMMANDS: dict[str, str] = {
     "wrap": "Run a command and record its memory, CPU, I/O and GPU use.",
     "attach": "Record a process that is running already, with its descendants.",
     "mark": "Mark where a phase of a shell script begins.",
+    "live": "Show a run while it goes on.",
     "report": "Print what a recorded run tells.",
     "plot": "Draw a recorded run.",
     "export": "Write a recorded run in another format.",

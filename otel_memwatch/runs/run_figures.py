@@ -124,7 +124,7 @@ def _operations(run: RecordedRun, workers: _Workers, basis: str) -> dict[str, Fi
     """Of each name the largest of its operations, of all processes and of its own."""
     peaks: dict[str, list[Peak]] = {}
     times: dict[str, tuple[float, float]] = {}
-    for operation in run.operations:
+    for operation in run.iterate_operations():
         name = operation.operation.name
         for key, peak in (
             (OPERATION + name, operation.tree_peak),
