@@ -39,7 +39,7 @@ _LARGEST = 5
 """Processes that are told of, by their size."""
 
 
-class Limit:
+class HardLimit:
     """Watches over the limit of a run's own group, from `watch` to `stop`.
 
     Attributes:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from otel_memwatch.model import ChildExit, Ending
-    from otel_memwatch.monitor.limit import Limit
+    from otel_memwatch.monitor.limit import HardLimit
     from otel_memwatch.monitor.monitor import Monitor
     from otel_memwatch.monitor.own_cgroup import OwnCgroup
     from otel_memwatch.monitor.service_manager import Scope
@@ -55,7 +55,7 @@ def wrap(argv: Sequence[str], settings: Mapping[str, Any], say: Callable[[str], 
     """
     own_cgroup, scope, hint = _own_cgroup(settings)
     target: Target | None = None
-    limit: Limit | None = None
+    limit: HardLimit | None = None
     try:
         listening = _listen(settings)
         directory = _run_directory(argv, settings, say)
@@ -224,13 +224,13 @@ def _launch(
 
 def _watch_limit(
     settings: Mapping[str, Any], group: OwnCgroup | None, target: Target, say: Callable[[str], None]
-) -> Limit | None:
+) -> HardLimit | None:
     """What ends the whole run where it wants more than its limit; `None`: it has none."""
     if settings["limit"] is None:
         return None
-    from otel_memwatch.monitor.limit import Limit
+    from otel_memwatch.monitor.limit import HardLimit
 
-    limit = Limit(settings["limit"], group, target.helpers)
+    limit = HardLimit(settings["limit"], group, target.helpers)
     try:
         limit.watch()
     except (OSError, Unavailable) as error:
@@ -260,7 +260,7 @@ def _start_monitor(
     misplaced: str | None,
     hint: str | None,
     listening: Listening | None,
-    limit: Limit | None,
+    limit: HardLimit | None,
 ) -> Monitor | None:
     """Starts to record the target; `None`, after a line about it, where there can be no monitor. Raises nothing."""
     monitor: Monitor | None = None
