@@ -58,6 +58,8 @@ def document(run: RecordedRun) -> dict[str, Any]:
 def _run(run: RecordedRun) -> dict[str, Any]:
     return {
         "id": run.id,
+        "name": run.name,
+        "tags": dict(run.tags),
         "command": list(run.command),
         "started": _iso(run.started_wall),
         "seconds": _rounded(run.seconds),

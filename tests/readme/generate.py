@@ -40,7 +40,7 @@ def options() -> str:
     for option in OPTIONS.values():
         flag = option.flag if option.metavar is None else f"{option.flag} {option.metavar}"
         where = ", ".join(f"`{command}`" for command in option.commands)
-        default = {None: "", True: "on", False: "off"}.get(option.default, option.default)
+        default = {None: "", (): "", True: "on", False: "off"}.get(option.default, option.default)
         flag = flag.replace("|", "\\|")
         rows.append(f"| `{flag}` | `{option.variable}` | {default} | {where} | {option.help} |")
     return "\n".join(
