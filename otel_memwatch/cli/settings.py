@@ -41,12 +41,6 @@ def _click_option(option: Option) -> Callable[[_F], _F]:
         metavar=option.metavar,
         default=None,
         multiple=option.repeated,
-        callback=_given if option.repeated else None,
+        callback=lambda _context, _parameter, value: None if value == () else value,
         help=f"{option.help} [{option.variable}{default}]",
     )
-
-
-def _given(
-    _context: click.Context, _option: click.Parameter, value: tuple[str, ...]
-) -> tuple[str, ...] | None:
-    return value or None

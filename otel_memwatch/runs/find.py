@@ -64,6 +64,19 @@ def find_runs(given: Sequence[str]) -> list[IndexedRun]:
     return sorted(found, key=lambda row: (row.started, row.path))
 
 
+def find_paths(given: str | None) -> list[Path]:
+    """As `find_run`, for a command about many runs: all in a tree, all of a name; the oldest first."""
+    if given is None or given == LATEST or given.startswith(_LATEST_OF):
+        return [find_run(given)]
+    if os.path.isdir(given) and not os.path.lexists(f"{given}/{RUN_FILE}"):
+        return [Path(row.path) for row in index([given])] or [Path(given)]
+    return (
+        [find_run(given)]
+        if os.path.lexists(given)
+        else [Path(row.path) for row in _named(given)] or [Path(given)]
+    )
+
+
 def _meant(given: str) -> Iterable[IndexedRun]:
     if os.path.lexists(given):
         path = Path(given)

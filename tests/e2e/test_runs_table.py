@@ -33,7 +33,7 @@ def test_a_run_is_found_by_the_name_and_the_tags_that_it_was_given(tmp_path: Pat
     (tmp_path / "data").write_bytes(b"x" * 1234)
     done = call(
         "wrap", "--quiet", "--no-plot", "--name", "count words", "--tag", "rule=count", "--tag=size=7", "--", "wc", "data",
-        cwd=tmp_path, OTEL_MEMWATCH_TAG="rule=overridden,batch=3", SLURM_JOB_ID="99",
+        cwd=tmp_path, OTEL_MEMWATCH_TAG="rule=overridden;batch=3", SLURM_JOB_ID="99",
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     (directory,) = (tmp_path / "memwatch-runs").iterdir()
