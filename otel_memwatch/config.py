@@ -114,6 +114,14 @@ def parse_textfile(text: str) -> str:
     return text
 
 
+def parse_metrics(text: str) -> str:
+    """A choice of metrics, as `catalog.choose_metrics` takes it."""
+    from otel_memwatch.catalog import choose_metrics
+
+    choose_metrics(text)
+    return text
+
+
 def parse_flag(text: str) -> bool:
     """A truth value, from 1, true, yes, on and their opposites."""
     lowered = text.strip().lower()
@@ -166,6 +174,12 @@ _OPTIONS: tuple[Option, ...] = (
            "http/protobuf|grpc", ("http/protobuf", "grpc")),
     Option("metric_interval", None, "Time between two pushes, and between two writes of the textfile. Default: "
            "OTEL_METRIC_EXPORT_INTERVAL, else 10 s.", parse_interval, "SECONDS"),
+    Option("metrics", "default", "The metrics that are sent and served: minimal (14 series), default (about 40), all, none, or "
+           "names separated by commas (otel-memwatch metrics lists them; memwatch.tree.* is all that begin so).",
+           parse_metrics, "minimal|default|all|NAMES"),
+    Option("operation_metrics", "gauges", "Metrics of each name of an operation: none (off), largest peak, time and count "
+           "(gauges), or also the spread of its durations and peaks (histograms, 60 series a name).", _text,
+           "off|gauges|histograms", ("off", "gauges", "histograms")),
     Option("receive_otlp", False, "Receive the spans that the command's own OpenTelemetry SDK sends, in any language, as "
            "operations of the run, and forward them to the endpoint that was configured.", parse_flag, None, (), ("wrap",)),
     Option("log_dir", None, "Write memory logs with their plots (monitor-log) into DIR at the end.", _text, "DIR"),
