@@ -105,8 +105,8 @@ def plain() -> str:
         attributes = f" {{{', '.join(row.attributes)}}}" if row.attributes else ""
         lines = [
             f"{row.name}{attributes}",
-            f"    {row.instrument.value}, unit {row.unit}, {row.stability.value}; in Prometheus {' or '.join(prometheus_names(row))}; "
-            f"sent by --metrics {row.profile.value}",
+            f"    {row.instrument.value}, unit {row.unit}, {row.stability.value}; in Prometheus {' or '.join(prometheus_names(row))}",
+            f"    sent by --metrics {row.profile.value}",
             f"    {row.description}",
         ]
         if row.note:
