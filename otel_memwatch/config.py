@@ -172,6 +172,8 @@ _OPTIONS: tuple[Option, ...] = (
            "Headers, TLS and compression: the other OTEL_EXPORTER_OTLP_* variables.", parse_url, "URL"),
     Option("otlp_protocol", None, "Protocol of the push. Default: OTEL_EXPORTER_OTLP_PROTOCOL, else http/protobuf.", _text,
            "http/protobuf|grpc", ("http/protobuf", "grpc")),
+    Option("otlp_metrics", True, "Push metrics to the OTLP endpoint, not only spans; off where Prometheus scrapes the run.",
+           parse_flag),
     Option("metric_interval", None, "Time between two pushes, and between two writes of the textfile. Default: "
            "OTEL_METRIC_EXPORT_INTERVAL, else 10 s.", parse_interval, "SECONDS"),
     Option("metrics", "default", "The metrics that are sent and served: minimal (14 series), default (about 40), all, none, or "

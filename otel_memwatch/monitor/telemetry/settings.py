@@ -108,6 +108,8 @@ def _endpoint(
         or "http/protobuf"
     )
     timeout = _timeout(environ.get(prefix + "TIMEOUT") or environ.get("OTEL_EXPORTER_OTLP_TIMEOUT"))
+    if signal == "metrics" and not (settings.get("otlp_metrics", True) and wanted_metrics(settings)):
+        return None
     if settings.get("otlp"):
         return Endpoint(_of_base(settings["otlp"], signal, protocol), protocol, timeout)
     own, base = environ.get(prefix + "ENDPOINT"), environ.get("OTEL_EXPORTER_OTLP_ENDPOINT")
