@@ -29,6 +29,8 @@ class Option(NamedTuple):
     """Placeholder of its value in help; `None`: a flag, with a --no- form where the default is true."""
     choices: tuple[str, ...] = ()
     commands: tuple[str, ...] = ("wrap", "attach", "watch")
+    repeated: bool = False
+    """Whether it may be given more than once: its value is a tuple. In its variable the values are divided by ";"."""
 
     @property
     def variable(self) -> str:
@@ -67,6 +69,73 @@ def parse_seconds(text: str) -> float:
     if not math.isfinite(seconds) or seconds < 0:
         raise ValueError(f"{text!r} is not a duration")
     return seconds
+
+
+_SIZES = {
+    "B": 1,
+    "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40,
+    "kB": 10**3, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12,
+}  # fmt: skip
+
+
+def parse_size(text: str) -> int:
+    """Bytes, from "2GiB", "1.5 MiB", "500MB" or "4096 B".
+
+    The unit has to be there, and to be a whole one: by "2G" one tool means 1000, another one 1024.
+    """
+    stripped = text.strip()
+    unit = next((unit for unit in sorted(_SIZES, key=len, reverse=True) if stripped.endswith(unit)), None)
+    if unit is None:
+        raise ValueError(f"{text!r} does not end in a unit such as MiB, GiB, MB or GB")
+    try:
+        value = float(stripped.removesuffix(unit)) * _SIZES[unit]
+    except ValueError:
+        raise ValueError(f"{text!r} is not a size such as 512MiB") from None
+    if not math.isfinite(value) or value <= 0:
+        raise ValueError(f"{text!r} is not a size above 0")
+    return round(value)
+
+
+def parse_duration(text: str) -> float:
+    """Seconds above 0, from "600", "90s", "10min", "2h" or "500ms"."""
+    units = {"ms": 1e-3, "min": 60.0, "h": 3600.0, "s": 1.0}
+    stripped = text.strip()
+    suffix = next((unit for unit in units if stripped.endswith(unit)), "")
+    try:
+        seconds = float(stripped.removesuffix(suffix)) * units.get(suffix, 1.0)
+    except ValueError:
+        raise ValueError(f"{text!r} is not a duration such as 90s") from None
+    if not math.isfinite(seconds) or seconds <= 0:
+        raise ValueError(f"{text!r} is not a duration above 0")
+    return seconds
+
+
+def parse_share(text: str) -> float:
+    """A share of 0 or more, from "5%": 0.05."""
+    number = text.strip()
+    try:
+        share = float(number.removesuffix("%")) / 100
+    except ValueError:
+        share = math.nan
+    if not number.endswith("%") or not math.isfinite(share) or share < 0:
+        raise ValueError(f"{text!r} is not a share such as 5%")
+    return share
+
+
+def parse_budget(text: str) -> tuple[str, float, bool]:
+    """A budget "NAME=LIMIT": the name of a figure, its limit in bytes or seconds, or, of "+5%", as a share, and whether it is one."""
+    name, _, limit = text.rpartition("=")  # an operation's name may hold the sign
+    name, limit = name.strip(), limit.strip()
+    if not name or not limit:
+        raise ValueError(f"{text!r} is not NAME=LIMIT, as in memory=2GiB")
+    if limit.startswith("+"):
+        return name, parse_share(limit[1:]), True
+    if name in ("seconds", "cpu"):
+        return name, parse_duration(limit), False
+    if name not in ("memory", "process", "gpu", "written") and ":" not in name and not set("*?[") & set(name):
+        known = "memory, process, operation:NAME, operation-process:NAME, gpu, written, cpu, seconds"
+        raise ValueError(f"there is no figure {name!r}; there are {known}")
+    return name, float(parse_size(limit)), False
 
 
 def parse_address(text: str) -> str:
@@ -132,6 +201,12 @@ def parse_flag(text: str) -> bool:
     raise ValueError(f"{text!r} is neither true nor false")
 
 
+def _budget(text: str) -> str:
+    """A budget, as it is recorded."""
+    parse_budget(text)
+    return text
+
+
 def _text(text: str) -> str:
     if not text:
         raise ValueError("is empty")
@@ -152,6 +227,7 @@ _OPTIONS: tuple[Option, ...] = (
            parse_flag, None, (), ("wrap", "watch")),
     Option("quiet", False, "Print nothing at the end.", parse_flag),
     Option("summary", "text", "Form of what is printed at the end.", _text, "text|markdown", ("text", "markdown")),
+    Option("summary_file", None, "Write the summary into this file too; in Markdown where its name ends in .md.", _text, "FILE"),
     Option("step_summary", True, "In GitHub Actions, add the summary in Markdown to that of the step "
            "(GITHUB_STEP_SUMMARY).", parse_flag, None, (), ("wrap",)),
     Option("termination_log", None, "Write the summary into this file at the end: /dev/termination-log in Kubernetes.",
@@ -185,6 +261,9 @@ _OPTIONS: tuple[Option, ...] = (
     Option("receive_otlp", False, "Receive the spans that the command's own OpenTelemetry SDK sends, in any language, as "
            "operations of the run, and forward them to the endpoint that was configured.", parse_flag, None, (), ("wrap",)),
     Option("log_dir", None, "Write memory logs with their plots (monitor-log) into DIR at the end.", _text, "DIR"),
+    Option("budget", (), "What a figure may be at most: memory=2GiB, process=, operation:NAME=, gpu=, written=, cpu=, "
+           "seconds=600. Where it was more, and the command's own exit code is 0, ours is 1. May be repeated; more in "
+           "[tool.otel-memwatch.budgets] of pyproject.toml.", _budget, "NAME=LIMIT", (), ("wrap",), repeated=True),
     Option("strict", False, "Fail the run (exit code 125) when it could not be recorded whole.", parse_flag, None, (),
            ("wrap",)),
 )
@@ -212,7 +291,13 @@ def settings(
     result = {}
     for name, option in known.items():
         value = given.get(name)
-        if value is not None:
+        if option.repeated:
+            if value is None and option.variable in environ:
+                found, where = environ[option.variable].split(";"), option.variable
+            else:
+                found, where = [*(value or ())], option.flag
+            result[name] = tuple(_parse(option, one, where) for one in found if one)
+        elif value is not None:
             result[name] = _parse(option, value, option.flag)
         elif option.variable in environ:
             result[name] = _parse(option, environ[option.variable], option.variable)

@@ -582,6 +582,28 @@ def stopped_watermark(before: int, after: int, error: int, *, own: bool) -> Peak
     return Peak.interval(max(0, after - error), None, how=f"{whose}, up to the last tick")
 
 
+# -- one figure within another
+
+
+def no_more_than(part: Peak | None, whole: Peak | None) -> Peak | None:
+    """A peak of a part of the run, with no upper bound above what the whole certainly did not exceed.
+
+    Example: the tree needed no more than 1.22 GiB; what it needed during one operation, which by itself would be no more than
+    1.87 GiB, was no more than 1.22 GiB either.
+
+    | the part's upper bound | the whole's | becomes |
+    | --- | --- | --- |
+    | above it, or unknown | known | the whole's |
+    | anything else | | stays |
+    """
+    if part is None or whole is None or whole.high is None or part.certainty is Certainty.SAMPLED:
+        return part
+    if part.high is not None and part.high <= whole.high:
+        return part
+    low = None if part.low is None else min(part.low, whole.high)
+    return part._replace(bytes=min(part.bytes, whole.high), low=low, high=whole.high)
+
+
 # -- a recording that stopped before the run did
 
 

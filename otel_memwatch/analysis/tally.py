@@ -18,8 +18,9 @@ from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from otel_memwatch.analysis.attribution import SizedOperations
     from otel_memwatch.analysis.results import Peaks
-    from otel_memwatch.model import Column, ProcessRecord, RecordedOperation, Snapshot, Value
+    from otel_memwatch.model import Column, ProcessRecord, Snapshot, Value
     from otel_memwatch.record.operation_lines import OperationLines
 
 _READ = {"disk.io.direction": "read"}
@@ -305,7 +306,7 @@ class Tally:
         """Bytes that the tree certainly needed at its worst so far; `None`: nothing known. Cheap."""
         return tree_low(self._evidence)
 
-    def peaks(self, operations: Iterable[RecordedOperation] = (), *, whole: bool = True) -> Peaks:
+    def peaks(self, operations: SizedOperations | None = None, *, whole: bool = True) -> Peaks:
         """The peaks so far, each with the innermost of `operations` that was open when it was reached.
 
         `whole` false: the recording stopped before the run did, and what could have grown since has no upper bound.
@@ -314,7 +315,9 @@ class Tally:
             peaks = peaks_from(self._evidence, whole=whole)._replace(
                 gpu=self._devices.peaks(self.conditions.started)
             )
-        return attribute_peaks(peaks, tuple(operations), self.conditions.started, self.conditions.interval)
+        if operations is None:
+            return peaks
+        return attribute_peaks(peaks, operations, self.conditions.started, self.conditions.interval)
 
     def totals(self) -> dict[str, float | None]:
         """Totals of the tree so far: the last values of the counters, and the processes seen and not seen.

@@ -31,11 +31,13 @@ def _click_option(option: Option) -> Callable[[_F], _F]:
         return click.option(
             flag, option.name, default=None, help=f"{option.help} [{option.variable}; default: {default}]"
         )
-    default = "" if option.default is None else f"; default: {option.default}"
+    default = "" if option.default in (None, ()) else f"; default: {option.default}"
     return click.option(
         option.flag,
         option.name,
         metavar=option.metavar,
         default=None,
+        multiple=option.repeated,
+        callback=lambda _context, _parameter, value: None if value == () else value,
         help=f"{option.help} [{option.variable}{default}]",
     )

@@ -19,6 +19,7 @@ from pathlib import Path
 from otel_memwatch.errors import describe
 from otel_memwatch.monitor.messages import Messages
 from otel_memwatch.record.format import PLOT_FILE, REPORT_FILE, SAMPLES_FILE
+from otel_memwatch.runtime.terminal import Display, display_of
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NoReturn
 
 if TYPE_CHECKING:
@@ -32,7 +33,18 @@ _DRAWING_BYTES = 96 << 20
 PICTURE_MIN_TICKS = 3
 """Ticks below which there is no curve to draw, and no picture is made by itself."""
 
-_ASKED_FOR = ("report", "quiet", "summary", "step_summary", "termination_log", "log_dir")
+_STDERR = 2
+
+_ASKED_FOR = (
+    "budget",
+    "report",
+    "quiet",
+    "summary",
+    "summary_file",
+    "step_summary",
+    "termination_log",
+    "log_dir",
+)
 """Settings that say what is to be made, beside `plot`."""
 
 _MATPLOTLIB_CACHE = "MPLCONFIGDIR"
@@ -77,7 +89,9 @@ def render(
     """
     run = ended_run(directory, info)
     wanted = {name: settings.get(name) for name in _ASKED_FOR}
+    wanted["writable"] = writable
     wanted["report"] = wanted["report"] and writable
+    wanted["display"] = display_of(_STDERR)
     wanted["plot"] = (
         settings["plot"] and writable and run.quality["ticks"] >= PICTURE_MIN_TICKS and not hurried()
     )
@@ -136,7 +150,6 @@ def make(
     begin: Callable[[str], None] = lambda _: None,
 ) -> None:
     """Makes what is `wanted`, in this process; `begin` is called with the name of each thing before it is made."""
-    from otel_memwatch.monitor.ci_summary import step_summary, termination_log
     from otel_memwatch.reports import need_numpy, write, write_files
 
     def attempt(name: str, work: Callable[[], object]) -> None:
@@ -148,20 +161,47 @@ def make(
         except Exception as error:  # noqa: BLE001 - see `render`
             messages.problem(f"{name} could not be made: {describe(error)}")
 
+    if wanted["budget"]:
+        attempt("the verdict on the budgets", lambda: _judge(run, wanted, messages))
     if wanted["report"]:
         attempt(REPORT_FILE, lambda: write("text", run, Path(run.path) / REPORT_FILE))
     if not wanted["quiet"]:
         attempt("the summary", lambda: messages.info(_summary(run, wanted)))
-    if wanted["step_summary"]:
-        attempt("the step's summary", lambda: step_summary(run, os.environ))
-    if wanted["termination_log"]:
-        attempt("the termination message", lambda: termination_log(run, wanted["termination_log"]))
+    _summaries_elsewhere(run, wanted, attempt)
     if wanted["plot"]:
         attempt(PLOT_FILE, lambda: _draw(run, wanted, messages))
     if wanted["log_dir"]:
         logs = wanted["log_dir"]
         with _drawing():
             attempt(f"the logs in {logs}", lambda: write_files("monitor-log", run, logs))
+
+
+def _judge(run: RecordedRun, wanted: Mapping[str, Any], messages: Messages) -> None:
+    """Holds the run against its budgets, before anything is told of it."""
+    from otel_memwatch.runs.gate import annotation, judge_run, over, record
+
+    verdicts = judge_run(run, wanted["budget"])
+    record(run, verdicts, write=wanted["writable"])
+    for sentence in over(verdicts):
+        messages.over(sentence)
+        if os.environ.get("GITHUB_ACTIONS") == "true":
+            messages.info(annotation("error", sentence))
+        elif wanted["quiet"]:
+            messages.info(f"otel-memwatch: {sentence}")
+
+
+def _summaries_elsewhere(
+    run: RecordedRun, wanted: Mapping[str, Any], attempt: Callable[[str, Callable[[], object]], None]
+) -> None:
+    """The summary in files: one that was named, the page of a step in CI, a container's termination message."""
+    from otel_memwatch.monitor.ci_summary import step_summary, termination_log
+
+    if wanted["summary_file"]:
+        attempt("the summary file", lambda: _summary_file(run, wanted))
+    if wanted["step_summary"]:
+        attempt("the step's summary", lambda: step_summary(run, os.environ))
+    if wanted["termination_log"]:
+        attempt("the termination message", lambda: termination_log(run, wanted["termination_log"]))
 
 
 def _summary(run: RecordedRun, wanted: Mapping[str, Any]) -> str:
@@ -171,7 +211,16 @@ def _summary(run: RecordedRun, wanted: Mapping[str, Any]) -> str:
         return markdown(run).rstrip("\n")
     from otel_memwatch.reports.summary import summary
 
-    return summary(run)
+    return summary(run, Display(*wanted["display"]))
+
+
+def _summary_file(run: RecordedRun, wanted: Mapping[str, Any]) -> None:
+    """Writes the summary into a file; one that ends in .md holds Markdown."""
+    from otel_memwatch.reports import write
+
+    file = wanted["summary_file"]
+    markdown = wanted["summary"] == "markdown" or str(file).endswith(".md")
+    write("markdown" if markdown else "summary", run, file)
 
 
 def _draw(run: RecordedRun, wanted: Mapping[str, Any], messages: Messages) -> None:
@@ -179,7 +228,7 @@ def _draw(run: RecordedRun, wanted: Mapping[str, Any], messages: Messages) -> No
 
     with _drawing():
         picture = write("plot", run, Path(run.path) / PLOT_FILE)
-    if not wanted["quiet"]:
+    if not wanted["quiet"] and wanted["summary"] == "text":
         messages.info(f"  picture      {_from_here(picture)}")
 
 
@@ -303,6 +352,8 @@ class _Progress:
             self.making, self.last_words = text, ""
         elif kind == "problem":
             self._messages.problem(text)
+        elif kind == "over":
+            self._messages.over(text)
         else:
             self._messages.info(text)
 
@@ -339,6 +390,10 @@ class SentMessages(Messages):
 
     def __init__(self) -> None:
         super().__init__(lambda text: self.send("info", text))
+
+    def over(self, sentence: str) -> None:
+        """Sends what was more than it may be."""
+        self.send("over", sentence)
 
     def problem(self, sentence: str) -> None:
         """Sends what could not be made."""

@@ -21,6 +21,7 @@ none changes its meaning. Sizes are bytes, times monotonic seconds of the record
     portable        true where the figures come from psutil and nothing is exact
     blind           true where processes could not be watched: those that were waited for are told, at their end
     host            {"name", "system", "release", "machine", "cpus", "memory_bytes"}
+    allocator       {name: value} of the environment's variables for the target's allocator of memory
     monitor         {"version", "pid", "pid_namespace", "python", "mode"}; mode is "wrap", "attach" or "watch"
     started         {"wall", "monotonic"}: the moment of the command's start in Unix and monotonic seconds
     ended           {"wall", "monotonic"} or null
@@ -62,6 +63,10 @@ none changes its meaning. Sizes are bytes, times monotonic seconds of the record
     Objects of the fields of `model.ProcessRecord`, fields of no value left out. A process has one "seen",
     any number of "figures" and at most one "exit". A process without "exit" was alive when the record ended.
 
+`budgets.json`
+    Where the run was given budgets, what came of them: {"schema": 1, "budgets": [{"figure", "unit", "limit", "verdict",
+    "value", "low", "high", "certainty", "why"}]}; the verdict is "within", "over" or "cannot tell".
+
 `.reserve`
     64 KiB kept aside for `run.json` while the run is recorded, so that a full disk can still be told of.
 
@@ -99,6 +104,7 @@ OPERATIONS_PREFIX = "operations-"
 OPERATIONS_SUFFIX = ".jsonl"
 RESERVE_FILE = ".reserve"
 """Space kept aside while the run is recorded, for `run.json` on a full disk."""
+BUDGETS_FILE = "budgets.json"
 REPORT_FILE = "report.txt"
 PLOT_FILE = "memory.png"
 METRICS_OTLP_FILE = "metrics.otlp.jsonl"

@@ -25,6 +25,7 @@ from otel_memwatch.record.samples import Samples
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
+    from otel_memwatch.record.operation_index import OperationTable
     from otel_memwatch.record.operation_lines import OperationLines
 
 _ERROR = 2
@@ -293,11 +294,13 @@ class OtlpRecord(Record):
         return iter(())
 
     @cached_property
-    def operations(self) -> list[RecordedOperation]:
+    def operation_table(self) -> OperationTable:
         """All spans, by their start."""
-        return sorted(self._spans, key=lambda span: span.start)
+        from otel_memwatch.record.operation_index import ListedOperations
 
-    @cached_property
+        return ListedOperations(self._spans)
+
+    @property
     def operation_lines(self) -> list[OperationLines]:
         """None: no process wrote boundaries."""
         return []
@@ -312,9 +315,11 @@ class SpannedRecord(Record):
         return True
 
     @cached_property
-    def operations(self) -> list[RecordedOperation]:
+    def operation_table(self) -> OperationTable:
         """The operations of the run, and the spans that are none of them."""
-        own = super().operations
+        from otel_memwatch.record.operation_index import ListedOperations
+
+        own = list(self._operation_index)
         known = {operation.span_id for operation in own}
         damage = Damage(TRACES_OTLP_FILE)
         contents = read_contents([self.path / TRACES_OTLP_FILE], {TRACES_OTLP_FILE: damage})
@@ -326,7 +331,7 @@ class SpannedRecord(Record):
             for span in contents.spans(resource)
             if span.span_id not in known
         ]
-        return sorted([*own, *spans], key=lambda operation: operation.start)
+        return ListedOperations([*own, *spans])
 
 
 def _peak(value: int, certainty: str | None, high: int | None) -> Peak:

@@ -68,7 +68,7 @@ def _figures(run: RecordedRun) -> Iterator[tuple[str, Mapping[str, str], float |
     yield catalog.MEMWATCH_TREE_PAGING_FAULTS, faults, totals.get("major_faults")
     # Of the operations of one name the largest peak, each of the process that it ran in.
     largest: dict[str, int] = {}
-    for operation in (figures.operation for figures in run.operations):
+    for operation in (figures.operation for figures in run.iterate_operations()):
         if operation.peak is not None:
             largest[operation.name] = max(operation.peak.bytes, largest.get(operation.name, 0))
     for name, peak in sorted(largest.items()):

@@ -135,10 +135,10 @@ def _final(run: RecordedRun, times: Times) -> Iterator[Json]:
     code = ending.shell_code
     if code is not None:
         yield single(catalog.MEMWATCH_RUN_EXIT_CODE, code, {})
-    yield from _operations([figures.operation for figures in run.operations], times)
+    yield from _operations((figures.operation for figures in run.iterate_operations()), times)
 
 
-def _operations(operations: list[RecordedOperation], times: Times) -> Iterator[Json]:
+def _operations(operations: Iterable[RecordedOperation], times: Times) -> Iterator[Json]:
     durations: dict[tuple[str, str], list[float]] = {}
     peaks: dict[str, list[float]] = {}
     for operation in operations:

@@ -69,7 +69,7 @@ def picture(run: RecordedRun) -> Figure:
 
 def _view(run: RecordedRun) -> View:
     # What figures are still to be made from is asked for too: a day's ticks are read once, not twice.
-    figures = METRICS | DRAWN if run.record.operations or run.state != FINISHED else ()
+    figures = METRICS | DRAWN if len(run.record.operation_table) or run.state != FINISHED else ()
     samples = run.samples([*MEMORY_METRICS, *RATE_METRICS, *GPU_METRICS, *figures])
     end = max(run.seconds, float(samples.time[-1]) if len(samples) else 0.0, 1e-3)
     return View(run, samples, end, run.interval or 0.1, *time_unit(end))

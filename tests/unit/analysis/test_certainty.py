@@ -493,3 +493,22 @@ def test_what_the_group_bounds(
     watermark: int | None, limits: tuple[int, int] | None, changed: dict[str, Any], bound: int | None
 ) -> None:
     assert certainty.tree_bound_by_group(watermark, limits, **GROUP | changed) == bound
+
+
+@pytest.mark.parametrize(
+    ("part", "whole", "expected"),
+    [
+        (Peak.interval(5, 9), Peak.interval(4, 7), Peak.interval(5, 7)),
+        (Peak.interval(5, None), Peak.interval(4, 7), Peak.interval(5, 7)),
+        (Peak.interval(5, 6), Peak.interval(4, 7), Peak.interval(5, 6)),
+        (Peak.interval(5, 9), Peak.interval(4, None), Peak.interval(5, 9)),
+        (Peak.exact(10, 2), Peak.exact(9, 1), Peak(10, Certainty.EXACT, 8, 10)),
+        (Peak.sampled(9), Peak.exact(7), Peak.sampled(9)),
+        (None, Peak.exact(7), None),
+        (Peak.exact(7), None, Peak.exact(7)),
+    ],
+)
+def test_a_part_has_no_upper_bound_above_that_of_the_whole(
+    part: Peak | None, whole: Peak | None, expected: Peak | None
+) -> None:
+    assert certainty.no_more_than(part, whole) == expected
