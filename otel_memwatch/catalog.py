@@ -205,6 +205,10 @@ MEMWATCH_CGROUP_MEMORY_WINDOW = _row(
 MEMWATCH_CGROUP_MEMORY_WINDOW_GAP = _row(
     "memwatch.cgroup.memory.window.gap", _G, "s", "Time between reading that watermark and resetting it, where it was "
     "long enough to miss something; else 0.", (), "cgroup", integer=False, profile=_ALL)
+MEMWATCH_CGROUP_PAGING_FAULTS = _row(
+    "memwatch.cgroup.paging.faults", _C, "{fault}", "Page faults in the memory of the control group's processes.",
+    (), "cgroup", note="Only of a group of the run's own: fewer than the tree's tell that a process was elsewhere.",
+    profile=_ALL)
 MEMWATCH_CGROUP_OUTSIDE = _row(
     "memwatch.cgroup.outside", _C, "{process}", "Processes of the tree that were seen outside of the control group.",
     (), "cgroup", note="What these need is not in the group's figures. Not counted for a group of the run's own.",

@@ -122,6 +122,12 @@ def parse_share(text: str) -> float:
     return share
 
 
+def parse_effect(text: str) -> tuple[str | None, float]:
+    """A smallest effect, from "2%" (of every figure, `None`) or "seconds=10%"."""
+    name, _, share = text.rpartition("=")
+    return name.strip() or None, parse_share(share)
+
+
 def parse_budget(text: str) -> tuple[str, float, bool]:
     """A budget "NAME=LIMIT": the name of a figure, its limit in bytes or seconds, or, of "+5%", as a share, and whether it is one."""
     name, _, limit = text.rpartition("=")  # an operation's name may hold the sign

@@ -172,7 +172,11 @@ class RecordedRun:
         ticks = TreeTicks(self.samples(METRICS), conditions, all_ended=processes.all_ended)
         sums = processes.sum_over_time(ticks.unseen_spans())
         # Sizes tell who was outside only where the group was read as long as the processes.
-        left = processes.tree.have_left(ticks.most_charged) if self._whole else processes.tree.left_cgroup
+        left = (
+            processes.tree.have_left(ticks.most_charged, ticks.faults_elsewhere)
+            if self._whole
+            else processes.tree.left_cgroup
+        )
         have_left = conditions.own_cgroup and left
         return OperationContext(
             conditions, ticks, processes.by_pid, sums, have_left, self._last, self._watched_until

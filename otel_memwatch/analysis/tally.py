@@ -55,6 +55,8 @@ METRICS = frozenset(metric for _, metric, _ in _TOTAL_COLUMNS) | {
     catalog.MEMWATCH_CGROUP_MEMORY_LIMIT,
     catalog.MEMWATCH_CGROUP_MEMORY_SWAP,
     catalog.MEMWATCH_CGROUP_OUTSIDE,
+    catalog.MEMWATCH_CGROUP_PAGING_FAULTS,
+    catalog.MEMWATCH_TREE_PAGING_FAULTS,
     catalog.MEMWATCH_TREE_MEMORY_SHMEM,
     catalog.SYSTEM_PAGING_USAGE,
     catalog.MEMWATCH_CGROUP_MEMORY_WINDOW,
@@ -162,6 +164,8 @@ class Tally:
         self._bound = find(catalog.MEMWATCH_TREE_MEMORY_BOUND)
         self._unseen = find(catalog.MEMWATCH_TREE_UNOBSERVED)
         self._faults = find(catalog.MEMWATCH_TREE_UNOBSERVED_FAULTS)
+        self._minor_faults = find(catalog.MEMWATCH_TREE_PAGING_FAULTS)
+        self._charged_faults = find(catalog.MEMWATCH_CGROUP_PAGING_FAULTS)
         self._charged = find(catalog.MEMWATCH_CGROUP_MEMORY_USAGE)
         self._file = find(catalog.MEMWATCH_CGROUP_MEMORY_FILE)
         self._window = find(catalog.MEMWATCH_CGROUP_MEMORY_WINDOW)
@@ -266,6 +270,9 @@ class Tally:
         if limit is not None:
             low, high = evidence.limits or (limit, limit)
             evidence.limits = min(low, limit), max(high, limit)
+        faults, charged_faults = _at(values, self._minor_faults), _at(values, self._charged_faults)
+        if faults is not None and charged_faults is not None:
+            evidence.faults_elsewhere.add(time, faults - charged_faults)
         shmem, kernel = _at(values, self._shmem), _at(values, self._kernel)
         if shmem is not None and kernel is not None:
             evidence.unmapped.add(time, shmem + kernel)

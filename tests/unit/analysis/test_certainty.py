@@ -260,10 +260,20 @@ def test_charged_of_any(attained: int, file: int | None, charged: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("seen", "charged", "left"), [(True, 0, True), (False, 307, True), (False, 3, True), (False, 2, False)]
+    ("seen", "charged", "faults", "left"),
+    [
+        (True, 0, 0, True),
+        (False, 307, 0, True),
+        (False, 3, 0, True),
+        (False, 2, 0, False),
+        (False, 2, 84, False),
+        (False, 2, 6144, True),
+        (False, 2, -6144, False),
+    ],
 )
-def test_left_cgroup(seen: bool, charged: int, left: bool) -> None:
-    assert certainty.left_cgroup(seen=seen, charged=charged, watermark=1, error=1) is left
+def test_left_cgroup(seen: bool, charged: int, faults: int, left: bool) -> None:
+    told = certainty.left_cgroup(seen=seen, charged=charged, watermark=1, faults_elsewhere=faults, error=1)
+    assert told is left
 
 
 @pytest.mark.parametrize(
@@ -456,7 +466,7 @@ def test_the_record_says_what_was_said_while_it_was_recorded(
         folded = {process.pid: process.bound for process in tally.processes.recent()}
         assert {process.bounds.pid: process.bounds.bound for process in recorded.all} == folded
         for watermark in (0, MIB, 300 * MIB):
-            assert recorded.tree.have_left(watermark) == tally.processes.have_left(watermark)
+            assert recorded.tree.have_left(watermark, 0) == tally.processes.have_left(watermark, 0)
         assert [shape(peak) for peak in run.peaks[:4]] == [shape(peak) for peak in tally.peaks()[:4]]
 
 
