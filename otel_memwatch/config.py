@@ -122,6 +122,12 @@ def parse_share(text: str) -> float:
     return share
 
 
+def parse_effect(text: str) -> tuple[str | None, float]:
+    """A smallest effect, from "2%" (of every figure, `None`) or "seconds=10%"."""
+    name, _, share = text.rpartition("=")
+    return name.strip() or None, parse_share(share)
+
+
 def parse_budget(text: str) -> tuple[str, float, bool]:
     """A budget "NAME=LIMIT": the name of a figure, its limit in bytes or seconds, or, of "+5%", as a share, and whether it is one."""
     name, _, limit = text.rpartition("=")  # an operation's name may hold the sign
@@ -180,6 +186,14 @@ def parse_textfile(text: str) -> str:
     """Path of a file for node_exporter's textfile collector."""
     if not text.endswith(".prom") or text.endswith("/.prom"):
         raise ValueError(f"{text!r} does not end in .prom: node_exporter would not read it")
+    return text
+
+
+def parse_metrics(text: str) -> str:
+    """A choice of metrics, as `catalog.choose_metrics` takes it."""
+    from otel_memwatch.catalog import choose_metrics
+
+    choose_metrics(text)
     return text
 
 
@@ -266,8 +280,16 @@ _OPTIONS: tuple[Option, ...] = (
            "Headers, TLS and compression: the other OTEL_EXPORTER_OTLP_* variables.", parse_url, "URL"),
     Option("otlp_protocol", None, "Protocol of the push. Default: OTEL_EXPORTER_OTLP_PROTOCOL, else http/protobuf.", _text,
            "http/protobuf|grpc", ("http/protobuf", "grpc")),
+    Option("otlp_metrics", True, "Push metrics to the OTLP endpoint, not only spans; off where Prometheus scrapes the run.",
+           parse_flag),
     Option("metric_interval", None, "Time between two pushes, and between two writes of the textfile. Default: "
            "OTEL_METRIC_EXPORT_INTERVAL, else 10 s.", parse_interval, "SECONDS"),
+    Option("metrics", "default", "The metrics that are sent and served: minimal (14 series), default (about 40), all, none, or "
+           "names separated by commas (otel-memwatch metrics lists them; memwatch.tree.* is all that begin so).",
+           parse_metrics, "minimal|default|all|NAMES"),
+    Option("operation_metrics", "gauges", "Metrics of each name of an operation: none (off), largest peak, time and count "
+           "(gauges), or also the spread of its durations and peaks (histograms, 60 series a name).", _text,
+           "off|gauges|histograms", ("off", "gauges", "histograms")),
     Option("receive_otlp", False, "Receive the spans that the command's own OpenTelemetry SDK sends, in any language, as "
            "operations of the run, and forward them to the endpoint that was configured.", parse_flag, None, (), ("wrap",)),
     Option("log_dir", None, "Write memory logs with their plots (monitor-log) into DIR at the end.", _text, "DIR"),

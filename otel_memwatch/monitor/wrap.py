@@ -59,7 +59,7 @@ def wrap(argv: Sequence[str], settings: Mapping[str, Any], say: Callable[[str], 
         directory = _run_directory(argv, settings, say)
         if directory is None:
             _run_unrecorded(argv)
-        trace = run_context(os.environ.get(TRACEPARENT))
+        trace = run_context(os.environ)
         oom_kills = OomKills()
         variables = _variables(directory, trace, settings, listening)
         target = _launch(argv, variables, own_cgroup, scope, directory)
