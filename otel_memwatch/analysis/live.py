@@ -13,6 +13,7 @@ from collections import deque
 from pathlib import Path
 
 from otel_memwatch import catalog
+from otel_memwatch.analysis.attribution import TabledOperations
 from otel_memwatch.analysis.ending import ending_of, state_of
 from otel_memwatch.analysis.results import Peaks
 from otel_memwatch.analysis.tally import METRICS, Tally
@@ -23,6 +24,7 @@ from otel_memwatch.record.follower import OperationFollower
 from otel_memwatch.record.format import PROCESSES_FILE, RUN_FILE, SAMPLES_FILE
 from otel_memwatch.record.jsonl import MAX_LINE, open_regular, parse
 from otel_memwatch.record.open import read_info
+from otel_memwatch.record.operation_index import ListedOperations
 from otel_memwatch.record.reader import process_record
 from otel_memwatch.record.samples import is_tick, parse_columns
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
@@ -215,7 +217,7 @@ class LiveRun:
             seconds=last or 0.0,
             now=now,
             needed=needed,
-            peaks=self._tally.peaks([*self._closed, *open_operations]),
+            peaks=self._tally.peaks(TabledOperations(ListedOperations([*self._closed, *open_operations]))),
             limit=limit,
             limit_of=whose,
             pace=self._pace(),

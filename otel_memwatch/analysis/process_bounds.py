@@ -293,13 +293,20 @@ class TreeBounds:
         error = self._conditions.rss_error
         return max(self._settled_charged_bytes, *(process.charged(error) for process in self.recent()), 0)
 
-    def have_left(self, watermark: int) -> bool:
-        """Whether processes used memory outside the run's own control group; `watermark`: of that, in bytes."""
+    def have_left(self, watermark: int, faults_elsewhere: int) -> bool:
+        """Whether processes used memory outside the run's own control group.
+
+        Args:
+            watermark: of that group, in bytes.
+            faults_elsewhere: page faults of the tree that the group was not told of.
+
+        """
         unnamed = certainty.charged_of_any(self.attained_bytes, self._most_file, self._conditions.floor)
         return certainty.left_cgroup(
             seen=self.left_cgroup,
             charged=max(self.charged_bytes, unnamed),
             watermark=watermark,
+            faults_elsewhere=faults_elsewhere,
             error=self._conditions.charge_error + self._conditions.rss_error,
         )
 

@@ -155,6 +155,13 @@ class TreeTicks:
         self.watermark = self._series(catalog.MEMWATCH_CGROUP_MEMORY_PEAK)
         self.most_charged = self.watermark.largest(-inf, inf) or 0
         """The control group's watermark at the last tick that could read it, in bytes."""
+        self.faults_elsewhere = int(
+            self._difference(
+                catalog.MEMWATCH_TREE_PAGING_FAULTS, catalog.MEMWATCH_CGROUP_PAGING_FAULTS
+            ).largest(-inf, inf)
+            or 0
+        )
+        """By how much the tree's page faults exceeded those that its own control group was told of."""
         self.windows = self._windows(conditions)
         self.mapped = self._series(catalog.MEMWATCH_PROCESS_MEMORY_LINUX_FILE).largest(-inf, inf) or 0
         """Most file-backed memory that the target's own process was seen with, in bytes."""

@@ -209,8 +209,22 @@ def when_and_where(run: RecordedRun, peak: Peak | None) -> str:
     if peak.at is not None:
         parts.append(f"at {duration(min(peak.at, run.seconds))}")
     if peak.operation:
-        parts.append(f"in {clean(peak.operation)}")
+        parts.append(f"in {_one_of(peak.operations) if peak.operations else clean(peak.operation)}")
     return ", ".join(parts)
+
+
+_TOLD = 3
+"""Names that are written out where a peak was in one of several operations."""
+
+
+def _one_of(names: Sequence[str]) -> str:
+    """One of several operations: "epoch 58 or 59", "load, train or save", "load or another one"."""
+    if len(names) > _TOLD:
+        return f"{clean(names[0])} or another one"
+    words = [clean(name) for name in names]
+    if len({word.rpartition(" ")[0] for word in words}) == 1:
+        words[1:] = [word.rpartition(" ")[2] for word in words[1:]]
+    return f"{', '.join(words[:-1])} or {words[-1]}"
 
 
 def holder(run: RecordedRun, peak: Peak | None, width: int, *, public: bool = False) -> str:

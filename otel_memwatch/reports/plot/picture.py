@@ -85,7 +85,7 @@ def picture(run: RecordedRun, options: Options | None = None) -> Figure:
 
 def _view(run: RecordedRun, options: Options) -> View:
     # What figures are still to be made from is asked for too: a day's ticks are read once, not twice.
-    figures = METRICS | DRAWN if run.record.operations or run.state != FINISHED else ()
+    figures = METRICS | DRAWN if len(run.record.operation_table) or run.state != FINISHED else ()
     samples = run.samples([*MEMORY_METRICS, *RATE_METRICS, *GPU_METRICS, *figures])
     whole = max(run.seconds, float(samples.time[-1]) if len(samples) else 0.0, 1e-3)
     begin, end = max(0.0, options.get("begin") or 0.0), min(whole, options.get("end") or whole)

@@ -459,4 +459,4 @@ class ProcessTree:
             return fast + self._not_due
         for member in members:
             member.retry_io()
-        return fast + slow_values(self._proc, now, main, members, self._sum)
+        return fast + slow_values(self._proc, now, main, members)
