@@ -61,7 +61,7 @@ def wrap(argv: Sequence[str], settings: Mapping[str, Any], say: Callable[[str], 
         directory = _run_directory(argv, settings, say)
         if directory is None:
             _run_unrecorded(argv)
-        trace = run_context(os.environ.get(TRACEPARENT))
+        trace = run_context(os.environ)
         oom_kills = OomKills()
         variables = _variables(directory, trace, settings, listening)
         enter = _entrance(settings, own_cgroup, scope)
@@ -169,9 +169,9 @@ def _run_directory(
 ) -> Path | None:
     """The run directory; `None`, after a line about it, where there is no place for one and nobody has insisted."""
     try:
-        return make_run_directory(settings["out"], argv, say)
+        return make_run_directory(settings, argv, say)
     except UsageError as error:
-        if settings["out"] is not None or settings["strict"] or settings["limit"] is not None:
+        if settings["out"] or settings["runs"] or settings["strict"] or settings["limit"]:
             raise
         say(f"otel-memwatch: nothing is recorded: {error}")
         return None
