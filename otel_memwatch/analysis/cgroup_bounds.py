@@ -24,6 +24,8 @@ class CgroupTick(NamedTuple):
     """Page cache, shared memory not included."""
     moved: int | None
     """Read from and written to storage by the tree so far."""
+    locked: int = 0
+    """Pages that cannot be reclaimed."""
 
 
 class CgroupWindow(NamedTuple):
@@ -93,6 +95,7 @@ class CgroupBounds:
             current.peak if top is None else top,
             file_before=before.file,
             file=current.file,
+            locked=current.locked,
             moved=moved,
             reset_gap=before.gap,
             error=self._error,

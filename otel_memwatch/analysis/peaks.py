@@ -273,8 +273,6 @@ def _tree_by_cgroup(evidence: Evidence, watermark: int) -> Peak | None:
     peak = certainty.tree_from_cgroup(
         tree_low(evidence) or 0,
         watermark if most.value is None else most.value,
-        tree_bound(evidence),
-        evidence.unmapped.value,
         evidence.conditions.charge_error,
     )
     return peak._replace(at=evidence.conditions.since_start(at))

@@ -353,10 +353,9 @@ class TestControlGroup:
         tree = tally.peaks().tree
         assert tree is not None
         assert (tree.certainty, tree.low, tree.high) == (Certainty.INTERVAL, 100 * MIB, 5000 * MIB + BATCH)
+        # What the processes had, and what ticks saw beside them, bounds no memory file that came and went between two.
         ended(tally, PID, 0, 0.2, peak=110 * MIB, peak_bound=110 * MIB, exit_code=0)
-        tree = tally.peaks().tree
-        assert tree is not None
-        assert (tree.low, tree.high) == (100 * MIB, 125 * MIB + EPS)
+        assert tally.peaks().tree == tree
 
     @pytest.mark.parametrize(("last", "certainty"), [(900, Certainty.EXACT), (800, Certainty.CENSORED)])
     def test_the_group_around_it(self, last: int, certainty: Certainty) -> None:
