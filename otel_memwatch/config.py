@@ -207,6 +207,26 @@ def parse_flag(text: str) -> bool:
     raise ValueError(f"{text!r} is neither true nor false")
 
 
+def parse_name(text: str) -> str:
+    """A name for a run, by which commands find it: one line, no path, not a word with a meaning of its own."""
+    name = text.strip()
+    if not name or not name.isprintable() or "/" in name or len(name) > 200:
+        raise ValueError(f"{text!r} is not a name: one line of at most 200 characters without a slash")
+    if name in (".", "..", "latest") or name.startswith(("latest:", "-")):
+        raise ValueError(f"{text!r} would be taken for something else where a run is named")
+    return name
+
+
+def parse_tag(text: str) -> tuple[str, str]:
+    """A tag of a run, "KEY=VALUE"."""
+    key, equals, value = text.partition("=")
+    key = key.strip()
+    plain = key.isascii() and key.replace(".", "").replace("_", "").replace("-", "").isalnum()
+    if not equals or not plain or not key[0].isalpha() or len(key) > 100:
+        raise ValueError(f"{text!r} is not KEY=VALUE, as in rule=align")
+    return key, value.strip()
+
+
 def _budget(text: str) -> str:
     """A budget, as it is recorded."""
     parse_budget(text)
@@ -221,7 +241,13 @@ def _text(text: str) -> str:
 
 # fmt: off
 _OPTIONS: tuple[Option, ...] = (
-    Option("out", None, "Run directory to create. Default: memwatch-runs/<time>-<program>-<pid>.", _text, "DIR"),
+    Option("out", None, "Run directory to create. Default: memwatch-runs/<time>-<name>-<pid>.", _text, "DIR"),
+    Option("runs", None, "Directory in which run directories are made that are not named by --out, and where commands look "
+           "for runs. Default: memwatch-runs.", _text, "DIR"),
+    Option("name", None, "Name of the run, by which other commands find it; several runs may have it. Default: none, and "
+           "that of the command in the run directory's.", parse_name, "NAME"),
+    Option("tag", (), "A tag of the run, for tables of many runs; may be repeated. Engines add their own: rule, slurm.job ...",
+           parse_tag, "KEY=VALUE", repeated=True),
     Option("interval", 0.1, "Time between ticks, in seconds (or 50ms, 1s).", parse_interval, "SECONDS"),
     Option("cgroup", "auto", "Use a control group of the run's own for the tree's exact peak: where that is ours to do "
            "(auto), never (off), or not start without (require).", _text, "auto|off|require",
@@ -298,11 +324,12 @@ def settings(
     for name, option in known.items():
         value = given.get(name)
         if option.repeated:
-            if value is None and option.variable in environ:
-                found, where = environ[option.variable].split(";"), option.variable
-            else:
-                found, where = [*(value or ())], option.flag
-            result[name] = tuple(_parse(option, one, where) for one in found if one)
+            # One of the command line has its say after those of the environment, so that it wins where one can.
+            named = [part for part in environ.get(option.variable, "").split(";") if part.strip()]
+            result[name] = tuple(
+                [_parse(option, part, option.variable) for part in named]
+                + [_parse(option, part, option.flag) for part in several(value)]
+            )
         elif value is not None:
             result[name] = _parse(option, value, option.flag)
         elif option.variable in environ:
@@ -310,6 +337,15 @@ def settings(
         else:
             result[name] = option.default
     return result
+
+
+def several(value: Any) -> list[Any]:
+    """What was given for a setting that may be given several times: one, some, or a mapping of names to values."""
+    if value is None:
+        return []
+    if isinstance(value, Mapping):
+        return [f"{key}={held}" for key, held in value.items()]
+    return [value] if isinstance(value, str) else list(value)
 
 
 def _parse(option: Option, value: Any, where: str) -> Any:

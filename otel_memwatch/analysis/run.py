@@ -39,6 +39,12 @@ class RecordedRun:
         self.info = record.info
         """`run.json` as it is."""
         self.id: str = text(self.info.get("id")) or self.path.resolve().name
+        self.name: str | None = text(self.info.get("name"))
+        """As it was given; several runs may have it."""
+        self.tags: Mapping[str, str] = {
+            key: value for key, value in mapping(self.info.get("tags")).items() if isinstance(value, str)
+        }
+        """What a person, or the engine that ran it, said of it: "rule", "slurm.job" ..."""
         self.command: tuple[str, ...] = texts(self.info.get("command"))
         self.cwd: str = text(self.info.get("cwd")) or ""
         self.host: Mapping[str, Any] = {

@@ -99,6 +99,7 @@ class CgroupHistory:
             low.append(window.low or 0)
             high.append(inf if window.high is None else window.high)
         self._starts, self._ends = starts, ends
+        self._low_values = low
         self._low, self._high = TickSeries(ends, low), TickSeries(ends, high)
 
     def least(self, start: float, end: float) -> int | None:
@@ -109,6 +110,10 @@ class CgroupHistory:
         if first >= len(self._starts) or last - 1 < first:
             return None
         return self._low.largest(self._ends[first], self._ends[last - 1])
+
+    def certain(self) -> tuple[array[float], array[float]]:
+        """The ends of all windows, and the bytes that were certainly needed in each; 0 where nothing is certain."""
+        return self._ends, self._low_values
 
     def most(self, start: float, end: float) -> int | None:
         """Bytes that were certainly not exceeded between two moments, by all windows that touch them."""

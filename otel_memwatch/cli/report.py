@@ -15,6 +15,8 @@ from otel_memwatch.runs.find_running import find_running
 _FORMATS = [
     name for name, report in REPORTS.items() if not report.binary and (name == "json" or not report.exported)
 ]
+_NAMED = "|".join(name for name in _FORMATS if REPORTS[name].module.startswith("."))
+"""The formats that help names: those of older tools are for whoever comes from there."""
 
 
 @click.command()
@@ -23,7 +25,12 @@ _FORMATS = [
     "--json", "as_json", is_flag=True, help="The figures as JSON, schema 1; the same as --format json."
 )
 @click.option(
-    "--format", "form", type=click.Choice(_FORMATS), default=None, help="What to print. [default: text]"
+    "--format",
+    "form",
+    type=click.Choice(_FORMATS),
+    metavar=_NAMED,
+    default=None,
+    help="What to print. [default: text]",
 )
 @click.option(
     "--follow", is_flag=True, help="Of a run that goes on: a line every so often, then the summary."

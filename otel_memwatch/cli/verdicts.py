@@ -9,7 +9,7 @@ from otel_memwatch.cli import say
 from otel_memwatch.cli.output import print_text
 from otel_memwatch.errors import UsageError, describe
 from otel_memwatch.monitor.ci_summary import add_to_step
-from otel_memwatch.runs.find import find_run, runs_below
+from otel_memwatch.runs.find import find_paths
 from otel_memwatch.runs.gate import annotation
 from otel_memwatch.runs.run_figures import usable
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
@@ -25,16 +25,11 @@ FAILED, UNKNOWN = 1, 3
 
 
 def find_runs(named: Sequence[str]) -> tuple[list[RecordedRun], list[LeftOut]]:
-    """The runs that were named, each a run or a directory of several, as far as they have ended and can be read.
+    """The runs that were named, each a run, a name or a tree of several, as far as they have ended and can be read.
 
     Those that are left out are named on stderr.
     """
-    paths: list[Path] = []
-    for name in named:
-        path = find_run(name)
-        below = runs_below(path) if path.is_dir() else []
-        paths += sorted(below) or [path]
-    found, left_out = usable(paths)
+    found, left_out = usable(path for name in named for path in find_paths(name))
     tell(left_out)
     return found, left_out
 

@@ -246,13 +246,15 @@ class RunRecording:
     def _open_telemetry(self, listening: Listening | None, say: Callable[[str], None]) -> None:
         from otel_memwatch.monitor.telemetry import Parts, start
         from otel_memwatch.record.resource import ci_attributes, resource_attributes
+        from otel_memwatch.record.tags import engine_tags
 
-        sampler, writer = self.sampler, self.writer
+        sampler, writer, target = self.sampler, self.writer, self._target
         info = writer.info
-        writer.update(
-            resource=resource_attributes(info, self._target.environment),
-            ci=ci_attributes(self._target.environment),
-        )
+        resource = resource_attributes(info, target.environment)
+        near = os.getppid() if target.mode == "wrap" else target.pid
+        # What a person says of a run is truer than what an engine does.
+        tags = {**engine_tags(target.environment, info.get("cwd"), resource, near), **info.get("tags", {})}
+        writer.update(resource=resource, ci=ci_attributes(target.environment), tags=tags)
         parts = Parts(
             run=info,
             columns=sampler.columns,

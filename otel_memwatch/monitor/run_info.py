@@ -10,6 +10,7 @@ from pathlib import Path
 from otel_memwatch import catalog
 from otel_memwatch._version import __version__
 from otel_memwatch.record.namespace import pid_namespace
+from otel_memwatch.record.tags import input_bytes
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
@@ -60,8 +61,11 @@ def start_fields(
     machine = os.uname()
     return {
         "id": directory.name,
+        "name": settings["name"],
+        "tags": dict(settings["tag"]),
         "command": list(target.argv),
         "cwd": _working_directory(),
+        "input_bytes": input_bytes(target.argv, "." if target.mode == "wrap" else f"/proc/{target.pid}/cwd"),
         "target": {"pid": target.pid, "start": target.started, "floor": target.floor},
         "host": {
             "name": machine.nodename,

@@ -152,9 +152,9 @@ def _run_directory(
 ) -> Path | None:
     """The run directory; `None`, after a line about it, where there is no place for one and nobody has insisted."""
     try:
-        return make_run_directory(settings["out"], argv, say)
+        return make_run_directory(settings, argv, say)
     except UsageError as error:
-        if settings["out"] is not None or settings["strict"]:
+        if settings["out"] or settings["runs"] or settings["strict"]:
             raise
         say(f"otel-memwatch: nothing is recorded: {error}")
         return None

@@ -9,9 +9,12 @@ none changes its meaning. Sizes are bytes, times monotonic seconds of the record
     ==============  ==========================================================================
     schema          1
     id              name of the run, unique
+    name            the name that was given to it, or null; several runs may have it
+    tags            {key: text}: what was said of it, by a person or by the engine that runs it
     state           "running", then "finished"; "running" left behind: the monitor died
     command         argv of the target, verbatim
     cwd             its working directory
+    input_bytes     size of the files among the arguments at the start, scripts left out; null: there are none
     target          {"pid", "start", "floor"}; start in monotonic seconds, floor: bytes below which wait4's maximum
                     tells of the launcher, not of the target
     own_cgroup      path of the control group made for the run, or null
@@ -107,6 +110,8 @@ RESERVE_FILE = ".reserve"
 BUDGETS_FILE = "budgets.json"
 REPORT_FILE = "report.txt"
 PLOT_FILE = "memory.png"
+INDEX_FILE = ".memwatch-index.sqlite"
+"""Beside many runs, not in one: what was read of them, which may be deleted at any time."""
 METRICS_OTLP_FILE = "metrics.otlp.jsonl"
 TRACES_OTLP_FILE = "traces.otlp.jsonl"
 

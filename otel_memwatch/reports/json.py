@@ -91,6 +91,8 @@ def _parts(run: RecordedRun) -> Iterator[tuple[str, Any]]:
 def _run(run: RecordedRun) -> dict[str, Any]:
     return {
         "id": run.id,
+        "name": run.name,
+        "tags": dict(run.tags),
         "command": list(run.command),
         "started": _iso(run.started_wall),
         "seconds": _rounded(run.seconds),
