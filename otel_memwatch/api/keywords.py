@@ -37,6 +37,9 @@ class AttachSettings(TypedDict, total=False):
     textfile: str | os.PathLike[str] | None
     otlp: str | None
     otlp_protocol: Literal["http/protobuf", "grpc"] | None
+    otlp_metrics: bool | None
+    metrics: str | None
+    operation_metrics: Literal["off", "gauges", "histograms"] | None
     metric_interval: float | str | None
     log_dir: str | os.PathLike[str] | None
 
