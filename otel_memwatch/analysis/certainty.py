@@ -71,7 +71,14 @@ def wait4_was_its_own(max_rss: int | None, *, childless: bool, floor: int) -> bo
 
 
 def process_bound(
-    known: int, *, last_read: bool, waited_for: bool, whole_life: bool, segments: bool, wait4: bool
+    known: int,
+    *,
+    last_read: bool,
+    waited_for: bool,
+    whole_life: bool,
+    segments: bool,
+    wait4: bool,
+    reset_by_others: bool = False,
 ) -> int | None:
     """Bytes that a process never exceeded; `None`: no such bound is known.
 
@@ -83,6 +90,7 @@ def process_bound(
     | we waited for it | it was reset; segments were not reported | none: it may have had more before a reset |
     | somebody else waited for it | | none of its own: it may have grown after it was last read (see `unseen_max`) |
     | not known | | none |
+    | any | somebody else reset it | none: nobody was told what it had before |
 
     Args:
         known: the largest value that was read of it, or that wait4 told.
@@ -91,7 +99,10 @@ def process_bound(
         whole_life: whether a bound of its whole life was made of what wait4 told.
         segments: whether it reported the maxima between the resets of its own watermark.
         wait4: whether wait4 told a maximum.
+        reset_by_others: whether somebody who is neither the monitor nor the process's own operations reset its watermark.
     """
+    if reset_by_others:
+        return None
     if waited_for and (whole_life or (segments and wait4)):
         return known
     return known or None if last_read else None

@@ -50,6 +50,7 @@ class RunRecording:
 
     Attributes:
         tree: the source process_tree.
+        limit: the hard limit that the run was given.
         watched_to_the_end: whether the last tick, after the target's end, was taken.
 
     """
@@ -70,11 +71,12 @@ class RunRecording:
         self.telemetry: Telemetry | None = None
         self.sources: Sequence[Any] = ()
         self.watched_to_the_end = False
+        self.limit = target.limit
         self._target = target
         self._settings = settings
         self._messages = messages
         self._first: tuple[Sequence[Column], Snapshot] | None = None
-        self._any_left_cgroup = False
+        self._any_left_cgroup = self._any_reset = False
         self._peaks: Peaks | None = None
         """Peaks so far. Telemetry looks at these from threads of its own; the tally itself is for one thread."""
         self._peaks_due = self._follow_due = math.inf
@@ -190,6 +192,13 @@ class RunRecording:
             self.writer.mark(
                 f"processes left the run's control group: {record.command} ({record.pid}) was the first that was seen outside. "
                 "What the tree needed is an interval, without the group's upper bound"
+            )
+
+        if record.note == ProcessNote.WATERMARK_RESET and not self._any_reset:
+            self._any_reset = True
+            self.writer.mark(
+                f"somebody else reset the watermark of {record.command} ({record.pid}): what it had before may be unknown, and "
+                "nothing bounds it from above"
             )
 
     def _on_tick(self, snapshot: Snapshot) -> None:
