@@ -38,7 +38,7 @@ _LIMITS = (
 )
 
 
-class Events:
+class RunEvents:
     """The log records of one run, delivered by one exporter.
 
     Args:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from otel_memwatch.model import RecordedOperation
     from otel_memwatch.monitor.telemetry import Ended, Parts
-    from otel_memwatch.monitor.telemetry.events import Events
+    from otel_memwatch.monitor.telemetry.events import RunEvents
     from otel_memwatch.monitor.telemetry.exporters import Exporter
     from otel_memwatch.monitor.telemetry.receiver import Receiver
     from otel_memwatch.monitor.telemetry.scrape import PrometheusEndpoint, Textfile
@@ -59,7 +59,7 @@ class Pipeline:
         self._readers: list[Any] = []
         self._span_exporters: list[tuple[ExporterDelivery, Any]] = []
         self._log_exporters: list[tuple[ExporterDelivery, Any]] = []
-        self._events: list[Events] = []
+        self._events: list[RunEvents] = []
         self._queues: list[SpanQueue] = []
         self._plain_readers: list[Any] = []
         """Readers of plug-ins, which bring their own way of exporting."""
@@ -221,10 +221,10 @@ class Pipeline:
                 self._queues.append(queue)
                 queue.start()
         for delivery, exporter in self._log_exporters:
-            from otel_memwatch.monitor.telemetry.events import Events
+            from otel_memwatch.monitor.telemetry.events import RunEvents
 
             self._events.append(
-                Events(delivery, exporter, self._parts.run, resource, self._spans.context_of_run())
+                RunEvents(delivery, exporter, self._parts.run, resource, self._spans.context_of_run())
             )
         self._provider = MeterProvider(self._readers, resource, shutdown_on_exit=False)
         meter = self._provider.get_meter(SCOPE, __version__, SCHEMA_URL)
