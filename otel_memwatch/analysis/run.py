@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Iterable, Mapping
 
+    from otel_memwatch.analysis.curves import DrawnCurves
     from otel_memwatch.analysis.processes import RecordedProcesses
     from otel_memwatch.analysis.replay import Replayed
     from otel_memwatch.model import Ending
@@ -159,6 +160,13 @@ class RecordedRun:
     def processes(self) -> tuple[ProcessFigures, ...]:
         """All processes that were seen, by their start."""
         return self._recorded_processes.figures()
+
+    @cached_property
+    def curves(self) -> DrawnCurves:
+        """Its figures over time in few points that keep every peak. Reads all ticks, unless the monitor has them already."""
+        from otel_memwatch.analysis.curves import curves_of
+
+        return curves_of(self.record).drawn(all_ended=self._recorded_processes.all_ended)
 
     @cached_property
     def _recorded_processes(self) -> RecordedProcesses:

@@ -15,6 +15,7 @@ from otel_memwatch.record.format import FINISHED
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
+    from otel_memwatch.analysis.curves import DrawnCurves
     from otel_memwatch.model import Ending, RecordedOperation
     from otel_memwatch.monitor.recording import RunRecording
     from otel_memwatch.record.operation_lines import OperationLines
@@ -33,6 +34,8 @@ class CompletedRecord(NamedTuple):
     may lie in its place is not ours."""
     info: Mapping[str, Any]
     """`run.json`, or what it would hold if it could have been written."""
+    curves: DrawnCurves | None
+    """Its figures over time; `None` where nobody wants them."""
 
 
 def complete(recording: RunRecording, end: Callable[[], Ending], ended: float) -> CompletedRecord | None:
@@ -63,7 +66,9 @@ def complete(recording: RunRecording, end: Callable[[], Ending], ended: float) -
         gpus=gpu_fields(recording.sources),
     )
     _deliver(recording, ending, ended, operations)
-    completed = _written(writer)
+    curves = recording.folding.curves
+    drawn = None if curves is None else curves.drawn(all_ended=not tally.processes.living)
+    completed = _written(writer, drawn)
     writer.close()
     return completed
 
@@ -121,11 +126,11 @@ def _deliver(
         recording.writer.mark(problem)
 
 
-def _written(writer: RunWriter) -> CompletedRecord:
+def _written(writer: RunWriter, curves: DrawnCurves | None) -> CompletedRecord:
     """What reports are made of, with a mark where the record does not hold the end of the run."""
     in_place = writer.in_place
     directory = writer.path if in_place else writer.path / f"lost-{os.getpid()}"
     if not writer.written and not writer.update():  # tried again, since there may be space by now
         writer.note_mark("the end could not be recorded" if in_place else "the record is lost")
     # As a reader of the file would have it: tuples become lists, keys text.
-    return CompletedRecord(directory, json.loads(json.dumps(writer.info)))
+    return CompletedRecord(directory, json.loads(json.dumps(writer.info)), curves)

@@ -119,7 +119,7 @@ class RunRecording:
             self.sampler = self.sampler.joined_by(late)
             self.writer.columns(self.sampler.columns)
             self.sampler.subscribe(self._on_tick)
-        self.folding.open(self.sampler.columns, self.writer.info)
+        self.folding.open(self.sampler.columns, self.writer.info, drawn=self._settings["report"])
         self._open_telemetry(listening, say)
 
     def run(self, stop: Flag) -> None:
