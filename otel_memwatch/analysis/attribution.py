@@ -66,12 +66,16 @@ def operation_of(
 ) -> int | None:
     """Index of the innermost operation in which the peak was reached; `None`: in none.
 
-    First choice is one whose own exact peak is the peak (the shortest of them: an operation holds all that is inside
-    it); else, of those open between the tick at which it was first seen and the one before, the one whose process
+    First choice is one whose own exact peak is the peak. A process's size has pages of its files, which the tree's need
+    has not, so that several may reach it: of these the largest count, as far as the peak's own error can tell them apart,
+    and of those the shortest: an operation holds all that is inside it. Else, of those open between the tick at which it was first seen and the one before, the one whose process
     had most; the one that began last, where they are equal.
     """
     holders = [i for i, operation in enumerate(operations) if _holds(operation, peak)]
     if holders:
+        error = (peak.high or peak.bytes) - (peak.low or 0)
+        least = max(_largest_size(operations[i]) for i in holders) - error
+        holders = [i for i in holders if _largest_size(operations[i]) >= least]
         return min(holders, key=lambda i: (_length(operations[i]), -operations[i].start))
     if peak.at is None:
         return None

@@ -20,6 +20,7 @@ class AttachSettings(TypedDict, total=False):
     exact: bool | None
     quiet: bool | None
     summary: Literal["text", "markdown"] | None
+    summary_file: str | os.PathLike[str] | None
     report: bool | None
     plot: bool | None
     prometheus: int | str | None

@@ -12,6 +12,7 @@ import click
 from otel_memwatch.errors import RunError, UsageError
 from otel_memwatch.monitor.memory_room import be_killed_first
 from otel_memwatch.reports import REPORTS, render, write
+from otel_memwatch.runtime.terminal import display_of
 from otel_memwatch.runtime.typed import TYPE_CHECKING, BinaryIO
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ def print_report(name: str, run: RecordedRun, **options: Unpack[Options]) -> Non
                 f"{name} is not text for a terminal.", "name a file with -o, or send stdout to one"
             )
         options.setdefault("encoding", _encoding())
+        options.setdefault("display", display_of(out.fileno()))
         render(name, run, out, **options)
 
 

@@ -19,6 +19,7 @@ from pathlib import Path
 from otel_memwatch.errors import describe
 from otel_memwatch.monitor.messages import Messages
 from otel_memwatch.record.format import PAGE_FILE, PLOT_FILE, REPORT_FILE, SAMPLES_FILE
+from otel_memwatch.runtime.terminal import Display, display_of
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NoReturn
 
 if TYPE_CHECKING:
@@ -33,7 +34,9 @@ _DRAWING_BYTES = 96 << 20
 PICTURE_MIN_TICKS = 3
 """Ticks below which there is no curve to draw, and no picture is made by itself."""
 
-_ASKED_FOR = ("report", "quiet", "summary", "step_summary", "termination_log", "log_dir")
+_STDERR = 2
+
+_ASKED_FOR = ("report", "quiet", "summary", "summary_file", "step_summary", "termination_log", "log_dir")
 """Settings that say what is to be made, beside `plot`."""
 
 _MATPLOTLIB_CACHE = "MPLCONFIGDIR"
@@ -49,6 +52,18 @@ _TEXT_SECONDS = 5.0
 
 _LEAVE_SECONDS = 2.0
 """Time that the process has to leave nothing behind, once it was asked to end."""
+
+
+def needed_to_render(settings: Mapping[str, Any]) -> tuple[str, ...]:
+    """The modules that making report, page and summary loads, in their order: importing them takes longer than they do."""
+    base = ("analysis.run", "analysis.processes", "reports.formatting", "reports.phrases")
+    pages = ("reports.text", "reports.text.sections", "reports.text.operations", "reports.html.data", "reports.html")
+    wanted = (
+        *(base if settings["report"] or not settings["quiet"] else ()),
+        *(pages if settings["report"] else ()),
+        *(() if settings["quiet"] else (f"reports.{'summary' if settings['summary'] == 'text' else 'markdown'}",)),
+    )
+    return tuple(f"otel_memwatch.{name}" for name in wanted)
 
 
 def render(
@@ -80,6 +95,7 @@ def render(
         run.curves = curves
     wanted = {name: settings.get(name) for name in _ASKED_FOR}
     wanted["report"] = wanted["report"] and writable
+    wanted["display"] = display_of(_STDERR)
     wanted["plot"] = (
         settings["plot"] and writable and run.quality["ticks"] >= PICTURE_MIN_TICKS and not hurried()
     )
@@ -138,7 +154,6 @@ def make(
     begin: Callable[[str], None] = lambda _: None,
 ) -> None:
     """Makes what is `wanted`, in this process; `begin` is called with the name of each thing before it is made."""
-    from otel_memwatch.monitor.ci_summary import step_summary, termination_log
     from otel_memwatch.reports import need_numpy, write, write_files
 
     def attempt(name: str, work: Callable[[], object]) -> None:
@@ -155,16 +170,27 @@ def make(
         attempt(PAGE_FILE, lambda: write("html", run, Path(run.path) / PAGE_FILE))
     if not wanted["quiet"]:
         attempt("the summary", lambda: messages.info(_summary(run, wanted)))
-    if wanted["step_summary"]:
-        attempt("the step's summary", lambda: step_summary(run, os.environ))
-    if wanted["termination_log"]:
-        attempt("the termination message", lambda: termination_log(run, wanted["termination_log"]))
+    _summaries_elsewhere(run, wanted, attempt)
     if wanted["plot"]:
         attempt(PLOT_FILE, lambda: _draw(run, wanted, messages))
     if wanted["log_dir"]:
         logs = wanted["log_dir"]
         with _drawing():
             attempt(f"the logs in {logs}", lambda: write_files("monitor-log", run, logs))
+
+
+def _summaries_elsewhere(
+    run: RecordedRun, wanted: Mapping[str, Any], attempt: Callable[[str, Callable[[], object]], None]
+) -> None:
+    """The summary in files: one that was named, the page of a step in CI, a container's termination message."""
+    from otel_memwatch.monitor.ci_summary import step_summary, termination_log
+
+    if wanted["summary_file"]:
+        attempt("the summary file", lambda: _summary_file(run, wanted))
+    if wanted["step_summary"]:
+        attempt("the step's summary", lambda: step_summary(run, os.environ))
+    if wanted["termination_log"]:
+        attempt("the termination message", lambda: termination_log(run, wanted["termination_log"]))
 
 
 def _summary(run: RecordedRun, wanted: Mapping[str, Any]) -> str:
@@ -174,7 +200,16 @@ def _summary(run: RecordedRun, wanted: Mapping[str, Any]) -> str:
         return markdown(run).rstrip("\n")
     from otel_memwatch.reports.summary import summary
 
-    return summary(run)
+    return summary(run, Display(*wanted["display"]))
+
+
+def _summary_file(run: RecordedRun, wanted: Mapping[str, Any]) -> None:
+    """Writes the summary into a file; one that ends in .md holds Markdown."""
+    from otel_memwatch.reports import write
+
+    file = wanted["summary_file"]
+    markdown = wanted["summary"] == "markdown" or str(file).endswith(".md")
+    write("markdown" if markdown else "summary", run, file)
 
 
 def _draw(run: RecordedRun, wanted: Mapping[str, Any], messages: Messages) -> None:
@@ -182,7 +217,7 @@ def _draw(run: RecordedRun, wanted: Mapping[str, Any], messages: Messages) -> No
 
     with _drawing():
         picture = write("plot", run, Path(run.path) / PLOT_FILE)
-    if not wanted["quiet"]:
+    if not wanted["quiet"] and wanted["summary"] == "text":
         messages.info(f"  picture      {_from_here(picture)}")
 
 

@@ -25,12 +25,15 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from otel_memwatch.analysis import RecordedRun
+    from otel_memwatch.runtime.terminal import Display
 
     class Options(TypedDict, total=False):
         """What a report may be told beside the run; each takes what it knows and ignores the rest."""
 
         encoding: str
         """Of "text"; UTF-8 by default."""
+        display: Display
+        """Of "text" and "summary": the terminal that they are written for; `terminal.FILE` by default."""
         indent: int | None
         """Blanks of each level of "json"; `None`: all in one line. 2 by default."""
         suffix: str
@@ -87,7 +90,7 @@ class Report(NamedTuple):
 
 _ROWS = (
     Report("text", "The whole story for a person: memory, operations, processes.", ".txt", ".text"),
-    Report("summary", "The dozen lines that stand at the end of wrap.", ".txt", ".summary"),
+    Report("summary", "The few lines that stand at the end of wrap.", ".txt", ".summary"),
     Report("markdown", "The summary for a page in CI: tables of GitHub's Markdown.", ".md", ".markdown"),
     Report("html", "The page: one file that opens in any browser, offline.", ".html", ".html", binary=True),
     Report("json", "The figures as JSON, schema 1: a contract.", ".json", ".json", exported=True),

@@ -141,8 +141,8 @@ def certainty(peak: Peak | None) -> str:
     return CERTAINTY_WORDS[peak.certainty]
 
 
-def peak_sentence(peak: Peak | None) -> str:
-    """A peak with its certainty and where it is known from, in words a person needs no manual for.
+def peak_sentence(peak: Peak | None, *, source: bool = True) -> str:
+    """A peak with its certainty and, with `source`, where it is known from, in words a person needs no manual for.
 
     ========================  ===================================================================
     not known                 "unknown"
@@ -157,6 +157,8 @@ def peak_sentence(peak: Peak | None) -> str:
     """
     if peak is None:
         return UNKNOWN
+    if not source:
+        return peak_sentence(peak._replace(how="")).replace(" (certified)", "")
     if peak.certainty is Certainty.EXACT:
         return f"{size(peak.bytes)}, {_because('exact', peak.how)}"
     if peak.certainty is Certainty.INTERVAL:
@@ -243,6 +245,11 @@ def shorten(text: str, width: int) -> str:
     return _head(text, room - cells(tail)) + ELLIPSIS + tail
 
 
+def cut(text: str, width: int) -> str:
+    """The first `width` columns of `text`; where something is left out, the last of them say so."""
+    return text if cells(text) <= width else _head(text, max(0, width - len(ELLIPSIS))) + ELLIPSIS[:width]
+
+
 def _head(text: str, width: int) -> str:
     used = 0
     for index, character in enumerate(text):
@@ -279,12 +286,17 @@ def pad(text: str, width: int, *, right: bool = False) -> str:
     return blanks + text if right else text + blanks
 
 
-def table(rows: Sequence[Sequence[str]], header: Sequence[str], right: str) -> list[str]:
+def table(
+    rows: Sequence[Sequence[str]], header: Sequence[str], right: str, hidden: Sequence[str] = ()
+) -> list[str]:
     """Lines of a table with a header; `right` holds an "r" for each column that is aligned to the right, else "l".
 
-    Columns without a single value are left out, so that a table shows only what is known.
+    Columns without a single value are left out, so that a table shows only what is known; so are those `hidden`.
     """
-    used = [i for i in range(len(header)) if any(row[i] not in ("", "-") for row in rows)]
+    used = [
+        i for i, name in enumerate(header)
+        if (not name or name not in hidden) and any(row[i] not in ("", "-") for row in rows)
+    ]  # fmt: skip
     widths = {i: max(cells(header[i]), *(cells(row[i]) for row in rows)) for i in used}
     lines = []
     for row in (header, *rows):

@@ -9,28 +9,29 @@ import os
 from itertools import islice
 
 from otel_memwatch import catalog
+from otel_memwatch.analysis.process_names import INTERPRETERS, telling
 from otel_memwatch.model import Certainty, Column, Peak
-from otel_memwatch.reports.formatting import clean, command_line, count, duration, share, size
+from otel_memwatch.reports.formatting import cells, clean, command_line, count, duration, share, shorten, size
 from otel_memwatch.runtime.masking import public_name
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from otel_memwatch.analysis import RecordedRun
+    from otel_memwatch.analysis import ProcessFigures, RecordedRun
 
 _LIMIT_METRIC = catalog.MEMWATCH_CGROUP_MEMORY_LIMIT
 _LIMIT_TYPE = ("memwatch.cgroup.limit.type", "max")
 _TICKS_TO_LOOK = 100
 """Ticks within which a limit that applies has been read."""
 
+PEERS = 100
+"""Processes of the same program that one is told apart from."""
+
 HEADLINE_MEANING = (
     "Needed memory counts each page once, however many processes share it, and leaves out page cache that can be "
     "dropped at any time."
 )
-
-_INTERPRETERS = ("python", "perl", "ruby", "node", "sh", "bash", "Rscript")
-"""Programs whose first argument is the program that a person means."""
 
 
 class Limit(NamedTuple):
@@ -128,7 +129,9 @@ def ending(run: RecordedRun) -> str:
         return f"{reason}, {duration(run.seconds)} so far"
     if run.state == "incomplete":
         return reason
-    return f"{reason}, after {duration(run.seconds)}"
+    after = f"after {duration(run.seconds)}"
+    # Whom nobody waits for leaves no exit code: "ended: ended" would say nothing.
+    return after if reason == "ended" else f"{reason}, {after}"
 
 
 def ended_badly(run: RecordedRun) -> bool:
@@ -164,16 +167,46 @@ def holder(run: RecordedRun, peak: Peak | None, width: int, *, public: bool = Fa
     candidates = [p for p in run.processes if p.pid == peak.pid]
     process = max(candidates, key=lambda p: -1 if p.peak is None else p.peak.bytes, default=None)
     argv = process.argv if process else None
-    argv = argv or (run.command if peak.pid == _target(run) else None)
+    argv = argv or (run.command if peak.pid == target_pid(run) else None)
+    room = width - len(suffix) - 1
     if public and argv:
-        argv = tuple(public_name(argv).split(" "))
-    name = process_name(process.command if process else None, argv, width - len(suffix) - 1)
+        name = process_name(None, public_name(argv).split(" "), room)
+    elif process is not None and argv is process.argv:
+        program = os.path.basename(argv[0]) if argv else ""
+        peers = [p for p in run.processes if p.argv and os.path.basename(p.argv[0]) == program]
+        name = process_names([process, *peers[:PEERS]], room)[0]
+    else:
+        name = process_name(process.command if process else None, argv, room)
     return f"{name} {suffix}" if name else suffix
 
 
-def _target(run: RecordedRun) -> object:
+def target_pid(run: RecordedRun) -> object:
+    """The pid of the target; `None` where it is not known."""
+    """The target's pid; `None` where it is not known."""
     target = run.info.get("target")
     return target.get("pid") if isinstance(target, dict) else None
+
+
+def process_names(processes: Sequence[ProcessFigures], width: int) -> list[str]:
+    """What each process is called, with what tells it from the others of its program.
+
+    Forked processes have one command line: those that called themselves something are named for it too.
+    """
+    names = []
+    for process, words in zip(processes, telling([process.argv for process in processes]), strict=True):
+        name = process_name(process.command, words, width)
+        own = clean(process.command or "")
+        if words and own and _renamed(own, words, process.argv or ()):
+            name = f"{shorten(name, width - cells(own) - 3)} [{own}]"
+        names.append(name)
+    return names
+
+
+def _renamed(own: str, words: Sequence[str], argv: Sequence[str]) -> bool:
+    """Whether a process's short name, of which the kernel keeps 15 bytes, is none of its program's."""
+    return not any(
+        os.path.basename(word).startswith(own[:14]) or own in word for word in (*words[:2], *argv[:2])
+    ) and not own.startswith(INTERPRETERS)
 
 
 def process_name(command: str | None, argv: Sequence[str] | None, width: int) -> str:
@@ -181,7 +214,7 @@ def process_name(command: str | None, argv: Sequence[str] | None, width: int) ->
     if not argv:
         return f"[{clean(command)}]" if command else ""
     program = os.path.basename(argv[0]) or argv[0]
-    script = [os.path.basename(word) or word for word in argv[1:2] if program.startswith(_INTERPRETERS)]
+    script = [os.path.basename(word) or word for word in argv[1:2] if program.startswith(INTERPRETERS)]
     return command_line([program, *script, *argv[1 + len(script) :]], width)
 
 

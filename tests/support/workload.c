@@ -11,9 +11,10 @@
  *   bN  burn N ms of CPU time
  *   e   execute itself with what follows, up to its own )
  *   p   print one line: pid, then VmHWM in KiB
- *   G   make a memory group (version 1) inside the one that it is in, and enter it: a referee
+ *   zKIND:MIB:MS  use memory in one of the ways of tests/zoo/kinds.c
+ *   G   make a memory group (version 1) inside the one that it is in, and enter it: a referee; G/DIRECTORY enters that one
  *   g   wait until nobody else is in that group, print one line: "referee", its watermark and that of its kernel
- *       memory in bytes; leave it and remove it
+ *       memory in bytes; leave it and remove it, unless others made it
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -118,8 +119,13 @@ static long get(const char *group, const char *name) {
     return value;
 }
 
-static void enter_referee(void) {
+static void enter_referee(const char *given) {
     char line[512], *found = 0;
+    if (given) {
+        snprintf(referee, sizeof referee, "%s", given);
+        put(referee, "tasks", "0");
+        return;
+    }
     FILE *groups = fopen("/proc/self/cgroup", "r");
     while (groups && !found && fgets(line, sizeof line, groups))
         if ((found = strstr(line, ":memory:"))) found[strcspn(found, "\n")] = 0;
@@ -143,9 +149,14 @@ static void leave_referee(void) {
     }
     printf("referee %ld %ld\n", get(referee, "memory.max_usage_in_bytes"), get(referee, "memory.kmem.max_usage_in_bytes"));
     fflush(stdout);
+    if (!*outer) return;
     put(outer, "cgroup.procs", "0");
     if (rmdir(referee)) die(referee);
 }
+
+#ifdef ZOO
+#include "../zoo/kinds.c"
+#endif
 
 static void execute(int argc, char **argv, int at) {
     int end = at + 1;
@@ -180,7 +191,10 @@ int main(int argc, char **argv) {
         case 'b': burn(n); break;
         case 'e': execute(argc, argv, i); break;
         case 'p': print_peak(); break;
-        case 'G': enter_referee(); break;
+#ifdef ZOO
+        case 'z': use_kind(word + 1); break;
+#endif
+        case 'G': enter_referee(word[1] ? word + 1 : 0); break;
         case 'g': leave_referee(); break;
         case ')': if (inside) exit(0); break;
         case '(': {

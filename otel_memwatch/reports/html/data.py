@@ -32,7 +32,7 @@ _DEVICES = 16
 """Devices that are drawn."""
 _IDLE_CORES = 0.005
 """Cores on average below which there is nothing to see."""
-_MOVED = 1 << 20
+_MOVED = 8 << 20
 """Bytes in all below which there is no I/O to see."""
 
 
@@ -197,7 +197,7 @@ def _io(run: RecordedRun, curves: DrawnCurves) -> dict[str, Any] | None:
         for metric, where in ((_DISK, "disk"), (_CALLS, "calls"))
         for way in ("read", "write")
         if (counter := curves.find(metric, disk_io_direction=way)) is not None
-        and (run.totals.get(f"{way}_{'bytes' if where == 'disk' else 'chars'}") or 0) >= _MOVED / 16
+        and (run.totals.get(f"{way}_{'bytes' if where == 'disk' else 'chars'}") or 0) >= _MOVED / 64
     }
     return found or None
 

@@ -6,8 +6,8 @@ from bisect import bisect_right
 
 from otel_memwatch import catalog
 from otel_memwatch.model import ProcessNote
-from otel_memwatch.reports.formatting import clean, command_line, signal_name
-from otel_memwatch.reports.process_names import process_names
+from otel_memwatch.reports import phrases
+from otel_memwatch.reports.formatting import clean, command_line, shorten, signal_name
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ ROWS = 400
 STACKED = 8
 _POINTS = 600
 _COMMAND = 600
+_NAME = 60
 
 
 def processes_data(run: RecordedRun, curves: DrawnCurves) -> dict[str, Any]:
@@ -34,7 +35,8 @@ def processes_data(run: RecordedRun, curves: DrawnCurves) -> dict[str, Any]:
         while parent is not None and parent not in chosen:
             chosen.add(parent)
             parent = parents[parent]
-    names = dict(zip(sorted(chosen), process_names([listed[i] for i in sorted(chosen)]), strict=True))
+    named = sorted(chosen)
+    names = dict(zip(named, phrases.process_names([listed[i] for i in named], _NAME), strict=True))
     rows = [
         _row(run, listed[index], names[index], depth) for index, depth in _in_order(chosen, parents, listed)
     ]
@@ -129,8 +131,16 @@ def _stack(
     if total is None or len(moments) < 2:
         return None
     times = [curves.last[index] for index in moments]
-    columns = [[_memory_at(life, time) for time in times] for life in lives]
-    labels = [names.get((life.pid, life.start), f"pid {life.pid}") for life in lives]
+    main = curves.find(catalog.PROCESS_MEMORY_USAGE)
+    target = phrases.target_pid(run)
+    columns = [
+        # The target's own process was read at every tick, the others every second at most.
+        [_known(main.high[index]) for index in moments]
+        if main is not None and life.pid == target
+        else [_memory_at(life, time) for time in times]
+        for life in lives
+    ]
+    labels = [_label(names.get((life.pid, life.start), ""), life.pid) for life in lives]
     if len(run.processes) > len(lives):
         sums = zip(*columns, strict=True)
         columns.append(
@@ -143,6 +153,14 @@ def _stack(
         "pids": [life.pid for life in lives],
         "kib": [[value >> 10 for value in values] for values in columns],
     }
+
+
+def _label(name: str, pid: int) -> str:
+    return f"{shorten(name, 36)} ({pid})" if name else f"pid {pid}"
+
+
+def _known(value: float) -> int:
+    return round(value) if value == value else 0  # noqa: PLR0124 - NaN
 
 
 def _moments(times: Sequence[float], totals: Sequence[float]) -> list[int]:

@@ -369,7 +369,7 @@ function lanesChart(into) {
         const words = bar[4] > 1 ? `${bar[4]} ${bar[3] ? "x " + bar[3] : "operations"}` : bar[3];
         if (width > 26 * ratio) {
           c.save(); c.beginPath(); c.rect(shown, y, width - 4 * ratio, h); c.clip();
-          c.fillStyle = onHue;
+          c.fillStyle = onHue; c.textAlign = "left";
           c.fillText(words, shown + 5 * ratio, y + h / 2 + ratio);
           c.restore();
         }
