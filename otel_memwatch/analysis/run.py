@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from functools import cached_property
+from itertools import islice
 
+from otel_memwatch import catalog
 from otel_memwatch.analysis.ending import ending_of, state_of
 from otel_memwatch.analysis.results import QUALITY, TOTALS, OperationFigures, Peaks, ProcessFigures
 from otel_memwatch.analysis.run_conditions import RunConditions
@@ -17,9 +19,20 @@ if TYPE_CHECKING:
     from otel_memwatch.analysis.curves import DrawnCurves
     from otel_memwatch.analysis.processes import RecordedProcesses
     from otel_memwatch.analysis.replay import Replayed
-    from otel_memwatch.model import Ending
+    from otel_memwatch.model import Column, Ending
     from otel_memwatch.record.reader import Record
     from otel_memwatch.record.samples import Samples
+
+
+_TICKS_TO_LOOK = 100
+"""Ticks within which a limit that applies has been read."""
+
+
+def _is_limit(column: Column) -> bool:
+    wanted = ("memwatch.cgroup.limit.type", "max")
+    return column.metric == catalog.MEMWATCH_CGROUP_MEMORY_LIMIT and (
+        not column.attributes or wanted in column.attributes
+    )
 
 
 class RecordedRun:
@@ -160,6 +173,18 @@ class RecordedRun:
     def processes(self) -> tuple[ProcessFigures, ...]:
         """All processes that were seen, by their start."""
         return self._recorded_processes.figures()
+
+    @cached_property
+    def recorded_limit(self) -> int | None:
+        """The limit of the control group that the first ticks tell, where `limits` does not; `None`: none is known."""
+        limits = [index for index, column in enumerate(self.record.columns) if _is_limit(column)]
+        if not limits:
+            return None
+        for _, values in islice(self.record.ticks(), _TICKS_TO_LOOK):
+            known = [value for value in (values[index] for index in limits) if value is not None]
+            if known:
+                return int(min(known))
+        return None
 
     @cached_property
     def curves(self) -> DrawnCurves:

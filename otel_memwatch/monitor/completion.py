@@ -6,13 +6,13 @@ import contextlib
 import json
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Sequence
 
 from otel_memwatch.errors import RunError
+from otel_memwatch.monitor.rendering import CompletedRecord
 from otel_memwatch.monitor.run_info import gpu_fields, health_fields, moment
 from otel_memwatch.record.format import FINISHED
-from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
+from otel_memwatch.runtime.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from otel_memwatch.analysis.curves import DrawnCurves
@@ -24,18 +24,6 @@ if TYPE_CHECKING:
 
 _CATCHING_UP_SECONDS = 0.3
 """Time that telemetry may read operations on after the end: a burst may have left more of them than can be delivered."""
-
-
-class CompletedRecord(NamedTuple):
-    """What reports are made of."""
-
-    directory: Path
-    """Where ticks and processes are read from. A path that does not exist where the run directory has been moved away: what
-    may lie in its place is not ours."""
-    info: Mapping[str, Any]
-    """`run.json`, or what it would hold if it could have been written."""
-    curves: DrawnCurves | None
-    """Its figures over time; `None` where nobody wants them."""
 
 
 def complete(recording: RunRecording, end: Callable[[], Ending], ended: float) -> CompletedRecord | None:

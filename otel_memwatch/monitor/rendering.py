@@ -20,13 +20,13 @@ from otel_memwatch.errors import describe
 from otel_memwatch.monitor.messages import Messages
 from otel_memwatch.record.format import PAGE_FILE, PLOT_FILE, REPORT_FILE, SAMPLES_FILE
 from otel_memwatch.runtime.terminal import Display, display_of
-from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NoReturn
+from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 if TYPE_CHECKING:
     from subprocess import Popen
 
     from otel_memwatch.analysis import RecordedRun
-    from otel_memwatch.monitor.completion import CompletedRecord
+    from otel_memwatch.analysis.curves import DrawnCurves
 
 _DRAWING_BYTES = 96 << 20
 """Memory that drawing takes beside the samples: 73 MiB were measured, most of them the libraries'."""
@@ -54,14 +54,36 @@ _LEAVE_SECONDS = 2.0
 """Time that the process has to leave nothing behind, once it was asked to end."""
 
 
+class CompletedRecord(NamedTuple):
+    """What reports are made of."""
+
+    directory: Path
+    """Where ticks and processes are read from. A path that does not exist where the run directory has been moved away: what
+    may lie in its place is not ours."""
+    info: Mapping[str, Any]
+    """`run.json`, or what it would hold if it could have been written."""
+    curves: DrawnCurves | None
+    """Its figures over time; `None` where nobody wants them."""
+
+
 def needed_to_render(settings: Mapping[str, Any]) -> tuple[str, ...]:
     """The modules that making report, page and summary loads, in their order: importing them takes longer than they do."""
     base = ("analysis.run", "analysis.processes", "reports.formatting", "reports.phrases")
-    pages = ("reports.text", "reports.text.sections", "reports.text.operations", "reports.html.data", "reports.html")
+    pages = (
+        "reports.text",
+        "reports.text.sections",
+        "reports.text.operations",
+        "reports.html.data",
+        "reports.html",
+    )
     wanted = (
         *(base if settings["report"] or not settings["quiet"] else ()),
         *(pages if settings["report"] else ()),
-        *(() if settings["quiet"] else (f"reports.{'summary' if settings['summary'] == 'text' else 'markdown'}",)),
+        *(
+            ()
+            if settings["quiet"]
+            else (f"reports.{'summary' if settings['summary'] == 'text' else 'markdown'}",)
+        ),
     )
     return tuple(f"otel_memwatch.{name}" for name in wanted)
 

@@ -30,6 +30,7 @@ _COMMAND = 2000
 _STATIC_ROWS = 25
 """Rows of a table that stand in the page itself; the script shows the rest."""
 _SENTENCES = 20
+_SENTENCE = 600
 
 _MEANINGS = {
     "exact": "A watermark that the kernel or an allocator keeps covered the whole time: nothing between two ticks was missed.",
@@ -362,7 +363,9 @@ def _recording(run: RecordedRun) -> str:
     words = "".join(tag("dt", escaped(label)) + tag("dd", escaped(value)) for label, value in facts if value)
     for label, sentences in lists:
         if sentences:
-            shown = "".join(tag("li", escaped(sentence)) for sentence in sentences[:_SENTENCES])
+            shown = "".join(
+                tag("li", escaped(shorten(sentence, _SENTENCE))) for sentence in sentences[:_SENTENCES]
+            )
             more = tag("li", f"and {len(sentences) - _SENTENCES} more") if len(sentences) > _SENTENCES else ""
             words += tag("dt", escaped(label)) + tag("dd", tag("ul", shown + more))
     return (
