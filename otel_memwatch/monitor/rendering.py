@@ -31,9 +31,6 @@ if TYPE_CHECKING:
 _DRAWING_BYTES = 96 << 20
 """Memory that drawing takes beside the samples: 73 MiB were measured, most of them the libraries'."""
 
-PICTURE_MIN_TICKS = 3
-"""Ticks below which there is no curve to draw, and no picture is made by itself."""
-
 _STDERR = 2
 
 _ASKED_FOR = ("report", "quiet", "summary", "summary_file", "step_summary", "termination_log", "log_dir")
@@ -118,9 +115,7 @@ def render(
     wanted = {name: settings.get(name) for name in _ASKED_FOR}
     wanted["report"] = wanted["report"] and writable
     wanted["display"] = display_of(_STDERR)
-    wanted["plot"] = (
-        settings["plot"] and writable and run.quality["ticks"] >= PICTURE_MIN_TICKS and not hurried()
-    )
+    wanted["plot"] = settings["plot"] and writable and not hurried()
     if wanted["plot"] or wanted["log_dir"]:
         _leave_out_what_has_no_room(directory, wanted, messages)
     needs_libraries = wanted["plot"] or wanted["log_dir"] or run.record.marked
