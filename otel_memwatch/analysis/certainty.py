@@ -71,7 +71,14 @@ def wait4_was_its_own(max_rss: int | None, *, childless: bool, floor: int) -> bo
 
 
 def process_bound(
-    known: int, *, last_read: bool, waited_for: bool, whole_life: bool, segments: bool, wait4: bool
+    known: int,
+    *,
+    last_read: bool,
+    waited_for: bool,
+    whole_life: bool,
+    segments: bool,
+    wait4: bool,
+    reset_by_others: bool = False,
 ) -> int | None:
     """Bytes that a process never exceeded; `None`: no such bound is known.
 
@@ -83,6 +90,7 @@ def process_bound(
     | we waited for it | it was reset; segments were not reported | none: it may have had more before a reset |
     | somebody else waited for it | | none of its own: it may have grown after it was last read (see `unseen_max`) |
     | not known | | none |
+    | any | somebody else reset it | none: nobody was told what it had before |
 
     Args:
         known: the largest value that was read of it, or that wait4 told.
@@ -91,7 +99,10 @@ def process_bound(
         whole_life: whether a bound of its whole life was made of what wait4 told.
         segments: whether it reported the maxima between the resets of its own watermark.
         wait4: whether wait4 told a maximum.
+        reset_by_others: whether somebody who is neither the monitor nor the process's own operations reset its watermark.
     """
+    if reset_by_others:
+        return None
     if waited_for and (whole_life or (segments and wait4)):
         return known
     return known or None if last_read else None
@@ -478,12 +489,17 @@ def charged_of_any(attained: int, file: int | None, floor: int) -> int:
     return max(0, attained - max(file, _UNREAD_FILES))
 
 
-def left_cgroup(*, seen: bool, charged: int, watermark: int, error: int) -> bool:
+_FAULTS_BEFORE = 384
+"""Page faults of a command before it is in the run's own group, and some that the group's counter may be behind."""
+
+
+def left_cgroup(*, seen: bool, charged: int, watermark: int, faults_elsewhere: int, error: int) -> bool:
     """Whether a process used memory outside the run's own control group, so that the group bounds the tree from below only.
 
     A process can put itself, or be put, into another group: by a write to its file, by systemd-run --scope, cgexec, or a
     container runtime. What it takes there is charged there. Ticks see who is elsewhere; a shorter stay shows by its size,
-    since what is in the group cannot have more than the group was ever charged, file pages left out.
+    since what is in the group cannot have more than the group was ever charged, file pages left out. Both the processes and the
+    group count page faults, and memory is taken by faulting: what the group was not told of was taken elsewhere.
 
     Example: a group that never had more than 1 MiB, and a process of 313 MiB, 6 of them of files: it was elsewhere.
 
@@ -491,16 +507,18 @@ def left_cgroup(*, seen: bool, charged: int, watermark: int, error: int) -> bool
     | --- | --- | --- |
     | was seen outside | any | not all of it |
     | was not | above the watermark and the error | not all of it |
-    | | not above them | as far as anybody knows |
+    | | had page faults that the group was not told of | not all of it |
+    | | neither | all of it, but for `_FAULTS_BEFORE` pages |
 
     Args:
         seen: whether a tick saw a process outside the group and the groups below it.
         charged: the most that one process had, without file pages as far as they are known. What it had between two readings
             of its file pages is not, so that a size alone takes the group's upper bound away, and gives no lower one.
         watermark: of the group, page cache included.
+        faults_elsewhere: minor page faults of the tree less all page faults in the group.
         error: bytes by which the group's counters and those of the process may be off.
     """
-    return seen or charged > watermark + error
+    return seen or charged > watermark + error or faults_elsewhere > _FAULTS_BEFORE
 
 
 def tree_around_cgroup(low: int, held: int | None, unmapped: int | None) -> Peak | None:
@@ -580,6 +598,28 @@ def stopped_watermark(before: int, after: int, error: int, *, own: bool) -> Peak
         return None
     whose = "cgroup watermark" if own else "watermark of the cgroup around it"
     return Peak.interval(max(0, after - error), None, how=f"{whose}, up to the last tick")
+
+
+# -- one figure within another
+
+
+def no_more_than(part: Peak | None, whole: Peak | None) -> Peak | None:
+    """A peak of a part of the run, with no upper bound above what the whole certainly did not exceed.
+
+    Example: the tree needed no more than 1.22 GiB; what it needed during one operation, which by itself would be no more than
+    1.87 GiB, was no more than 1.22 GiB either.
+
+    | the part's upper bound | the whole's | becomes |
+    | --- | --- | --- |
+    | above it, or unknown | known | the whole's |
+    | anything else | | stays |
+    """
+    if part is None or whole is None or whole.high is None or part.certainty is Certainty.SAMPLED:
+        return part
+    if part.high is not None and part.high <= whole.high:
+        return part
+    low = None if part.low is None else min(part.low, whole.high)
+    return part._replace(bytes=min(part.bytes, whole.high), low=low, high=whole.high)
 
 
 # -- a recording that stopped before the run did

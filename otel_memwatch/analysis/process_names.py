@@ -78,7 +78,9 @@ def telling(argvs: Sequence[Sequence[str] | None]) -> list[tuple[str, ...] | Non
                 result[index] = (words[0], source)
             elif common:
                 told = _told(words[len(head) :], common)
-                result[index] = (*head, *told) if told else words
+                # A program that stands in the command line itself is the same for all, and long.
+                named = head[:1] if head[1:] == ("-c",) else head
+                result[index] = (*named, *told) if told else words
     return result
 
 
@@ -95,8 +97,10 @@ def _head(words: Sequence[str]) -> int:
     """How many words name the program."""
     if not words[0].startswith(INTERPRETERS) or len(words) == 1:
         return 1
-    if words[1] in ("-m", "-c"):
+    if words[1] == "-m":
         return min(3, len(words))
+    if words[1] == "-c":
+        return 2
     return 1 if words[1].startswith("-") else 2
 
 

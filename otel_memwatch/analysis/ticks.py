@@ -99,6 +99,7 @@ class CgroupHistory:
             low.append(window.low or 0)
             high.append(inf if window.high is None else window.high)
         self._starts, self._ends = starts, ends
+        self._low_values = low
         self._low, self._high = TickSeries(ends, low), TickSeries(ends, high)
 
     def least(self, start: float, end: float) -> int | None:
@@ -109,6 +110,10 @@ class CgroupHistory:
         if first >= len(self._starts) or last - 1 < first:
             return None
         return self._low.largest(self._ends[first], self._ends[last - 1])
+
+    def certain(self) -> tuple[array[float], array[float]]:
+        """The ends of all windows, and the bytes that were certainly needed in each; 0 where nothing is certain."""
+        return self._ends, self._low_values
 
     def most(self, start: float, end: float) -> int | None:
         """Bytes that were certainly not exceeded between two moments, by all windows that touch them."""
@@ -150,6 +155,13 @@ class TreeTicks:
         self.watermark = self._series(catalog.MEMWATCH_CGROUP_MEMORY_PEAK)
         self.most_charged = self.watermark.largest(-inf, inf) or 0
         """The control group's watermark at the last tick that could read it, in bytes."""
+        self.faults_elsewhere = int(
+            self._difference(
+                catalog.MEMWATCH_TREE_PAGING_FAULTS, catalog.MEMWATCH_CGROUP_PAGING_FAULTS
+            ).largest(-inf, inf)
+            or 0
+        )
+        """By how much the tree's page faults exceeded those that its own control group was told of."""
         self.windows = self._windows(conditions)
         self.mapped = self._series(catalog.MEMWATCH_PROCESS_MEMORY_LINUX_FILE).largest(-inf, inf) or 0
         """Most file-backed memory that the target's own process was seen with, in bytes."""

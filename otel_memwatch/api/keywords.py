@@ -6,6 +6,7 @@ Nothing imports this module at run time. `config.OPTIONS` holds the settings wit
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping, Sequence
 from typing import Literal, TypedDict
 
 
@@ -16,6 +17,9 @@ class AttachSettings(TypedDict, total=False):
     """
 
     out: str | os.PathLike[str] | None
+    runs: str | os.PathLike[str] | None
+    name: str | None
+    tag: Mapping[str, object] | Sequence[str] | None
     interval: float | str | None
     exact: bool | None
     quiet: bool | None

@@ -29,10 +29,10 @@ def watch(path: str | os.PathLike[str] | None = None, **settings: Unpack[WatchSe
     that is recorded already (under `wrap`, or by an earlier `watch`) that run is joined and goes on afterwards.
 
     Args:
-        path: run directory to create. Default: `memwatch-runs/<time>-<program>-<pid>`.
+        path: run directory to create. Default: `memwatch-runs/<time>-<name>-<pid>`.
         settings: as on the command line of `attach`, whose help describes them: `interval`, `exact`, `quiet`, `summary`,
             `report`, `plot`, `prometheus`, `prometheus_cert`, `prometheus_key`, `prometheus_client_ca`, `linger`,
-            `textfile`, `otlp`, `otlp_protocol`, `metric_interval`, `log_dir`, `out`; and `exact_gpu`, which has the
+            `textfile`, `otlp`, `otlp_protocol`, `metric_interval`, `log_dir`, `out`, `runs`, `name`, `tag`; and `exact_gpu`, which has the
             watermarks of this program's GPU allocators reset at the boundaries of operations.
 
     Returns:
@@ -51,7 +51,8 @@ def watch(path: str | os.PathLike[str] | None = None, **settings: Unpack[WatchSe
         if path is not None:
             _say(f"watch() joins the run that records this program already, in {running}.")
         return Run(running)
-    directory = _directory(given.pop("out"))
+    directory = _directory(given)
+    del given["out"]
     try:
         monitor = MonitorProcess(os.getpid(), directory, given)
     except OSError as error:
@@ -75,7 +76,8 @@ def attach(pid: int, path: str | os.PathLike[str] | None = None, **settings: Unp
     from otel_memwatch.api.monitor_process import MonitorProcess
 
     given = _checked("attach", path, settings)
-    directory = _directory(given.pop("out"))
+    directory = _directory(given)
+    del given["out"]
     try:
         monitor = MonitorProcess(pid, directory, given)
     except OSError as error:
@@ -97,21 +99,23 @@ def _checked(
             raise UsageError("Give the run directory once: as the path or as out.")
         given["out"] = os.fspath(path)
     used = config.settings(command, given)
-    return {name: value for name, value in given.items() if value is not None} | {"out": used["out"]}
+    present = {name: value for name, value in given.items() if value is not None}
+    return present | {name: used[name] for name in ("out", "runs", "name")}
 
 
-def _directory(out: str | None) -> Path:
+def _directory(settings: Mapping[str, Any]) -> Path:
     """The run directory to be made by the monitor. Raises `UsageError` when it is there."""
     from otel_memwatch.monitor.run_directory import absolute, run_name
 
+    out = settings["out"]
     if out is not None:
         path = absolute(out)
         if os.path.lexists(path):
             raise UsageError(f"{path} exists already.", "a run is never overwritten: name another directory")
         return path
-    program = getattr(sys.modules.get("__main__"), "__file__", None) or "python"
-    runs = _runs_directory()
-    name = path = runs / run_name(program)
+    program = getattr(sys.modules.get("__main__"), "__file__", None)
+    runs = absolute(settings["runs"]) if settings["runs"] else _runs_directory()
+    name = path = runs / run_name(["python", program] if program else ["python"], settings["name"])
     number = 1
     while os.path.lexists(path):  # a second recording within a second
         number += 1

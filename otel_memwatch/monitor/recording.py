@@ -55,6 +55,7 @@ class RunRecording:
 
     Attributes:
         tree: the source process_tree.
+        limit: the hard limit that the run was given.
         watched_to_the_end: whether the last tick, after the target's end, was taken.
 
     """
@@ -75,11 +76,12 @@ class RunRecording:
         self.telemetry: Telemetry | None = None
         self.sources: Sequence[Any] = ()
         self.watched_to_the_end = False
+        self.limit = target.limit
         self._target = target
         self._settings = settings
         self._messages = messages
         self._first: tuple[Sequence[Column], Snapshot] | None = None
-        self._any_left_cgroup = False
+        self._any_left_cgroup = self._any_reset = False
         self._peaks: Peaks | None = None
         """Peaks so far. Telemetry looks at these from threads of its own; the tally itself is for one thread."""
         self._peaks_due = self._follow_due = math.inf
@@ -198,6 +200,13 @@ class RunRecording:
                 "What the tree needed is an interval, without the group's upper bound"
             )
 
+        if record.note == ProcessNote.WATERMARK_RESET and not self._any_reset:
+            self._any_reset = True
+            self.writer.mark(
+                f"somebody else reset the watermark of {record.command} ({record.pid}): what it had before may be unknown, and "
+                "nothing bounds it from above"
+            )
+
     def _on_tick(self, snapshot: Snapshot) -> None:
         columns = self.sampler.columns
         if self._to_load and snapshot.time - self._target.started > _SETTLED_SECONDS:
@@ -255,13 +264,15 @@ class RunRecording:
     def _open_telemetry(self, listening: Listening | None, say: Callable[[str], None]) -> None:
         from otel_memwatch.monitor.telemetry import Parts, start
         from otel_memwatch.record.resource import ci_attributes, resource_attributes
+        from otel_memwatch.record.tags import engine_tags
 
-        sampler, writer = self.sampler, self.writer
+        sampler, writer, target = self.sampler, self.writer, self._target
         info = writer.info
-        writer.update(
-            resource=resource_attributes(info, self._target.environment),
-            ci=ci_attributes(self._target.environment),
-        )
+        resource = resource_attributes(info, target.environment)
+        near = os.getppid() if target.mode == "wrap" else target.pid
+        # What a person says of a run is truer than what an engine does.
+        tags = {**engine_tags(target.environment, info.get("cwd"), resource, near), **info.get("tags", {})}
+        writer.update(resource=resource, ci=ci_attributes(target.environment), tags=tags)
         parts = Parts(
             run=info,
             columns=sampler.columns,

@@ -33,7 +33,16 @@ _DRAWING_BYTES = 96 << 20
 
 _STDERR = 2
 
-_ASKED_FOR = ("report", "quiet", "summary", "summary_file", "step_summary", "termination_log", "log_dir")
+_ASKED_FOR = (
+    "budget",
+    "report",
+    "quiet",
+    "summary",
+    "summary_file",
+    "step_summary",
+    "termination_log",
+    "log_dir",
+)
 """Settings that say what is to be made, beside `plot`."""
 
 _MATPLOTLIB_CACHE = "MPLCONFIGDIR"
@@ -113,6 +122,7 @@ def render(
     if curves is not None:
         run.curves = curves
     wanted = {name: settings.get(name) for name in _ASKED_FOR}
+    wanted["writable"] = writable
     wanted["report"] = wanted["report"] and writable
     wanted["display"] = display_of(_STDERR)
     wanted["plot"] = settings["plot"] and writable and not hurried()
@@ -182,6 +192,8 @@ def make(
         except Exception as error:  # noqa: BLE001 - see `render`
             messages.problem(f"{name} could not be made: {describe(error)}")
 
+    if wanted["budget"]:
+        attempt("the verdict on the budgets", lambda: _judge(run, wanted, messages))
     if wanted["report"]:
         attempt(REPORT_FILE, lambda: write("text", run, Path(run.path) / REPORT_FILE))
         attempt(PAGE_FILE, lambda: write("html", run, Path(run.path) / PAGE_FILE))
@@ -194,6 +206,20 @@ def make(
         logs = wanted["log_dir"]
         with _drawing():
             attempt(f"the logs in {logs}", lambda: write_files("monitor-log", run, logs))
+
+
+def _judge(run: RecordedRun, wanted: Mapping[str, Any], messages: Messages) -> None:
+    """Holds the run against its budgets, before anything is told of it."""
+    from otel_memwatch.runs.gate import annotation, judge_run, over, record
+
+    verdicts = judge_run(run, wanted["budget"])
+    record(run, verdicts, write=wanted["writable"])
+    for sentence in over(verdicts):
+        messages.over(sentence)
+        if os.environ.get("GITHUB_ACTIONS") == "true":
+            messages.info(annotation("error", sentence))
+        elif wanted["quiet"]:
+            messages.info(f"otel-memwatch: {sentence}")
 
 
 def _summaries_elsewhere(
@@ -358,6 +384,8 @@ class _Progress:
             self.making, self.last_words = text, ""
         elif kind == "problem":
             self._messages.problem(text)
+        elif kind == "over":
+            self._messages.over(text)
         else:
             self._messages.info(text)
 
@@ -394,6 +422,10 @@ class SentMessages(Messages):
 
     def __init__(self) -> None:
         super().__init__(lambda text: self.send("info", text))
+
+    def over(self, sentence: str) -> None:
+        """Sends what was more than it may be."""
+        self.send("over", sentence)
 
     def problem(self, sentence: str) -> None:
         """Sends what could not be made."""

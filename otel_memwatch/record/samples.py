@@ -99,6 +99,17 @@ class Samples:
         there = ~np.isnan(values)
         return self.time[there], values[there]
 
+    def between(self, start: float, end: float) -> Samples:
+        """The ticks from `start` to `end`, in seconds since the start of the run."""
+        import numpy as np
+
+        part = slice(
+            int(np.searchsorted(self.time, start, "left")), int(np.searchsorted(self.time, end, "right"))
+        )
+        return Samples(
+            self.time[part], self.columns, {column: values[part] for column, values in self._values.items()}
+        )
+
     def reduced(
         self, column: Column | str, bins: int = 2000, start: float | None = None, end: float | None = None
     ) -> Reduced:

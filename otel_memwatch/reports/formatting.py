@@ -66,6 +66,17 @@ def size_scale(value: float) -> tuple[float, str]:
     return float(1024**power), _UNITS[power]
 
 
+def size_in(value: float, scale: float, unit: str) -> str:
+    """Bytes in the unit of `size_scale`, so that all sizes of a picture can be compared: "0.57 GiB"."""
+    decimals = _DECIMALS[_UNITS.index(unit)]
+    return f"{value / scale:.{decimals}f} {unit}"
+
+
+def series_name(name: str) -> str:
+    """The name without the number at its end: "epoch" of "epoch 12" and of "epoch_12"; a name that is a number stays."""
+    return name.rstrip("0123456789").rstrip(" _-#.:/") or name
+
+
 def duration(seconds: float | None) -> str:
     """Seconds, as "34 ms", "12.4 s", "3 min 05 s", "2 h 05 min" or "1 d 02 h"."""
     if seconds is None or not math.isfinite(seconds):
@@ -84,6 +95,23 @@ def duration(seconds: float | None) -> str:
         return f"{minutes // 60} h {minutes % 60:02d} min"
     hours = round(seconds / 3600)
     return f"{hours // 24} d {hours % 24:02d} h"
+
+
+def amount(value: float | None, unit: str) -> str:
+    """Bytes ("By") or seconds ("s"), in words."""
+    if value is None or math.isinf(value):
+        return UNKNOWN
+    return duration(value) if unit == "s" else size(value)
+
+
+def bounds(low: float | None, high: float | None, unit: str) -> str:
+    """What a figure lies between: "between 1.00 GiB and 1.20 GiB", "at least 1.00 GiB", "1.00 GiB"."""
+    if high is None or math.isinf(high):
+        return f"at least {amount(low, unit)}" if low else UNKNOWN
+    if not low:
+        return f"at most {amount(high, unit)}" if high else amount(high, unit)
+    first, second = amount(low, unit), amount(high, unit)
+    return first if first == second else f"between {first} and {second}"
 
 
 def count(number: float | None, noun: str, plural: str | None = None) -> str:

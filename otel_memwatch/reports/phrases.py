@@ -9,12 +9,24 @@ import os
 
 from otel_memwatch.analysis.process_names import INTERPRETERS, telling
 from otel_memwatch.model import Certainty, Peak
-from otel_memwatch.reports.formatting import cells, clean, command_line, count, duration, share, shorten, size
+from otel_memwatch.record.fields import mapping, number, text
+from otel_memwatch.reports.formatting import (
+    amount,
+    bounds,
+    cells,
+    clean,
+    command_line,
+    count,
+    duration,
+    share,
+    shorten,
+    size,
+)
 from otel_memwatch.runtime.masking import public_name
-from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
+from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from otel_memwatch.analysis import ProcessFigures, RecordedRun
 
@@ -25,6 +37,13 @@ HEADLINE_MEANING = (
     "Needed memory counts each page once, however many processes share it, and leaves out page cache that can be "
     "dropped at any time."
 )
+
+
+class Named(NamedTuple):
+    """A process as far as its name is concerned."""
+
+    command: str | None
+    argv: tuple[str, ...] | None
 
 
 class Limit(NamedTuple):
@@ -99,6 +118,62 @@ def limit_share(peak: Peak | None, of: Limit) -> str | None:
     return high if float(bare) == float(high.removesuffix(" %")) else f"{bare} to {high}"
 
 
+def breach(run: RecordedRun) -> tuple[str, str]:
+    """What came of the hard limit that the run was given, and who had most then; empty where it had none, or kept to it."""
+    limit = mapping(run.info.get("limit"))
+    if limit.get("breached") is not True:
+        return "", ""
+    operation, listed = text(limit.get("operation")), limit.get("largest")
+    words = f"ended, since it wanted more than {size(number(limit.get('bytes')))}"
+    words += f", in {clean(operation)}" if operation else ""
+    largest = mapping(listed[0]) if isinstance(listed, list) and listed else {}
+    if not largest:
+        return words, ""
+    return (
+        f"{words}; the largest process had {size(number(largest.get('bytes')))}",
+        f"{clean(text(largest.get('command')) or '')} (pid {largest.get('pid')})",
+    )
+
+
+_FIGURES = {
+    "memory": "memory",
+    "process": "largest process",
+    "gpu": "GPU memory",
+    "written": "written to disks",
+    "cpu": "CPU time",
+    "seconds": "duration",
+}
+_PREFIXES = {"operation:": "operation ", "operation-process:": "process of operation "}
+
+
+def figure_name(name: str) -> str:
+    """What a figure is called in a sentence: "operation Train" for "operation:Train"."""
+    for prefix, words in _PREFIXES.items():
+        if name.startswith(prefix):
+            return words + clean(name.removeprefix(prefix))
+    return _FIGURES.get(name, clean(name))
+
+
+BUDGET_TONES = {"over": "bad", "cannot tell": "warning"}
+"""Tones of the sentences about budgets, by verdict."""
+
+
+def budget_sentence(entry: Mapping[str, Any]) -> str:
+    """What came of a budget: "memory: 2.31 GiB, over its budget of 2.00 GiB". The entry is as `record.format` has it."""
+    unit, name = str(entry.get("unit")), figure_name(str(entry.get("figure")))
+    limit, value, low, high = (number(entry.get(key)) for key in ("limit", "value", "low", "high"))
+    of = "its budget" if limit is None else f"its budget of {amount(limit, unit)}"
+    if value is None:
+        return f"{name}: cannot be held against {of}: {clean(str(entry.get('why')))}"
+    certainty = entry.get("certainty")
+    known = amount(value, unit) if certainty in ("exact", "sampled") else bounds(low, high, unit)
+    known += " seen" if certainty == "sampled" else ""
+    verdict = str(entry.get("verdict"))
+    if verdict == "cannot tell":
+        return f"{name}: {known}, cannot be held against {of}: {clean(str(entry.get('why')))}"
+    return f"{name}: {known}, {clean(verdict)} {of}"
+
+
 def ending(run: RecordedRun) -> str:
     """How the run ended and after how long: "exit code 0, after 12.4 s"."""
     reason = clean(run.ending.reason)
@@ -128,8 +203,22 @@ def when_and_where(run: RecordedRun, peak: Peak | None) -> str:
     if peak.at is not None:
         parts.append(f"at {duration(min(peak.at, run.seconds))}")
     if peak.operation:
-        parts.append(f"in {clean(peak.operation)}")
+        parts.append(f"in {_one_of(peak.operations) if peak.operations else clean(peak.operation)}")
     return ", ".join(parts)
+
+
+_TOLD = 3
+"""Names that are written out where a peak was in one of several operations."""
+
+
+def _one_of(names: Sequence[str]) -> str:
+    """One of several operations: "epoch 58 or 59", "load, train or save", "load or another one"."""
+    if len(names) > _TOLD:
+        return f"{clean(names[0])} or another one"
+    words = [clean(name) for name in names]
+    if len({word.rpartition(" ")[0] for word in words}) == 1:
+        words[1:] = [word.rpartition(" ")[2] for word in words[1:]]
+    return f"{', '.join(words[:-1])} or {words[-1]}"
 
 
 def holder(run: RecordedRun, peak: Peak | None, width: int, *, public: bool = False) -> str:
@@ -164,7 +253,7 @@ def target_pid(run: RecordedRun) -> object:
     return target.get("pid") if isinstance(target, dict) else None
 
 
-def process_names(processes: Sequence[ProcessFigures], width: int) -> list[str]:
+def process_names(processes: Sequence[ProcessFigures | Named], width: int) -> list[str]:
     """What each process is called, with what tells it from the others of its program.
 
     Forked processes have one command line: those that called themselves something are named for it too.

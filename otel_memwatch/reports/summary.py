@@ -146,8 +146,17 @@ def _memory(run: RecordedRun, public: bool) -> Iterator[SummaryLine]:  # noqa: A
         yield SummaryLine("", beside)
 
 
+def _budgets(run: RecordedRun, public: bool) -> Iterator[SummaryLine]:  # noqa: ARG001 - as above
+    for index, entry in enumerate(run.budgets):
+        tone = phrases.BUDGET_TONES.get(str(entry.get("verdict")), "")
+        yield SummaryLine("" if index else "budgets", phrases.budget_sentence(entry), tone=tone)
+
+
 def _limit(run: RecordedRun, public: bool) -> Iterator[SummaryLine]:  # noqa: ARG001 - as above
     """What that means against the limit that applies; the machine's memory only where it is nearly all."""
+    words, largest = phrases.breach(run)
+    if words:
+        yield SummaryLine("limit", words, largest, tone="bad")
     limit, peak = phrases.limit(run), run.peaks.tree
     used = phrases.limit_share(peak, limit) if limit else None
     if limit and used and peak is not None:
@@ -242,6 +251,7 @@ def _trouble(run: RecordedRun, public: bool) -> Iterator[SummaryLine]:  # noqa: 
 LINES: Sequence[Callable[[RecordedRun, bool], Iterator[SummaryLine]]] = (
     _memory,
     _limit,
+    _budgets,
     _ended,
     _operations,
     _largest,

@@ -51,7 +51,8 @@ def _start(settings, environment=None, info=None, columns=None, directory=None, 
         environment=environment or {}, directory=directory, say=said.append,
         follow=program and program.follow,
     )  # fmt: skip
-    return start(settings, parts), said, info
+    everything = {"metrics": "all", "operation_metrics": "histograms"}
+    return start({**everything, **settings}, parts), said, info
 
 
 def test_every_row_arrives_with_its_kind_and_unit_and_the_final_values(sink):
@@ -60,7 +61,7 @@ def test_every_row_arrives_with_its_kind_and_unit_and_the_final_values(sink):
     program.tell(telemetry, [operation()], ["Load"])
     assert telemetry.finish(finished(info, exit_code=None, signal=9, oom_kills=1)) == []
     assert said == []
-    kinds = {"sum": True, "gauge": False, "histogram": False}
+    kinds = {"sum": True, "gauge": False, "exponential_histogram": False}
     got = {}
     for resource, metric, point in sink.metrics():
         assert resource["service.name"] == "train"

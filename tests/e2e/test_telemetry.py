@@ -75,8 +75,9 @@ def test_twenty_short_jobs_arrive_with_their_peaks(sink, tmp_path):
 def test_the_trace_of_a_ci_system_is_continued(sink, tmp_path):
     parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
     env = _environment(
-        TRACEPARENT=parent, GITHUB_ACTIONS="true", GITHUB_RUN_ID="55", OTEL_EXPORTER_OTLP_ENDPOINT=sink.url
-    )
+        TRACEPARENT=parent, GITHUB_ACTIONS="true", GITHUB_RUN_ID="55", OTEL_EXPORTER_OTLP_ENDPOINT=sink.url,
+        OTEL_MEMWATCH_OPERATION_METRICS="histograms",
+    )  # fmt: skip
     done = _wrap(tmp_path / "run", "--", sys.executable, JOB, "0.6", env=env)
     assert done.returncode == 0
     assert done.stdout == "done\n"
@@ -130,12 +131,41 @@ def test_prometheus_scrapes_a_job_and_sees_its_end(tmp_path):
         run = load(tmp_path / "run")
         found = server.wait(lambda: server.query("last_over_time(memwatch_run_exit_code[5m])"))
         assert float(found[0]["value"][1]) == 0
-        peak = server.query("max(max_over_time(memwatch_tree_memory_peak_bytes[5m]))")
+        peak = server.query("last_over_time(memwatch_tree_memory_peak_bytes[5m])")
         assert int(float(peak[0]["value"][1])) == run.peaks.tree.bytes
         columns = {column.metric for column in run.record.columns}
         assert {"process.memory.usage", "memwatch.tree.cpu.time", "system.memory.limit"} <= columns
     finally:
         server.close()
+
+
+OPERATIONS = """
+from otel_memwatch import operation
+for number in range(10):
+    with operation(f"step {number}"):
+        pass
+"""
+
+
+@pytest.mark.parametrize(
+    ("program", "options", "most"),
+    [
+        ("pass", ["--metrics", "minimal"], 17),
+        ("pass", [], 40),
+        (OPERATIONS, [], 120),
+        (OPERATIONS, ["--operation-metrics", "off"], 40),
+        ("pass", ["--metrics", "none"], 0),
+    ],
+)
+def test_a_job_has_no_more_series_than_was_asked_for(sink, tmp_path, program, options, most):
+    environment = _environment(PYTHONPATH=str(Path(__file__).parents[2]))
+    command = ["--otlp", sink.url, *options, "--", sys.executable, "-c", program]
+    done = _wrap(tmp_path / "run", *command, env=environment)
+    assert done.returncode == 0, done.stderr
+    series = {(metric.name, tuple(sorted(attributes(point).items()))) for _, metric, point in sink.metrics()}
+    assert len(series) <= most
+    assert bool(series) == bool(most)
+    assert len(list(sink.spans())) == (11 if program is OPERATIONS else 1)
 
 
 def test_a_signal_ends_the_lingering(tmp_path):
@@ -277,7 +307,7 @@ def test_a_burst_of_operations_arrives_whole_while_the_job_goes_on(sink, tmp_pat
     spans = [span for _, span in sink.spans()]
     assert len({span.span_id for span in spans}) == len(spans) == 20_001
     counts = [
-        point.count for _, metric, point in sink.metrics() if metric.name == "memwatch.operation.duration"
+        point.as_int for _, metric, point in sink.metrics() if metric.name == "memwatch.operation.count"
     ]
     assert counts[-1] == 20_000
 

@@ -1,7 +1,8 @@
 """Writes what README shows of the program, by running it.
 
     python tests/readme/generate.py            run everything, replace all blocks and pictures
-    python tests/readme/generate.py --check    compare the blocks that are the same on every machine
+    python tests/readme/generate.py --steady   replace the blocks that are the same on every machine
+    python tests/readme/generate.py --check    compare these
 
 A block stands between `<!-- NAME:begin -->` and `<!-- NAME:end -->`.
 """
@@ -40,7 +41,7 @@ def options() -> str:
     for option in OPTIONS.values():
         flag = option.flag if option.metavar is None else f"{option.flag} {option.metavar}"
         where = ", ".join(f"`{command}`" for command in option.commands)
-        default = {None: "", True: "on", False: "off"}.get(option.default, option.default)
+        default = {None: "", (): "", True: "on", False: "off"}.get(option.default, option.default)
         flag = flag.replace("|", "\\|")
         rows.append(f"| `{flag}` | `{option.variable}` | {default} | {where} | {option.help} |")
     return "\n".join(
@@ -116,6 +117,9 @@ def main() -> int:
             return 0
         print("README.md is not up to date: run python tests/readme/generate.py", file=sys.stderr)
         return 1
+    if "--steady" in sys.argv:
+        README.write_text(steady(text))
+        return 0
     with tempfile.TemporaryDirectory() as folder:
         text = replace(steady(text), "demo", run_demo(Path(folder)))
         text = replace(text, "operations", run_script(Path(folder)))

@@ -7,11 +7,13 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
+from otel_memwatch import catalog
 from otel_memwatch._version import __version__
 from otel_memwatch.errors import Unavailable, describe
 from otel_memwatch.monitor.telemetry.delivery import LAST_SPANS, EndpointHealth, ExporterDelivery, SpanQueue
 from otel_memwatch.monitor.telemetry.export_log import EXPORT_LOG
 from otel_memwatch.monitor.telemetry.frame import Frame
+from otel_memwatch.monitor.telemetry.settings import wanted_metrics
 from otel_memwatch.runtime.masking import mask_url
 from otel_memwatch.runtime.threads import Thread
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
@@ -64,7 +66,7 @@ class Pipeline:
         self._receiver: Receiver | None = None
         self._spans: Spans | None = None
         self._provider: MeterProvider | None = None
-        self._histograms: tuple[Any, Any] | None = None
+        self._histograms: Mapping[str, Any] = {}
         self._frame = Frame(
             parts.columns,
             parts.latest,
@@ -213,7 +215,7 @@ class Pipeline:
                 queue.start()
         self._provider = MeterProvider(self._readers, resource, shutdown_on_exit=False)
         meter = self._provider.get_meter(SCOPE, __version__, SCHEMA_URL)
-        self._histograms = create_instruments(meter, self._frame)
+        self._histograms = create_instruments(meter, self._frame, wanted_metrics(self._settings))
 
     def _resource(self) -> Resource:
         from opentelemetry.sdk.resources import Resource
@@ -240,16 +242,19 @@ class Pipeline:
 
     def operation_closed(self, operation: RecordedOperation) -> None:
         """Measures an operation that was closed."""
-        if self._histograms is None or self._spans is None:
+        self._frame.add_closed(operation)
+        if not self._histograms or self._spans is None:
             return
-        duration, peak = self._histograms
         name = {"memwatch.operation.name": self._frame.names.bounded(operation.name)}
         context = self._spans.context_of(operation)
         if operation.end is not None:
+            seconds = max(0.0, operation.end - operation.start)
             status = {**name, "memwatch.operation.status": operation.status}
-            duration.record(max(0.0, operation.end - operation.start), status, context)
+            self._histograms[catalog.MEMWATCH_OPERATION_DURATION].record(seconds, status, context)
         if operation.peak is not None:
-            peak.record(operation.peak.bytes, name, context)
+            self._histograms[catalog.MEMWATCH_OPERATION_MEMORY_PEAK].record(
+                operation.peak.bytes, name, context
+            )
 
     def _span_of(self, operation: RecordedOperation) -> ReadableSpan | None:
         assert self._spans is not None
@@ -280,7 +285,9 @@ class Pipeline:
         if ending is not None:
             code = ending.shell_code
         main = getattr(peaks, "main", None)
-        self._frame.end(code, peaks, main.bytes if main is not None else None)
+        started = self._parts.run["started"]
+        wall = float(started["wall"]) - float(started["monotonic"]) + ended.at
+        self._frame.end(code, peaks, main.bytes if main is not None else None, wall)
         if self._endpoint is not None:
             self._endpoint.forget_scrapes()
         if self._spans is None or not self._queues:

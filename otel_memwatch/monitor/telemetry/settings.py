@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from otel_memwatch import catalog
 from otel_memwatch.runtime.typed import Any, NamedTuple
 
 DEFAULT_INTERVAL = 10.0
@@ -46,6 +47,33 @@ class Wanted(NamedTuple):
         return any((self.prometheus, self.textfile, self.metrics, self.spans, self.plugins))
 
 
+_OF_OPERATIONS = frozenset(
+    {
+        catalog.MEMWATCH_OPERATION_ACTIVE,
+        catalog.MEMWATCH_OPERATION_COUNT,
+        catalog.MEMWATCH_OPERATION_TIME,
+        catalog.MEMWATCH_OPERATION_MEMORY_PEAK_MAX,
+    }
+)
+
+
+def wanted_metrics(settings: Mapping[str, Any]) -> frozenset[str]:
+    """Names of the metrics that are sent: of `--metrics`, and of operations what `--operation-metrics` says.
+
+    | operation_metrics | of each name of an operation | series |
+    | --- | --- | --- |
+    | off | nothing | 0 |
+    | gauges | how many are open, how many ended and how, their time in all, the largest peak | 4 or 5 |
+    | histograms | the same, and the spread of durations and peaks | about 60 |
+    """
+    chosen = catalog.choose_metrics(str(settings.get("metrics") or "default"))
+    histograms = frozenset(catalog.BOUNDS)
+    of_operations = {"off": frozenset[str](), "histograms": _OF_OPERATIONS | histograms}.get(
+        str(settings.get("operation_metrics")), _OF_OPERATIONS
+    )
+    return (chosen - _OF_OPERATIONS - histograms) | (of_operations if chosen else frozenset())
+
+
 def wanted(settings: Mapping[str, Any], environ: Mapping[str, str]) -> Wanted:
     """What `settings` and the environment ask for."""
     standard = environ.get("OTEL_SDK_DISABLED", "").strip().lower() != "true"
@@ -80,6 +108,8 @@ def _endpoint(
         or "http/protobuf"
     )
     timeout = _timeout(environ.get(prefix + "TIMEOUT") or environ.get("OTEL_EXPORTER_OTLP_TIMEOUT"))
+    if signal == "metrics" and not (settings.get("otlp_metrics", True) and wanted_metrics(settings)):
+        return None
     if settings.get("otlp"):
         return Endpoint(_of_base(settings["otlp"], signal, protocol), protocol, timeout)
     own, base = environ.get(prefix + "ENDPOINT"), environ.get("OTEL_EXPORTER_OTLP_ENDPOINT")

@@ -260,10 +260,20 @@ def test_charged_of_any(attained: int, file: int | None, charged: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("seen", "charged", "left"), [(True, 0, True), (False, 307, True), (False, 3, True), (False, 2, False)]
+    ("seen", "charged", "faults", "left"),
+    [
+        (True, 0, 0, True),
+        (False, 307, 0, True),
+        (False, 3, 0, True),
+        (False, 2, 0, False),
+        (False, 2, 84, False),
+        (False, 2, 6144, True),
+        (False, 2, -6144, False),
+    ],
 )
-def test_left_cgroup(seen: bool, charged: int, left: bool) -> None:
-    assert certainty.left_cgroup(seen=seen, charged=charged, watermark=1, error=1) is left
+def test_left_cgroup(seen: bool, charged: int, faults: int, left: bool) -> None:
+    told = certainty.left_cgroup(seen=seen, charged=charged, watermark=1, faults_elsewhere=faults, error=1)
+    assert told is left
 
 
 @pytest.mark.parametrize(
@@ -456,7 +466,7 @@ def test_the_record_says_what_was_said_while_it_was_recorded(
         folded = {process.pid: process.bound for process in tally.processes.recent()}
         assert {process.bounds.pid: process.bounds.bound for process in recorded.all} == folded
         for watermark in (0, MIB, 300 * MIB):
-            assert recorded.tree.have_left(watermark) == tally.processes.have_left(watermark)
+            assert recorded.tree.have_left(watermark, 0) == tally.processes.have_left(watermark, 0)
         assert [shape(peak) for peak in run.peaks[:4]] == [shape(peak) for peak in tally.peaks()[:4]]
 
 
@@ -493,3 +503,22 @@ def test_what_the_group_bounds(
     watermark: int | None, limits: tuple[int, int] | None, changed: dict[str, Any], bound: int | None
 ) -> None:
     assert certainty.tree_bound_by_group(watermark, limits, **GROUP | changed) == bound
+
+
+@pytest.mark.parametrize(
+    ("part", "whole", "expected"),
+    [
+        (Peak.interval(5, 9), Peak.interval(4, 7), Peak.interval(5, 7)),
+        (Peak.interval(5, None), Peak.interval(4, 7), Peak.interval(5, 7)),
+        (Peak.interval(5, 6), Peak.interval(4, 7), Peak.interval(5, 6)),
+        (Peak.interval(5, 9), Peak.interval(4, None), Peak.interval(5, 9)),
+        (Peak.exact(10, 2), Peak.exact(9, 1), Peak(10, Certainty.EXACT, 8, 10)),
+        (Peak.sampled(9), Peak.exact(7), Peak.sampled(9)),
+        (None, Peak.exact(7), None),
+        (Peak.exact(7), None, Peak.exact(7)),
+    ],
+)
+def test_a_part_has_no_upper_bound_above_that_of_the_whole(
+    part: Peak | None, whole: Peak | None, expected: Peak | None
+) -> None:
+    assert certainty.no_more_than(part, whole) == expected

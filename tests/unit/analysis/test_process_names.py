@@ -51,6 +51,10 @@ CC1 = ["/usr/libexec/gcc/x/12/cc1plus", "-quiet", "-imultiarch", "x86_64-linux-g
             [["python", "-m", "a", "1"], ["python", "-m", "a", "2"], ["python", "-m", "b", "1"]],
             [("python", "-m", "a", "1"), ("python", "-m", "a", "2"), ("python", "-m", "b", "1")],
         ),
+        (
+            [["python", "-c", "import time; time.sleep(9)", "--rank", n] for n in "01"],
+            [("python", "--rank", "0"), ("python", "--rank", "1")],
+        ),
         ([None, []], [None, None]),
         (
             [["p", "--token", "secret1", "a"], ["p", "--token", "secret2", "b"]],

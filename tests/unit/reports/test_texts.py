@@ -61,7 +61,7 @@ def test_operations_open_at_death_are_named_with_those_around_them(tmp_path: Pat
     report = text(scene("nested", tmp_path))
     death = report[report.index("Open at its death") :]
     assert re.search(r"- Train \(pid 100\)", death)
-    assert "peak so far 491.0 MiB" in death
+    assert "peak so far 489.1 MiB" in death
 
 
 def test_the_tree_of_operations_is_indented_and_its_peak_marked(tmp_path: Path) -> None:

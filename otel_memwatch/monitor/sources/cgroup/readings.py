@@ -69,8 +69,8 @@ class Readings(Protocol):
     def all_events(self) -> Mapping[str, int]:
         """Memory events since the group was made."""
 
-    def file(self) -> int | None:
-        """Bytes of page cache, shared memory not included (one read, 6 us)."""
+    def file_and_faults(self) -> tuple[int | None, int | None]:
+        """Bytes of page cache, shared memory not included, and page faults so far (one read, 6 us)."""
 
     def window(self) -> tuple[int | None, float | None]:
         """Bytes of the watermark since the call before, which is reset, and the seconds that nobody watched.
@@ -189,13 +189,16 @@ class Version1(_Files):
             None if control is None else parse_key(control, b"oom_kill"),
         )
 
-    def file(self) -> int | None:
-        """Bytes of page cache, shared memory not included."""
+    def file_and_faults(self) -> tuple[int | None, int | None]:
+        """Bytes of page cache, shared memory not included, and page faults so far."""
         stat = self._needed("memory.stat")
         cache = parse_key(stat, b"total_cache")
+        faults = parse_key(stat, b"total_pgfault")
         if cache is None:
-            return None
-        return cache - (parse_key(stat, b"total_shmem") or parse_key(stat, b"total_mapped_shmem") or 0)
+            return None, faults
+        return cache - (
+            parse_key(stat, b"total_shmem") or parse_key(stat, b"total_mapped_shmem") or 0
+        ), faults
 
     def window(self) -> tuple[int | None, float | None]:
         """Bytes of the watermark since the call before. The file is reset for everybody."""
@@ -246,11 +249,12 @@ class Version2(_Files):
             None if events is None else parse_key(events, b"oom_kill"),
         )
 
-    def file(self) -> int | None:
-        """Bytes of page cache, shared memory not included."""
+    def file_and_faults(self) -> tuple[int | None, int | None]:
+        """Bytes of page cache, shared memory not included, and page faults so far."""
         stat = self._needed("memory.stat")
         file = parse_key(stat, b"file")
-        return None if file is None else file - (parse_key(stat, b"shmem") or 0)
+        faults = parse_key(stat, b"pgfault")
+        return None if file is None else file - (parse_key(stat, b"shmem") or 0), faults
 
     def window(self) -> tuple[int | None, float | None]:
         """Bytes of the watermark since the call before, of a descriptor of ours: from Linux 6.12 on each has its own."""
