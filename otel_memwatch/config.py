@@ -264,8 +264,8 @@ _OPTIONS: tuple[Option, ...] = (
            "(GITHUB_STEP_SUMMARY).", parse_flag, None, (), ("wrap",)),
     Option("termination_log", None, "Write the summary into this file at the end: /dev/termination-log in Kubernetes.",
            _text, "FILE", (), ("wrap",)),
-    Option("report", True, "Write report.txt into the run directory at the end.", parse_flag),
-    Option("plot", True, "Draw memory.png into the run directory at the end.", parse_flag),
+    Option("report", True, "Write report.txt and report.html into the run directory at the end.", parse_flag),
+    Option("plot", False, "Draw memory.png into the run directory at the end: takes about a second.", parse_flag),
     Option("prometheus", None, "Serve the metrics to Prometheus at this address while the command runs; 127.0.0.1 unless "
            "a host is named, port 0 for any free one (it is printed).", parse_address, "[HOST:]PORT"),
     Option("prometheus_cert", None, "Certificate (PEM) with which the Prometheus endpoint speaks TLS.", _text, "FILE"),
@@ -296,6 +296,11 @@ _OPTIONS: tuple[Option, ...] = (
     Option("budget", (), "What a figure may be at most: memory=2GiB, process=, operation:NAME=, gpu=, written=, cpu=, "
            "seconds=600. Where it was more, and the command's own exit code is 0, ours is 1. May be repeated; more in "
            "[tool.otel-memwatch.budgets] of pyproject.toml.", _budget, "NAME=LIMIT", (), ("wrap",), repeated=True),
+    Option("limit", None, "Most memory that the run may have, swap among it: its own control group is limited, and where it "
+           "wants more all of it is ended, and what wanted more is told.", parse_size, "SIZE", (), ("wrap",)),
+    Option("limit_fallback", "none", "Where there can be no control group of the run's own: do not start (none), or limit "
+           "the private memory of each process, which then fails to allocate more (rlimit).", _text, "none|rlimit",
+           ("none", "rlimit"), ("wrap",)),
     Option("strict", False, "Fail the run (exit code 125) when it could not be recorded whole.", parse_flag, None, (),
            ("wrap",)),
 )

@@ -460,8 +460,17 @@ def needed_between_ticks(
     elif ceiling is not None:
         high = ceiling + error
     if high is not None and reset_gap:
-        high += int(reset_gap * cpus * _TOUCHED_PER_SECOND)
+        high += touched(reset_gap, cpus)
     return low, high
+
+
+def touched(seconds: float, cpus: int) -> int:
+    """Bytes of memory that all processors together can touch for the first time in so long.
+
+    So much may have come and gone between reading a watermark and resetting it. Example: a monitor that has to wait for its
+    processor for 11 ms just then, on two processors: 110 MB.
+    """
+    return int(seconds * cpus * _TOUCHED_PER_SECOND)
 
 
 def charged_of_process(peak: int, mapped: int, error: int) -> int:
