@@ -25,6 +25,7 @@ COMMANDS: dict[str, str] = {
     "compare": "Compare runs with earlier ones: what needs more than it did.",
     "metrics": "Print the table of all metrics.",
     "doctor": "Tell what works on this machine, how exactly, and what would improve it.",
+    "man": "Print the manual page of a command.",
     "demo": "A small workload to try this with.",
     "tradeoff": "Tabulate and plot accuracy against memory footprint.",
 }
