@@ -266,8 +266,8 @@ _OPTIONS: tuple[Option, ...] = (
            "(GITHUB_STEP_SUMMARY).", parse_flag, None, (), ("wrap",)),
     Option("termination_log", None, "Write the summary into this file at the end: /dev/termination-log in Kubernetes.",
            _text, "FILE", (), ("wrap",)),
-    Option("report", True, "Write report.txt into the run directory at the end.", parse_flag),
-    Option("plot", True, "Draw memory.png into the run directory at the end.", parse_flag),
+    Option("report", True, "Write report.txt and report.html into the run directory at the end.", parse_flag),
+    Option("plot", False, "Draw memory.png into the run directory at the end: takes about a second.", parse_flag),
     Option("prometheus", None, "Serve the metrics to Prometheus at this address while the command runs; 127.0.0.1 unless "
            "a host is named, port 0 for any free one (it is printed).", parse_address, "[HOST:]PORT"),
     Option("prometheus_cert", None, "Certificate (PEM) with which the Prometheus endpoint speaks TLS.", _text, "FILE"),

@@ -9,7 +9,7 @@ import os
 
 from otel_memwatch.config import OPTIONS
 from otel_memwatch.model import Certainty
-from otel_memwatch.record.format import RUN_FILE
+from otel_memwatch.record.format import PAGE_FILE, RUN_FILE
 from otel_memwatch.reports import phrases
 from otel_memwatch.reports.formatting import (
     cells,
@@ -279,6 +279,8 @@ LINES: Sequence[Callable[[RecordedRun, bool], Iterator[SummaryLine]]] = (
 def _record(run: RecordedRun) -> Iterator[SummaryLine]:
     if (run.path / RUN_FILE).exists():  # it may have been taken away
         yield SummaryLine("more", f"otel-memwatch report {_near(run.path)}", tone="faint")
+        if (run.path / PAGE_FILE).exists():
+            yield SummaryLine("page", _near(run.path / PAGE_FILE), tone="faint")
 
 
 def _near(path: Path) -> str:
