@@ -76,7 +76,13 @@ def _wrap_at_once() -> None:
         from otel_memwatch.monitor.wrap import wrap
         from otel_memwatch.runs.project import with_budgets
 
-        wrap(plain.argv, with_budgets(settings("wrap", plain.given)), say)
+        chosen = with_budgets(settings("wrap", plain.given))
+        if chosen["repeat"] is not None:
+            gc.enable()
+            from otel_memwatch.cli.repeat import repeat
+
+            repeat(plain.argv, plain.given, chosen)
+        wrap(plain.argv, chosen, say)
 
 
 __getattr__ = lazy.names(__name__, {"cli": "group"})
