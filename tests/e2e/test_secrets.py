@@ -152,8 +152,8 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
 
 
 def test_what_is_pushed(recorded: Recorded) -> None:
-    """Metrics and spans; the headers of a request are the endpoint's own."""
-    assert {path for path, _, _ in recorded.sent} == {"/v1/metrics", "/v1/traces"}
+    """Metrics, spans and events; the headers of a request are the endpoint's own."""
+    assert {path for path, _, _ in recorded.sent} == {"/v1/metrics", "/v1/traces", "/v1/logs"}
     for _, headers, body in recorded.sent:
         assert b"Load" in body or b"memwatch" in body or b"process" in body
         assert found(body) == set()
