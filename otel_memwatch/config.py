@@ -69,6 +69,73 @@ def parse_seconds(text: str) -> float:
     return seconds
 
 
+_SIZES = {
+    "B": 1,
+    "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40,
+    "kB": 10**3, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12,
+}  # fmt: skip
+
+
+def parse_size(text: str) -> int:
+    """Bytes, from "2GiB", "1.5 MiB", "500MB" or "4096 B".
+
+    The unit has to be there, and to be a whole one: by "2G" one tool means 1000, another one 1024.
+    """
+    stripped = text.strip()
+    unit = next((unit for unit in sorted(_SIZES, key=len, reverse=True) if stripped.endswith(unit)), None)
+    if unit is None:
+        raise ValueError(f"{text!r} does not end in a unit such as MiB, GiB, MB or GB")
+    try:
+        value = float(stripped.removesuffix(unit)) * _SIZES[unit]
+    except ValueError:
+        raise ValueError(f"{text!r} is not a size such as 512MiB") from None
+    if not math.isfinite(value) or value <= 0:
+        raise ValueError(f"{text!r} is not a size above 0")
+    return round(value)
+
+
+def parse_duration(text: str) -> float:
+    """Seconds above 0, from "600", "90s", "10min", "2h" or "500ms"."""
+    units = {"ms": 1e-3, "min": 60.0, "h": 3600.0, "s": 1.0}
+    stripped = text.strip()
+    suffix = next((unit for unit in units if stripped.endswith(unit)), "")
+    try:
+        seconds = float(stripped.removesuffix(suffix)) * units.get(suffix, 1.0)
+    except ValueError:
+        raise ValueError(f"{text!r} is not a duration such as 90s") from None
+    if not math.isfinite(seconds) or seconds <= 0:
+        raise ValueError(f"{text!r} is not a duration above 0")
+    return seconds
+
+
+def parse_share(text: str) -> float:
+    """A share of 0 or more, from "5%": 0.05."""
+    number = text.strip()
+    try:
+        share = float(number.removesuffix("%")) / 100
+    except ValueError:
+        share = math.nan
+    if not number.endswith("%") or not math.isfinite(share) or share < 0:
+        raise ValueError(f"{text!r} is not a share such as 5%")
+    return share
+
+
+def parse_budget(text: str) -> tuple[str, float, bool]:
+    """A budget "NAME=LIMIT": the name of a figure, its limit in bytes or seconds, or, of "+5%", as a share, and whether it is one."""
+    name, _, limit = text.rpartition("=")  # an operation's name may hold the sign
+    name, limit = name.strip(), limit.strip()
+    if not name or not limit:
+        raise ValueError(f"{text!r} is not NAME=LIMIT, as in memory=2GiB")
+    if limit.startswith("+"):
+        return name, parse_share(limit[1:]), True
+    if name in ("seconds", "cpu"):
+        return name, parse_duration(limit), False
+    if name not in ("memory", "process", "gpu", "written") and ":" not in name and not set("*?[") & set(name):
+        known = "memory, process, operation:NAME, operation-process:NAME, gpu, written, cpu, seconds"
+        raise ValueError(f"there is no figure {name!r}; there are {known}")
+    return name, float(parse_size(limit)), False
+
+
 def parse_address(text: str) -> str:
     """Address "HOST:PORT" of an endpoint to listen on, from "9464", "0.0.0.0:9464" or "[::1]:9464"; loopback by default."""
     host, _, port = text.strip().rpartition(":")

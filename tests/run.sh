@@ -10,6 +10,10 @@ root=$(pwd)
 venv="$root/.venv-test"
 stage="$root/build/stage"
 results="$root/build/results"
+cache="$root/build/pytest-cache"
+log="$root/build/pytest.log"
+status="$root/build/pytest.status"
+may_fail=no
 mkdir -p "$root/build"
 : >"$results"
 
@@ -64,16 +68,30 @@ run_tests() {
     bin="$2/bin"
     shift 2
     say "$name, $("$bin/python" --version)"
-    log="$root/build/pytest.log"
-    status="$root/build/pytest.status"
     (
         cd "$stage"
         code=0
-        PATH="$bin:$PATH" "$bin/python" -m pytest -p no:cacheprovider "$@" || code=$?
+        PATH="$bin:$PATH" "$bin/python" -m pytest -o cache_dir="$cache" "$@" || code=$?
         echo "$code" >"$status"
     ) 2>&1 | tee "$log"
     printf '%s: %s\n' "$name" "$(tail -n 1 "$log")" >>"$results"
-    [ "$(cat "$status")" = 0 ] || finish "$(cat "$status")"
+    [ "$(cat "$status")" = 0 ] || [ "$may_fail" = yes ] || finish "$(cat "$status")"
+}
+
+# Like run_tests; a few that failed beside others run once more, alone. On a busy machine one of four thousand may meet a
+# moment that it should have waited for: that is a defect of the test, so it is named at the end, but says nothing of the product.
+run_beside_others() {
+    rm -rf "$cache"
+    may_fail=yes
+    run_tests "$@"
+    may_fail=no
+    [ "$(cat "$status")" != 0 ] || return 0
+    failed=$(sed -n 's/^\(FAILED\|ERROR\) \(tests[^ ]*\).*/\2/p' "$log")
+    if [ "$(cat "$status")" != 1 ] || [ "$(printf '%s\n' "$failed" | wc -l)" -gt 5 ]; then
+        finish "$(cat "$status")"
+    fi
+    run_tests "of these alone" "$2" -q --last-failed --last-failed-no-failures none
+    printf '%s\n' "$failed" | sed 's/^/failed beside others and passed alone, to be mended: /' >>"$results"
 }
 
 finish() {
@@ -97,7 +115,7 @@ lint() {
 
 every_test() {
     # shellcheck disable=SC2086  # a list of words
-    run_tests "all tests" "$venv" $beside -m "not quiet" --durations=25
+    run_beside_others "all tests" "$venv" $beside -m "not quiet" --durations=25
     run_tests "tests that measure time" "$venv" -q -m quiet --durations=10
 }
 

@@ -36,8 +36,8 @@ class ProcessBounds:
     """
 
     __slots__ = (
-        "_began_before", "_first_peak", "_highest", "_segments", "_whole_life", "at", "end", "file", "final", "low", "max_rss",
-        "pid", "start", "waited_for",
+        "_began_before", "_first_peak", "_highest", "_most_read", "_segments", "_whole_life", "at", "end", "file", "final",
+        "low", "max_rss", "pid", "start", "waited_for",
     )  # fmt: skip
 
     def __init__(self, pid: int, start: float, conditions: RunConditions) -> None:
@@ -53,6 +53,8 @@ class ProcessBounds:
         self._first_peak: int | None = None
         self._highest = 0
         """The largest value that was read of it or that wait4 told, reached in the run or before."""
+        self._most_read = 0
+        """Its largest watermark, which is read together with its file pages: a resident size is not."""
 
     def add_record(self, record: ProcessRecord, floor: int) -> None:
         """Takes in what a record says of its memory; `floor`: bytes up to which wait4 may tell of the launcher."""
@@ -78,6 +80,7 @@ class ProcessBounds:
     def add_segment(self, value: int, time: float) -> None:
         """It had `value` bytes at its worst between two resets of its own watermark, as it reported itself."""
         self._segments = True
+        self._most_read = max(self._most_read, value)
         self.raise_to(value, time)
 
     def add_watermark(self, peak: int, time: float) -> None:
@@ -85,6 +88,7 @@ class ProcessBounds:
         self._highest = max(self._highest, peak)
         if certainty.watermark_is_of_run(self._began_before, self._first_peak, peak):
             self._began_before = False
+            self._most_read = max(self._most_read, peak)
             self.raise_to(peak, time)
         elif self._first_peak is None:
             self._first_peak = peak
@@ -99,8 +103,15 @@ class ProcessBounds:
         self.final = False
 
     def charged(self, error: int) -> int:
-        """Bytes that some control group was certainly charged for it: without file pages; 0 where these are not known."""
-        return 0 if self.file is None else certainty.charged_of_process(self.low, self.file, error)
+        """Bytes that some control group was certainly charged for it: without file pages; 0 where these are not known.
+
+        File pages are known of its watermarks only. A resident size may be that of the program after an exec, with more
+        of files than the one before it had: bash with 3 of 3 MiB, then Python with 6 of 9.
+        """
+        if self.file is None:
+            return 0
+        read = certainty.charged_of_process(self._most_read, self.file, error)
+        return max(read, certainty.charged_of_any(self.low, self.file, 0))
 
     @property
     def known(self) -> int:

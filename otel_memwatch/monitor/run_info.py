@@ -82,6 +82,7 @@ def start_fields(
         "ended": None,
         "interval": settings["interval"],
         "settings": dict(settings),
+        "allocator": {name: value for name, value in target.environment.items() if _is_of_allocator(name)},
         "own_cgroup": str(target.own_cgroup.path) if target.own_cgroup else None,
         "cgroup_hint": target.cgroup_hint,
         "trace": {
@@ -91,6 +92,14 @@ def start_fields(
             "flags": trace.flags,
         },
     }
+
+
+_ALLOCATORS = ("MALLOC_", "MIMALLOC_", "JEMALLOC_", "TCMALLOC_", "PYTHONMALLOC")
+"""How the variables begin by which allocators are told what to do."""
+
+
+def _is_of_allocator(name: str) -> bool:
+    return name.startswith(_ALLOCATORS) or name in ("LD_PRELOAD", "GLIBC_TUNABLES")
 
 
 def _working_directory() -> str | None:

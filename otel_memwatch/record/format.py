@@ -21,6 +21,7 @@ none changes its meaning. Sizes are bytes, times monotonic seconds of the record
     portable        true where the figures come from psutil and nothing is exact
     blind           true where processes could not be watched: those that were waited for are told, at their end
     host            {"name", "system", "release", "machine", "cpus", "memory_bytes"}
+    allocator       {name: value} of the environment's variables for the target's allocator of memory
     monitor         {"version", "pid", "pid_namespace", "python", "mode"}; mode is "wrap", "attach" or "watch"
     started         {"wall", "monotonic"}: the moment of the command's start in Unix and monotonic seconds
     ended           {"wall", "monotonic"} or null
