@@ -105,7 +105,16 @@ class MonitorProcess:
         # The monitor closes `ready` after its byte. The end of file in `status` is to come when it is gone, so that it
         # holds a second descriptor of that end.
         alive = os.dup(ready)
-        argv = [sys.executable, "-W", "ignore", "-c", _MONITOR_PROGRAM, str(alive), PACKAGE_PARENT, afterwards]
+        argv = [
+            sys.executable,
+            "-W",
+            "ignore",
+            "-c",
+            _MONITOR_PROGRAM,
+            str(alive),
+            PACKAGE_PARENT,
+            afterwards,
+        ]
         argv += ["attach", str(pid), f"--out={directory}", *options(settings), *more]
         argv += [f"--ready-fd={ready}", f"--stop-fd={stop_seen}"]
         environment = {name: value for name, value in os.environ.items() if name != RUN_DIRECTORY_VARIABLE}

@@ -18,9 +18,7 @@ from otel_memwatch.monitor.attach import attach
 @click.option("--stop-fd", type=int, hidden=True, help="Descriptor whose end of file ends the recording.")
 @click.option("--prepared", is_flag=True, hidden=True, help="The run directory has been made for this run.")
 @click.argument("pid", type=int)
-def command(
-    pid: int, ready_fd: int | None, stop_fd: int | None, *, prepared: bool, **given: object
-) -> None:
+def command(pid: int, ready_fd: int | None, stop_fd: int | None, *, prepared: bool, **given: object) -> None:
     """Record process PID and its descendants until it ends, or until Ctrl-C.
 
     Peaks of the time before are known where the kernel keeps them; the process is not disturbed.

@@ -47,7 +47,12 @@ def attach(
             "/proc is that of another pid namespace: no process can be found in it by its pid.",
             "unshare --mount-proc, or mount -t proc proc /proc",
         )
-    argv = _command_of(pid)
+    try:
+        argv = _command_of(pid)
+    except UsageError:
+        if prepared and not _exists(pid):
+            return  # it has ended before we came up: what it has recorded itself is there
+        raise
     environment = _environment_of(pid)
     pidfd = _open_pidfd(pid)
     wake = _wake_on_signals()

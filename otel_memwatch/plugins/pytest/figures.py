@@ -43,6 +43,9 @@ class PhaseFigures(NamedTuple):
         return self.peak - self.low
 
 
+PEAK = PhaseFigures._fields.index("peak")
+
+
 def plain_figures(pid: int, identity: int, figures: Figures) -> tuple[Any, ...]:
     """The fields of `PhaseFigures` of an operation that was closed: plain, so that every worker can send them."""
     return (
@@ -70,14 +73,16 @@ class FixtureFigures(NamedTuple):
 class MeasuredTest:
     """A test with all that is known of it; of one that was run several times, the largest of each."""
 
-    def __init__(self, nodeid: str) -> None:
+    def __init__(self, nodeid: str, worker: str) -> None:
         self.nodeid = nodeid
+        self.worker = worker
         self.phases: dict[str, PhaseFigures] = {}
         self.alone = False
         """Its process had no children."""
+        self.children: tuple[int, int] | None = None
+        """What they can have needed together, and the largest of them; `None`: not known, or there were none."""
         self.tree: Peak | None = None
         """Of the process and its children, from the beginning of the set-up to the end of the tear-down."""
-        self.worker = ""
 
     def add(self, when: str, figures: PhaseFigures) -> None:
         """Adds what a report says of one phase."""
@@ -105,6 +110,24 @@ class MeasuredTest:
         return tallest._replace(bytes=max(0, tallest.bytes - start), low=low, high=high)
 
 
+def with_children(
+    low: int | None, high: int | None, children: tuple[int, int] | None
+) -> tuple[int | None, int | None]:
+    """Bounds of a process together with its children.
+
+    Args:
+        low: lower bound of the process alone.
+        high: upper bound of the process alone.
+        children: what they can have needed together, and the largest of them, as of `ChildrenLedger.most`.
+
+    """
+    if children is None or high is None:
+        return low, None
+    at_most, largest = children
+    # What the process had itself when it started a child is told of the child too.
+    return (max(low or 0, largest) if largest > high else low), high + at_most
+
+
 def process_peak(phases: Sequence[PhaseFigures]) -> Peak | None:
     """The peak of a process over several phases; `None`: it is not known."""
     return together(
@@ -115,6 +138,22 @@ def process_peak(phases: Sequence[PhaseFigures]) -> Peak | None:
             for phase in phases
         ]
     )
+
+
+def tree_peak(test: MeasuredTest, recorded: Sequence[Peak | None]) -> Peak | None:
+    """The peak of a test's process with its children.
+
+    Args:
+        test: with the figures of its process.
+        recorded: what the record says of the whole tree, for each of its phases; `None`: nothing.
+
+    """
+    own = test.peak
+    if own is None or (test.alone and not any(recorded)):
+        return own
+    certain, high = with_children(own.low, own.high, test.children)
+    low = max(certain or 0, *(peak.low or 0 for peak in recorded if peak is not None), 0)
+    return Peak.interval(low, None if high is None else max(low, high), how="VmHWM, page faults of children")
 
 
 def together(peaks: Iterable[Peak | None]) -> Peak | None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from otel_memwatch.model import Certainty
-from otel_memwatch.plugins.pytest.figures import FixtureFigures, MeasuredTest, PhaseFigures, together
+from otel_memwatch.plugins.pytest import document
+from otel_memwatch.plugins.pytest.figures import PEAK, FixtureFigures, MeasuredTest, PhaseFigures, tree_peak
 from otel_memwatch.plugins.pytest.limits import MemoryLimit, judge
 from otel_memwatch.plugins.pytest.summary import Summary, summary_lines
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
@@ -22,44 +22,62 @@ class Gathering:
     """The figures of a session.
 
     Args:
-        config: of pytest.
         top: rows of the table.
+        json: file that gets all figures; `None`: none does.
 
     """
 
-    def __init__(self, config: pytest.Config, top: int) -> None:
-        self._config = config
+    def __init__(self, top: int, json: Path | None) -> None:
         self._top = top
-        self._tests: dict[str, MeasuredTest] = {}
+        self._json = json
+        self._reports: list[tuple[str, str, Sequence[Any], dict[str, Any] | None, str]] = []
+        """Test, phase, figures, what else was told, worker."""
+        self._largest: dict[str, Sequence[Any]] = {}
+        """The figures of each test's phase with the largest peak."""
+        self.tests: list[MeasuredTest] = []
+        """All tests, when the session has ended."""
         self._fixtures: list[FixtureFigures] = []
         self._trees: dict[TreeKey, Peak] = {}
         self._problems: list[str] = []
         self._directories: list[Path] = []
         self._undecided: list[tuple[MeasuredTest, MemoryLimit, str]] = []
+        self._still: list[str] = []
         self._late: list[str] = []
         """Sentences about limits that only the whole record shows to be exceeded."""
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Takes the figures that came with a report, and gives those of the whole test to JUnit's."""
-        told = getattr(report, "memwatch", None)
-        if told is None:
+        fields, told = getattr(report, "memwatch", (None, None))
+        if fields is None:
             return
-        test = self._tests.get(report.nodeid)
-        if test is None:
-            test = self._tests[report.nodeid] = MeasuredTest(report.nodeid)
         when = report.when or ""
-        test.add(when, PhaseFigures._make(told["figures"]))
-        if "fixtures" in told:
-            for name, scope, fields in told["fixtures"]:
-                figures = PhaseFigures._make(fields)
-                self._fixtures.append(FixtureFigures(name, scope, report.nodeid, figures))
+        self._reports.append((report.nodeid, when, fields, told, getattr(report, "worker_id", "")))
+        largest = self._largest.get(report.nodeid)
+        if largest is None or (fields[PEAK] or 0) > (largest[PEAK] or 0):
+            self._largest[report.nodeid] = largest = fields
         if when == "teardown":
-            test.alone = told["alone"]
-            test.worker = getattr(report, "worker_id", "")
-            for kind, limit, source, text in told.get("undecided", ()):
-                self._undecided.append((test, MemoryLimit(kind, limit, source), text))
-            report.user_properties += _properties(test)
+            report.user_properties += _properties(largest)
+
+    def _tests(self) -> list[MeasuredTest]:
+        """All tests, from their reports."""
+        tests: dict[str, MeasuredTest] = {}
+        for nodeid, when, fields, told, worker in self._reports:
+            test = tests.get(nodeid)
+            if test is None:
+                test = tests[nodeid] = MeasuredTest(nodeid, worker)
+            # A test with nothing to set up was measured as a whole, when it had ended.
+            whole = told is not None and "whole" in told
+            test.add("call" if whole else when, PhaseFigures._make(fields))
+            if told is None:
+                continue
+            for name, scope, of_fixture in told.get("fixtures", ()):
+                self._fixtures.append(FixtureFigures(name, scope, nodeid, PhaseFigures._make(of_fixture)))
+            if when == "teardown":
+                test.alone, test.children = told["alone"], told.get("children")
+                for kind, limit, source, text in told.get("undecided", ()):
+                    self._undecided.append((test, MemoryLimit(kind, limit, source), text))
+        return list(tests.values())
 
     def add_record(
         self,
@@ -77,28 +95,36 @@ class Gathering:
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """Puts the trees to their tests, and judges their limits with all that is known now."""
-        for test in self._tests.values():
-            found = [self._trees.get(phase.key) for phase in test.phases.values()]
-            test.tree = together(found)
-            if test.tree is None and test.alone and not any(found):
-                test.tree = test.peak
-        still = []
+        self.tests = self._tests()
+        for test in self.tests:
+            test.tree = tree_peak(test, [self._trees.get(phase.key) for phase in test.phases.values()])
+        still = self._still
         for test, limit, text in self._undecided:
             call = test.phases.get("call")
             tree = None if call is None else self._trees.get(call.key)
-            if limit.kind != "tree" or tree is None or tree.certainty is Certainty.SAMPLED:
+            bounds = {} if limit.kind != "tree" or tree is None else {"tree": (tree.low, None)}
+            (beyond,) = judge((limit,), bounds) or (None,)
+            if beyond is not None and beyond.beyond:
+                self._late.append(f"{test.nodeid}: {beyond.text}")
+            else:
                 still.append(f"{test.nodeid}: {text}")
-                continue
-            for verdict in judge((limit,), {"tree": (tree.low, tree.high)}):
-                (self._late if verdict.beyond else still).append(f"{test.nodeid}: {verdict.text}")
-        self._still = still
+        if self._json is not None:
+            try:
+                document.write(self._json, self.tests, self._fixtures)
+            except OSError as error:
+                self._problems.append(f"{self._json} cannot be written: {error.strerror}")
         if self._late and session.exitstatus == pytest.ExitCode.OK:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
         """Prints the table of the largest tests, and what else there is to know."""
         found = Summary(
-            list(self._tests.values()), self._fixtures, self._late, self._still, self._problems, self._directories
+            self.tests,
+            self._fixtures,
+            self._late,
+            self._still,
+            self._problems,
+            self._directories,
         )
         lines = summary_lines(found, self._top)
         if lines:
@@ -107,18 +133,13 @@ class Gathering:
                 terminalreporter.write_line(line)
 
 
-def _properties(test: MeasuredTest) -> list[tuple[str, object]]:
-    """What JUnit's report says of a test."""
-    peak = test.peak
-    if peak is None:
-        return []
-    found: list[tuple[str, object]] = [
-        ("memwatch.peak", peak.bytes),
-        ("memwatch.low", peak.low),
-        ("memwatch.high", peak.high),
-        ("memwatch.certainty", peak.certainty.value),
-    ]
-    start = test.start
-    if start is not None:
-        found.append(("memwatch.added", max(0, peak.bytes - start)))
-    return [(name, value) for name, value in found if value is not None]
+def _properties(largest: Sequence[Any]) -> list[tuple[str, object]]:
+    """What JUnit's report says of a test, by its phase with the largest peak."""
+    figures = PhaseFigures._make(largest)
+    found = (
+        ("memwatch.peak", figures.peak),
+        ("memwatch.low", figures.low),
+        ("memwatch.high", figures.high),
+        ("memwatch.certainty", figures.certainty),
+    )
+    return [one for one in found if one[1] is not None]

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from otel_memwatch.plugins.pytest.figures import PhaseFigures
 
+
 class MemoryLimit(NamedTuple):
     """One limit of a test."""
 
@@ -50,7 +51,9 @@ def limits_of(item: pytest.Item, every: MemoryLimit | None) -> tuple[MemoryLimit
         for kind, text in mark.kwargs.items():
             if text is not None and kind not in found:
                 try:
-                    found[kind] = MemoryLimit(kind, parse_size(str(text)), f"{kind}={text!r} of the mark memwatch")
+                    found[kind] = MemoryLimit(
+                        kind, parse_size(str(text)), f"{kind}={text!r} of the mark memwatch"
+                    )
                 except ValueError as error:
                     raise pytest.UsageError(f"{where}: {kind}: {error}") from None
     if every is not None:
@@ -82,7 +85,9 @@ class LimitVerdict(NamedTuple):
     text: str
 
 
-def judge(limits: tuple[MemoryLimit, ...], bounds: Mapping[str, tuple[int | None, int | None]]) -> list[LimitVerdict]:
+def judge(
+    limits: tuple[MemoryLimit, ...], bounds: Mapping[str, tuple[int | None, int | None]]
+) -> list[LimitVerdict]:
     """The limits that a test is beyond, or may be.
 
     A test is beyond a limit where its low end is, keeps it where its high end does, and else nobody can tell.
@@ -101,7 +106,9 @@ def judge(limits: tuple[MemoryLimit, ...], bounds: Mapping[str, tuple[int | None
             continue
         beyond = low is not None and low > limit.bytes
         said = f"{KINDS[limit.kind]} {_between(low, high)}"
-        verdicts.append(LimitVerdict(limit, beyond, f"{said}, and may have {size(limit.bytes)} ({limit.source})"))
+        verdicts.append(
+            LimitVerdict(limit, beyond, f"{said}, and may have {size(limit.bytes)} ({limit.source})")
+        )
     return verdicts
 
 

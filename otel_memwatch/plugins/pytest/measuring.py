@@ -1,58 +1,29 @@
 """Measures the tests that this process runs: set-up, call and tear-down of each are operations.
 
-What a test costs is three operations and two system calls. The tree of a test that had no children is its process:
-whether it had any is asked of the kernel, which tells for nothing what a tick of the monitor could miss.
+What a test costs is three operations and three system calls. The tree of a test that had no children is its process.
 """
 
 from __future__ import annotations
 
 import os
-import signal
-import sys
 from time import monotonic
 
 import pytest
 
 from otel_memwatch.in_target.operations import operation
 from otel_memwatch.in_target.operations.lines import LONGEST_NAME
-from otel_memwatch.plugins.pytest.figures import PhaseFigures, plain_figures
+from otel_memwatch.plugins.pytest.children import ChildrenLedger
+from otel_memwatch.plugins.pytest.figures import PhaseFigures, plain_figures, with_children
 from otel_memwatch.plugins.pytest.limits import LimitVerdict, MemoryLimit, bounds_of_call, judge, limits_of
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 
-try:
-    import resource
-except ImportError:  # not on Windows
-    resource = None  # type: ignore[assignment]
-
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
+    from collections.abc import Generator
 
     from otel_memwatch.in_target.operations import Operation
-
-ORPHANS_SECONDS = 1.0
-"""How long after the last children a test is taken for one that may have some: orphans of theirs, which are nobody's
-children, have either ended by then or been seen by a tick."""
+    from otel_memwatch.plugins.pytest.recording import SessionRecord
 
 _SKIPPED = pytest.skip.Exception
-
-
-def childless() -> tuple[int, float] | None:
-    """What this process has waited for so far; `None`: it has children now, or they leave no trace.
-
-    Between two equal answers no child was there: one that had ended would have been added, one that had not would be
-    there still. Costs 2 us.
-    """
-    if resource is None or signal.getsignal(signal.SIGCHLD) == signal.SIG_IGN:
-        return None
-    try:
-        # Looks without taking what somebody else will wait for.
-        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-    except ChildProcessError:
-        used = resource.getrusage(resource.RUSAGE_CHILDREN)
-        return used.ru_minflt, used.ru_stime
-    except (AttributeError, OSError):
-        pass
-    return None
 
 
 class Measuring:
@@ -60,29 +31,25 @@ class Measuring:
 
     Args:
         every: the limit of each test's process that has none of its own.
-        tree_of_call: gives the bounds of the tree while a call was open, of a call that had children.
+        record: of this process.
 
     """
 
-    def __init__(
-        self,
-        every: MemoryLimit | None,
-        tree_of_call: Callable[[PhaseFigures], tuple[int | None, int | None]],
-    ) -> None:
+    def __init__(self, every: MemoryLimit | None, record: SessionRecord) -> None:
         self._every = every
-        self._tree_of_call = tree_of_call
+        self._record = record
         self._limits: dict[pytest.Item, tuple[MemoryLimit, ...]] = {}
         self._operation: Operation | None = None
         """That of the phase which has ended last."""
+        self._whole: Operation | None = None
+        """That of a whole test, which has nothing to set up; `None`: its phases are measured apart."""
         self._fixtures: list[tuple[str, str, tuple[Any, ...]]] = []
         """Fixtures that the set-up has made: name, scope, figures."""
         self._undecided: list[tuple[Any, ...]] = []
         """Limits of this test of which nobody can tell."""
         self._ids: list[int] = []
         """The operations of this test."""
-        self._before = childless()
-        """What `childless` said when the last test had ended."""
-        self._children_until = -ORPHANS_SECONDS
+        self._children = ChildrenLedger()
         self._began = 0.0
 
     @pytest.hookimpl(trylast=True)
@@ -99,26 +66,44 @@ class Measuring:
         with operation("collection"):
             return (yield)
 
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtestloop(self) -> None:
+        """The first test finds no children but its own."""
+        self._record.launched()
+        self._children.turn()
+
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> Generator[None, object, object]:
-        """Measures a set-up."""
+        """Measures a set-up; with it, where there is nothing to set up, the whole test."""
         self._began = monotonic()
+        self._whole = None
+        if item not in self._limits and not _has_fixtures(item):
+            self._whole = operation(_name(item.nodeid, ""))
+            self._whole.__enter__()
+            return (yield)
         measured = self._operation = operation(_name(item.nodeid, " [set-up]"))
         measured.__enter__()
         try:
-            return (yield)
-        finally:
-            _leave(measured)
+            result = yield
+        except BaseException as error:
+            _fail(measured, error)
+            raise
+        measured.__exit__(None, None, None)
+        return result
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_call(self, item: pytest.Item) -> Generator[None, object, object]:
         """Measures a call, and fails a test that has passed but is beyond its limit."""
+        if self._whole is not None:
+            return (yield)
         measured = self._operation = operation(_name(item.nodeid, ""))
         measured.__enter__()
         try:
             result = yield
-        finally:
-            _leave(measured)
+        except BaseException as error:
+            _fail(measured, error)
+            raise
+        measured.__exit__(None, None, None)
         if self._limits:
             self._judge(item, measured)
         return result
@@ -126,29 +111,35 @@ class Measuring:
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_teardown(self, item: pytest.Item) -> Generator[None, object, object]:
         """Measures a tear-down."""
-        measured = self._operation = operation(_name(item.nodeid, " [tear-down]"))
-        measured.__enter__()
+        measured = self._operation = self._whole
+        if measured is None:
+            measured = self._operation = operation(_name(item.nodeid, " [tear-down]"))
+            measured.__enter__()
         try:
-            return (yield)
-        finally:
-            _leave(measured)
+            result = yield
+        except BaseException as error:
+            _fail(measured, error)
+            raise
+        measured.__exit__(None, None, None)
+        return result
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
-    def pytest_fixture_setup(
-        self, fixturedef: pytest.FixtureDef[Any]
-    ) -> Generator[None, object, object]:
+    def pytest_fixture_setup(self, fixturedef: pytest.FixtureDef[Any]) -> Generator[None, object, object]:
         """Measures the fixtures that outlive a test apart: it is chance which test they are made for."""
         if fixturedef.scope == "function":
             return (yield)
         measured = operation(_name(f"fixture {fixturedef.argname}", f" [{fixturedef.scope}]"))
         measured.__enter__()
         try:
-            return (yield)
-        finally:
-            _leave(measured)
-            fields = _fields(measured)
-            if fields is not None:
-                self._fixtures.append((fixturedef.argname, fixturedef.scope, fields))
+            result = yield
+        except BaseException as error:
+            _fail(measured, error)
+            raise
+        measured.__exit__(None, None, None)
+        fields = _fields(measured)
+        if fields is not None:
+            self._fixtures.append((fixturedef.argname, fixturedef.scope, fields))
+        return result
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_makereport(
@@ -160,26 +151,28 @@ class Measuring:
         fields = None if measured is None else _fields(measured)
         if fields is None:
             return report
-        told: dict[str, Any] = {"figures": fields}
         self._ids.append(fields[1])
-        if call.when == "setup" and self._fixtures:
-            told["fixtures"], self._fixtures = self._fixtures, []
-        elif call.when == "teardown":
-            told["time"], told["alone"] = (self._began, monotonic()), self._was_alone()
-            told["ids"], self._ids = self._ids, []
-            if self._undecided:
-                told["undecided"], self._undecided = self._undecided, []
-        report.memwatch = told  # type: ignore[attr-defined]
+        if call.when == "teardown":
+            told = self._told_of_test()
+        elif self._fixtures:
+            told, self._fixtures = {"fixtures": self._fixtures}, []
+        else:
+            told = None
+        report.memwatch = fields, told  # type: ignore[attr-defined]
         return report
 
-    def _was_alone(self) -> bool:
-        """Whether the process had no children during the test that ends here."""
-        now = childless()
-        alone = now is not None and now == self._before
-        self._before = now
-        if not alone:
-            self._children_until = monotonic()
-        return alone and self._began > self._children_until + ORPHANS_SECONDS
+    def _told_of_test(self) -> dict[str, Any]:
+        """What is known of a test as a whole, when it has ended."""
+        alone, most = self._children.turn()
+        told: dict[str, Any] = {"alone": alone, "time": (self._began, monotonic()), "ids": self._ids}
+        self._ids = []
+        if most is not None:
+            told["children"] = most
+        if self._whole is not None:
+            told["whole"] = True
+        if self._undecided:
+            told["undecided"], self._undecided = self._undecided, []
+        return told
 
     def _judge(self, item: pytest.Item, measured: Operation) -> None:
         """Fails a test that is certainly beyond a limit."""
@@ -190,8 +183,7 @@ class Measuring:
         call = PhaseFigures(*fields)
         bounds = bounds_of_call(call)
         if any(limit.kind == "tree" for limit in limits):
-            had_none = childless() is not None and childless() == self._before
-            bounds["tree"] = bounds["limit"] if had_none else self._tree_of_call(call)
+            bounds["tree"] = self._tree(call, next(one.bytes for one in limits if one.kind == "tree"))
         beyond: list[LimitVerdict] = []
         for verdict in judge(limits, bounds):
             if verdict.beyond:
@@ -201,6 +193,25 @@ class Measuring:
         if beyond:
             pytest.fail("\n".join(f"memory: {verdict.text}" for verdict in beyond), pytrace=False)
 
+    def _tree(self, call: PhaseFigures, limit: int) -> tuple[int | None, int | None]:
+        """Bounds of the process with its children; the record is asked only where the kernel's word does not decide."""
+        alone, most = self._children.since()
+        if alone:
+            return call.low, call.high
+        low, high = with_children(call.low, call.high, most)
+        if (low is None or low <= limit) and (high is None or high > limit):
+            low = max(low or 0, self._record.lowest_tree(call) or 0)
+        return low, high
+
+
+def _has_fixtures(item: pytest.Item) -> bool:
+    """Whether a test has anything to set up; fixtures of classes and modules, and `setup_method`, are among them."""
+    names = getattr(item, "fixturenames", None)
+    if not isinstance(item, pytest.Function) or names is None:
+        return True
+    callspec = getattr(item, "callspec", None)
+    return len(names) > (0 if callspec is None else len(callspec.params)) or item.cls is not None
+
 
 def _name(nodeid: str, ending: str) -> str:
     """A test's name with what it is doing, within the length of an operation's name."""
@@ -208,10 +219,12 @@ def _name(nodeid: str, ending: str) -> str:
     return (nodeid if len(nodeid) <= room else nodeid[: room - 3] + "...") + ending
 
 
-def _leave(measured: Operation) -> None:
-    """Ends an operation. A test that was skipped has not failed."""
-    error = sys.exc_info()
-    measured.__exit__(*((None, None, None) if isinstance(error[1], _SKIPPED) else error))
+def _fail(measured: Operation, error: BaseException) -> None:
+    """Ends an operation that has raised. A test that was skipped has not failed."""
+    if isinstance(error, _SKIPPED):
+        measured.__exit__(None, None, None)
+    else:
+        measured.__exit__(type(error), error, error.__traceback__)
 
 
 def _fields(measured: Operation) -> tuple[Any, ...] | None:

@@ -11,7 +11,9 @@ MARK = (
     '"200 MiB": the largest size of the process, by how much that is above the size before, the largest size of the '
     "process with all its children, and how much is kept afterwards"
 )
-LIMIT_MEMORY = "limit_memory(size): as of pytest-memray; otel-memwatch holds the memory that the call adds to it"
+LIMIT_MEMORY = (
+    "limit_memory(size): as of pytest-memray; otel-memwatch holds the memory that the call adds to it"
+)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -22,6 +24,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     for flag, metavar, text in (
         ("--memwatch-limit", "SIZE", 'limit of the process in every test without one of its own, as "2 GiB"'),
         ("--memwatch-top", "N", "rows of the table at the end (10)"),
+        ("--memwatch-json", "FILE", "write the figures of all tests into a file"),
         ("--memwatch-out", "DIR", "run directory to create (memwatch-runs/<time>-pytest-<pid>)"),
     ):
         group.addoption(flag, metavar=metavar, default=None, help=text)

@@ -25,7 +25,7 @@ from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from otel_memwatch.model import Peak
-    from otel_memwatch.plugins.pytest.figures import PhaseFigures, TreeKey
+    from otel_memwatch.plugins.pytest.figures import TreeKey
 
 _INPUT = "memwatch_directory"
 """What the controller tells a worker: where to record."""
@@ -44,16 +44,17 @@ def register(config: pytest.Config) -> None:
     directory = Path(os.path.abspath(given)) if given else default_directory()
     gathering = None
     if worker is None:
-        gathering = Gathering(config, top)
+        json = _value(config, "memwatch_json")
+        gathering = Gathering(top, Path(os.path.abspath(json)) if json else None)
         if config.getoption("dist", default="no") != "no":
             plugins.register(Workers(gathering, directory), "memwatch-workers")
             plugins.register(gathering, "memwatch-gathering")
             return
     else:
         directory = Path(worker[_INPUT])
-    recording = Recording(config, directory, gathering)
-    plugins.register(recording, "memwatch-recording")
-    plugins.register(Measuring(every, recording.tree_of_call), "memwatch-measuring")
+    record = SessionRecord(directory, aftermath=gathering is not None)
+    plugins.register(Measuring(every, record), "memwatch-measuring")
+    plugins.register(Recording(config, record, gathering), "memwatch-recording")
     if gathering is not None:
         plugins.register(gathering, "memwatch-gathering")
 
@@ -88,16 +89,15 @@ class Recording:
 
     Args:
         config: of pytest.
-        directory: run directory to create.
+        record: of this process.
         gathering: where the figures come together; `None`: in another process.
 
     """
 
-    def __init__(self, config: pytest.Config, directory: Path, gathering: Gathering | None) -> None:
+    def __init__(self, config: pytest.Config, record: SessionRecord, gathering: Gathering | None) -> None:
         self._config = config
-        self._directory = directory
+        self._record = record
         self._gathering = gathering
-        self._record: SessionRecord | None = None
         self._alone: list[tuple[float, float, list[TreeKey]]] = []
         """When tests without children began and ended, and their operations."""
         self._shared: list[TreeKey] = []
@@ -108,44 +108,30 @@ class Recording:
         """Starts recording. The monitor's words go to the terminal, not into what is captured of the tests."""
         capture = self._config.pluginmanager.getplugin("capturemanager")
         if capture is None:
-            self._start()
+            self._record.begin()
         else:
             with capture.global_and_fixture_disabled():
-                self._start()
-
-    def _start(self) -> None:
-        self._record = SessionRecord(self._directory, aftermath=self._gathering is not None)
-
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_runtestloop(self) -> None:
-        """The first test finds no children but its own."""
-        if self._record is not None:
-            self._record.launched()
+                self._record.begin()
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Keeps which tests the record has to be asked about."""
         if report.when != "teardown":
             return
-        told = getattr(report, "memwatch", None)
-        if told is None:
+        fields, told = getattr(report, "memwatch", (None, None))
+        if fields is None or told is None:
             return
-        pid = told["figures"][0]
-        keys = [(pid, identity) for identity in told["ids"]]
+        keys = [(fields[0], identity) for identity in told["ids"]]
         if told["alone"]:
             self._alone.append((*told["time"], keys))
         else:
             self._shared += keys
-
-    def tree_of_call(self, call: PhaseFigures) -> tuple[int | None, int | None]:
-        """Bounds of the tree while a call was open that has just ended."""
-        return (call.low, None) if self._record is None else self._record.tree_of_call(call)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self) -> None:
         """Ends the record, and hands over what it says."""
         trees, problems = self.finish()
         if self._gathering is not None:
-            self._gathering.add_record(trees, problems, "", self._record and self._record.directory)
+            self._gathering.add_record(trees, problems, "", self._record.directory)
         else:
             output = {
                 "trees": [
@@ -153,14 +139,12 @@ class Recording:
                     for key, peak in trees.items()
                 ],
                 "problems": problems,
-                "directory": str(self._record.directory) if self._record and self._record.directory else None,
+                "directory": str(self._record.directory) if self._record.directory else None,
             }
             self._config.workeroutput[_OUTPUT] = output  # type: ignore[attr-defined]
 
     def finish(self) -> tuple[dict[TreeKey, Peak], list[str]]:
         """The tree's peak in all operations of tests that were not alone, and what is missing."""
-        if self._record is None:
-            return {}, []
         # A process that no test waits for may have outlived the one that started it: not the kernel but the record tells.
         company = self._record.company()
         wanted = list(self._shared)
@@ -207,12 +191,12 @@ class Workers:
         self._gathering.add_record(trees, output["problems"], node.gateway.id, directory and Path(directory))
 
     @pytest.hookimpl(optionalhook=True)
-    def pytest_handlecrashitem(self, report: pytest.TestReport) -> None:
+    def pytest_handlecrashitem(self, report: Any) -> None:
         """Says of the test in which a worker died what that had, and whether the OOM killer took it."""
         from otel_memwatch.plugins.pytest.aftermath import words_about
 
-        directory = self._of_worker(report.node)  # type: ignore[attr-defined]
-        self._gathering.add_record({}, [], report.node.gateway.id, directory)  # type: ignore[attr-defined]
+        directory = self._of_worker(report.node)
+        self._gathering.add_record({}, [], report.node.gateway.id, directory)
         words = words_about(directory)
         if words is not None:
             report.longrepr = f"{report.longrepr}\nmemory: the worker {words}"

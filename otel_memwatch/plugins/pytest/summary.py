@@ -32,7 +32,9 @@ def summary_lines(found: Summary, top: int) -> list[str]:
     """The lines; none where there is nothing to say."""
     lines: list[str] = []
     measured = [test for test in found.tests if test.peak is not None]
-    rows = sorted(measured, key=lambda test: (_added(test), test.peak.bytes if test.peak else 0), reverse=True)
+    rows = sorted(
+        measured, key=lambda test: (_added(test), test.peak.bytes if test.peak else 0), reverse=True
+    )
     shown = [test for test in rows[:top] if _added(test) >= _NOTABLE] or rows[: min(top, 1)]
     if shown:
         lines += _tests(shown)
@@ -100,7 +102,11 @@ def _advice(tests: Sequence[MeasuredTest]) -> list[str]:
         return []
     fit = max(1, room[0] // max(needs))
     cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    words = f"-n {min(fit, cpus)}" if fit <= cpus else f"-n {cpus}, as there are processors; memory has room for {fit}"
+    words = (
+        f"-n {min(fit, cpus)}"
+        if fit <= cpus
+        else f"-n {cpus}, as there are processors; memory has room for {fit}"
+    )
     return [f"workers   up to {size(max(needs))} each in {size(room[0])} {room[1]}: {words}"]
 
 
