@@ -87,6 +87,9 @@ class Peak(NamedTuple):
     """Name of the innermost operation that was open at `at`."""
     how: str = ""
     """Where the figure comes from, in words: "VmHWM", "wait4", "cgroup watermark" ..."""
+    operations: tuple[str, ...] = ()
+    """Where several operations may have held it: the names of up to three, or of the first four of more; `operation` is the
+    first of them. Empty: it was in `operation`."""
 
     @classmethod
     def exact(cls, value: int, eps: int = 0, **rest: object) -> Peak:
@@ -119,6 +122,7 @@ class Peak(NamedTuple):
             "pid": self.pid,
             "operation": self.operation,
             "how": self.how,
+            **({"operations": list(self.operations)} if self.operations else {}),
         }
 
     @classmethod
@@ -134,7 +138,14 @@ class Peak(NamedTuple):
                 raise ValueError(f"{name} of a peak is {fields[name]!r}")
         if fields["bytes"] is None:
             raise ValueError("a peak without a size")
-        return cls(certainty=Certainty(value["certainty"]), how=str(value.get("how") or ""), **fields)  # type: ignore[arg-type]
+        names = value.get("operations")
+        operations = tuple(map(str, names)) if isinstance(names, list) else ()
+        return cls(
+            certainty=Certainty(value["certainty"]),
+            how=str(value.get("how") or ""),
+            operations=operations,
+            **fields,  # type: ignore[arg-type]
+        )
 
 
 _PEAK_FIELDS: dict[str, type | tuple[type, ...]] = {
@@ -178,6 +189,8 @@ class ProcessNote(str, enum.Enum):
     moment at which it was missed."""
     ALIVE_AT_END = "alive at the end"
     """It lived when the recording ended."""
+    WATERMARK_RESET = "its watermark was reset by others"
+    """Somebody who is not the monitor started its watermark anew: what it had before may be known to nobody."""
     LEFT_CGROUP = "left the run's control group"
     """It was seen in a control group that is neither the run's own nor below it: what it uses there is not counted."""
 

@@ -15,11 +15,14 @@ COMMANDS: dict[str, str] = {
     "wrap": "Run a command and record its memory, CPU, I/O and GPU use.",
     "attach": "Record a process that is running already, with its descendants.",
     "mark": "Mark where a phase of a shell script begins.",
+    "live": "Show a run while it goes on.",
     "report": "Print what a recorded run tells.",
     "plot": "Draw a recorded run.",
     "export": "Write a recorded run in another format.",
     "replay": "Send a recorded run to an OTLP endpoint.",
     "runs": "List recorded runs.",
+    "check": "Hold recorded runs against budgets.",
+    "compare": "Compare runs with earlier ones: what needs more than it did.",
     "metrics": "Print the table of all metrics.",
     "doctor": "Tell what works on this machine, how exactly, and what would improve it.",
     "demo": "A small workload to try this with.",
@@ -70,8 +73,9 @@ def _wrap_at_once() -> None:
         gc.disable()
         from otel_memwatch.config import settings
         from otel_memwatch.monitor.wrap import wrap
+        from otel_memwatch.runs.project import with_budgets
 
-        wrap(plain.argv, settings("wrap", plain.given), say)
+        wrap(plain.argv, with_budgets(settings("wrap", plain.given)), say)
 
 
 __getattr__ = lazy.names(__name__, {"cli": "group"})

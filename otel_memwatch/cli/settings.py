@@ -13,7 +13,10 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 
 
 def setting_options(command: str) -> Callable[[_F], _F]:
-    """Adds every option that `command` has in the table. Values arrive as given, `None` where nothing was."""
+    """Adds every option that `command` has in the table. Values arrive as given, `None` where nothing was.
+
+    Those of an option that may be repeated arrive as a tuple.
+    """
 
     def decorate(function: _F) -> _F:
         for option in reversed(OPTIONS.values()):
@@ -31,11 +34,13 @@ def _click_option(option: Option) -> Callable[[_F], _F]:
         return click.option(
             flag, option.name, default=None, help=f"{option.help} [{option.variable}; default: {default}]"
         )
-    default = "" if option.default is None else f"; default: {option.default}"
+    default = "" if option.default in (None, ()) else f"; default: {option.default}"
     return click.option(
         option.flag,
         option.name,
         metavar=option.metavar,
         default=None,
+        multiple=option.repeated,
+        callback=lambda _context, _parameter, value: None if value == () else value,
         help=f"{option.help} [{option.variable}{default}]",
     )

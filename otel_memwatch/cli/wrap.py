@@ -9,6 +9,7 @@ from otel_memwatch.cli.settings import setting_options
 from otel_memwatch.config import settings
 from otel_memwatch.errors import UsageError
 from otel_memwatch.monitor.wrap import wrap
+from otel_memwatch.runs.project import with_budgets
 
 
 @click.command(context_settings={"allow_interspersed_args": False})
@@ -24,4 +25,4 @@ def command(argv: tuple[str, ...], **given: object) -> None:
         raise UsageError(
             "There is no command to run.", "write it after --, as in: otel-memwatch wrap -- python train.py"
         )
-    wrap(argv, settings("wrap", given), say)
+    wrap(argv, with_budgets(settings("wrap", given)), say)

@@ -12,6 +12,7 @@ from fnmatch import fnmatchcase
 from otel_memwatch.config import parse_budget
 from otel_memwatch.errors import UsageError
 from otel_memwatch.model import Certainty
+from otel_memwatch.reports.formatting import amount
 from otel_memwatch.runs.figures import NAMES, OPERATION, TIMES, order, unit_of
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
 
@@ -133,8 +134,8 @@ def _judge(name: str, figure: Figure, budget: Budget, over: float | None, within
         return BudgetVerdict(name, budget, limit, figure, Judgement.OVER)
     if figure.high is None:
         why = "only a lower bound is known"
-    elif unit_of(name) == "By":
-        why = f"it is only known to {(figure.high - (figure.low or 0)) / (1 << 20):.1f} MiB"
+    elif over != within:
+        why = "the runs of the baseline differ by more than that, or are not known exactly enough"
     else:
-        why = "the baseline is not known exactly enough"
+        why = f"it is only known to within {amount(figure.high - (figure.low or 0), unit_of(name))}"
     return BudgetVerdict(name, budget, limit, figure, Judgement.UNKNOWN, why)

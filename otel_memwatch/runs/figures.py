@@ -74,6 +74,7 @@ class Conditions(NamedTuple):
     allocator: str = ""
     """What the environment says to the allocator of memory: "MALLOC_ARENA_MAX=2", "LD_PRELOAD=libjemalloc.so.2"."""
     host: str = ""
+    """Something that is another one on another host; not its name, which a baseline would carry abroad."""
 
     def differ_from(self, other: Conditions) -> str | None:
         """Why memory of the two is not comparable; `None`: it is."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 
 from otel_memwatch import catalog
@@ -36,9 +37,16 @@ _LEAST_TICKS = 2
 """Ticks that have to have looked before anything is said about who was at work."""
 
 
-def figures_of(run: RecordedRun) -> RunFigures:
-    """All figures of a run that has ended. What is not known is not among them."""
-    workers = _Workers(run)
+def figures_of(run: RecordedRun, *, operations: bool = True, compared: bool = True) -> RunFigures:
+    """All figures of a run that has ended. What is not known is not among them.
+
+    Args:
+        run: the run.
+        operations: whether those of its operations are wanted. They need numpy.
+        compared: whether they are for a comparison; else nobody need know who made them, which needs numpy.
+
+    """
+    workers = _Workers(run, looked_at=compared)
     peaks, figures = run.peaks, {}
     basis = _basis(run)
     for name, peak, kind in ((MEMORY, peaks.tree, basis), (PROCESS, peaks.process, "")):
@@ -53,7 +61,8 @@ def figures_of(run: RecordedRun) -> RunFigures:
     if cpu is not None:
         figures[CPU] = Figure.measured(cpu)
     figures[SECONDS] = Figure.measured(run.seconds)
-    figures.update(_operations(run, workers, basis))
+    if operations:
+        figures.update(_operations(run, workers, basis))
     return RunFigures(figures, _conditions(run), run.started_wall, str(run.path))
 
 
@@ -73,6 +82,19 @@ def usable(paths: Iterable[Path]) -> tuple[list[RecordedRun], list[LeftOut]]:
             why = "it is still running" if run.state == "running" else "its record was cut off"
             left_out.append(LeftOut(str(path), why if run.state != "finished" else run.damage[0]))
     return runs, left_out
+
+
+def successful(runs: Sequence[RecordedRun]) -> tuple[list[RecordedRun], list[LeftOut]]:
+    """The runs that ended with exit code 0, and the others; all of them where none did, as with a search that finds nothing.
+
+    What a run needs that broke off says nothing of one that did not.
+    """
+    if not any(run.ending.exit_code == 0 for run in runs):
+        return list(runs), []
+    kept = [run for run in runs if run.ending.exit_code == 0]
+    return kept, [
+        LeftOut(str(run.path), f"it failed: {run.ending.reason}") for run in runs if run.ending.exit_code != 0
+    ]
 
 
 def _basis(run: RecordedRun) -> str:
@@ -102,7 +124,7 @@ def _operations(run: RecordedRun, workers: _Workers, basis: str) -> dict[str, Fi
     """Of each name the largest of its operations, of all processes and of its own."""
     peaks: dict[str, list[Peak]] = {}
     times: dict[str, tuple[float, float]] = {}
-    for operation in run.operations:
+    for operation in run.iterate_operations():
         name = operation.operation.name
         for key, peak in (
             (OPERATION + name, operation.tree_peak),
@@ -126,10 +148,10 @@ class _Workers:
     A process that waits for its child works no less alone: processes are in one line when each is a child of the one before.
     """
 
-    def __init__(self, run: RecordedRun) -> None:
+    def __init__(self, run: RecordedRun, *, looked_at: bool) -> None:
         self._run = run
         self._alone_until: float | None = None
-        self._read = False
+        self._read = not looked_at
 
     def alone(self, start: float, end: float) -> bool:
         """Whether no tick up to `end` saw a second thread, and the processes alive from `start` to `end` are in one line."""
@@ -163,5 +185,5 @@ def _conditions(run: RecordedRun) -> Conditions:
         host.get("cpus"),
         host.get("memory_bytes"),
         " ".join(f"{name}={os.path.basename(str(settings[name]))}" for name in sorted(settings)),
-        host.get("name") or "",
+        hashlib.sha256(str(host.get("name") or "").encode("utf-8", "surrogateescape")).hexdigest()[:12],
     )
