@@ -14,6 +14,7 @@ from pathlib import Path
 from otel_memwatch.analysis.certainty import CLOCK_TICK
 from otel_memwatch.analysis.run_conditions import RunConditions
 from otel_memwatch.api.monitor_process import MonitorProcess
+from otel_memwatch.config import OPTIONS
 from otel_memwatch.errors import MemwatchError, UsageError
 from otel_memwatch.in_target.operations import RUN_DIRECTORY_VARIABLE, activate, deactivate
 from otel_memwatch.model import ProcessEvent
@@ -43,7 +44,8 @@ READING_SECONDS = 0.01
 
 def default_directory() -> Path:
     """Where a run is recorded that was given no directory."""
-    return absolute(RUNS_DIRECTORY) / run_name("pytest")
+    runs = os.environ.get(OPTIONS["runs"].variable) or RUNS_DIRECTORY
+    return absolute(runs) / run_name(["pytest"])
 
 
 class SessionRecord:
