@@ -30,6 +30,7 @@ debian_packages() {
     command -v chromium >/dev/null || missing="$missing chromium fonts-dejavu-core"
     command -v perf >/dev/null || missing="$missing linux-perf"
     command -v unshare >/dev/null || missing="$missing util-linux"
+    command -v groff >/dev/null || missing="$missing groff-base"
     command -v shellcheck >/dev/null || missing="$missing shellcheck"
     python3 -c 'import ensurepip' 2>/dev/null || missing="$missing python3-venv"
     [ -e "$(python3 -c 'import sysconfig; print(sysconfig.get_path("include"))')/Python.h" ] || missing="$missing python3-dev"
