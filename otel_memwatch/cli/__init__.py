@@ -23,6 +23,7 @@ COMMANDS: dict[str, str] = {
     "runs": "List recorded runs.",
     "check": "Hold recorded runs against budgets.",
     "compare": "Compare runs with earlier ones: what needs more than it did.",
+    "shell": "A shell for make and workflow engines that records what it runs.",
     "metrics": "Print the table of all metrics.",
     "doctor": "Tell what works on this machine, how exactly, and what would improve it.",
     "man": "Print the manual page of a command.",
