@@ -7,7 +7,7 @@ import pytest
 from otel_memwatch.plugins.pytest import document
 from otel_memwatch.plugins.pytest.figures import PEAK, FixtureFigures, MeasuredTest, PhaseFigures, tree_peak
 from otel_memwatch.plugins.pytest.limits import MemoryLimit, judge
-from otel_memwatch.plugins.pytest.summary import Summary, summary_lines
+from otel_memwatch.plugins.pytest.summary import SessionSummary, summary_lines
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ class Gathering:
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
         """Prints the table of the largest tests, and what else there is to know."""
-        found = Summary(
+        found = SessionSummary(
             self.tests,
             self._fixtures,
             self._late,

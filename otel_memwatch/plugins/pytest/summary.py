@@ -17,7 +17,7 @@ _NOTABLE = 1 << 20
 """Bytes below which nothing that a test or fixture added is worth a row."""
 
 
-class Summary(NamedTuple):
+class SessionSummary(NamedTuple):
     """All that there is to say."""
 
     tests: Sequence[MeasuredTest]
@@ -28,7 +28,7 @@ class Summary(NamedTuple):
     directories: Sequence[Path]
 
 
-def summary_lines(found: Summary, top: int) -> list[str]:
+def summary_lines(found: SessionSummary, top: int) -> list[str]:
     """The lines; none where there is nothing to say."""
     lines: list[str] = []
     measured = [test for test in found.tests if test.peak is not None]
