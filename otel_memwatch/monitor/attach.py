@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from otel_memwatch.config import misspelt
 from otel_memwatch.errors import UsageError
 from otel_memwatch.monitor.messages import Messages
 from otel_memwatch.monitor.monitor import Monitor
@@ -44,6 +45,8 @@ def attach(
             "/proc is that of another pid namespace: no process can be found in it by its pid.",
             "unshare --mount-proc, or mount -t proc proc /proc",
         )
+    for sentence in misspelt(os.environ):
+        say(f"otel-memwatch: {sentence}")
     argv = _command_of(pid)
     environment = _environment_of(pid)
     pidfd = _open_pidfd(pid)
