@@ -31,6 +31,8 @@ class Option(NamedTuple):
     commands: tuple[str, ...] = ("wrap", "attach", "watch")
     repeated: bool = False
     """Whether it may be given more than once: its value is a tuple. In its variable the values are divided by ";"."""
+    short: str | None = None
+    """A second spelling of one letter on the command line, as "-o"."""
 
     @property
     def variable(self) -> str:
@@ -262,7 +264,7 @@ def _text(text: str) -> str:
 
 # fmt: off
 _OPTIONS: tuple[Option, ...] = (
-    Option("out", None, "Run directory to create. Default: memwatch-runs/<time>-<name>-<pid>.", _text, "DIR"),
+    Option("out", None, "Run directory to create. Default: memwatch-runs/<time>-<name>-<pid>.", _text, "DIR", short="-o"),
     Option("runs", None, "Directory in which run directories are made that are not named by --out, and where commands look "
            "for runs. Default: memwatch-runs.", _text, "DIR"),
     Option("name", None, "Name of the run, by which other commands find it; several runs may have it. Default: none, and "
@@ -367,6 +369,31 @@ def settings(
         else:
             result[name] = option.default
     return result
+
+
+_NEAR_NAME = 0.82
+"""How alike a variable has to be to one of ours to have been meant for it."""
+
+
+def misspelt(environ: Mapping[str, str]) -> list[str]:
+    """A sentence for each variable that is nearly one of ours: what nobody reads would be ignored without a word.
+
+    Others that begin like ours are somebody else's: Kubernetes makes OTEL_MEMWATCH_PORT of a service of that name.
+    """
+    unknown = [
+        name
+        for name in environ
+        if name.startswith(PREFIX) and name.removeprefix(PREFIX).lower() not in OPTIONS
+    ]
+    if not unknown:
+        return []
+    from difflib import get_close_matches
+
+    return [
+        f"{name} is no setting and is not read; {OPTIONS[near[0]].variable} is one."
+        for name in unknown
+        if (near := get_close_matches(name.removeprefix(PREFIX).lower(), OPTIONS, 1, _NEAR_NAME))
+    ]
 
 
 def several(value: Any) -> list[Any]:

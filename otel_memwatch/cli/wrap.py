@@ -6,14 +6,14 @@ import click
 
 from otel_memwatch.cli import say
 from otel_memwatch.cli.repeat import repeat
-from otel_memwatch.cli.settings import setting_options
+from otel_memwatch.cli.settings import CommandWithSettings, setting_options
 from otel_memwatch.config import settings
 from otel_memwatch.errors import UsageError
 from otel_memwatch.monitor.wrap import wrap
 from otel_memwatch.runs.project import with_budgets
 
 
-@click.command(context_settings={"allow_interspersed_args": False})
+@click.command(cls=CommandWithSettings, context_settings={"allow_interspersed_args": False})
 @setting_options("wrap")
 @click.argument("argv", metavar="[--] COMMAND [ARGS]...", nargs=-1, type=click.UNPROCESSED)
 def command(argv: tuple[str, ...], **given: object) -> None:

@@ -19,12 +19,18 @@ function element(name, attributes, ...children) {
 
 const UNITS = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"], DECIMALS = [0, 1, 1, 2, 2, 2, 2];
 
+// As Python rounds: a tie goes to the even digit, where toFixed goes up. Only odd multiples of a power of two can be ties.
+function fixed(value, digits) {
+  const text = value.toFixed(digits), ten = 10 ** digits, last = Math.round(Math.abs(Number(text)) * ten);
+  if (Math.abs(value * 2 ** (digits + 1)) % 2 !== 1 || last % 2 === 0) return text;
+  return (Math.sign(value) * (last + (Math.abs(Number(text)) > Math.abs(value) ? -1 : 1)) / ten).toFixed(digits);
+}
 function power(value) {
   let found = 0;
-  while (found < 6 && Number((Math.abs(value) / 1024 ** found).toFixed(DECIMALS[found])) >= 1024) found++;
+  while (found < 6 && Number(fixed(Math.abs(value) / 1024 ** found, DECIMALS[found])) >= 1024) found++;
   return found;
 }
-const number = (value, of) => (value / 1024 ** of).toFixed(DECIMALS[of]);
+const number = (value, of) => fixed(value / 1024 ** of, DECIMALS[of]);
 function size(value) {
   const of = power(value);
   return `${number(value, of)} ${UNITS[of]}`;
@@ -37,16 +43,16 @@ function sizeRange(low, high, joint) {
 const two = (value) => String(value).padStart(2, "0");
 function duration(seconds) {
   if (seconds < 0) return "-" + duration(-seconds);
-  if (Number(seconds.toFixed(3)) < 1) {
+  if (Number(fixed(seconds, 3)) < 1) {
     const ms = seconds * 1000;
-    return (seconds < 0.01 ? String(Number(ms.toPrecision(3))) : ms.toFixed(0)) + " ms";
+    return (seconds < 0.01 ? String(Number(ms < 1 ? ms.toPrecision(3) : fixed(ms, 2))) : fixed(ms, 0)) + " ms";
   }
-  if (Number(seconds.toFixed(1)) < 60) return seconds.toFixed(seconds >= 10 ? 1 : 2) + " s";
-  const whole = Math.round(seconds);
+  if (Number(fixed(seconds, 1)) < 60) return fixed(seconds, seconds >= 10 ? 1 : 2) + " s";
+  const whole = Number(fixed(seconds, 0));
   if (whole < 3600) return `${Math.floor(whole / 60)} min ${two(whole % 60)} s`;
-  const minutes = Math.round(seconds / 60);
+  const minutes = Number(fixed(seconds / 60, 0));
   if (minutes < 1440) return `${Math.floor(minutes / 60)} h ${two(minutes % 60)} min`;
-  const hours = Math.round(seconds / 3600);
+  const hours = Number(fixed(seconds / 3600, 0));
   return `${Math.floor(hours / 24)} d ${two(hours % 24)} h`;
 }
 function peakFigure(peak) {
@@ -72,10 +78,12 @@ function values(steps, unit) {
   return steps.map((step) => (step === null ? null : (level += step) * unit));
 }
 const column = (made) => (made ? values(made.steps, made.unit) : null);
-const ends = values(data.buckets.ends, 0.001);
-const holes = new Map(data.buckets.holes.map(([index, ms]) => [index, ms / 1000]));
 const whole = Math.max(data.seconds, 1e-3);
-const begins = ends.map((end, i) => (holes.has(i) ? holes.get(i) : i ? ends[i - 1] : Math.min(end, end < 3 * (data.interval || 0.1) ? 0 : end)));
+const ends = values(data.buckets.ends, 0.001).map((end) => Math.min(end, whole));   // the last tick is taken after the end
+const holes = new Map(data.buckets.holes.map(([index, ms]) => [index, ms / 1000]));
+// The first window reaches back to the beginning where watermarks tell of it.
+const windows = data.memory.length > 0 && Boolean(data.memory[0].most);
+const begins = ends.map((end, i) => (holes.has(i) ? holes.get(i) : i ? ends[i - 1] : windows || end < 3 * (data.interval || 0.1) ? 0 : end));
 
 // Each stretch of time has two points, its beginning and its end: a value is that of the whole stretch, no more, no less.
 function asSteps(columns) {
@@ -115,7 +123,7 @@ function asRates(counters) {
 
 const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue("--" + name).trim();
 const FONT = '12px system-ui, -apple-system, "Segoe UI", Roboto, sans-serif';
-const AXIS = 68, RIGHT = 14;
+const AXIS = 68, RIGHT = 24;
 
 function niceStep(span, most) {
   const raw = span / most, ten = 10 ** Math.floor(Math.log10(raw));
@@ -153,6 +161,7 @@ function setView(min, max, tell) {
   const all = min <= 0 && max >= whole;
   reset.hidden = all;
   span.textContent = all ? "" : `${duration(min)} to ${duration(max)}`;
+  span.parentNode.classList.toggle("zoomed", !all);
   for (const table of tables) table.timeFilter(all ? null : [min, max]);
   if (tell) say(all ? "whole run" : `from ${duration(min)} to ${duration(max)}`);
 }
@@ -165,13 +174,16 @@ function say(words) {
   saying = setTimeout(() => { live.textContent = words; }, 250);
 }
 
-function axes(top, splits, last) {
+// The time stands below the first chart and the last one: the others have the same.
+const timed = (u) => charts.length === 0 || u === charts[0] || u === charts[charts.length - 1];
+
+function axes(splits) {
   const line = { stroke: () => colour("line"), width: 1 };
   return [
     {
-      scale: "x", font: FONT, stroke: () => colour("soft"), grid: { show: false }, ticks: { ...line, size: 4 }, size: last ? 30 : 30, gap: 4,
-      incrs: STEPS, space: 76,
-      values: (u, found, _, __, step) => found.map((v) => timeLabel(v, step, view[1])),
+      scale: "x", font: FONT, stroke: () => colour("soft"), grid: { show: false }, ticks: { ...line, size: 4 }, gap: 4,
+      incrs: STEPS, space: 76, size: (u) => (u && timed(u) ? 28 : 6),
+      values: (u, found, _, __, step) => found.map((v) => (timed(u) ? timeLabel(v, step, view[1]) : "")),
     },
     {
       scale: "y", font: FONT, stroke: () => colour("soft"), grid: line, ticks: { show: false }, size: AXIS, gap: 6,
@@ -201,7 +213,7 @@ function addChart(into, { title, note, height, xy, series, top, splits, text, dr
       stroke: () => colour(one.colour), fill: one.fill ? () => colour(one.fill) : undefined, points: { show: Boolean(one.points), size: 5 },
     }))],
     bands: series.flatMap((one, i) => (one.bandTo === undefined ? [] : [{ series: [i + 1, one.bandTo + 1], fill: () => colour(one.bandFill) }])),
-    axes: axes(top, splits),
+    axes: axes(splits),
     hooks: {
       draw: draw ? [draw] : [],
       setSelect: [(u) => {
@@ -289,6 +301,7 @@ function memoryChart(into) {
   if (near) top = Math.max(top, limit.bytes);
   top = Math.max(top, 4096) * 1.14;
   const draw = (u) => clipped(u, (c, ratio) => {
+    c.textBaseline = "alphabetic";
     const x = (t) => u.valToPos(t, "x", true), y = (v) => u.valToPos(v, "y", true);
     const right = u.bbox.left + u.bbox.width;
     if (near) {
@@ -323,7 +336,9 @@ function memoryChart(into) {
       const words = `peak ${peakFigure([peak.bytes, peak.certainty, peak.low, peak.high])}`;
       const left = at + 10 * ratio + c.measureText(words).width > right;
       c.textAlign = left ? "right" : "left";
-      c.fillText(words, at + (left ? -9 : 9) * ratio, Math.max(level - 7 * ratio, u.bbox.top + 12 * ratio));
+      // Beside the line of a limit it would be struck through: then it stands below.
+      const crossed = near && Math.abs(y(limit.bytes) - level + 11 * ratio) < 16 * ratio;
+      c.fillText(words, at + (left ? -9 : 9) * ratio, crossed ? level + 18 * ratio : Math.max(level - 7 * ratio, u.bbox.top + 12 * ratio));
     }
   });
   const far = limit && !near ? `The limit, ${size(limit.bytes)} (${limit.whose}), is far above this scale. ` : "";
@@ -426,7 +441,7 @@ function cpuChart(into) {
   if (!found) return;
   const names = Object.keys(found.counters), counters = names.map((name) => values(found.counters[name], 0.001));
   const rates = asRates(counters);
-  if (rates[0].length < 2) return;
+  if (rates[0].length < 8) return;   // two or three blocks tell less than the total
   const both = rates[1].map((_, i) => rates.slice(1).reduce((sum, one) => sum + one[i], 0));
   let top = 0.1;
   for (const v of both) if (v > top) top = v;
@@ -446,7 +461,7 @@ function ioChart(into) {
   if (!found) return;
   const LOOK = { disk_read: ["read from disk", "sum"], disk_write: ["written to disk", "main"], calls_read: ["read by system calls", "sum", [3, 3]], calls_write: ["written by system calls", "main", [3, 3]] };
   const names = Object.keys(found), rates = asRates(names.map((name) => column(found[name])));
-  if (rates[0].length < 2) return;
+  if (rates[0].length < 8) return;
   let top = 2 ** 20;
   for (const one of rates.slice(1)) for (const v of one) if (v > top) top = v;
   top *= 1.08;
@@ -509,8 +524,8 @@ function makeTable(holder, name, columns, rows, { groups, detail }) {
       if (one.first) {
         const pad = element("span", { class: "indent" });
         if (!order && !word) pad.style.width = `${Math.min(row.depth || 0, 14) * 1.1}em`;
-        td.append(pad, element("button", { type: "button", class: "plain name", title: row.command || row.attributes || row.name, on: { click: () => choose(row, tr) } }, row.name));
-        if (row.times) td.append(element("span", { class: "more" }, ` x ${row.times}`));
+        td.append(element("div", { class: "first" }, pad, element("button", { type: "button", class: "plain name", title: row.command || row.attributes || row.name, on: { click: () => choose(row, tr) } }, row.name),
+          row.times ? element("span", { class: "more" }, `x ${row.times}`) : null));
       } else td.textContent = one.show(row);
       tr.append(td);
     });
@@ -573,11 +588,11 @@ function operationsTable() {
   if (found.groups.length && found.rows.length > 12) {
     const named = new Map(found.groups.map((group) => [group.name, group])), met = new Set();
     groups = found.rows.flatMap((row) => {
-      const group = named.get(row.name);
+      const kind = row.series || row.name, group = named.get(kind);
       if (!group) return [row];
-      if (met.has(row.name)) return [];
-      met.add(row.name);
-      return [{ ...group, start: row.start, depth: row.depth, top: found.rows.some((other) => other.name === row.name && other.top) }];
+      if (met.has(kind)) return [];
+      met.add(kind);
+      return [{ ...group, start: row.start, depth: row.depth, top: found.rows.some((other) => (other.series || other.name) === kind && other.top) }];
     });
   }
   const holder = $("operations");
@@ -635,7 +650,7 @@ function start() {
   const holder = $("charts");
   holder.replaceChildren();   // a page that was saved after it had run opens again
   holder.hidden = false;
-  const bar = element("div", { class: "tools" }, element("p", { class: "more" }, "Drag to zoom. Keys: arrows move, + and - zoom, 0 shows all, p goes to the peak."), span, reset);
+  const bar = element("div", { class: "tools view" }, element("p", { class: "more" }, "Drag to zoom. Keys: arrows move, + and - zoom, 0 shows all, p goes to the peak."), span, reset);
   const box = element("div", { class: "charts", tabindex: "0", role: "group", "aria-label": $("picture").getAttribute("aria-label") });
   holder.append(bar, box, live);
   memoryChart(box);
@@ -645,6 +660,7 @@ function start() {
   ioChart(box);
   gpuCharts(box);
   if (charts.length) $("picture").className = "paper"; else holder.hidden = true;
+  charts.forEach((u) => u.setSize({ width: u.width, height: u.height - (timed(u) ? 0 : 22) }));
   keys(box);
   operationsTable();
   processesTable();
