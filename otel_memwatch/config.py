@@ -29,6 +29,10 @@ class Option(NamedTuple):
     """Placeholder of its value in help; `None`: a flag, with a --no- form where the default is true."""
     choices: tuple[str, ...] = ()
     commands: tuple[str, ...] = ("wrap", "attach", "watch")
+    repeated: bool = False
+    """Whether it may be given more than once: its value is a tuple. In its variable the values are divided by ";"."""
+    short: str | None = None
+    """A second spelling of one letter on the command line, as "-o"."""
 
     @property
     def variable(self) -> str:
@@ -67,6 +71,79 @@ def parse_seconds(text: str) -> float:
     if not math.isfinite(seconds) or seconds < 0:
         raise ValueError(f"{text!r} is not a duration")
     return seconds
+
+
+_SIZES = {
+    "B": 1,
+    "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40,
+    "kB": 10**3, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12,
+}  # fmt: skip
+
+
+def parse_size(text: str) -> int:
+    """Bytes, from "2GiB", "1.5 MiB", "500MB" or "4096 B".
+
+    The unit has to be there, and to be a whole one: by "2G" one tool means 1000, another one 1024.
+    """
+    stripped = text.strip()
+    unit = next((unit for unit in sorted(_SIZES, key=len, reverse=True) if stripped.endswith(unit)), None)
+    if unit is None:
+        raise ValueError(f"{text!r} does not end in a unit such as MiB, GiB, MB or GB")
+    try:
+        value = float(stripped.removesuffix(unit)) * _SIZES[unit]
+    except ValueError:
+        raise ValueError(f"{text!r} is not a size such as 512MiB") from None
+    if not math.isfinite(value) or value <= 0:
+        raise ValueError(f"{text!r} is not a size above 0")
+    return round(value)
+
+
+def parse_duration(text: str) -> float:
+    """Seconds above 0, from "600", "90s", "10min", "2h" or "500ms"."""
+    units = {"ms": 1e-3, "min": 60.0, "h": 3600.0, "s": 1.0}
+    stripped = text.strip()
+    suffix = next((unit for unit in units if stripped.endswith(unit)), "")
+    try:
+        seconds = float(stripped.removesuffix(suffix)) * units.get(suffix, 1.0)
+    except ValueError:
+        raise ValueError(f"{text!r} is not a duration such as 90s") from None
+    if not math.isfinite(seconds) or seconds <= 0:
+        raise ValueError(f"{text!r} is not a duration above 0")
+    return seconds
+
+
+def parse_share(text: str) -> float:
+    """A share of 0 or more, from "5%": 0.05."""
+    number = text.strip()
+    try:
+        share = float(number.removesuffix("%")) / 100
+    except ValueError:
+        share = math.nan
+    if not number.endswith("%") or not math.isfinite(share) or share < 0:
+        raise ValueError(f"{text!r} is not a share such as 5%")
+    return share
+
+
+def parse_effect(text: str) -> tuple[str | None, float]:
+    """A smallest effect, from "2%" (of every figure, `None`) or "seconds=10%"."""
+    name, _, share = text.rpartition("=")
+    return name.strip() or None, parse_share(share)
+
+
+def parse_budget(text: str) -> tuple[str, float, bool]:
+    """A budget "NAME=LIMIT": the name of a figure, its limit in bytes or seconds, or, of "+5%", as a share, and whether it is one."""
+    name, _, limit = text.rpartition("=")  # an operation's name may hold the sign
+    name, limit = name.strip(), limit.strip()
+    if not name or not limit:
+        raise ValueError(f"{text!r} is not NAME=LIMIT, as in memory=2GiB")
+    if limit.startswith("+"):
+        return name, parse_share(limit[1:]), True
+    if name in ("seconds", "cpu"):
+        return name, parse_duration(limit), False
+    if name not in ("memory", "process", "gpu", "written") and ":" not in name and not set("*?[") & set(name):
+        known = "memory, process, operation:NAME, operation-process:NAME, gpu, written, cpu, seconds"
+        raise ValueError(f"there is no figure {name!r}; there are {known}")
+    return name, float(parse_size(limit)), False
 
 
 def parse_address(text: str) -> str:
@@ -114,6 +191,14 @@ def parse_textfile(text: str) -> str:
     return text
 
 
+def parse_metrics(text: str) -> str:
+    """A choice of metrics, as `catalog.choose_metrics` takes it."""
+    from otel_memwatch.catalog import choose_metrics
+
+    choose_metrics(text)
+    return text
+
+
 def parse_flag(text: str) -> bool:
     """A truth value, from 1, true, yes, on and their opposites."""
     lowered = text.strip().lower()
@@ -124,6 +209,53 @@ def parse_flag(text: str) -> bool:
     raise ValueError(f"{text!r} is neither true nor false")
 
 
+def parse_name(text: str) -> str:
+    """A name for a run, by which commands find it: one line, no path, not a word with a meaning of its own."""
+    name = text.strip()
+    if not name or not name.isprintable() or "/" in name or len(name) > 200:
+        raise ValueError(f"{text!r} is not a name: one line of at most 200 characters without a slash")
+    if name in (".", "..", "latest") or name.startswith(("latest:", "-")):
+        raise ValueError(f"{text!r} would be taken for something else where a run is named")
+    return name
+
+
+def parse_tag(text: str) -> tuple[str, str]:
+    """A tag of a run, "KEY=VALUE"."""
+    key, equals, value = text.partition("=")
+    key = key.strip()
+    plain = key.isascii() and key.replace(".", "").replace("_", "").replace("-", "").isalnum()
+    if not equals or not plain or not key[0].isalpha() or len(key) > 100:
+        raise ValueError(f"{text!r} is not KEY=VALUE, as in rule=align")
+    return key, value.strip()
+
+
+MOST_REPEATS = 20
+"""Runs of `--repeat auto` at most."""
+
+
+def _repeat(text: str) -> int | str:
+    if text.strip() == "auto":
+        return "auto"
+    return _count(text, least=1)
+
+
+def _warmup(text: str) -> int:
+    return _count(text, least=0)
+
+
+def _count(text: str, least: int) -> int:
+    stripped = text.strip()
+    if not (stripped.isascii() and stripped.isdecimal() and least <= int(stripped[:7]) <= 10_000):
+        raise ValueError(f"{text!r} is not a number from {least} to 10000")
+    return int(stripped)
+
+
+def _budget(text: str) -> str:
+    """A budget, as it is recorded."""
+    parse_budget(text)
+    return text
+
+
 def _text(text: str) -> str:
     if not text:
         raise ValueError("is empty")
@@ -132,7 +264,13 @@ def _text(text: str) -> str:
 
 # fmt: off
 _OPTIONS: tuple[Option, ...] = (
-    Option("out", None, "Run directory to create. Default: memwatch-runs/<time>-<program>-<pid>.", _text, "DIR"),
+    Option("out", None, "Run directory to create. Default: memwatch-runs/<time>-<name>-<pid>.", _text, "DIR", short="-o"),
+    Option("runs", None, "Directory in which run directories are made that are not named by --out, and where commands look "
+           "for runs. Default: memwatch-runs.", _text, "DIR"),
+    Option("name", None, "Name of the run, by which other commands find it; several runs may have it. Default: none, and "
+           "that of the command in the run directory's.", parse_name, "NAME"),
+    Option("tag", (), "A tag of the run, for tables of many runs; may be repeated. Engines add their own: rule, slurm.job ...",
+           parse_tag, "KEY=VALUE", repeated=True),
     Option("interval", 0.1, "Time between ticks, in seconds (or 50ms, 1s).", parse_interval, "SECONDS"),
     Option("cgroup", "auto", "Use a control group of the run's own for the tree's exact peak: where that is ours to do "
            "(auto), never (off), or not start without (require).", _text, "auto|off|require",
@@ -144,12 +282,13 @@ _OPTIONS: tuple[Option, ...] = (
            parse_flag, None, (), ("wrap", "watch")),
     Option("quiet", False, "Print nothing at the end.", parse_flag),
     Option("summary", "text", "Form of what is printed at the end.", _text, "text|markdown", ("text", "markdown")),
+    Option("summary_file", None, "Write the summary into this file too; in Markdown where its name ends in .md.", _text, "FILE"),
     Option("step_summary", True, "In GitHub Actions, add the summary in Markdown to that of the step "
            "(GITHUB_STEP_SUMMARY).", parse_flag, None, (), ("wrap",)),
     Option("termination_log", None, "Write the summary into this file at the end: /dev/termination-log in Kubernetes.",
            _text, "FILE", (), ("wrap",)),
-    Option("report", True, "Write report.txt into the run directory at the end.", parse_flag),
-    Option("plot", True, "Draw memory.png into the run directory at the end.", parse_flag),
+    Option("report", True, "Write report.txt and report.html into the run directory at the end.", parse_flag),
+    Option("plot", False, "Draw memory.png into the run directory at the end: takes about a second.", parse_flag),
     Option("prometheus", None, "Serve the metrics to Prometheus at this address while the command runs; 127.0.0.1 unless "
            "a host is named, port 0 for any free one (it is printed).", parse_address, "[HOST:]PORT"),
     Option("prometheus_cert", None, "Certificate (PEM) with which the Prometheus endpoint speaks TLS.", _text, "FILE"),
@@ -164,11 +303,31 @@ _OPTIONS: tuple[Option, ...] = (
            "Headers, TLS and compression: the other OTEL_EXPORTER_OTLP_* variables.", parse_url, "URL"),
     Option("otlp_protocol", None, "Protocol of the push. Default: OTEL_EXPORTER_OTLP_PROTOCOL, else http/protobuf.", _text,
            "http/protobuf|grpc", ("http/protobuf", "grpc")),
+    Option("otlp_metrics", True, "Push metrics to the OTLP endpoint, not only spans; off where Prometheus scrapes the run.",
+           parse_flag),
     Option("metric_interval", None, "Time between two pushes, and between two writes of the textfile. Default: "
            "OTEL_METRIC_EXPORT_INTERVAL, else 10 s.", parse_interval, "SECONDS"),
+    Option("metrics", "default", "The metrics that are sent and served: minimal (14 series), default (about 40), all, none, or "
+           "names separated by commas (otel-memwatch metrics lists them; memwatch.tree.* is all that begin so).",
+           parse_metrics, "minimal|default|all|NAMES"),
+    Option("operation_metrics", "gauges", "Metrics of each name of an operation: none (off), largest peak, time and count "
+           "(gauges), or also the spread of its durations and peaks (histograms, 60 series a name).", _text,
+           "off|gauges|histograms", ("off", "gauges", "histograms")),
     Option("receive_otlp", False, "Receive the spans that the command's own OpenTelemetry SDK sends, in any language, as "
            "operations of the run, and forward them to the endpoint that was configured.", parse_flag, None, (), ("wrap",)),
     Option("log_dir", None, "Write memory logs with their plots (monitor-log) into DIR at the end.", _text, "DIR"),
+    Option("budget", (), "What a figure may be at most: memory=2GiB, process=, operation:NAME=, gpu=, written=, cpu=, "
+           "seconds=600. Where it was more, and the command's own exit code is 0, ours is 1. May be repeated; more in "
+           "[tool.otel-memwatch.budgets] of pyproject.toml.", _budget, "NAME=LIMIT", (), ("wrap",), repeated=True),
+    Option("repeat", None, "Run the command so often, each a run of its own in one directory, for compare; auto: until the "
+           f"figures of memory are known to within 1 % and 1 MiB, at least 3 and at most {MOST_REPEATS} times. A run that fails is "
+           "the last.", _repeat, "N|auto", (), ("wrap",)),
+    Option("warmup", 0, "Run it so often before, which is not kept, with --repeat.", _warmup, "N", (), ("wrap",)),
+    Option("limit", None, "Most memory that the run may have, swap among it: its own control group is limited, and where it "
+           "wants more all of it is ended, and what wanted more is told.", parse_size, "SIZE", (), ("wrap",)),
+    Option("limit_fallback", "none", "Where there can be no control group of the run's own: do not start (none), or limit "
+           "the private memory of each process, which then fails to allocate more (rlimit).", _text, "none|rlimit",
+           ("none", "rlimit"), ("wrap",)),
     Option("strict", False, "Fail the run (exit code 125) when it could not be recorded whole.", parse_flag, None, (),
            ("wrap",)),
 )
@@ -196,13 +355,54 @@ def settings(
     result = {}
     for name, option in known.items():
         value = given.get(name)
-        if value is not None:
+        if option.repeated:
+            # One of the command line has its say after those of the environment, so that it wins where one can.
+            named = [part for part in environ.get(option.variable, "").split(";") if part.strip()]
+            result[name] = tuple(
+                [_parse(option, part, option.variable) for part in named]
+                + [_parse(option, part, option.flag) for part in several(value)]
+            )
+        elif value is not None:
             result[name] = _parse(option, value, option.flag)
         elif option.variable in environ:
             result[name] = _parse(option, environ[option.variable], option.variable)
         else:
             result[name] = option.default
     return result
+
+
+_NEAR_NAME = 0.82
+"""How alike a variable has to be to one of ours to have been meant for it."""
+
+
+def misspelt(environ: Mapping[str, str]) -> list[str]:
+    """A sentence for each variable that is nearly one of ours: what nobody reads would be ignored without a word.
+
+    Others that begin like ours are somebody else's: Kubernetes makes OTEL_MEMWATCH_PORT of a service of that name.
+    """
+    unknown = [
+        name
+        for name in environ
+        if name.startswith(PREFIX) and name.removeprefix(PREFIX).lower() not in OPTIONS
+    ]
+    if not unknown:
+        return []
+    from difflib import get_close_matches
+
+    return [
+        f"{name} is no setting and is not read; {OPTIONS[near[0]].variable} is one."
+        for name in unknown
+        if (near := get_close_matches(name.removeprefix(PREFIX).lower(), OPTIONS, 1, _NEAR_NAME))
+    ]
+
+
+def several(value: Any) -> list[Any]:
+    """What was given for a setting that may be given several times: one, some, or a mapping of names to values."""
+    if value is None:
+        return []
+    if isinstance(value, Mapping):
+        return [f"{key}={held}" for key, held in value.items()]
+    return [value] if isinstance(value, str) else list(value)
 
 
 def _parse(option: Option, value: Any, where: str) -> Any:

@@ -89,6 +89,9 @@ class Peak(NamedTuple):
     """Where the figure comes from, in words: "VmHWM", "wait4", "cgroup watermark" ..."""
     estimate: int | None = None
     """The most likely value between `low` and `high`, in bytes; `None`: none better than these."""
+    operations: tuple[str, ...] = ()
+    """Where several operations may have held it: the names of up to three, or of the first four of more; `operation` is the
+    first of them. Empty: it was in `operation`."""
 
     @classmethod
     def exact(cls, value: int, eps: int = 0, **rest: object) -> Peak:
@@ -122,6 +125,7 @@ class Peak(NamedTuple):
             "operation": self.operation,
             "how": self.how,
             "estimate": self.estimate,
+            **({"operations": list(self.operations)} if self.operations else {}),
         }
 
     @classmethod
@@ -137,7 +141,14 @@ class Peak(NamedTuple):
                 raise ValueError(f"{name} of a peak is {fields[name]!r}")
         if fields["bytes"] is None:
             raise ValueError("a peak without a size")
-        return cls(certainty=Certainty(value["certainty"]), how=str(value.get("how") or ""), **fields)  # type: ignore[arg-type]
+        names = value.get("operations")
+        operations = tuple(map(str, names)) if isinstance(names, list) else ()
+        return cls(
+            certainty=Certainty(value["certainty"]),
+            how=str(value.get("how") or ""),
+            operations=operations,
+            **fields,  # type: ignore[arg-type]
+        )
 
 
 _PEAK_FIELDS: dict[str, type | tuple[type, ...]] = {
@@ -185,6 +196,8 @@ class ProcessNote(str, enum.Enum):
     OUTSIDE_LEDGER = "got memory without page faults"
     """Pages came into the tree that no page fault of it has brought (userfaultfd, another program, pinned pages), or may
     have: its page faults do not bound what it needs."""
+    WATERMARK_RESET = "its watermark was reset by others"
+    """Somebody who is not the monitor started its watermark anew: what it had before may be known to nobody."""
     LEFT_CGROUP = "left the run's control group"
     """It was seen in a control group that is neither the run's own nor below it: what it uses there is not counted."""
 

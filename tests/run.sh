@@ -10,6 +10,10 @@ root=$(pwd)
 venv="$root/.venv-test"
 stage="$root/build/stage"
 results="$root/build/results"
+cache="$root/build/pytest-cache"
+log="$root/build/pytest.log"
+status="$root/build/pytest.status"
+may_fail=no
 mkdir -p "$root/build"
 : >"$results"
 
@@ -23,8 +27,10 @@ debian_packages() {
     command -v make >/dev/null || missing="$missing make"
     command -v node >/dev/null || missing="$missing nodejs npm"
     command -v openssl >/dev/null || missing="$missing openssl"
+    command -v chromium >/dev/null || missing="$missing chromium fonts-dejavu-core"
     command -v perf >/dev/null || missing="$missing linux-perf"
     command -v unshare >/dev/null || missing="$missing util-linux"
+    command -v groff >/dev/null || missing="$missing groff-base"
     command -v shellcheck >/dev/null || missing="$missing shellcheck"
     python3 -c 'import ensurepip' 2>/dev/null || missing="$missing python3-venv"
     [ -e "$(python3 -c 'import sysconfig; print(sysconfig.get_path("include"))')/Python.h" ] || missing="$missing python3-dev"
@@ -64,16 +70,30 @@ run_tests() {
     bin="$2/bin"
     shift 2
     say "$name, $("$bin/python" --version)"
-    log="$root/build/pytest.log"
-    status="$root/build/pytest.status"
     (
         cd "$stage"
         code=0
-        PATH="$bin:$PATH" "$bin/python" -m pytest -p no:cacheprovider "$@" || code=$?
+        PATH="$bin:$PATH" "$bin/python" -m pytest -o cache_dir="$cache" "$@" || code=$?
         echo "$code" >"$status"
     ) 2>&1 | tee "$log"
     printf '%s: %s\n' "$name" "$(tail -n 1 "$log")" >>"$results"
-    [ "$(cat "$status")" = 0 ] || finish "$(cat "$status")"
+    [ "$(cat "$status")" = 0 ] || [ "$may_fail" = yes ] || finish "$(cat "$status")"
+}
+
+# Like run_tests; a few that failed beside others run once more, alone. On a busy machine one of four thousand may meet a
+# moment that it should have waited for: that is a defect of the test, so it is named at the end, but says nothing of the product.
+run_beside_others() {
+    rm -rf "$cache"
+    may_fail=yes
+    run_tests "$@"
+    may_fail=no
+    [ "$(cat "$status")" != 0 ] || return 0
+    failed=$(sed -n 's/^\(FAILED\|ERROR\) \(tests[^ ]*\).*/\2/p' "$log")
+    if [ "$(cat "$status")" != 1 ] || [ "$(printf '%s\n' "$failed" | wc -l)" -gt 5 ]; then
+        finish "$(cat "$status")"
+    fi
+    run_tests "of these alone" "$2" -q --last-failed --last-failed-no-failures none
+    printf '%s\n' "$failed" | sed 's/^/failed beside others and passed alone, to be mended: /' >>"$results"
 }
 
 finish() {
@@ -97,7 +117,7 @@ lint() {
 
 every_test() {
     # shellcheck disable=SC2086  # a list of words
-    run_tests "all tests" "$venv" $beside -m "not quiet" --durations=25
+    run_beside_others "all tests" "$venv" $beside -m "not quiet" --durations=25
     run_tests "tests that measure time" "$venv" -q -m quiet --durations=10
 }
 
@@ -140,6 +160,13 @@ frameworks() {
         tests/e2e/test_compat_callbacks.py tests/gpu/test_cpu_pytorch.py
 }
 
+# Workflow engines, with the shell that records their rules.
+engines() {
+    environment python3 "$venv-engines"
+    "$venv-engines/bin/python" -m pip install --quiet --group "$root/pyproject.toml:engines"
+    OTEL_MEMWATCH_SNAKEMAKE="$venv-engines/bin/snakemake" run_tests "workflow engines" "$venv-engines" -q tests/e2e/test_shell.py
+}
+
 long_profiles() {
     MEMWATCH_LONG=1 OTEL_MEMWATCH_TEST_PROGRAMS=300 run_tests "long profiles" "$venv" -q --timeout=0 \
         -o faulthandler_timeout=0 tests/e2e/test_torture_*.py tests/e2e/test_*_certificates.py \
@@ -165,6 +192,7 @@ all)
     say "lowest versions"
     sh tests/lowest.sh
     frameworks
+    engines
     long_profiles
     say "systemd and control groups of version 2, in virtual machines"
     PYTHON="$venv/bin/python" sh tests/vm/run.sh

@@ -1,18 +1,150 @@
-"""Which operation a peak belongs to."""
+"""Which operation a peak belongs to.
+
+The operations' own watermarks decide, since they say what a process had between two moments of its own work. Ticks are
+100 ms apart, and two windows between ticks may tell nearly the same figure: only where no watermark is as high as the peak
+(it was that of several processes together) the tick counts at which it was first seen.
+
+| who may have held it                                   | the peak was                                                    |
+| ------------------------------------------------------ | --------------------------------------------------------------- |
+| one operation has the highest watermark                | in it                                                           |
+| several, one around the others, all as high to the     | in the innermost of them                                        |
+| reading's error                                        |                                                                 |
+| several side by side, as high to the reading's error   | in the first of them, where none later was measured higher      |
+|                                                        | else in one of up to three names: "epoch 58 or 59"              |
+|                                                        | else in the innermost operation around them all, if there is    |
+| none is as high as the peak                            | in the one of those open at that tick whose process had most    |
+"""
 
 from __future__ import annotations
 
-from otel_memwatch.runtime.typed import TYPE_CHECKING
+import math
+
+from otel_memwatch.record.operation_index import sizes
+from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from otel_memwatch.analysis.results import Peaks
     from otel_memwatch.model import Peak, RecordedOperation
+    from otel_memwatch.record.operation_index import OperationTable
+
+_NAMES = 3
+"""Names that are told where it was one of several."""
+
+_TIES = 4096
+"""Operations that are looked at, of those that may have held a peak."""
+
+
+class Sized(NamedTuple):
+    """What attribution looks at of an operation."""
+
+    position: int
+    """By which its source knows it."""
+    pid: int
+    start: float
+    end: float
+    """Infinity: never closed."""
+    low: int
+    """Bytes that its process certainly had in it; -1: not known."""
+    high: int
+    """Bytes that its process did not exceed in it; -1: not known."""
+
+
+class Attributed(NamedTuple):
+    """Where a peak was."""
+
+    operation: Sized
+    names: tuple[str, ...]
+    """Of the operations that it may have been in, the first that of `operation`: up to three, or four of more."""
+
+    @property
+    def certain(self) -> bool:
+        """Whether it was in this operation, and not perhaps in another one."""
+        return len(self.names) == 1
+
+
+class SizedOperations(Protocol):
+    """The operations of a run, wherever they are kept."""
+
+    def holding(self, low: int, pid: int | None) -> Sequence[Sized]:
+        """Those that may have had `low` bytes, of one process or of all, but for those that certainly had less than another."""
+        raise NotImplementedError
+
+    def open_between(self, begin: float, end: float) -> Iterable[Sized]:
+        """Those that were open at some time between two moments."""
+        raise NotImplementedError
+
+    def name(self, operation: Sized) -> str:
+        """The name of one of them."""
+        raise NotImplementedError
+
+    def with_allocators(self) -> Sequence[RecordedOperation]:
+        """Those with figures of GPU allocators; of many, those that had most."""
+        raise NotImplementedError
+
+
+class TabledOperations:
+    """The operations of a record that is read.
+
+    Args:
+        table: of the record.
+        last: peaks of those that were never closed, by their position, where more is known of them than their lines tell.
+
+    """
+
+    def __init__(self, table: OperationTable, last: Mapping[int, Peak] | None = None) -> None:
+        self._table = table
+        self._lows, self._highs = table.lows, table.highs
+        if last:
+            self._lows, self._highs = table.lows[:], table.highs[:]
+            for position, peak in last.items():
+                self._lows[position], self._highs[position] = sizes(peak)
+
+    def holding(self, low: int, pid: int | None) -> Sequence[Sized]:
+        """See `SizedOperations`."""
+        table = self._table
+        found = [
+            position
+            for position, high in enumerate(self._highs)
+            if self._lows[position] > 0
+            and (high >= low or (high < 0 and self._lows[position] >= low))
+            and (pid is None or table.pids[position] == pid)
+        ]
+        best = max((self._lows[position] for position in found), default=0)
+        ties = [
+            position for position in found if self._highs[position] >= best or self._lows[position] == best
+        ]
+        return [self._sized(position) for position in ties[:_TIES]]
+
+    def open_between(self, begin: float, end: float) -> Iterable[Sized]:
+        """See `SizedOperations`."""
+        for position, start in enumerate(self._table.starts):
+            if start <= end and self._table.ends[position] >= begin:
+                yield self._sized(position)
+
+    def name(self, operation: Sized) -> str:
+        """See `SizedOperations`."""
+        return self._table.operation(operation.position).name
+
+    def with_allocators(self) -> Sequence[RecordedOperation]:
+        """See `SizedOperations`."""
+        return [self._table.operation(position) for position in self._table.with_gpu]
+
+    def _sized(self, position: int) -> Sized:
+        table = self._table
+        return Sized(
+            position,
+            table.pids[position],
+            table.starts[position],
+            table.ends[position],
+            self._lows[position],
+            self._highs[position],
+        )
 
 
 def attribute_peaks(
-    peaks: Peaks, operations: Sequence[RecordedOperation], started: float, interval: float = 0.0
+    peaks: Peaks, operations: SizedOperations, started: float, interval: float = 0.0
 ) -> Peaks:
     """The peaks with `operation` filled in.
 
@@ -22,8 +154,6 @@ def attribute_peaks(
         started: start of the run in monotonic seconds.
         interval: seconds between ticks: a peak is first seen by so much late.
     """
-    if not operations:
-        return peaks
     from otel_memwatch.analysis.gpu import raised_by_allocators
 
     attributed = {
@@ -31,69 +161,85 @@ def attribute_peaks(
         for name in ("main", "process", "tree", "cgroup")
     }
     gpu = {device: _attributed_by_time(peak, operations, started) for device, peak in peaks.gpu.items()}
-    return peaks._replace(**attributed, gpu=raised_by_allocators(gpu, operations, started))
+    return peaks._replace(**attributed, gpu=raised_by_allocators(gpu, operations.with_allocators(), started))
 
 
-def _attributed_by_time(peak: Peak, operations: Sequence[RecordedOperation], started: float) -> Peak:
+def _attributed_by_time(peak: Peak, operations: SizedOperations, started: float) -> Peak:
     """A GPU's peak, attributed by its moment alone: sizes of operations are those of another memory."""
     if peak.at is None:
         return peak
     time = peak.at + started
-    there = [o for o in operations if o.start <= time and (o.end is None or time <= o.end)]
-    return peak._replace(operation=max(there, key=lambda o: o.start).name) if there else peak
+    latest = max(operations.open_between(time, time), key=lambda one: one.start, default=None)
+    return peak if latest is None else peak._replace(operation=operations.name(latest))
 
 
 def _attributed(
-    peak: Peak | None, operations: Sequence[RecordedOperation], started: float, interval: float
+    peak: Peak | None, operations: SizedOperations, started: float, interval: float
 ) -> Peak | None:
-    found = None if peak is None else operation_of(peak, operations, started, interval)
+    found = None if peak is None else where(peak, operations, started, interval)
     if peak is None or found is None:
         return peak
-    operation = operations[found]
-    return peak._replace(operation=operation.name, at=_within(peak, operation, started))
+    if not found.certain:
+        return peak._replace(operation=found.names[0], operations=found.names)
+    return peak._replace(operation=found.names[0], at=_within(peak, found.operation, started))
 
 
-def _within(peak: Peak, operation: RecordedOperation, started: float) -> float | None:
+def _within(peak: Peak, operation: Sized, started: float) -> float | None:
     """The moment of the peak, moved into the operation: it is first seen at a tick, which may come after its end."""
+    end = None if math.isinf(operation.end) else operation.end - started
     if peak.at is None:
-        return None if operation.end is None else round(operation.end - started, 4)
+        return None if end is None else round(end, 4)
     at = max(peak.at, operation.start - started)
-    return round(at if operation.end is None else min(at, operation.end - started), 4)
+    return round(at if end is None else min(at, end), 4)
 
 
-def operation_of(
-    peak: Peak, operations: Sequence[RecordedOperation], started: float, interval: float = 0.0
-) -> int | None:
-    """Index of the innermost operation in which the peak was reached; `None`: in none.
-
-    First choice is one whose own exact peak is the peak (the shortest of them: an operation holds all that is inside
-    it); else, of those open between the tick at which it was first seen and the one before, the one whose process
-    had most; the one that began last, where they are equal.
-    """
-    holders = [i for i, operation in enumerate(operations) if _holds(operation, peak)]
-    if holders:
-        return min(holders, key=lambda i: (_length(operations[i]), -operations[i].start))
+def where(
+    peak: Peak, operations: SizedOperations, started: float, interval: float = 0.0
+) -> Attributed | None:
+    """The operation in which a peak was reached; `None`: in none. See the table at the beginning of this module."""
+    ties = operations.holding(peak.low, peak.pid) if peak.low else ()
+    if ties:
+        return _of_ties(ties, operations)
     if peak.at is None:
         return None
     time = peak.at + started
-    there = [
-        i for i, o in enumerate(operations) if o.start <= time and (o.end is None or time - interval <= o.end)
-    ]
+    there = list(operations.open_between(time - interval, time))
     if peak.pid is not None:
-        there = [i for i in there if operations[i].pid == peak.pid] or there
-    return max(there, key=lambda i: (_largest_size(operations[i]), operations[i].start), default=None)
+        there = [one for one in there if one.pid == peak.pid] or there
+    most = max(there, key=lambda one: (one.low, one.start), default=None)
+    return None if most is None else Attributed(most, (operations.name(most),))
 
 
-def _largest_size(operation: RecordedOperation) -> int:
-    return (operation.peak.low or 0) if operation.peak is not None else 0
+def _of_ties(ties: Sequence[Sized], operations: SizedOperations) -> Attributed:
+    """Where a peak was that each of these may have held."""
+    ordered = sorted(ties, key=lambda one: (one.start, -one.end, one.position))
+    innermost = _innermost(ordered)
+    most = max(innermost, key=lambda one: one.low)
+    first = innermost[0]
+    if first.low == most.low:
+        return Attributed(first, (operations.name(first),))
+    names = tuple(dict.fromkeys(operations.name(one) for one in innermost))
+    if 1 < len(names) <= _NAMES:
+        return Attributed(first, names)
+    around = [one for one in ordered if all(_contains(one, other) for other in innermost)]
+    if len(names) > 1 and around:
+        closest = min(around, key=lambda one: one.end - one.start)
+        return Attributed(closest, (operations.name(closest),))
+    return Attributed(most, tuple(dict.fromkeys((operations.name(most), *names)))[: _NAMES + 1])
 
 
-def _holds(operation: RecordedOperation, peak: Peak) -> bool:
-    own = operation.peak
-    if own is None or own.low is None or peak.low is None:
-        return False
-    return (peak.pid is None or operation.pid == peak.pid) and own.low >= peak.low > 0
+def _innermost(ordered: Sequence[Sized]) -> list[Sized]:
+    """Those that the peak may have been in without having been in one inside them."""
+    left_out: set[int] = set()
+    open_now: list[Sized] = []
+    for one in ordered:
+        open_now = [other for other in open_now if other.end >= one.start]
+        for other in open_now:
+            if _contains(other, one):
+                left_out.add(other.position)
+        open_now.append(one)
+    return [one for one in ordered if one.position not in left_out]
 
 
-def _length(operation: RecordedOperation) -> float:
-    return float("inf") if operation.end is None else operation.end - operation.start
+def _contains(outer: Sized, inner: Sized) -> bool:
+    return outer.pid == inner.pid and outer.start <= inner.start and inner.end <= outer.end

@@ -5,18 +5,20 @@ from __future__ import annotations
 import math
 
 from otel_memwatch.analysis import certainty
-from otel_memwatch.analysis.attribution import operation_of
+from otel_memwatch.analysis.attribution import TabledOperations, where
 from otel_memwatch.analysis.results import TOTALS, OperationFigures, Peaks
 from otel_memwatch.model import Certainty, Peak, RecordedOperation
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
+    from otel_memwatch.analysis.attribution import SizedOperations
     from otel_memwatch.analysis.process_bounds import ProcessBounds
     from otel_memwatch.analysis.run_conditions import RunConditions
     from otel_memwatch.analysis.ticks import TreeTicks
     from otel_memwatch.analysis.tree_bounds import SumOverTime
+    from otel_memwatch.record.operation_index import OperationTable
 
 
 class OperationContext(NamedTuple):
@@ -37,65 +39,66 @@ class OperationContext(NamedTuple):
 
 
 def operation_figures(
-    operations: Sequence[RecordedOperation], context: OperationContext, peaks: Peaks
-) -> tuple[OperationFigures, ...]:
-    """The figures of all operations, by their start."""
-    ordered = sorted(operations, key=lambda o: (o.start, -_end(o, context)))
-    ordered = [_with_last_figures(o, context) if o.status == "open" else o for o in ordered]
-    parents = _parents(ordered)
-    with_peak = _with_run_peak(ordered, peaks, context.conditions.started, context.conditions.interval)
-    depths: list[int] = []
-    figures = []
-    for index, operation in enumerate(ordered):
-        parent = parents[index]
-        depths.append(0 if parent is None else depths[parent] + 1)
-        end = _end(operation, context)
-        delta = None
-        if operation.start_bytes is not None and operation.end_bytes is not None:
-            delta = operation.end_bytes - operation.start_bytes
-        figures.append(
-            OperationFigures(
-                operation,
-                round(operation.start - context.conditions.started, 6),
-                round(end - context.conditions.started, 6),
-                _tree_peak(operation, end, context),
-                delta,
-                _totals(operation, end, context),
-                depths[index],
-                parent,
-                sets_run_peak=index == with_peak,
-            )
+    operations: OperationTable, context: OperationContext, peaks: Peaks
+) -> Iterator[OperationFigures]:
+    """The figures of all operations by their start, one by one: a run may have millions of them."""
+    never_closed = (position for position, end in enumerate(operations.ends) if math.isinf(end))
+    last = {n: _with_last_figures(operations.operation(n), context).peak for n in never_closed}
+    sized = TabledOperations(operations, {n: peak for n, peak in last.items() if peak is not None})
+    with_peak = position_of_peak(sized, context.conditions, peaks)
+    for position, operation in enumerate(operations):
+        parent = operations.parents[position]
+        yield figures_of(
+            operation,
+            context,
+            peaks,
+            depth=operations.depths[position],
+            parent=None if parent < 0 else parent,
+            sets_run_peak=position == with_peak,
         )
-    return tuple(figures)
+
+
+def figures_of(
+    operation: RecordedOperation,
+    context: OperationContext,
+    peaks: Peaks,
+    *,
+    depth: int,
+    parent: int | None,
+    sets_run_peak: bool,
+) -> OperationFigures:
+    """The figures of one operation."""
+    if operation.status == "open":
+        operation = _with_last_figures(operation, context)
+    end = _end(operation, context)
+    delta = None
+    if operation.start_bytes is not None and operation.end_bytes is not None:
+        delta = operation.end_bytes - operation.start_bytes
+    tree_peak = _tree_peak(operation, end, context)
+    return OperationFigures(
+        operation._replace(peak=certainty.no_more_than(operation.peak, peaks.process)),
+        round(operation.start - context.conditions.started, 6),
+        round(end - context.conditions.started, 6),
+        certainty.no_more_than(tree_peak, peaks.tree),
+        delta,
+        _totals(operation, end, context),
+        depth,
+        parent,
+        sets_run_peak=sets_run_peak,
+    )
+
+
+def position_of_peak(operations: SizedOperations, conditions: RunConditions, peaks: Peaks) -> int | None:
+    """Position of the innermost operation in which the run's peak was reached; `None`: in none, or in one of several."""
+    for peak in (peaks.tree, peaks.process, peaks.main):
+        found = None if peak is None else where(peak, operations, conditions.started, conditions.interval)
+        if found is not None:
+            return found.operation.position if found.certain else None
+    return None
 
 
 def _end(operation: RecordedOperation, context: OperationContext) -> float:
     return max(operation.start, context.end) if operation.end is None else operation.end
-
-
-def _parents(ordered: Sequence[RecordedOperation]) -> list[int | None]:
-    """Index of the operation around each: by span ids. A parent that comes later, or a circle, is none."""
-    by_span = {
-        operation.span_id: index
-        for index, operation in reversed(list(enumerate(ordered)))
-        if operation.span_id
-    }
-    parents: list[int | None] = []
-    for index, operation in enumerate(ordered):
-        parent = by_span.get(operation.parent_span_id or "")
-        parents.append(parent if parent is not None and parent < index else None)
-    return parents
-
-
-def _with_run_peak(
-    ordered: Sequence[RecordedOperation], peaks: Peaks, started: float, interval: float
-) -> int | None:
-    """Index of the innermost operation in which the run's peak was reached."""
-    for peak in (peaks.tree, peaks.process, peaks.main):
-        found = None if peak is None else operation_of(peak, ordered, started, interval)
-        if found is not None:
-            return found
-    return None
 
 
 def _process_of(operation: RecordedOperation, context: OperationContext) -> ProcessBounds | None:
@@ -170,8 +173,7 @@ def _by_cgroup(
         return certainty.tree_around_cgroup(low, held, ticks.unmapped.largest(start, end))
     if high is None or end > context.watched_until:
         return certainty.stopped(Peak.interval(low, None, how="cgroup watermark while it was read, VmHWM"))
-    unmapped = ticks.unmapped.largest(start, end)
-    return certainty.tree_from_cgroup(low, high, held, unmapped, conditions.charge_error)
+    return certainty.tree_from_cgroup(low, high, conditions.charge_error)
 
 
 def _totals(operation: RecordedOperation, end: float, context: OperationContext) -> Mapping[str, float]:

@@ -3,22 +3,41 @@
 from __future__ import annotations
 
 from functools import cached_property
+from itertools import islice
+from math import isinf
 
+from otel_memwatch import catalog
+from otel_memwatch.analysis.attribution import TabledOperations
 from otel_memwatch.analysis.ending import ending_of, state_of
 from otel_memwatch.analysis.results import QUALITY, TOTALS, OperationFigures, Peaks, ProcessFigures
 from otel_memwatch.analysis.run_conditions import RunConditions
+from otel_memwatch.errors import RunError
 from otel_memwatch.record.fields import mapping, moment, number, period, text, texts, trace_ids, whole
+from otel_memwatch.record.format import BUDGETS_FILE
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
+    from otel_memwatch.analysis.curves import DrawnCurves
+    from otel_memwatch.analysis.operations import OperationContext
     from otel_memwatch.analysis.processes import RecordedProcesses
     from otel_memwatch.analysis.replay import Replayed
-    from otel_memwatch.model import Ending
+    from otel_memwatch.model import Column, Ending, Peak
     from otel_memwatch.record.reader import Record
     from otel_memwatch.record.samples import Samples
+
+
+_TICKS_TO_LOOK = 100
+"""Ticks within which a limit that applies has been read."""
+
+
+def _is_limit(column: Column) -> bool:
+    wanted = ("memwatch.cgroup.limit.type", "max")
+    return column.metric == catalog.MEMWATCH_CGROUP_MEMORY_LIMIT and (
+        not column.attributes or wanted in column.attributes
+    )
 
 
 class RecordedRun:
@@ -34,6 +53,12 @@ class RecordedRun:
         self.info = record.info
         """`run.json` as it is."""
         self.id: str = text(self.info.get("id")) or self.path.resolve().name
+        self.name: str | None = text(self.info.get("name"))
+        """As it was given; several runs may have it."""
+        self.tags: Mapping[str, str] = {
+            key: value for key, value in mapping(self.info.get("tags")).items() if isinstance(value, str)
+        }
+        """What a person, or the engine that ran it, said of it: "rule", "slurm.job" ..."""
         self.command: tuple[str, ...] = texts(self.info.get("command"))
         self.cwd: str = text(self.info.get("cwd")) or ""
         self.host: Mapping[str, Any] = {
@@ -95,7 +120,8 @@ class RecordedRun:
         """How the target ended."""
         if self.state != "incomplete":
             return ending_of(self.info, self.state, None, ())
-        names = [figures.operation.name for figures in self.operations if figures.operation.status == "open"]
+        table = self.record.operation_table
+        names = [table.operation(n).name for n, end in enumerate(table.ends) if isinf(end)]
         return ending_of(self.info, self.state, self._replayed.tally.last_tick, names)
 
     @cached_property
@@ -107,7 +133,8 @@ class RecordedRun:
                 return Peaks.from_json(written)
             except (ValueError, KeyError, TypeError, AttributeError):
                 pass
-        return self._replayed.tally.peaks(self.record.operations, whole=self._whole)
+        operations = TabledOperations(self.record.operation_table)
+        return self._replayed.tally.peaks(operations, whole=self._whole)
 
     @cached_property
     def totals(self) -> Mapping[str, float | None]:
@@ -118,6 +145,11 @@ class RecordedRun:
         of those that began and ended between two ticks).
         """
         return self._written("totals", TOTALS) or self._replayed.tally.totals()
+
+    @property
+    def peak(self) -> Peak | None:
+        """How much memory all needed at the worst moment, and how surely that is known: `peaks.tree`."""
+        return self.peaks.tree
 
     @cached_property
     def quality(self) -> Mapping[str, Any]:
@@ -134,13 +166,30 @@ class RecordedRun:
             return None
         return {key: value if number(value := written.get(key)) is not None else None for key in keys}
 
-    @cached_property
+    @property
     def operations(self) -> tuple[OperationFigures, ...]:
-        """All operations by their start, nested ones after the one around them."""
-        operations = self.record.operations
-        if not operations:
-            return ()
-        from otel_memwatch.analysis.operations import OperationContext, operation_figures
+        """All operations by their start, nested ones after the one around them.
+
+        Costs a kilobyte for each, kept as long as the run is: `iterate_operations` takes no more memory for millions.
+        """
+        return self._operations
+
+    @cached_property
+    def _operations(self) -> tuple[OperationFigures, ...]:
+        return tuple(self.iterate_operations())
+
+    def iterate_operations(self) -> Iterator[OperationFigures]:
+        """The same, one by one, read from the record each time; `OperationFigures.parent` counts them from 0."""
+        operations = self.record.operation_table
+        if not len(operations):
+            return
+        from otel_memwatch.analysis.operations import operation_figures
+
+        yield from operation_figures(operations, self._operation_context, self.peaks)
+
+    @cached_property
+    def _operation_context(self) -> OperationContext:
+        from otel_memwatch.analysis.operations import OperationContext
         from otel_memwatch.analysis.ticks import METRICS, TreeTicks
 
         conditions = RunConditions.of(self.info)
@@ -148,17 +197,39 @@ class RecordedRun:
         ticks = TreeTicks(self.samples(METRICS), conditions, all_ended=processes.all_ended)
         sums = processes.sum_over_time(ticks.unseen_spans())
         # Sizes tell who was outside only where the group was read as long as the processes.
-        left = processes.tree.have_left(ticks.most_charged) if self._whole else processes.tree.left_cgroup
+        left = (
+            processes.tree.have_left(ticks.most_charged, ticks.faults_elsewhere)
+            if self._whole
+            else processes.tree.left_cgroup
+        )
         have_left = conditions.own_cgroup and left
-        context = OperationContext(
+        return OperationContext(
             conditions, ticks, processes.by_pid, sums, have_left, self._last, self._watched_until
         )
-        return operation_figures(operations, context, self.peaks)
 
     @cached_property
     def processes(self) -> tuple[ProcessFigures, ...]:
         """All processes that were seen, by their start."""
         return self._recorded_processes.figures()
+
+    @cached_property
+    def recorded_limit(self) -> int | None:
+        """The limit of the control group that the first ticks tell, where `limits` does not; `None`: none is known."""
+        limits = [index for index, column in enumerate(self.record.columns) if _is_limit(column)]
+        if not limits:
+            return None
+        for _, values in islice(self.record.ticks(), _TICKS_TO_LOOK):
+            known = [value for value in (values[index] for index in limits) if value is not None]
+            if known:
+                return int(min(known))
+        return None
+
+    @cached_property
+    def curves(self) -> DrawnCurves:
+        """Its figures over time in few points that keep every peak. Reads all ticks, unless the monitor has them already."""
+        from otel_memwatch.analysis.curves import curves_of
+
+        return curves_of(self.record).drawn(all_ended=self._recorded_processes.all_ended)
 
     @cached_property
     def _recorded_processes(self) -> RecordedProcesses:
@@ -182,6 +253,18 @@ class RecordedRun:
             return self._last
         last = self._replayed.tally.last_tick
         return self.started if last is None else self.started + last
+
+    @cached_property
+    def budgets(self) -> tuple[Mapping[str, Any], ...]:
+        """What came of the budgets that it was given, as `record.format` describes it; empty without any."""
+        from otel_memwatch.record.open import read_info
+
+        try:
+            listed = read_info(self.path / BUDGETS_FILE).get("budgets")
+        except RunError:
+            return ()
+        entries = [mapping(entry) for entry in listed] if isinstance(listed, list) else []
+        return tuple(entry for entry in entries if text(entry.get("figure")) and text(entry.get("verdict")))
 
     def samples(self, metrics: Iterable[str] | None = None) -> Samples:
         """The ticks as numpy arrays; naming the metrics that are needed saves time and memory for long runs.

@@ -19,8 +19,9 @@ from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from otel_memwatch.analysis.attribution import SizedOperations
     from otel_memwatch.analysis.results import Peaks
-    from otel_memwatch.model import Column, ProcessRecord, RecordedOperation, Snapshot, Value
+    from otel_memwatch.model import Column, ProcessRecord, Snapshot, Value
     from otel_memwatch.record.operation_lines import OperationLines
 
 _READ = {"disk.io.direction": "read"}
@@ -59,6 +60,9 @@ METRICS = frozenset(metric for _, metric, _ in _TOTAL_COLUMNS) | {
     catalog.MEMWATCH_CGROUP_MEMORY_LIMIT,
     catalog.MEMWATCH_CGROUP_MEMORY_SWAP,
     catalog.MEMWATCH_CGROUP_OUTSIDE,
+    catalog.MEMWATCH_CGROUP_PAGING_FAULTS,
+    catalog.MEMWATCH_CGROUP_MEMORY_UNEVICTABLE,
+    catalog.MEMWATCH_TREE_PAGING_FAULTS,
     catalog.MEMWATCH_TREE_MEMORY_SHMEM,
     catalog.SYSTEM_PAGING_USAGE,
     catalog.MEMWATCH_CGROUP_MEMORY_WINDOW,
@@ -171,7 +175,10 @@ class Tally:
         self._needed_high = find(catalog.MEMWATCH_TREE_MEMORY_NEEDED_HIGH)
         self._unseen = find(catalog.MEMWATCH_TREE_UNOBSERVED)
         self._faults = find(catalog.MEMWATCH_TREE_UNOBSERVED_FAULTS)
+        self._minor_faults = find(catalog.MEMWATCH_TREE_PAGING_FAULTS)
+        self._charged_faults = find(catalog.MEMWATCH_CGROUP_PAGING_FAULTS)
         self._charged = find(catalog.MEMWATCH_CGROUP_MEMORY_USAGE)
+        self._locked = find(catalog.MEMWATCH_CGROUP_MEMORY_UNEVICTABLE)
         self._file = find(catalog.MEMWATCH_CGROUP_MEMORY_FILE)
         self._window = find(catalog.MEMWATCH_CGROUP_MEMORY_WINDOW)
         self._watermark = find(catalog.MEMWATCH_CGROUP_MEMORY_PEAK)
@@ -279,6 +286,9 @@ class Tally:
         if limit is not None:
             low, high = evidence.limits or (limit, limit)
             evidence.limits = min(low, limit), max(high, limit)
+        faults, charged_faults = _at(values, self._minor_faults), _at(values, self._charged_faults)
+        if faults is not None and charged_faults is not None:
+            evidence.faults_elsewhere.add(time, faults - charged_faults)
         shmem, kernel = _at(values, self._shmem), _at(values, self._kernel)
         if shmem is not None and kernel is not None:
             evidence.unmapped.add(time, shmem + kernel)
@@ -294,6 +304,7 @@ class Tally:
             _at(values, self._watermark),
             _at(values, self._file),
             sum(moved) if moved and len(moved) == len(self._moved) else None,
+            _at(values, self._locked) or 0,
         )
 
     def process(self, record: ProcessRecord) -> None:
@@ -319,7 +330,7 @@ class Tally:
         """Bytes that the tree certainly needed at its worst so far; `None`: nothing known. Cheap."""
         return tree_low(self._evidence)
 
-    def peaks(self, operations: Iterable[RecordedOperation] = (), *, whole: bool = True) -> Peaks:
+    def peaks(self, operations: SizedOperations | None = None, *, whole: bool = True) -> Peaks:
         """The peaks so far, each with the innermost of `operations` that was open when it was reached.
 
         `whole` false: the recording stopped before the run did, and what could have grown since has no upper bound.
@@ -328,7 +339,9 @@ class Tally:
             peaks = peaks_from(self._evidence, whole=whole)._replace(
                 gpu=self._devices.peaks(self.conditions.started)
             )
-        return attribute_peaks(peaks, tuple(operations), self.conditions.started, self.conditions.interval)
+        if operations is None:
+            return peaks
+        return attribute_peaks(peaks, operations, self.conditions.started, self.conditions.interval)
 
     def totals(self) -> dict[str, float | None]:
         """Totals of the tree so far: the last values of the counters, and the processes seen and not seen.

@@ -12,6 +12,7 @@ import click
 from otel_memwatch.errors import RunError, UsageError
 from otel_memwatch.monitor.memory_room import be_killed_first
 from otel_memwatch.reports import REPORTS, render, write
+from otel_memwatch.runtime.terminal import display_of
 from otel_memwatch.runtime.typed import TYPE_CHECKING, BinaryIO
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ def print_report(name: str, run: RecordedRun, **options: Unpack[Options]) -> Non
                 f"{name} is not text for a terminal.", "name a file with -o, or send stdout to one"
             )
         options.setdefault("encoding", _encoding())
+        options.setdefault("display", display_of(out.fileno()))
         render(name, run, out, **options)
 
 
@@ -50,6 +52,14 @@ def print_text(text: str) -> None:
     """Writes text to stdout; what its encoding cannot hold is escaped."""
     with _stdout() as out:
         out.write(text.encode(_encoding(), "backslashreplace"))
+
+
+def print_bytes(data: bytes) -> None:
+    """Writes bytes to stdout. Raises `UsageError` where that is a terminal."""
+    with _stdout() as out:
+        if out.isatty():
+            raise UsageError("That is not text for a terminal.", "name a file with -o, or send stdout to one")
+        out.write(data)
 
 
 def _encoding() -> str:

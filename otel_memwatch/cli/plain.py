@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from otel_memwatch.config import OPTIONS
-from otel_memwatch.runtime.typed import NamedTuple
+from otel_memwatch.runtime.typed import Any, NamedTuple
 
 _COMPLETION = "_OTEL_MEMWATCH_COMPLETE"
 """Variable by which a shell asks Click for completions."""
@@ -21,7 +21,7 @@ class Plain(NamedTuple):
 
     argv: Sequence[str]
     """The command."""
-    given: Mapping[str, str | bool]
+    given: Mapping[str, Any]
     """Settings, as `config.settings` takes them."""
 
 
@@ -30,7 +30,7 @@ def parse(arguments: Sequence[str], environment: Mapping[str, str]) -> Plain | N
     if not arguments or arguments[0] != "wrap" or _COMPLETION in environment:
         return None
     values, flags = _known()
-    given: dict[str, str | bool] = {}
+    given: dict[str, Any] = {}
     index = 1
     while index < len(arguments) and arguments[index].startswith("-") and arguments[index] != "-":
         word, assigned, value = arguments[index].partition("=")
@@ -42,11 +42,12 @@ def parse(arguments: Sequence[str], environment: Mapping[str, str]) -> Plain | N
         if word in flags and not assigned:
             name, flag = flags[word]
             given[name] = flag
-        elif word in values and (assigned or index < len(arguments)):
+        elif word in values and (index < len(arguments) if not assigned else word.startswith("--")):
             if not assigned:
                 value = arguments[index]
                 index += 1
-            given[values[word]] = value
+            name = values[word]
+            given[name] = (*given.get(name, ()), value) if OPTIONS[name].repeated else value
         else:
             return None
     return Plain(arguments[index:], given) if index < len(arguments) else None
@@ -62,4 +63,6 @@ def _known() -> tuple[dict[str, str], dict[str, tuple[str, bool]]]:
                 flags[f"--no-{option.flag[2:]}"] = option.name, False
             else:
                 values[option.flag] = option.name
+                if option.short:
+                    values[option.short] = option.name
     return values, flags

@@ -6,33 +6,25 @@ import contextlib
 import json
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Sequence
 
 from otel_memwatch.errors import RunError
+from otel_memwatch.monitor.rendering import CompletedRecord
 from otel_memwatch.monitor.run_info import gpu_fields, health_fields, moment
 from otel_memwatch.record.format import FINISHED
-from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
+from otel_memwatch.runtime.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from otel_memwatch.model import Ending, RecordedOperation
+    from otel_memwatch.analysis.curves import DrawnCurves
+    from otel_memwatch.model import Ending, ProcessRecord, RecordedOperation
     from otel_memwatch.monitor.recording import RunRecording
+    from otel_memwatch.record.operation_index import OperationTable
     from otel_memwatch.record.operation_lines import OperationLines
     from otel_memwatch.record.writer import RunWriter
 
 
 _CATCHING_UP_SECONDS = 0.3
 """Time that telemetry may read operations on after the end: a burst may have left more of them than can be delivered."""
-
-
-class CompletedRecord(NamedTuple):
-    """What reports are made of."""
-
-    directory: Path
-    """Where ticks and processes are read from. A path that does not exist where the run directory has been moved away: what
-    may lie in its place is not ours."""
-    info: Mapping[str, Any]
-    """`run.json`, or what it would hold if it could have been written."""
 
 
 def complete(recording: RunRecording, end: Callable[[], Ending], ended: float) -> CompletedRecord | None:
@@ -49,21 +41,29 @@ def complete(recording: RunRecording, end: Callable[[], Ending], ended: float) -
     ending = end()
     writer.check()
     lines, operations = _operations(recording)
+    from otel_memwatch.analysis.attribution import TabledOperations
+
     tally = recording.folding.tally  # with the processes that `finish` has recorded just now
     tally.boundaries(lines)
     _note_missing_ticks(recording)
+    peaks = tally.peaks(TabledOperations(operations), whole=recording.watched_to_the_end)
+    if recording.limit is not None:
+        peak = None if peaks.tree is None else peaks.tree.bytes
+        writer.note(limit=recording.limit.verdict(operations, _processes(recording), peak))
     writer.update(
         state=FINISHED,
         ended=moment(ended),
         exit=ending._asdict(),
-        peaks=tally.peaks(operations, whole=recording.watched_to_the_end).to_json(),
+        peaks=peaks.to_json(),
         totals=tally.totals(),
         quality=tally.quality(),
         sources={**writer.info["sources"], **health_fields(recording.sampler)},
         gpus=gpu_fields(recording.sources),
     )
-    _deliver(recording, ending, ended, operations)
-    completed = _written(writer)
+    _deliver(recording, ending, ended, list(operations))
+    curves = recording.folding.curves
+    drawn = None if curves is None else curves.drawn(all_ended=not tally.processes.living)
+    completed = _written(writer, drawn)
     writer.close()
     return completed
 
@@ -74,16 +74,27 @@ def write_end(writer: RunWriter, ending: Ending, ended: float) -> None:
     writer.close()
 
 
-def _operations(recording: RunRecording) -> tuple[list[OperationLines], list[RecordedOperation]]:
+def _operations(recording: RunRecording) -> tuple[list[OperationLines], OperationTable]:
     """The operations that the target has marked; where their files have gone, those that were read before."""
     from otel_memwatch.record.open import read_run
+    from otel_memwatch.record.operation_index import ListedOperations
 
     assert recording.follower is not None
     if recording.writer.in_place:
         with contextlib.suppress(RunError):
             record = read_run(recording.writer.path)
-            return record.operation_lines, record.operations
-    return recording.follower.lines(), recording.follower.open_operations()
+            return record.operation_lines, record.operation_table
+    return recording.follower.lines(), ListedOperations(recording.follower.open_operations())
+
+
+def _processes(recording: RunRecording) -> list[ProcessRecord]:
+    """The records of the processes; none where their file has gone."""
+    from otel_memwatch.record.open import read_run
+
+    if recording.writer.in_place:
+        with contextlib.suppress(RunError):
+            return read_run(recording.writer.path).processes
+    return []
 
 
 def _note_missing_ticks(recording: RunRecording) -> None:
@@ -121,11 +132,11 @@ def _deliver(
         recording.writer.mark(problem)
 
 
-def _written(writer: RunWriter) -> CompletedRecord:
+def _written(writer: RunWriter, curves: DrawnCurves | None) -> CompletedRecord:
     """What reports are made of, with a mark where the record does not hold the end of the run."""
     in_place = writer.in_place
     directory = writer.path if in_place else writer.path / f"lost-{os.getpid()}"
     if not writer.written and not writer.update():  # tried again, since there may be space by now
         writer.note_mark("the end could not be recorded" if in_place else "the record is lost")
     # As a reader of the file would have it: tuples become lists, keys text.
-    return CompletedRecord(directory, json.loads(json.dumps(writer.info)))
+    return CompletedRecord(directory, json.loads(json.dumps(writer.info)), curves)

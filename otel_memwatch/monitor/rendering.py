@@ -1,4 +1,4 @@
-"""What is made of a record when the run has ended (report, summary, picture, logs), and in which process.
+"""What is made of a record when the run has ended (report, page, summary, picture, logs), and in which process.
 
 `render` decides what is made. `make` makes it, in the process that it is called in: the monitor's, or, where numpy or
 matplotlib have a part in it, one of its own that `make_apart` starts. That process reads from stdin, as JSON, what to make,
@@ -18,21 +18,31 @@ from pathlib import Path
 
 from otel_memwatch.errors import describe
 from otel_memwatch.monitor.messages import Messages
-from otel_memwatch.record.format import PLOT_FILE, REPORT_FILE, SAMPLES_FILE
-from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NoReturn
+from otel_memwatch.record.format import PAGE_FILE, PLOT_FILE, REPORT_FILE, SAMPLES_FILE
+from otel_memwatch.runtime.terminal import Display, display_of
+from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 if TYPE_CHECKING:
     from subprocess import Popen
 
     from otel_memwatch.analysis import RecordedRun
+    from otel_memwatch.analysis.curves import DrawnCurves
 
 _DRAWING_BYTES = 96 << 20
 """Memory that drawing takes beside the samples: 73 MiB were measured, most of them the libraries'."""
 
-PICTURE_MIN_TICKS = 3
-"""Ticks below which there is no curve to draw, and no picture is made by itself."""
+_STDERR = 2
 
-_ASKED_FOR = ("report", "quiet", "summary", "step_summary", "termination_log", "log_dir")
+_ASKED_FOR = (
+    "budget",
+    "report",
+    "quiet",
+    "summary",
+    "summary_file",
+    "step_summary",
+    "termination_log",
+    "log_dir",
+)
 """Settings that say what is to be made, beside `plot`."""
 
 _MATPLOTLIB_CACHE = "MPLCONFIGDIR"
@@ -50,23 +60,55 @@ _LEAVE_SECONDS = 2.0
 """Time that the process has to leave nothing behind, once it was asked to end."""
 
 
+class CompletedRecord(NamedTuple):
+    """What reports are made of."""
+
+    directory: Path
+    """Where ticks and processes are read from. A path that does not exist where the run directory has been moved away: what
+    may lie in its place is not ours."""
+    info: Mapping[str, Any]
+    """`run.json`, or what it would hold if it could have been written."""
+    curves: DrawnCurves | None
+    """Its figures over time; `None` where nobody wants them."""
+
+
+def needed_to_render(settings: Mapping[str, Any]) -> tuple[str, ...]:
+    """The modules that making report, page and summary loads, in their order: importing them takes longer than they do."""
+    base = ("analysis.run", "analysis.processes", "reports.formatting", "reports.phrases")
+    pages = (
+        "reports.text",
+        "reports.text.sections",
+        "reports.text.operations",
+        "reports.html.data",
+        "reports.html",
+    )
+    wanted = (
+        *(base if settings["report"] or not settings["quiet"] else ()),
+        *(pages if settings["report"] else ()),
+        *(
+            ()
+            if settings["quiet"]
+            else (f"reports.{'summary' if settings['summary'] == 'text' else 'markdown'}",)
+        ),
+    )
+    return tuple(f"otel_memwatch.{name}" for name in wanted)
+
+
 def render(
-    directory: Path,
-    info: Mapping[str, Any],
+    completed: CompletedRecord,
     settings: Mapping[str, Any],
     messages: Messages,
     hurried: Callable[[], bool],
     *,
     writable: bool,
 ) -> None:
-    """Makes what the settings ask for; the summary first, since the picture takes its time.
+    """Makes what the settings ask for; a picture last, since it takes its time.
 
     What cannot be made becomes one line each: the record is whole, and it can be made later.
 
     Args:
-        directory: the run directory.
-        info: what `run.json` holds, or would hold if it could have been written: a full disk keeps nobody from
-            learning how the run ended.
+        completed: the record. Its `info` is there also if it could not be written: a full disk keeps nobody from learning
+            how the run ended.
         settings: the options in force.
         messages: to the person.
         hurried: whether somebody wants us gone; then no picture is drawn.
@@ -75,12 +117,15 @@ def render(
     Whatever needs numpy or matplotlib is made in a process of its own: their libraries may end the process that they
     are loaded in (OpenBLAS does, where it gets no memory), and with ours the target's exit code would go.
     """
+    directory, info, curves = completed
     run = ended_run(directory, info)
+    if curves is not None:
+        run.curves = curves
     wanted = {name: settings.get(name) for name in _ASKED_FOR}
+    wanted["writable"] = writable
     wanted["report"] = wanted["report"] and writable
-    wanted["plot"] = (
-        settings["plot"] and writable and run.quality["ticks"] >= PICTURE_MIN_TICKS and not hurried()
-    )
+    wanted["display"] = display_of(_STDERR)
+    wanted["plot"] = settings["plot"] and writable and not hurried()
     if wanted["plot"] or wanted["log_dir"]:
         _leave_out_what_has_no_room(directory, wanted, messages)
     needs_libraries = wanted["plot"] or wanted["log_dir"] or run.record.marked
@@ -136,7 +181,6 @@ def make(
     begin: Callable[[str], None] = lambda _: None,
 ) -> None:
     """Makes what is `wanted`, in this process; `begin` is called with the name of each thing before it is made."""
-    from otel_memwatch.monitor.ci_summary import step_summary, termination_log
     from otel_memwatch.reports import need_numpy, write, write_files
 
     def attempt(name: str, work: Callable[[], object]) -> None:
@@ -148,20 +192,48 @@ def make(
         except Exception as error:  # noqa: BLE001 - see `render`
             messages.problem(f"{name} could not be made: {describe(error)}")
 
+    if wanted["budget"]:
+        attempt("the verdict on the budgets", lambda: _judge(run, wanted, messages))
     if wanted["report"]:
         attempt(REPORT_FILE, lambda: write("text", run, Path(run.path) / REPORT_FILE))
+        attempt(PAGE_FILE, lambda: write("html", run, Path(run.path) / PAGE_FILE))
     if not wanted["quiet"]:
         attempt("the summary", lambda: messages.info(_summary(run, wanted)))
-    if wanted["step_summary"]:
-        attempt("the step's summary", lambda: step_summary(run, os.environ))
-    if wanted["termination_log"]:
-        attempt("the termination message", lambda: termination_log(run, wanted["termination_log"]))
+    _summaries_elsewhere(run, wanted, attempt)
     if wanted["plot"]:
         attempt(PLOT_FILE, lambda: _draw(run, wanted, messages))
     if wanted["log_dir"]:
         logs = wanted["log_dir"]
         with _drawing():
             attempt(f"the logs in {logs}", lambda: write_files("monitor-log", run, logs))
+
+
+def _judge(run: RecordedRun, wanted: Mapping[str, Any], messages: Messages) -> None:
+    """Holds the run against its budgets, before anything is told of it."""
+    from otel_memwatch.runs.gate import annotation, judge_run, over, record
+
+    verdicts = judge_run(run, wanted["budget"])
+    record(run, verdicts, write=wanted["writable"])
+    for sentence in over(verdicts):
+        messages.over(sentence)
+        if os.environ.get("GITHUB_ACTIONS") == "true":
+            messages.info(annotation("error", sentence))
+        elif wanted["quiet"]:
+            messages.info(f"otel-memwatch: {sentence}")
+
+
+def _summaries_elsewhere(
+    run: RecordedRun, wanted: Mapping[str, Any], attempt: Callable[[str, Callable[[], object]], None]
+) -> None:
+    """The summary in files: one that was named, the page of a step in CI, a container's termination message."""
+    from otel_memwatch.monitor.ci_summary import step_summary, termination_log
+
+    if wanted["summary_file"]:
+        attempt("the summary file", lambda: _summary_file(run, wanted))
+    if wanted["step_summary"]:
+        attempt("the step's summary", lambda: step_summary(run, os.environ))
+    if wanted["termination_log"]:
+        attempt("the termination message", lambda: termination_log(run, wanted["termination_log"]))
 
 
 def _summary(run: RecordedRun, wanted: Mapping[str, Any]) -> str:
@@ -171,7 +243,16 @@ def _summary(run: RecordedRun, wanted: Mapping[str, Any]) -> str:
         return markdown(run).rstrip("\n")
     from otel_memwatch.reports.summary import summary
 
-    return summary(run)
+    return summary(run, Display(*wanted["display"]))
+
+
+def _summary_file(run: RecordedRun, wanted: Mapping[str, Any]) -> None:
+    """Writes the summary into a file; one that ends in .md holds Markdown."""
+    from otel_memwatch.reports import write
+
+    file = wanted["summary_file"]
+    markdown = wanted["summary"] == "markdown" or str(file).endswith(".md")
+    write("markdown" if markdown else "summary", run, file)
 
 
 def _draw(run: RecordedRun, wanted: Mapping[str, Any], messages: Messages) -> None:
@@ -179,7 +260,7 @@ def _draw(run: RecordedRun, wanted: Mapping[str, Any], messages: Messages) -> No
 
     with _drawing():
         picture = write("plot", run, Path(run.path) / PLOT_FILE)
-    if not wanted["quiet"]:
+    if not wanted["quiet"] and wanted["summary"] == "text":
         messages.info(f"  picture      {_from_here(picture)}")
 
 
@@ -267,7 +348,7 @@ def make_apart(
                 break
     if process.returncode == 0:
         return True
-    for name in (REPORT_FILE, PLOT_FILE):
+    for name in (REPORT_FILE, PAGE_FILE, PLOT_FILE):
         clear_away(directory / name)
     if not left_out:
         why = progress.last_words or _how_it_ended(process.returncode)
@@ -303,6 +384,8 @@ class _Progress:
             self.making, self.last_words = text, ""
         elif kind == "problem":
             self._messages.problem(text)
+        elif kind == "over":
+            self._messages.over(text)
         else:
             self._messages.info(text)
 
@@ -339,6 +422,10 @@ class SentMessages(Messages):
 
     def __init__(self) -> None:
         super().__init__(lambda text: self.send("info", text))
+
+    def over(self, sentence: str) -> None:
+        """Sends what was more than it may be."""
+        self.send("over", sentence)
 
     def problem(self, sentence: str) -> None:
         """Sends what could not be made."""

@@ -10,12 +10,14 @@ from pathlib import Path
 from otel_memwatch import catalog
 from otel_memwatch._version import __version__
 from otel_memwatch.record.namespace import pid_namespace
+from otel_memwatch.record.tags import input_bytes
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from otel_memwatch.model import Attributes, Column, Snapshot
+    from otel_memwatch.monitor.limit import HardLimit
     from otel_memwatch.monitor.own_cgroup import OwnCgroup
     from otel_memwatch.monitor.procfs.system import Allocated
     from otel_memwatch.monitor.sampler import Sampler
@@ -49,6 +51,8 @@ class TargetInfo(NamedTuple):
     """The control group made for the run, where the target is in it."""
     cgroup_hint: str | None = None
     """What would give it a group of its own, where it has none."""
+    limit: HardLimit | None = None
+    """The hard limit that it was given."""
     helpers: frozenset[int] = frozenset()
     """Pids of our own processes beside the target, which are never counted."""
     allocated_before: Allocated | None = None
@@ -63,8 +67,11 @@ def start_fields(
     machine = os.uname()
     return {
         "id": directory.name,
+        "name": settings["name"],
+        "tags": dict(settings["tag"]),
         "command": list(target.argv),
         "cwd": _working_directory(),
+        "input_bytes": input_bytes(target.argv, "." if target.mode == "wrap" else f"/proc/{target.pid}/cwd"),
         "target": {"pid": target.pid, "start": target.started, "floor": target.floor},
         "host": {
             "name": machine.nodename,
@@ -85,6 +92,7 @@ def start_fields(
         "ended": None,
         "interval": settings["interval"],
         "settings": dict(settings),
+        "allocator": {name: value for name, value in target.environment.items() if _is_of_allocator(name)},
         "own_cgroup": str(target.own_cgroup.path) if target.own_cgroup else None,
         "cgroup_hint": target.cgroup_hint,
         "trace": {
@@ -94,6 +102,14 @@ def start_fields(
             "flags": trace.flags,
         },
     }
+
+
+_ALLOCATORS = ("MALLOC_", "MIMALLOC_", "JEMALLOC_", "TCMALLOC_", "PYTHONMALLOC")
+"""How the variables begin by which allocators are told what to do."""
+
+
+def _is_of_allocator(name: str) -> bool:
+    return name.startswith(_ALLOCATORS) or name in ("LD_PRELOAD", "GLIBC_TUNABLES")
 
 
 def _working_directory() -> str | None:

@@ -13,8 +13,11 @@ if TYPE_CHECKING:
 _TOTALS = ("minor_faults", "major_faults", "read_bytes", "write_bytes", "read_chars", "write_chars")
 
 
-class _OpenOperation(NamedTuple):
-    """An operation that is open."""
+class OpenOperation(NamedTuple):
+    """An operation that is open, or that a line has just closed."""
+
+    identity: int
+    """Its number in its process."""
 
     line: Mapping[str, Any]
     time: float
@@ -43,10 +46,15 @@ class OperationLines:
         """Monotonic seconds of the last boundary."""
         self._segments = Segments()
         self._boundaries = 0
-        self._open: dict[int, _OpenOperation] = {}
+        self._open: dict[int, OpenOperation] = {}
 
     def add(self, line: Mapping[str, Any]) -> RecordedOperation | None:
         """Adds a line; gives the operation that it closes. Raises `ValueError` for a line that is none of ours."""
+        opened = self.match(line)
+        return None if opened is None else self.operation(opened, line)
+
+    def match(self, line: Mapping[str, Any]) -> OpenOperation | None:
+        """As `add`, without making an operation of the two lines: gives what the line closes."""
         if "open" in line:
             self._add_opening(line)
             return None
@@ -61,7 +69,11 @@ class OperationLines:
 
     def still_open(self) -> list[RecordedOperation]:
         """The operations that are open after the last line, with their peak so far."""
-        return [self._operation(number, opened, {}) for number, opened in self._open.items()]
+        return [self.operation(opened, {}) for opened in self._open.values()]
+
+    def open_operations(self) -> list[OpenOperation]:
+        """The same as they were opened, in the same order."""
+        return list(self._open.values())
 
     def _add_boundary(self, line: Mapping[str, Any]) -> float:
         time = moment(line.get("time"))
@@ -81,32 +93,31 @@ class OperationLines:
         if identity is None:
             raise ValueError("an opening without a number")
         time = self._add_boundary(line)
-        self._open[identity] = _OpenOperation(line, time, self._boundaries)
+        self._open[identity] = OpenOperation(identity, line, time, self._boundaries)
 
-    def _add_closing(self, line: Mapping[str, Any]) -> RecordedOperation:
+    def _add_closing(self, line: Mapping[str, Any]) -> OpenOperation:
         identity = whole(line["close"])
         self._add_boundary(line)
         if identity is None or identity not in self._open:
             raise ValueError("the closing of an operation that is not open")
-        return self._operation(identity, self._open.pop(identity), line)
+        return self._open.pop(identity)
 
-    def _operation(
-        self, identity: int, opened: _OpenOperation, closing: Mapping[str, Any]
-    ) -> RecordedOperation:
+    def operation(self, opened: OpenOperation, closing: Mapping[str, Any]) -> RecordedOperation:
+        """The operation of an opening and its closing line; without the latter, one that is still open."""
         opening = opened.line
         closed = bool(closing)
         status = text(closing.get("status")) or "ok"
         return RecordedOperation(
             name=text(opening.get("name")) or "",
             pid=self.pid,
-            id=identity,
+            id=opened.identity,
             start=opened.time,
             end=moment(closing.get("time")),
             status=status if closed else "open",
             trace_id=text(opening.get("trace")) or "",
             span_id=text(opening.get("span")) or "",
             parent_span_id=text(opening.get("parent")),
-            peak=_peak(closing, self.pid) if closed else self._peak_so_far(opened),
+            peak=peak_of(closing, self.pid) if closed else self._peak_so_far(opened),
             start_bytes=whole(opening.get("rss")),
             end_bytes=whole(closing.get("rss")),
             error=text(closing.get("error")),
@@ -117,7 +128,7 @@ class OperationLines:
             exported=opening.get("exported") is True,
         )
 
-    def _peak_so_far(self, opened: _OpenOperation) -> Peak | None:
+    def _peak_so_far(self, opened: OpenOperation) -> Peak | None:
         """At least the largest segment after the opening, where the process resets; else what it had at the start."""
         low = whole(opened.line.get("rss")) or 0
         if self.exact:
@@ -127,7 +138,8 @@ class OperationLines:
         )
 
 
-def _peak(closing: Mapping[str, Any], pid: int) -> Peak | None:
+def peak_of(closing: Mapping[str, Any], pid: int) -> Peak | None:
+    """The peak that a closing line tells of; `None`: none."""
     value = whole(closing.get("peak"))
     if value is None:
         return None

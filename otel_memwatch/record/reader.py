@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
 
+    from otel_memwatch.record.operation_index import OperationIndex, OperationTable
     from otel_memwatch.record.operation_lines import OperationLines
     from otel_memwatch.record.samples import Samples
 
@@ -93,7 +94,7 @@ class Record:
         """The lines of `processes.jsonl`, one by one."""
         damage = self._fresh(PROCESSES_FILE)
         for line in objects(self.path / PROCESSES_FILE, damage):
-            record = _process_record(line)
+            record = process_record(line)
             if record is None:
                 damage.lines += 1
             else:
@@ -105,16 +106,19 @@ class Record:
         return list(self.process_records())
 
     @cached_property
-    def operations(self) -> list[RecordedOperation]:
-        """All operations of all processes, by their start; those never closed have the status "open"."""
-        return sorted(
-            (op for _, operations in self._operation_files for op in operations), key=lambda op: op.start
-        )
+    def operation_table(self) -> OperationTable:
+        """All operations of all processes, by their start, read one by one; those never closed have the status "open"."""
+        return self._operation_index
 
-    @cached_property
+    @property
+    def operations(self) -> list[RecordedOperation]:
+        """The same as a list, made anew at each call: a run may have millions of them."""
+        return list(self.operation_table)
+
+    @property
     def operation_lines(self) -> list[OperationLines]:
         """What each file of operations says of its process."""
-        return [lines for lines, _ in self._operation_files]
+        return self._operation_index.lines
 
     @property
     def marked(self) -> bool:
@@ -129,27 +133,10 @@ class Record:
         return [n for n in names if n.startswith(OPERATIONS_PREFIX) and n.endswith(OPERATIONS_SUFFIX)]
 
     @cached_property
-    def _operation_files(self) -> list[tuple[OperationLines, list[RecordedOperation]]]:
-        return [self._operation_file(name) for name in self._operation_names()]
+    def _operation_index(self) -> OperationIndex:
+        from otel_memwatch.record.operation_index import OperationIndex
 
-    def _operation_file(self, name: str) -> tuple[OperationLines, list[RecordedOperation]]:
-        from otel_memwatch.record.operation_lines import OperationLines
-
-        digits = name.removeprefix(OPERATIONS_PREFIX).removesuffix(OPERATIONS_SUFFIX).rpartition("-")[2]
-        lines = OperationLines(
-            int(digits) if digits.isascii() and digits.isdigit() and len(digits) < 12 else 0
-        )
-        closed = []
-        damage = self._fresh(name)
-        for line in objects(self.path / name, damage):
-            try:
-                operation = lines.add(line)
-            except ValueError:
-                damage.lines += 1
-                continue
-            if operation is not None:
-                closed.append(operation)
-        return lines, closed + lines.still_open()
+        return OperationIndex(self.path, self._operation_names(), self._fresh)
 
     def _fresh(self, name: str) -> Damage:
         damage = self._damage[name] = Damage(name)
@@ -162,7 +149,7 @@ _WHOLES = (
 )  # fmt: skip
 
 
-def _process_record(line: Mapping[str, Any]) -> ProcessRecord | None:
+def process_record(line: Mapping[str, Any]) -> ProcessRecord | None:
     """The record of a line; `None` when it does not say which process, when."""
     try:
         event = ProcessEvent(line.get("event"))

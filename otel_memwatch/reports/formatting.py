@@ -66,6 +66,17 @@ def size_scale(value: float) -> tuple[float, str]:
     return float(1024**power), _UNITS[power]
 
 
+def size_in(value: float, scale: float, unit: str) -> str:
+    """Bytes in the unit of `size_scale`, so that all sizes of a picture can be compared: "0.57 GiB"."""
+    decimals = _DECIMALS[_UNITS.index(unit)]
+    return f"{value / scale:.{decimals}f} {unit}"
+
+
+def series_name(name: str) -> str:
+    """The name without the number at its end: "epoch" of "epoch 12" and of "epoch_12"; a name that is a number stays."""
+    return name.rstrip("0123456789").rstrip(" _-#.:/") or name
+
+
 def duration(seconds: float | None) -> str:
     """Seconds, as "34 ms", "12.4 s", "3 min 05 s", "2 h 05 min" or "1 d 02 h"."""
     if seconds is None or not math.isfinite(seconds):
@@ -84,6 +95,23 @@ def duration(seconds: float | None) -> str:
         return f"{minutes // 60} h {minutes % 60:02d} min"
     hours = round(seconds / 3600)
     return f"{hours // 24} d {hours % 24:02d} h"
+
+
+def amount(value: float | None, unit: str) -> str:
+    """Bytes ("By") or seconds ("s"), in words."""
+    if value is None or math.isinf(value):
+        return UNKNOWN
+    return duration(value) if unit == "s" else size(value)
+
+
+def bounds(low: float | None, high: float | None, unit: str) -> str:
+    """What a figure lies between: "between 1.00 GiB and 1.20 GiB", "at least 1.00 GiB", "1.00 GiB"."""
+    if high is None or math.isinf(high):
+        return f"at least {amount(low, unit)}" if low else UNKNOWN
+    if not low:
+        return f"at most {amount(high, unit)}" if high else amount(high, unit)
+    first, second = amount(low, unit), amount(high, unit)
+    return first if first == second else f"between {first} and {second}"
 
 
 def count(number: float | None, noun: str, plural: str | None = None) -> str:
@@ -141,8 +169,8 @@ def certainty(peak: Peak | None) -> str:
     return CERTAINTY_WORDS[peak.certainty]
 
 
-def peak_sentence(peak: Peak | None) -> str:
-    """A peak with its certainty and where it is known from, in words a person needs no manual for.
+def peak_sentence(peak: Peak | None, *, source: bool = True) -> str:
+    """A peak with its certainty and, with `source`, where it is known from, in words a person needs no manual for.
 
     ========================  ===================================================================
     not known                 "unknown"
@@ -154,10 +182,13 @@ def peak_sentence(peak: Peak | None) -> str:
     censored, no lower end    "no more than 9.4 MiB"
     sampled, an upper bound   "300.0 MiB seen (sampled), 410.0 MiB at most"
     sampled                   "300.0 MiB seen (sampled: it may have been more in between)"
+    sampled, of processes     "300.0 MiB seen (sampled, sum of resident sizes at ticks: it may have been more in between)"
     ========================  ===================================================================
     """
     if peak is None:
         return UNKNOWN
+    if not source:
+        return peak_sentence(peak._replace(how="")).replace(" (certified)", "").replace("; certified)", ")")
     if peak.certainty is Certainty.EXACT:
         return f"{size(peak.bytes)}, {_because('exact', peak.how)}"
     if peak.certainty is Certainty.INTERVAL:
@@ -174,7 +205,8 @@ def peak_sentence(peak: Peak | None) -> str:
         return f"{low_words}no more than {size(peak.bytes)}{_source(peak.how)}"
     if peak.high is not None and peak.high > peak.bytes:
         return f"{size(peak.bytes)} seen (sampled), {size(peak.high)} at most"
-    return f"{size(peak.bytes)} seen (sampled: it may have been more in between)"
+    summed = f", {peak.how}" if peak.how.startswith("sum of") else ""
+    return f"{size(peak.bytes)} seen (sampled{summed}: it may have been more in between)"
 
 
 def _because(word: str, how: str, *, inside: bool = False, plain: bool = False) -> str:
@@ -248,6 +280,11 @@ def shorten(text: str, width: int) -> str:
     return _head(text, room - cells(tail)) + ELLIPSIS + tail
 
 
+def cut(text: str, width: int) -> str:
+    """The first `width` columns of `text`; where something is left out, the last of them say so."""
+    return text if cells(text) <= width else _head(text, max(0, width - len(ELLIPSIS))) + ELLIPSIS[:width]
+
+
 def _head(text: str, width: int) -> str:
     used = 0
     for index, character in enumerate(text):
@@ -284,12 +321,17 @@ def pad(text: str, width: int, *, right: bool = False) -> str:
     return blanks + text if right else text + blanks
 
 
-def table(rows: Sequence[Sequence[str]], header: Sequence[str], right: str) -> list[str]:
+def table(
+    rows: Sequence[Sequence[str]], header: Sequence[str], right: str, hidden: Sequence[str] = ()
+) -> list[str]:
     """Lines of a table with a header; `right` holds an "r" for each column that is aligned to the right, else "l".
 
-    Columns without a single value are left out, so that a table shows only what is known.
+    Columns without a single value are left out, so that a table shows only what is known; so are those `hidden`.
     """
-    used = [i for i in range(len(header)) if any(row[i] not in ("", "-") for row in rows)]
+    used = [
+        i for i, name in enumerate(header)
+        if (not name or name not in hidden) and any(row[i] not in ("", "-") for row in rows)
+    ]  # fmt: skip
     widths = {i: max(cells(header[i]), *(cells(row[i]) for row in rows)) for i in used}
     lines = []
     for row in (header, *rows):

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Iterator
 
+from otel_memwatch.record.fields import mapping
 from otel_memwatch.reports import phrases
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, BinaryIO
 
@@ -24,40 +26,75 @@ _SECONDS = "seconds"
 
 
 def render(run: RecordedRun, out: BinaryIO, options: Options) -> None:
-    """Writes the document as ASCII; indented unless `options["indent"]` says otherwise."""
-    text = json.dumps(document(run), indent=options.get("indent", 2), ensure_ascii=True, allow_nan=False)
-    out.write(text.encode("ascii") + b"\n")
+    """Writes the document as ASCII; indented unless `options["indent"]` says otherwise.
+
+    It is written part by part, and operations one by one: a run may have more of them than there is memory for.
+    """
+    indent = options.get("indent", 2)
+    newline, pad = ("", "") if indent is None else ("\n", " " * indent)
+
+    def text(value: Any, depth: int) -> str:
+        # No string has a line break of its own: JSON escapes it.
+        written = json.dumps(value, indent=indent, ensure_ascii=True, allow_nan=False)
+        return written.replace("\n", newline + pad * depth)
+
+    separator = "{" + newline
+    for key, value in _parts(run):
+        out.write(f"{separator}{pad}{json.dumps(key)}: ".encode("ascii"))
+        separator = ("," if newline else ", ") + newline
+        if not isinstance(value, Iterator):
+            out.write(text(value, 1).encode("ascii"))
+            continue
+        before = "[" + newline
+        for element in value:
+            out.write(f"{before}{pad * 2}{text(element, 2)}".encode("ascii"))
+            before = ("," if newline else ", ") + newline
+        out.write(b"[]" if before.startswith("[") else f"{newline}{pad}]".encode("ascii"))
+    out.write(f"{newline}}}\n".encode("ascii"))
 
 
 def document(run: RecordedRun) -> dict[str, Any]:
     """The document as a dictionary whose keys stand in the order of the contract."""
-    return {
-        "schema": SCHEMA,
-        "run": _run(run),
-        "ended": {
+    return {key: list(value) if isinstance(value, Iterator) else value for key, value in _parts(run)}
+
+
+def _parts(run: RecordedRun) -> Iterator[tuple[str, Any]]:
+    """The keys of the document and what they stand for; a list that may be long as an iterator."""
+    yield "schema", SCHEMA
+    yield "run", _run(run)
+    yield (
+        "ended",
+        {
             "exit_code": run.ending.exit_code,
             "signal": run.ending.signal,
             "oom_kills": run.ending.oom_kills,
             "reason": run.ending.reason,
         },
-        "peaks": run.peaks.to_json(),
-        "totals": _totals(run.totals),
-        "quality": _totals(run.quality),
-        "operations": [_operation(figures) for figures in run.operations],
-        "processes": [_process(process) for process in run.processes],
-        "limit": _limit(run),
-        "trouble": {
+    )
+    yield "peaks", run.peaks.to_json()
+    yield "totals", _totals(run.totals)
+    yield "quality", _totals(run.quality)
+    yield "operations", map(_operation, run.iterate_operations())
+    yield "processes", map(_process, run.processes)
+    yield "limit", _limit(run)
+    yield (
+        "trouble",
+        {
             "marks": [{"at": _rounded(at), "text": text} for at, text in run.marks],
             "damage": list(run.damage),
             "quirks": list(run.quirks),
         },
-        "sources": {name: dict(health) for name, health in run.sources.items()},
-    }
+    )
+    yield "hard_limit", dict(mapping(run.info.get("limit"))) or None
+    yield "budgets", [dict(entry) for entry in run.budgets]
+    yield "sources", {name: dict(health) for name, health in run.sources.items()}
 
 
 def _run(run: RecordedRun) -> dict[str, Any]:
     return {
         "id": run.id,
+        "name": run.name,
+        "tags": dict(run.tags),
         "command": list(run.command),
         "started": _iso(run.started_wall),
         "seconds": _rounded(run.seconds),

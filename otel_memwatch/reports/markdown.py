@@ -51,9 +51,14 @@ def markdown(run: RecordedRun) -> str:
 
 def _rows(run: RecordedRun) -> Iterator[tuple[str, str]]:
     yield "Ended", phrases.ending(run)
+    words, largest = phrases.breach(run)
+    yield "**Limit reached**", f"{words}: {largest}" if largest else words
+    for entry in run.budgets:
+        mark = "**Budget broken**" if entry.get("verdict") == "over" else "Budget"
+        yield mark, phrases.budget_sentence(entry)
     peak = run.peaks.tree
     where = phrases.when_and_where(run, peak)
-    yield "**Memory needed**", peak_sentence(peak) + (f", {where}" if where else "")
+    yield "**Memory needed**", peak_sentence(peak, source=False) + (f", {where}" if where else "")
     hint = phrases.would_be_exact(run)
     if hint:
         yield "", escape(hint)
@@ -67,7 +72,7 @@ def _rows(run: RecordedRun) -> Iterator[tuple[str, str]]:
     yield "Largest process", _largest(run)
     devices = sorted(run.peaks.gpu.items(), key=lambda item: (-item[1].bytes, item[0]))
     for device, figure in devices[:_DEVICES]:
-        yield f"GPU {escape(shorten(device, 44))}", peak_sentence(figure)
+        yield f"GPU {escape(shorten(device, 44))}", peak_sentence(figure, source=False)
     yield "CPU", phrases.cpu(run)
     yield "Disk", phrases.io_pair(run.totals.get("read_bytes"), run.totals.get("write_bytes"))
     yield "Recorded", phrases.recording(run)
@@ -79,7 +84,7 @@ def _largest(run: RecordedRun) -> str:
         return ""
     of = phrases.of_processes(run)
     name = phrases.holder(run, peak, _NAME, public=True)
-    return f"{peak_sentence(peak)}{of}" + (f": {name}" if name else "")
+    return f"{peak_sentence(peak, source=False)}{of}" + (f": {name}" if name else "")
 
 
 def _operations(run: RecordedRun) -> list[str]:

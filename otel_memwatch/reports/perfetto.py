@@ -77,7 +77,7 @@ def _events(run: RecordedRun) -> Iterator[Json]:
 
 def _operations(run: RecordedRun) -> Iterator[Json]:
     """Asynchronous events: operations of one process may overlap in any way."""
-    for number, figures in enumerate(run.operations):
+    for number, figures in enumerate(run.iterate_operations()):
         operation = figures.operation
         common = {
             "cat": "operation",

@@ -6,18 +6,29 @@ Nothing here reads the whole record: the summary has to be there at once, after 
 from __future__ import annotations
 
 import os
-from itertools import islice
 
-from otel_memwatch import catalog
-from otel_memwatch.model import Certainty, Column, Peak
-from otel_memwatch.reports.formatting import clean, command_line, count, duration, share, size
+from otel_memwatch.analysis.process_names import INTERPRETERS, telling
+from otel_memwatch.model import Certainty, Peak
+from otel_memwatch.record.fields import mapping, number, text
+from otel_memwatch.reports.formatting import (
+    amount,
+    bounds,
+    cells,
+    clean,
+    command_line,
+    count,
+    duration,
+    share,
+    shorten,
+    size,
+)
 from otel_memwatch.runtime.masking import public_name
-from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
+from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
-    from otel_memwatch.analysis import RecordedRun
+    from otel_memwatch.analysis import ProcessFigures, RecordedRun
 
 _BY_PROCESSES = ("at one tick", "page faults")
 """Words of `Peak.how` where needed memory is known from processes alone, each page once."""
@@ -25,18 +36,24 @@ _BY_PROCESSES = ("at one tick", "page faults")
 _NEAR = 1.2
 """How many times the lower bound the upper one may be for both to be one answer to a person."""
 
-_LIMIT_METRIC = catalog.MEMWATCH_CGROUP_MEMORY_LIMIT
-_LIMIT_TYPE = ("memwatch.cgroup.limit.type", "max")
-_TICKS_TO_LOOK = 100
-"""Ticks within which a limit that applies has been read."""
+PEERS = 100
+"""Processes of the same program that one is told apart from."""
 
-HEADLINE_MEANING = (
+_NEEDED = (
     "Needed memory counts each page once, however many processes share it, and leaves out page cache that can be "
     "dropped at any time."
 )
+_SUMMED = (
+    "This system tells no more than each process's resident size: their sum counts a page once for each process that "
+    "shares it, and pages of files and libraries too."
+)
 
-_INTERPRETERS = ("python", "perl", "ruby", "node", "sh", "bash", "Rscript")
-"""Programs whose first argument is the program that a person means."""
+
+class Named(NamedTuple):
+    """A process as far as its name is concerned."""
+
+    command: str | None
+    argv: tuple[str, ...] | None
 
 
 class Limit(NamedTuple):
@@ -50,7 +67,7 @@ class Limit(NamedTuple):
 def limit(run: RecordedRun) -> Limit | None:
     """The smallest limit on the memory of the run; `None` when none is known."""
     found = []
-    group = run.limits.get("cgroup_bytes") or _recorded_limit(run)
+    group = run.limits.get("cgroup_bytes") or run.recorded_limit
     if group:
         found.append(Limit(int(group), "control group"))
     machine = run.limits.get("host_bytes") or run.host.get("memory_bytes")
@@ -65,20 +82,9 @@ def address_space(run: RecordedRun) -> str | None:
     return f"{size(limit)} of address space for each process (ulimit -v)" if limit else None
 
 
-def _recorded_limit(run: RecordedRun) -> int | None:
-    columns = run.record.columns
-    limits = [i for i, column in enumerate(columns) if _is_limit(column)]
-    if not limits:
-        return None
-    for _, values in islice(run.record.ticks(), _TICKS_TO_LOOK):
-        known = [value for value in (values[i] for i in limits) if value is not None]
-        if known:
-            return int(min(known))
-    return None
-
-
-def _is_limit(column: Column) -> bool:
-    return column.metric == _LIMIT_METRIC and (not column.attributes or _LIMIT_TYPE in column.attributes)
+def headline_meaning(run: RecordedRun) -> str:
+    """What the first figure counts."""
+    return _SUMMED if run.info.get("portable") is True else _NEEDED
 
 
 def would_be_exact(run: RecordedRun) -> str:
@@ -156,6 +162,62 @@ def limit_share(peak: Peak | None, of: Limit) -> str | None:
     return high if float(bare) == float(high.removesuffix(" %")) else f"{bare} to {high}"
 
 
+def breach(run: RecordedRun) -> tuple[str, str]:
+    """What came of the hard limit that the run was given, and who had most then; empty where it had none, or kept to it."""
+    limit = mapping(run.info.get("limit"))
+    if limit.get("breached") is not True:
+        return "", ""
+    operation, listed = text(limit.get("operation")), limit.get("largest")
+    words = f"ended, since it wanted more than {size(number(limit.get('bytes')))}"
+    words += f", in {clean(operation)}" if operation else ""
+    largest = mapping(listed[0]) if isinstance(listed, list) and listed else {}
+    if not largest:
+        return words, ""
+    return (
+        f"{words}; the largest process had {size(number(largest.get('bytes')))}",
+        f"{clean(text(largest.get('command')) or '')} (pid {largest.get('pid')})",
+    )
+
+
+_FIGURES = {
+    "memory": "memory",
+    "process": "largest process",
+    "gpu": "GPU memory",
+    "written": "written to disks",
+    "cpu": "CPU time",
+    "seconds": "duration",
+}
+_PREFIXES = {"operation:": "operation ", "operation-process:": "process of operation "}
+
+
+def figure_name(name: str) -> str:
+    """What a figure is called in a sentence: "operation Train" for "operation:Train"."""
+    for prefix, words in _PREFIXES.items():
+        if name.startswith(prefix):
+            return words + clean(name.removeprefix(prefix))
+    return _FIGURES.get(name, clean(name))
+
+
+BUDGET_TONES = {"over": "bad", "cannot tell": "warning"}
+"""Tones of the sentences about budgets, by verdict."""
+
+
+def budget_sentence(entry: Mapping[str, Any]) -> str:
+    """What came of a budget: "memory: 2.31 GiB, over its budget of 2.00 GiB". The entry is as `record.format` has it."""
+    unit, name = str(entry.get("unit")), figure_name(str(entry.get("figure")))
+    limit, value, low, high = (number(entry.get(key)) for key in ("limit", "value", "low", "high"))
+    of = "its budget" if limit is None else f"its budget of {amount(limit, unit)}"
+    if value is None:
+        return f"{name}: cannot be held against {of}: {clean(str(entry.get('why')))}"
+    certainty = entry.get("certainty")
+    known = amount(value, unit) if certainty in ("exact", "sampled") else bounds(low, high, unit)
+    known += " seen" if certainty == "sampled" else ""
+    verdict = str(entry.get("verdict"))
+    if verdict == "cannot tell":
+        return f"{name}: {known}, cannot be held against {of}: {clean(str(entry.get('why')))}"
+    return f"{name}: {known}, {clean(verdict)} {of}"
+
+
 def ending(run: RecordedRun) -> str:
     """How the run ended and after how long: "exit code 0, after 12.4 s"."""
     reason = clean(run.ending.reason)
@@ -163,7 +225,9 @@ def ending(run: RecordedRun) -> str:
         return f"{reason}, {duration(run.seconds)} so far"
     if run.state == "incomplete":
         return reason
-    return f"{reason}, after {duration(run.seconds)}"
+    after = f"after {duration(run.seconds)}"
+    # Whom nobody waits for leaves no exit code: "ended: ended" would say nothing.
+    return after if reason == "ended" else f"{reason}, {after}"
 
 
 def ended_badly(run: RecordedRun) -> bool:
@@ -183,8 +247,22 @@ def when_and_where(run: RecordedRun, peak: Peak | None) -> str:
     if peak.at is not None:
         parts.append(f"at {duration(min(peak.at, run.seconds))}")
     if peak.operation:
-        parts.append(f"in {clean(peak.operation)}")
+        parts.append(f"in {_one_of(peak.operations) if peak.operations else clean(peak.operation)}")
     return ", ".join(parts)
+
+
+_TOLD = 3
+"""Names that are written out where a peak was in one of several operations."""
+
+
+def _one_of(names: Sequence[str]) -> str:
+    """One of several operations: "epoch 58 or 59", "load, train or save", "load or another one"."""
+    if len(names) > _TOLD:
+        return f"{clean(names[0])} or another one"
+    words = [clean(name) for name in names]
+    if len({word.rpartition(" ")[0] for word in words}) == 1:
+        words[1:] = [word.rpartition(" ")[2] for word in words[1:]]
+    return f"{', '.join(words[:-1])} or {words[-1]}"
 
 
 def holder(run: RecordedRun, peak: Peak | None, width: int, *, public: bool = False) -> str:
@@ -199,16 +277,46 @@ def holder(run: RecordedRun, peak: Peak | None, width: int, *, public: bool = Fa
     candidates = [p for p in run.processes if p.pid == peak.pid]
     process = max(candidates, key=lambda p: -1 if p.peak is None else p.peak.bytes, default=None)
     argv = process.argv if process else None
-    argv = argv or (run.command if peak.pid == _target(run) else None)
+    argv = argv or (run.command if peak.pid == target_pid(run) else None)
+    room = width - len(suffix) - 1
     if public and argv:
-        argv = tuple(public_name(argv).split(" "))
-    name = process_name(process.command if process else None, argv, width - len(suffix) - 1)
+        name = process_name(None, public_name(argv).split(" "), room)
+    elif process is not None and argv is process.argv:
+        program = os.path.basename(argv[0]) if argv else ""
+        peers = [p for p in run.processes if p.argv and os.path.basename(p.argv[0]) == program]
+        name = process_names([process, *peers[:PEERS]], room)[0]
+    else:
+        name = process_name(process.command if process else None, argv, room)
     return f"{name} {suffix}" if name else suffix
 
 
-def _target(run: RecordedRun) -> object:
+def target_pid(run: RecordedRun) -> object:
+    """The pid of the target; `None` where it is not known."""
+    """The target's pid; `None` where it is not known."""
     target = run.info.get("target")
     return target.get("pid") if isinstance(target, dict) else None
+
+
+def process_names(processes: Sequence[ProcessFigures | Named], width: int) -> list[str]:
+    """What each process is called, with what tells it from the others of its program.
+
+    Forked processes have one command line: those that called themselves something are named for it too.
+    """
+    names = []
+    for process, words in zip(processes, telling([process.argv for process in processes]), strict=True):
+        name = process_name(process.command, words, width)
+        own = clean(process.command or "")
+        if words and own and _renamed(own, words, process.argv or ()):
+            name = f"{shorten(name, width - cells(own) - 3)} [{own}]"
+        names.append(name)
+    return names
+
+
+def _renamed(own: str, words: Sequence[str], argv: Sequence[str]) -> bool:
+    """Whether a process's short name, of which the kernel keeps 15 bytes, is none of its program's."""
+    return not any(
+        os.path.basename(word).startswith(own[:14]) or own in word for word in (*words[:2], *argv[:2])
+    ) and not own.startswith(INTERPRETERS)
 
 
 def process_name(command: str | None, argv: Sequence[str] | None, width: int) -> str:
@@ -216,7 +324,7 @@ def process_name(command: str | None, argv: Sequence[str] | None, width: int) ->
     if not argv:
         return f"[{clean(command)}]" if command else ""
     program = os.path.basename(argv[0]) or argv[0]
-    script = [os.path.basename(word) or word for word in argv[1:2] if program.startswith(_INTERPRETERS)]
+    script = [os.path.basename(word) or word for word in argv[1:2] if program.startswith(INTERPRETERS)]
     return command_line([program, *script, *argv[1 + len(script) :]], width)
 
 

@@ -1,7 +1,8 @@
 """Writes what README shows of the program, by running it.
 
     python tests/readme/generate.py            run everything, replace all blocks and pictures
-    python tests/readme/generate.py --check    compare the blocks that are the same on every machine
+    python tests/readme/generate.py --steady   replace the blocks that are the same on every machine
+    python tests/readme/generate.py --check    compare these
 
 A block stands between `<!-- NAME:begin -->` and `<!-- NAME:end -->`.
 """
@@ -40,7 +41,7 @@ def options() -> str:
     for option in OPTIONS.values():
         flag = option.flag if option.metavar is None else f"{option.flag} {option.metavar}"
         where = ", ".join(f"`{command}`" for command in option.commands)
-        default = {None: "", True: "on", False: "off"}.get(option.default, option.default)
+        default = {None: "", (): "", True: "on", False: "off"}.get(option.default, option.default)
         flag = flag.replace("|", "\\|")
         rows.append(f"| `{flag}` | `{option.variable}` | {default} | {where} | {option.help} |")
     return "\n".join(
@@ -77,7 +78,7 @@ STEADY: dict[str, Callable[[], str]] = {
 
 
 def run_demo(folder: Path) -> str:
-    argv = [*PROGRAM, "wrap", "--out", "memwatch-runs/demo", "--", "otel-memwatch", "demo"]
+    argv = [*PROGRAM, "wrap", "--plot", "--out", "memwatch-runs/demo", "--", "otel-memwatch", "demo"]
     done = subprocess.run(argv, cwd=folder, capture_output=True, text=True, check=True)
     (HERE / "demo.png").write_bytes((folder / "memwatch-runs/demo/memory.png").read_bytes())
     return fenced("$ otel-memwatch wrap -- otel-memwatch demo\n" + done.stdout + done.stderr)
@@ -85,7 +86,7 @@ def run_demo(folder: Path) -> str:
 
 def run_script(folder: Path) -> str:
     (folder / "train.py").write_text((HERE / "train.py").read_text())
-    argv = [*PROGRAM, "wrap", "--quiet", "--out", "memwatch-runs/train", "--", "python", "train.py"]
+    argv = [*PROGRAM, "wrap", "--quiet", "--plot", "--out", "memwatch-runs/train", "--", "python", "train.py"]
     subprocess.run(argv, cwd=folder, check=True)
     (HERE / "train.png").write_bytes((folder / "memwatch-runs/train/memory.png").read_bytes())
     report = (folder / "memwatch-runs/train/report.txt").read_text()
@@ -116,6 +117,9 @@ def main() -> int:
             return 0
         print("README.md is not up to date: run python tests/readme/generate.py", file=sys.stderr)
         return 1
+    if "--steady" in sys.argv:
+        README.write_text(steady(text))
+        return 0
     with tempfile.TemporaryDirectory() as folder:
         text = replace(steady(text), "demo", run_demo(Path(folder)))
         text = replace(text, "operations", run_script(Path(folder)))

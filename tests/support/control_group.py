@@ -33,10 +33,10 @@ def memory_parent() -> Path:
 
 
 class Group:
-    """A new child group of ours."""
+    """A new child group of ours, or of `parent`."""
 
-    def __init__(self, limit: int | None) -> None:
-        self.path = memory_parent() / f"memwatch-test-{os.getpid()}-{next(_numbers)}"
+    def __init__(self, limit: int | None, parent: Path | None = None) -> None:
+        self.path = (parent or memory_parent()) / f"memwatch-test-{os.getpid()}-{next(_numbers)}"
         self.path.mkdir()
         self.v1 = (self.path / "memory.max_usage_in_bytes").exists()
         if limit is not None:
@@ -68,9 +68,9 @@ class Group:
 
 
 @contextlib.contextmanager
-def group(limit: int | None = None) -> Iterator[Group]:
-    """A group for the time of the block, with a limit in bytes or without."""
-    made = Group(limit)
+def group(limit: int | None = None, parent: Path | None = None) -> Iterator[Group]:
+    """A group for the time of the block, with a limit in bytes or without, inside `parent` or beside us."""
+    made = Group(limit, parent)
     try:
         yield made
     finally:

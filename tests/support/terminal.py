@@ -36,7 +36,7 @@ class Terminal:
             stdin=slave,
             stdout=slave,
             stderr=slave,
-            env=environment(TERM="dumb", PS1="<prompt>", **variables),
+            env=environment(**{"TERM": "dumb", "PS1": "<prompt>", **variables}),
         )
         os.close(slave)
 

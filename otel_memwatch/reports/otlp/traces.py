@@ -21,7 +21,7 @@ def trace_requests(run: RecordedRun) -> Iterator[Mapping[str, Any]]:
     """Requests with the run's span and those of its operations that the program did not export itself."""
     times = Times(run)
     spans = [_run_span(run, times)] if run.trace.get("trace_id") else []
-    for figures in run.operations:
+    for figures in run.iterate_operations():
         operation = figures.operation
         if operation.exported or not (is_trace_id(operation.trace_id) and is_span_id(operation.span_id)):
             continue

@@ -8,27 +8,43 @@ from otel_memwatch.reports import phrases
 from otel_memwatch.reports.formatting import clean, command_line, count, duration, size
 from otel_memwatch.reports.text.page import Page
 from otel_memwatch.reports.text.sections import memory, processes, recording
+from otel_memwatch.runtime.terminal import FILE, Display
 from otel_memwatch.runtime.typed import TYPE_CHECKING, BinaryIO
 
 if TYPE_CHECKING:
     from otel_memwatch.analysis import RecordedRun
     from otel_memwatch.reports import Options
 
+_WORTH_MARKING = 1.0
+"""Seconds from which on one asks in which step of a program something was."""
+
+_HOW_TO_MARK = (
+    'No step of the program is marked. Marked steps would tell where that was needed: `with operation("Load"):` in '
+    "Python, `otel-memwatch mark Load` in a shell script, or spans of OpenTelemetry."
+)
+
 
 def render(run: RecordedRun, out: BinaryIO, options: Options) -> None:
     """Writes the text in the encoding of `options["encoding"]` (UTF-8); what that cannot hold is escaped."""
-    out.write(text(run).encode(options.get("encoding") or "utf-8", "backslashreplace"))
+    out.write(
+        text(run, options.get("display") or FILE).encode(
+            options.get("encoding") or "utf-8", "backslashreplace"
+        )
+    )
 
 
-def text(run: RecordedRun) -> str:
+def text(run: RecordedRun, display: Display = FILE) -> str:
     """The report, with a newline at its end."""
-    page = Page()
+    page = Page(display)
     _what_ran(run, page)
     memory(run, page)
     if run.operations:
         from otel_memwatch.reports.text.operations import operations
 
         operations(run, page)
+    elif run.seconds >= _WORTH_MARKING:
+        page.gap()
+        page.paragraph(_HOW_TO_MARK)
     if run.operations or run.info.get("gpus"):
         from otel_memwatch.reports.text.gpus import gpus
 
@@ -44,7 +60,12 @@ def _what_ran(run: RecordedRun, page: Page) -> None:
     page.fact("command", command_line(run.command) or "unknown")
     page.fact("directory", clean(run.cwd))
     page.fact("started", f"{_wall(run.started_wall)}{_on(run)}")
-    page.fact("ended", phrases.ending(run))
+    page.fact("ended", phrases.ending(run), "bad" if phrases.ended_badly(run) else "")
+    words, largest = phrases.breach(run)
+    page.fact("limit", f"{words}: {largest}" if largest else words, "bad")
+    for index, entry in enumerate(run.budgets):
+        tone = phrases.BUDGET_TONES.get(str(entry.get("verdict")), "")
+        page.fact("" if index else "budgets", phrases.budget_sentence(entry), tone)
 
 
 def _wall(unix: float) -> str:

@@ -16,12 +16,14 @@ from otel_memwatch.reports.formatting import (
     shorten,
     size,
 )
+from otel_memwatch.reports.text.folding import Shown, rows
 from otel_memwatch.runtime.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from otel_memwatch.analysis import OperationFigures, RecordedRun
+    from otel_memwatch.model import Peak
     from otel_memwatch.reports.text.page import Page
 
 FIRST, LAST = 100, 20
@@ -46,6 +48,7 @@ _HEADER = (
     "",
 )
 _ALIGNED = "rrlrrlrlrrrl"
+_FIRST_TO_GO = ("read", "written", "CPU", "change", "start", "duration")
 _PEAK, _TREE = _HEADER.index("peak"), _HEADER.index("all processes")
 
 
@@ -56,12 +59,12 @@ def operations(run: RecordedRun, page: Page) -> None:
         return
     page.section(f"Operations ({len(listed)})")
     several = len({figures.operation.pid for figures in listed}) > 1
-    rows = _timeline(listed, several=several)
-    alone = all(row[_TREE] == row[_PEAK] for row in rows)
+    timeline = _timeline(listed, several=several)
+    alone = all(row[_TREE] == row[_PEAK] for row in timeline)
     if alone:
         # A program of one process: what it needed is what all needed.
-        rows = [(*row[:_TREE], "", "", *row[_TREE + 2 :]) for row in rows]
-    page.table(rows, _HEADER, _ALIGNED)
+        timeline = [(*row[:_TREE], "", "", *row[_TREE + 2 :]) for row in timeline]
+    page.table(timeline, _HEADER, _ALIGNED, _FIRST_TO_GO, "operation")
     if not alone:
         page.gap()
         page.paragraph(
@@ -72,17 +75,19 @@ def operations(run: RecordedRun, page: Page) -> None:
 
 
 def _timeline(listed: Sequence[OperationFigures], *, several: bool) -> list[tuple[str, ...]]:
-    rows = []
+    shown = rows(listed)
+    table: list[tuple[str, ...]] = []
     left_out = 0
-    for index, figures in enumerate(listed):
-        if FIRST <= index < len(listed) - LAST and not figures.sets_run_peak:
-            left_out += 1
+    for index, row in enumerate(shown):
+        peaked = len(row.members) == 1 and row.members[0].sets_run_peak
+        if FIRST <= index < len(shown) - LAST and not peaked:
+            left_out += len(row.members)
             continue
         if left_out:
-            rows.append(_left_out(left_out))
+            table.append(_left_out(left_out))
             left_out = 0
-        rows.append(_row(figures, several=several))
-    return rows
+        table.append(_folded(row) if len(row.members) > 1 else _row(row, several=several))
+    return table
 
 
 def _left_out(number: int) -> tuple[str, ...]:
@@ -94,12 +99,15 @@ def _left_out(number: int) -> tuple[str, ...]:
     )
 
 
-def _row(figures: OperationFigures, *, several: bool) -> tuple[str, ...]:
+def _row(row: Shown, *, several: bool) -> tuple[str, ...]:
+    (figures,) = row.members
     operation = figures.operation
-    indent = "  " * min(figures.depth, _MAX_DEPTH)
+    indent = "  " * min(row.depth, _MAX_DEPTH)
     name = (
         indent + shorten(operation.name, _NAME - len(indent)) + (f" (pid {operation.pid})" if several else "")
     )
+    if row.inside:
+        name += f" in {shorten(row.inside, _NAME)}"
     return (
         duration(figures.start),
         duration(figures.seconds),
@@ -112,6 +120,41 @@ def _row(figures: OperationFigures, *, several: bool) -> tuple[str, ...]:
         *_use(figures.totals),
         _remark(figures),
     )
+
+
+def _folded(row: Shown) -> tuple[str, ...]:
+    """Several of one name: how long they took in all, their largest peaks, what they used together."""
+    members = row.members
+    names = (members[0].operation.name, members[-1].operation.name)
+    indent = "  " * min(row.depth, _MAX_DEPTH)
+    if names[0] == names[1]:
+        name = shorten(names[0], _NAME - len(indent))
+    else:
+        name = " ... ".join(shorten(name, _NAME // 2) for name in names)
+    peak = max((f.operation.peak for f in members if f.operation.peak), key=_bytes, default=None)
+    tree = max((f.tree_peak for f in members if f.tree_peak), key=_bytes, default=None)
+    deltas = [f.delta_bytes for f in members if f.delta_bytes is not None]
+    seconds = [f.seconds for f in members]
+    used: dict[str, float] = {}
+    for figures in members:
+        for key, value in figures.totals.items():
+            used[key] = used.get(key, 0) + value
+    return (
+        duration(members[0].start),
+        duration(sum(seconds)),
+        f"{indent}{name} ({len(members)} times)",
+        change(sum(deltas)) if deltas else "-",
+        peak_figure(peak),
+        certainty(peak),
+        peak_figure(tree),
+        certainty(tree),
+        *_use(used),
+        f"{duration(sum(seconds) / len(seconds))} each, at most {duration(max(seconds))}",
+    )
+
+
+def _bytes(peak: Peak) -> int:
+    return peak.bytes
 
 
 def _use(totals: Mapping[str, float]) -> tuple[str, str, str]:
@@ -151,7 +194,13 @@ def _totals_by_name(listed: Iterable[OperationFigures], page: Page) -> None:
     page.gap()
     page.paragraph("Names that occur more than once:")
     header = ("operation", "times", "in all", "mean", "longest", "mean peak", "largest peak", "CPU in all")
-    page.table([_group(name, group) for name, group in repeated[:_NAMES]], header, "lrrrrrrr")
+    page.table(
+        [_group(name, group) for name, group in repeated[:_NAMES]],
+        header,
+        "lrrrrrrr",
+        ("mean", "longest", "mean peak"),
+        "operation",
+    )
     if len(repeated) > _NAMES:
         page.paragraph(f"... and {count(len(repeated) - _NAMES, 'more name')}.")
 

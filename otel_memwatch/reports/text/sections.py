@@ -40,8 +40,9 @@ _NARROW_SHARE = 0.1
 """An exact peak's error is written from so many bytes on, and where it is so large a part of the peak."""
 
 _PROCESSES = 15
-_PROCESS_HEADER = ("pid", "peak", "", "start", "life", "CPU", "read", "written", "end", "process")
-_PROCESS_ALIGNED = "rrlrrrrrll"
+_PROCESS_HEADER = ("pid", "parent", "peak", "", "start", "life", "CPU", "read", "written", "end", "process")
+_PROCESS_ALIGNED = "rrrlrrrrrll"
+_PROCESS_FIRST_TO_GO = ("read", "written", "parent", "start", "CPU", "life", "end")
 _PROCESS_NAME = 60
 
 _LISTED = 20
@@ -68,7 +69,7 @@ def memory(run: RecordedRun, page: Page) -> None:
         _peak(run, page, "GPU", peak)
         page.fact("", clean(device))
     page.gap()
-    page.paragraph(phrases.HEADLINE_MEANING)
+    page.paragraph(phrases.headline_meaning(run))
     page.paragraph(phrases.not_seen(run))
     shown = [peaks.tree, peaks.process, peaks.main, peaks.cgroup, *peaks.gpu.values()]
     used = {certainty(peak) for peak in shown}
@@ -110,7 +111,10 @@ def processes(run: RecordedRun, page: Page) -> None:
     if not listed:
         return
     page.section("Processes")
-    page.table([_process(run, process) for process in listed[:_PROCESSES]], _PROCESS_HEADER, _PROCESS_ALIGNED)
+    # The next ones are looked at too: they show what those that are listed have in common.
+    names = phrases.process_names(listed[: _PROCESSES + phrases.PEERS], _PROCESS_NAME)
+    rows = [_process(run, process, name) for process, name in zip(listed[:_PROCESSES], names, strict=False)]
+    page.table(rows, _PROCESS_HEADER, _PROCESS_ALIGNED, _PROCESS_FIRST_TO_GO, "process")
     rest = listed[_PROCESSES:]
     if rest:
         page.gap()
@@ -123,10 +127,13 @@ def _process_peak(process: ProcessFigures) -> int:
     return -1 if process.peak is None else process.peak.bytes
 
 
-def _process(run: RecordedRun, process: ProcessFigures) -> tuple[str, ...]:
+def _process(run: RecordedRun, process: ProcessFigures, name: str) -> tuple[str, ...]:
     end = run.seconds if process.end is None else process.end
+    # Of the target it is we, or whoever started it: no process of the table.
+    parent = "" if process.ppid is None or process.pid == phrases.target_pid(run) else str(process.ppid)
     return (
         str(process.pid),
+        parent,
         peak_figure(process.peak),
         certainty(process.peak),
         duration(process.start),
@@ -135,7 +142,7 @@ def _process(run: RecordedRun, process: ProcessFigures) -> tuple[str, ...]:
         "-" if process.read_bytes is None else size(process.read_bytes),
         "-" if process.write_bytes is None else size(process.write_bytes),
         _end(process),
-        phrases.process_name(process.command, process.argv, _PROCESS_NAME),
+        name,
     )
 
 
@@ -173,8 +180,15 @@ def _sources(run: RecordedRun, page: Page) -> None:
     if not run.sources:
         return
     page.gap()
-    rows = [_source(name, health) for name, health in run.sources.items()]
+    rows = [
+        _source(name, health) for name, health in run.sources.items() if not _no_such_device(name, health)
+    ]
     page.table(rows, ("source", "state", "reads", "failed", "time", "remark"), "llrrrl")
+
+
+def _no_such_device(name: str, health: Mapping[str, Any]) -> bool:
+    """Whether a machine without GPUs says that it has none, which nobody asked."""
+    return name.startswith("gpu_") and str(health.get("hint") or "").startswith("No ")
 
 
 def _source(name: str, health: Mapping[str, Any]) -> tuple[str, ...]:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from otel_memwatch.analysis.attribution import attribute_peaks
+from otel_memwatch.analysis import attribution
 from otel_memwatch.analysis.gpu import allocator_figures
 from otel_memwatch.analysis.results import Peaks
 from otel_memwatch.analysis.spans import operation_attributes
 from otel_memwatch.model import Certainty, Peak, RecordedOperation
+from otel_memwatch.record.operation_index import ListedOperations
 
 DEVICE = "GPU-1"
 
@@ -36,28 +37,33 @@ def test_what_is_not_of_the_records_form_is_left_out() -> None:
     assert allocator_figures(operation("a", 0, 1, gpu={DEVICE: "much", "x": {"low": "5"}, "y": {}})) == []
 
 
+def attributed(peaks: Peaks, operations: list[RecordedOperation], started: float) -> Peaks:
+    listed = attribution.TabledOperations(ListedOperations(operations))
+    return attribution.attribute_peaks(peaks, listed, started)
+
+
 def test_a_gpus_peak_belongs_to_the_operation_of_its_moment_not_of_its_size() -> None:
     operations = [operation("large in RAM", 10, 11, rss=10**9), operation("on the GPU", 12, 13)]
     peaks = Peaks(gpu={DEVICE: Peak.sampled(5000, at=2.5)})
-    assert attribute_peaks(peaks, operations, 10.0).gpu[DEVICE].operation == "on the GPU"
+    assert attributed(peaks, operations, 10.0).gpu[DEVICE].operation == "on the GPU"
 
 
 def test_an_allocator_that_held_more_than_any_tick_saw_raises_the_peak() -> None:
     gpu = {DEVICE: told(400, 400, reserved_peak=600)}
     operations = [operation("outer", 10, 20, gpu=gpu), operation("inner", 11, 12, gpu=gpu)]
-    peak = attribute_peaks(Peaks(gpu={DEVICE: Peak.sampled(500, at=9.0)}), operations, 10.0).gpu[DEVICE]
+    peak = attributed(Peaks(gpu={DEVICE: Peak.sampled(500, at=9.0)}), operations, 10.0).gpu[DEVICE]
     assert (peak.bytes, peak.operation, peak.pid, peak.how) == (600, "inner", 7, "held by torch.cuda")
     assert peak.certainty is Certainty.SAMPLED
 
 
 def test_a_device_that_only_an_allocator_knows_has_a_peak() -> None:
     operations = [operation("a", 10, 20, gpu={"mps": told(400, None)})]
-    assert attribute_peaks(Peaks(), operations, 10.0).gpu["mps"].bytes == 400
+    assert attributed(Peaks(), operations, 10.0).gpu["mps"].bytes == 400
 
 
 def test_a_smaller_figure_changes_nothing() -> None:
     operations = [operation("a", 10, 20, gpu={DEVICE: told(400, 400)})]
-    assert attribute_peaks(Peaks(gpu={DEVICE: Peak.sampled(500)}), operations, 10.0).gpu[DEVICE].bytes == 500
+    assert attributed(Peaks(gpu={DEVICE: Peak.sampled(500)}), operations, 10.0).gpu[DEVICE].bytes == 500
 
 
 def test_a_span_tells_the_device_of_which_most_was_used() -> None:

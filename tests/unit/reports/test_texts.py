@@ -9,13 +9,16 @@ from io import BytesIO
 from pathlib import Path
 
 import pytest
+from markdown_it import MarkdownIt
 
 from otel_memwatch.analysis import Peaks, RecordedRun, load
 from otel_memwatch.model import Peak
 from otel_memwatch.reports import phrases, render
-from otel_memwatch.reports.formatting import duration
-from otel_memwatch.reports.summary import summary
+from otel_memwatch.reports.formatting import cells, duration
+from otel_memwatch.reports.markdown import markdown
+from otel_memwatch.reports.summary import SummaryLine, summary
 from otel_memwatch.reports.text import text
+from otel_memwatch.runtime.terminal import Display
 from tests.support import recorded
 from tests.support.golden import check_golden
 
@@ -38,7 +41,7 @@ def changed(path: Path, **fields: object) -> RecordedRun:
 def test_summary(name: str, tmp_path: Path) -> None:
     run = scene(name, tmp_path)
     told = summary(run)
-    assert told.count("\n") < 14
+    assert told.count("\n") < 8
     check_golden(f"{name}.summary.txt", told + "\n", run=run.path)
 
 
@@ -51,14 +54,14 @@ def test_text(name: str, tmp_path: Path) -> None:
 def test_the_oom_killer_is_named(tmp_path: Path) -> None:
     told = summary(scene("nested", tmp_path))
     assert "killed by SIGKILL: the kernel's OOM killer, at 512.0 MiB of 512.0 MiB, after 11.0 s" in told
-    assert "97 % of the control group's 512.0 MiB" in told
+    assert "97 % of the 512.0 MiB allowed" in told
 
 
 def test_operations_open_at_death_are_named_with_those_around_them(tmp_path: Path) -> None:
     report = text(scene("nested", tmp_path))
     death = report[report.index("Open at its death") :]
     assert re.search(r"- Train \(pid 100\)", death)
-    assert "peak so far 491.0 MiB" in death
+    assert "peak so far 489.1 MiB" in death
 
 
 def test_the_tree_of_operations_is_indented_and_its_peak_marked(tmp_path: Path) -> None:
@@ -82,15 +85,16 @@ def test_repeated_names_are_summed_up_without_losing_one(tmp_path: Path) -> None
 def test_of_many_processes_the_largest_are_shown(tmp_path: Path) -> None:
     report = text(scene("workers", tmp_path))
     section = report[report.index("Processes\n") : report.index("Totals")]
-    assert len(re.findall(r"cc1 -quiet", section)) == 15
+    assert len(re.findall(r"cc1 file\d+\.c$", section, re.MULTILINE)) == 15
     assert "6 more processes, none above 214.0 MiB." in section
 
 
 def test_of_many_operations_the_first_the_last_and_the_peak_are_shown(tmp_path: Path) -> None:
     lines = []
     for n in range(1000):
+        # Names without a number at their end: such would be one row.
         lines += [
-            recorded.opened(n, 1 + n * 0.01, f"op{n}"),
+            recorded.opened(n, 1 + n * 0.01, f"op{n}x"),
             recorded.closed(n, 1.005 + n * 0.01, 150 if n == 500 else 100),
         ]
     path = recorded.record(
@@ -101,10 +105,10 @@ def test_of_many_operations_the_first_the_last_and_the_peak_are_shown(tmp_path: 
     report = text(load(path))
     timeline = report[report.index("Operations (1000)") : report.index("Processes\n")]
     assert 100 + 20 < timeline.count("\n") < 130
-    assert " op99 " in timeline
-    assert " op999 " in timeline
-    assert re.search(r"op500 .*<- the run's peak", timeline)
-    assert " op300 " not in timeline
+    assert " op99x " in timeline
+    assert " op999x " in timeline
+    assert re.search(r"op500x .*<- the run's peak", timeline)
+    assert " op300x " not in timeline
     assert sum(int(n) for n in re.findall(r"\.\.\. (\d+) more operations", timeline)) == 1000 - 121
 
 
@@ -135,7 +139,7 @@ def test_what_would_make_an_interval_exact_is_one_line(tmp_path: Path) -> None:
     )
     path = recorded.workers(tmp_path / "w")
     assert f"exact with: {hint}" in summary(changed(path, cgroup_hint=hint, peaks=wide))
-    assert "about 105.0 MiB (between 100.0 and 200.0 MiB; certified)" in summary(load(path))
+    assert "about 105.0 MiB (between 100.0 and 200.0 MiB)" in summary(load(path))
     assert "exact with" not in summary(changed(path, cgroup_hint=hint, peaks=near))
     assert "exact with" not in summary(changed(recorded.short(tmp_path / "s"), cgroup_hint=hint))
 
@@ -260,3 +264,77 @@ def test_huge_pages_stand_beside_what_was_needed(tmp_path: Path) -> None:
     for told in (summary(run), text(run)):
         assert "beside it 200.0 MiB of huge pages (hugetlbfs)" in told
     assert "huge pages" not in summary(changed(path, peaks=peaks_of(peak, peak)))
+
+
+def epochs(path: Path, number: int = 60, batches: int = 5) -> Path:
+    """A record of numbered epochs with equal batches in them; the peak is in a batch of epoch 57, one batch failed."""
+    lines = []
+    for epoch in range(number):
+        begin, own = 1 + epoch * 0.1, epoch * 100
+        lines.append(recorded.opened(own, begin, f"epoch {epoch}"))
+        for batch in range(batches):
+            at, span = begin + 0.01 + batch * 0.01, own + 1 + batch
+            peaked, failed = (epoch, batch) == (57, 2), (epoch, batch) == (3, 1)
+            lines.append(recorded.opened(span, at, "batch", parent=own))
+            closing = recorded.closed(span, at + 0.008, 150 if peaked else 100)
+            lines.append(closing | ({"status": "error", "error": "ValueError"} if failed else {}))
+        lines.append(recorded.closed(own, begin + 0.09, 150 if epoch == 57 else 100))
+    return recorded.record(
+        path, seconds=8, operations={100: lines}, peaks={"tree": recorded.peak(150, at=1 + 5.7 + 0.033)},
+        processes=recorded.process(100, 0.0, 8, 150),
+    )  # fmt: skip
+
+
+def test_equal_operations_are_one_row_with_what_is_special_beside_it(tmp_path: Path) -> None:
+    report = text(load(epochs(tmp_path / "run")))
+    timeline = report[report.index("Operations (360)") : report.index("Names that occur")].splitlines()
+    rows = [line for line in timeline if "epoch" in line or "batch" in line]
+    assert len(rows) == 4
+    assert re.search(r"  5\.40 s  epoch 0 \.\.\. epoch 59 \(60 times\) .*90 ms each, at most 90 ms", rows[0])
+    assert re.search(r"  2\.40 s    batch \(300 times\) .*150\.0 MiB", rows[1])
+    assert re.search(r"    batch in epoch 3 .*failed: ValueError", rows[2])
+    assert re.search(r"    batch in epoch 57 .*<- the run's peak", rows[3])
+
+
+def test_a_narrow_terminal_gets_no_line_that_breaks(tmp_path: Path) -> None:
+    for name in SCENES:
+        run = scene(name, tmp_path)
+        for width in (50, 60, 80, 200):
+            display = Display(width)
+            for told in (summary(run, display), text(run, display)):
+                # A path stays whole, to be copied.
+                lines = [line for line in told.splitlines() if "/test_" not in line]
+                assert max(map(cells, lines)) <= width, (name, width)
+    assert "229.0 MiB" in text(scene("workers", tmp_path / "again"), Display(60))
+
+
+def test_colours_say_nothing_that_words_do_not(tmp_path: Path) -> None:
+    run = scene("nested", tmp_path)
+    for make in (summary, text):
+        coloured = make(run, Display(None, colour=True))
+        assert "\x1b[1;31mkilled by SIGKILL" in coloured
+        assert re.sub("\x1b\\[[0-9;]*m", "", coloured) == make(run)
+
+
+def test_lines_of_others_stand_before_the_last(tmp_path: Path) -> None:
+    told = summary(scene("short", tmp_path), more=[SummaryLine("advice", "ask for 230 MiB")]).splitlines()
+    assert told[-2:] == ["  advice       ask for 230 MiB", told[-1]]
+    assert "more" in told[-1]
+
+
+@pytest.mark.parametrize("name", SCENES)
+def test_markdown_is_markdown_and_nothing_else_in_it(name: str, tmp_path: Path) -> None:
+    tokens = MarkdownIt("commonmark").enable("table").parse(markdown(scene(name, tmp_path)))
+    assert tokens[0].tag == "h3"
+    tables = sum(token.type == "table_open" for token in tokens)
+    assert tables == (2 if name == "nested" else 1)
+    # What stands outside the tables are sentences; a row that has fallen out of its table would be one with bars.
+    inside = False
+    for token in tokens:
+        inside = token.type == "table_open" or (inside and token.type != "table_close")
+        assert inside or "|" not in token.content
+
+
+def test_a_run_of_another_that_nobody_waited_for_does_not_stutter(tmp_path: Path) -> None:
+    run = changed(recorded.short(tmp_path / "r"), exit={"exit_code": None, "signal": None, "reason": "ended"})
+    assert "  ended        after 350 ms\n" in summary(run) + "\n"

@@ -38,7 +38,7 @@ class Card(NamedTuple):
         return state is None or state in AWAKE
 
 
-class Figure(NamedTuple):
+class CardFigure(NamedTuple):
     """One file that a driver keeps about a card."""
 
     metric: str
@@ -72,7 +72,7 @@ def find_cards(sys: Path) -> list[Card]:
     return [found[key] for key in sorted(found)]
 
 
-def figures(card: Card) -> list[Figure]:
+def figures(card: Card) -> list[CardFigure]:
     """What can be asked of a card, by the files that are there."""
     device = card.device
     sensors = sorted(device.glob("hwmon/hwmon*"))
@@ -94,7 +94,7 @@ def figures(card: Card) -> list[Figure]:
         (catalog.HW_TEMPERATURE, [sensor / "temp1_input" for sensor in sensors], 1e-3),
     ]
     return [
-        Figure(metric, path, scale)
+        CardFigure(metric, path, scale)
         for metric, paths, scale in wanted
         if (path := next((path for path in paths if path.exists()), None)) is not None
     ]

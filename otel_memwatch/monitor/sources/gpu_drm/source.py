@@ -7,7 +7,7 @@ import time
 from otel_memwatch import catalog
 from otel_memwatch.errors import Unavailable
 from otel_memwatch.model import Attributes, Column, Value
-from otel_memwatch.monitor.sources.gpu_drm.cards import Card, Figure, figures, find_cards
+from otel_memwatch.monitor.sources.gpu_drm.cards import Card, CardFigure, figures, find_cards
 from otel_memwatch.monitor.sources.gpu_drm.clients import Clients
 from otel_memwatch.runtime.polling import Pace, Poller
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
@@ -50,7 +50,7 @@ class GpuDrm:
     def __init__(self, context: Context, period: float = PERIOD) -> None:
         self._context = context
         self._pids = tuple(context.pids())
-        self._cards: list[tuple[Card, list[Figure]]] = [
+        self._cards: list[tuple[Card, list[CardFigure]]] = [
             (card, figures(card)) for card in find_cards(context.sys)
         ]
         if not self._cards:

@@ -49,6 +49,7 @@ def columns(period: float, *, exact: bool, needed: bool) -> tuple[Column, ...]:
         Column(catalog.MEMWATCH_TREE_THREAD_COUNT),
         Column(catalog.MEMWATCH_TREE_MEMORY_HUGETLB),
         Column(catalog.MEMWATCH_TREE_MEMORY_SHMEM),
+        *_pair(catalog.MEMWATCH_TREE_PAGING_FAULTS, "faults"),
         Column(catalog.MEMWATCH_TREE_UNOBSERVED),
         Column(catalog.MEMWATCH_TREE_UNOBSERVED_FAULTS),
         *((Column(catalog.MEMWATCH_TREE_MEMORY_BOUND),) if exact else ()),
@@ -65,7 +66,6 @@ def columns(period: float, *, exact: bool, needed: bool) -> tuple[Column, ...]:
         Column(catalog.PROCESS_UPTIME, (), period),
         Column(catalog.PROCESS_UNIX_FILE_DESCRIPTOR_COUNT, (), period),
         Column(catalog.MEMWATCH_TREE_MEMORY_VIRTUAL, (), period),
-        *_pair(catalog.MEMWATCH_TREE_PAGING_FAULTS, "faults", period),
         *_pair(catalog.MEMWATCH_TREE_CONTEXT_SWITCHES, "switches", period),
         Column(catalog.MEMWATCH_TREE_FILE_DESCRIPTOR_COUNT, (), period),
     )
@@ -98,12 +98,12 @@ def fast_values(main: Member | None, members: Collection[Member], total: Totals)
         threads,
         hugetlb,
         shmem,
+        total.minor_faults,
+        total.major_faults,
     ]
 
 
-def slow_values(
-    proc: str, now: float, main: Member | None, members: Collection[Member], total: Totals
-) -> list[Value]:
+def slow_values(proc: str, now: float, main: Member | None, members: Collection[Member]) -> list[Value]:
     """Values of the columns read once a period."""
     living = [member for member in members if not member.zombie]
     descriptors = {member.pid: descriptor_count(proc, member.pid) for member in living}
@@ -112,8 +112,6 @@ def slow_values(
         *_main_values(now, main),
         None if main is None else descriptors.get(main.pid),
         sum(member.stat.virtual for member in living),
-        total.minor_faults,
-        total.major_faults,
         sum(status.voluntary for status in switches),
         sum(status.involuntary for status in switches),
         sum_known(descriptors.values()),

@@ -1,0 +1,142 @@
+"""What tells processes of one program apart: the source file of a compiler, the rank of a worker.
+
+The command lines of a build or of a pool are alike but for one word, and that word stands in their middle, where a line
+that is too long is cut.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections import Counter, defaultdict
+
+from otel_memwatch.runtime.masking import mask_arguments
+from otel_memwatch.runtime.typed import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+INTERPRETERS = ("python", "perl", "ruby", "node", "sh", "bash", "Rscript")
+"""Programs whose first argument is the program that a person means."""
+
+_COMPILERS = (
+    "cc1", "f951", "lto1", "gcc", "g++", "cc", "c++", "clang", "gfortran", "nvcc", "cicc", "ptxas", "as", "javac", "ghc",
+)  # fmt: skip
+_SOURCES = (
+    ".c", ".cc", ".cpp", ".cxx", ".c++", ".cu", ".m", ".mm", ".s", ".S", ".i", ".ii", ".f", ".f90", ".f95", ".F90", ".java",
+    ".hs", ".ptx", ".ll", ".bc", ".o",
+)  # fmt: skip
+"""Endings of what a compiler reads; the first file of the command line that has one is what it compiles."""
+
+_NAMING = {"rustc": "--crate-name"}
+"""Compilers to which an option says what they make."""
+
+_TAKES_A_FILE = (
+    "-o",
+    "-MF",
+    "-MT",
+    "-MQ",
+    "-dumpbase",
+    "-dumpbase-ext",
+    "-auxbase-strip",
+    "-include",
+    "-imacros",
+)
+"""Options before a file that is not the source."""
+
+_WORDS_LOOKED_AT = 1000
+"""Arguments of a process that are compared: some have a megabyte of them."""
+
+
+def telling(argvs: Sequence[Sequence[str] | None]) -> list[tuple[str, ...] | None]:
+    """Of each command line what a person has to see of it, program first; `None` where there is none.
+
+    =========================================  ======================================================
+    a compiler with a source file              `cc1plus file19.cc`
+    others of the same program and script,     program, script, and the words that not all of them have,
+    with other words                           each after its option: `python worker.py --rank 1`
+    else                                       all of it, without the folders of program and script
+    =========================================  ======================================================
+
+    Likely secrets are masked.
+    """
+    masked = [None if not argv else _short(mask_arguments(argv[:_WORDS_LOOKED_AT])) for argv in argvs]
+    groups: dict[tuple[str, ...], list[int]] = defaultdict(list)
+    for index, words in enumerate(masked):
+        if words:
+            groups[words[: _head(words)]].append(index)
+    result: list[tuple[str, ...] | None] = list(masked)
+    for head, members in groups.items():
+        lines = [words for index in members if (words := masked[index]) is not None]
+        common = _common(lines) if len(set(lines)) > 1 else Counter()
+        for index in members:
+            words = masked[index]
+            if words is None:
+                continue
+            source = _source(words)
+            if source:
+                result[index] = (words[0], source)
+            elif common:
+                told = _told(words[len(head) :], common)
+                # A program that stands in the command line itself is the same for all, and long.
+                named = head[:1] if head[1:] == ("-c",) else head
+                result[index] = (*named, *told) if told else words
+    return result
+
+
+def _short(words: Iterable[str]) -> tuple[str, ...]:
+    """The words without the folders of program and script."""
+    program, *rest = words
+    program = os.path.basename(program) or program
+    if rest and program.startswith(INTERPRETERS):
+        rest[0] = os.path.basename(rest[0]) or rest[0]
+    return (program, *rest)
+
+
+def _head(words: Sequence[str]) -> int:
+    """How many words name the program."""
+    if not words[0].startswith(INTERPRETERS) or len(words) == 1:
+        return 1
+    if words[1] == "-m":
+        return min(3, len(words))
+    if words[1] == "-c":
+        return 2
+    return 1 if words[1].startswith("-") else 2
+
+
+def _common(lines: Sequence[tuple[str, ...]]) -> Counter[str]:
+    """The words that all the lines have, with how often each of them has it."""
+    common = Counter(lines[0])
+    for words in lines[1:]:
+        common &= Counter(words)
+    return common
+
+
+def _told(words: Sequence[str], common: Counter[str]) -> list[str]:
+    """The words that are not common to all, each with the option before it."""
+    left = common.copy()
+    told: list[str] = []
+    before = ""
+    for word in words:
+        if left[word] > 0:
+            left[word] -= 1
+        else:
+            if before.startswith("-") and "=" not in before and not word.startswith("-"):
+                told.append(before)
+            told.append(word)
+        before = "" if told and told[-1] == word else word
+    return told
+
+
+def _source(words: Sequence[str]) -> str:
+    """What a compiler compiles; empty where this is none, or where it has not been found."""
+    program = words[0]
+    option = _NAMING.get(program)
+    if option in words[:-1]:
+        return words[words.index(str(option)) + 1]
+    if not program.rstrip("0123456789.-").endswith(_COMPILERS) and not program.startswith(_COMPILERS[:3]):
+        return ""
+    for before, word in itertools.pairwise(words):
+        if word.endswith(_SOURCES) and not word.startswith("-") and before not in _TAKES_A_FILE:
+            return os.path.basename(word)
+    return ""

@@ -1,0 +1,52 @@
+"""`live`: a run while it goes on, in a terminal; it only reads the record."""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib.util import find_spec
+
+import click
+
+from otel_memwatch.analysis import load
+from otel_memwatch.analysis.live import LiveRun
+from otel_memwatch.cli.output import print_report, print_text
+from otel_memwatch.errors import Unavailable
+from otel_memwatch.runs.find_running import find_running
+
+
+@click.command()
+@click.argument("run", metavar="[RUN|PID|latest]", required=False)
+@click.option(
+    "--every", type=click.FloatRange(0.1, 60), default=0.5, show_default=True, help="Seconds between frames."
+)
+@click.option("--once", is_flag=True, help="Print what is known now, and end; so it is without a terminal.")
+def command(run: str | None, *, every: float, once: bool) -> None:
+    """Show a run that goes on: what it needs now, its peak so far, when the limit is reached, who has the memory.
+
+    From any terminal, or over ssh; the record is read, and nothing else is touched. PID is a process of the run. Without
+    RUN, or with "latest", it is the newest run below memwatch-runs. Needs rich: pip install 'otel-memwatch[live]'.
+    """
+    from otel_memwatch.cli.live.follow import one_look
+
+    found = LiveRun(find_running(run))
+    if once or not (sys.stdin.isatty() and sys.stdout.isatty()) or os.environ.get("TERM") == "dumb":
+        one_look(found)
+        return
+    if find_spec("rich") is None:
+        raise Unavailable(
+            "The live view needs rich.",
+            "pip install 'otel-memwatch[live]', or: otel-memwatch report --follow",
+        )
+    from otel_memwatch.cli.live import lines
+    from otel_memwatch.cli.live.screen import show
+
+    ended_by = show(found, every)
+    if ended_by is not None:
+        sys.exit(128 + ended_by)
+    figures = found.look()
+    if figures.state == "running":
+        # The screen is gone: what it said last stays to be read.
+        print_text(lines.one_line(figures).strip() + "\n")
+    else:
+        print_report("summary", load(found.path))

@@ -1,0 +1,40 @@
+"""A running run as lines, without a terminal library: one look, or one line after the other until it ends."""
+
+from __future__ import annotations
+
+import time
+
+from otel_memwatch.cli.live import lines
+from otel_memwatch.cli.output import print_report, print_text
+from otel_memwatch.runtime.typed import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from otel_memwatch.analysis.live import LiveRun
+
+_WIDTH = 100
+_PROCESSES = 6
+
+
+def one_look(run: LiveRun) -> None:
+    """Prints what is known now."""
+    figures = run.look()
+    told = [lines.title(figures, _WIDTH), lines.state(figures), ""]
+    told += [
+        f"{fact.label:<14}{fact.text}" for fact in lines.facts(figures, run.last_tick_wall, run.interval)
+    ]
+    rows = lines.process_rows(figures, _PROCESSES, 70)
+    if rows:
+        told += ["", *(f"  {pid:>8}  {rss:>10}  {name}" for pid, rss, name in rows)]
+    told += [f"{'open':<14}{text}" for text in lines.operations(figures)]
+    told += [f"{'GPU':<14}{text}" for text in lines.devices(figures)]
+    print_text("\n".join(told) + "\n")
+
+
+def follow(run: LiveRun, every: float) -> None:
+    """Prints a line every so many seconds until the run has ended, then its summary."""
+    from otel_memwatch.analysis import load
+
+    while (figures := run.look()).state == "running":
+        print_text(lines.one_line(figures) + "\n")
+        time.sleep(every)
+    print_report("summary", load(run.path))

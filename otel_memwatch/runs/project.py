@@ -1,0 +1,107 @@
+"""What a project says of its runs: the table [tool.otel-memwatch] of the nearest pyproject.toml.
+
+::
+
+    [tool.otel-memwatch]
+    effect = "2%"                    # the smallest difference that compare looks for
+
+    [tool.otel-memwatch.budgets]
+    memory = "2GiB"
+    "operation:Train" = "1.5GiB"
+    seconds = 600
+"""
+
+from __future__ import annotations
+
+import os
+
+from otel_memwatch.config import parse_budget, parse_share
+from otel_memwatch.errors import UsageError
+from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+FILE = "pyproject.toml"
+_TABLE = b"tool.otel-memwatch"
+
+
+class Project(NamedTuple):
+    """What a project says; all empty where it says nothing."""
+
+    budgets: tuple[str, ...] = ()
+    """Each as "NAME=LIMIT"."""
+    effect: float | None = None
+    """Share by which a figure has to differ."""
+
+
+def project(directory: str = ".") -> Project:
+    """What the nearest pyproject.toml says, in the directory or above. Raises `UsageError` where it cannot be used.
+
+    Cost: a few system calls, and nothing is loaded, where the file does not name us.
+    """
+    path = _nearest(directory)
+    if path is None:
+        return Project()
+    try:
+        with open(path, "rb") as file:
+            text = file.read()
+    except OSError:
+        return Project()  # it is not ours to complain about
+    if _TABLE not in text:
+        return Project()
+    return _parse(text, path)
+
+
+def with_budgets(settings: Mapping[str, Any], directory: str = ".") -> dict[str, Any]:
+    """The settings of `wrap` with the project's budgets beside those given; of one figure the given one counts."""
+    given = tuple(settings["budget"])
+    named = {text.rpartition("=")[0].strip() for text in given}
+    more = tuple(text for text in project(directory).budgets if text.rpartition("=")[0].strip() not in named)
+    return {**settings, "budget": given + more}
+
+
+def _nearest(directory: str) -> str | None:
+    try:
+        here = os.path.abspath(directory)
+    except OSError:  # the working directory is gone
+        return None
+    while True:
+        path = os.path.join(here, FILE)
+        if os.path.isfile(path):
+            return path
+        above = os.path.dirname(here)
+        if above == here:
+            return None
+        here = above
+
+
+def _parse(text: bytes, path: str) -> Project:
+    import sys
+
+    if sys.version_info >= (3, 11):
+        import tomllib
+    else:
+        import tomli as tomllib
+    try:
+        document = tomllib.loads(text.decode())
+    except ValueError as error:
+        raise UsageError(f"{path} cannot be read: {error}.") from None
+    tool = document.get("tool")
+    table = tool.get("otel-memwatch") if isinstance(tool, dict) else None
+    if table is None:
+        return Project()
+    if not isinstance(table, dict) or set(table) - {"budgets", "effect"}:
+        unknown = ", ".join(sorted(set(table) - {"budgets", "effect"})) if isinstance(table, dict) else "it"
+        raise UsageError(f"{path}: [tool.otel-memwatch] may hold budgets and effect, not {unknown}.")
+    budgets = table.get("budgets", {})
+    if not isinstance(budgets, dict):
+        raise UsageError(f"{path}: [tool.otel-memwatch.budgets] is a table of names and limits.")
+    texts = tuple(f"{name}={limit}" for name, limit in budgets.items())
+    try:
+        for one in texts:
+            parse_budget(one)
+        effect = None if "effect" not in table else parse_share(str(table["effect"]))
+    except ValueError as error:
+        raise UsageError(f"{path}: {error}.") from None
+    return Project(texts, effect)

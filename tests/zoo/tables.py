@@ -1,0 +1,117 @@
+"""Figures of many trials, as tables in Markdown."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from tests.zoo.compositions import KINDS, leaves
+from tests.zoo.trial import MIB, MODES, USERS, Trial
+
+
+class Figures(NamedTuple):
+    """What some trials come to; `None`: none of them tells."""
+
+    runs: int
+    exact: float
+    false_exact: int
+    false_bounds: int
+    median: float | None
+    most: float | None
+    """Width that 90 % do not exceed."""
+    near: float | None
+    """Share of the estimates that are within 10 % of the truth."""
+
+
+def width(trial: Trial) -> float:
+    """Upper by lower bound, both of a MiB at the least; exact is 1, no upper bound infinite."""
+    peak = trial.peaks["tree"]
+    if peak is not None and peak["certainty"] == "exact":
+        return 1.0
+    if peak is None or peak["high"] is None:
+        return math.inf
+    return float(max(peak["high"], MIB) / max(peak["low"] or 0, MIB))
+
+
+def estimate_is_near(trial: Trial) -> bool | None:
+    """Whether the best single figure is within 10 %, or a MiB, of the truth; `None`: there is none."""
+    peak = trial.peaks["tree"] or {}
+    told = peak.get("estimate") or (peak.get("bytes") if peak.get("certainty") == "exact" else None)
+    if told is None:
+        return None
+    slack = max(1 << 20, 0.1 * trial.truth.most)
+    return bool(trial.truth.least - slack <= told <= trial.truth.most + slack)
+
+
+def figures(trials: Sequence[Trial]) -> Figures:
+    """Figures of trials, of which there is at least one."""
+    widths = sorted(map(width, trials))
+    near = [found for found in map(estimate_is_near, trials) if found is not None]
+    problems = [problem for trial in trials for problem in trial.problems]
+    false_exact = sum("false exact" in problem for problem in problems)
+    exact = sum(
+        trial.peaks["tree"] is not None and trial.peaks["tree"]["certainty"] == "exact" for trial in trials
+    )
+    return Figures(
+        len(trials),
+        exact / len(trials),
+        false_exact,
+        len(problems) - false_exact,
+        widths[len(widths) // 2],
+        widths[math.ceil(0.9 * len(widths)) - 1],
+        sum(near) / len(near) if near else None,
+    )
+
+
+def _times(ratio: float | None) -> str:
+    if ratio is None or math.isinf(ratio):
+        return "no bound"
+    return f"{ratio:.2f}" if ratio < 10 else f"{ratio:.0f}"
+
+
+def _cell(trials: Sequence[Trial]) -> str:
+    if not trials:
+        return "-"
+    found = figures(trials)
+    near = "" if found.near is None else f"; {100 * found.near:.0f} %"
+    return f"{100 * found.exact:.0f} %; {_times(found.median)}, {_times(found.most)}{near}"
+
+
+def _row(name: str, trials: Sequence[Trial]) -> str:
+    cells = [_cell([trial for trial in trials if trial.mode == mode]) for mode in MODES]
+    false = figures(trials)
+    return f"| {name} | {len(trials)} | {' | '.join(cells)} | {false.false_exact} | {false.false_bounds} |"
+
+
+_HEAD = """\
+| {} | runs | group | no group | no group, --exact | false exact | false bounds |
+| --- | ---: | --- | --- | --- | ---: | ---: |"""
+
+
+def _table(
+    head: str, rows: Iterable[tuple[str, Callable[[Trial], bool]]], trials: Sequence[Trial]
+) -> Iterator[str]:
+    yield _HEAD.format(head)
+    for name, belongs in rows:
+        if of_row := [trial for trial in trials if belongs(trial)]:
+            yield _row(name, of_row)
+
+
+def markdown(trials: Sequence[Trial]) -> str:
+    """All tables: who watched, and every kind (a composition counts for each kind in it)."""
+
+    def of_user(user: str) -> Callable[[Trial], bool]:
+        return lambda trial: trial.user == user
+
+    def of_kind(kind: str) -> Callable[[Trial], bool]:
+        return lambda trial: any(leaf.kind == kind for leaf in leaves(trial.part))
+
+    everybody: list[tuple[str, Callable[[Trial], bool]]] = [("all", lambda _: True)]
+    return "\n".join(
+        (
+            *_table("watched by", [*everybody, *((user, of_user(user)) for user in USERS)], trials),
+            "",
+            *_table("kind", [(kind.replace("_", " "), of_kind(kind)) for kind in KINDS], trials),
+        )
+    )
