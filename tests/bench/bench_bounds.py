@@ -255,7 +255,7 @@ def attack(programs: int, seed: int, options: list[str]) -> int:
             if done.returncode or not line:
                 print(f"{number}: ended with {done.returncode}", flush=True)
                 continue
-            watermark, kernel = map(int, line[0].split()[1:])
+            watermark, kernel = map(int, line[0].split()[1:3])
             tree = json.loads(Path(folder, "run/run.json").read_text())["peaks"]["tree"]
         # Each processor may be charged a batch ahead, and freed huge pages stay charged for a moment.
         least, most = watermark - kernel - 2 * SLACK, watermark + 2 * SLACK

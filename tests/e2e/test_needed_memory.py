@@ -56,7 +56,7 @@ def test_bounds_hold_and_shared_pages_count_once(tmp_path: Path, script: str, mo
     )
     assert done.code == 0, done.err
     (line,) = [line for line in done.out.splitlines() if line.startswith("referee")]
-    watermark, kernel = map(int, line.split()[1:])
+    watermark, kernel = map(int, line.split()[1:3])
     tree = done.info["peaks"]["tree"]
     assert tree["low"] <= watermark + SLACK, tree
     if tree["high"] is None:
