@@ -47,6 +47,9 @@ def say(text: str) -> None:
 
 def main() -> NoReturn:
     """Entry point: a person's mistake is one sentence and an exit code, never a traceback."""
+    if sys.platform == "win32":
+        say("otel-memwatch: it measures programs on Linux and macOS, not on Windows; WSL 2 is a Linux.")
+        sys.exit(1)
     try:
         _wrap_at_once()
         from otel_memwatch.cli.group import run

@@ -315,7 +315,7 @@ def _known(run: RecordedRun) -> str:
     """Every figure with its certainty, where it comes from, and what the word means."""
     peaks = run.peaks
     rows: list[tuple[str, Peak | None, str]] = [
-        ("Needed by all", peaks.tree, phrases.HEADLINE_MEANING),
+        ("Needed by all", peaks.tree, phrases.headline_meaning(run)),
         ("Largest process", peaks.process, phrases.above_needed(run)),
     ]
     if not phrases.main_is_largest(run):
