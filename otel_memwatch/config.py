@@ -296,6 +296,11 @@ _OPTIONS: tuple[Option, ...] = (
     Option("budget", (), "What a figure may be at most: memory=2GiB, process=, operation:NAME=, gpu=, written=, cpu=, "
            "seconds=600. Where it was more, and the command's own exit code is 0, ours is 1. May be repeated; more in "
            "[tool.otel-memwatch.budgets] of pyproject.toml.", _budget, "NAME=LIMIT", (), ("wrap",), repeated=True),
+    Option("limit", None, "Most memory that the run may have, swap among it: its own control group is limited, and where it "
+           "wants more all of it is ended, and what wanted more is told.", parse_size, "SIZE", (), ("wrap",)),
+    Option("limit_fallback", "none", "Where there can be no control group of the run's own: do not start (none), or limit "
+           "the private memory of each process, which then fails to allocate more (rlimit).", _text, "none|rlimit",
+           ("none", "rlimit"), ("wrap",)),
     Option("strict", False, "Fail the run (exit code 125) when it could not be recorded whole.", parse_flag, None, (),
            ("wrap",)),
 )

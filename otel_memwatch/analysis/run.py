@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from otel_memwatch.analysis.operations import OperationContext
     from otel_memwatch.analysis.processes import RecordedProcesses
     from otel_memwatch.analysis.replay import Replayed
-    from otel_memwatch.model import Ending
+    from otel_memwatch.model import Ending, Peak
     from otel_memwatch.record.reader import Record
     from otel_memwatch.record.samples import Samples
 
@@ -131,6 +131,11 @@ class RecordedRun:
         of those that began and ended between two ticks).
         """
         return self._written("totals", TOTALS) or self._replayed.tally.totals()
+
+    @property
+    def peak(self) -> Peak | None:
+        """How much memory all needed at the worst moment, and how surely that is known: `peaks.tree`."""
+        return self.peaks.tree
 
     @cached_property
     def quality(self) -> Mapping[str, Any]:

@@ -15,7 +15,7 @@ from otel_memwatch.record.format import FINISHED
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from otel_memwatch.model import Ending, RecordedOperation
+    from otel_memwatch.model import Ending, ProcessRecord, RecordedOperation
     from otel_memwatch.monitor.recording import RunRecording
     from otel_memwatch.record.operation_index import OperationTable
     from otel_memwatch.record.operation_lines import OperationLines
@@ -55,11 +55,15 @@ def complete(recording: RunRecording, end: Callable[[], Ending], ended: float) -
     tally = recording.folding.tally  # with the processes that `finish` has recorded just now
     tally.boundaries(lines)
     _note_missing_ticks(recording)
+    peaks = tally.peaks(TabledOperations(operations), whole=recording.watched_to_the_end)
+    if recording.limit is not None:
+        peak = None if peaks.tree is None else peaks.tree.bytes
+        writer.note(limit=recording.limit.verdict(operations, _processes(recording), peak))
     writer.update(
         state=FINISHED,
         ended=moment(ended),
         exit=ending._asdict(),
-        peaks=tally.peaks(TabledOperations(operations), whole=recording.watched_to_the_end).to_json(),
+        peaks=peaks.to_json(),
         totals=tally.totals(),
         quality=tally.quality(),
         sources={**writer.info["sources"], **health_fields(recording.sampler)},
@@ -88,6 +92,16 @@ def _operations(recording: RunRecording) -> tuple[list[OperationLines], Operatio
             record = read_run(recording.writer.path)
             return record.operation_lines, record.operation_table
     return recording.follower.lines(), ListedOperations(recording.follower.open_operations())
+
+
+def _processes(recording: RunRecording) -> list[ProcessRecord]:
+    """The records of the processes; none where their file has gone."""
+    from otel_memwatch.record.open import read_run
+
+    if recording.writer.in_place:
+        with contextlib.suppress(RunError):
+            return read_run(recording.writer.path).processes
+    return []
 
 
 def _note_missing_ticks(recording: RunRecording) -> None:

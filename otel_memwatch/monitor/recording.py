@@ -50,6 +50,7 @@ class RunRecording:
 
     Attributes:
         tree: the source process_tree.
+        limit: the hard limit that the run was given.
         watched_to_the_end: whether the last tick, after the target's end, was taken.
 
     """
@@ -70,6 +71,7 @@ class RunRecording:
         self.telemetry: Telemetry | None = None
         self.sources: Sequence[Any] = ()
         self.watched_to_the_end = False
+        self.limit = target.limit
         self._target = target
         self._settings = settings
         self._messages = messages

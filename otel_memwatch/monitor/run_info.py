@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from otel_memwatch.model import Attributes, Column, Snapshot
+    from otel_memwatch.monitor.limit import HardLimit
     from otel_memwatch.monitor.own_cgroup import OwnCgroup
     from otel_memwatch.monitor.sampler import Sampler
     from otel_memwatch.monitor.trace_context import TraceContext
@@ -49,6 +50,8 @@ class TargetInfo(NamedTuple):
     """The control group made for the run, where the target is in it."""
     cgroup_hint: str | None = None
     """What would give it a group of its own, where it has none."""
+    limit: HardLimit | None = None
+    """The hard limit that it was given."""
     helpers: frozenset[int] = frozenset()
     """Pids of our own processes beside the target, which are never counted."""
 

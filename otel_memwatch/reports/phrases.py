@@ -11,7 +11,7 @@ from itertools import islice
 from otel_memwatch import catalog
 from otel_memwatch.analysis.process_names import INTERPRETERS, telling
 from otel_memwatch.model import Certainty, Column, Peak
-from otel_memwatch.record.fields import number
+from otel_memwatch.record.fields import mapping, number, text
 from otel_memwatch.reports.formatting import (
     amount,
     bounds,
@@ -139,6 +139,23 @@ def limit_share(peak: Peak | None, of: Limit) -> str | None:
     high = share(peak.high, of.bytes)
     bare = low.removesuffix(" %")
     return high if float(bare) == float(high.removesuffix(" %")) else f"{bare} to {high}"
+
+
+def breach(run: RecordedRun) -> tuple[str, str]:
+    """What came of the hard limit that the run was given, and who had most then; empty where it had none, or kept to it."""
+    limit = mapping(run.info.get("limit"))
+    if limit.get("breached") is not True:
+        return "", ""
+    operation, listed = text(limit.get("operation")), limit.get("largest")
+    words = f"ended, since it wanted more than {size(number(limit.get('bytes')))}"
+    words += f", in {clean(operation)}" if operation else ""
+    largest = mapping(listed[0]) if isinstance(listed, list) and listed else {}
+    if not largest:
+        return words, ""
+    return (
+        f"{words}; the largest process had {size(number(largest.get('bytes')))}",
+        f"{clean(text(largest.get('command')) or '')} (pid {largest.get('pid')})",
+    )
 
 
 _FIGURES = {

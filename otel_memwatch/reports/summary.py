@@ -154,6 +154,9 @@ def _budgets(run: RecordedRun, public: bool) -> Iterator[SummaryLine]:  # noqa: 
 
 def _limit(run: RecordedRun, public: bool) -> Iterator[SummaryLine]:  # noqa: ARG001 - as above
     """What that means against the limit that applies; the machine's memory only where it is nearly all."""
+    words, largest = phrases.breach(run)
+    if words:
+        yield SummaryLine("limit", words, largest, tone="bad")
     limit, peak = phrases.limit(run), run.peaks.tree
     used = phrases.limit_share(peak, limit) if limit else None
     if limit and used and peak is not None:
