@@ -14,19 +14,20 @@ on another system         a job of its own: kernels count memory differently
 from __future__ import annotations
 
 import math
-import statistics
 
 from otel_memwatch.errors import RunError
+from otel_memwatch.record.fields import number
 from otel_memwatch.runs.prediction import (
     ONE_RUN_MARGIN,
     Interval,
     Line,
     PredictionBound,
     above_mean,
+    mean_of,
+    median_of,
     prediction_bound,
     scaled_bound,
 )
-from otel_memwatch.runs.where import plain
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -154,6 +155,8 @@ def _of_job(
     value = bound.value
     notes += _about(bound, whole)
     line, input_name = _scaled(whole, feature, odds, notes)
+    if line is not None:
+        value = line.at(line.largest)  # enough for the inputs that were measured
     guess = polled
     if polled:
         value *= 1 + POLLED_MARGIN
@@ -195,12 +198,32 @@ def _advice(
     needed = [row.memory for row in rows if row.memory is not None]
     return Advice(
         job, system, len(rows), memory, odds,
-        median=round(statistics.median(needed)) if needed else None,
+        median=round(median_of(needed)) if needed else None,
         largest=max((row.high or row.memory or 0 for row in rows), default=None),
         cores=cores_needed(rows),
         seconds=_time_needed([row.seconds for row in rows if row.seconds], target_odds),
         at_least=at_least, guess=guess, line=line, input_name=input_name, notes=tuple(notes),
     )  # fmt: skip
+
+
+def job_of(row: IndexedRun) -> str:
+    """What runs of one job have in common where nobody says it: an engine's rule, else their name, else the command key."""
+    return row.tags.get("rule") or row.name or row.key
+
+
+def settings_export(rows: Sequence[IndexedRun]) -> bool:
+    """Whether the newest run was exported while it was recorded, for which the monitor needs more."""
+    from pathlib import Path
+
+    from otel_memwatch.record.fields import mapping
+    from otel_memwatch.record.format import RUN_FILE
+    from otel_memwatch.record.open import read_info
+
+    try:
+        settings = mapping(read_info(Path(rows[-1].path) / RUN_FILE).get("settings"))
+    except RunError:
+        return False
+    return any(settings.get(name) for name in ("prometheus", "otlp", "textfile", "receive_otlp"))
 
 
 def _whole(row: IndexedRun) -> bool:
@@ -260,8 +283,10 @@ def input_of(row: IndexedRun, name: str) -> float | None:
     """The number that a run has under the name of an input: "input", a tag, with or without "tag." before it."""
     if name == _INPUTS:
         return row.input_bytes
-    value = row.tags.get(name.removeprefix("tag."))
-    return None if value is None else plain(value)
+    try:
+        return number(float(row.tags.get(name.removeprefix("tag."), "")))
+    except ValueError:
+        return None
 
 
 def _adapting(rows: Sequence[IndexedRun]) -> list[str]:
@@ -269,8 +294,8 @@ def _adapting(rows: Sequence[IndexedRun]) -> list[str]:
     cache = [row.cgroup - row.memory for row in rows if row.cgroup and row.memory]
     if not cache:
         return []
-    typical = statistics.median(cache)
-    needed = statistics.median([row.memory for row in rows if row.memory])
+    typical = median_of(cache)
+    needed = median_of([row.memory for row in rows if row.memory])
     if typical < max(_CACHE_WORTH_NAMING * needed, 16 * MIB):
         return []
     return [
@@ -317,7 +342,7 @@ def _time_needed(seconds: Sequence[float], odds: float) -> float | None:
         return seconds[0] * _ONE_RUN_TIME
     logarithms = [math.log(max(value, 1e-3)) for value in seconds]
     above, _ = above_mean(logarithms, odds, _TIME_PRIOR)
-    return max(math.exp(statistics.fmean(logarithms) + above), *seconds)
+    return max(math.exp(mean_of(logarithms) + above), *seconds)
 
 
 def to_json(advice: Advice, others: Mapping[str, Mapping[str, float]] | None = None) -> dict[str, object]:

@@ -67,7 +67,7 @@ def sentence(advice: Advice) -> str:
     else:
         surely = f"{count(advice.runs, 'run')}; 1 in {1 / advice.odds:.0f} would need more"
     more = [count(processors(advice), "processor")] if advice.cores is not None else []
-    more += [duration(advice.seconds)] if advice.seconds is not None else []
+    more += [duration(advice.seconds)] if advice.seconds is not None and advice.seconds >= _MINUTE else []
     return ", ".join([f"ask for {mebibytes(advice.memory)} MiB ({surely})", *more])
 
 

@@ -10,19 +10,18 @@ ones that scatter oddly   the same from the median, with the scatter of those ab
 ========================  ===========================================================================================
 
 The bound is never below the largest high end that is known. The scatter of few runs is itself uncertain: to theirs is added
-that which jobs have on the whole, worth two runs (a prior of the inverse gamma kind, under which the bound keeps its form).
+that which jobs have on the whole, worth four runs (a prior of the inverse gamma kind, under which the bound keeps its form).
 Without it two runs that happen to be alike would promise anything, and two that are not would ask for ten times what is needed.
 
 A run that is known only between wide bounds, where others are known well, says that it needed no less than its low end, and
 nothing else: that its high end is far away tells of the record, not of the job.
 
-Pure functions on numbers, from the standard library: the summary of every run is made with them.
+Pure functions on numbers: the summary of every run is made with them, and `statistics` takes 15 ms to load.
 """
 
 from __future__ import annotations
 
 import math
-import statistics
 
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
 
@@ -31,17 +30,28 @@ if TYPE_CHECKING:
 
 ONE_RUN_MARGIN = 0.10
 """Share of its high end that is added where there is one run."""
-_PRIOR_SCATTER, _PRIOR_RUNS = 0.02, 2
+_PRIOR_SCATTER, _PRIOR_RUNS = 0.02, 4
 """Scatter of jobs on the whole, as a standard deviation of logarithms, and how many runs it is worth."""
 _WIDE = 0.05, 3 << 20
 """An interval that is narrower than this share of its low end, or than so many bytes, is never wide."""
 _WIDER = 1.5
 """How much wider than those of the best known quarter of the runs an interval has to be to be wide."""
 _LEAST_KNOWN = 3
-"""Well-known runs that there have to be for the others to count by their low ends."""
+"""Well-known runs that there have to be for the high ends of the others to count for nothing."""
 _REJECTED = 1.035
 """Value of the Anderson-Darling statistic above which 1 % of normal samples lie."""
 _LEAST_TESTED = 8
+
+
+def mean_of(values: Sequence[float]) -> float:
+    """The mean of one value or more."""
+    return math.fsum(values) / len(values)
+
+
+def median_of(values: Sequence[float]) -> float:
+    """The median of one value or more."""
+    ordered, middle = sorted(values), len(values) // 2
+    return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
 
 
 class Interval(NamedTuple):
@@ -85,31 +95,33 @@ def prediction_bound(known: Sequence[Interval], odds: float) -> PredictionBound 
     if not highs:
         return None
     least = max([*highs, *(interval.low for interval in known)])
+    if len(used) < _LEAST_KNOWN:
+        least = max([least, *(interval.high for interval in known if interval.high is not None)])
     left_out = len(known) - len(used)
     if len(highs) == 1:
-        return PredictionBound(least * (1 + ONE_RUN_MARGIN), 1, None, left_out)
+        return PredictionBound(max(highs[0] * (1 + ONE_RUN_MARGIN), least), 1, None, left_out)
     logarithms = [math.log(high) for high in highs]
     above, scatter = above_mean(logarithms, odds, _PRIOR_SCATTER)
-    value = math.exp(statistics.fmean(logarithms) + above)
+    value = math.exp(mean_of(logarithms) + above)
     odd = not looks_normal(logarithms)
     if odd:
-        value = max(_above_median(logarithms, odds), 2 * max(highs) - statistics.median(highs))
+        value = max(_above_median(logarithms, odds), 2 * max(highs) - median_of(highs))
     return PredictionBound(max(value, least), len(highs), odds, left_out, scatter, odd)
 
 
 def well_known(known: Sequence[Interval]) -> list[Interval]:
-    """Those with a high end that is not far away, as others of the same job show; all with one where too few are."""
+    """Those with a high end that is not far away, as the others of the same job show."""
     closed = [interval for interval in known if interval.high is not None]
     share, least = _WIDE
     widths = sorted(interval.width for interval in closed)
     accepted = max(share, _WIDER * widths[(len(widths) - 1) // 4]) if widths else share
     narrow = [one for one in closed if one.width <= accepted or (one.high or 0.0) - one.low <= least]
-    return narrow if len(narrow) >= _LEAST_KNOWN else closed
+    return narrow or closed
 
 
 def _above_median(logarithms: Sequence[float], odds: float) -> float:
     """The bound from the values above the median alone: a few low ones, as of runs with nothing to do, widen nothing."""
-    middle = statistics.median(logarithms)
+    middle = median_of(logarithms)
     upper = [value - middle for value in logarithms if value > middle]
     freedom = len(upper) + _PRIOR_RUNS
     spread = math.sqrt((math.fsum(d * d for d in upper) + _PRIOR_RUNS * _PRIOR_SCATTER**2) / freedom)
@@ -122,11 +134,11 @@ def above_mean(values: Sequence[float], odds: float, prior: float, *, lost: int 
     Args:
         values: differences from what was fitted, or the values themselves.
         odds: of the next value lying above.
-        prior: the scatter that is worth two values.
+        prior: the scatter that is worth four values.
         lost: degrees of freedom that the fit took: 1 for a mean, 2 for a line.
 
     """
-    mean = statistics.fmean(values)
+    mean = mean_of(values)
     squares = math.fsum((value - mean) ** 2 for value in values)
     freedom = len(values) - lost + _PRIOR_RUNS
     spread = math.sqrt((squares + _PRIOR_RUNS * prior**2) / freedom)
@@ -179,11 +191,12 @@ def looks_normal(values: Sequence[float]) -> bool:
     count = len(values)
     if count < _LEAST_TESTED:
         return True
-    spread = statistics.stdev(values)
+    mean = mean_of(values)
+    spread = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (count - 1))
     if spread < 1e-4:
         return True
-    normal, mean = statistics.NormalDist(), statistics.fmean(values)
-    shares = [min(max(normal.cdf((value - mean) / spread), 1e-12), 1 - 1e-12) for value in sorted(values)]
+    below = [math.erfc((mean - value) / spread / math.sqrt(2)) / 2 for value in sorted(values)]
+    shares = [min(max(share, 1e-12), 1 - 1e-12) for share in below]
     total = math.fsum(
         (2 * i + 1) * (math.log(shares[i]) + math.log(1 - shares[count - 1 - i])) for i in range(count)
     )
@@ -220,6 +233,8 @@ def scaled_bound(inputs: Sequence[float], highs: Sequence[float], odds: float) -
     """The bound as a line over an input, by least squares; `None`: the input does not explain it."""
     if len(highs) < LEAST_SCALED or len(set(inputs)) < 3:
         return None
+    import statistics
+
     slope, base = statistics.linear_regression(inputs, highs)
     if slope <= 0 or statistics.pvariance(highs) == 0:
         return None
@@ -227,9 +242,9 @@ def scaled_bound(inputs: Sequence[float], highs: Sequence[float], odds: float) -
     explained = 1 - statistics.pvariance(rest) / statistics.pvariance(highs)
     if explained < LEAST_EXPLAINED:
         return None
-    above, _ = above_mean(rest, odds, _PRIOR_SCATTER * statistics.fmean(highs), lost=2)
+    above, _ = above_mean(rest, odds, _PRIOR_SCATTER * mean_of(highs), lost=2)
     # At the ends of what was measured the line itself is less certain: the term of least squares for the farthest input.
-    middle = statistics.fmean(inputs)
+    middle = mean_of(inputs)
     squares = math.fsum((amount - middle) ** 2 for amount in inputs)
     farthest = max((amount - middle) ** 2 for amount in inputs) / squares
     above *= math.sqrt((1 + 1 / len(highs) + farthest) / (1 + 1 / len(highs)))

@@ -19,16 +19,14 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
-from otel_memwatch import catalog
-from otel_memwatch.analysis import load
 from otel_memwatch.runs.advice import Advice, advise, input_of
 from otel_memwatch.runs.index import index
 from otel_memwatch.runs.indexed_run import IndexedRun
 from otel_memwatch.runs.recommenders import RULES, polled
+from otel_memwatch.runs.scraped import curve
 from tests.bench.advice.jobs import JOBS, Job, argv, environment, prepare
 from tests.bench.advice.limited_group import limited_group
 
-PERIODS = (15.0, 30.0, 60.0)
 PERIOD_OF = {"VPA": (60.0,), "KRR": (15.0, 30.0, 60.0), "seff": (15.0, 30.0, 60.0)}
 MIB = 1 << 20
 
@@ -111,18 +109,6 @@ def replay(job: Job, rows: list[IndexedRun], odds: float) -> Replay:
     return Replay(len(rows), killed, over)
 
 
-def curve(row: IndexedRun) -> tuple[list[float], list[float]]:
-    """Resident memory of the tree over the time of a run, which is what is scraped and polled."""
-    samples = load(row.path).samples([catalog.MEMWATCH_TREE_MEMORY_USAGE])
-    (column,) = [one for one in samples.columns if one.metric == catalog.MEMWATCH_TREE_MEMORY_USAGE]
-    known = [
-        (time, size)
-        for time, size in zip(samples.time.tolist(), samples.values(column).tolist(), strict=True)
-        if size == size
-    ]
-    return [time for time, _ in known], [size for _, size in known]
-
-
 def others(rows: list[IndexedRun], lots: random.Random) -> dict[str, Replay]:
     """The replay of each other rule with each period of its looks."""
     curves = [curve(row) for row in rows]
@@ -143,13 +129,15 @@ def others(rows: list[IndexedRun], lots: random.Random) -> dict[str, Replay]:
 # -- the kernel
 
 
-def judge(base: Path, runs: int, odds: float) -> None:
+def judge(base: Path, runs: int, odds: float, only: list[str]) -> None:
     """Runs each job again with the advised limit; the results are added to judged.jsonl."""
     lots = random.Random()
     with (base / "judged.jsonl").open("a") as file:
         for number in range(runs):
             for job in JOBS:
                 rows = recorded(base, job)
+                if len(rows) < 2 or (only and job.name not in only):
+                    continue
                 advice = advised(job, rows, odds)
                 value = lots.choice(job.inputs) if job.inputs else None
                 assert advice.memory is not None
@@ -170,7 +158,7 @@ def judge(base: Path, runs: int, odds: float) -> None:
 
 def table(base: Path) -> str:
     """The results, as README shows them."""
-    every = {job.name: rows for job in JOBS if (rows := recorded(base, job))}
+    every = {job.name: rows for job in JOBS if len(rows := recorded(base, job)) > 2}
     jobs = {job.name: job for job in JOBS}
     lots = random.Random(1)
     lines = ["| what asks | runs | killed | above what was needed, median |", "| --- | --- | --- | --- |"]
@@ -224,7 +212,7 @@ def main() -> None:
     if given.what == "record":
         record(base, given.runs, given.only)
     elif given.what == "judge":
-        judge(base, given.runs, given.odds)
+        judge(base, given.runs, given.odds, given.only)
     elif given.what == "jobs":
         print(per_job(base, given.odds))
     else:

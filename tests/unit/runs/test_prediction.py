@@ -44,7 +44,7 @@ def test_one_run_has_a_margin_and_no_odds() -> None:
 def test_the_next_run_is_above_the_bound_with_the_odds_asked(count: int, scatter: float) -> None:
     """Where jobs scatter as the prior says, at any number of runs; where they scatter otherwise, from some runs on."""
     lots = random.Random(count)
-    odds, tries = 0.05, 1500
+    odds, tries = 0.02, 2000
     above = 0
     for _ in range(tries):
         runs = [math.exp(lots.gauss(5, scatter)) for _ in range(count + 1)]
@@ -53,7 +53,7 @@ def test_the_next_run_is_above_the_bound_with_the_odds_asked(count: int, scatter
         above += runs[-1] * MIB > bound.value
     if scatter <= 0.02 or count >= 15:
         # So many are above with odds of one in a thousand where the share is right.
-        assert above <= stats.binom.isf(1e-3, tries, odds * 1.15)
+        assert above <= stats.binom.isf(1e-3, tries, odds * 1.25)
 
 
 def test_a_bound_is_never_below_what_was_seen() -> None:
@@ -74,7 +74,7 @@ def test_wide_bounds_count_by_their_low_end_beside_runs_that_are_known() -> None
     assert bound.value < 130 * MIB
     alone = prediction_bound([wide, *exact(100)], 1e-3)
     assert alone is not None
-    assert alone.value >= 900 * MIB
+    assert alone.value == 900 * MIB
 
 
 def test_runs_of_two_kinds_are_told_from_a_normal_scatter() -> None:
