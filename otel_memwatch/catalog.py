@@ -191,6 +191,9 @@ MEMWATCH_CGROUP_MEMORY_ANON = _row(
 MEMWATCH_CGROUP_MEMORY_FILE = _row(
     "memwatch.cgroup.memory.file", _U, "By", "Page cache charged to the control group, shared memory excluded.",
     (), "cgroup")
+MEMWATCH_CGROUP_MEMORY_UNEVICTABLE = _row(
+    "memwatch.cgroup.memory.unevictable", _U, "By", "Charged memory that cannot be reclaimed (mlock, memfd_secret).",
+    (), "cgroup", note="Only of a group of the run's own: what of the page cache is needed all the same.")
 MEMWATCH_CGROUP_MEMORY_SHMEM = _row(
     "memwatch.cgroup.memory.shmem", _U, "By", "Shared memory (tmpfs) charged to the control group.", (), "cgroup")
 MEMWATCH_CGROUP_MEMORY_KERNEL = _row(

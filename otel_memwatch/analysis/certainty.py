@@ -415,6 +415,7 @@ def needed_between_ticks(
     *,
     file_before: int | None,
     file: int | None,
+    locked: int,
     moved: int | None,
     reset_gap: float | None,
     error: int,
@@ -427,7 +428,10 @@ def needed_between_ticks(
     to and from storage around that time, the cache was never more than at the beginning plus `g`, and never less than
     at the end less `g`:
 
-        top - (file_before + g) - error  <=  needed  <=  top - (file - g) + error
+        top - (file_before + g) - error  <=  needed  <=  top - (file - locked - g) + error
+
+    The pages of memfd_secret count as cache and cannot be dropped; the kernel counts them among those that are locked in
+    memory, and so some that are no cache: `locked` is at least what is needed of the cache.
 
     Example: a watermark of 502 MiB, 2 MiB of cache before and after, nothing moved: 500 MiB, to the error.
     Where the cache grew by more than `g` (a file system that does not tell the kernel's accounting), `g` is its growth.
@@ -439,6 +443,7 @@ def needed_between_ticks(
         ceiling: a watermark that reaches further back; with `top`, the same.
         file_before: page cache at the first tick, shared memory not included.
         file: page cache at the second tick.
+        locked: pages that cannot be reclaimed at the second tick, of any kind.
         moved: bytes read from and written to storage, from the tick before the first to the tick after the second, since
             the readings of one tick are not of one instant.
         reset_gap: seconds between reading the watermark at the first tick and resetting it.
@@ -451,12 +456,21 @@ def needed_between_ticks(
         if top is not None:
             low = max(0, top - file_before - moved - error)
         if ceiling is not None:
-            high = ceiling - max(0, file - moved) + error
+            high = ceiling - max(0, file - locked - moved) + error
     elif ceiling is not None:
         high = ceiling + error
     if high is not None and reset_gap:
-        high += int(reset_gap * cpus * _TOUCHED_PER_SECOND)
+        high += touched(reset_gap, cpus)
     return low, high
+
+
+def touched(seconds: float, cpus: int) -> int:
+    """Bytes of memory that all processors together can touch for the first time in so long.
+
+    So much may have come and gone between reading a watermark and resetting it. Example: a monitor that has to wait for its
+    processor for 11 ms just then, on two processors: 110 MB.
+    """
+    return int(seconds * cpus * _TOUCHED_PER_SECOND)
 
 
 def charged_of_process(peak: int, mapped: int, error: int) -> int:
@@ -550,29 +564,24 @@ def tree_low_in_cgroup(needed: int | None, watermark: int, process: int, *, stil
     return low if still_read else max(process, low)
 
 
-def tree_from_cgroup(low: int, high: int, held: int | None, unmapped: int | None, charge_error: int) -> Peak:
+def tree_from_cgroup(low: int, high: int, charge_error: int) -> Peak:
     """The tree's peak from a control group of its own.
 
-    The group's bound may be far too high where much page cache came and went; then what all processes held together, and
-    what the group holds beside them (shared memory files, kernel), may be the nearer one. Two bounds that are `near` are
-    one figure: that in the middle, which is the least wrong.
+    Two bounds that are `near` are one figure: that in the middle, which is the least wrong. What the processes had, and the
+    shared memory files and kernel memory that ticks saw beside them, is no bound: a memory file may come and go between
+    two ticks.
 
-    Example: 100 MiB needed at least, 5 GiB at most (4.9 of them cache that nothing accounts for); one process of at most 110 MiB
-    beside 15 MiB of shared memory: between 100 and 125 MiB.
+    Example: at least 100 MiB needed, at most 140 (40 of them page cache, or a memory file): between 100 and 140 MiB.
 
     Args:
         low: bytes that were certainly needed.
-        high: bytes that were certainly not exceeded, by the group alone.
-        held: bytes that the processes never exceeded together; `None`: not known.
-        unmapped: the most that the group held beside the processes; `None`: not known.
+        high: bytes that were certainly not exceeded.
         charge_error: of the machine.
     """
-    low, how = min(low, high), "cgroup watermark"
-    if held is not None and unmapped is not None and held + unmapped < high:
-        high, how = max(low, held + unmapped), "sum of VmHWM and cgroup"
+    low = min(low, high)
     if high - low <= near(high, charge_error):
-        return Peak((low + high) // 2, Certainty.EXACT, low, high, how=how)
-    return Peak.interval(low, high, how=f"{how} less page cache")
+        return Peak((low + high) // 2, Certainty.EXACT, low, high, how="cgroup watermark")
+    return Peak.interval(low, high, how="cgroup watermark less page cache")
 
 
 # -- a control group's own peak

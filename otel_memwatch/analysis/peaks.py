@@ -273,8 +273,6 @@ def _tree_by_cgroup(evidence: Evidence, watermark: int) -> Peak | None:
     peak = certainty.tree_from_cgroup(
         tree_low(evidence) or 0,
         watermark if most.value is None else most.value,
-        tree_bound(evidence),
-        evidence.unmapped.value,
         evidence.conditions.charge_error,
     )
     return peak._replace(at=evidence.conditions.since_start(at))
@@ -354,6 +352,10 @@ def _cgroup(evidence: Evidence, *, whole: bool) -> Peak | None:
             return left._replace(at=at)
         found, at = evidence.needed.value, conditions.since_start(evidence.needed.at)
         return Peak.interval(found, None, at=at, how="cgroup less page cache, at ticks") if found else None
+    if own and evidence.cgroup.most_in_gap > watermark.value + error:
+        return Peak.interval(
+            watermark.value, evidence.cgroup.most_in_gap, at=at, how="cgroup watermark, reset late once"
+        )
     if own:
         return Peak.exact(watermark.value, error, at=at, how="cgroup watermark")
     peak = certainty.lifetime_watermark(watermark.first, watermark.value, error)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from functools import cached_property
+from itertools import islice
 from math import isinf
 
+from otel_memwatch import catalog
 from otel_memwatch.analysis.attribution import TabledOperations
 from otel_memwatch.analysis.ending import ending_of, state_of
 from otel_memwatch.analysis.results import QUALITY, TOTALS, OperationFigures, Peaks, ProcessFigures
@@ -18,12 +20,24 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Iterable, Iterator, Mapping
 
+    from otel_memwatch.analysis.curves import DrawnCurves
     from otel_memwatch.analysis.operations import OperationContext
     from otel_memwatch.analysis.processes import RecordedProcesses
     from otel_memwatch.analysis.replay import Replayed
-    from otel_memwatch.model import Ending, Peak
+    from otel_memwatch.model import Column, Ending, Peak
     from otel_memwatch.record.reader import Record
     from otel_memwatch.record.samples import Samples
+
+
+_TICKS_TO_LOOK = 100
+"""Ticks within which a limit that applies has been read."""
+
+
+def _is_limit(column: Column) -> bool:
+    wanted = ("memwatch.cgroup.limit.type", "max")
+    return column.metric == catalog.MEMWATCH_CGROUP_MEMORY_LIMIT and (
+        not column.attributes or wanted in column.attributes
+    )
 
 
 class RecordedRun:
@@ -197,6 +211,25 @@ class RecordedRun:
     def processes(self) -> tuple[ProcessFigures, ...]:
         """All processes that were seen, by their start."""
         return self._recorded_processes.figures()
+
+    @cached_property
+    def recorded_limit(self) -> int | None:
+        """The limit of the control group that the first ticks tell, where `limits` does not; `None`: none is known."""
+        limits = [index for index, column in enumerate(self.record.columns) if _is_limit(column)]
+        if not limits:
+            return None
+        for _, values in islice(self.record.ticks(), _TICKS_TO_LOOK):
+            known = [value for value in (values[index] for index in limits) if value is not None]
+            if known:
+                return int(min(known))
+        return None
+
+    @cached_property
+    def curves(self) -> DrawnCurves:
+        """Its figures over time in few points that keep every peak. Reads all ticks, unless the monitor has them already."""
+        from otel_memwatch.analysis.curves import curves_of
+
+        return curves_of(self.record).drawn(all_ended=self._recorded_processes.all_ended)
 
     @cached_property
     def _recorded_processes(self) -> RecordedProcesses:

@@ -56,6 +56,7 @@ METRICS = frozenset(metric for _, metric, _ in _TOTAL_COLUMNS) | {
     catalog.MEMWATCH_CGROUP_MEMORY_SWAP,
     catalog.MEMWATCH_CGROUP_OUTSIDE,
     catalog.MEMWATCH_CGROUP_PAGING_FAULTS,
+    catalog.MEMWATCH_CGROUP_MEMORY_UNEVICTABLE,
     catalog.MEMWATCH_TREE_PAGING_FAULTS,
     catalog.MEMWATCH_TREE_MEMORY_SHMEM,
     catalog.SYSTEM_PAGING_USAGE,
@@ -167,6 +168,7 @@ class Tally:
         self._minor_faults = find(catalog.MEMWATCH_TREE_PAGING_FAULTS)
         self._charged_faults = find(catalog.MEMWATCH_CGROUP_PAGING_FAULTS)
         self._charged = find(catalog.MEMWATCH_CGROUP_MEMORY_USAGE)
+        self._locked = find(catalog.MEMWATCH_CGROUP_MEMORY_UNEVICTABLE)
         self._file = find(catalog.MEMWATCH_CGROUP_MEMORY_FILE)
         self._window = find(catalog.MEMWATCH_CGROUP_MEMORY_WINDOW)
         self._watermark = find(catalog.MEMWATCH_CGROUP_MEMORY_PEAK)
@@ -288,6 +290,7 @@ class Tally:
             _at(values, self._watermark),
             _at(values, self._file),
             sum(moved) if moved and len(moved) == len(self._moved) else None,
+            _at(values, self._locked) or 0,
         )
 
     def process(self, record: ProcessRecord) -> None:

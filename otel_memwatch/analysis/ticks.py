@@ -136,6 +136,7 @@ _CGROUP_TICK = (
     catalog.MEMWATCH_CGROUP_MEMORY_WINDOW_GAP,
     catalog.MEMWATCH_CGROUP_MEMORY_PEAK,
     catalog.MEMWATCH_CGROUP_MEMORY_FILE,
+    catalog.MEMWATCH_CGROUP_MEMORY_UNEVICTABLE,
 )
 """The columns of which a `CgroupTick` is made, in the order of its fields."""
 
@@ -202,9 +203,16 @@ class TreeTicks:
             part = slice(begin, begin + _BLOCK)
             times = (samples.time[part] + self._started).tolist()
             for time, *row in zip(times, *(column[part].tolist() for column in columns), strict=True):
-                usage, window, gap, peak, file, io = (None if v != v else v for v in row)  # noqa: PLR0124 - NaN
+                usage, window, gap, peak, file, locked, io = (None if v != v else v for v in row)  # noqa: PLR0124 - NaN
                 tick = CgroupTick(
-                    time, _whole(usage), _whole(window), gap, _whole(peak), _whole(file), _whole(io)
+                    time,
+                    _whole(usage),
+                    _whole(window),
+                    gap,
+                    _whole(peak),
+                    _whole(file),
+                    _whole(io),
+                    _whole(locked) or 0,
                 )
                 found = bounds.add_tick(tick)
                 if found is not None:

@@ -6,15 +6,16 @@ import contextlib
 import json
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Sequence
 
 from otel_memwatch.errors import RunError
+from otel_memwatch.monitor.rendering import CompletedRecord
 from otel_memwatch.monitor.run_info import gpu_fields, health_fields, moment
 from otel_memwatch.record.format import FINISHED
-from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
+from otel_memwatch.runtime.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from otel_memwatch.analysis.curves import DrawnCurves
     from otel_memwatch.model import Ending, ProcessRecord, RecordedOperation
     from otel_memwatch.monitor.recording import RunRecording
     from otel_memwatch.record.operation_index import OperationTable
@@ -24,16 +25,6 @@ if TYPE_CHECKING:
 
 _CATCHING_UP_SECONDS = 0.3
 """Time that telemetry may read operations on after the end: a burst may have left more of them than can be delivered."""
-
-
-class CompletedRecord(NamedTuple):
-    """What reports are made of."""
-
-    directory: Path
-    """Where ticks and processes are read from. A path that does not exist where the run directory has been moved away: what
-    may lie in its place is not ours."""
-    info: Mapping[str, Any]
-    """`run.json`, or what it would hold if it could have been written."""
 
 
 def complete(recording: RunRecording, end: Callable[[], Ending], ended: float) -> CompletedRecord | None:
@@ -70,7 +61,9 @@ def complete(recording: RunRecording, end: Callable[[], Ending], ended: float) -
         gpus=gpu_fields(recording.sources),
     )
     _deliver(recording, ending, ended, list(operations))
-    completed = _written(writer)
+    curves = recording.folding.curves
+    drawn = None if curves is None else curves.drawn(all_ended=not tally.processes.living)
+    completed = _written(writer, drawn)
     writer.close()
     return completed
 
@@ -139,11 +132,11 @@ def _deliver(
         recording.writer.mark(problem)
 
 
-def _written(writer: RunWriter) -> CompletedRecord:
+def _written(writer: RunWriter, curves: DrawnCurves | None) -> CompletedRecord:
     """What reports are made of, with a mark where the record does not hold the end of the run."""
     in_place = writer.in_place
     directory = writer.path if in_place else writer.path / f"lost-{os.getpid()}"
     if not writer.written and not writer.update():  # tried again, since there may be space by now
         writer.note_mark("the end could not be recorded" if in_place else "the record is lost")
     # As a reader of the file would have it: tuples become lists, keys text.
-    return CompletedRecord(directory, json.loads(json.dumps(writer.info)))
+    return CompletedRecord(directory, json.loads(json.dumps(writer.info)), curves)

@@ -1,4 +1,4 @@
-"""The tally of a run while it is recorded: some ticks at a time, since one alone finds all caches cold."""
+"""The tally and the curves of a run while it is recorded: some ticks at a time, since one alone finds all caches cold."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from otel_memwatch.analysis.curves import Curves
     from otel_memwatch.analysis.tally import Tally
     from otel_memwatch.model import Column, Snapshot
 
@@ -20,6 +21,7 @@ class Folding:
 
     def __init__(self) -> None:
         self._tally: Tally | None = None
+        self._curves: Curves | None = None
         self._columns: Sequence[Column] = ()
         self._waiting: list[ProcessRecord | tuple[Sequence[Column], Snapshot]] = []
         self._ticks = 0
@@ -30,11 +32,21 @@ class Folding:
         self._fold()
         return self._tally
 
-    def open(self, columns: Sequence[Column], info: Mapping[str, Any]) -> None:
-        """Begins to fold ticks of these columns; of those taken in before, what they have of them."""
+    @property
+    def curves(self) -> Curves | None:
+        """The curves of everything so far; `None` before `open`, and where nobody wants them."""
+        self._fold()
+        return self._curves
+
+    def open(self, columns: Sequence[Column], info: Mapping[str, Any], *, drawn: bool = False) -> None:
+        """Begins to fold ticks of these columns; of those taken in before, what they have of them. `drawn`: curves too."""
         from otel_memwatch.analysis.tally import Tally
 
         self._tally, self._columns = Tally(columns, info), columns
+        if drawn:
+            from otel_memwatch.analysis.curves import Curves
+
+            self._curves = Curves(info)
 
     def process(self, record: ProcessRecord) -> None:
         """Takes in what is known of a process."""
@@ -48,17 +60,21 @@ class Folding:
             self._fold()
 
     def _fold(self) -> None:
-        tally = self._tally
+        tally, curves = self._tally, self._curves
         if tally is None:
             return
         for record in self._waiting:
             if isinstance(record, ProcessRecord):
                 tally.process(record)
+                if curves is not None:
+                    curves.lives.add(record)
                 continue
             columns, snapshot = record
             if columns is not self._columns:
                 known = dict(zip(columns, snapshot.values, strict=True))
                 snapshot = snapshot._replace(values=tuple(known.get(column) for column in self._columns))
             tally.tick(snapshot)
+            if curves is not None:
+                curves.add(self._columns, snapshot.time, snapshot.values)
         self._waiting.clear()
         self._ticks = 0

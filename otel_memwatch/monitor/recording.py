@@ -9,10 +9,12 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
 
 from otel_memwatch.model import ProcessNote, ProcessRecord
 from otel_memwatch.monitor.folding import Folding
 from otel_memwatch.monitor.opening import Opening
+from otel_memwatch.monitor.rendering import needed_to_render
 from otel_memwatch.monitor.run_info import LIMIT, address_space_limit, gpu_fields, group_value, host_memory
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 
@@ -30,6 +32,9 @@ if TYPE_CHECKING:
 
 _FOLLOW_SECONDS = 1.0
 """Time between two looks at the operations that the target has marked, where nobody wants to know of them at once."""
+
+_SETTLED_SECONDS = 0.4
+"""Time after which a command is no short one: the modules that its end needs are worth loading before it."""
 
 _PEAKS_SECONDS = 1.0
 """Time between two looks at the peaks so far, for telemetry."""
@@ -82,6 +87,7 @@ class RunRecording:
         self._peaks_due = self._follow_due = math.inf
         self._follow_period = _FOLLOW_SECONDS
         self._drivers_asked = drivers_asked
+        self._to_load = list(needed_to_render(settings))
         self._context = self._make_context()
         if settings["exact"]:
             # Nobody may reset the watermark of a process that marks operations, not even at the first tick.
@@ -121,7 +127,7 @@ class RunRecording:
             self.sampler = self.sampler.joined_by(late)
             self.writer.columns(self.sampler.columns)
             self.sampler.subscribe(self._on_tick)
-        self.folding.open(self.sampler.columns, self.writer.info)
+        self.folding.open(self.sampler.columns, self.writer.info, drawn=self._settings["report"])
         self._open_telemetry(listening, say)
 
     def run(self, stop: Flag) -> None:
@@ -203,6 +209,9 @@ class RunRecording:
 
     def _on_tick(self, snapshot: Snapshot) -> None:
         columns = self.sampler.columns
+        if self._to_load and snapshot.time - self._target.started > _SETTLED_SECONDS:
+            # What is made at the end is loaded while nobody waits, a module at a tick.
+            import_module(self._to_load.pop(0))
         self.writer.tick(snapshot)
         self.folding.tick(columns, snapshot)
         if snapshot.time >= self._follow_due:

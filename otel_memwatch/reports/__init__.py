@@ -106,11 +106,19 @@ _ROWS = (
     Report("text", "The whole story for a person: memory, operations, processes.", ".txt", ".text"),
     Report("summary", "The few lines that stand at the end of wrap.", ".txt", ".summary"),
     Report("markdown", "The summary for a page in CI: tables of GitHub's Markdown.", ".md", ".markdown"),
+    Report("html", "The page: one file that opens in any browser, offline.", ".html", ".html", binary=True),
     Report("json", "The figures as JSON, schema 1: a contract.", ".json", ".json", exported=True),
     Report(
         "plot", "Memory, CPU, I/O, GPU and operations over time.", ".png", ".plot", binary=True, drawn=True
     ),
     Report("csv", "Every tick as one row, every metric as one column.", ".csv", ".csv", exported=True),
+    Report(
+        "snakemake-benchmark",
+        "A row of Snakemake's benchmark files, from exact figures.",
+        ".tsv",
+        ".snakemake_benchmark",
+        exported=True,
+    ),
     Report(
         "otlp",
         "Metrics as OTLP JSON lines, as the file exporter writes them.",

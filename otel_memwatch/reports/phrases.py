@@ -6,11 +6,9 @@ Nothing here reads the whole record: the summary has to be there at once, after 
 from __future__ import annotations
 
 import os
-from itertools import islice
 
-from otel_memwatch import catalog
 from otel_memwatch.analysis.process_names import INTERPRETERS, telling
-from otel_memwatch.model import Certainty, Column, Peak
+from otel_memwatch.model import Certainty, Peak
 from otel_memwatch.record.fields import mapping, number, text
 from otel_memwatch.reports.formatting import (
     amount,
@@ -32,17 +30,16 @@ if TYPE_CHECKING:
 
     from otel_memwatch.analysis import ProcessFigures, RecordedRun
 
-_LIMIT_METRIC = catalog.MEMWATCH_CGROUP_MEMORY_LIMIT
-_LIMIT_TYPE = ("memwatch.cgroup.limit.type", "max")
-_TICKS_TO_LOOK = 100
-"""Ticks within which a limit that applies has been read."""
-
 PEERS = 100
 """Processes of the same program that one is told apart from."""
 
-HEADLINE_MEANING = (
+_NEEDED = (
     "Needed memory counts each page once, however many processes share it, and leaves out page cache that can be "
     "dropped at any time."
+)
+_SUMMED = (
+    "This system tells no more than each process's resident size: their sum counts a page once for each process that "
+    "shares it, and pages of files and libraries too."
 )
 
 
@@ -64,7 +61,7 @@ class Limit(NamedTuple):
 def limit(run: RecordedRun) -> Limit | None:
     """The smallest limit on the memory of the run; `None` when none is known."""
     found = []
-    group = run.limits.get("cgroup_bytes") or _recorded_limit(run)
+    group = run.limits.get("cgroup_bytes") or run.recorded_limit
     if group:
         found.append(Limit(int(group), "control group"))
     machine = run.limits.get("host_bytes") or run.host.get("memory_bytes")
@@ -79,20 +76,9 @@ def address_space(run: RecordedRun) -> str | None:
     return f"{size(limit)} of address space for each process (ulimit -v)" if limit else None
 
 
-def _recorded_limit(run: RecordedRun) -> int | None:
-    columns = run.record.columns
-    limits = [i for i, column in enumerate(columns) if _is_limit(column)]
-    if not limits:
-        return None
-    for _, values in islice(run.record.ticks(), _TICKS_TO_LOOK):
-        known = [value for value in (values[i] for i in limits) if value is not None]
-        if known:
-            return int(min(known))
-    return None
-
-
-def _is_limit(column: Column) -> bool:
-    return column.metric == _LIMIT_METRIC and (not column.attributes or _LIMIT_TYPE in column.attributes)
+def headline_meaning(run: RecordedRun) -> str:
+    """What the first figure counts."""
+    return _SUMMED if run.info.get("portable") is True else _NEEDED
 
 
 def above_needed(run: RecordedRun) -> str:

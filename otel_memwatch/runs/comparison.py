@@ -27,7 +27,7 @@ from itertools import pairwise
 
 from otel_memwatch.model import Certainty
 from otel_memwatch.runs.figures import TIMES, order, unit_of
-from otel_memwatch.runs.statistics import ERROR, RunValues, corrected, difference, runs_needed
+from otel_memwatch.runs.statistics import ERROR, RunValues, corrected, difference, reach, runs_needed
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -157,6 +157,23 @@ def compare(
             _compare(name, _named(base, name), _named(head, name), effect(name), why, in_turns=in_turns)
         )
     return Comparison(_corrected(compared), left_out, len(base), len(head))
+
+
+def settled(runs: Sequence[RunFigures]) -> bool:
+    """Whether more runs would tell little more of what these need: each figure is known to within the smallest effect.
+
+    Times are left aside: their noise is the machine's. So is what was only sampled. Raises `Unavailable` without scipy.
+    """
+    for name in {name for run in runs for name in run.figures if name not in TIMES}:
+        figures = _named(runs, name)
+        group = _group(figures)
+        if group is None:
+            continue
+        smallest = usual_effect(name).of(group.typical)
+        alone = all(figure.alone for figure in figures) and group.spread <= smallest
+        if not alone and (len(runs) < ENOUGH or reach(group, _RESOLUTION[unit_of(name)]) > smallest):
+            return False
+    return True
 
 
 def _named(runs: Iterable[RunFigures], name: str) -> list[Figure]:

@@ -44,6 +44,9 @@ def load_all(text):
         ("compose-spec", "compose/compose.yaml", ()),
         ("github-actions", "github-actions/action.yml", ()),
         ("github-workflows", "github-actions/example.yml", ()),
+        ("github-actions", "github-actions/gate/action.yml", ()),
+        ("github-workflows", "github-actions/gate/example.yml", ()),
+        ("gitlab-ci", "gitlab/memwatch-gate.gitlab-ci.yml", ("--data-transform", "gitlab-ci")),
         ("gitlab-ci", "gitlab/memwatch.gitlab-ci.yml", ("--data-transform", "gitlab-ci")),
     ],
 )
@@ -271,7 +274,7 @@ def scripts():
 
 
 def test_shellcheck():
-    assert len(scripts()) == 5
+    assert len(scripts()) == 6
     done = run(needed("shellcheck"), *scripts())
     assert done.returncode == 0, done.stdout
 

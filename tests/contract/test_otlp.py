@@ -161,7 +161,7 @@ def test_standard_variables_say_where_and_how(sink, monkeypatch):
         monkeypatch.setenv(name, value)
     telemetry, _, info = _start({}, environment)
     telemetry.finish(finished(info))
-    assert {path for path, *_ in sink.requests} == {"/v1/metrics", "/v1/traces"}
+    assert {path for path, *_ in sink.requests} == {"/v1/metrics", "/v1/traces", "/v1/logs"}
     for _, headers, _ in sink.requests:
         assert headers["x-key"] == "secret word"
         assert headers["content-encoding"] == "gzip"
@@ -293,7 +293,7 @@ def test_a_trusted_server_takes_it(tmp_path, monkeypatch):
     monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(tmp_path / "not-meant-for-this-endpoint.pem"))
     telemetry, _, info = _start({"otlp": sink.url.replace("http:", "https:")})
     assert telemetry.finish(finished(info)) == []
-    assert len(sink.requests) == 2
+    assert len(sink.requests) == 3
     sink.close()
 
 
@@ -367,7 +367,8 @@ def test_two_readers_look_once_each_and_never_read(sink):
         return latest
 
     info = run_info()
-    parts = Parts(run=info, columns=columns, latest=look)
+    # Telemetry's thread looks for events five times a second.
+    parts = Parts(run=info, columns=columns, latest=look, environment={"OTEL_LOGS_EXPORTER": "none"})
     telemetry = start({"otlp": sink.url, "prometheus": "127.0.0.1:0"}, parts)
     telemetry.wait_until_open(60)
     before = len(looks)
@@ -390,7 +391,7 @@ def test_a_library_that_does_not_fit_costs_its_own_exporter_only(sink, monkeypat
     (problem,) = telemetry.finish(finished(info))
     assert problem.startswith("the endpoint for Prometheus could not be started: ModuleNotFoundError: ")
     assert said == [f"otel-memwatch: {problem}"]
-    assert {path for path, *_ in sink.requests} == {"/v1/metrics", "/v1/traces"}
+    assert {path for path, *_ in sink.requests} == {"/v1/metrics", "/v1/traces", "/v1/logs"}
 
 
 def test_a_signal_that_is_refused_leaves_the_other_alone():

@@ -24,7 +24,11 @@ if TYPE_CHECKING:
     from otel_memwatch.monitor.telemetry.export_log import Answer
     from otel_memwatch.monitor.telemetry.settings import Endpoint
 
-_GROUPS = {"metrics": "opentelemetry_metrics_exporter", "traces": "opentelemetry_traces_exporter"}
+_GROUPS = {
+    "metrics": "opentelemetry_metrics_exporter",
+    "traces": "opentelemetry_traces_exporter",
+    "logs": "opentelemetry_logs_exporter",
+}
 _MODULES = {
     "http/protobuf": "opentelemetry.exporter.otlp.proto.http",
     "grpc": "opentelemetry.exporter.otlp.proto.grpc",
@@ -32,6 +36,7 @@ _MODULES = {
 _CLASSES = {
     "metrics": ("metric_exporter", "OTLPMetricExporter"),
     "traces": ("trace_exporter", "OTLPSpanExporter"),
+    "logs": ("_log_exporter", "OTLPLogExporter"),
 }
 
 
@@ -53,7 +58,7 @@ def open_exporter(signal: str, endpoint: Endpoint, compression: str | None = Non
     """The exporter of `signal` ("metrics" or "traces") for `endpoint`.
 
     Args:
-        signal: the signal.
+        signal: "metrics", "traces" or "logs".
         endpoint: where to.
         compression: "gzip", "deflate" or "none", where no variable says otherwise.
 

@@ -119,6 +119,17 @@ class Frame:
         if main_peak is not None:
             self._final[catalog.MEMWATCH_PROCESS_MEMORY_PEAK, ()] = main_peak
 
+    def latest_values(self, series: Sequence[tuple[str, Attributes]]) -> list[Value]:
+        """Values of columns, each named by its metric and attributes, at the latest tick; `None`: not known."""
+        snapshot = self._latest()
+        known: dict[tuple[str, Attributes], Value] = {}
+        if snapshot is not None:
+            known = {
+                (column.metric, column.attributes): value
+                for column, value in zip(self.columns, snapshot.values, strict=False)
+            }
+        return [known.get(one) for one in series]
+
     def column(self, index: int) -> Value:
         """Value of a column at the pinned moment; `None`: not known."""
         column = self.columns[index]
