@@ -20,8 +20,8 @@ from otel_memwatch.record.fields import number
 from otel_memwatch.runs.prediction import (
     ONE_RUN_MARGIN,
     Interval,
-    Line,
     PredictionBound,
+    ScaledBound,
     above_mean,
     mean_of,
     median_of,
@@ -77,7 +77,7 @@ class Advice(NamedTuple):
     """Where there is no advice: no less than this."""
     guess: bool = False
     """Whether it is no more than a guess: runs were killed below it, or polled by others."""
-    line: Line | None = None
+    line: ScaledBound | None = None
     """How it grows with the input, where that explains it."""
     input_name: str | None = None
     notes: tuple[str, ...] = ()
@@ -192,7 +192,7 @@ def _advice(
     target_odds: float = ODDS,
     guess: bool = False,
     at_least: int | None = None,
-    line: Line | None = None,
+    line: ScaledBound | None = None,
     input_name: str | None = None,
 ) -> Advice:
     needed = [row.memory for row in rows if row.memory is not None]
@@ -255,12 +255,12 @@ def _about(bound: PredictionBound, rows: Sequence[IndexedRun]) -> list[str]:
 
 def _scaled(
     rows: Sequence[IndexedRun], feature: str | None, odds: float, notes: list[str]
-) -> tuple[Line | None, str | None]:
+) -> tuple[ScaledBound | None, str | None]:
     """The line over the input that explains the memory best; one that was asked for and does not is told in a note."""
     candidates = (
         [feature] if feature else [_INPUTS, *sorted({f"tag.{name}" for row in rows for name in row.tags})]
     )
-    best: tuple[Line | None, str | None] = None, None
+    best: tuple[ScaledBound | None, str | None] = None, None
     for name in candidates:
         pairs = [
             (amount, float(row.high or row.memory or 0))

@@ -204,7 +204,7 @@ def looks_normal(values: Sequence[float]) -> bool:
     return statistic * (1 + 0.75 / count + 2.25 / count**2) <= _REJECTED
 
 
-class Line(NamedTuple):
+class ScaledBound(NamedTuple):
     """A bound that grows with an input: `base + slope * input`, and `spread` more for the scatter around it."""
 
     base: float
@@ -229,7 +229,7 @@ LEAST_EXPLAINED, LEAST_SCALED = 0.8, 8
 """An input explains a peak that explains this share of its variance, in so many runs at least."""
 
 
-def scaled_bound(inputs: Sequence[float], highs: Sequence[float], odds: float) -> Line | None:
+def scaled_bound(inputs: Sequence[float], highs: Sequence[float], odds: float) -> ScaledBound | None:
     """The bound as a line over an input, by least squares; `None`: the input does not explain it."""
     if len(highs) < LEAST_SCALED or len(set(inputs)) < 3:
         return None
@@ -250,4 +250,6 @@ def scaled_bound(inputs: Sequence[float], highs: Sequence[float], odds: float) -
     above *= math.sqrt((1 + 1 / len(highs) + farthest) / (1 + 1 / len(highs)))
     above = max([above, *rest])
     smallest, largest = min(inputs), max(inputs)
-    return Line(base, slope, above, explained, len(highs), base + slope * smallest + above, smallest, largest)
+    return ScaledBound(
+        base, slope, above, explained, len(highs), base + slope * smallest + above, smallest, largest
+    )
