@@ -23,7 +23,7 @@ pytestmark = pytest.mark.skipif(
 
 PLANTED = PROGRAMS / "pytest" / "planted.py"
 TOLERANCE = 1.5 * MIB
-"""Python's own heap moves by as much while a test runs."""
+"""Python's own heap moves by as much while a test runs, and its size before is known no better than its peak."""
 
 
 def run_tests(
@@ -69,7 +69,7 @@ def test_planted_peaks_are_found(tmp_path: Path, workers: tuple[str, ...]) -> No
         if "test_own" in name or "test_set_up" in name:
             assert process["certainty"] == "exact", name
             assert process["low"] - start <= size + TOLERANCE, name
-            assert size <= process["high"] - start, name
+            assert size <= process["high"] - start + TOLERANCE, name
             assert tree == process, name
             junit = of_junit[name.rpartition("::")[2]]
             assert int(junit["memwatch.peak"]) == process["bytes"]
@@ -80,7 +80,7 @@ def test_planted_peaks_are_found(tmp_path: Path, workers: tuple[str, ...]) -> No
             # The child's own interpreter comes on top of what it touches.
             assert process["high"] - start <= 3 * MIB, name
             assert tree["low"] <= start + size + 16 * MIB, name
-            assert start + size <= tree["high"], name
+            assert start + size <= tree["high"] + TOLERANCE, name
 
 
 def test_a_limit_fails_the_test_that_is_beyond_it(tmp_path: Path) -> None:
