@@ -63,9 +63,8 @@ def test_a_library_that_ends_its_process(tmp_path: Path) -> None:
 def test_by_default_nobody_waits_for_a_library(tmp_path: Path) -> None:
     """Report and page are made without numpy and matplotlib, and there is no picture that nobody asked for."""
     with trial(tmp_path) as run:
-        variables = run.variables(
-            **library(tmp_path, "matplotlib", DYING), **library(tmp_path, "numpy", DYING)
-        )
+        places = library(tmp_path, "matplotlib", DYING) | library(tmp_path, "numpy", DYING)
+        variables = run.variables(**places)
         outcome = run.run(run.command(work("s700 x7")), env=variables)
         assert outcome.code == 7, outcome.err
         assert "OpenBLAS" not in outcome.err
