@@ -184,8 +184,11 @@ def _moments(times: Sequence[float], totals: Sequence[float]) -> list[int]:
 
 
 def _memory_at(life: ProcessLife, time: float) -> int:
-    """Resident bytes at a moment, outside of its life none: what does not change is not recorded again, so a reading holds
-    until shortly before the next one, and the straight line between them stands for the change."""
+    """Resident bytes at a moment; none outside of its life.
+
+    What does not change is not recorded again: a reading holds until shortly before the next one, and a straight line
+    between them stands for the change.
+    """
     points = life.points
     if not points or time < life.start or (life.end is not None and time > life.end):
         return 0
