@@ -67,10 +67,10 @@ def main() -> int:
         given.jobs,
     ):
         done.append(trial)
-        if given.minutes and time.monotonic() - began > 60 * given.minutes:
-            break
         for problem in trial.problems:
             print(f"{problem}\n    {trial.how}", file=sys.stderr, flush=True)
+        if given.minutes and time.monotonic() - began > 60 * given.minutes:
+            break
     text = tables.markdown(done)
     print(text)
     print(f"\n{len(done)} compositions, seed {given.seed}, {time.monotonic() - began:.0f} s")
