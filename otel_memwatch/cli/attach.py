@@ -23,15 +23,18 @@ _NAME = 60
     "--ready-fd", type=int, hidden=True, help="Descriptor that gets a byte when the first tick is recorded."
 )
 @click.option("--stop-fd", type=int, hidden=True, help="Descriptor whose end of file ends the recording.")
+@click.option("--prepared", is_flag=True, hidden=True, help="The run directory has been made for this run.")
 @click.argument("process", metavar="PID|NAME")
-def command(process: str, ready_fd: int | None, stop_fd: int | None, **given: object) -> None:
+def command(
+    process: str, ready_fd: int | None, stop_fd: int | None, *, prepared: bool, **given: object
+) -> None:
     """Record process PID and its descendants until it ends, or until Ctrl-C.
 
     Peaks of the time before are known where the kernel keeps them; the process is not disturbed. NAME is that of a program,
     or of a script, of which one process runs.
     """
     pid = int(process) if process.isascii() and process.isdecimal() else _find(process)
-    attach(pid, settings("attach", given), say, ready_fd=ready_fd, stop_fd=stop_fd)
+    attach(pid, settings("attach", given), say, ready_fd=ready_fd, stop_fd=stop_fd, prepared=prepared)
 
 
 def _find(name: str) -> int:

@@ -164,9 +164,7 @@ def _cards(run: RecordedRun) -> str:
     totals = run.totals
     if totals.get("read_bytes") or totals.get("write_bytes"):
         cards.append(
-            _card(
-                "Disk", size(totals.get("write_bytes")) + " written", f"{size(totals.get('read_bytes'))} read"
-            )
+            _card("Disk", size(totals.get("write_bytes")), f"written; {size(totals.get('read_bytes'))} read")
         )
     return tag("section", "\n".join(cards), class_="cards", aria_label="Figures") + "\n"
 

@@ -86,11 +86,12 @@ const windows = data.memory.length > 0 && Boolean(data.memory[0].most);
 const begins = ends.map((end, i) => (holes.has(i) ? holes.get(i) : i ? ends[i - 1] : windows || end < 3 * (data.interval || 0.1) ? 0 : end));
 
 // Each stretch of time has two points, its beginning and its end: a value is that of the whole stretch, no more, no less.
-function asSteps(columns) {
+// Where the record has a hole nothing is drawn, but for columns that are `covered`: a watermark reaches over it.
+function asSteps(columns, covered) {
   const x = [], y = columns.map(() => []);
   ends.forEach((end, i) => {
     const begin = begins[i], last = x.length ? x[x.length - 1] : -Infinity;
-    if (holes.has(i)) { x.push((last + begin) / 2); y.forEach((one) => one.push(null)); }
+    if (holes.has(i)) { x.push(last + (begin - last) * 1e-3); y.forEach((one, c) => one.push(covered && covered(c) ? columns[c][i] : null)); }
     for (const time of [begin + (end - begin) * 1e-3, end]) {
       if (x.length && time <= x[x.length - 1]) continue;
       x.push(time);
@@ -275,7 +276,7 @@ function memoryChart(into) {
   let top = 0;
   lines.forEach((line, i) => {
     const high = column(line.high), first = i === 0;
-    const place = add({ label: line.label, how: line.how, shown: first, colour: line.id, width: first ? 1.8 : 1.3, points: line.id === "pss", dash: line.id === "group" ? [6, 4] : undefined,
+    const place = add({ label: line.label, how: line.how, shown: first, windows: first, colour: line.id, width: first ? 1.8 : 1.3, points: line.id === "pss", dash: line.id === "group" ? [6, 4] : undefined,
       fill: first && !line.low ? "needed-fill" : undefined }, high);
     if (first) {
       for (const v of high) if (v > top) top = v;
@@ -289,7 +290,7 @@ function memoryChart(into) {
       }
       const most = line.most && column(line.most);
       if (most && most.some((v, at) => v !== null && high[at] !== null && v - high[at] > 0.02 * v && v - high[at] > 2 ** 21)) {
-        const upper = add({ label: "no more than", how: "Most that the windows between ticks can have needed.", colour: "needed-faint", width: 1, dash: [2, 3] }, most);
+        const upper = add({ label: "no more than", windows: true, how: "Most that the windows between ticks can have needed.", colour: "needed-faint", width: 1, dash: [2, 3] }, most);
         series[upper].bandTo = place;
         series[upper].bandFill = "needed-band";
       }
@@ -302,6 +303,7 @@ function memoryChart(into) {
   top = Math.max(top, 4096) * 1.14;
   const draw = (u) => clipped(u, (c, ratio) => {
     c.textBaseline = "alphabetic";
+    c.setLineDash([]);
     const x = (t) => u.valToPos(t, "x", true), y = (v) => u.valToPos(v, "y", true);
     const right = u.bbox.left + u.bbox.width;
     if (near) {
@@ -343,16 +345,15 @@ function memoryChart(into) {
   });
   const far = limit && !near ? `The limit, ${size(limit.bytes)} (${limit.whose}), is far above this scale. ` : "";
   const apart = data.step ? `Each point stands for ${duration(data.step)}: its largest value, so that no peak is left out.` : "";
-  return addChart(into, { title: "Memory", note: (far + apart).trim() || null, height: window.innerWidth < 600 ? 240 : 300, xy: asSteps(columns), series, top: () => top,
+  return addChart(into, { title: "Memory", note: (far + apart).trim() || null, height: window.innerWidth < 600 ? 240 : 300, xy: asSteps(columns, (c) => windows && series[c].windows), series, top: () => top,
     splits: sizeSplits(top), text: size, draw, toggles: true });
 }
 
 // operations: rectangles in lanes, merged by pixel, but for the one that holds the peak
-const HUES = ["s1", "s2", "s3", "s4", "s5", "s6", "s7", "s8"];
+const HUES = ["s1", "s2", "s3", "s4", "s5", "s6", "s7", "s8"], hues = new Map();
 function hue(name) {
-  let hash = 7;
-  for (let i = 0; i < name.length; i++) hash = (hash * 31 + name.charCodeAt(i)) >>> 0;
-  return HUES[hash % HUES.length];
+  if (!hues.has(name)) hues.set(name, HUES[hues.size % HUES.length]);
+  return hues.get(name);
 }
 function stem(name) { return name.replace(/[\s_:#-]*\d[\d.,/:]*\s*$/, "") || name; }
 
@@ -361,7 +362,7 @@ function lanesChart(into) {
   if (!found || !found.bars.length) return;
   const LANE = 22, bars = found.bars, lanes = found.lanes.length;
   const byLane = found.lanes.map(() => []);
-  for (const bar of bars) byLane[bar[0]].push(bar);
+  for (const bar of bars) { byLane[bar[0]].push(bar); hue(stem(bar[3])); }
   const height = lanes * LANE + 44;
   const draw = (u) => clipped(u, (c, ratio) => {
     const scale = u.bbox.width / (view[1] - view[0]), left = u.bbox.left - view[0] * scale;
