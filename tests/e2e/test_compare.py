@@ -153,7 +153,7 @@ def test_a_damaged_record_and_a_failed_head_are_left_out_and_named(recorded, tmp
     "arguments",
     [["base"], ["base", "--"], ["--", "base"], ["--baseline", "none.json", "base"], ["absent", "--", "base"],
      ["base", "--", "absent"], ["base", "--", "same", "--effect=2"], ["base", "--", "same", "--effect=nan%"],
-     ["base", "--", "same", "--also=html=x"], ["base", "--", "same", "--baseline=x"]],
+     ["base", "--", "same", "--figure=memroy"], ["base", "--", "same", "--also=html=x"], ["base", "--", "same", "--baseline=x"]],
 )  # fmt: skip
 def test_what_cannot_be_compared_is_a_sentence(recorded, arguments):
     done = run(recorded, "compare", *arguments, code=2)
