@@ -33,7 +33,7 @@ with operation("Train"):
     train(data)
 with operation("Report"):
     report(data)
-time.sleep(0.4)
+time.sleep(0.8)
 """
 WORK = """\
 import subprocess
