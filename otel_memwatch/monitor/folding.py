@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from otel_memwatch.analysis.tally import Tally
+    from otel_memwatch.analysis.tick_history import TickHistory
     from otel_memwatch.model import Column, Snapshot
 
 _TICKS = 16
@@ -20,9 +21,16 @@ class Folding:
 
     def __init__(self) -> None:
         self._tally: Tally | None = None
+        self._history: TickHistory | None = None
         self._columns: Sequence[Column] = ()
         self._waiting: list[ProcessRecord | tuple[Sequence[Column], Snapshot]] = []
         self._ticks = 0
+
+    @property
+    def history(self) -> TickHistory | None:
+        """The ticks so far as operations will ask about them; `None` before `open`."""
+        self._fold()
+        return self._history
 
     @property
     def tally(self) -> Tally | None:
@@ -33,8 +41,10 @@ class Folding:
     def open(self, columns: Sequence[Column], info: Mapping[str, Any]) -> None:
         """Begins to fold ticks of these columns; of those taken in before, what they have of them."""
         from otel_memwatch.analysis.tally import Tally
+        from otel_memwatch.analysis.tick_history import TickHistory
 
         self._tally, self._columns = Tally(columns, info), columns
+        self._history = TickHistory(columns, self._tally.conditions)
 
     def process(self, record: ProcessRecord) -> None:
         """Takes in what is known of a process."""
@@ -48,8 +58,8 @@ class Folding:
             self._fold()
 
     def _fold(self) -> None:
-        tally = self._tally
-        if tally is None:
+        tally, history = self._tally, self._history
+        if tally is None or history is None:
             return
         for record in self._waiting:
             if isinstance(record, ProcessRecord):
@@ -60,5 +70,6 @@ class Folding:
                 known = dict(zip(columns, snapshot.values, strict=True))
                 snapshot = snapshot._replace(values=tuple(known.get(column) for column in self._columns))
             tally.tick(snapshot)
+            history.add(snapshot)
         self._waiting.clear()
         self._ticks = 0

@@ -171,8 +171,7 @@ class Monitor:
     def _render(self, completed: CompletedRecord, hurried: Callable[[], bool]) -> None:
         assert self._writer is not None
         render(
-            completed.directory,
-            completed.info,
+            completed,
             self._settings,
             self.messages,
             hurried,

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from subprocess import Popen
 
     from otel_memwatch.analysis import RecordedRun
+    from otel_memwatch.analysis.run import KnownOperations
+    from otel_memwatch.monitor.completion import CompletedRecord
 
 _DRAWING_BYTES = 96 << 20
 """Memory that drawing takes beside the samples: 73 MiB were measured, most of them the libraries'."""
@@ -63,8 +65,7 @@ _LEAVE_SECONDS = 2.0
 
 
 def render(
-    directory: Path,
-    info: Mapping[str, Any],
+    completed: CompletedRecord,
     settings: Mapping[str, Any],
     messages: Messages,
     hurried: Callable[[], bool],
@@ -76,9 +77,8 @@ def render(
     What cannot be made becomes one line each: the record is whole, and it can be made later.
 
     Args:
-        directory: the run directory.
-        info: what `run.json` holds, or would hold if it could have been written: a full disk keeps nobody from
-            learning how the run ended.
+        completed: the run directory; what its `run.json` holds, or would hold if it could have been written, since a full
+            disk keeps nobody from learning how the run ended; and what is known of operations.
         settings: the options in force.
         messages: to the person.
         hurried: whether somebody wants us gone; then no picture is drawn.
@@ -87,7 +87,8 @@ def render(
     Whatever needs numpy or matplotlib is made in a process of its own: their libraries may end the process that they
     are loaded in (OpenBLAS does, where it gets no memory), and with ours the target's exit code would go.
     """
-    run = ended_run(directory, info)
+    directory, info, operations = completed
+    run = ended_run(directory, info, operations)
     wanted = {name: settings.get(name) for name in _ASKED_FOR}
     wanted["writable"] = writable
     wanted["report"] = wanted["report"] and writable
@@ -97,7 +98,11 @@ def render(
     )
     if wanted["plot"] or wanted["log_dir"]:
         _leave_out_what_has_no_room(directory, wanted, messages)
-    needs_libraries = wanted["plot"] or wanted["log_dir"] or run.record.marked
+    recorded = any(isinstance(device, dict) and device.get("recorded") for device in info.get("gpus") or ())
+    judged_apart = wanted["budget"] and run.too_many_operations
+    needs_libraries = (
+        wanted["plot"] or wanted["log_dir"] or run.operations_need_numpy or recorded or judged_apart
+    )
     if not (needs_libraries and make_apart(directory, info, wanted, messages, hurried)):
         make(run, wanted, messages)
 
@@ -132,12 +137,14 @@ def _leave_out_what_has_no_room(directory: Path, wanted: dict[str, Any], message
             )
 
 
-def ended_run(directory: Path, info: Mapping[str, Any]) -> RecordedRun:
-    """The run of a directory whose `run.json` is known."""
+def ended_run(
+    directory: Path, info: Mapping[str, Any], operations: KnownOperations | None = None
+) -> RecordedRun:
+    """The run of a directory whose `run.json` is known, and perhaps its operations."""
     from otel_memwatch.analysis import RecordedRun
     from otel_memwatch.record.open import open_record
 
-    return RecordedRun(open_record(directory, info))
+    return RecordedRun(open_record(directory, info), operations)
 
 
 # -- in this process
@@ -155,7 +162,7 @@ def make(
     def attempt(name: str, work: Callable[[], object]) -> None:
         begin(name)
         try:
-            if run.record.marked:
+            if run.operations_need_numpy:
                 need_numpy()
             work()
         except Exception as error:  # noqa: BLE001 - see `render`

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from otel_memwatch.model import RecordedOperation
     from otel_memwatch.record.operation_lines import OperationLines
 
-_BLOCK = 1 << 20
+_BLOCK = 256 << 10
 """Bytes read of one file at one poll: of a program that marks more than that between two polls the rest is read later."""
 _MAX_DESCRIPTORS = 256
 """Files kept open at once; the others are opened for each look at them."""
@@ -27,6 +27,8 @@ class Followed(NamedTuple):
     """Operations that have ended since the poll before."""
     opened: int
     """How many have begun."""
+    behind: bool = False
+    """Whether there was more than one poll reads."""
 
 
 class _OperationsFile:
@@ -40,11 +42,22 @@ class _OperationsFile:
         self.lines = OperationLines(pid)
         self.damaged = 0
         self.descriptor: int | None = None
+        self.behind = False
+        """Whether there was more than was read."""
         self._rest = b""
         self._offset = 0
 
-    def read(self, keep: bool) -> list[bytes]:
-        """The lines that were completed since the last time; what follows the last newline waits for its rest."""
+    @property
+    def name(self) -> str:
+        """Of the file, without its directory."""
+        return os.path.basename(self.path)
+
+    def read(self, keep: bool, last: bool = False) -> list[bytes]:
+        """The lines that were completed since the last time; what follows the last newline waits for its rest.
+
+        `last`: nothing more will come; what is whole without its newline is a line too.
+        """
+        self.behind = False
         try:
             descriptor = self.descriptor
             if descriptor is None:
@@ -59,7 +72,9 @@ class _OperationsFile:
         except OSError:
             return []
         if not data:
-            return []
+            rest, self._rest = self._rest, b"" if last else self._rest
+            return [rest] if last and parse(rest) is not None else []
+        self.behind = len(data) == _BLOCK
         self._offset += len(data)
         *lines, self._rest = (self._rest + data).split(b"\n")
         if len(self._rest) > MAX_LINE:
@@ -85,13 +100,16 @@ class OperationFollower:
         self._by_pid: dict[int, _OperationsFile] = {}
         self._listed: int | None = None
 
-    def poll(self) -> Followed:
-        """Read what was written since the last poll. Never raises for what a program wrote, or for a missing file."""
+    def poll(self, *, last: bool = False) -> Followed:
+        """Read what was written since the last poll. Never raises for what a program wrote, or for a missing file.
+
+        `last`: all processes have ended, so that a line without its newline is complete too.
+        """
         self._discover()
         closed: list[RecordedOperation] = []
         opened = 0
         for file in self._files.values():
-            for text in file.read(keep=len(self._files) <= _MAX_DESCRIPTORS):
+            for text in file.read(len(self._files) <= _MAX_DESCRIPTORS, last):
                 line = parse(text) if text else None
                 if not isinstance(line, dict):
                     file.damaged += bool(text)
@@ -104,7 +122,7 @@ class OperationFollower:
                 opened += "open" in line
                 if operation is not None:
                     closed.append(operation)
-        return Followed(closed, opened)
+        return Followed(closed, opened, any(file.behind for file in self._files.values()))
 
     def _discover(self) -> None:
         try:
@@ -157,6 +175,10 @@ class OperationFollower:
     def damaged(self) -> int:
         """Lines that were none of ours."""
         return sum(file.damaged for file in self._files.values())
+
+    def damage(self) -> list[tuple[str, int]]:
+        """The files that have such lines, and how many."""
+        return [(file.name, file.damaged) for file in self._files.values() if file.damaged]
 
     def close(self) -> None:
         """Give all descriptors back."""

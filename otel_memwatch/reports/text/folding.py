@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 
+from otel_memwatch.analysis.operation_digest import series_name
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -71,11 +72,6 @@ def _groups(
     for members in named.values():
         found += [members] if len(members) >= _FOLDED else [[index] for index in members]
     return sorted(found, key=lambda group: group[0])
-
-
-def series_name(name: str) -> str:
-    """The name without the number at its end: "epoch" of "epoch 12" and of "epoch_12"; a name that is a number stays."""
-    return name.rstrip("0123456789").rstrip(" _-#.:/") or name
 
 
 def _special(listed: Sequence[OperationFigures], group: Sequence[int], depth: int) -> Iterator[Shown]:

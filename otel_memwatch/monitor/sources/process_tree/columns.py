@@ -41,6 +41,7 @@ def columns(period: float, *, exact: bool) -> tuple[Column, ...]:
         Column(catalog.MEMWATCH_TREE_THREAD_COUNT),
         Column(catalog.MEMWATCH_TREE_MEMORY_HUGETLB),
         Column(catalog.MEMWATCH_TREE_MEMORY_SHMEM),
+        Column(catalog.MEMWATCH_TREE_MEMORY_VIRTUAL),
         Column(catalog.MEMWATCH_TREE_UNOBSERVED),
         Column(catalog.MEMWATCH_TREE_UNOBSERVED_FAULTS),
         *((Column(catalog.MEMWATCH_TREE_MEMORY_BOUND),) if exact else ()),
@@ -55,7 +56,6 @@ def columns(period: float, *, exact: bool) -> tuple[Column, ...]:
         Column(catalog.MEMWATCH_PROCESS_MEMORY_PEAK, (), period),
         Column(catalog.PROCESS_UPTIME, (), period),
         Column(catalog.PROCESS_UNIX_FILE_DESCRIPTOR_COUNT, (), period),
-        Column(catalog.MEMWATCH_TREE_MEMORY_VIRTUAL, (), period),
         *_pair(catalog.MEMWATCH_TREE_PAGING_FAULTS, "faults", period),
         *_pair(catalog.MEMWATCH_TREE_CONTEXT_SWITCHES, "switches", period),
         Column(catalog.MEMWATCH_TREE_FILE_DESCRIPTOR_COUNT, (), period),
@@ -64,12 +64,13 @@ def columns(period: float, *, exact: bool) -> tuple[Column, ...]:
 
 def fast_values(main: Member | None, members: Collection[Member], total: Totals) -> list[Value]:
     """Values of the columns read at every tick, up to those of what was not observed."""
-    rss = threads = processes = hugetlb = shmem = 0
+    rss = threads = processes = hugetlb = shmem = virtual = 0
     for member in members:
         if not member.zombie:
             rss += member.rss
             hugetlb += member.hugetlb
             shmem += member.shmem
+            virtual += member.stat.virtual
             threads += member.stat.threads
             processes += 1
     living = main is not None and not main.zombie
@@ -89,6 +90,7 @@ def fast_values(main: Member | None, members: Collection[Member], total: Totals)
         threads,
         hugetlb,
         shmem,
+        virtual,
     ]
 
 
@@ -102,7 +104,6 @@ def slow_values(
     return [
         *_main_values(now, main),
         None if main is None else descriptors.get(main.pid),
-        sum(member.stat.virtual for member in living),
         total.minor_faults,
         total.major_faults,
         sum(status.voluntary for status in switches),
