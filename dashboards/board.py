@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from dashboards.panels import DATASOURCE, Json, Panel
-from dashboards.promql import DASHBOARD, OURS
+from dashboards.promql import DASHBOARD, OURS, PLACE
 
 WIDTH = 24
 TAG = "otel-memwatch"
@@ -27,10 +27,13 @@ def _variable(name: str, label: str, kind: str, **more: Any) -> Json:
     return {"name": name, "label": label, "type": kind, "hide": 0, "skipUrlSync": False, **more}
 
 
-def _query_variable(name: str, label: str, query: str, *, several: bool = True) -> Json:
+def _query_variable(
+    name: str, label: str, query: str, *, several: bool = True, everything: str = ".+"
+) -> Json:
+    """`everything`: the expression that stands for all; `.*` where series may lack the label."""
     more: Json = {"multi": several, "includeAll": several}
     if several:
-        more |= {"allValue": ".+", "current": {"selected": True, "text": ["All"], "value": ["$__all"]}}
+        more |= {"allValue": everything, "current": {"selected": True, "text": ["All"], "value": ["$__all"]}}
     return _variable(
         name,
         label,
@@ -64,14 +67,28 @@ def _datasource(name: str, label: str, kind: str) -> Json:
 
 def variables(*more: Json, one_run: bool = False) -> list[Json]:
     """Data source, service, host and run, then `more`."""
-    service = _query_variable("service", "Service", "label_values(memwatch_run_active, job)")
-    host = _query_variable("host", "Host", f'label_values(target_info{{job=~"$service",{OURS}}}, host_name)')
+    place = ",".join(PLACE)
+    cluster = _query_variable(
+        "cluster", "Cluster", "label_values(memwatch_run_active, cluster)", everything=".*"
+    )
+    namespace = _query_variable(
+        "namespace",
+        "Namespace",
+        f"label_values(memwatch_run_active{{{PLACE[0]}}}, namespace)",
+        everything=".*",
+    )
+    service = _query_variable("service", "Service", f"label_values(memwatch_run_active{{{place}}}, job)")
+    host = _query_variable(
+        "host", "Host", f'label_values(target_info{{{place},job=~"$service",{OURS}}}, host_name)'
+    )
     # Without target_info there is no host to choose from, but there are runs.
-    runs = f'job=~"$service",{OURS},host_name=~"$host"'
+    runs = f'{place},job=~"$service",{OURS},host_name=~"$host"'
     run = _query_variable("run", "Run", f"label_values(target_info{{{runs}}}, instance)", several=not one_run)
     return [
         _datasource("datasource", "Data source", "prometheus"),
         _datasource("traces", "Traces", "tempo"),
+        cluster,
+        namespace,
         service,
         host,
         run,
@@ -88,7 +105,7 @@ def gpu_variable() -> Json:
 
 def operation_variable() -> Json:
     """Choice of operations."""
-    metric = f"memwatch_operation_duration_seconds_count{{{','.join(DASHBOARD)}}}"
+    metric = f"memwatch_operation_count_total{{{','.join(DASHBOARD)}}}"
     return _query_variable("operation", "Operation", f"label_values({metric}, memwatch_operation_name)")
 
 

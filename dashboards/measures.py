@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dashboards.promql import DASHBOARD, last_per_run, per_run
+from dashboards.promql import DASHBOARD, RUN, last_per_run, per_run
 
 CGROUP_LIMIT = 'memwatch_cgroup_limit_type="max"'
 OOM_KILL = 'memwatch_cgroup_memory_event_type="oom_kill"'
@@ -46,9 +46,14 @@ def used_share(scope: Scope = DASHBOARD, *, ended: bool = False) -> str:
     return f"{used(scope, ended=ended)} / {available(scope, ended=ended)}"
 
 
+def share_of_limit(scope: Scope = DASHBOARD, *, ended: bool = False) -> str:
+    """What counts of a run's control group against its limit, 0 to 1; nothing for a run without a limit."""
+    return f"{charged(scope, ended=ended)} / {limit(scope, ended=ended)}"
+
+
 def gpu_share(scope: Scope = DASHBOARD) -> str:
     """Used share of each GPU's memory, as each run sees it."""
-    by = "job, instance, hw_id"
-    usage = per_run("hw.gpu.memory.usage", scope=scope).replace("job, instance", by)
-    total = per_run("hw.gpu.memory.limit", scope=scope).replace("job, instance", by)
+    by = f"{RUN}, hw_id"
+    usage = per_run("hw.gpu.memory.usage", scope=scope).replace(RUN, by)
+    total = per_run("hw.gpu.memory.limit", scope=scope).replace(RUN, by)
     return f"{usage} / {total}"

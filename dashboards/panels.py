@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from dashboards.promql import names_in
-from otel_memwatch.catalog import METRICS
+from otel_memwatch.catalog import METRICS, Profile
 
 Json = dict[str, Any]
 
@@ -53,7 +53,8 @@ def _description(words: str, queries: Sequence[Query]) -> str:
     lines = [words]
     for name in names_in(" ".join(query.expression for query in queries)):
         row = METRICS[name]
-        lines.append(f"- `{name}`: {row.description}" + (f" {row.note}" if row.note else ""))
+        needs = "Only with --metrics all." if row.profile is Profile.ALL else ""
+        lines.append(" ".join(filter(None, (f"- `{name}`: {row.description}", row.note, needs))))
     return "\n".join(lines)
 
 

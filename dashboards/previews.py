@@ -74,6 +74,8 @@ class Asked(NamedTuple):
             ("$__rate_interval", f"{max(4, round(4 * self.step))}s"),
             ("$__range", f"{max(1, round(self.end - self.start))}s"),
             ("$run", self.run),
+            ("$cluster", ".*"),
+            ("$namespace", ".*"),
         ):
             expression = expression.replace(name, value)
         return re.sub(r"\$\w+", ".+", expression)

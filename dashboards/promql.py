@@ -11,7 +11,10 @@ import re
 
 from otel_memwatch.catalog import METRICS, Instrument, prometheus_names
 
-DASHBOARD = ('job=~"$service"', 'instance=~"$run"')
+PLACE = ('cluster=~"$cluster"', 'namespace=~"$namespace"')
+"""Where a run runs, as external labels, scrape configurations and collectors of Kubernetes say it; `.*` matches none too."""
+
+DASHBOARD = (*PLACE, 'job=~"$service"', 'instance=~"$run"')
 """What every query of a dashboard is limited to."""
 
 EVERYTHING: tuple[str, ...] = ()
@@ -20,8 +23,11 @@ EVERYTHING: tuple[str, ...] = ()
 OURS = 'telemetry_distro_name="otel-memwatch"'
 """`target_info` is there for every program that uses OpenTelemetry."""
 
-RUN = "job, instance"
-"""Labels that are one run."""
+RUN = "cluster, namespace, job, instance"
+"""Labels that are one run: equal names in two clusters are two, and alerts carry the namespace to route by."""
+
+JOB = "cluster, namespace, job"
+"""Labels that are one service."""
 
 
 def series(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from dashboards import measures
-from dashboards.promql import EVERYTHING, RUN, per_run, series
+from dashboards.promql import EVERYTHING, JOB, RUN, per_run, series
 from dashboards.thresholds import (
     GPU_HELD,
     GPU_IDLE,
@@ -17,6 +17,7 @@ from dashboards.thresholds import (
     LIMIT_SOON_SECONDS,
     LIMIT_SOON_SHARE,
     MISSED_TICKS,
+    RECENT_SECONDS,
     REGRESSION,
     RUNBOOK,
     SILENT_WINDOW,
@@ -58,7 +59,7 @@ def records() -> list[Record]:
         Record(AVAILABLE, measures.available(scope)),
         Record(USED, measures.used_share(scope)),
         Record(TREE, per_run("memwatch.tree.memory.usage", scope=scope)),
-        Record(PEAK, f"max by (job) ({series('memwatch.tree.memory.peak', scope=scope)})"),
+        Record(PEAK, f"max by ({JOB}) ({series('memwatch.tree.memory.peak', scope=scope)})"),
         Record(GPU_USED, measures.gpu_share(scope)),
         # Gauges of unit 1 have two names, by the way that they came.
         Record(GPU_BUSY, f"{by_device} ({series('hw.gpu.utilization', scope=scope)})"),
@@ -121,9 +122,11 @@ def _oom_kill() -> Alert:
     kills = series("memwatch.cgroup.memory.events", measures.OOM_KILL, scope=EVERYTHING, window="15m")
     counted = per_run("memwatch.cgroup.memory.events", measures.OOM_KILL, scope=EVERYTHING)
     killed = per_run("memwatch.run.exit.code", scope=EVERYTHING)
+    # A textfile keeps what the run said last for as long as it lies there.
+    long_ago = f"time() - {per_run('memwatch.run.end.time', scope=EVERYTHING)} > {RECENT_SECONDS}"
     return Alert(
         "MemwatchOomKill",
-        f"max by ({RUN}) (increase({kills})) > 0 or ({counted} > 0 and {killed} == 137)",
+        f"max by ({RUN}) (increase({kills})) > 0 or ({counted} > 0 and {killed} == 137 unless {long_ago})",
         f"max by ({RUN}) (increase({kills})) or {counted}",
         "0m",
         "critical",

@@ -41,5 +41,8 @@ MISSED_TICKS = 0.1
 SILENT_WINDOW = "15m"
 """How far back a run that was active is looked for. Longer than the longest pause of your pushes."""
 
+RECENT_SECONDS = 900
+"""For so long the last values of a run that has ended alert. A textfile keeps them until somebody deletes it."""
+
 REGRESSION = 1.2
 """Today's peak of a service against the largest of the seven days before. Nearer to 1 where inputs do not change."""

@@ -122,6 +122,12 @@ def parse_share(text: str) -> float:
     return share
 
 
+def parse_effect(text: str) -> tuple[str | None, float]:
+    """A smallest effect, from "2%" (of every figure, `None`) or "seconds=10%"."""
+    name, _, share = text.rpartition("=")
+    return name.strip() or None, parse_share(share)
+
+
 def parse_budget(text: str) -> tuple[str, float, bool]:
     """A budget "NAME=LIMIT": the name of a figure, its limit in bytes or seconds, or, of "+5%", as a share, and whether it is one."""
     name, _, limit = text.rpartition("=")  # an operation's name may hold the sign
@@ -183,6 +189,14 @@ def parse_textfile(text: str) -> str:
     return text
 
 
+def parse_metrics(text: str) -> str:
+    """A choice of metrics, as `catalog.choose_metrics` takes it."""
+    from otel_memwatch.catalog import choose_metrics
+
+    choose_metrics(text)
+    return text
+
+
 def parse_flag(text: str) -> bool:
     """A truth value, from 1, true, yes, on and their opposites."""
     lowered = text.strip().lower()
@@ -191,6 +205,26 @@ def parse_flag(text: str) -> bool:
     if lowered in {"0", "false", "no", "off", ""}:
         return False
     raise ValueError(f"{text!r} is neither true nor false")
+
+
+def parse_name(text: str) -> str:
+    """A name for a run, by which commands find it: one line, no path, not a word with a meaning of its own."""
+    name = text.strip()
+    if not name or not name.isprintable() or "/" in name or len(name) > 200:
+        raise ValueError(f"{text!r} is not a name: one line of at most 200 characters without a slash")
+    if name in (".", "..", "latest") or name.startswith(("latest:", "-")):
+        raise ValueError(f"{text!r} would be taken for something else where a run is named")
+    return name
+
+
+def parse_tag(text: str) -> tuple[str, str]:
+    """A tag of a run, "KEY=VALUE"."""
+    key, equals, value = text.partition("=")
+    key = key.strip()
+    plain = key.isascii() and key.replace(".", "").replace("_", "").replace("-", "").isalnum()
+    if not equals or not plain or not key[0].isalpha() or len(key) > 100:
+        raise ValueError(f"{text!r} is not KEY=VALUE, as in rule=align")
+    return key, value.strip()
 
 
 def _budget(text: str) -> str:
@@ -207,7 +241,13 @@ def _text(text: str) -> str:
 
 # fmt: off
 _OPTIONS: tuple[Option, ...] = (
-    Option("out", None, "Run directory to create. Default: memwatch-runs/<time>-<program>-<pid>.", _text, "DIR"),
+    Option("out", None, "Run directory to create. Default: memwatch-runs/<time>-<name>-<pid>.", _text, "DIR"),
+    Option("runs", None, "Directory in which run directories are made that are not named by --out, and where commands look "
+           "for runs. Default: memwatch-runs.", _text, "DIR"),
+    Option("name", None, "Name of the run, by which other commands find it; several runs may have it. Default: none, and "
+           "that of the command in the run directory's.", parse_name, "NAME"),
+    Option("tag", (), "A tag of the run, for tables of many runs; may be repeated. Engines add their own: rule, slurm.job ...",
+           parse_tag, "KEY=VALUE", repeated=True),
     Option("interval", 0.1, "Time between ticks, in seconds (or 50ms, 1s).", parse_interval, "SECONDS"),
     Option("cgroup", "auto", "Use a control group of the run's own for the tree's exact peak: where that is ours to do "
            "(auto), never (off), or not start without (require).", _text, "auto|off|require",
@@ -224,8 +264,8 @@ _OPTIONS: tuple[Option, ...] = (
            "(GITHUB_STEP_SUMMARY).", parse_flag, None, (), ("wrap",)),
     Option("termination_log", None, "Write the summary into this file at the end: /dev/termination-log in Kubernetes.",
            _text, "FILE", (), ("wrap",)),
-    Option("report", True, "Write report.txt into the run directory at the end.", parse_flag),
-    Option("plot", True, "Draw memory.png into the run directory at the end.", parse_flag),
+    Option("report", True, "Write report.txt and report.html into the run directory at the end.", parse_flag),
+    Option("plot", False, "Draw memory.png into the run directory at the end: takes about a second.", parse_flag),
     Option("prometheus", None, "Serve the metrics to Prometheus at this address while the command runs; 127.0.0.1 unless "
            "a host is named, port 0 for any free one (it is printed).", parse_address, "[HOST:]PORT"),
     Option("prometheus_cert", None, "Certificate (PEM) with which the Prometheus endpoint speaks TLS.", _text, "FILE"),
@@ -240,14 +280,27 @@ _OPTIONS: tuple[Option, ...] = (
            "Headers, TLS and compression: the other OTEL_EXPORTER_OTLP_* variables.", parse_url, "URL"),
     Option("otlp_protocol", None, "Protocol of the push. Default: OTEL_EXPORTER_OTLP_PROTOCOL, else http/protobuf.", _text,
            "http/protobuf|grpc", ("http/protobuf", "grpc")),
+    Option("otlp_metrics", True, "Push metrics to the OTLP endpoint, not only spans; off where Prometheus scrapes the run.",
+           parse_flag),
     Option("metric_interval", None, "Time between two pushes, and between two writes of the textfile. Default: "
            "OTEL_METRIC_EXPORT_INTERVAL, else 10 s.", parse_interval, "SECONDS"),
+    Option("metrics", "default", "The metrics that are sent and served: minimal (14 series), default (about 40), all, none, or "
+           "names separated by commas (otel-memwatch metrics lists them; memwatch.tree.* is all that begin so).",
+           parse_metrics, "minimal|default|all|NAMES"),
+    Option("operation_metrics", "gauges", "Metrics of each name of an operation: none (off), largest peak, time and count "
+           "(gauges), or also the spread of its durations and peaks (histograms, 60 series a name).", _text,
+           "off|gauges|histograms", ("off", "gauges", "histograms")),
     Option("receive_otlp", False, "Receive the spans that the command's own OpenTelemetry SDK sends, in any language, as "
            "operations of the run, and forward them to the endpoint that was configured.", parse_flag, None, (), ("wrap",)),
     Option("log_dir", None, "Write memory logs with their plots (monitor-log) into DIR at the end.", _text, "DIR"),
     Option("budget", (), "What a figure may be at most: memory=2GiB, process=, operation:NAME=, gpu=, written=, cpu=, "
            "seconds=600. Where it was more, and the command's own exit code is 0, ours is 1. May be repeated; more in "
            "[tool.otel-memwatch.budgets] of pyproject.toml.", _budget, "NAME=LIMIT", (), ("wrap",), repeated=True),
+    Option("limit", None, "Most memory that the run may have, swap among it: its own control group is limited, and where it "
+           "wants more all of it is ended, and what wanted more is told.", parse_size, "SIZE", (), ("wrap",)),
+    Option("limit_fallback", "none", "Where there can be no control group of the run's own: do not start (none), or limit "
+           "the private memory of each process, which then fails to allocate more (rlimit).", _text, "none|rlimit",
+           ("none", "rlimit"), ("wrap",)),
     Option("strict", False, "Fail the run (exit code 125) when it could not be recorded whole.", parse_flag, None, (),
            ("wrap",)),
 )
@@ -276,11 +329,12 @@ def settings(
     for name, option in known.items():
         value = given.get(name)
         if option.repeated:
-            if value is None and option.variable in environ:
-                found, where = environ[option.variable].split(";"), option.variable
-            else:
-                found, where = [*(value or ())], option.flag
-            result[name] = tuple(_parse(option, one, where) for one in found if one)
+            # One of the command line has its say after those of the environment, so that it wins where one can.
+            named = [part for part in environ.get(option.variable, "").split(";") if part.strip()]
+            result[name] = tuple(
+                [_parse(option, part, option.variable) for part in named]
+                + [_parse(option, part, option.flag) for part in several(value)]
+            )
         elif value is not None:
             result[name] = _parse(option, value, option.flag)
         elif option.variable in environ:
@@ -288,6 +342,15 @@ def settings(
         else:
             result[name] = option.default
     return result
+
+
+def several(value: Any) -> list[Any]:
+    """What was given for a setting that may be given several times: one, some, or a mapping of names to values."""
+    if value is None:
+        return []
+    if isinstance(value, Mapping):
+        return [f"{key}={held}" for key, held in value.items()]
+    return [value] if isinstance(value, str) else list(value)
 
 
 def _parse(option: Option, value: Any, where: str) -> Any:

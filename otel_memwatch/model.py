@@ -189,6 +189,8 @@ class ProcessNote(str, enum.Enum):
     moment at which it was missed."""
     ALIVE_AT_END = "alive at the end"
     """It lived when the recording ended."""
+    WATERMARK_RESET = "its watermark was reset by others"
+    """Somebody who is not the monitor started its watermark anew: what it had before may be known to nobody."""
     LEFT_CGROUP = "left the run's control group"
     """It was seen in a control group that is neither the run's own nor below it: what it uses there is not counted."""
 

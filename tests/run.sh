@@ -27,6 +27,7 @@ debian_packages() {
     command -v make >/dev/null || missing="$missing make"
     command -v node >/dev/null || missing="$missing nodejs npm"
     command -v openssl >/dev/null || missing="$missing openssl"
+    command -v chromium >/dev/null || missing="$missing chromium fonts-dejavu-core"
     command -v perf >/dev/null || missing="$missing linux-perf"
     command -v unshare >/dev/null || missing="$missing util-linux"
     command -v shellcheck >/dev/null || missing="$missing shellcheck"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dashboards.board import Row, annotation, dashboard, run_link, variables
 from dashboards.boards.shared import KILL_LEVELS, SHARE_LEVELS, oom_kills, state_of_run
-from dashboards.measures import CGROUP_LIMIT, OOM_KILL, available, used, used_share
+from dashboards.measures import OOM_KILL, charged, limit, share_of_limit
 from dashboards.panels import (
     BLUE,
     GREEN,
@@ -19,10 +19,10 @@ from dashboards.panels import (
     table,
     timeseries,
 )
-from dashboards.promql import last, last_per_run, overall_mean, per_run, rate, series, with_info
+from dashboards.promql import JOB, RUN, last, last_per_run, per_run, rate, series, with_info
 from dashboards.thresholds import LIMIT_NEAR, SILENT_WINDOW
 
-_TOP = 20
+_TOP, _ROWS = 20, 200
 
 
 def build() -> Json:
@@ -42,7 +42,7 @@ def build() -> Json:
         annotations=[
             annotation(
                 "OOM kills",
-                f"sum by (job) (increase({series('memwatch.cgroup.memory.events', OOM_KILL, window='$__rate_interval')})) > 0",
+                f"sum by ({JOB}) (increase({series('memwatch.cgroup.memory.events', OOM_KILL, window='$__rate_interval')})) > 0",
                 "OOM kill",
                 "{{job}}",
                 "red",
@@ -54,8 +54,9 @@ def build() -> Json:
 
 
 def _now() -> list[Panel]:
-    silent = f"max by (job, instance) (last_over_time({series('memwatch.run.active', window=SILENT_WINDOW)}))"
-    gone = f"sum ({silent} == bool 1) - sum ({per_run('memwatch.run.active')} == bool 1)"
+    silent = f"max by ({RUN}) (last_over_time({series('memwatch.run.active', window=SILENT_WINDOW)}))"
+    # None silent is 0, but only where there were runs.
+    gone = f"sum (({silent} == 1) unless {per_run('memwatch.run.active')}) or sum ({silent}) * 0"
     return [
         stat(
             "Runs active",
@@ -74,9 +75,9 @@ def _now() -> list[Panel]:
         stat(
             "Near the limit now",
             "short",
-            f"Active runs above {LIMIT_NEAR:.0%} of the memory that they can have.",
-            Query(f"sum ({used_share()} > bool {LIMIT_NEAR:g})", "near"),
-            unknown="no monitor reports",
+            f"Active runs above {LIMIT_NEAR:.0%} of their memory limit; runs without one are not counted.",
+            Query(f"sum ({share_of_limit()} > bool {LIMIT_NEAR:g})", "near"),
+            unknown="no run has a limit",
             levels=KILL_LEVELS,
         ),
         oom_kills(),
@@ -105,8 +106,8 @@ def _nearest() -> list[Panel]:
         bars(
             "Nearest to the limit now",
             "percentunit",
-            "Active runs by their share of what they can have: their control group's limit, else the machine.",
-            Query(f"topk({_TOP}, {used_share()})", "{{job}} {{instance}}"),
+            "Active runs that have a memory limit, by what counts against it.",
+            Query(f"topk({_TOP}, {share_of_limit()})", "{{job}} {{instance}}"),
             levels=SHARE_LEVELS,
             maximum=1,
             links=[run_link()],
@@ -114,23 +115,23 @@ def _nearest() -> list[Panel]:
         timeseries(
             "Share of the limit",
             "percentunit",
-            "The same over time.",
-            Query(f"topk({_TOP}, {used_share()})", "{{job}} {{instance}}"),
+            "The same over time, of each service its run that is nearest: a line for each run would be thousands.",
+            Query(f"topk({_TOP}, max by ({JOB}) ({share_of_limit()}))", "{{namespace}} {{job}}"),
             maximum=1,
             height=9,
         ),
         table(
             "Runs",
-            "Every run within the dashboard's time. Click on one to open it.",
+            f"The {_ROWS} runs within the dashboard's time that needed most. Click on one to open it.",
             {"job": "Service", "instance": "Run"},
+            TableColumn("Memory needed", "bytes", f"topk({_ROWS}, {_peak()})"),
             TableColumn(
-                "Peak of what it can have",
+                "Needed of its limit",
                 "percentunit",
-                f"{_peak()} / {available(ended=True)}",
+                f"{_peak()} / {limit(ended=True)}",
                 SHARE_LEVELS,
             ),
-            TableColumn("Memory needed", "bytes", _peak()),
-            TableColumn("Can have", "bytes", available(ended=True)),
+            TableColumn("Limit", "bytes", limit(ended=True)),
             TableColumn(
                 "OOM kills", "short", last_per_run("memwatch.cgroup.memory.events", OOM_KILL), KILL_LEVELS
             ),
@@ -149,20 +150,19 @@ def _peak() -> str:
 
 
 def _requested() -> list[Panel]:
-    limit = last_per_run("memwatch.cgroup.memory.limit", CGROUP_LIMIT, how="min")
     return [
         timeseries(
             "Requested, used, needed",
             "bytes",
             "Sums over active runs. What is requested is the control groups' limits: runs without one are in none of the "
             "three.",
-            Query(f"sum ({per_run('memwatch.cgroup.memory.limit', CGROUP_LIMIT, how='min')})", "requested"),
+            Query(f"sum ({limit()})", "requested"),
             Query(
-                f"sum ({used()} and {per_run('memwatch.cgroup.memory.limit', CGROUP_LIMIT, how='min')})",
+                f"sum ({charged()} and {limit()})",
                 "used",
             ),
             Query(
-                f"sum ({per_run('memwatch.tree.memory.peak')} and {per_run('memwatch.cgroup.memory.limit', CGROUP_LIMIT, how='min')})",
+                f"sum ({per_run('memwatch.tree.memory.peak')} and {limit()})",
                 "needed at the peaks",
             ),
             height=9,
@@ -171,7 +171,7 @@ def _requested() -> list[Panel]:
             "Most that was never needed, by service",
             "bytes",
             "Limit less peak of the hungriest run of each service: what its limit can be lowered by, with a margin.",
-            Query(f"topk({_TOP}, min by (job) ({limit} - {_peak()}))", "{{job}}"),
+            Query(f"topk({_TOP}, min by ({JOB}) ({limit(ended=True)} - {_peak()}))", "{{job}}"),
         ),
     ]
 
@@ -179,21 +179,21 @@ def _requested() -> list[Panel]:
 def _peaks() -> list[Panel]:
     operation = "memwatch_operation_name"
     by_branch = with_info(per_run("memwatch.tree.memory.peak"), "vcs_ref_head_name")
-    means = overall_mean("memwatch.operation.memory.peak", f"job, {operation}")
+    largest = f"max by ({JOB}, {operation}) ({last('memwatch.operation.memory.peak.max')})"
     return [
         timeseries(
             "Peak by service and branch",
             "bytes",
             "The largest peak of the runs at each time. The branch is the resource attribute vcs.ref.head.name, which the "
             "recipes in deploy/ set.",
-            Query(f"max by (job, vcs_ref_head_name) ({by_branch})", "{{job}} {{vcs_ref_head_name}}"),
+            Query(f"max by ({JOB}, vcs_ref_head_name) ({by_branch})", "{{job}} {{vcs_ref_head_name}}"),
             height=9,
         ),
         bars(
             "Operations that need most",
             "bytes",
-            "Mean peak of each operation.",
-            Query(f"topk({_TOP}, {means})", f"{{{{job}}}} {{{{{operation}}}}}"),
+            "Largest peak of each operation.",
+            Query(f"topk({_TOP}, {largest})", f"{{{{job}}}} {{{{{operation}}}}}"),
         ),
         timeseries(
             "CPU by service",
@@ -213,7 +213,7 @@ def _peaks() -> list[Panel]:
 
 
 def _ends() -> list[Panel]:
-    codes = f'count_values by (job) ("exit_code", max by (job, instance) ({last("memwatch.run.exit.code")}))'
+    codes = f'count_values by ({JOB}) ("exit_code", max by ({RUN}) ({last("memwatch.run.exit.code")}))'
     return [
         table(
             "How runs ended",
@@ -227,7 +227,7 @@ def _ends() -> list[Panel]:
             "short",
             "As they are seen; one that came before a run's second sample is only in the table of runs.",
             Query(
-                f"sum by (job) (increase({series('memwatch.cgroup.memory.events', OOM_KILL, window='$__rate_interval')}))",
+                f"sum by ({JOB}) (increase({series('memwatch.cgroup.memory.events', OOM_KILL, window='$__rate_interval')}))",
                 "{{job}}",
             ),
             width=8,

@@ -18,12 +18,12 @@ from dashboards.panels import (
     table,
     timeseries,
 )
-from dashboards.promql import last, rate, series
+from dashboards.promql import RUN, last, rate, series
 from dashboards.thresholds import GPU_HELD, GPU_IDLE, GPU_MEMORY_NEAR
 
 _CHOSEN = 'hw_id=~"$gpu"'
 _DEVICE = "hw_id, hw_name"
-_RUN = "job, instance, hw_id"
+_RUN = f"{RUN}, hw_id"
 _LEGEND = "{{hw_name}} {{hw_id}}"
 _RUN_LEGEND = "{{job}} {{instance}} {{hw_id}}"
 

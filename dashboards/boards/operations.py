@@ -19,8 +19,6 @@ from dashboards.panels import (
 from dashboards.promql import (
     RUN,
     last,
-    overall_mean,
-    overall_quantile,
     quantile,
     series,
     so_far,
@@ -31,6 +29,9 @@ _NAME = "memwatch_operation_name"
 _CHOSEN = f'{_NAME}=~"$operation"'
 _DURATION = "memwatch.operation.duration"
 _PEAK = "memwatch.operation.memory.peak"
+_LARGEST = "memwatch.operation.memory.peak.max"
+_COUNT = "memwatch.operation.count"
+_TIME = "memwatch.operation.time"
 _LEGEND = f"{{{{{_NAME}}}}}"
 
 
@@ -42,9 +43,9 @@ def build() -> Json:
         "Named stretches of programs' work: durations and memory peaks, their spread, and versions side by side.",
         [
             Row("Now", _now()),
-            Row("Memory", _memory()),
-            Row("Duration", _duration()),
+            Row("Over time", _over_time()),
             Row("Versions", _versions()),
+            Row("Spread", _spread()),
         ],
         variables(operation_variable()),
         since="now-24h",
@@ -53,8 +54,8 @@ def build() -> Json:
 
 def _now() -> list[Panel]:
     error = 'memwatch_operation_status="error"'
-    failed = f"sum ({last(_DURATION, _CHOSEN, error, part='count')})"
-    all_of_them = f"sum ({last(_DURATION, _CHOSEN, part='count')})"
+    failed = f"sum ({last(_COUNT, _CHOSEN, error)})"
+    all_of_them = f"sum ({last(_COUNT, _CHOSEN)})"
     return [
         stat(
             "Closed",
@@ -83,10 +84,10 @@ def _now() -> list[Panel]:
             width=8,
         ),
         bars(
-            "Largest peaks below",
+            "Largest peaks",
             "bytes",
-            "Upper bound of the bucket of each operation's largest peak.",
-            Query(f"topk(20, {_of_chosen(overall_quantile(1, _PEAK, _NAME))})", _LEGEND),
+            "Of each operation, as exact as it was measured.",
+            Query(f"topk(20, {_largest(_NAME)})", _LEGEND),
         ),
         timeseries(
             "Open operations",
@@ -98,45 +99,38 @@ def _now() -> list[Panel]:
     ]
 
 
+def _largest(by: str) -> str:
+    """The largest peak of each operation within the dashboard's time."""
+    return f"max by ({by}) ({last(_LARGEST, _CHOSEN)})"
+
+
+def _mean_seconds(by: str) -> str:
+    """The mean duration of each operation within the dashboard's time; counters of a run begin with it at 0."""
+    return f"sum by ({by}) ({last(_TIME, _CHOSEN)}) / sum by ({by}) ({last(_COUNT, _CHOSEN)})"
+
+
 def _of_chosen(expression: str) -> str:
     """Limits an expression of `promql` to the chosen operations."""
     return expression.replace('instance=~"$run"', f'instance=~"$run",{_CHOSEN}')
 
 
-def _memory() -> list[Panel]:
+def _over_time() -> list[Panel]:
+    time, count = (
+        f"last_over_time({series(metric, _CHOSEN, window='$__rate_interval')})" for metric in (_TIME, _COUNT)
+    )
     return [
-        heatmap(
-            "Peaks",
-            "bytes",
-            "How many of the operations that reporting runs have closed so far had a peak in each range. Points are exemplars: they lead to the span. They come by OTLP "
-            "and remote write, not from a scraped page.",
-            Query(_of_chosen(so_far(_PEAK, by="le")), "{{le}}", exemplar=True),
-        ),
         timeseries(
-            "Peaks, median and 95th percentile",
+            "Largest peak so far",
             "bytes",
-            "Within buckets that are powers of two, values are estimates.",
-            Query(_of_chosen(quantile(0.5, _PEAK, _NAME)), f"{_LEGEND} median", exemplar=True),
-            Query(_of_chosen(quantile(0.95, _PEAK, _NAME)), f"{_LEGEND} 95 %", exemplar=True),
+            "Of each operation in the runs that report at a time.",
+            Query(f"max by ({_NAME}) ({series(_LARGEST, _CHOSEN)})", _LEGEND),
             height=9,
         ),
-    ]
-
-
-def _duration() -> list[Panel]:
-    return [
-        heatmap(
-            "Durations",
-            "s",
-            "How many of the operations that reporting runs have closed so far took so long.",
-            Query(_of_chosen(so_far(_DURATION, by="le")), "{{le}}", exemplar=True),
-        ),
         timeseries(
-            "Durations, median and 95th percentile",
+            "Mean duration so far",
             "s",
-            "Within buckets, values are estimates.",
-            Query(_of_chosen(quantile(0.5, _DURATION, _NAME)), f"{_LEGEND} median", exemplar=True),
-            Query(_of_chosen(quantile(0.95, _DURATION, _NAME)), f"{_LEGEND} 95 %", exemplar=True),
+            "Of each operation in the runs that report at a time.",
+            Query(f"sum by ({_NAME}) ({time}) / sum by ({_NAME}) ({count})", _LEGEND),
             height=9,
         ),
         timeseries(
@@ -144,20 +138,48 @@ def _duration() -> list[Panel]:
             "short",
             "Of the runs that report at a time, by how they ended. Not a rate: most operations of a job happen once.",
             Query(
-                f"sum by ({_NAME}, memwatch_operation_status) ({series(_DURATION, _CHOSEN, part='count')})",
+                f"sum by ({_NAME}, memwatch_operation_status) ({count})",
                 f"{_LEGEND} {{{{memwatch_operation_status}}}}",
             ),
         ),
         table(
             "All operations",
-            "Means are exact; the largest peak is the upper bound of its bucket.",
+            "Within the dashboard's time.",
             {_NAME: "Operation"},
-            TableColumn("Mean peak", "bytes", _of_chosen(overall_mean(_PEAK, _NAME))),
-            TableColumn("Largest peak below", "bytes", _of_chosen(overall_quantile(1, _PEAK, _NAME))),
-            TableColumn("Mean duration", "s", _of_chosen(overall_mean(_DURATION, _NAME))),
-            TableColumn("Closed", "short", f"sum by ({_NAME}) ({last(_DURATION, _CHOSEN, part='count')})"),
+            TableColumn("Largest peak", "bytes", _largest(_NAME)),
+            TableColumn("Mean duration", "s", _mean_seconds(_NAME)),
+            TableColumn("Closed", "short", f"sum by ({_NAME}) ({last(_COUNT, _CHOSEN)})"),
             width=12,
             height=8,
+        ),
+    ]
+
+
+_ONLY = "Only of runs with --operation-metrics histograms."
+
+
+def _spread() -> list[Panel]:
+    return [
+        heatmap(
+            "Peaks",
+            "bytes",
+            "How many of the operations that reporting runs have closed so far had a peak in each range. Points are exemplars: they lead to the span. They come by OTLP "
+            f"and remote write, not from a scraped page. {_ONLY}",
+            Query(_of_chosen(so_far(_PEAK, by="le")), "{{le}}", exemplar=True),
+        ),
+        heatmap(
+            "Durations",
+            "s",
+            f"How many of the operations that reporting runs have closed so far took so long. {_ONLY}",
+            Query(_of_chosen(so_far(_DURATION, by="le")), "{{le}}", exemplar=True),
+        ),
+        timeseries(
+            "Durations, median and 95th percentile",
+            "s",
+            f"Estimates: the buckets of a scraped page are wide. {_ONLY}",
+            Query(_of_chosen(quantile(0.5, _DURATION, _NAME)), f"{_LEGEND} median", exemplar=True),
+            Query(_of_chosen(quantile(0.95, _DURATION, _NAME)), f"{_LEGEND} 95 %", exemplar=True),
+            height=9,
         ),
     ]
 
@@ -167,24 +189,24 @@ def _versions() -> list[Panel]:
     legend = f"{_LEGEND} {{{{service_version}}}}"
     return [
         bars(
-            "Mean peak by version",
+            "Largest peak by version",
             "bytes",
             "A version that needs more stands out beside the one before. The version is the resource attribute "
             "service.version, which the recipes in deploy/ set.",
-            Query(f"topk(30, {_mean_by_version(_PEAK, by)})", legend),
+            Query(f"topk(30, max by ({by}) ({_with_version(_LARGEST, 'max')}))", legend),
         ),
         bars(
             "Mean duration by version",
             "s",
             "The same for time.",
-            Query(f"topk(30, {_mean_by_version(_DURATION, by)})", legend),
+            Query(
+                f"topk(30, sum by ({by}) ({_with_version(_TIME, 'sum')}) / sum by ({by}) ({_with_version(_COUNT, 'sum')}))",
+                legend,
+            ),
         ),
     ]
 
 
-def _mean_by_version(metric: str, by: str) -> str:
-    parts = []
-    for part in ("sum", "count"):
-        one = f"sum by ({RUN}, {_NAME}) ({last(metric, _CHOSEN, part=part)})"
-        parts.append(f"sum by ({by}) ({with_info(one, 'service_version', window='$__range')})")
-    return " / ".join(parts)
+def _with_version(metric: str, how: str) -> str:
+    one = f"{how} by ({RUN}, {_NAME}) ({last(metric, _CHOSEN)})"
+    return with_info(one, "service_version", window="$__range")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dashboards.board import Row, annotation, dashboard, traces_link, variables
 from dashboards.boards.shared import RUN_STATES, SHARE_LEVELS, oom_kills, state_of_run
-from dashboards.measures import CGROUP_LIMIT, OOM_KILL, available, charged, used, used_share
+from dashboards.measures import CGROUP_LIMIT, OOM_KILL, available, charged, limit, share_of_limit, used
 from dashboards.panels import (
     BLUE,
     GREEN,
@@ -19,7 +19,7 @@ from dashboards.panels import (
     table,
     timeseries,
 )
-from dashboards.promql import last, overall_mean, overall_quantile, per_run, quantile, rate, series
+from dashboards.promql import RUN, last, per_run, rate, series
 from dashboards.thresholds import LIMIT_SOON_SECONDS
 
 _OPERATION = "memwatch_operation_name"
@@ -67,32 +67,29 @@ def _annotations() -> list[Json]:
 
 def _headline() -> list[Panel]:
     growth = f"deriv({series('memwatch.cgroup.memory.working_set', window='10m')})"
-    left = f"({available()} - {used()}) / clamp_min(max by (job, instance) ({growth}), 1)"
+    left = f"({available()} - {used()}) / clamp_min(max by ({RUN}) ({growth}), 1)"
     return [
         stat(
             "Memory needed",
             "bytes",
-            "Peak of the run so far. Its name says how surely it is known: exact from a watermark, interval: at least "
-            "this much, sampled: seen between ticks.",
-            Query(
-                f"topk(1, max by (memwatch_certainty) ({last('memwatch.tree.memory.peak')}))",
-                "{{memwatch_certainty}}",
-            ),
+            "Peak of the run so far: what it certainly was at the least. What it was at the most, as a rule known once the "
+            "run has ended, is drawn below; both are one figure where it is exact.",
+            Query(f"max ({last('memwatch.tree.memory.peak')})", "at least"),
             unknown="not recorded",
         ),
         stat(
-            "Memory it can have",
+            "Memory limit",
             "bytes",
-            "The control group's limit; where there is none, the machine's memory.",
-            Query(f"min ({available(ended=True)})", "limit"),
-            unknown="not recorded",
+            "Of the control group. Without one the machine's memory is the limit.",
+            Query(f"min ({limit(ended=True)})", "limit"),
+            unknown="no limit",
         ),
         stat(
-            "Used of it",
+            "Used of the limit",
             "percentunit",
-            "What the kernel cannot drop, of what there is, now or at the end. At 100 % the OOM killer comes.",
-            Query(f"max ({used_share(ended=True)})", "used"),
-            unknown="not recorded",
+            "What the kernel cannot drop, of the limit, now or at the end. At 100 % the OOM killer comes.",
+            Query(f"max ({share_of_limit(ended=True)})", "used"),
+            unknown="no limit",
             levels=SHARE_LEVELS,
         ),
         stat(
@@ -138,10 +135,8 @@ def _memory() -> list[Panel]:
             Query(per_run("memwatch.tree.memory.usage"), "resident, summed"),
             Query(per_run("memwatch.tree.memory.pss"), "proportional (PSS)"),
             Query(charged(), "working set of the group"),
-            Query(
-                f"max by (memwatch_certainty) ({series('memwatch.tree.memory.peak')})",
-                "peak, {{memwatch_certainty}}",
-            ),
+            Query(per_run("memwatch.tree.memory.peak"), "peak, at least"),
+            Query(per_run("memwatch.tree.memory.peak.high"), "peak, at most"),
             Query(per_run("memwatch.cgroup.memory.limit", CGROUP_LIMIT, how="min"), "limit"),
             width=24,
             height=10,
@@ -195,18 +190,21 @@ def _memory() -> list[Panel]:
 
 
 def _operations() -> list[Panel]:
-    duration, peak = "memwatch.operation.duration", "memwatch.operation.memory.peak"
+    count = f"sum by ({_OPERATION}) ({last('memwatch.operation.count')})"
+    total = f"sum by ({_OPERATION}) ({last('memwatch.operation.time')})"
     return [
         table(
             "Operations",
-            "Each name once. The largest peak is the upper bound of its bucket, at most twice the true value; the mean is "
-            "exact. Exact figures of every single operation are in the run's report and on its spans.",
+            "Each name once. Exact figures of every single operation are in the run's report and on its spans.",
             {_OPERATION: "Operation"},
-            TableColumn("Largest peak below", "bytes", overall_quantile(1, peak, _OPERATION)),
-            TableColumn("Mean peak", "bytes", overall_mean(peak, _OPERATION)),
-            TableColumn("Closed", "short", f"sum by ({_OPERATION}) ({last(duration, part='count')})"),
-            TableColumn("Mean duration", "s", overall_mean(duration, _OPERATION)),
-            TableColumn("Total duration", "s", f"sum by ({_OPERATION}) ({last(duration, part='sum')})"),
+            TableColumn(
+                "Largest peak",
+                "bytes",
+                f"max by ({_OPERATION}) ({last('memwatch.operation.memory.peak.max')})",
+            ),
+            TableColumn("Closed", "short", count),
+            TableColumn("Mean duration", "s", f"{total} / {count}"),
+            TableColumn("Total duration", "s", total),
             width=14,
         ),
         timeseries(
@@ -218,10 +216,13 @@ def _operations() -> list[Panel]:
             height=9,
         ),
         timeseries(
-            "Peaks of operations, 95th percentile",
+            "Largest peaks of operations so far",
             "bytes",
-            "Exemplars, the points, lead to the operation's span.",
-            Query(quantile(0.95, peak, _OPERATION), f"{{{{{_OPERATION}}}}}", exemplar=True),
+            "A step is an operation that needed more than all of its name before it.",
+            Query(
+                f"max by ({_OPERATION}) ({series('memwatch.operation.memory.peak.max')})",
+                f"{{{{{_OPERATION}}}}}",
+            ),
             width=24,
         ),
     ]

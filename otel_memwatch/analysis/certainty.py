@@ -71,7 +71,14 @@ def wait4_was_its_own(max_rss: int | None, *, childless: bool, floor: int) -> bo
 
 
 def process_bound(
-    known: int, *, last_read: bool, waited_for: bool, whole_life: bool, segments: bool, wait4: bool
+    known: int,
+    *,
+    last_read: bool,
+    waited_for: bool,
+    whole_life: bool,
+    segments: bool,
+    wait4: bool,
+    reset_by_others: bool = False,
 ) -> int | None:
     """Bytes that a process never exceeded; `None`: no such bound is known.
 
@@ -83,6 +90,7 @@ def process_bound(
     | we waited for it | it was reset; segments were not reported | none: it may have had more before a reset |
     | somebody else waited for it | | none of its own: it may have grown after it was last read (see `unseen_max`) |
     | not known | | none |
+    | any | somebody else reset it | none: nobody was told what it had before |
 
     Args:
         known: the largest value that was read of it, or that wait4 told.
@@ -91,7 +99,10 @@ def process_bound(
         whole_life: whether a bound of its whole life was made of what wait4 told.
         segments: whether it reported the maxima between the resets of its own watermark.
         wait4: whether wait4 told a maximum.
+        reset_by_others: whether somebody who is neither the monitor nor the process's own operations reset its watermark.
     """
+    if reset_by_others:
+        return None
     if waited_for and (whole_life or (segments and wait4)):
         return known
     return known or None if last_read else None
@@ -404,6 +415,7 @@ def needed_between_ticks(
     *,
     file_before: int | None,
     file: int | None,
+    locked: int,
     moved: int | None,
     reset_gap: float | None,
     error: int,
@@ -416,7 +428,10 @@ def needed_between_ticks(
     to and from storage around that time, the cache was never more than at the beginning plus `g`, and never less than
     at the end less `g`:
 
-        top - (file_before + g) - error  <=  needed  <=  top - (file - g) + error
+        top - (file_before + g) - error  <=  needed  <=  top - (file - locked - g) + error
+
+    The pages of memfd_secret count as cache and cannot be dropped; the kernel counts them among those that are locked in
+    memory, and so some that are no cache: `locked` is at least what is needed of the cache.
 
     Example: a watermark of 502 MiB, 2 MiB of cache before and after, nothing moved: 500 MiB, to the error.
     Where the cache grew by more than `g` (a file system that does not tell the kernel's accounting), `g` is its growth.
@@ -428,6 +443,7 @@ def needed_between_ticks(
         ceiling: a watermark that reaches further back; with `top`, the same.
         file_before: page cache at the first tick, shared memory not included.
         file: page cache at the second tick.
+        locked: pages that cannot be reclaimed at the second tick, of any kind.
         moved: bytes read from and written to storage, from the tick before the first to the tick after the second, since
             the readings of one tick are not of one instant.
         reset_gap: seconds between reading the watermark at the first tick and resetting it.
@@ -440,12 +456,21 @@ def needed_between_ticks(
         if top is not None:
             low = max(0, top - file_before - moved - error)
         if ceiling is not None:
-            high = ceiling - max(0, file - moved) + error
+            high = ceiling - max(0, file - locked - moved) + error
     elif ceiling is not None:
         high = ceiling + error
     if high is not None and reset_gap:
-        high += int(reset_gap * cpus * _TOUCHED_PER_SECOND)
+        high += touched(reset_gap, cpus)
     return low, high
+
+
+def touched(seconds: float, cpus: int) -> int:
+    """Bytes of memory that all processors together can touch for the first time in so long.
+
+    So much may have come and gone between reading a watermark and resetting it. Example: a monitor that has to wait for its
+    processor for 11 ms just then, on two processors: 110 MB.
+    """
+    return int(seconds * cpus * _TOUCHED_PER_SECOND)
 
 
 def charged_of_process(peak: int, mapped: int, error: int) -> int:
@@ -478,12 +503,17 @@ def charged_of_any(attained: int, file: int | None, floor: int) -> int:
     return max(0, attained - max(file, _UNREAD_FILES))
 
 
-def left_cgroup(*, seen: bool, charged: int, watermark: int, error: int) -> bool:
+_FAULTS_BEFORE = 384
+"""Page faults of a command before it is in the run's own group, and some that the group's counter may be behind."""
+
+
+def left_cgroup(*, seen: bool, charged: int, watermark: int, faults_elsewhere: int, error: int) -> bool:
     """Whether a process used memory outside the run's own control group, so that the group bounds the tree from below only.
 
     A process can put itself, or be put, into another group: by a write to its file, by systemd-run --scope, cgexec, or a
     container runtime. What it takes there is charged there. Ticks see who is elsewhere; a shorter stay shows by its size,
-    since what is in the group cannot have more than the group was ever charged, file pages left out.
+    since what is in the group cannot have more than the group was ever charged, file pages left out. Both the processes and the
+    group count page faults, and memory is taken by faulting: what the group was not told of was taken elsewhere.
 
     Example: a group that never had more than 1 MiB, and a process of 313 MiB, 6 of them of files: it was elsewhere.
 
@@ -491,16 +521,18 @@ def left_cgroup(*, seen: bool, charged: int, watermark: int, error: int) -> bool
     | --- | --- | --- |
     | was seen outside | any | not all of it |
     | was not | above the watermark and the error | not all of it |
-    | | not above them | as far as anybody knows |
+    | | had page faults that the group was not told of | not all of it |
+    | | neither | all of it, but for `_FAULTS_BEFORE` pages |
 
     Args:
         seen: whether a tick saw a process outside the group and the groups below it.
         charged: the most that one process had, without file pages as far as they are known. What it had between two readings
             of its file pages is not, so that a size alone takes the group's upper bound away, and gives no lower one.
         watermark: of the group, page cache included.
+        faults_elsewhere: minor page faults of the tree less all page faults in the group.
         error: bytes by which the group's counters and those of the process may be off.
     """
-    return seen or charged > watermark + error
+    return seen or charged > watermark + error or faults_elsewhere > _FAULTS_BEFORE
 
 
 def tree_around_cgroup(low: int, held: int | None, unmapped: int | None) -> Peak | None:
@@ -532,29 +564,24 @@ def tree_low_in_cgroup(needed: int | None, watermark: int, process: int, *, stil
     return low if still_read else max(process, low)
 
 
-def tree_from_cgroup(low: int, high: int, held: int | None, unmapped: int | None, charge_error: int) -> Peak:
+def tree_from_cgroup(low: int, high: int, charge_error: int) -> Peak:
     """The tree's peak from a control group of its own.
 
-    The group's bound may be far too high where much page cache came and went; then what all processes held together, and
-    what the group holds beside them (shared memory files, kernel), may be the nearer one. Two bounds that are `near` are
-    one figure: that in the middle, which is the least wrong.
+    Two bounds that are `near` are one figure: that in the middle, which is the least wrong. What the processes had, and the
+    shared memory files and kernel memory that ticks saw beside them, is no bound: a memory file may come and go between
+    two ticks.
 
-    Example: 100 MiB needed at least, 5 GiB at most (4.9 of them cache that nothing accounts for); one process of at most 110 MiB
-    beside 15 MiB of shared memory: between 100 and 125 MiB.
+    Example: at least 100 MiB needed, at most 140 (40 of them page cache, or a memory file): between 100 and 140 MiB.
 
     Args:
         low: bytes that were certainly needed.
-        high: bytes that were certainly not exceeded, by the group alone.
-        held: bytes that the processes never exceeded together; `None`: not known.
-        unmapped: the most that the group held beside the processes; `None`: not known.
+        high: bytes that were certainly not exceeded.
         charge_error: of the machine.
     """
-    low, how = min(low, high), "cgroup watermark"
-    if held is not None and unmapped is not None and held + unmapped < high:
-        high, how = max(low, held + unmapped), "sum of VmHWM and cgroup"
+    low = min(low, high)
     if high - low <= near(high, charge_error):
-        return Peak((low + high) // 2, Certainty.EXACT, low, high, how=how)
-    return Peak.interval(low, high, how=f"{how} less page cache")
+        return Peak((low + high) // 2, Certainty.EXACT, low, high, how="cgroup watermark")
+    return Peak.interval(low, high, how="cgroup watermark less page cache")
 
 
 # -- a control group's own peak

@@ -24,6 +24,8 @@ class CgroupTick(NamedTuple):
     """Page cache, shared memory not included."""
     moved: int | None
     """Read from and written to storage by the tree so far."""
+    locked: int = 0
+    """Pages that cannot be reclaimed."""
 
 
 class CgroupWindow(NamedTuple):
@@ -50,10 +52,14 @@ class CgroupBounds:
         self._error = error
         self._cpus = cpus
         self._last = [CgroupTick(started, 0, 0, 0, 0, 0, 0)]
+        self.most_in_gap = 0
+        """Bytes that the group may have had, page cache included, while its watermark was neither the old nor the new one."""
 
     def add_tick(self, tick: CgroupTick) -> CgroupWindow | None:
         """Takes a tick in; gives the window that ended at the tick before, when there is one."""
         self._last.append(tick)
+        if tick.gap and tick.window is not None:
+            self.most_in_gap = max(self.most_in_gap, tick.window + certainty.touched(tick.gap, self._cpus))
         if len(self._last) <= 2:
             return None
         before, current, after = self._last[-3:]
@@ -93,6 +99,7 @@ class CgroupBounds:
             current.peak if top is None else top,
             file_before=before.file,
             file=current.file,
+            locked=current.locked,
             moved=moved,
             reset_gap=before.gap,
             error=self._error,

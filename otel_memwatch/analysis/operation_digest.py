@@ -11,6 +11,7 @@ from collections import deque
 
 from otel_memwatch.analysis.attribution import Sized, TabledOperations
 from otel_memwatch.analysis.gpu import allocator_figures
+from otel_memwatch.analysis.operation_names import series_name
 from otel_memwatch.analysis.operations import figures_of, position_of_peak, with_last_figures
 from otel_memwatch.record.operation_index import ListedOperations, sizes
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
@@ -331,11 +332,6 @@ def ties(sized: Iterable[Sized], low: int) -> list[Sized]:
     found = [one for one in sized if one.low > 0 and (one.high >= low or (one.high < 0 and one.low >= low))]
     best = max((one.low for one in found), default=0)
     return [one for one in found if one.high >= best or one.low == best]
-
-
-def series_name(name: str) -> str:
-    """The name without the number at its end: "epoch" of "epoch 12" and of "epoch_12"; a name that is a number stays."""
-    return name.rstrip("0123456789").rstrip(" _-#.:/") or name
 
 
 def needed_most(figures: OperationFigures) -> tuple[bool, int, float]:

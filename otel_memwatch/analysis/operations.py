@@ -174,8 +174,7 @@ def _by_cgroup(
         return certainty.tree_around_cgroup(low, held, ticks.unmapped.largest(start, end))
     if high is None or end > context.watched_until:
         return certainty.stopped(Peak.interval(low, None, how="cgroup watermark while it was read, VmHWM"))
-    unmapped = ticks.unmapped.largest(start, end)
-    return certainty.tree_from_cgroup(low, high, held, unmapped, conditions.charge_error)
+    return certainty.tree_from_cgroup(low, high, conditions.charge_error)
 
 
 def _totals(operation: RecordedOperation, end: float, context: OperationContext) -> Mapping[str, float]:

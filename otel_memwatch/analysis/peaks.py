@@ -54,6 +54,7 @@ class Evidence:
         pss: largest sum of proportional set sizes.
         hugetlb, shared: largest sum of huge pages of hugetlbfs, and of resident shared memory.
         outside: processes seen outside of the control group; no value: nobody looked.
+        faults_elsewhere: by how much the tree's page faults exceeded those that its own control group was told of.
         group_swap, system_swap: most bytes in swap, of the control group and of the machine.
         limits: smallest and largest limit of the control group that was read.
         window_bounds: upper bounds from watermarks that are reset at every tick.
@@ -75,6 +76,7 @@ class Evidence:
         self.rss, self.pss, self.window_bounds = Maximum(), Maximum(), WindowBounds()
         self.needed, self.unmapped = Maximum(), Maximum()
         self.hugetlb, self.shared, self.outside = Maximum(), Maximum(), Maximum()
+        self.faults_elsewhere = Maximum()
         self.group_swap, self.system_swap = Maximum(), Maximum()
         self.limits: tuple[int, int] | None = None
         self.watermark = Maximum()
@@ -263,7 +265,7 @@ def _tree(evidence: Evidence, main: Peak | None, process: Peak | None) -> Peak |
 
 def _tree_by_cgroup(evidence: Evidence, watermark: int) -> Peak | None:
     needed, most = evidence.needed_bounds()
-    if evidence.processes.have_left(watermark):
+    if evidence.processes.have_left(watermark, evidence.faults_elsewhere.value or 0):
         return certainty.tree_around_cgroup(
             tree_low(evidence) or 0, tree_bound(evidence), evidence.unmapped.value
         )
@@ -271,8 +273,6 @@ def _tree_by_cgroup(evidence: Evidence, watermark: int) -> Peak | None:
     peak = certainty.tree_from_cgroup(
         tree_low(evidence) or 0,
         watermark if most.value is None else most.value,
-        tree_bound(evidence),
-        evidence.unmapped.value,
         evidence.conditions.charge_error,
     )
     return peak._replace(at=evidence.conditions.since_start(at))
@@ -352,6 +352,10 @@ def _cgroup(evidence: Evidence, *, whole: bool) -> Peak | None:
             return left._replace(at=at)
         found, at = evidence.needed.value, conditions.since_start(evidence.needed.at)
         return Peak.interval(found, None, at=at, how="cgroup less page cache, at ticks") if found else None
+    if own and evidence.cgroup.most_in_gap > watermark.value + error:
+        return Peak.interval(
+            watermark.value, evidence.cgroup.most_in_gap, at=at, how="cgroup watermark, reset late once"
+        )
     if own:
         return Peak.exact(watermark.value, error, at=at, how="cgroup watermark")
     peak = certainty.lifetime_watermark(watermark.first, watermark.value, error)

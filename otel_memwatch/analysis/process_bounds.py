@@ -32,12 +32,13 @@ class ProcessBounds:
         max_rss: what wait4 told then; `None`: nothing.
         final: whether its last figures were taken at the end of the run.
         file: most file pages that it was seen with; `None`: not known.
+        reset_by_others: whether somebody else started its watermark anew.
 
     """
 
     __slots__ = (
         "_began_before", "_first_peak", "_highest", "_most_read", "_segments", "_whole_life", "at", "end", "file", "final",
-        "low", "max_rss", "pid", "start", "waited_for",
+        "low", "max_rss", "pid", "reset_by_others", "start", "waited_for",
     )  # fmt: skip
 
     def __init__(self, pid: int, start: float, conditions: RunConditions) -> None:
@@ -48,7 +49,7 @@ class ProcessBounds:
         self.at: float | None = None
         self.max_rss: int | None = None
         self.file: int | None = None
-        self.waited_for = self.final = self._segments = self._whole_life = False
+        self.waited_for = self.final = self._segments = self._whole_life = self.reset_by_others = False
         self._began_before = conditions.joined and start < conditions.started
         self._first_peak: int | None = None
         self._highest = 0
@@ -68,6 +69,8 @@ class ProcessBounds:
             self.raise_to(record.max_rss, record.time)
         if record.file is not None:
             self.file = max(record.file, self.file or 0)
+        if record.note == ProcessNote.WATERMARK_RESET:
+            self.reset_by_others = True
         # wait4's maximum may be a child's: where there is a bound of the process's own, it is the nearer one.
         self._highest = max(self._highest, record.peak_bound or record.max_rss or 0)
         if record.event is ProcessEvent.EXIT:
@@ -128,6 +131,7 @@ class ProcessBounds:
             whole_life=self._whole_life,
             segments=self._segments,
             wait4=self.max_rss is not None,
+            reset_by_others=self.reset_by_others,
         )
 
 
@@ -262,7 +266,8 @@ class TreeBounds:
             if process.bound is None:
                 self._any_vanished = True
                 self._vanished_max_bytes = max(self._vanished_max_bytes, process.known)
-                self._unreported_reset = self._unreported_reset or process.waited_for
+                unreported = process.waited_for or process.reset_by_others
+                self._unreported_reset = self._unreported_reset or unreported
             if self._by_pid.get(process.pid) is process:
                 del self._by_pid[process.pid]
         if len(self.ended_spans) > _MERGE_ABOVE:
@@ -293,13 +298,20 @@ class TreeBounds:
         error = self._conditions.rss_error
         return max(self._settled_charged_bytes, *(process.charged(error) for process in self.recent()), 0)
 
-    def have_left(self, watermark: int) -> bool:
-        """Whether processes used memory outside the run's own control group; `watermark`: of that, in bytes."""
+    def have_left(self, watermark: int, faults_elsewhere: int) -> bool:
+        """Whether processes used memory outside the run's own control group.
+
+        Args:
+            watermark: of that group, in bytes.
+            faults_elsewhere: page faults of the tree that the group was not told of.
+
+        """
         unnamed = certainty.charged_of_any(self.attained_bytes, self._most_file, self._conditions.floor)
         return certainty.left_cgroup(
             seen=self.left_cgroup,
             charged=max(self.charged_bytes, unnamed),
             watermark=watermark,
+            faults_elsewhere=faults_elsewhere,
             error=self._conditions.charge_error + self._conditions.rss_error,
         )
 
@@ -329,7 +341,8 @@ class TreeBounds:
             self.reaped_max_bytes,
             max([self._vanished_max_bytes, *(process.known for process in recent), *unclaimed]),
             unreaped=self.unreaped or lost or (latest_unseen is not None and self.ignores_sigchld),
-            unreported_reset=self._unreported_reset or any(process.waited_for for process in recent),
+            unreported_reset=self._unreported_reset
+            or any(process.waited_for or process.reset_by_others for process in recent),
             latest_start=max(starts, default=None),
             oldest_alive=min((process.start for process in self._living.values()), default=None),
         )

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from functools import cached_property
+from itertools import islice
 from math import isinf
 
+from otel_memwatch import catalog
 from otel_memwatch.analysis.attribution import TabledOperations
 from otel_memwatch.analysis.ending import ending_of, state_of
 from otel_memwatch.analysis.results import QUALITY, TOTALS, OperationFigures, Peaks, ProcessFigures
@@ -19,16 +21,28 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+    from otel_memwatch.analysis.curves import DrawnCurves
     from otel_memwatch.analysis.operation_digest import OperationDigest, OperationsSoFar
     from otel_memwatch.analysis.operations import OperationContext
     from otel_memwatch.analysis.processes import RecordedProcesses
     from otel_memwatch.analysis.replay import Replayed
     from otel_memwatch.analysis.tick_history import HistoricTicks
     from otel_memwatch.analysis.ticks import TreeTicks
-    from otel_memwatch.model import Ending, RecordedOperation
+    from otel_memwatch.model import Column, Ending, Peak, RecordedOperation
     from otel_memwatch.record.operation_lines import OperationLines
     from otel_memwatch.record.reader import Record
     from otel_memwatch.record.samples import Samples
+
+
+_TICKS_TO_LOOK = 100
+"""Ticks within which a limit that applies has been read."""
+
+
+def _is_limit(column: Column) -> bool:
+    wanted = ("memwatch.cgroup.limit.type", "max")
+    return column.metric == catalog.MEMWATCH_CGROUP_MEMORY_LIMIT and (
+        not column.attributes or wanted in column.attributes
+    )
 
 
 class KnownOperations(NamedTuple):
@@ -66,6 +80,12 @@ class RecordedRun:
         self.info = record.info
         """`run.json` as it is."""
         self.id: str = text(self.info.get("id")) or self.path.resolve().name
+        self.name: str | None = text(self.info.get("name"))
+        """As it was given; several runs may have it."""
+        self.tags: Mapping[str, str] = {
+            key: value for key, value in mapping(self.info.get("tags")).items() if isinstance(value, str)
+        }
+        """What a person, or the engine that ran it, said of it: "rule", "slurm.job" ..."""
         self.command: tuple[str, ...] = texts(self.info.get("command"))
         self.cwd: str = text(self.info.get("cwd")) or ""
         self.host: Mapping[str, Any] = {
@@ -152,6 +172,11 @@ class RecordedRun:
         of those that began and ended between two ticks).
         """
         return self._written("totals", TOTALS) or self._replayed.tally.totals()
+
+    @property
+    def peak(self) -> Peak | None:
+        """How much memory all needed at the worst moment, and how surely that is known: `peaks.tree`."""
+        return self.peaks.tree
 
     @cached_property
     def quality(self) -> Mapping[str, Any]:
@@ -242,7 +267,11 @@ class RecordedRun:
         conditions, processes = RunConditions.of(self.info), self._recorded_processes
         sums = processes.sum_over_time(ticks.unseen_spans())
         # Sizes tell who was outside only where the group was read as long as the processes.
-        left = processes.tree.have_left(ticks.most_charged) if self._whole else processes.tree.left_cgroup
+        left = (
+            processes.tree.have_left(ticks.most_charged, ticks.faults_elsewhere)
+            if self._whole
+            else processes.tree.left_cgroup
+        )
         have_left = conditions.own_cgroup and left
         return OperationContext(
             conditions, ticks, processes.by_pid, sums, have_left, self._last, self._watched_until
@@ -252,6 +281,25 @@ class RecordedRun:
     def processes(self) -> tuple[ProcessFigures, ...]:
         """All processes that were seen, by their start."""
         return self._recorded_processes.figures()
+
+    @cached_property
+    def recorded_limit(self) -> int | None:
+        """The limit of the control group that the first ticks tell, where `limits` does not; `None`: none is known."""
+        limits = [index for index, column in enumerate(self.record.columns) if _is_limit(column)]
+        if not limits:
+            return None
+        for _, values in islice(self.record.ticks(), _TICKS_TO_LOOK):
+            known = [value for value in (values[index] for index in limits) if value is not None]
+            if known:
+                return int(min(known))
+        return None
+
+    @cached_property
+    def curves(self) -> DrawnCurves:
+        """Its figures over time in few points that keep every peak. Reads all ticks, unless the monitor has them already."""
+        from otel_memwatch.analysis.curves import curves_of
+
+        return curves_of(self.record).drawn(all_ended=self._recorded_processes.all_ended)
 
     @cached_property
     def _recorded_processes(self) -> RecordedProcesses:

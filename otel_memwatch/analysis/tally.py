@@ -55,6 +55,9 @@ METRICS = frozenset(metric for _, metric, _ in _TOTAL_COLUMNS) | {
     catalog.MEMWATCH_CGROUP_MEMORY_LIMIT,
     catalog.MEMWATCH_CGROUP_MEMORY_SWAP,
     catalog.MEMWATCH_CGROUP_OUTSIDE,
+    catalog.MEMWATCH_CGROUP_PAGING_FAULTS,
+    catalog.MEMWATCH_CGROUP_MEMORY_UNEVICTABLE,
+    catalog.MEMWATCH_TREE_PAGING_FAULTS,
     catalog.MEMWATCH_TREE_MEMORY_SHMEM,
     catalog.SYSTEM_PAGING_USAGE,
     catalog.MEMWATCH_CGROUP_MEMORY_WINDOW,
@@ -162,7 +165,10 @@ class Tally:
         self._bound = find(catalog.MEMWATCH_TREE_MEMORY_BOUND)
         self._unseen = find(catalog.MEMWATCH_TREE_UNOBSERVED)
         self._faults = find(catalog.MEMWATCH_TREE_UNOBSERVED_FAULTS)
+        self._minor_faults = find(catalog.MEMWATCH_TREE_PAGING_FAULTS)
+        self._charged_faults = find(catalog.MEMWATCH_CGROUP_PAGING_FAULTS)
         self._charged = find(catalog.MEMWATCH_CGROUP_MEMORY_USAGE)
+        self._locked = find(catalog.MEMWATCH_CGROUP_MEMORY_UNEVICTABLE)
         self._file = find(catalog.MEMWATCH_CGROUP_MEMORY_FILE)
         self._window = find(catalog.MEMWATCH_CGROUP_MEMORY_WINDOW)
         self._watermark = find(catalog.MEMWATCH_CGROUP_MEMORY_PEAK)
@@ -266,6 +272,9 @@ class Tally:
         if limit is not None:
             low, high = evidence.limits or (limit, limit)
             evidence.limits = min(low, limit), max(high, limit)
+        faults, charged_faults = _at(values, self._minor_faults), _at(values, self._charged_faults)
+        if faults is not None and charged_faults is not None:
+            evidence.faults_elsewhere.add(time, faults - charged_faults)
         shmem, kernel = _at(values, self._shmem), _at(values, self._kernel)
         if shmem is not None and kernel is not None:
             evidence.unmapped.add(time, shmem + kernel)
@@ -281,6 +290,7 @@ class Tally:
             _at(values, self._watermark),
             _at(values, self._file),
             sum(moved) if moved and len(moved) == len(self._moved) else None,
+            _at(values, self._locked) or 0,
         )
 
     def process(self, record: ProcessRecord) -> None:

@@ -48,6 +48,7 @@ class HistoricTicks(NamedTuple):
     watermark: TickSeries
     windows: CgroupHistory
     most_charged: int
+    faults_elsewhere: int
     mapped: int
     counters: Mapping[str, TickSeries]
     unseen: tuple[Span, ...]
@@ -80,6 +81,10 @@ class TickHistory:
         self._gap = find(catalog.MEMWATCH_CGROUP_MEMORY_WINDOW_GAP)
         self._watermark = find(catalog.MEMWATCH_CGROUP_MEMORY_PEAK)
         self._unobserved = find(catalog.MEMWATCH_TREE_UNOBSERVED)
+        self._locked = find(catalog.MEMWATCH_CGROUP_MEMORY_UNEVICTABLE)
+        self._faults = find(catalog.MEMWATCH_TREE_PAGING_FAULTS)
+        self._charged_faults = find(catalog.MEMWATCH_CGROUP_PAGING_FAULTS)
+        self._faults_elsewhere = 0
         self._mapped = find(catalog.MEMWATCH_PROCESS_MEMORY_LINUX_FILE)
         self._counters: dict[str, list[int]] = {}
         for name in COUNTERS:
@@ -121,11 +126,17 @@ class TickHistory:
         watermark = _at(values, self._watermark)
         if watermark is not None and (self._most_charged is None or watermark > self._most_charged[1]):
             self._most_charged = time, int(watermark)
+        faults, charged = _at(values, self._faults), _at(values, self._charged_faults)
+        if faults is not None and charged is not None:
+            self._faults_elsewhere = max(self._faults_elsewhere, int(faults - charged))
         self._most_mapped = max(self._most_mapped, int(_at(values, self._mapped) or 0))
         if self._conditions.own_cgroup:
             moved = _sum(values, self._counters["read_bytes"] + self._counters["write_bytes"])
             whole = [_whole(v) for v in (usage, _at(values, self._window), watermark, file, moved)]
-            tick = CgroupTick(time, whole[0], whole[1], _at(values, self._gap), whole[2], whole[3], whole[4])
+            locked = _whole(_at(values, self._locked)) or 0
+            tick = CgroupTick(
+                time, whole[0], whole[1], _at(values, self._gap), whole[2], whole[3], whole[4], locked
+            )
             window = self._bounds.add_tick(tick)
             if window is not None:
                 self._windows.append(window)
@@ -179,6 +190,7 @@ class TickHistory:
             ),
             windows=CgroupHistory(windows if known else ()),
             most_charged=marks[0][1] if marks else 0,
+            faults_elsewhere=self._faults_elsewhere,
             mapped=self._most_mapped,
             counters=counters,
             unseen=tuple(self._unseen()),

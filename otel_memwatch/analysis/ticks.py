@@ -99,6 +99,7 @@ class CgroupHistory:
             low.append(window.low or 0)
             high.append(inf if window.high is None else window.high)
         self._starts, self._ends = starts, ends
+        self._low_values = low
         self._low, self._high = TickSeries(ends, low), TickSeries(ends, high)
 
     def least(self, start: float, end: float) -> int | None:
@@ -109,6 +110,10 @@ class CgroupHistory:
         if first >= len(self._starts) or last - 1 < first:
             return None
         return self._low.largest(self._ends[first], self._ends[last - 1])
+
+    def certain(self) -> tuple[array[float], array[float]]:
+        """The ends of all windows, and the bytes that were certainly needed in each; 0 where nothing is certain."""
+        return self._ends, self._low_values
 
     def most(self, start: float, end: float) -> int | None:
         """Bytes that were certainly not exceeded between two moments, by all windows that touch them."""
@@ -131,6 +136,7 @@ _CGROUP_TICK = (
     catalog.MEMWATCH_CGROUP_MEMORY_WINDOW_GAP,
     catalog.MEMWATCH_CGROUP_MEMORY_PEAK,
     catalog.MEMWATCH_CGROUP_MEMORY_FILE,
+    catalog.MEMWATCH_CGROUP_MEMORY_UNEVICTABLE,
 )
 """The columns of which a `CgroupTick` is made, in the order of its fields."""
 
@@ -150,6 +156,13 @@ class TreeTicks:
         self.watermark = self._series(catalog.MEMWATCH_CGROUP_MEMORY_PEAK)
         self.most_charged = self.watermark.largest(-inf, inf) or 0
         """The control group's watermark at the last tick that could read it, in bytes."""
+        self.faults_elsewhere = int(
+            self._difference(
+                catalog.MEMWATCH_TREE_PAGING_FAULTS, catalog.MEMWATCH_CGROUP_PAGING_FAULTS
+            ).largest(-inf, inf)
+            or 0
+        )
+        """By how much the tree's page faults exceeded those that its own control group was told of."""
         self.windows = self._windows(conditions)
         self.mapped = self._series(catalog.MEMWATCH_PROCESS_MEMORY_LINUX_FILE).largest(-inf, inf) or 0
         """Most file-backed memory that the target's own process was seen with, in bytes."""
@@ -190,9 +203,16 @@ class TreeTicks:
             part = slice(begin, begin + _BLOCK)
             times = (samples.time[part] + self._started).tolist()
             for time, *row in zip(times, *(column[part].tolist() for column in columns), strict=True):
-                usage, window, gap, peak, file, io = (None if v != v else v for v in row)  # noqa: PLR0124 - NaN
+                usage, window, gap, peak, file, locked, io = (None if v != v else v for v in row)  # noqa: PLR0124 - NaN
                 tick = CgroupTick(
-                    time, _whole(usage), _whole(window), gap, _whole(peak), _whole(file), _whole(io)
+                    time,
+                    _whole(usage),
+                    _whole(window),
+                    gap,
+                    _whole(peak),
+                    _whole(file),
+                    _whole(io),
+                    _whole(locked) or 0,
                 )
                 found = bounds.add_tick(tick)
                 if found is not None:

@@ -6,7 +6,10 @@ Nothing imports this module at run time. `config.OPTIONS` holds the settings wit
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping, Sequence
 from typing import Literal, TypedDict
+
+from otel_memwatch.analysis import RecordedRun
 
 
 class AttachSettings(TypedDict, total=False):
@@ -16,6 +19,9 @@ class AttachSettings(TypedDict, total=False):
     """
 
     out: str | os.PathLike[str] | None
+    runs: str | os.PathLike[str] | None
+    name: str | None
+    tag: Mapping[str, object] | Sequence[str] | None
     interval: float | str | None
     exact: bool | None
     quiet: bool | None
@@ -31,6 +37,9 @@ class AttachSettings(TypedDict, total=False):
     textfile: str | os.PathLike[str] | None
     otlp: str | None
     otlp_protocol: Literal["http/protobuf", "grpc"] | None
+    otlp_metrics: bool | None
+    metrics: str | None
+    operation_metrics: Literal["off", "gauges", "histograms"] | None
     metric_interval: float | str | None
     log_dir: str | os.PathLike[str] | None
 
@@ -61,5 +70,19 @@ class PlotOptions(TypedDict, total=False):
     """Format of the picture; by default that of the path's ending, PNG without one."""
     style: Literal["memory"]
     """What is drawn; there is one style."""
+    dark: bool
+    """Light lines on dark paper."""
+    size: tuple[float, float | None]
+    """Inches of width and height; a height of `None`: as high as what there is to show."""
+    dpi: int
+    """Dots per inch of a PNG, 150 by default."""
+    title: str
+    """Instead of the command."""
+    begin: float
+    """Seconds since the start of the run from which on it is drawn."""
+    end: float
+    """Seconds up to which it is drawn."""
+    others: Sequence[RecordedRun]
+    """Further runs in the same picture, each from its own start."""
     force: bool
     """Whether a file that is there is replaced: true by default; else `UsageError`."""

@@ -16,7 +16,7 @@ import sys
 import time
 from pathlib import Path
 
-from otel_memwatch.config import OPTIONS
+from otel_memwatch.config import OPTIONS, several
 from otel_memwatch.in_target import allocators
 from otel_memwatch.in_target.operations import RUN_DIRECTORY_VARIABLE, deactivate
 from otel_memwatch.runtime.own_python import FIND_PACKAGE, PACKAGE_PARENT
@@ -145,9 +145,11 @@ def options(settings: Mapping[str, Any]) -> list[str]:
     words: list[str] = []
     for name, value in settings.items():
         option = OPTIONS[name]
-        if "attach" not in option.commands:
-            continue  # of this process, not of the monitor
-        if option.metavar is not None:
+        if value is None or "attach" not in option.commands:
+            continue  # not given, or of this process and not of the monitor
+        if option.repeated:
+            words += [f"{option.flag}={part}" for part in several(value)]
+        elif option.metavar is not None:
             words.append(f"{option.flag}={value}")
         else:
             words.append(option.flag if option.parse(str(value)) else f"--no-{option.flag[2:]}")

@@ -8,11 +8,12 @@ from importlib import import_module
 from pathlib import Path
 
 from otel_memwatch import analysis
-from otel_memwatch.errors import Unavailable, UsageError
+from otel_memwatch.api.picture import Picture
+from otel_memwatch.errors import MemwatchError, Unavailable, UsageError
+from otel_memwatch.record.samples import column_name
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
     from types import TracebackType
 
     from typing_extensions import Unpack
@@ -37,6 +38,7 @@ class Run(analysis.RecordedRun):
         state: "running"; "finished"; "incomplete": the monitor died before the end.
         started_wall: Unix seconds of the start.
         interval: seconds between ticks, as asked for.
+        peak: how much memory all needed at the worst moment: a `Peak` with `bytes`, `certainty`, `low`, `high`, `at`.
         limits: memory limits in bytes, keys "cgroup_bytes", "host_bytes", "rlimit_as_bytes"; absent or `None`: none known.
 
     """
@@ -102,13 +104,14 @@ class Run(analysis.RecordedRun):
         render(format, self.latest, out, **options)
         return out.getvalue().decode("utf-8")
 
-    def plot(self, path: str | os.PathLike[str] | None = None, **options: Unpack[PlotOptions]) -> Path:
-        """Draws the run into a file, and gives its path.
+    def plot(self, path: str | os.PathLike[str] | None = None, **options: Unpack[PlotOptions]) -> Picture:
+        """Draws the run into a file, and gives its path, which a notebook shows as the picture.
 
         Args:
             path: the file, by default `memory.png` in the run directory. Its ending decides the format: .png, .pdf, .svg.
-            options: `suffix`, for a path whose ending says another format or none; `style`, of which there is one,
-                "memory"; `force=False` to keep a file that is there.
+            options: `dark`, `size` (inches), `dpi`, `title`, `begin` and `end` (seconds since the start), `others` (further
+                runs for the same picture); `suffix`, for a path whose ending says another format or none; `force=False`
+                to keep a file that is there; `style`, of which there is one, "memory".
 
         Raises:
             UsageError: for a format or style that does not exist, or where the file is there and is to be kept.
@@ -119,7 +122,17 @@ class Run(analysis.RecordedRun):
         from otel_memwatch.record.format import PLOT_FILE
         from otel_memwatch.reports import write
 
-        return write("plot", self.latest, self.path / PLOT_FILE if path is None else path, **options)
+        options["others"] = [run.latest if isinstance(run, Run) else run for run in options.get("others", ())]
+        return Picture(write("plot", self.latest, self.path / PLOT_FILE if path is None else path, **options))
+
+    def _repr_html_(self) -> str | None:
+        """What a notebook shows: the curve, the figures, the largest operations; `None` where the run cannot be read."""
+        from otel_memwatch.api.card import card
+
+        try:
+            return card(self.latest)
+        except MemwatchError:
+            return None
 
     def to_pandas(self) -> Any:
         """The ticks as a `pandas.DataFrame`: seconds since the start as its index, one column for each series.
@@ -142,17 +155,16 @@ _OWN = frozenset(vars(Run)) | {"path"}
 """Names that `Run` answers itself."""
 
 
-def load_run(path: str | os.PathLike[str]) -> Run:
-    """The run that a directory holds, ended or going on. Raises `RunError` when it holds none."""
-    run = Run(Path(path))
+def load_run(path: str | os.PathLike[str] = "latest") -> Run:
+    """The run that a directory holds, ended or going on; "latest" is the newest one below memwatch-runs.
+
+    Raises `RunError` when the directory holds none, `UsageError` where there is no newest one.
+    """
+    from otel_memwatch.runs.find import LATEST, find_run
+
+    run = Run(find_run(LATEST) if path == LATEST else Path(path))
     run.latest  # noqa: B018 - a wrong path is reported now, not at the first figure
     return run
-
-
-def column_name(metric: str, attributes: Iterable[tuple[str, str]]) -> str:
-    """`name{key=value,...}`, or the name alone."""
-    text = ",".join(f"{key}={value}" for key, value in attributes)
-    return f"{metric}{{{text}}}" if text else metric
 
 
 def _signature(path: Path) -> Signature:

@@ -29,10 +29,11 @@ def watch(path: str | os.PathLike[str] | None = None, **settings: Unpack[WatchSe
     that is recorded already (under `wrap`, or by an earlier `watch`) that run is joined and goes on afterwards.
 
     Args:
-        path: run directory to create. Default: `memwatch-runs/<time>-<program>-<pid>`.
+        path: run directory to create. Default: `memwatch-runs/<time>-<name>-<pid>`. Where it holds a run already, this one
+            is recorded in "path-2", "path-3" ...: `run.path` says where.
         settings: as on the command line of `attach`, whose help describes them: `interval`, `exact`, `quiet`, `summary`,
             `report`, `plot`, `prometheus`, `prometheus_cert`, `prometheus_key`, `prometheus_client_ca`, `linger`,
-            `textfile`, `otlp`, `otlp_protocol`, `metric_interval`, `log_dir`, `out`; and `exact_gpu`, which has the
+            `textfile`, `otlp`, `otlp_protocol`, `metric_interval`, `log_dir`, `out`, `runs`, `name`, `tag`; and `exact_gpu`, which has the
             watermarks of this program's GPU allocators reset at the boundaries of operations.
 
     Returns:
@@ -40,7 +41,7 @@ def watch(path: str | os.PathLike[str] | None = None, **settings: Unpack[WatchSe
         on stderr, and the program goes on.
 
     Raises:
-        UsageError: for a setting that does not exist or cannot be used, or a path that is there already.
+        UsageError: for a setting that does not exist or cannot be used, or a path where something else than a run is.
 
     """
     from otel_memwatch.api.monitor_process import MonitorProcess
@@ -51,7 +52,8 @@ def watch(path: str | os.PathLike[str] | None = None, **settings: Unpack[WatchSe
         if path is not None:
             _say(f"watch() joins the run that records this program already, in {running}.")
         return Run(running)
-    directory = _directory(given.pop("out"))
+    directory = _directory(given)
+    del given["out"]
     try:
         monitor = MonitorProcess(os.getpid(), directory, given)
     except OSError as error:
@@ -75,7 +77,8 @@ def attach(pid: int, path: str | os.PathLike[str] | None = None, **settings: Unp
     from otel_memwatch.api.monitor_process import MonitorProcess
 
     given = _checked("attach", path, settings)
-    directory = _directory(given.pop("out"))
+    directory = _directory(given)
+    del given["out"]
     try:
         monitor = MonitorProcess(pid, directory, given)
     except OSError as error:
@@ -97,26 +100,39 @@ def _checked(
             raise UsageError("Give the run directory once: as the path or as out.")
         given["out"] = os.fspath(path)
     used = config.settings(command, given)
-    return {name: value for name, value in given.items() if value is not None} | {"out": used["out"]}
+    present = {name: value for name, value in given.items() if value is not None}
+    return present | {name: used[name] for name in ("out", "runs", "name")}
 
 
-def _directory(out: str | None) -> Path:
-    """The run directory to be made by the monitor. Raises `UsageError` when it is there."""
+def _directory(settings: Mapping[str, Any]) -> Path:
+    """The run directory to be made by the monitor. Raises `UsageError` when something else than a run is there."""
     from otel_memwatch.monitor.run_directory import absolute, run_name
+    from otel_memwatch.record.format import RUN_FILE
 
+    out = settings["out"]
     if out is not None:
         path = absolute(out)
-        if os.path.lexists(path):
+        if not os.path.lexists(path):
+            return path
+        if not os.path.isfile(path / RUN_FILE):
             raise UsageError(f"{path} exists already.", "a run is never overwritten: name another directory")
-        return path
-    program = getattr(sys.modules.get("__main__"), "__file__", None) or "python"
-    runs = _runs_directory()
-    name = path = runs / run_name(program)
-    number = 1
-    while os.path.lexists(path):  # a second recording within a second
+        # A notebook is run again from its beginning: its second run stands beside the first.
+        beside = _numbered(path)
+        _say(f"{out} holds a run already: this one is recorded in {beside.name}, beside it.")
+        return beside
+    program = getattr(sys.modules.get("__main__"), "__file__", None)
+    runs = absolute(settings["runs"]) if settings["runs"] else _runs_directory()
+    # A second recording within a second has its name already.
+    return _numbered(runs / run_name(["python", program] if program else ["python"], settings["name"]))
+
+
+def _numbered(path: Path) -> Path:
+    """The path, or the first of "path-2", "path-3" ... that is not there."""
+    beside, number = path, 1
+    while os.path.lexists(beside):
         number += 1
-        path = name.with_name(f"{name.name}-{number}")
-    return path
+        beside = path.with_name(f"{path.name}-{number}")
+    return beside
 
 
 def _runs_directory() -> Path:

@@ -22,6 +22,7 @@ COMMANDS: dict[str, str] = {
     "replay": "Send a recorded run to an OTLP endpoint.",
     "runs": "List recorded runs.",
     "check": "Hold recorded runs against budgets.",
+    "compare": "Compare runs with earlier ones: what needs more than it did.",
     "metrics": "Print the table of all metrics.",
     "doctor": "Tell what works on this machine, how exactly, and what would improve it.",
     "demo": "A small workload to try this with.",

@@ -59,13 +59,14 @@ def with_table(text: str, path: Path | str = "the document") -> str:
 
 def markdown() -> str:
     """A Markdown table with a row for each metric."""
-    head = ("Metric", "Instrument", "Unit", "Attributes", "In Prometheus", "Meaning", "Name")
+    head = ("Metric", "Sent by", "Instrument", "Unit", "Attributes", "In Prometheus", "Meaning", "Name")
     rows = [head, ("---",) * len(head)]
     for row in METRICS.values():
         meaning = f"{row.description} {row.note}".strip()
         rows.append(
             (
                 f"`{row.name}`",
+                row.profile.value,
                 row.instrument.value,
                 f"`{row.unit}`",
                 ", ".join(f"`{name}`" for name in row.attributes),
@@ -93,6 +94,7 @@ def _fields(row: Metric) -> dict[str, object]:
         "note": row.note,
         "source": row.source,
         "stability": row.stability.value,
+        "profile": row.profile.value,
     }
 
 
@@ -104,6 +106,7 @@ def plain() -> str:
         lines = [
             f"{row.name}{attributes}",
             f"    {row.instrument.value}, unit {row.unit}, {row.stability.value}; in Prometheus {' or '.join(prometheus_names(row))}",
+            f"    sent by --metrics {row.profile.value}",
             f"    {row.description}",
         ]
         if row.note:

@@ -54,6 +54,14 @@ def print_text(text: str) -> None:
         out.write(text.encode(_encoding(), "backslashreplace"))
 
 
+def print_bytes(data: bytes) -> None:
+    """Writes bytes to stdout. Raises `UsageError` where that is a terminal."""
+    with _stdout() as out:
+        if out.isatty():
+            raise UsageError("That is not text for a terminal.", "name a file with -o, or send stdout to one")
+        out.write(data)
+
+
 def _encoding() -> str:
     return getattr(sys.stdout, "encoding", None) or "utf-8"
 

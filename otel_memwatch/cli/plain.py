@@ -21,7 +21,7 @@ class Plain(NamedTuple):
 
     argv: Sequence[str]
     """The command."""
-    given: Mapping[str, str | bool | tuple[str, ...]]
+    given: Mapping[str, Any]
     """Settings, as `config.settings` takes them."""
 
 

@@ -1,39 +1,111 @@
-"""`plot`: a recorded run as a picture."""
+"""`plot`: recorded runs as a picture."""
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import click
 
 from otel_memwatch.analysis import load
 from otel_memwatch.cli.output import put
+from otel_memwatch.config import parse_seconds
+from otel_memwatch.errors import UsageError
 from otel_memwatch.record.format import PLOT_FILE
 from otel_memwatch.reports.plot import STYLES
 from otel_memwatch.runs.find import find_run
+from otel_memwatch.runtime.typed import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from otel_memwatch.reports import Options
+
+_OLD_STYLE = "phases"
+"""Another tool's picture: still drawn where somebody asks for it by its name, see `compat.qefficient`."""
+_MIN_INCHES, _MAX_INCHES = 2.0, 60.0
 
 
 @click.command()
-@click.argument("run", required=False)
+@click.argument("runs", metavar="[RUN]...", nargs=-1)
 @click.option(
     "-o", "--output", metavar="FILE", help="Where to: a .png, .pdf or .svg file. [default: memory.png in RUN]"
 )
-@click.option(
-    "--style",
-    type=click.Choice((*STYLES, "phases")),
-    default=STYLES[0],
-    show_default=True,
-    help="What to draw.",
-)
 @click.option("--force", is_flag=True, help="Replace FILE.")
-def command(run: str | None, *, output: str | None, style: str, force: bool) -> None:
+@click.option("--title", metavar="TEXT", help="Instead of the command.")
+@click.option(
+    "--from", "begin", metavar="SECONDS", help="Draw from here on: seconds since the start (or 2min, 1h)."
+)
+@click.option("--to", "end", metavar="SECONDS", help="Draw up to here.")
+@click.option("--dark", is_flag=True, help="Light lines on dark paper.")
+@click.option(
+    "--size", metavar="WIDTH[xHEIGHT]", help="In inches. [default: 12, as high as what there is to show]"
+)
+@click.option(
+    "--dpi",
+    type=click.IntRange(30, 1200),
+    metavar="NUMBER",
+    help="Dots per inch of a .png file. [default: 150]",
+)
+@click.option("--style", type=click.Choice((*STYLES, _OLD_STYLE)), default=STYLES[0], hidden=True)
+def command(
+    runs: tuple[str, ...],
+    *,
+    output: str | None,
+    force: bool,
+    title: str | None,
+    begin: str | None,
+    end: str | None,
+    dark: bool,
+    size: str | None,
+    dpi: int | None,
+    style: str,
+) -> None:
     """Draw the run directory RUN: memory, CPU, I/O, GPUs and operations over time.
 
-    Without RUN, or with "latest", it is the newest run below memwatch-runs.
+    Without RUN, or with "latest", it is the newest run below memwatch-runs. Several runs are drawn into one picture, each
+    from its own start. What there was nothing of has no panel.
     """
-    found = load(find_run(run))
-    name, file = ("phases", "phases.png") if style == "phases" else ("plot", PLOT_FILE)
-    if output is None:
-        put(name, found, str(Path(found.path) / file), force=True, style=style)
+    found = [load(find_run(run)) for run in runs or (None,)]
+    options: Options = {
+        "style": style,
+        "title": title,
+        "begin": _seconds(begin, "--from"),
+        "end": _seconds(end, "--to"),
+        "dark": dark,
+        "size": _inches(size),
+        "dpi": dpi,
+        "others": found[1:],
+    }
+    name, file = (_OLD_STYLE, f"{_OLD_STYLE}.png") if style == _OLD_STYLE else ("plot", PLOT_FILE)
+    if output is not None:
+        put(name, found[0], output, force=force, **options)
+    elif len(found) > 1:
+        raise UsageError("Say where a picture of several runs is to go.", "with -o FILE")
     else:
-        put(name, found, output, force=force, style=style)
+        put(name, found[0], str(Path(found[0].path) / file), force=True, **options)
+
+
+def _seconds(text: str | None, option: str) -> float | None:
+    """Seconds from "90", "90s", "1.5min" or "2h"."""
+    if text is None:
+        return None
+    units = {"min": 60.0, "h": 3600.0, "s": 1.0}
+    suffix = next((unit for unit in units if text.endswith(unit)), "")
+    try:
+        return parse_seconds(text.removesuffix(suffix).strip()) * units.get(suffix, 1.0)
+    except ValueError:
+        raise UsageError(f"{option}: {text!r} is not a time.", "as in 90, 90s, 1.5min or 2h") from None
+
+
+def _inches(text: str | None) -> tuple[float, float | None] | None:
+    if text is None:
+        return None
+    width, _, height = text.lower().partition("x")
+    try:
+        numbers = [float(width), *([float(height)] if height else [])]
+    except ValueError:
+        numbers = []
+    if not numbers or not all(
+        math.isfinite(number) and _MIN_INCHES <= number <= _MAX_INCHES for number in numbers
+    ):
+        raise UsageError(f"--size: {text!r} is no size in inches.", "as in 12 or 12x7")
+    return numbers[0], numbers[1] if len(numbers) > 1 else None

@@ -6,7 +6,7 @@ import click
 
 from otel_memwatch.analysis import load
 from otel_memwatch.analysis.live import LiveRun
-from otel_memwatch.cli.output import print_report
+from otel_memwatch.cli.output import print_report, put
 from otel_memwatch.errors import UsageError
 from otel_memwatch.reports import REPORTS
 from otel_memwatch.runs.find import find_run
@@ -15,6 +15,8 @@ from otel_memwatch.runs.find_running import find_running
 _FORMATS = [
     name for name, report in REPORTS.items() if not report.binary and (name == "json" or not report.exported)
 ]
+_NAMED = "|".join(name for name in _FORMATS if REPORTS[name].module.startswith("."))
+"""The formats that help names: those of older tools are for whoever comes from there."""
 
 
 @click.command()
@@ -22,8 +24,15 @@ _FORMATS = [
 @click.option(
     "--json", "as_json", is_flag=True, help="The figures as JSON, schema 1; the same as --format json."
 )
+@click.option("--html", "page", metavar="FILE", help="The page: one file that opens in any browser, offline.")
+@click.option("--force", is_flag=True, help="Replace FILE.")
 @click.option(
-    "--format", "form", type=click.Choice(_FORMATS), default=None, help="What to print. [default: text]"
+    "--format",
+    "form",
+    type=click.Choice(_FORMATS),
+    metavar=_NAMED,
+    default=None,
+    help="What to print. [default: text]",
 )
 @click.option(
     "--follow", is_flag=True, help="Of a run that goes on: a line every so often, then the summary."
@@ -35,7 +44,16 @@ _FORMATS = [
     show_default=True,
     help="Seconds between lines of --follow.",
 )
-def command(run: str | None, *, as_json: bool, form: str | None, follow: bool, every: float) -> None:
+def command(
+    run: str | None,
+    *,
+    as_json: bool,
+    page: str | None,
+    force: bool,
+    form: str | None,
+    follow: bool,
+    every: float,
+) -> None:
     """Print what the run directory RUN tells: memory, operations, processes, quality of the record.
 
     Without RUN, or with "latest", it is the newest run below memwatch-runs. A run that is still going on, and one
@@ -43,6 +61,11 @@ def command(run: str | None, *, as_json: bool, form: str | None, follow: bool, e
     """
     if as_json and form not in (None, "json"):
         raise UsageError(f"--json and --format {form} exclude each other.", "give one of them")
+    if page is not None:
+        if as_json or form is not None or follow:
+            raise UsageError("--html and another form exclude each other.", "give one of them")
+        put("html", load(find_run(run)), page, force=force)
+        return
     if follow:
         from otel_memwatch.cli.live.follow import follow as print_lines
 

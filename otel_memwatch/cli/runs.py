@@ -1,107 +1,205 @@
-"""`runs`: the recorded runs."""
+"""`runs`: the recorded runs as one table."""
 
 from __future__ import annotations
 
+import io
 import json
 import shutil
 import sys
-import time
+from pathlib import Path
 
 import click
 
-from otel_memwatch.cli.output import print_text
-from otel_memwatch.record.format import RUNS_DIRECTORY
-from otel_memwatch.reports.formatting import (
-    certainty,
-    clean,
-    command_line,
-    duration,
-    peak_figure,
-    shorten,
-    table,
-)
-from otel_memwatch.runs.listing import list_runs
+from otel_memwatch.cli.output import print_bytes, print_text
+from otel_memwatch.errors import RunError, UsageError
+from otel_memwatch.reports.formatting import clean
+from otel_memwatch.runs import listing
+from otel_memwatch.runs.index import index, where_named
+from otel_memwatch.runs.run_fields import COLUMNS, column
+from otel_memwatch.runs.where import where
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from otel_memwatch.runs.listing import ListedRun
+    from collections.abc import Sequence
 
-_LEAST_COMMAND = 20
-"""Columns that a command gets on a terminal at least."""
-_END = 34
-"""Columns of how a run ended, on a terminal."""
-_OTHERS = 19 + 12 + 22 + 10
-"""Columns of the start, the duration and the memory, and between all columns."""
+    from otel_memwatch.runs.indexed_run import IndexedRun
+    from otel_memwatch.runs.run_fields import RunField
+
+_LIST = "list"
 
 
-@click.command()
-@click.argument("directories", metavar="[DIR]...", nargs=-1)
-@click.option("--json", "as_json", is_flag=True, help="As JSON, one object for each run.")
-def command(directories: tuple[str, ...], *, as_json: bool) -> None:
-    """List the runs in each DIR, the newest last; a DIR may be a run itself. Without DIR: those in memwatch-runs.
+class _RunsGroup(click.Group):
+    """`runs PATH...` lists, so that the name of a subcommand is needed for the others only."""
 
-    Runs that cannot be read are listed too, with the reason.
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if not args or args[0] not in self.commands:
+            args = [_LIST, *args]
+        return super().parse_args(ctx, args)
+
+
+@click.group(cls=_RunsGroup)
+def command() -> None:
+    """List recorded runs."""
+
+
+@command.command(_LIST)
+@click.argument("directories", metavar="[PATH]...", nargs=-1)
+@click.option("--where", "condition", metavar="CONDITION", help="Only runs for which this holds.")
+@click.option("--last", type=click.IntRange(min=1), metavar="N", help="Only the newest N of these.")
+@click.option(
+    "--sort", metavar="FIELD", help="Order; with a - before it the largest first. Default: started."
+)
+@click.option("--columns", metavar="FIELD,...", help="Show these fields.")
+@click.option(
+    "--group", "group", metavar="FIELD,...", help="Show groups of runs that are alike in these fields."
+)
+@click.option(
+    "--json", "as_json", is_flag=True, help="As JSON, one object for each run; the same as --format json."
+)
+@click.option(
+    "--format", "form", type=click.Choice(["text", "json", "csv", "parquet"]), help="Default: text."
+)
+@click.option("-o", "--output", metavar="FILE", help="Write into FILE.")
+def list_command(
+    directories: tuple[str, ...],
+    *,
+    condition: str | None,
+    last: int | None,
+    sort: str | None,
+    columns: str | None,
+    group: str | None,
+    as_json: bool,
+    form: str | None,
+    output: str | None,
+) -> None:
+    """List the runs in each PATH, a run or a directory tree, the newest last. Without PATH: those in memwatch-runs.
+
+    Runs that cannot be read are listed too, with the reason. `runs prune` removes runs, `runs import` takes what others
+    have measured.
+
+    CONDITION: tag.rule=align and peak>2GiB and started>14d; = != < <= > >=, ~ (contains), and, or, not, parentheses.
+
+    FIELD: run, id, name, state, started, duration, memory (or peak), low, high, certainty, process, main, gpu, cgroup,
+    limit, input, cpu, cores, read, written, faults, processes, exit, signal, oom, end, key (the command without its
+    arguments), command, cwd, host, system, cpus, mode, by, error, tag.NAME.
     """
-    listed = list_runs(directories)
-    if as_json:
-        print_text(json.dumps([_as_json(entry) for entry in listed], indent=2) + "\n")
-    elif listed:
-        print_text("\n".join(_lines(listed)) + "\n")
-    else:
-        where = ", ".join(directories) or RUNS_DIRECTORY
-        # "." would run into the sentence's end.
-        where = f"'{where}'" if where.endswith(".") else where
-        click.echo(f"otel-memwatch: There is no run below {clean(where)}.", err=True)
+    if as_json and form not in (None, "json"):
+        raise UsageError(f"--json and --format {form} exclude each other.", "give one of them")
+    form = "json" if as_json else form or "text"
+    chosen = _columns(columns, "--columns")
+    by = _columns(group, "--group")
+    accepts = where(condition) if condition else None
+    rows = index(directories)
+    found = [row for row in rows if accepts is None or accepts(row)]
+    found = _sorted(found[-last:] if last else found, sort)
+    if form == "text" and not found:
+        which = "There is no run" if not rows else f"None of {len(rows)} runs is meant"
+        click.echo(f"otel-memwatch: {which} below {_place(directories)}.", err=True)
+        return
+    _write(_rendered(form, found, chosen, by), output)
 
 
-def _lines(listed: list[ListedRun]) -> list[str]:
-    width = _command_width(listed)
-    header = ("run", "started", "duration", "memory", "", "end", "command")
-    return table([_row(entry, width) for entry in listed], header, "llrrlll")
+def _rendered(
+    form: str, rows: list[IndexedRun], chosen: list[RunField] | None, by: list[RunField] | None
+) -> bytes | str:
+    if by:
+        found = listing.groups(rows, by)
+        title = ", ".join(one.name for one in by)
+        if form == "text":
+            return "\n".join([*listing.group_lines(found, title), listing.totals(rows)]) + "\n"
+        if form == "json":
+            return json.dumps([one._asdict() for one in found], indent=2) + "\n"
+        raise UsageError(
+            f"--group and --format {form} exclude each other.", "group it where the table is read"
+        )
+    if form == "text":
+        width = shutil.get_terminal_size().columns if sys.stdout is not None and sys.stdout.isatty() else None
+        shown = listing.column_lines(rows, chosen) if chosen else listing.lines(rows, width)
+        return "\n".join([*shown, *([listing.totals(rows)] if len(rows) > 1 else [])]) + "\n"
+    if form == "json":
+        if chosen:
+            return json.dumps([listing.fields(row, chosen) for row in rows], indent=2) + "\n"
+        return json.dumps([_as_json(row) for row in rows], indent=2) + "\n"
+    chosen = chosen or listing.exported_columns(rows, column)
+    if form == "csv":
+        text = io.StringIO()
+        listing.write_csv(rows, chosen, text)
+        return text.getvalue()
+    data = io.BytesIO()
+    listing.write_parquet(rows, chosen, data)
+    return data.getvalue()
 
 
-def _command_width(listed: list[ListedRun]) -> int | None:
-    """Columns left for the command on a terminal; `None` elsewhere: all of it."""
-    if sys.stdout is None or not sys.stdout.isatty():
+def _write(what: bytes | str, output: str | None) -> None:
+    if output in (None, "-"):
+        if isinstance(what, str):
+            print_text(what)
+        else:
+            print_bytes(what)
+        return
+    try:
+        Path(str(output)).write_bytes(
+            what.encode("utf-8", "backslashreplace") if isinstance(what, str) else what
+        )
+    except OSError as error:
+        raise RunError(f"{output} cannot be written: {error.strerror}.") from None
+
+
+def _columns(text: str | None, option: str) -> list[RunField] | None:
+    if text is None:
         return None
-    used = max(len(str(entry.path)) for entry in listed) + _OTHERS + _END
-    return max(_LEAST_COMMAND, shutil.get_terminal_size().columns - used)
+    found = [(name.strip(), column(name.strip())) for name in text.split(",") if name.strip()]
+    unknown = [name for name, one in found if one is None]
+    if unknown or not found:
+        what = repr(unknown[0]) if unknown else "nothing"
+        raise UsageError(f"{option}: there is no field {what}.", f"there are {', '.join(COLUMNS)}, tag.NAME")
+    return [one for _, one in found if one is not None]
 
 
-def _row(entry: ListedRun, width: int | None) -> tuple[str, ...]:
-    when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(entry.started))
-    run = entry.run
-    if run is None:
-        return (clean(str(entry.path)), when, "-", "-", "", f"broken: {clean(entry.error or '')}", "")
-    end = shorten(run.ending.reason, _END) if width is not None else clean(run.ending.reason)
-    peak = run.peaks.tree
-    return (
-        clean(str(entry.path)),
-        when,
-        duration(run.seconds),
-        peak_figure(peak),
-        certainty(peak),
-        run.state if run.state != "finished" else end,
-        command_line(run.command, width),
-    )
+def _sorted(rows: list[IndexedRun], by: str | None) -> list[IndexedRun]:
+    """In the order of a field; what is not known comes last."""
+    if by is None:
+        return rows
+    backwards = by.startswith("-")
+    (field,) = _columns(by.lstrip("-"), "--sort") or [COLUMNS["started"]]
+    known = [row for row in rows if field.of(row) is not None]
+
+    def key(row: IndexedRun) -> Any:
+        return field.of(row)
+
+    return sorted(known, key=key, reverse=backwards) + [row for row in rows if field.of(row) is None]
 
 
-def _as_json(entry: ListedRun) -> dict[str, Any]:
-    fields: dict[str, Any] = {
-        "path": str(entry.path),
-        "id": entry.path.name,
-        "state": "broken",
-        "error": entry.error,
-    }
-    run = entry.run
-    if run is None:
-        return fields
-    return fields | {
-        "id": run.id,
-        "state": run.state,
-        "started": run.started_wall or None,
-        "seconds": round(run.seconds, 6),
-        "command": list(run.command),
-        "ended": run.ending._asdict(),
-        "peaks": run.peaks.to_json(),
+def _place(directories: Sequence[str]) -> str:
+    where = where_named(directories)
+    # "." would run into the sentence's end.
+    return clean(f"'{where}'" if where.endswith(".") else where)
+
+
+def _as_json(row: IndexedRun) -> dict[str, Any]:
+    document: dict[str, Any] = {"path": row.path, "id": row.id, "state": row.state, "error": row.error}
+    if row.state == "broken":
+        return document
+    return document | {
+        "name": row.name,
+        "tags": dict(row.tags),
+        "started": row.started or None,
+        "seconds": row.seconds,
+        "command": list(row.command),
+        "ended": {
+            "exit_code": row.exit_code,
+            "signal": row.signal,
+            "oom_kills": row.oom_kills,
+            "reason": row.reason,
+        },
+        "peaks": json.loads(row.peaks_json),
+        "host": row.host,
+        "measured_by": row.by,
+        "input_bytes": row.input_bytes,
+        "totals": {
+            "cpu_seconds": row.cpu,
+            "read_bytes": row.read,
+            "write_bytes": row.written,
+            "processes": row.processes,
+        },
     }

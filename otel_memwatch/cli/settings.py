@@ -13,7 +13,10 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 
 
 def setting_options(command: str) -> Callable[[_F], _F]:
-    """Adds every option that `command` has in the table. Values arrive as given, `None` where nothing was."""
+    """Adds every option that `command` has in the table. Values arrive as given, `None` where nothing was.
+
+    Those of an option that may be repeated arrive as a tuple.
+    """
 
     def decorate(function: _F) -> _F:
         for option in reversed(OPTIONS.values()):

@@ -16,7 +16,6 @@ from otel_memwatch.monitor.monitor import Monitor
 from otel_memwatch.monitor.procfs.mounted import shows_others
 from otel_memwatch.monitor.run_directory import make_run_directory
 from otel_memwatch.monitor.run_info import TargetInfo
-from otel_memwatch.monitor.trace_context import VARIABLE as TRACEPARENT
 from otel_memwatch.monitor.trace_context import run_context
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 
@@ -49,8 +48,8 @@ def attach(
     environment = _environment_of(pid)
     pidfd = _open_pidfd(pid)
     wake = _wake_on_signals()
-    directory = make_run_directory(settings["out"], argv, say)
-    trace = run_context(environment.get(TRACEPARENT))
+    directory = make_run_directory(settings, argv, say)
+    trace = run_context(environment)
     mode = "attach" if stop_fd is None else "watch"
     target = TargetInfo(mode, argv, pid, started=time.monotonic(), environment=environment)
     monitor = Monitor(directory, settings, target, trace, Messages(say))

@@ -25,12 +25,18 @@ def step_summary(run: RecordedRun, environ: Mapping[str, str]) -> None:
 
     Raises `OSError` when the file cannot be written.
     """
+    if environ.get(STEP_SUMMARY):
+        from otel_memwatch.reports.markdown import markdown
+
+        add_to_step(markdown(run), environ)
+
+
+def add_to_step(markdown: str, environ: Mapping[str, str]) -> None:
+    """Adds Markdown to the summary of the GitHub step, where this is one and there is room. Raises `OSError`."""
     path = environ.get(STEP_SUMMARY)
     if not path:
         return
-    from otel_memwatch.reports.markdown import markdown
-
-    text = markdown(run).encode("utf-8", "backslashreplace")
+    text = markdown.encode("utf-8", "backslashreplace")
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
     try:
         if os.fstat(descriptor).st_size + len(text) <= STEP_SUMMARY_MAX:

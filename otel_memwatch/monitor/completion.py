@@ -2,34 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Sequence
 
+from otel_memwatch.errors import RunError
+from otel_memwatch.monitor.rendering import CompletedRecord
 from otel_memwatch.monitor.run_info import gpu_fields, health_fields, moment
 from otel_memwatch.record.format import FINISHED, TRACES_OTLP_FILE
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
     from otel_memwatch.analysis.attribution import SizedOperations
     from otel_memwatch.analysis.run import KnownOperations
-    from otel_memwatch.model import Ending, RecordedOperation
+    from otel_memwatch.model import Ending, ProcessRecord, RecordedOperation
     from otel_memwatch.monitor.recording import RunRecording
     from otel_memwatch.record.writer import RunWriter
-
-
-class CompletedRecord(NamedTuple):
-    """What reports are made of."""
-
-    directory: Path
-    """Where ticks and processes are read from. A path that does not exist where the run directory has been moved away: what
-    may lie in its place is not ours."""
-    info: Mapping[str, Any]
-    """`run.json`, or what it would hold if it could have been written."""
-    operations: KnownOperations | None
-    """What the monitor knows of the operations; `None`: they have to be read from the record."""
 
 
 class _Operations(NamedTuple):
@@ -61,22 +54,28 @@ def complete(recording: RunRecording, end: Callable[[], Ending], ended: float) -
     operations = _operations(recording)
     tally = recording.folding.tally  # with the processes that `finish` has recorded just now
     _note_missing_ticks(recording)
+    peaks = tally.peaks(operations.sized, whole=recording.watched_to_the_end)
+    if recording.limit is not None:
+        peak = None if peaks.tree is None else peaks.tree.bytes
+        writer.note(limit=recording.limit.verdict(operations.still_open, _processes(recording), peak))
     writer.update(
         state=FINISHED,
         ended=moment(ended),
         exit=ending._asdict(),
-        peaks=tally.peaks(operations.sized, whole=recording.watched_to_the_end).to_json(),
+        peaks=peaks.to_json(),
         totals=tally.totals(),
         quality=tally.quality(),
         sources={**writer.info["sources"], **health_fields(recording.sampler)},
         gpus=gpu_fields(recording.sources),
     )
     _deliver(recording, ending, ended, operations)
+    curves = recording.folding.curves
+    drawn = None if curves is None else curves.drawn(all_ended=not tally.processes.living)
     directory, info = _written(writer)
     writer.close()
     if operations.read_again or "recorded_until" in info:
-        return CompletedRecord(directory, info, None)
-    return CompletedRecord(directory, info, _known(recording, operations))
+        return CompletedRecord(directory, info, drawn, None)
+    return CompletedRecord(directory, info, drawn, _known(recording, operations))
 
 
 def write_end(writer: RunWriter, ending: Ending, ended: float) -> None:
@@ -122,6 +121,16 @@ def _known(recording: RunRecording, operations: _Operations) -> KnownOperations:
         history.ticks(all_ended=not tally.processes.living),
         follower.damage(),
     )
+
+
+def _processes(recording: RunRecording) -> list[ProcessRecord]:
+    """The records of the processes; none where their file has gone."""
+    from otel_memwatch.record.open import read_run
+
+    if recording.writer.in_place:
+        with contextlib.suppress(RunError):
+            return read_run(recording.writer.path).processes
+    return []
 
 
 def _note_missing_ticks(recording: RunRecording) -> None:

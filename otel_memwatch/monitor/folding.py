@@ -1,4 +1,4 @@
-"""The tally of a run while it is recorded: some ticks at a time, since one alone finds all caches cold."""
+"""The tally and the curves of a run while it is recorded: some ticks at a time, since one alone finds all caches cold."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from otel_memwatch.analysis.curves import Curves
     from otel_memwatch.analysis.tally import Tally
     from otel_memwatch.analysis.tick_history import TickHistory
     from otel_memwatch.model import Column, Snapshot
@@ -22,6 +23,7 @@ class Folding:
     def __init__(self) -> None:
         self._tally: Tally | None = None
         self._history: TickHistory | None = None
+        self._curves: Curves | None = None
         self._columns: Sequence[Column] = ()
         self._waiting: list[ProcessRecord | tuple[Sequence[Column], Snapshot]] = []
         self._ticks = 0
@@ -38,13 +40,23 @@ class Folding:
         self._fold()
         return self._tally
 
-    def open(self, columns: Sequence[Column], info: Mapping[str, Any]) -> None:
-        """Begins to fold ticks of these columns; of those taken in before, what they have of them."""
+    @property
+    def curves(self) -> Curves | None:
+        """The curves of everything so far; `None` before `open`, and where nobody wants them."""
+        self._fold()
+        return self._curves
+
+    def open(self, columns: Sequence[Column], info: Mapping[str, Any], *, drawn: bool = False) -> None:
+        """Begins to fold ticks of these columns; of those taken in before, what they have of them. `drawn`: curves too."""
         from otel_memwatch.analysis.tally import Tally
         from otel_memwatch.analysis.tick_history import TickHistory
 
         self._tally, self._columns = Tally(columns, info), columns
         self._history = TickHistory(columns, self._tally.conditions)
+        if drawn:
+            from otel_memwatch.analysis.curves import Curves
+
+            self._curves = Curves(info)
 
     def process(self, record: ProcessRecord) -> None:
         """Takes in what is known of a process."""
@@ -58,12 +70,14 @@ class Folding:
             self._fold()
 
     def _fold(self) -> None:
-        tally, history = self._tally, self._history
+        tally, history, curves = self._tally, self._history, self._curves
         if tally is None or history is None:
             return
         for record in self._waiting:
             if isinstance(record, ProcessRecord):
                 tally.process(record)
+                if curves is not None:
+                    curves.lives.add(record)
                 continue
             columns, snapshot = record
             if columns is not self._columns:
@@ -71,5 +85,7 @@ class Folding:
                 snapshot = snapshot._replace(values=tuple(known.get(column) for column in self._columns))
             tally.tick(snapshot)
             history.add(snapshot)
+            if curves is not None:
+                curves.add(self._columns, snapshot.time, snapshot.values)
         self._waiting.clear()
         self._ticks = 0

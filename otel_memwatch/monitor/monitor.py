@@ -27,8 +27,8 @@ from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from otel_memwatch.model import ChildExit, Ending
-    from otel_memwatch.monitor.completion import CompletedRecord
     from otel_memwatch.monitor.messages import Messages
+    from otel_memwatch.monitor.rendering import CompletedRecord
     from otel_memwatch.monitor.run_info import TargetInfo
     from otel_memwatch.monitor.telemetry.listening import Listening
     from otel_memwatch.monitor.trace_context import TraceContext

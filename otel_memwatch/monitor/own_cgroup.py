@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 from pathlib import Path
 
 from otel_memwatch.errors import Unavailable
@@ -99,12 +100,21 @@ class OwnCgroup:
         cls,
         proc: Path = Path("/proc"),
         sys: Path = Path("/sys"),  # noqa: ARG003 - as all sources
+        *,
+        limit: int | None = None,
     ) -> OwnCgroup:
-        """Make the group. Raises `Unavailable` where there can be none. Cost: about a millisecond, once."""
+        """Make the group, with a `limit` in bytes. Raises `Unavailable` where there can be none. Cost: a millisecond, once."""
         try:
             memberships = parse_memberships(_read(f"{proc}/self/cgroup"))
             mounts = parse_mounts(_read(f"{proc}/self/mountinfo"))
-            return _make(locate(memberships, mounts, "memory"))
+            group = _make(locate(memberships, mounts, "memory"))
+            if limit is not None:
+                try:
+                    group.set_limit(limit)
+                except Unavailable:
+                    group.remove()
+                    raise
+            return group
         except OSError as error:
             raise Unavailable(
                 f"A control group of the run's own could not be made: {_reason(error)}.",
@@ -144,6 +154,58 @@ class OwnCgroup:
         with contextlib.suppress(OSError):
             return [int(pid) for pid in _read(f"{self.path}/cgroup.procs").split()]
         return []
+
+    def all_pids(self) -> list[int]:
+        """Processes in the group and in the groups below it."""
+        pids = []
+        for folder, _, _ in os.walk(self.path):
+            with contextlib.suppress(OSError):
+                pids += [int(pid) for pid in _read(f"{folder}/cgroup.procs").split()]
+        return pids
+
+    def set_limit(self, size: int) -> None:
+        """Let it have `size` bytes, swap among them, at most; a smaller limit that it has already stays.
+
+        Raises `Unavailable` where the kernel refuses.
+        """
+        try:
+            now = self.limit()
+            size = size if now is None else min(size, now)
+            if self.version == 1:
+                _write(f"{self.path}/memory.limit_in_bytes", str(size).encode())
+                with contextlib.suppress(
+                    OSError
+                ):  # a kernel may keep no account of swap; then nothing goes there
+                    _write(f"{self.path}/memory.swappiness", b"0")
+                with contextlib.suppress(FileNotFoundError):
+                    _write(f"{self.path}/memory.memsw.limit_in_bytes", str(size).encode())
+                return
+            _write(f"{self.path}/memory.max", str(size).encode())
+            with contextlib.suppress(FileNotFoundError):
+                _write(f"{self.path}/memory.swap.max", b"0")
+        except OSError as error:
+            raise Unavailable(f"The control group takes no limit: {_reason(error)}.") from None
+
+    def tells_of_kills(self) -> tuple[int, int]:
+        """A descriptor that becomes readable when the group has no memory left, and the events to poll it for.
+
+        It may do so for want of memory of a group above too: `oom_kills` tells whether somebody was killed. Raises `OSError`.
+        """
+        if self.version == 2:
+            descriptor = os.open(f"{self.path}/{self._events}", os.O_RDONLY | os.O_CLOEXEC)
+            os.read(descriptor, 4096)  # what it says by now is no news
+            return descriptor, select.POLLPRI
+        told = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        try:
+            control = os.open(f"{self.path}/{self._events}", os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                _write(f"{self.path}/cgroup.event_control", f"{told} {control}".encode())
+            finally:
+                os.close(control)
+        except OSError:
+            os.close(told)
+            raise
+        return told, select.POLLIN
 
     def peak(self) -> int:
         """Largest memory charged to the group, in bytes: page cache and kernel memory included, shared pages once.

@@ -10,10 +10,12 @@ import math
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from importlib import import_module
 
 from otel_memwatch.model import ProcessNote, ProcessRecord
 from otel_memwatch.monitor.folding import Folding
 from otel_memwatch.monitor.opening import Opening
+from otel_memwatch.monitor.rendering import needed_to_render
 from otel_memwatch.monitor.run_info import LIMIT, address_space_limit, gpu_fields, group_value, host_memory
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 
@@ -42,6 +44,9 @@ _MANY = 100
 _KNOWN_AFTER = 5.0
 """Seconds after which a boundary has been read for certain, unless its process was stopped between clock and write."""
 
+_SETTLED_SECONDS = 0.4
+"""Time after which a command is no short one: the modules that its end needs are worth loading before it."""
+
 _PEAKS_SECONDS = 1.0
 """Time between two looks at the peaks so far, for telemetry."""
 
@@ -61,6 +66,7 @@ class RunRecording:
 
     Attributes:
         tree: the source process_tree.
+        limit: the hard limit that the run was given.
         watched_to_the_end: whether the last tick, after the target's end, was taken.
 
     """
@@ -83,16 +89,18 @@ class RunRecording:
         self.telemetry: Telemetry | None = None
         self.sources: Sequence[Any] = ()
         self.watched_to_the_end = False
+        self.limit = target.limit
         self._target = target
         self._settings = settings
         self._messages = messages
         self._first: tuple[Sequence[Column], Snapshot] | None = None
-        self._any_left_cgroup = False
+        self._any_left_cgroup = self._any_reset = False
         self._peaks: Peaks | None = None
         """Peaks so far. Telemetry looks at these from threads of its own; the tally itself is for one thread."""
         self._peaks_due = self._follow_due = math.inf
         self._follow_period = _FOLLOW_SECONDS
         self._drivers_asked = drivers_asked
+        self._to_load = list(needed_to_render(settings))
         self._context = self._make_context()
         if settings["exact"]:
             # Nobody may reset the watermark of a process that marks operations, not even at the first tick.
@@ -132,7 +140,7 @@ class RunRecording:
             self.sampler = self.sampler.joined_by(late)
             self.writer.columns(self.sampler.columns)
             self.sampler.subscribe(self._on_tick)
-        self.folding.open(self.sampler.columns, self.writer.info)
+        self.folding.open(self.sampler.columns, self.writer.info, drawn=self._settings["report"])
         self._open_telemetry(listening, say)
 
     def run(self, stop: Flag) -> None:
@@ -168,7 +176,7 @@ class RunRecording:
             adopt=target.mode == "wrap",
             exclude=target.helpers | {os.getpid()},
             on_process=self._on_process,
-            marks_operations=lambda pid: self.follower is not None and self.follower.marks_operations(pid),
+            marks_operations=self._marks_operations,
             own_cgroup=target.own_cgroup,
             environment=target.environment,
         )
@@ -205,8 +213,18 @@ class RunRecording:
                 "What the tree needed is an interval, without the group's upper bound"
             )
 
+        if record.note == ProcessNote.WATERMARK_RESET and not self._any_reset:
+            self._any_reset = True
+            self.writer.mark(
+                f"somebody else reset the watermark of {record.command} ({record.pid}): what it had before may be unknown, and "
+                "nothing bounds it from above"
+            )
+
     def _on_tick(self, snapshot: Snapshot) -> None:
         columns = self.sampler.columns
+        if self._to_load and snapshot.time - self._target.started > _SETTLED_SECONDS:
+            # What is made at the end is loaded while nobody waits, a module at a tick.
+            import_module(self._to_load.pop(0))
         self.writer.tick(snapshot)
         self.folding.tick(columns, snapshot)
         if snapshot.time >= self._follow_due:
@@ -229,6 +247,12 @@ class RunRecording:
         self.writer.mark(f"source {name} {state}")
 
     # -- operations
+
+    def _marks_operations(self, pid: int) -> bool:
+        """Whether a process resets its own watermark; asked of few, perhaps before anybody follows operations."""
+        self.follow_operations()
+        assert self.follower is not None
+        return self.follower.marks_operations(pid)
 
     def follow_operations(self) -> None:
         """Begins to follow what the target writes of its operations. Their files are not read yet."""
@@ -295,13 +319,15 @@ class RunRecording:
     def _open_telemetry(self, listening: Listening | None, say: Callable[[str], None]) -> None:
         from otel_memwatch.monitor.telemetry import Parts, start
         from otel_memwatch.record.resource import ci_attributes, resource_attributes
+        from otel_memwatch.record.tags import engine_tags
 
-        sampler, writer = self.sampler, self.writer
+        sampler, writer, target = self.sampler, self.writer, self._target
         info = writer.info
-        writer.update(
-            resource=resource_attributes(info, self._target.environment),
-            ci=ci_attributes(self._target.environment),
-        )
+        resource = resource_attributes(info, target.environment)
+        near = os.getppid() if target.mode == "wrap" else target.pid
+        # What a person says of a run is truer than what an engine does.
+        tags = {**engine_tags(target.environment, info.get("cwd"), resource, near), **info.get("tags", {})}
+        writer.update(resource=resource, ci=ci_attributes(target.environment), tags=tags)
         parts = Parts(
             run=info,
             columns=sampler.columns,

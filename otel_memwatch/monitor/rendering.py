@@ -1,4 +1,4 @@
-"""What is made of a record when the run has ended (report, summary, picture, logs), and in which process.
+"""What is made of a record when the run has ended (report, page, summary, picture, logs), and in which process.
 
 `render` decides what is made. `make` makes it, in the process that it is called in: the monitor's, or, where numpy or
 matplotlib have a part in it, one of its own that `make_apart` starts. That process reads from stdin, as JSON, what to make,
@@ -18,22 +18,19 @@ from pathlib import Path
 
 from otel_memwatch.errors import describe
 from otel_memwatch.monitor.messages import Messages
-from otel_memwatch.record.format import PLOT_FILE, REPORT_FILE, SAMPLES_FILE
+from otel_memwatch.record.format import PAGE_FILE, PLOT_FILE, REPORT_FILE, SAMPLES_FILE
 from otel_memwatch.runtime.terminal import Display, display_of
-from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NoReturn
+from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 if TYPE_CHECKING:
     from subprocess import Popen
 
     from otel_memwatch.analysis import RecordedRun
+    from otel_memwatch.analysis.curves import DrawnCurves
     from otel_memwatch.analysis.run import KnownOperations
-    from otel_memwatch.monitor.completion import CompletedRecord
 
 _DRAWING_BYTES = 96 << 20
 """Memory that drawing takes beside the samples: 73 MiB were measured, most of them the libraries'."""
-
-PICTURE_MIN_TICKS = 3
-"""Ticks below which there is no curve to draw, and no picture is made by itself."""
 
 _STDERR = 2
 
@@ -64,6 +61,42 @@ _LEAVE_SECONDS = 2.0
 """Time that the process has to leave nothing behind, once it was asked to end."""
 
 
+class CompletedRecord(NamedTuple):
+    """What reports are made of."""
+
+    directory: Path
+    """Where ticks and processes are read from. A path that does not exist where the run directory has been moved away: what
+    may lie in its place is not ours."""
+    info: Mapping[str, Any]
+    """`run.json`, or what it would hold if it could have been written."""
+    curves: DrawnCurves | None
+    """Its figures over time; `None` where nobody wants them."""
+    operations: KnownOperations | None
+    """What the monitor knows of its operations; `None`: they have to be read from the record."""
+
+
+def needed_to_render(settings: Mapping[str, Any]) -> tuple[str, ...]:
+    """The modules that making report, page and summary loads, in their order: importing them takes longer than they do."""
+    base = ("analysis.run", "analysis.processes", "reports.formatting", "reports.phrases")
+    pages = (
+        "reports.text",
+        "reports.text.sections",
+        "reports.text.operations",
+        "reports.html.data",
+        "reports.html",
+    )
+    wanted = (
+        *(base if settings["report"] or not settings["quiet"] else ()),
+        *(pages if settings["report"] else ()),
+        *(
+            ()
+            if settings["quiet"]
+            else (f"reports.{'summary' if settings['summary'] == 'text' else 'markdown'}",)
+        ),
+    )
+    return tuple(f"otel_memwatch.{name}" for name in wanted)
+
+
 def render(
     completed: CompletedRecord,
     settings: Mapping[str, Any],
@@ -72,13 +105,13 @@ def render(
     *,
     writable: bool,
 ) -> None:
-    """Makes what the settings ask for; the summary first, since the picture takes its time.
+    """Makes what the settings ask for; a picture last, since it takes its time.
 
     What cannot be made becomes one line each: the record is whole, and it can be made later.
 
     Args:
-        completed: the run directory; what its `run.json` holds, or would hold if it could have been written, since a full
-            disk keeps nobody from learning how the run ended; and what is known of operations.
+        completed: the record. Its `info` is there also if it could not be written: a full disk keeps nobody from learning
+            how the run ended.
         settings: the options in force.
         messages: to the person.
         hurried: whether somebody wants us gone; then no picture is drawn.
@@ -87,15 +120,15 @@ def render(
     Whatever needs numpy or matplotlib is made in a process of its own: their libraries may end the process that they
     are loaded in (OpenBLAS does, where it gets no memory), and with ours the target's exit code would go.
     """
-    directory, info, operations = completed
+    directory, info, curves, operations = completed
     run = ended_run(directory, info, operations)
+    if curves is not None:
+        run.curves = curves
     wanted = {name: settings.get(name) for name in _ASKED_FOR}
     wanted["writable"] = writable
     wanted["report"] = wanted["report"] and writable
     wanted["display"] = display_of(_STDERR)
-    wanted["plot"] = (
-        settings["plot"] and writable and run.quality["ticks"] >= PICTURE_MIN_TICKS and not hurried()
-    )
+    wanted["plot"] = settings["plot"] and writable and not hurried()
     if wanted["plot"] or wanted["log_dir"]:
         _leave_out_what_has_no_room(directory, wanted, messages)
     recorded = any(isinstance(device, dict) and device.get("recorded") for device in info.get("gpus") or ())
@@ -172,6 +205,7 @@ def make(
         attempt("the verdict on the budgets", lambda: _judge(run, wanted, messages))
     if wanted["report"]:
         attempt(REPORT_FILE, lambda: write("text", run, Path(run.path) / REPORT_FILE))
+        attempt(PAGE_FILE, lambda: write("html", run, Path(run.path) / PAGE_FILE))
     if not wanted["quiet"]:
         attempt("the summary", lambda: messages.info(_summary(run, wanted)))
     _summaries_elsewhere(run, wanted, attempt)
@@ -323,7 +357,7 @@ def make_apart(
                 break
     if process.returncode == 0:
         return True
-    for name in (REPORT_FILE, PLOT_FILE):
+    for name in (REPORT_FILE, PAGE_FILE, PLOT_FILE):
         clear_away(directory / name)
     if not left_out:
         why = progress.last_words or _how_it_ended(process.returncode)

@@ -6,41 +6,61 @@ import contextlib
 import os
 import stat
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from otel_memwatch.errors import UsageError
+from otel_memwatch.record.command_key import command_label
 from otel_memwatch.record.format import DIRECTORY_MODE, RUNS_DIRECTORY
+from otel_memwatch.runtime.typed import Any
 
 _NAME_CHARACTERS = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._+-")
 
 
-def run_name(program: str) -> str:
-    """A name that no other run has: UTC time to the second, program, our pid."""
-    kept = "".join(c if c in _NAME_CHARACTERS else " " for c in os.path.basename(program))
+_TRIES = 100
+"""Names that are tried where runs begin within the same second, on machines that share a directory."""
+
+
+def run_name(argv: Sequence[str], name: str | None = None) -> str:
+    """A name that no other run of this machine has: UTC time to the second, the run's name or its command's, our pid."""
+    kept = "".join(c if c in _NAME_CHARACTERS else " " for c in name or command_label(argv))
     base = "_".join(kept.split()).strip("._") or "run"
     return f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{base[:60]}-{os.getpid()}"
 
 
-def make_run_directory(out: str | None, argv: Sequence[str], say: Callable[[str], None]) -> Path:
+def make_run_directory(settings: Mapping[str, Any], argv: Sequence[str], say: Callable[[str], None]) -> Path:
     """Creates the run directory and gives its absolute path.
+
+    `settings` name it ("out"), or where it is made ("runs") and what it is called there ("name").
 
     A directory that was asked for has to be possible: `UsageError` where it is not. The default one gives way to
     one in the temporary directory, and `say` gets a line about it, where the working directory cannot be written:
     that must not keep the command from running. `UsageError` where there is none to be had either.
     """
+    out, runs = settings["out"], settings["runs"]
     if out is not None:
         path = absolute(out)
         create_directory(path)
         return path
-    name = run_name(argv[0])
+    name = run_name(argv, settings["name"])
     try:
-        path = absolute(RUNS_DIRECTORY) / name
-        create_directory(path)
+        return _create_below(absolute(runs or RUNS_DIRECTORY), name)
     except UsageError as refused:
-        path = temporary_runs() / name
-        create_directory(path)
+        if runs is not None:
+            raise
+        path = _create_below(temporary_runs(), name)
         say(f"otel-memwatch: {refused.message} Recording in {path}.")
+    return path
+
+
+def _create_below(runs: Path, name: str) -> Path:
+    """Makes a run directory of that name, or with a number behind it where another machine has made one within the second."""
+    path = runs / name
+    for number in range(2, _TRIES):
+        if not os.path.lexists(path):
+            break
+        path = runs / f"{name}-{number}"
+    create_directory(path)
     return path
 
 

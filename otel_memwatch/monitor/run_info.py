@@ -10,12 +10,14 @@ from pathlib import Path
 from otel_memwatch import catalog
 from otel_memwatch._version import __version__
 from otel_memwatch.record.namespace import pid_namespace
+from otel_memwatch.record.tags import input_bytes
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from otel_memwatch.model import Attributes, Column, Snapshot
+    from otel_memwatch.monitor.limit import HardLimit
     from otel_memwatch.monitor.own_cgroup import OwnCgroup
     from otel_memwatch.monitor.sampler import Sampler
     from otel_memwatch.monitor.trace_context import TraceContext
@@ -48,6 +50,8 @@ class TargetInfo(NamedTuple):
     """The control group made for the run, where the target is in it."""
     cgroup_hint: str | None = None
     """What would give it a group of its own, where it has none."""
+    limit: HardLimit | None = None
+    """The hard limit that it was given."""
     helpers: frozenset[int] = frozenset()
     """Pids of our own processes beside the target, which are never counted."""
 
@@ -60,8 +64,11 @@ def start_fields(
     machine = os.uname()
     return {
         "id": directory.name,
+        "name": settings["name"],
+        "tags": dict(settings["tag"]),
         "command": list(target.argv),
         "cwd": _working_directory(),
+        "input_bytes": input_bytes(target.argv, "." if target.mode == "wrap" else f"/proc/{target.pid}/cwd"),
         "target": {"pid": target.pid, "start": target.started, "floor": target.floor},
         "host": {
             "name": machine.nodename,

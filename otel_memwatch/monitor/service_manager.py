@@ -164,8 +164,10 @@ def _busctl() -> str | None:
 class Scope:
     """A scope for one process: made before it is forked, asked for by its parent, waited for by itself."""
 
-    def __init__(self, asked: Asked, patience: float) -> None:
+    def __init__(self, asked: Asked, patience: float, limit: int | None = None) -> None:
+        """`limit`: bytes that the scope may have, swap among them; `None`: no limit."""
         self._asked = asked
+        self._limit = limit
         self._patience = patience
         base = f"{PREFIX}{os.getpid()}-{os.urandom(4).hex()}"
         # Two names, since systemd before 253 has to be asked a second time, and one name is good for one attempt.
@@ -216,6 +218,8 @@ class Scope:
             ("TasksMax", "t", str(2**64 - 1)),
             ("CollectMode", "s", "inactive-or-failed"),
         ]
+        if self._limit is not None:
+            properties += [("MemoryMax", "t", str(self._limit)), ("MemorySwapMax", "t", "0")]
         if newer:
             # Else all of the scope would be ended where one process of it was killed for want of memory (253), and
             # systemd-oomd, which does not look into sessions, would (248).

@@ -6,6 +6,7 @@ OpenTelemetry's specification "Environment Variables as Context Propagation Carr
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 
 from otel_memwatch.runtime.typed import NamedTuple
 
@@ -28,14 +29,51 @@ class TraceContext(NamedTuple):
         return f"00-{self.trace_id}-{self.span_id}-{self.flags}"
 
 
-def run_context(traceparent: str | None) -> TraceContext:
-    """A span for the run: child of the context given, or root of a new trace when there is none or it is malformed."""
+def run_context(environ: Mapping[str, str]) -> TraceContext:
+    """A span for the run: child of the context in `TRACEPARENT`, or root of a new trace when there is none or it is malformed.
+
+    Whether it is sampled is what the target's SDK would decide of that trace, so that the run neither brings back what
+    the program leaves out nor costs a trace more than it wants: OTEL_TRACES_SAMPLER and OTEL_TRACES_SAMPLER_ARG. A sampler
+    that is none of the specification's is the program's own affair: the run counts as sampled, or as its parent is.
+    """
     span_id = os.urandom(8).hex()
-    parts = _parts((traceparent or "").strip())
+    parts = _parts((environ.get(VARIABLE) or "").strip())
     if parts is None:
-        return TraceContext(os.urandom(16).hex(), span_id, None)
-    _, trace_id, parent, flags = parts
-    return TraceContext(trace_id, span_id, parent, flags)
+        trace_id, parent, given = os.urandom(16).hex(), None, None
+    else:
+        _, trace_id, parent, given = parts
+    return TraceContext(trace_id, span_id, parent, _flags(trace_id, given, environ))
+
+
+def _flags(trace_id: str, given: str | None, environ: Mapping[str, str]) -> str:
+    """Trace flags of the run's span; `given`: those of its parent.
+
+    | sampler | without a parent | with one |
+    | --- | --- | --- |
+    | always_on, always_off, traceidratio | what it decides | what it decides |
+    | parentbased_ and one of these | what that decides | the parent's |
+    | any other, or none named | sampled | the parent's |
+    """
+    name = environ.get("OTEL_TRACES_SAMPLER", "").strip().lower()
+    decided = {
+        "always_on": 1.0,
+        "always_off": 0.0,
+        "traceidratio": _ratio(environ.get("OTEL_TRACES_SAMPLER_ARG")),
+    }
+    if given is not None and name not in decided:
+        return given
+    ratio = decided.get(name.removeprefix("parentbased_"), 1.0)
+    # The SDK for Python compares the lower half of the id in the same way.
+    return "01" if int(trace_id[16:], 16) < round(ratio * 2**64) else "00"
+
+
+def _ratio(text: str | None) -> float:
+    """The argument of traceidratio; the specification takes 1 where it cannot be used."""
+    try:
+        ratio = float(text or "1")
+    except ValueError:
+        return 1.0
+    return ratio if 0.0 <= ratio <= 1.0 else 1.0
 
 
 def _parts(text: str) -> list[str] | None:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from otel_memwatch.model import ChildExit, Ending
+    from otel_memwatch.monitor.limit import HardLimit
     from otel_memwatch.monitor.monitor import Monitor
     from otel_memwatch.monitor.own_cgroup import OwnCgroup
     from otel_memwatch.monitor.service_manager import Scope
@@ -52,20 +53,23 @@ def wrap(argv: Sequence[str], settings: Mapping[str, Any], say: Callable[[str], 
     Raises `UsageError` before anything has been started, `CommandNotStarted` when the command cannot be executed
     (its exit code is a shell's: 127 or 126), `Unavailable` when `cgroup` is "require" and there can be none.
     """
-    own_cgroup, scope, hint = _own_cgroup(settings["cgroup"])
+    own_cgroup, scope, hint = _own_cgroup(settings)
     target: Target | None = None
+    limit: HardLimit | None = None
     try:
         listening = _listen(settings)
         directory = _run_directory(argv, settings, say)
         if directory is None:
             _run_unrecorded(argv)
-        trace = run_context(os.environ.get(TRACEPARENT))
+        trace = run_context(os.environ)
         oom_kills = OomKills()
         variables = _variables(directory, trace, settings, listening)
-        target = _launch(argv, variables, own_cgroup, scope, directory)
+        enter = _entrance(settings, own_cgroup, scope)
+        target = _launch(argv, variables, enter, scope, directory)
         own_cgroup, misplaced = _placed(target, own_cgroup, scope)
         # From here on the command runs: whatever befalls us, it is waited for, and its end is ours.
         group = own_cgroup if misplaced is None else None
+        limit = _watch_limit(settings, group, target, say)
         monitor = _start_monitor(
             argv,
             settings,
@@ -77,8 +81,11 @@ def wrap(argv: Sequence[str], settings: Mapping[str, Any], say: Callable[[str], 
             misplaced=misplaced,
             hint=hint,
             listening=listening,
+            limit=limit,
         )
         end = target.wait(monitor.note_exit if monitor else lambda _: None)
+        if limit is not None:
+            limit.stop()
         if monitor is not None:
             _finish(monitor, end, group, oom_kills)
     finally:
@@ -95,14 +102,19 @@ def wrap(argv: Sequence[str], settings: Mapping[str, Any], say: Callable[[str], 
     end_like(end)
 
 
-def _own_cgroup(mode: str) -> tuple[OwnCgroup | None, Scope | None, str | None]:
+def _own_cgroup(settings: Mapping[str, Any]) -> tuple[OwnCgroup | None, Scope | None, str | None]:
     """A group of the run's own; else the scope that the service manager is to be asked for; else what would help."""
+    mode, limit = settings["cgroup"], settings["limit"]
     if mode == "off":
+        if limit is not None and settings["limit_fallback"] == "none":
+            raise UsageError(
+                "--limit needs a control group, which --cgroup off excludes.", "--limit-fallback rlimit"
+            )
         return None, None, None
     from otel_memwatch.monitor.own_cgroup import OwnCgroup
 
     try:
-        return OwnCgroup.create(), None, None
+        return OwnCgroup.create(limit=limit), None, None
     except Unavailable as why:
         reason = why
     if os.path.isdir("/run/systemd/system"):
@@ -113,8 +125,13 @@ def _own_cgroup(mode: str) -> tuple[OwnCgroup | None, Scope | None, str | None]:
         except Unavailable as why:
             asked, reason = None, why
         if asked is not None:
-            patience = service_manager.INSISTENCE if mode == "require" else service_manager.PATIENCE
-            return None, service_manager.Scope(asked, patience), None
+            insists = mode == "require" or limit is not None
+            patience = service_manager.INSISTENCE if insists else service_manager.PATIENCE
+            return None, service_manager.Scope(asked, patience, limit), None
+    if limit is not None and settings["limit_fallback"] == "none":
+        from otel_memwatch.monitor.limit import needs_group
+
+        raise needs_group(reason)
     if mode == "require":
         raise reason
     return None, None, reason.hint
@@ -152,9 +169,9 @@ def _run_directory(
 ) -> Path | None:
     """The run directory; `None`, after a line about it, where there is no place for one and nobody has insisted."""
     try:
-        return make_run_directory(settings["out"], argv, say)
+        return make_run_directory(settings, argv, say)
     except UsageError as error:
-        if settings["out"] is not None or settings["strict"]:
+        if settings["out"] or settings["runs"] or settings["strict"] or settings["limit"]:
             raise
         say(f"otel-memwatch: nothing is recorded: {error}")
         return None
@@ -175,29 +192,52 @@ def _variables(
     return {**variables, **(listening.variables if listening else {})}
 
 
+def _entrance(
+    settings: Mapping[str, Any], own_cgroup: OwnCgroup | None, scope: Scope | None
+) -> Callable[[], None] | None:
+    """What the command's process does before it becomes the command; `None`: nothing."""
+    enter = scope.entered if scope is not None else own_cgroup.add_self if own_cgroup else None
+    if settings["limit"] is None:
+        return enter
+    from otel_memwatch.monitor.limit import guarded, limit_data
+
+    return guarded(enter or limit_data(settings["limit"]))
+
+
 def _launch(
     argv: Sequence[str],
     variables: Mapping[str, str],
-    own_cgroup: OwnCgroup | None,
+    enter: Callable[[], None] | None,
     scope: Scope | None,
     directory: Path,
 ) -> Target:
     """Starts the command; where that cannot be done nothing is left of the run."""
     try:
-        if scope is not None:
-            enter, forked = scope.entered, scope.ask
-            return launch(argv, variables=variables, before_exec=enter, forked=forked, meanwhile=_load())
-        return launch(
-            argv,
-            variables=variables,
-            before_exec=own_cgroup.add_self if own_cgroup else None,
-            meanwhile=_load(),
-        )
+        forked = None if scope is None else scope.ask
+        return launch(argv, variables=variables, before_exec=enter, forked=forked, meanwhile=_load())
     except CommandNotStarted:
         import shutil
 
         shutil.rmtree(directory, ignore_errors=True)
         raise
+
+
+def _watch_limit(
+    settings: Mapping[str, Any], group: OwnCgroup | None, target: Target, say: Callable[[str], None]
+) -> HardLimit | None:
+    """What ends the whole run where it wants more than its limit; `None`: it has none."""
+    if settings["limit"] is None:
+        return None
+    from otel_memwatch.monitor.limit import HardLimit
+
+    limit = HardLimit(settings["limit"], group, target.helpers)
+    try:
+        limit.watch()
+    except (OSError, Unavailable) as error:
+        say(
+            f"otel-memwatch: at the limit the kernel ends one process, and nobody the others: {describe(error)}"
+        )
+    return limit
 
 
 def _load() -> Iterator[None]:
@@ -220,6 +260,7 @@ def _start_monitor(
     misplaced: str | None,
     hint: str | None,
     listening: Listening | None,
+    limit: HardLimit | None,
 ) -> Monitor | None:
     """Starts to record the target; `None`, after a line about it, where there can be no monitor. Raises nothing."""
     monitor: Monitor | None = None
@@ -238,6 +279,7 @@ def _start_monitor(
             own_cgroup=group,
             cgroup_hint=hint if misplaced is None else f"a control group of its own ({misplaced})",
             helpers=target.helpers,
+            limit=limit,
         )
         monitor = Monitor(directory, settings, info, trace, Messages(say), listening=listening)
         if misplaced is not None and settings["cgroup"] == "require":

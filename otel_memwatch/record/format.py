@@ -9,9 +9,12 @@ none changes its meaning. Sizes are bytes, times monotonic seconds of the record
     ==============  ==========================================================================
     schema          1
     id              name of the run, unique
+    name            the name that was given to it, or null; several runs may have it
+    tags            {key: text}: what was said of it, by a person or by the engine that runs it
     state           "running", then "finished"; "running" left behind: the monitor died
     command         argv of the target, verbatim
     cwd             its working directory
+    input_bytes     size of the files among the arguments at the start, scripts left out; null: there are none
     target          {"pid", "start", "floor"}; start in monotonic seconds, floor: bytes below which wait4's maximum
                     tells of the launcher, not of the target
     own_cgroup      path of the control group made for the run, or null
@@ -43,6 +46,9 @@ none changes its meaning. Sizes are bytes, times monotonic seconds of the record
     quality         null, or as in the report's contract
     resource        attributes of the run as an OpenTelemetry resource: service, process, host, container ...
     ci              attributes of the CI run that it belongs to; on spans, not on metrics
+    limit           only under --limit: {"bytes", "by", "breached", "peak", "operation", "largest"}: `by` is "control group"
+                    or "process" (each has it), `breached` whether the run was ended for it, null: not known; `operation`
+                    the innermost one that was open then, `largest` [{"pid", "command", "bytes"}] the largest processes
     recorded_until  only where the recording stopped before the run did, and this file could be written all the same:
                     monotonic seconds of the last tick in the record. Peaks, totals and quality are then from the
                     monitor's memory, and hold up to the end unless they say otherwise
@@ -106,7 +112,10 @@ RESERVE_FILE = ".reserve"
 """Space kept aside while the run is recorded, for `run.json` on a full disk."""
 BUDGETS_FILE = "budgets.json"
 REPORT_FILE = "report.txt"
+PAGE_FILE = "report.html"
 PLOT_FILE = "memory.png"
+INDEX_FILE = ".memwatch-index.sqlite"
+"""Beside many runs, not in one: what was read of them, which may be deleted at any time."""
 METRICS_OTLP_FILE = "metrics.otlp.jsonl"
 TRACES_OTLP_FILE = "traces.otlp.jsonl"
 

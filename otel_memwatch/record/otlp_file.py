@@ -38,12 +38,20 @@ _VALUES_PER_POINT = 16
 one moment; a few megabytes of series that have none in common would stand for terabytes."""
 
 _PEAKS = {
-    "tree": (catalog.MEMWATCH_TREE_MEMORY_PEAK, "memwatch.memory"),
-    "process": (catalog.MEMWATCH_TREE_PROCESS_MEMORY_PEAK, "memwatch.process.memory"),
-    "main": (catalog.MEMWATCH_PROCESS_MEMORY_PEAK, "memwatch.main.memory"),
-    "cgroup": ("", "memwatch.cgroup.memory"),
+    "tree": (
+        catalog.MEMWATCH_TREE_MEMORY_PEAK,
+        catalog.MEMWATCH_TREE_MEMORY_PEAK_HIGH,
+        "memwatch.memory",
+    ),
+    "process": (
+        catalog.MEMWATCH_TREE_PROCESS_MEMORY_PEAK,
+        catalog.MEMWATCH_TREE_PROCESS_MEMORY_PEAK_HIGH,
+        "memwatch.process.memory",
+    ),
+    "main": (catalog.MEMWATCH_PROCESS_MEMORY_PEAK, "", "memwatch.main.memory"),
+    "cgroup": ("", "", "memwatch.cgroup.memory"),
 }
-"""Each peak of a run: the metric that has it, and the prefix of the attributes of the run's span that have it."""
+"""Each peak of a run: the metrics that have its lower and upper end, and the prefix of the attributes of the run's span that have it."""
 
 
 class ServiceInstance(NamedTuple):
@@ -199,21 +207,30 @@ class OtlpRecord(Record):
         """The peaks that the run itself exported, with their certainty; `None`: there are none, they come from the ticks."""
         attributes, ended = self._run_span.attributes if self._run_span else {}, self._exit()
         peaks: dict[str, Any] = {}
-        for which, (metric, prefix) in _PEAKS.items():
+        for which, (low, high, prefix) in _PEAKS.items():
             value, certainty = (
                 whole(attributes.get(f"{prefix}.peak")),
                 text(attributes.get(f"{prefix}.certainty")),
             )
-            for column, (_, values) in self._series.items():
-                if value is None and column.metric == metric and values:
-                    value, certainty = int(values[-1]), dict(column.attributes).get("memwatch.certainty")
+            bound = None
+            if value is None:
+                value, certainty = self._last(low)
+                bound, _ = self._last(high)
             if ended is None:
                 # The value is the peak so far. Nothing in the file says how the run ended, so it may have grown since.
                 value = None if certainty == "censored" else value
                 certainty = "interval" if certainty == "exact" else certainty
-            peak = None if value is None else _peak(value, certainty)
+                bound = None
+            peak = None if value is None else _peak(value, certainty, bound)
             peaks[which] = None if peak is None else peak.to_json()
         return {**peaks, "gpu": {}} if peaks["tree"] else None
+
+    def _last(self, metric: str) -> tuple[int | None, str | None]:
+        """The last value of a metric, and the certainty that older versions told as its attribute."""
+        for column, (_, values) in self._series.items():
+            if column.metric == metric and values:
+                return int(values[-1]), dict(column.attributes).get("memwatch.certainty")
+        return None, None
 
     def _interval(self) -> float | None:
         """Median of the distances between the points of the longest series."""
@@ -319,15 +336,21 @@ class SpannedRecord(Record):
         return ListedOperations([*own, *spans])
 
 
-def _peak(value: int, certainty: str | None) -> Peak:
-    """A peak of which only the value and the kind of certainty travelled."""
+def _peak(value: int, certainty: str | None, high: int | None) -> Peak:
+    """A peak of which only the value and the kind of certainty, or its upper end, travelled."""
     if certainty == "exact":
         return Peak.exact(value, how="OTLP")
-    if certainty == "interval":
-        return Peak.interval(value, None, how="OTLP")
     if certainty == "censored":
         return Peak.censored(value, how="OTLP")
-    return Peak.sampled(value, how="OTLP")
+    if certainty == "sampled":
+        return Peak.sampled(value, how="OTLP")
+    if high is not None and value <= high <= value + max(_EXACT_BYTES, int(value * _EXACT_SHARE)):
+        return Peak.exact(value, high - value, how="OTLP")
+    return Peak.interval(value, high, how="OTLP")
+
+
+_EXACT_BYTES, _EXACT_SHARE = 1 << 20, 0.005
+"""How far the upper end may be above a value that counts as exact."""
 
 
 def _add_metric(series: dict[Column, tuple[array[float], array[float]]], metric: Mapping[str, Any]) -> None:
@@ -365,7 +388,7 @@ def _operation(span: Mapping[str, Any], pid: int, number: int) -> RecordedOperat
         trace_id=trace.lower(),
         span_id=identity.lower(),
         parent_span_id=(text(span.get("parentSpanId")) or "").lower() or None,
-        peak=None if peak is None else _peak(peak, text(attributes.get("memwatch.memory.certainty"))),
+        peak=None if peak is None else _peak(peak, text(attributes.get("memwatch.memory.certainty")), None),
         start_bytes=whole(attributes.get("memwatch.memory.start")),
         end_bytes=whole(attributes.get("memwatch.memory.end")),
         attributes=attributes,

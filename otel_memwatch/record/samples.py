@@ -47,6 +47,12 @@ _VALUES_PER_BYTE = 4
 what is not known, so that a few megabytes could stand for terabytes; ours have a value for every five bytes."""
 
 
+def column_name(metric: str, attributes: Iterable[tuple[str, str]]) -> str:
+    """`name{key=value,...}`, or the name alone."""
+    text = ",".join(f"{key}={value}" for key, value in attributes)
+    return f"{metric}{{{text}}}" if text else metric
+
+
 class Reduced(NamedTuple):
     """A column in few points: for each bin its smallest and largest value, so that no peak is lost."""
 
@@ -73,6 +79,18 @@ class Samples:
     def __len__(self) -> int:
         return len(self.time)
 
+    def __iter__(self) -> Iterator[dict[str, float]]:
+        """Each tick as a dictionary: "seconds", and the value of each series by its name, NaN where not known.
+
+        So a `pandas.DataFrame` takes the samples as they are; `Run.to_pandas` is faster for long runs.
+        """
+        names = ["seconds", *(column_name(column.metric, column.attributes) for column in self.columns)]
+        for row in zip(self.time, *(self.values(column) for column in self.columns), strict=True):
+            yield dict(zip(names, map(float, row), strict=True))
+
+    def __repr__(self) -> str:
+        return f"<Samples: {len(self)} ticks of {len(self.columns)} series>"
+
     def find(
         self, metric: str, attributes: Mapping[str, str] | None = None, **more: str
     ) -> tuple[Column, ...]:
@@ -98,6 +116,17 @@ class Samples:
         values = self.values(column)
         there = ~np.isnan(values)
         return self.time[there], values[there]
+
+    def between(self, start: float, end: float) -> Samples:
+        """The ticks from `start` to `end`, in seconds since the start of the run."""
+        import numpy as np
+
+        part = slice(
+            int(np.searchsorted(self.time, start, "left")), int(np.searchsorted(self.time, end, "right"))
+        )
+        return Samples(
+            self.time[part], self.columns, {column: values[part] for column, values in self._values.items()}
+        )
 
     def reduced(
         self, column: Column | str, bins: int = 2000, start: float | None = None, end: float | None = None

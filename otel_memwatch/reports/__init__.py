@@ -10,7 +10,7 @@ import contextlib
 import os
 import stat
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from importlib import import_module
 from pathlib import Path
 
@@ -40,6 +40,20 @@ if TYPE_CHECKING:
         """Ending of the file, which decides the format of a picture: ".png" (the default), ".pdf" or ".svg"."""
         style: str
         """Of "plot"; there is one: "memory"."""
+        dark: bool
+        """Of "plot": light lines on dark paper."""
+        size: tuple[float, float | None] | None
+        """Of "plot": inches of its width and height; a height of `None` is what its content takes."""
+        dpi: int | None
+        """Of "plot": dots per inch of a PNG; 150 by default."""
+        title: str | None
+        """Of "plot": instead of the command."""
+        begin: float | None
+        """Of "plot": seconds since the start of the run from which on it is drawn."""
+        end: float | None
+        """Of "plot": seconds up to which it is drawn."""
+        others: Sequence[RecordedRun]
+        """Of "plot": further runs in the same picture."""
         signal: str
         """Of "otlp": "metrics" (the default) or "traces"."""
         at_end: bool
@@ -92,6 +106,7 @@ _ROWS = (
     Report("text", "The whole story for a person: memory, operations, processes.", ".txt", ".text"),
     Report("summary", "The few lines that stand at the end of wrap.", ".txt", ".summary"),
     Report("markdown", "The summary for a page in CI: tables of GitHub's Markdown.", ".md", ".markdown"),
+    Report("html", "The page: one file that opens in any browser, offline.", ".html", ".html", binary=True),
     Report("json", "The figures as JSON, schema 1: a contract.", ".json", ".json", exported=True),
     Report(
         "plot", "Memory, CPU, I/O, GPU and operations over time.", ".png", ".plot", binary=True, drawn=True

@@ -66,6 +66,12 @@ def size_scale(value: float) -> tuple[float, str]:
     return float(1024**power), _UNITS[power]
 
 
+def size_in(value: float, scale: float, unit: str) -> str:
+    """Bytes in the unit of `size_scale`, so that all sizes of a picture can be compared: "0.57 GiB"."""
+    decimals = _DECIMALS[_UNITS.index(unit)]
+    return f"{value / scale:.{decimals}f} {unit}"
+
+
 def duration(seconds: float | None) -> str:
     """Seconds, as "34 ms", "12.4 s", "3 min 05 s", "2 h 05 min" or "1 d 02 h"."""
     if seconds is None or not math.isfinite(seconds):

@@ -9,6 +9,7 @@ import json
 import time
 from collections.abc import Iterator
 
+from otel_memwatch.record.fields import mapping
 from otel_memwatch.reports import phrases
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, BinaryIO
 
@@ -84,6 +85,7 @@ def _parts(run: RecordedRun) -> Iterator[tuple[str, Any]]:
             "quirks": list(run.quirks),
         },
     )
+    yield "hard_limit", dict(mapping(run.info.get("limit"))) or None
     yield "budgets", [dict(entry) for entry in run.budgets]
     yield "sources", {name: dict(health) for name, health in run.sources.items()}
 
@@ -91,6 +93,8 @@ def _parts(run: RecordedRun) -> Iterator[tuple[str, Any]]:
 def _run(run: RecordedRun) -> dict[str, Any]:
     return {
         "id": run.id,
+        "name": run.name,
+        "tags": dict(run.tags),
         "command": list(run.command),
         "started": _iso(run.started_wall),
         "seconds": _rounded(run.seconds),

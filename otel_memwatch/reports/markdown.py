@@ -52,6 +52,8 @@ def markdown(run: RecordedRun) -> str:
 
 def _rows(run: RecordedRun) -> Iterator[tuple[str, str]]:
     yield "Ended", phrases.ending(run)
+    words, largest = phrases.breach(run)
+    yield "**Limit reached**", f"{words}: {largest}" if largest else words
     for entry in run.budgets:
         mark = "**Budget broken**" if entry.get("verdict") == "over" else "Budget"
         yield mark, phrases.budget_sentence(entry)

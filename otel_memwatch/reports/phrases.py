@@ -6,12 +6,10 @@ Nothing here reads the whole record: the summary has to be there at once, after 
 from __future__ import annotations
 
 import os
-from itertools import islice
 
-from otel_memwatch import catalog
 from otel_memwatch.analysis.process_names import INTERPRETERS, telling
-from otel_memwatch.model import Certainty, Column, Peak
-from otel_memwatch.record.fields import number
+from otel_memwatch.model import Certainty, Peak
+from otel_memwatch.record.fields import mapping, number, text
 from otel_memwatch.reports.formatting import (
     amount,
     bounds,
@@ -31,11 +29,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from otel_memwatch.analysis import ProcessFigures, RecordedRun
-
-_LIMIT_METRIC = catalog.MEMWATCH_CGROUP_MEMORY_LIMIT
-_LIMIT_TYPE = ("memwatch.cgroup.limit.type", "max")
-_TICKS_TO_LOOK = 100
-"""Ticks within which a limit that applies has been read."""
 
 PEERS = 100
 """Processes of the same program that one is told apart from."""
@@ -64,7 +57,7 @@ class Limit(NamedTuple):
 def limit(run: RecordedRun) -> Limit | None:
     """The smallest limit on the memory of the run; `None` when none is known."""
     found = []
-    group = run.limits.get("cgroup_bytes") or _recorded_limit(run)
+    group = run.limits.get("cgroup_bytes") or run.recorded_limit
     if group:
         found.append(Limit(int(group), "control group"))
     machine = run.limits.get("host_bytes") or run.host.get("memory_bytes")
@@ -77,22 +70,6 @@ def address_space(run: RecordedRun) -> str | None:
     """The limit that ends a program with an error of its own, long before any memory is short; `None`: none is known."""
     limit = run.limits.get("rlimit_as_bytes")
     return f"{size(limit)} of address space for each process (ulimit -v)" if limit else None
-
-
-def _recorded_limit(run: RecordedRun) -> int | None:
-    columns = run.record.columns
-    limits = [i for i, column in enumerate(columns) if _is_limit(column)]
-    if not limits:
-        return None
-    for _, values in islice(run.record.ticks(), _TICKS_TO_LOOK):
-        known = [value for value in (values[i] for i in limits) if value is not None]
-        if known:
-            return int(min(known))
-    return None
-
-
-def _is_limit(column: Column) -> bool:
-    return column.metric == _LIMIT_METRIC and (not column.attributes or _LIMIT_TYPE in column.attributes)
 
 
 def above_needed(run: RecordedRun) -> str:
@@ -139,6 +116,23 @@ def limit_share(peak: Peak | None, of: Limit) -> str | None:
     high = share(peak.high, of.bytes)
     bare = low.removesuffix(" %")
     return high if float(bare) == float(high.removesuffix(" %")) else f"{bare} to {high}"
+
+
+def breach(run: RecordedRun) -> tuple[str, str]:
+    """What came of the hard limit that the run was given, and who had most then; empty where it had none, or kept to it."""
+    limit = mapping(run.info.get("limit"))
+    if limit.get("breached") is not True:
+        return "", ""
+    operation, listed = text(limit.get("operation")), limit.get("largest")
+    words = f"ended, since it wanted more than {size(number(limit.get('bytes')))}"
+    words += f", in {clean(operation)}" if operation else ""
+    largest = mapping(listed[0]) if isinstance(listed, list) and listed else {}
+    if not largest:
+        return words, ""
+    return (
+        f"{words}; the largest process had {size(number(largest.get('bytes')))}",
+        f"{clean(text(largest.get('command')) or '')} (pid {largest.get('pid')})",
+    )
 
 
 _FIGURES = {

@@ -124,20 +124,29 @@ def _series(
 def _peaks_at_end(run: RecordedRun, common: Mapping[str, str]) -> Iterator[str]:
     """The peaks that are known at the end; the source's own peak is a column."""
     end = run.started_wall + run.seconds
-    for name, peak in (
-        (catalog.MEMWATCH_TREE_MEMORY_PEAK, run.peaks.tree),
-        (catalog.MEMWATCH_TREE_PROCESS_MEMORY_PEAK, run.peaks.process),
+    for low, high, peak in (
+        (catalog.MEMWATCH_TREE_MEMORY_PEAK, catalog.MEMWATCH_TREE_MEMORY_PEAK_HIGH, run.peaks.tree),
+        (
+            catalog.MEMWATCH_TREE_PROCESS_MEMORY_PEAK,
+            catalog.MEMWATCH_TREE_PROCESS_MEMORY_PEAK_HIGH,
+            run.peaks.process,
+        ),
     ):
-        if peak is not None:
-            yield _head(name)
-            labels = {**common, "memwatch.certainty": peak.certainty.value}
-            yield from _series(name, labels, [end], [peak.bytes])
+        if peak is not None and peak.low is not None:  # else it is no more than the upper end
+            yield _head(low)
+            yield from _series(low, common, [end], [peak.bytes])
+        if peak is not None and peak.high is not None:
+            yield _head(high)
+            yield from _series(high, common, [end], [peak.high])
 
 
 def _state(run: RecordedRun, common: Mapping[str, str]) -> Iterator[str]:
     """That it was active, and how it ended, where that is known."""
     *before, end = _moments(run)
     ended = run.state == "finished"
+    if ended:
+        yield _head(catalog.MEMWATCH_RUN_END_TIME)
+        yield from _series(catalog.MEMWATCH_RUN_END_TIME, common, [end], [end])
     yield _head(catalog.MEMWATCH_RUN_ACTIVE)
     active = [1.0] * len(before) + [0.0 if ended else 1.0]
     yield from _series(catalog.MEMWATCH_RUN_ACTIVE, common, [*before, end], active)

@@ -9,7 +9,7 @@ import os
 
 from otel_memwatch.analysis.operation_digest import needed_most
 from otel_memwatch.model import Certainty
-from otel_memwatch.record.format import RUN_FILE
+from otel_memwatch.record.format import PAGE_FILE, RUN_FILE
 from otel_memwatch.reports import phrases
 from otel_memwatch.reports.formatting import (
     cells,
@@ -155,6 +155,9 @@ def _budgets(run: RecordedRun, public: bool) -> Iterator[SummaryLine]:  # noqa: 
 
 def _limit(run: RecordedRun, public: bool) -> Iterator[SummaryLine]:  # noqa: ARG001 - as above
     """What that means against the limit that applies; the machine's memory only where it is nearly all."""
+    words, largest = phrases.breach(run)
+    if words:
+        yield SummaryLine("limit", words, largest, tone="bad")
     limit, peak = phrases.limit(run), run.peaks.tree
     used = phrases.limit_share(peak, limit) if limit else None
     if limit and used and peak is not None:
@@ -259,6 +262,8 @@ LINES: Sequence[Callable[[RecordedRun, bool], Iterator[SummaryLine]]] = (
 def _record(run: RecordedRun) -> Iterator[SummaryLine]:
     if (run.path / RUN_FILE).exists():  # it may have been taken away
         yield SummaryLine("more", f"otel-memwatch report {_near(run.path)}", tone="faint")
+        if (run.path / PAGE_FILE).exists():
+            yield SummaryLine("page", _near(run.path / PAGE_FILE), tone="faint")
 
 
 def _near(path: Path) -> str:

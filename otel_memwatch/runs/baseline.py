@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 from pathlib import Path
 
 from otel_memwatch.errors import UsageError
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 SCHEMA = 1
+
+_GIT = "git:"
+"""What a baseline's name begins with that is looked for in a commit."""
 
 
 def save(path: str | os.PathLike[str], runs: Sequence[RunFigures]) -> None:
@@ -59,9 +63,13 @@ def _one_line_a_figure(text: str) -> str:
 
 
 def load(path: str | os.PathLike[str]) -> list[RunFigures]:
-    """The runs of a baseline. Raises `UsageError` where it is none, or one of a later version."""
+    """The runs of a baseline: a file, or "git:REF:PATH", a file of a commit.
+
+    Raises `UsageError` where it is none, or one of a later version.
+    """
     try:
-        document = json.loads(Path(path).read_text(encoding="utf-8"))
+        text = _of_commit(str(path)) if str(path).startswith(_GIT) else Path(path).read_text(encoding="utf-8")
+        document = json.loads(text)
     except OSError as error:
         raise UsageError(f"The baseline {path} cannot be read: {error.strerror}.") from None
     except ValueError:
@@ -69,6 +77,19 @@ def load(path: str | os.PathLike[str]) -> list[RunFigures]:
             f"{path} is no baseline: it is not JSON.", "check --save-baseline writes one"
         ) from None
     return parse(document, str(path))
+
+
+def _of_commit(name: str) -> str:
+    done = subprocess.run(
+        ["git", "show", "--end-of-options", name.removeprefix(_GIT)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode != 0:
+        said = done.stderr.strip().removeprefix("fatal: ").splitlines()
+        raise UsageError(f"The baseline {name} cannot be read: {said[0] if said else 'git failed'}.")
+    return done.stdout
 
 
 def parse(document: Any, where: str) -> list[RunFigures]:

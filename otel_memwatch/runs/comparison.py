@@ -269,7 +269,7 @@ def _compare_few(name: str, base: Sequence[Figure], head: Sequence[Figure], smal
     assert now is not None
     more = ENOUGH - min(len(base), len(head))
     low, high = min(now.lows) - max(was.highs), max(now.highs) - min(was.lows)
-    ends = None if math.isinf(low) else low, None if math.isinf(high) else high
+    ends = _certified(base, head)
     if not all(figure.alone for figure in (*base, *head)):
         why = "" if name in TIMES else "more than one process or thread had a part in it"
         return Compared(name, ComparisonVerdict.NOT_ENOUGH, was, now, more_runs=more, why=why)
@@ -286,19 +286,22 @@ def _compare_few(name: str, base: Sequence[Figure], head: Sequence[Figure], smal
     if -smallest <= low and high <= smallest:
         return Compared(name, ComparisonVerdict.SAME, was, now, *ends)
     # Beyond the smallest effect by the values, and apart by what is certain of each.
-    if low > smallest and _apart(base, head):
+    if low > smallest and (ends[0] or 0) > 0:
         return Compared(name, ComparisonVerdict.REGRESSED, was, now, *ends)
-    if high < -smallest and _apart(head, base):
+    if high < -smallest and (ends[1] or 0) < 0:
         return Compared(name, ComparisonVerdict.IMPROVED, was, now, *ends)
     if _known_roughly(was, now, smallest):
         return Compared(name, ComparisonVerdict.NOT_COMPARABLE, was, now, *ends, why="known too roughly")
     return Compared(name, ComparisonVerdict.NOT_ENOUGH, was, now, *ends, more_runs=more)
 
 
-def _apart(below: Sequence[Figure], above: Sequence[Figure]) -> bool:
-    """Whether the certified bounds of all of one side are above those of the other."""
-    highs, lows = [figure.high for figure in below], [figure.low for figure in above]
-    return None not in highs and min(low or 0 for low in lows) > max(high or 0 for high in highs)
+def _certified(base: Sequence[Figure], head: Sequence[Figure]) -> tuple[float | None, float | None]:
+    """What the difference of any two runs is certainly not below and not above; `None`: not known."""
+    base_high = max(math.inf if figure.high is None else figure.high for figure in base)
+    head_high = max(math.inf if figure.high is None else figure.high for figure in head)
+    low = min(figure.low or 0.0 for figure in head) - base_high
+    high = head_high - min(figure.low or 0.0 for figure in base)
+    return None if math.isinf(low) else low, None if math.isinf(high) else high
 
 
 def _known_roughly(base: RunValues, head: RunValues, smallest: float) -> bool:

@@ -1,77 +1,110 @@
-"""Which run a command is about: a directory, or the newest one below `memwatch-runs`."""
+"""Which runs a command is about.
+
+=================  ==================================================================================================
+what is given      what is meant
+=================  ==================================================================================================
+nothing, "latest"  the newest run where runs are kept
+"latest:NAME"      the newest of the runs of that name; where NAME is a directory, the newest run in it
+a path             the run directory, or that of its `run.json`; for a command about many runs all runs in that tree
+a name             for a command about one run the newest of that name, else all of that name; the name of a run directory
+=================  ==================================================================================================
+"""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
 
-from otel_memwatch.errors import RunError, UsageError
-from otel_memwatch.record.fields import mapping, moment
-from otel_memwatch.record.format import RUN_FILE, RUNS_DIRECTORY, SAMPLES_FILE
-from otel_memwatch.record.open import read_info
+from otel_memwatch.errors import UsageError
+from otel_memwatch.record.format import RUN_FILE
+from otel_memwatch.runs.index import index, runs_home
+from otel_memwatch.runtime.typed import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from otel_memwatch.runs.indexed_run import IndexedRun
 
 LATEST = "latest"
+_LATEST_OF = f"{LATEST}:"
 
 
 def find_run(given: str | None) -> Path:
-    """The run directory that was named; the newest one when nothing, or "latest", was given.
+    """The run directory that is meant; one that is neither a path nor the name of a run is given back as a path.
 
-    A file inside a run directory names the run too. Raises `UsageError` when there is no newest one.
+    Raises `UsageError` where there is no newest one.
     """
-    if given not in (None, LATEST):
-        path = Path(str(given))
+    if given in (None, LATEST):
+        if given == LATEST and os.path.isfile(f"{LATEST}/{RUN_FILE}"):
+            return Path(LATEST)
+        return _newest(index(), f"below {runs_home()}")
+    assert given is not None
+    if os.path.lexists(given):
+        path = Path(given)
         return path.parent if path.name == RUN_FILE and os.path.isfile(path) else path
-    if given == LATEST and os.path.isfile(f"{LATEST}/{RUN_FILE}"):
-        return Path(LATEST)
-    runs = runs_below(Path(RUNS_DIRECTORY))
-    if not runs:
-        raise UsageError(f"There is no run below {RUNS_DIRECTORY}.", "name a run directory")
-    # What never became a run is not the newest one, but where there is nothing else the reader says what it is.
-    whole = [run for run in runs if _recorded_start(run) is not None]
-    return max(whole or runs, key=started)
+    if given.startswith(_LATEST_OF):
+        of = given.removeprefix(_LATEST_OF)
+        if os.path.isdir(of):
+            return _newest(index([of]), f"in {of}")
+        return _newest(_named(of), f"of the name {of}")
+    found = _named(given)
+    return Path(found[-1].path) if found else Path(given)
 
 
-def runs_below(directory: Path) -> list[Path]:
-    """The directory itself when it is a run, else the runs in it, broken ones too; in no order.
+def find_runs(given: Sequence[str]) -> list[IndexedRun]:
+    """The runs that are meant, the oldest first, each once; without any given, all where runs are kept.
 
-    A directory that is not there holds none. Raises `RunError` when it cannot be read.
+    Raises `UsageError` for what is neither a path nor the name of a run, `RunError` for a path that cannot be read.
     """
-    # Path.exists raises where a parent may not be searched; a link that leads nowhere was meant for a run too.
-    if os.path.lexists(directory / RUN_FILE):
-        return [directory]
-    try:
-        # Of a link in a circle an entry's own is_dir raises.
-        entries = [Path(entry.path) for entry in os.scandir(directory) if os.path.isdir(entry.path)]
-    except FileNotFoundError:
+    rows: dict[str, IndexedRun] = {}
+    for one in given:
+        for row in _meant(one):
+            rows.setdefault(os.path.realpath(row.path), row)
+    found = rows.values() if given else index()
+    return sorted(found, key=lambda row: (row.started, row.path))
+
+
+def find_paths(given: str | None) -> list[Path]:
+    """As `find_run`, for a command about many runs: all in a tree, all of a name; the oldest first."""
+    if given is None or given == LATEST or given.startswith(_LATEST_OF):
+        return [find_run(given)]
+    if os.path.isdir(given) and not os.path.lexists(f"{given}/{RUN_FILE}"):
+        return [Path(row.path) for row in index([given])] or [Path(given)]
+    return (
+        [find_run(given)]
+        if os.path.lexists(given)
+        else [Path(row.path) for row in _named(given)] or [Path(given)]
+    )
+
+
+def _meant(given: str) -> Iterable[IndexedRun]:
+    if os.path.lexists(given):
+        path = Path(given)
+        return index([path.parent if path.name == RUN_FILE and os.path.isfile(path) else path])
+    if given == LATEST or given.startswith(_LATEST_OF):
+        return index([find_run(given)])
+    found = _named(given)
+    if not found:
+        raise UsageError(
+            f"There is no run {given}: neither a path nor the name of a run below {runs_home()}.",
+            "`otel-memwatch runs` lists them",
+        )
+    return found
+
+
+def _named(name: str) -> list[IndexedRun]:
+    """The runs of that name, the oldest first; without any, those whose directory is called so."""
+    if not name or "/" in name:
         return []
-    except OSError as error:
-        raise RunError(f"{directory} cannot be read: {error.strerror}.") from None
-    ours = directory.name == RUNS_DIRECTORY
-    return [path for path in entries if _is_run(path, ours=ours)]
+    rows = index()
+    return [row for row in rows if row.name == name] or [
+        row for row in rows if os.path.basename(row.path) == name
+    ]
 
 
-def _is_run(path: Path, *, ours: bool) -> bool:
-    """Whether it is a run, or what is left of one: an empty directory only where nothing but runs is kept."""
-    try:
-        names = set(os.listdir(path))
-    except OSError:
-        return ours
-    return bool(names & {RUN_FILE, SAMPLES_FILE}) or (ours and not names)
-
-
-def started(path: Path) -> float:
-    """Unix seconds of a run's start; of a broken one, when its directory was changed last."""
-    recorded = _recorded_start(path)
-    if recorded is not None:
-        return recorded
-    try:
-        return moment(path.stat().st_mtime) or 0.0
-    except OSError:
-        return 0.0
-
-
-def _recorded_start(path: Path) -> float | None:
-    try:
-        return moment(mapping(read_info(path / RUN_FILE).get("started")).get("wall"))
-    except RunError:
-        return None
+def _newest(rows: Sequence[IndexedRun], where: str) -> Path:
+    """The newest one. What never became a run is not it, but where there is nothing else the reader says what that is."""
+    if not rows:
+        raise UsageError(f"There is no run {where}.", "name a run directory")
+    whole = [row for row in rows if row.state != "broken"]
+    return Path((whole or rows)[-1].path)

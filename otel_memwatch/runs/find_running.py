@@ -7,9 +7,11 @@ from pathlib import Path
 
 from otel_memwatch.errors import RunError, UsageError
 from otel_memwatch.record.fields import mapping, whole
-from otel_memwatch.record.format import RUN_DIRECTORY_VARIABLE, RUN_FILE, RUNNING, RUNS_DIRECTORY
+from otel_memwatch.record.format import RUN_DIRECTORY_VARIABLE, RUN_FILE, RUNNING
 from otel_memwatch.record.open import read_info
-from otel_memwatch.runs.find import find_run, runs_below
+from otel_memwatch.runs.find import find_run
+from otel_memwatch.runs.index import runs_home
+from otel_memwatch.runs.tree import run_directories
 
 _VARIABLE = f"{RUN_DIRECTORY_VARIABLE}=".encode()
 
@@ -48,7 +50,7 @@ def _of_environment(pid: int) -> Path | None:
 def _of_record(pid: int) -> Path | None:
     """The run below the default place whose target, or whose monitor, it is."""
     try:
-        runs = runs_below(Path(RUNS_DIRECTORY))
+        runs = [Path(path) for path in run_directories(runs_home())]
     except RunError:
         return None
     for path in runs:

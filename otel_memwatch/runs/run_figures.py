@@ -84,6 +84,19 @@ def usable(paths: Iterable[Path]) -> tuple[list[RecordedRun], list[LeftOut]]:
     return runs, left_out
 
 
+def successful(runs: Sequence[RecordedRun]) -> tuple[list[RecordedRun], list[LeftOut]]:
+    """The runs that ended with exit code 0, and the others; all of them where none did, as with a search that finds nothing.
+
+    What a run needs that broke off says nothing of one that did not.
+    """
+    if not any(run.ending.exit_code == 0 for run in runs):
+        return list(runs), []
+    kept = [run for run in runs if run.ending.exit_code == 0]
+    return kept, [
+        LeftOut(str(run.path), f"it failed: {run.ending.reason}") for run in runs if run.ending.exit_code != 0
+    ]
+
+
 def _basis(run: RecordedRun) -> str:
     """Where the memory of all processes is known from: a control group leaves out files, resident sizes do not."""
     if run.info.get("portable") is True:

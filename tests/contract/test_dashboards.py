@@ -97,8 +97,10 @@ def test_template_variables_reload_on_time_change_and_have_labels(name):
         assert variable["label"]
         several = not (variable["name"] == "run" and name in RUN_ONLY)
         assert variable["multi"] is several
-        assert variable.get("allValue") == (".+" if several else None)
-    assert {"service", "host", "run"} <= {one["name"] for one in queries}
+        # A series without a cluster or namespace is one of all.
+        everything = ".*" if variable["name"] in ("cluster", "namespace") else ".+"
+        assert variable.get("allValue") == (everything if several else None)
+    assert {"cluster", "namespace", "service", "host", "run"} <= {one["name"] for one in queries}
 
 
 @every_board
@@ -174,6 +176,7 @@ def test_every_query_is_limited_to_the_chosen_service_and_run(expression):
     for selector in re.findall(r"\{([^}]*)\}", expression):
         assert 'job=~"$service"' in selector
         assert 'instance=~"$run"' in selector
+        assert 'cluster=~"$cluster",namespace=~"$namespace"' in selector
 
 
 def test_exclusions_have_reasons():

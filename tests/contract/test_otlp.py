@@ -51,7 +51,8 @@ def _start(settings, environment=None, info=None, columns=None, directory=None, 
         environment=environment or {}, directory=directory, say=said.append,
         follow=program and program.follow,
     )  # fmt: skip
-    return start(settings, parts), said, info
+    everything = {"metrics": "all", "operation_metrics": "histograms"}
+    return start({**everything, **settings}, parts), said, info
 
 
 def test_every_row_arrives_with_its_kind_and_unit_and_the_final_values(sink):
@@ -60,7 +61,7 @@ def test_every_row_arrives_with_its_kind_and_unit_and_the_final_values(sink):
     program.tell(telemetry, [operation()], ["Load"])
     assert telemetry.finish(finished(info, exit_code=None, signal=9, oom_kills=1)) == []
     assert said == []
-    kinds = {"sum": True, "gauge": False, "histogram": False}
+    kinds = {"sum": True, "gauge": False, "exponential_histogram": False}
     got = {}
     for resource, metric, point in sink.metrics():
         assert resource["service.name"] == "train"
@@ -160,7 +161,7 @@ def test_standard_variables_say_where_and_how(sink, monkeypatch):
         monkeypatch.setenv(name, value)
     telemetry, _, info = _start({}, environment)
     telemetry.finish(finished(info))
-    assert {path for path, *_ in sink.requests} == {"/v1/metrics", "/v1/traces"}
+    assert {path for path, *_ in sink.requests} == {"/v1/metrics", "/v1/traces", "/v1/logs"}
     for _, headers, _ in sink.requests:
         assert headers["x-key"] == "secret word"
         assert headers["content-encoding"] == "gzip"
@@ -292,7 +293,7 @@ def test_a_trusted_server_takes_it(tmp_path, monkeypatch):
     monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(tmp_path / "not-meant-for-this-endpoint.pem"))
     telemetry, _, info = _start({"otlp": sink.url.replace("http:", "https:")})
     assert telemetry.finish(finished(info)) == []
-    assert len(sink.requests) == 2
+    assert len(sink.requests) == 3
     sink.close()
 
 
@@ -366,7 +367,8 @@ def test_two_readers_look_once_each_and_never_read(sink):
         return latest
 
     info = run_info()
-    parts = Parts(run=info, columns=columns, latest=look)
+    # Telemetry's thread looks for events five times a second.
+    parts = Parts(run=info, columns=columns, latest=look, environment={"OTEL_LOGS_EXPORTER": "none"})
     telemetry = start({"otlp": sink.url, "prometheus": "127.0.0.1:0"}, parts)
     telemetry.wait_until_open(60)
     before = len(looks)
@@ -389,7 +391,7 @@ def test_a_library_that_does_not_fit_costs_its_own_exporter_only(sink, monkeypat
     (problem,) = telemetry.finish(finished(info))
     assert problem.startswith("the endpoint for Prometheus could not be started: ModuleNotFoundError: ")
     assert said == [f"otel-memwatch: {problem}"]
-    assert {path for path, *_ in sink.requests} == {"/v1/metrics", "/v1/traces"}
+    assert {path for path, *_ in sink.requests} == {"/v1/metrics", "/v1/traces", "/v1/logs"}
 
 
 def test_a_signal_that_is_refused_leaves_the_other_alone():

@@ -25,7 +25,8 @@ def served():
         run=info, columns=columns, latest=lambda: latest, health=health, ticks=lambda: (50, 1), peaks=peaks,
         say=said.append,
     )  # fmt: skip
-    telemetry = start({"prometheus": "127.0.0.1:0", "textfile": None}, parts)
+    everything = {"metrics": "all", "operation_metrics": "histograms"}
+    telemetry = start({"prometheus": "127.0.0.1:0", "textfile": None, **everything}, parts)
     assert telemetry.wait_until_open(60)
     assert telemetry.endpoint, said
     telemetry.operations([operation()], ["Load"])
@@ -79,7 +80,8 @@ def test_values_of_columns_arrive_with_their_attributes(served):
         name = prometheus_names(METRICS[column.metric])[0]
         assert values[f"{name}{{{labels}}}" if labels else name] == value
     assert values["memwatch_process_memory_peak_bytes"] == 200 << 20
-    assert values['memwatch_tree_memory_peak_bytes{memwatch_certainty="interval"}'] == 300 << 20
+    assert values["memwatch_tree_memory_peak_bytes"] == 300 << 20
+    assert values["memwatch_tree_memory_peak_high_bytes"] == 305 << 20
     assert values["memwatch_run_exit_code"] == 3
     assert values["memwatch_run_active"] == 0
 

@@ -280,6 +280,14 @@ def test_the_textfile_is_replaced_whole_and_tells_jobs_apart(tmp_path):
     series = [line for line in text.splitlines() if not line.startswith("#")]
     assert all('service_name="train"' in line and 'service_instance_id="a-run-1"' in line for line in series)
     assert any(line.startswith("memwatch_run_active{") and line.endswith(" 0.0") for line in series)
+    told = {line.partition("{")[0] for line in series}
+    assert {
+        "memwatch_run_exit_code",
+        "memwatch_run_end_time_seconds",
+        "memwatch_tree_memory_peak_bytes",
+    } <= told
+    # What would look like a run that is alive, or that fills its limit, to whoever reads the file next week.
+    assert not any("usage" in name or "working_set" in name for name in told), told
     assert oct(path.stat().st_mode & 0o777) == oct(0o644 & ~_umask())
     assert [entry.name for entry in tmp_path.iterdir()] == ["job.prom"]
     assert said == []

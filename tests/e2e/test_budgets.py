@@ -35,14 +35,14 @@ def wrap(tmp_path, *options, program=PROGRAM, **variables):
 
 def test_every_budget_is_told_and_a_broken_one_is_the_exit_code(tmp_path):
     (tmp_path / "pyproject.toml").write_text('[tool.otel-memwatch.budgets]\n"operation:Train" = "1GiB"\n')
-    done = wrap(tmp_path, "--out=r", "--budget", "process=100MiB", "--budget=seconds=600", "--budget=operation:Load=90MiB",
+    done = wrap(tmp_path, "--out=r", "--budget", "process=100MiB", "--budget=seconds=600", "--budget=operation-process:Load=90MiB",
                 "--budget=operation:Gone=1GiB", GITHUB_ACTIONS="true")  # fmt: skip
     assert done.returncode == 1, done.stderr
     told = json.loads((tmp_path / "r" / "budgets.json").read_text())["budgets"]
     assert {entry["figure"]: entry["verdict"] for entry in told} == {
         "process": "over",
         "seconds": "within",
-        "operation:Load": "within",
+        "operation-process:Load": "within",
         "operation:Gone": "cannot tell",
         "operation:Train": "within",
     }
@@ -97,12 +97,12 @@ def test_recorded_runs_are_checked_and_unusable_ones_named(tmp_path):
     try:
         running.stdout.readline()
         named = ["whole", "damaged", "later", "running", "absent"]
-        over = run(tmp_path, "check", *named, "--budget=operation:*=100MiB")
+        over = run(tmp_path, "check", *named, "--budget=operation-process:*=100MiB")
     finally:
         running.send_signal(signal.SIGTERM)
         running.communicate(timeout=30)
     assert over.returncode == 1, over.stderr
-    verdicts = {line.split()[2]: line for line in over.stdout.splitlines()[1:]}
+    verdicts = {line.split()[4]: line for line in over.stdout.splitlines()[1:]}
     assert "within" in verdicts["Load"]
     assert "over" in verdicts["Train"]
     left_out = [line.split()[1] for line in over.stderr.splitlines() if "is left out" in line]
@@ -113,6 +113,6 @@ def test_recorded_runs_are_checked_and_unusable_ones_named(tmp_path):
     assert [run(tmp_path, *unknown, *more).returncode for more in ([], ["--strict"])] == [0, 3]
     saved = run(tmp_path, "check", "whole", "--save-baseline=b.json")
     assert (saved.returncode, saved.stdout) == (0, "")
-    grown = run(tmp_path, "check", "whole", "--baseline=b.json", "--budget=process=+5%", "--json")
+    grown = run(tmp_path, "check", "whole", "--baseline=b.json", "--budget=process=+5%", "--format=json")
     assert grown.returncode == 0
     assert json.loads(grown.stdout)["runs"][0]["budgets"][0]["verdict"] == "within"

@@ -178,7 +178,7 @@ def test_a_jupyter_kernel(kernel: Any, tmp_path: Path) -> None:
         assert reply["content"]["status"] == "ok", reply["content"]
         return "".join(printed), value
 
-    assert "use %imu_start to begin" in execute("%load_ext otel_memwatch")[0]
+    assert "use %imu_start to begin" in execute("%load_ext otel_memwatch.compat.ipython")[0]
     assert execute("%imu_start")[1]["text/plain"] == "'IPython Memory Usage started'"
     printed, _ = execute("x = bytearray(90 << 20); y = 5")
     ((number, used, _, _, _),) = lines(printed)

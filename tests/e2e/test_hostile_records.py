@@ -203,7 +203,7 @@ TOO_MUCH: dict[str, Callable[[Path], object]] = {
 }
 
 READERS = (
-    ("report",), ("report", "--json"), ("report", "--format", "qefficient"), ("runs",), ("plot", "-o", "x.png", "--force"),
+    ("report",), ("report", "--json"), ("report", "--html", "x.html", "--force"), ("report", "--format", "qefficient"), ("runs",), ("plot", "-o", "x.png", "--force"),
     ("export", "--to", "csv"), ("export", "--to", "openmetrics"), ("export", "--to", "perfetto"), ("export", "--to", "otlp"),
 )  # fmt: skip
 

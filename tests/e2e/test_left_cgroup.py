@@ -69,6 +69,15 @@ def test_a_child_that_leaves_for_a_moment(tmp_path: Path, elsewhere: Group) -> N
     assert tree["high"] is None or tree["high"] >= 200 * MIB
 
 
+def test_a_small_child_that_leaves_for_a_moment(tmp_path: Path, elsewhere: Group) -> None:
+    """Its 20 MiB could be those of libraries, by its size: the page faults that the group was not told of are not."""
+    script = [sys.executable, "-S", str(FOLDER / "child_leaves_briefly.py"), str(elsewhere.path), "20"]
+    done = wrap(script, "--cgroup", "require", "--interval", "5", out=tmp_path / "run")
+    tree = tree_of(done)
+    assert tree["certainty"] == "interval"
+    assert tree["high"] is None or tree["high"] >= 20 * MIB
+
+
 def test_a_child_that_leaves_after_it_has_grown(tmp_path: Path, elsewhere: Group) -> None:
     script = [sys.executable, "-S", str(FOLDER / "child_leaves_after_growing.py"), str(elsewhere.path)]
     done = wrap(script, "--cgroup", "require", out=tmp_path / "run")

@@ -427,7 +427,9 @@ def test_the_default_place_is_below_the_working_directory(tmp_path: Path) -> Non
     )
     (run,) = (tmp_path / "memwatch-runs").iterdir()
     assert run.name in done.stderr
-    assert {"run.json", "samples.jsonl", "processes.jsonl", "report.txt"} <= {p.name for p in run.iterdir()}
+    assert {"run.json", "samples.jsonl", "processes.jsonl", "report.txt", "report.html"} <= {
+        p.name for p in run.iterdir()
+    }
 
 
 def test_a_limit_of_the_address_space_is_told(tmp_path: Path) -> None:
@@ -462,7 +464,7 @@ def test_a_program_that_dies_of_memory_error(tmp_path: Path) -> None:
             time.sleep(0.02)
     """)
     done = subprocess.run(
-        [*PROGRAM, "wrap", "--out", str(tmp_path / "run"), "--", sys.executable, "-c", program],
+        [*PROGRAM, "wrap", "--plot", "--out", str(tmp_path / "run"), "--", sys.executable, "-c", program],
         capture_output=True,
         text=True,
         env=environment(),

@@ -71,7 +71,9 @@ def test_operations_are_reported_without_numpy(tmp_path: Path) -> None:
         finished(run)
         told, again = (run.out / "report.txt").read_text(), run.report().text
         # The record rounds the moments of ticks, so that bytes between two of them may differ by a few.
-        first, second = (re.sub(r"\d+ B", "B", text[text.index("Operations (1)") :]) for text in (told, again))
+        first, second = (
+            re.sub(r"\d+ B", "B", text[text.index("Operations (1)") :]) for text in (told, again)
+        )
         assert first == second
 
 

@@ -50,7 +50,7 @@ TARGET = f"""
 NAMED = "hunter2-of-an-option"
 SECRETS = (ARGUMENT, VARIABLE, HEADER, CHILD, ENDPOINT, NAMED)
 MEASURED = b"process_memory_usage_bytes"
-LOCAL = ("text", "summary", "json", "plot", "phases", "qefficient", "monitor-log")
+LOCAL = ("text", "html", "summary", "json", "plot", "phases", "qefficient", "monitor-log")
 """Reports for people on the machine: the command line with its arguments may stand there."""
 
 
@@ -152,8 +152,8 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
 
 
 def test_what_is_pushed(recorded: Recorded) -> None:
-    """Metrics and spans; the headers of a request are the endpoint's own."""
-    assert {path for path, _, _ in recorded.sent} == {"/v1/metrics", "/v1/traces"}
+    """Metrics, spans and events; the headers of a request are the endpoint's own."""
+    assert {path for path, _, _ in recorded.sent} == {"/v1/metrics", "/v1/traces", "/v1/logs"}
     for _, headers, body in recorded.sent:
         assert b"Load" in body or b"memwatch" in body or b"process" in body
         assert found(body) == set()
@@ -198,10 +198,10 @@ def test_what_is_recorded(recorded: Recorded) -> None:
         for path in recorded.directory.iterdir()
         if found(path.read_bytes()) & {ARGUMENT, CHILD, NAMED}
     }
-    assert arguments <= {"run.json", "processes.jsonl", "report.txt"}
+    assert arguments <= {"run.json", "processes.jsonl", "report.txt", "report.html"}
     assert "run.json" in arguments
     for path in recorded.directory.iterdir():
-        verbatim = {NAMED, CHILD} if path.suffix != ".txt" else set()
+        verbatim = {NAMED, CHILD} if path.suffix not in (".txt", ".html") else set()
         assert found(path.read_bytes()) <= {ARGUMENT} | verbatim, path
         assert path.stat().st_mode & 0o777 == 0o600, path
     assert recorded.directory.stat().st_mode & 0o777 == 0o700

@@ -177,25 +177,73 @@ def test_it_can_be_switched_off_as_any_instrumentation(tmp_path: Path) -> None:
     assert list(out.glob("operations-*.jsonl")) == []
 
 
-def test_root_spans_continue_the_trace_of_the_run(tmp_path: Path) -> None:
-    script = tmp_path / "program.py"
-    script.write_text(
-        textwrap.dedent(
-            """
-            from opentelemetry import trace
-            with trace.get_tracer("program").start_as_current_span("root"):
-                pass
-            """
-        )
-    )
-    out = tmp_path / "run"
-    subprocess.run(
+ROOT_AND_BESIDE = """
+    import threading
+    from opentelemetry import trace
+    tracer = trace.get_tracer("program")
+    provider = trace.get_tracer_provider()
+    def span(name):
+        with tracer.start_as_current_span(name) as made:
+            flags.append(made.get_span_context().trace_flags.sampled)
+            links = [link.context.span_id for link in getattr(made, "links", ())]
+            print(name, *(f"{link:016x}" for link in links))
+    flags = []
+    for number in range(20):
+        span("root")
+    beside = threading.Thread(target=span, args=("beside",))
+    beside.start()
+    beside.join()
+    print("sampled", *map(int, flags[:20]))
+"""
+
+
+def instrumented(tmp_path: Path, **variables: str) -> tuple[Path, list[list[str]]]:
+    """The run of twenty spans and one in a thread of its own under opentelemetry-instrument, and what they said."""
+    script, out = tmp_path / "program.py", tmp_path / "run"
+    script.write_text(textwrap.dedent(ROOT_AND_BESIDE))
+    done = subprocess.run(
         [*PROGRAM, "wrap", "--out", out, "--no-plot", "--quiet", "--", instrument(), sys.executable, script],
-        env=environment(OTEL_TRACES_EXPORTER="none", OTEL_METRICS_EXPORTER="none", PYTHONPATH=str(ROOT)),
+        env=environment(OTEL_TRACES_EXPORTER="none", OTEL_METRICS_EXPORTER="none", PYTHONPATH=str(ROOT))
+        | variables,
         check=True,
         timeout=120,
+        capture_output=True,
+        text=True,
     )
+    return out, [line.split() for line in done.stdout.splitlines()]
+
+
+def test_root_spans_continue_the_trace_of_the_run(tmp_path: Path) -> None:
+    out, said = instrumented(tmp_path)
     trace = json.loads((out / "run.json").read_text())["trace"]
-    (root,) = Program(subprocess.CompletedProcess([], 0), out).named("root")
+    program = Program(subprocess.CompletedProcess([], 0), out)
+    root, (beside,) = program.named("root")[0], program.named("beside")
     assert root.opening["trace"] == trace["trace_id"]
     assert root.opening["parent"] == trace["span_id"]
+    assert beside.opening["trace"] != trace["trace_id"]
+    assert ["root"] in said
+    assert ["beside", trace["span_id"]] in said
+
+
+@pytest.mark.parametrize("sampler", ["parentbased_always_off", "parentbased_traceidratio", "always_off"])
+def test_what_the_programs_sampler_leaves_out_stays_left_out(tmp_path: Path, sampler: str) -> None:
+    _, said = instrumented(tmp_path, OTEL_TRACES_SAMPLER=sampler, OTEL_TRACES_SAMPLER_ARG="0")
+    assert ["sampled", *"0" * 20] in said
+
+
+def test_a_sampler_that_only_the_program_knows_decides_too(tmp_path: Path) -> None:
+    installed = tmp_path / "own_sampler-1.dist-info"
+    installed.mkdir()
+    (installed / "METADATA").write_text("Metadata-Version: 2.1\nName: own-sampler\nVersion: 1\n")
+    (installed / "entry_points.txt").write_text("[opentelemetry_traces_sampler]\nown = own_sampler:made\n")
+    (tmp_path / "own_sampler.py").write_text(
+        "from opentelemetry.sdk.trace import sampling\n"
+        "def made(argument): return sampling.ParentBased(sampling.TraceIdRatioBased(float(argument)))\n"
+    )
+    own = {"PYTHONPATH": f"{tmp_path}:{ROOT}", "OTEL_TRACES_SAMPLER": "own"}
+    (tmp_path / "none").mkdir()
+    (tmp_path / "all").mkdir()
+    _, said = instrumented(tmp_path / "none", **own, OTEL_TRACES_SAMPLER_ARG="0")
+    assert ["sampled", *"0" * 20] in said
+    _, said = instrumented(tmp_path / "all", **own, OTEL_TRACES_SAMPLER_ARG="1")
+    assert ["sampled", *"1" * 20] in said

@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from otel_memwatch.analysis import load
+from tests.support.control_group import group
 from tests.support.otlp_sink import OtlpSink, attributes
 from tests.support.peers import Prometheus, free_port, needed
 
@@ -75,8 +76,9 @@ def test_twenty_short_jobs_arrive_with_their_peaks(sink, tmp_path):
 def test_the_trace_of_a_ci_system_is_continued(sink, tmp_path):
     parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
     env = _environment(
-        TRACEPARENT=parent, GITHUB_ACTIONS="true", GITHUB_RUN_ID="55", OTEL_EXPORTER_OTLP_ENDPOINT=sink.url
-    )
+        TRACEPARENT=parent, GITHUB_ACTIONS="true", GITHUB_RUN_ID="55", OTEL_EXPORTER_OTLP_ENDPOINT=sink.url,
+        OTEL_MEMWATCH_OPERATION_METRICS="histograms",
+    )  # fmt: skip
     done = _wrap(tmp_path / "run", "--", sys.executable, JOB, "0.6", env=env)
     assert done.returncode == 0
     assert done.stdout == "done\n"
@@ -111,6 +113,66 @@ def test_a_killed_job_says_so(sink, tmp_path):
     assert codes == [137]
 
 
+def test_a_run_is_one_wide_event_at_its_end(sink, tmp_path):
+    env = _environment(GITHUB_ACTIONS="true", GITHUB_RUN_ID="55")
+    done = _wrap(tmp_path / "run", "--otlp", sink.url, "--", sys.executable, JOB, "0.3", env=env)
+    assert done.returncode == 0
+    ((resource, record),) = sink.events()
+    run, said = load(tmp_path / "run"), attributes(record)
+    assert resource["service.name"] == os.path.basename(sys.executable)
+    assert (record.event_name, record.severity_text) == ("memwatch.run.ended", "INFO")
+    assert record.span_id.hex() == run.trace["span_id"]
+    assert (said["memwatch.memory.peak"], said["process.exit.code"]) == (run.peaks.tree.bytes, 0)
+    assert said["cicd.pipeline.run.id"] == "55"
+    assert said["system.memory.limit"] > 1 << 30
+    assert said["memwatch.run.duration"] == pytest.approx(run.seconds, abs=0.1)
+
+
+def test_each_oom_kill_is_an_event_while_the_job_goes_on(sink, tmp_path):
+    with group(64 << 20) as place:
+        go_on = tmp_path / "go"
+        script = f"{sys.executable} -c 'x = bytearray(200 << 20)'; while [ ! -e {go_on} ]; do sleep 0.1; done"
+        job = subprocess.Popen(
+            [*WRAP, "--quiet", "--out", str(tmp_path / "run"), "--otlp", sink.url, "--", "sh", "-c", script],
+            env=_environment(),
+            stderr=subprocess.PIPE,
+            preexec_fn=place.enter,  # noqa: PLW1509 - no threads here
+        )
+        until = time.monotonic() + 60
+        while not (killed := list(sink.events())) and time.monotonic() < until:
+            time.sleep(0.1)
+        go_on.touch()
+        assert job.wait(60) == 0, job.stderr.read()
+        job.stderr.close()
+    ((_, record),) = killed
+    assert (record.event_name, record.severity_text) == ("memwatch.oom_kill", "ERROR")
+    assert attributes(record)["memwatch.oom_kills"] == 1
+    assert attributes(record)["memwatch.cgroup.memory.limit"] == 64 << 20
+    (ended,) = [record for _, record in sink.events() if record.event_name == "memwatch.run.ended"]
+    assert attributes(ended)["memwatch.oom_kills"] == 1
+
+
+@pytest.mark.parametrize("logs", ["404", "none"])
+def test_an_endpoint_without_logs_is_nothing_to_tell_of(tmp_path, logs):
+    asked = []
+
+    def answer(path):
+        asked.append(path)
+        return (404, "text/plain", b"") if path == "/v1/logs" else None
+
+    sink = OtlpSink(answer)
+    try:
+        variables = {} if logs == "404" else {"OTEL_LOGS_EXPORTER": logs}
+        done = _wrap(
+            tmp_path / "run", "--quiet", "--otlp", sink.url, "--", "true", env=_environment(**variables)
+        )
+        assert (done.returncode, done.stderr) == (0, "")
+        assert list(sink.spans())
+        assert ("/v1/logs" in asked) == (logs == "404")
+    finally:
+        sink.close()
+
+
 @pytest.mark.quiet  # one operation of a second has to meet a scrape
 def test_prometheus_scrapes_a_job_and_sees_its_end(tmp_path):
     port = free_port()
@@ -130,12 +192,41 @@ def test_prometheus_scrapes_a_job_and_sees_its_end(tmp_path):
         run = load(tmp_path / "run")
         found = server.wait(lambda: server.query("last_over_time(memwatch_run_exit_code[5m])"))
         assert float(found[0]["value"][1]) == 0
-        peak = server.query("max(max_over_time(memwatch_tree_memory_peak_bytes[5m]))")
+        peak = server.query("last_over_time(memwatch_tree_memory_peak_bytes[5m])")
         assert int(float(peak[0]["value"][1])) == run.peaks.tree.bytes
         columns = {column.metric for column in run.record.columns}
         assert {"process.memory.usage", "memwatch.tree.cpu.time", "system.memory.limit"} <= columns
     finally:
         server.close()
+
+
+OPERATIONS = """
+from otel_memwatch import operation
+for number in range(10):
+    with operation(f"step {number}"):
+        pass
+"""
+
+
+@pytest.mark.parametrize(
+    ("program", "options", "most"),
+    [
+        ("pass", ["--metrics", "minimal"], 17),
+        ("pass", [], 40),
+        (OPERATIONS, [], 120),
+        (OPERATIONS, ["--operation-metrics", "off"], 40),
+        ("pass", ["--metrics", "none"], 0),
+    ],
+)
+def test_a_job_has_no_more_series_than_was_asked_for(sink, tmp_path, program, options, most):
+    environment = _environment(PYTHONPATH=str(Path(__file__).parents[2]))
+    command = ["--otlp", sink.url, *options, "--", sys.executable, "-c", program]
+    done = _wrap(tmp_path / "run", *command, env=environment)
+    assert done.returncode == 0, done.stderr
+    series = {(metric.name, tuple(sorted(attributes(point).items()))) for _, metric, point in sink.metrics()}
+    assert len(series) <= most
+    assert bool(series) == bool(most)
+    assert len(list(sink.spans())) == (11 if program is OPERATIONS else 1)
 
 
 def test_a_signal_ends_the_lingering(tmp_path):
@@ -277,7 +368,7 @@ def test_a_burst_of_operations_arrives_whole_while_the_job_goes_on(sink, tmp_pat
     spans = [span for _, span in sink.spans()]
     assert len({span.span_id for span in spans}) == len(spans) == 20_001
     counts = [
-        point.count for _, metric, point in sink.metrics() if metric.name == "memwatch.operation.duration"
+        point.as_int for _, metric, point in sink.metrics() if metric.name == "memwatch.operation.count"
     ]
     assert counts[-1] == 20_000
 

@@ -95,7 +95,7 @@ def run(script: Script, how: How, *, referee: bool) -> tuple[Wrapped, Referee | 
     if not referee:
         return done, None
     (line,) = [line for line in done.out.splitlines() if line.startswith("referee")]
-    return done, Referee(*map(int, line.split()[1:]))
+    return done, Referee(*map(int, line.split()[1:3]))
 
 
 def check_claims(peak: dict[str, Any] | None, least: float, most: float, slack: float, name: str) -> None:

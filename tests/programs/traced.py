@@ -34,6 +34,7 @@ def tell():
             "attributes": dict(span.attributes),
             "status": span.status.status_code.name,
             "events": [event.name for event in span.events],
+            "links": [f"{link.context.span_id:016x}" for link in span.links],
         }
         for span in kept.spans
     ]

@@ -78,7 +78,7 @@ STEADY: dict[str, Callable[[], str]] = {
 
 
 def run_demo(folder: Path) -> str:
-    argv = [*PROGRAM, "wrap", "--out", "memwatch-runs/demo", "--", "otel-memwatch", "demo"]
+    argv = [*PROGRAM, "wrap", "--plot", "--out", "memwatch-runs/demo", "--", "otel-memwatch", "demo"]
     done = subprocess.run(argv, cwd=folder, capture_output=True, text=True, check=True)
     (HERE / "demo.png").write_bytes((folder / "memwatch-runs/demo/memory.png").read_bytes())
     return fenced("$ otel-memwatch wrap -- otel-memwatch demo\n" + done.stdout + done.stderr)
@@ -86,7 +86,7 @@ def run_demo(folder: Path) -> str:
 
 def run_script(folder: Path) -> str:
     (folder / "train.py").write_text((HERE / "train.py").read_text())
-    argv = [*PROGRAM, "wrap", "--quiet", "--out", "memwatch-runs/train", "--", "python", "train.py"]
+    argv = [*PROGRAM, "wrap", "--quiet", "--plot", "--out", "memwatch-runs/train", "--", "python", "train.py"]
     subprocess.run(argv, cwd=folder, check=True)
     (HERE / "train.png").write_bytes((folder / "memwatch-runs/train/memory.png").read_bytes())
     report = (folder / "memwatch-runs/train/report.txt").read_text()

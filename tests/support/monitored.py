@@ -98,6 +98,7 @@ class Monitored:
     def _start(self, name, arguments, enter=None, environment=None):
         options = [
             f"--prometheus=127.0.0.1:{self.ports[name]}", "--linger=30", "--no-plot", "--no-report",
+            "--metrics=all", "--operation-metrics=histograms",
             f"--out={self.directory / name}", f"--textfile={self.directory / name}.prom",
         ]  # fmt: skip
         attributes = f"service.version=1.{len(name)},vcs.ref.head.name=main"

@@ -8,6 +8,10 @@ import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import (
+    ExportLogsServiceRequest,
+    ExportLogsServiceResponse,
+)
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
     ExportMetricsServiceRequest,
     ExportMetricsServiceResponse,
@@ -19,6 +23,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 
 _KINDS = {
     "/v1/metrics": (ExportMetricsServiceRequest, ExportMetricsServiceResponse),
+    "/v1/logs": (ExportLogsServiceRequest, ExportLogsServiceResponse),
     "/v1/traces": (ExportTraceServiceRequest, ExportTraceServiceResponse),
 }
 
@@ -106,6 +111,14 @@ class OtlpSink:
                 for scope in group.scope_spans:
                     for span in scope.spans:
                         yield attributes(group.resource), span
+
+    def events(self):
+        """Every log record that came, with the attributes of its resource."""
+        for _, _, message in list(self.requests):
+            for group in getattr(message, "resource_logs", ()):
+                for scope in group.scope_logs:
+                    for record in scope.log_records:
+                        yield attributes(group.resource), record
 
     def close(self):
         self.server.shutdown()

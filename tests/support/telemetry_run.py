@@ -24,7 +24,9 @@ _VALUES = {
 }
 
 OWN = {
-    "memwatch.tree.memory.peak", "memwatch.tree.process.memory.peak", "memwatch.run.active", "memwatch.run.exit.code",
+    "memwatch.tree.memory.peak", "memwatch.tree.memory.peak.high", "memwatch.tree.process.memory.peak",
+    "memwatch.tree.process.memory.peak.high", "memwatch.run.end.time", "memwatch.operation.count", "memwatch.operation.time",
+    "memwatch.operation.memory.peak.max", "memwatch.run.active", "memwatch.run.exit.code",
     "memwatch.operation.active", "memwatch.source.up", "memwatch.source.duration", "memwatch.source.failures",
     "memwatch.sampler.ticks", "memwatch.sampler.missed", "memwatch.export.failures", "memwatch.monitor.cpu.time",
     "memwatch.monitor.memory.usage",

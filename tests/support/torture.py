@@ -27,7 +27,7 @@ GUARD = 90
 LONG = os.environ.get("MEMWATCH_LONG") == "1"
 """The long profile: the same tests, more often and with more of everything."""
 _TOKEN = "MEMWATCH_TORTURE"
-_LEFT = {RUN_FILE, SAMPLES_FILE, "processes.jsonl", "report.txt", "memory.png"}
+_LEFT = {RUN_FILE, SAMPLES_FILE, "processes.jsonl", "report.txt", "report.html", "memory.png"}
 
 
 class Report:
@@ -87,7 +87,7 @@ class Trial:
     def command(self, argv: list[str], *options: str, out: bool = True, plot: bool = False) -> list[str]:
         """The command line of a `wrap` of `argv`."""
         place = ["--out", str(self.out)] if out else []
-        return [*PROGRAM, "wrap", *place, *([] if plot else ["--no-plot"]), *options, "--", *argv]
+        return [*PROGRAM, "wrap", *place, *(["--plot"] if plot else []), *options, "--", *argv]
 
     def start(self, command: list[str], **how: Any) -> subprocess.Popen[bytes]:
         """Starts it with its output captured."""

@@ -13,8 +13,9 @@
  *   p   print one line: pid, then VmHWM in KiB
  *   zKIND:MIB:MS  use memory in one of the ways of tests/zoo/kinds.c
  *   G   make a memory group (version 1) inside the one that it is in, and enter it: a referee; G/DIRECTORY enters that one
- *   g   wait until nobody else is in that group, print one line: "referee", its watermark and that of its kernel
- *       memory in bytes; leave it and remove it, unless others made it
+ *   g   wait until nobody else is in that group, print one line: "referee", its watermark, that of its kernel memory and
+ *       the most without page cache that was seen whenever a process of it slept, in bytes; leave it and remove it,
+ *       unless others made it
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -47,7 +48,24 @@ static void map(size_t size, int kind) {
     maps[top++].size = size;
 }
 
+static char outer[512], referee[600];
+static long *seen; /* shared with all children, up to an exec */
+
+static long get(const char *group, const char *name);
+
+static void look(void) {
+    char path[700], line[128];
+    long value, sum = get(referee, "memory.kmem.usage_in_bytes");
+    snprintf(path, sizeof path, "%s/memory.stat", referee);
+    FILE *stat = fopen(path, "r");
+    while (stat && fgets(line, sizeof line, stat))
+        if (sscanf(line, "total_rss %ld", &value) == 1 || sscanf(line, "total_shmem %ld", &value) == 1) sum += value;
+    if (stat) fclose(stat);
+    for (long last = *seen; sum > last && !__atomic_compare_exchange_n(seen, &last, sum, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);) {}
+}
+
 static void nap(long ms) {
+    if (seen) look();
     struct timespec t = {ms / 1000, ms % 1000 * 1000000L};
     while (nanosleep(&t, &t)) {}
 }
@@ -99,8 +117,6 @@ static void print_peak(void) {
     fflush(stdout);
 }
 
-static char outer[512], referee[600];
-
 static void put(const char *group, const char *name, const char *text) {
     char path[700];
     snprintf(path, sizeof path, "%s/%s", group, name);
@@ -121,6 +137,8 @@ static long get(const char *group, const char *name) {
 
 static void enter_referee(const char *given) {
     char line[512], *found = 0;
+    seen = mmap(0, sizeof *seen, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (seen == MAP_FAILED) die("mmap");
     if (given) {
         snprintf(referee, sizeof referee, "%s", given);
         put(referee, "tasks", "0");
@@ -147,7 +165,8 @@ static void leave_referee(void) {
         fclose(members);
         if (others <= 0) break;
     }
-    printf("referee %ld %ld\n", get(referee, "memory.max_usage_in_bytes"), get(referee, "memory.kmem.max_usage_in_bytes"));
+    printf("referee %ld %ld %ld\n", get(referee, "memory.max_usage_in_bytes"),
+           get(referee, "memory.kmem.max_usage_in_bytes"), *seen);
     fflush(stdout);
     if (!*outer) return;
     put(outer, "cgroup.procs", "0");

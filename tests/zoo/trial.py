@@ -128,8 +128,8 @@ def run(part: Part, mode: str, user: str, interval: str) -> Trial:
                 trouble = f"trouble: {done.returncode}: {done.stderr}"
                 return Trial(part, mode, user, interval, Truth(0, 0, 0), {"tree": None}, words, (trouble,))
             (line,) = [line for line in done.stdout.splitlines() if line.startswith("referee")]
-            _, watermark, kernel = line.split()
-            truth = _truth(part, int(watermark), int(kernel), elsewhere.peak)
+            watermark, kernel, seen = map(int, line.split()[1:])
+            truth = _truth(part, watermark, kernel, seen, elsewhere.peak)
         info = json.loads((folder / "run/run.json").read_text())
     finally:
         shutil.rmtree(folder, ignore_errors=True)
@@ -137,12 +137,12 @@ def run(part: Part, mode: str, user: str, interval: str) -> Trial:
     return Trial(part, mode, user, interval, truth, info["peaks"], words, tuple(problems))
 
 
-def _truth(part: Part, watermark: int, kernel: int, elsewhere: int) -> Truth:
+def _truth(part: Part, watermark: int, kernel: int, seen: int, elsewhere: int) -> Truth:
     cache = unmapped = 0.0
     for leaf in leaves(part):
         cache += KINDS[leaf.kind].cache * leaf.mib * MIB
         unmapped += KINDS[leaf.kind].unmapped * leaf.mib * MIB
-    least = max(watermark - cache, elsewhere)
+    least = max(watermark - cache, seen, elsewhere)
     return Truth(max(0.0, least), watermark + elsewhere, kernel + unmapped)
 
 

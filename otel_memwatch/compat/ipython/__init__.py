@@ -1,4 +1,7 @@
-"""ipython_memory_usage: memory, time and CPU of every cell. `%load_ext otel_memwatch` for `%load_ext ipython_memory_usage`.
+"""ipython_memory_usage: memory, time and CPU of every cell.
+
+`%load_ext otel_memwatch.compat.ipython` for `%load_ext ipython_memory_usage`; `%load_ext otel_memwatch` brings the same
+magics with a greeting of its own.
 
 Works the same:
     %imu_start and %imu_stop (and the older %ipython_memory_usage_start and _stop) with what they return, the line for
@@ -74,16 +77,21 @@ def _watcher(shell: Any) -> Watcher:
     return cast("Watcher", watcher)
 
 
-def load_ipython_extension(ipython: Any) -> None:
-    """`%load_ext otel_memwatch`."""
+def register(ipython: Any) -> None:
+    """Makes the magics known, and says nothing."""
     from otel_memwatch.compat.ipython.magics import MemwatchMagics
 
     MemwatchMagics(ipython, _watcher(ipython)).register()
+
+
+def load_ipython_extension(ipython: Any) -> None:
+    """`%load_ext otel_memwatch.compat.ipython`."""
+    register(ipython)
     print("Enabling IPython Memory Usage, use %imu_start to begin, %imu_stop to end")  # noqa: T201 - the older one's words
 
 
 def unload_ipython_extension(ipython: Any) -> None:
-    """`%unload_ext otel_memwatch`: stops, and takes the magics away."""
+    """Stops, and takes the magics away."""
     from otel_memwatch.compat.ipython.magics import MemwatchMagics
 
     watcher = _watcher(ipython)

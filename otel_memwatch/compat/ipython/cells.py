@@ -68,12 +68,24 @@ class Cell(NamedTuple):
             f"peaked {self.memory_peak:0.1f} MiB above final usage, current RAM usage now {self.memory_usage:0.1f} MiB"
         )
 
+    @property
+    def told(self) -> str:
+        """The figures in a line that names the peak, and how surely it is known."""
+        kept = (
+            f"{abs(self.memory_delta):,.1f} MiB {'more' if self.used >= 0 else 'less'} than before".replace(
+                ",", " "
+            )
+        )
+        peak = f"{self.peak / MIB:,.1f} MiB".replace(",", " ")
+        failed = ", failed" if self.failed else ""
+        return f"peak {peak} ({self.certainty}), {kept}, {self.seconds:.2f} s{failed}"
+
     def _repr_pretty_(self, printer: object, cycle: object) -> None:  # noqa: ARG002 - IPython's signature
         """How IPython shows it in a terminal."""
-        printer.text(str(self))  # type: ignore[attr-defined]
+        printer.text(self.told)  # type: ignore[attr-defined]
 
     def _repr_html_(self) -> str:
-        return _html_table([self])
+        return f"<p>{escape(self.told)}</p>{_html_table([self])}"
 
 
 class Summary:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from importlib import import_module
+from inspect import cleandoc
 from typing import TYPE_CHECKING, Any
 
 from otel_memwatch.compat.ipython.perf import DEFAULT_EVENT
@@ -56,8 +57,7 @@ class MemwatchMagics:
         try:
             self._watcher.start(_event(line.split()))
         except MemwatchError as error:
-            # IPython prints this one as a sentence, without a traceback.
-            raise import_module("IPython.core.error").UsageError(str(error)) from None
+            raise _usage_error(str(error)) from None
         return "IPython Memory Usage started"
 
     def imu_stop(self, line: str) -> str:  # noqa: ARG002 - a magic's signature
@@ -69,15 +69,39 @@ class MemwatchMagics:
         """All cells measured so far, the largest peak first."""
         return self._watcher.summary()
 
-    def memwatch(self, line: str, cell: str | None = None) -> Cell:
-        """Measure one statement (%memwatch STATEMENT) or the rest of the cell (%%memwatch); gives the figures."""
+    def memwatch(self, line: str, cell: str | None = None) -> Cell | None:
+        """Measure one statement (%memwatch STATEMENT) or the rest of the cell (%%memwatch); gives the figures.
+
+        `%memwatch on` prints a line after every cell from now on, `%memwatch off` ends that. The peak is the kernel's own
+        watermark: nothing is missed, however short it was. What raises is reported all the same.
+        """
         source = line if cell is None else cell
+        words = line.split()
+        if any(word in ("-h", "--help", "?") for word in words[:1]) or (cell is None and not words):
+            print(cleandoc(self.memwatch.__doc__ or ""))  # noqa: T201 - help was asked for
+            return None
+        if cell is not None and words:
+            raise _usage_error(
+                f"%%memwatch takes no {words[0]!r}: what is measured stands in the lines below."
+            )
+        if cell is None and words in (["on"], ["off"]):
+            if words == ["on"]:
+                self._watcher.start(told=True)
+            else:
+                self._watcher.stop()
+            return None
         shell = self._shell
 
         def run() -> None:
             exec(compile(shell.transform_cell(source), "<memwatch>", "exec"), shell.user_ns)  # noqa: S102 - the user's own
 
         return self._watcher.measure(source.strip(), run)
+
+
+def _usage_error(text: str) -> Exception:
+    """An error that IPython prints as a sentence, without a traceback."""
+    error: Exception = import_module("IPython.core.error").UsageError(text)
+    return error
 
 
 def _event(words: list[str]) -> str | None:

@@ -20,6 +20,7 @@ from otel_memwatch.in_target.operations import tracing
 from otel_memwatch.in_target.operations.context import trouble
 from otel_memwatch.in_target.operations.lines import clean_name
 from otel_memwatch.in_target.operations.recorder import get_recorder
+from otel_memwatch.record.format import RUN_DIRECTORY_VARIABLE
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ class OperationSpanProcessor(SpanProcessor):
             ids = tracing.span_ids(span) if here is not None else None
             if here is None or ids is None:
                 return
+            _link_with_run(span, here.trace, here.root_span)
             live = here.open(clean_name(span.name)[0], None, None, ids)
             self._open[span.get_span_context().span_id] = live
             _Ending(span, live)
@@ -68,6 +70,14 @@ class OperationSpanProcessor(SpanProcessor):
     def force_flush(self, timeout_millis: int = 30000) -> bool:  # noqa: ARG002 - the SDK's signature
         """Nothing is held back."""
         return True
+
+
+def _link_with_run(span: Span, trace_id: str, span_id: str | None) -> None:
+    """Link a span that begins another trace than the run's, as of a request that a service answers, with the run's span."""
+    parent = span.parent
+    begins = parent is None or parent.is_remote
+    if begins and span_id is not None and trace.format_trace_id(span.context.trace_id) != trace_id:
+        span.add_link(trace.SpanContext(int(trace_id, 16), int(span_id, 16), is_remote=True))
 
 
 class _Ending:
@@ -132,4 +142,23 @@ def _continue_run() -> None:
         return
     extracted: context.Context | None = propagate.extract(carrier)
     if extracted is not None:  # a configuration without a propagator
-        context.attach(extracted)
+        context.attach(_as_sampled(extracted))
+
+
+def _as_sampled(extracted: context.Context) -> context.Context:
+    """The run's context, sampled only if the program's own sampler would have sampled a trace of this id.
+
+    A sampler that follows the parent would otherwise take all that the run's span is the parent of: a program that
+    keeps one trace in a hundred would pay for all. A run that has a parent of its own hands on what that one decided.
+    """
+    run = tracing.RunTrace(os.environ.get(RUN_DIRECTORY_VARIABLE, ""))
+    parent = trace.get_current_span(extracted).get_span_context()
+    sampler = getattr(trace.get_tracer_provider(), "sampler", None)
+    if sampler is None or run.parent or trace.format_span_id(parent.span_id) != run.span:
+        return extracted
+    if sampler.should_sample(context.Context(), parent.trace_id, "").decision.is_sampled():
+        return extracted
+    unsampled = trace.SpanContext(
+        parent.trace_id, parent.span_id, parent.is_remote, trace.TraceFlags(0), parent.trace_state
+    )
+    return trace.set_span_in_context(trace.NonRecordingSpan(unsampled), extracted)

@@ -221,6 +221,9 @@ class Telemetry:
             self._opened.set()
         while not self._wake.wait(_POLL_SECONDS):
             self._measure_operations()
+            if self._pipeline is not None:
+                with contextlib.suppress(Exception):
+                    self._pipeline.look_for_events()
         self._measure_operations()
 
     def pause(self) -> None:

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from otel_memwatch.monitor.telemetry.exporters import Exporter
     from otel_memwatch.record.follower import Followed
 
+_PARTS = {"metrics": "data points", "traces": "spans", "logs": "log records"}
+
 IN_TIME = "did not take everything in time"
 
 _PAUSE = 5.0
@@ -33,6 +35,9 @@ _QUEUE = 2048
 
 _POLL = 0.2
 """Seconds between two looks for operations."""
+
+_UNKNOWN_SIGNAL = frozenset({404, 405, 501})
+"""What endpoints answer that take no log records: many take spans or metrics alone, which is nothing to tell of."""
 
 LAST_SPANS = 256
 """Spans that are put into a queue at the end, at most: those of operations still open, and the run's.
@@ -89,7 +94,7 @@ class EndpointHealth:
         if known:
             return
         if answer.rejected:
-            what = f"rejected {answer.rejected} {'data points' if signal == 'metrics' else 'spans'}"
+            what = f"rejected {answer.rejected} {_PARTS[signal]}"
             self._tell_problem(f"{self._where} {what}" + (f": {answer.words}" if answer.words else ""))
         else:
             self._tell_problem(f"{self._where} says: {answer.words}")
@@ -116,7 +121,7 @@ class ExporterDelivery:
     """An exporter of metrics or spans, and the SDK's part that calls it.
 
     Args:
-        signal: "metrics" or "traces".
+        signal: "metrics", "traces" or "logs".
         opened: the exporter, whose `export` is watched from now on.
         reopen: opens another for the same endpoint; `None`: there is no other.
         health: of its endpoint.
@@ -168,6 +173,10 @@ class ExporterDelivery:
                 self.health.delivered(self.signal)
                 if answer.rejected or answer.words:
                     self.health.said(self.signal, answer)
+                return result
+            if self.signal == "logs" and (
+                answer.status in _UNKNOWN_SIGNAL or "UNIMPLEMENTED" in answer.problem
+            ):
                 return result
             self.failures += 1
             self.health.failed(self.signal, answer.problem)

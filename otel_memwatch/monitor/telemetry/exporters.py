@@ -11,6 +11,9 @@ import os
 from collections.abc import Callable
 from urllib.parse import urlsplit
 
+from opentelemetry.sdk.metrics import Histogram
+from opentelemetry.sdk.metrics.view import ExponentialBucketHistogramAggregation
+
 from otel_memwatch.errors import Unavailable
 from otel_memwatch.monitor.telemetry.export_log import EXPORT_LOG
 from otel_memwatch.monitor.telemetry.tls import tls_context, variable
@@ -21,7 +24,11 @@ if TYPE_CHECKING:
     from otel_memwatch.monitor.telemetry.export_log import Answer
     from otel_memwatch.monitor.telemetry.settings import Endpoint
 
-_GROUPS = {"metrics": "opentelemetry_metrics_exporter", "traces": "opentelemetry_traces_exporter"}
+_GROUPS = {
+    "metrics": "opentelemetry_metrics_exporter",
+    "traces": "opentelemetry_traces_exporter",
+    "logs": "opentelemetry_logs_exporter",
+}
 _MODULES = {
     "http/protobuf": "opentelemetry.exporter.otlp.proto.http",
     "grpc": "opentelemetry.exporter.otlp.proto.grpc",
@@ -29,7 +36,12 @@ _MODULES = {
 _CLASSES = {
     "metrics": ("metric_exporter", "OTLPMetricExporter"),
     "traces": ("trace_exporter", "OTLPSpanExporter"),
+    "logs": ("_log_exporter", "OTLPLogExporter"),
 }
+
+
+_AGGREGATION = "OTEL_EXPORTER_OTLP_METRICS_DEFAULT_HISTOGRAM_AGGREGATION"
+"""Where it says nothing, histograms are exponential: buckets of 4 % instead of powers of two, and native in Prometheus."""
 
 
 class Exporter(NamedTuple):
@@ -46,7 +58,7 @@ def open_exporter(signal: str, endpoint: Endpoint, compression: str | None = Non
     """The exporter of `signal` ("metrics" or "traces") for `endpoint`.
 
     Args:
-        signal: the signal.
+        signal: "metrics", "traces" or "logs".
         endpoint: where to.
         compression: "gzip", "deflate" or "none", where no variable says otherwise.
 
@@ -60,6 +72,8 @@ def open_exporter(signal: str, endpoint: Endpoint, compression: str | None = Non
     secure = _is_secure(signal, endpoint)
     chosen = (variable(signal, "COMPRESSION", os.environ)[1] or compression or "none").strip().lower()
     arguments: dict[str, Any] = {"endpoint": endpoint.url, "timeout": endpoint.timeout}
+    if signal == "metrics" and not os.environ.get(_AGGREGATION):
+        arguments["preferred_aggregation"] = {Histogram: ExponentialBucketHistogramAggregation()}
     try:
         module, name = _CLASSES[signal]
         exporter = getattr(importlib.import_module(f"{_MODULES[endpoint.protocol]}.{module}"), name)

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from otel_memwatch import catalog
-from otel_memwatch.model import Attributes, Column, Snapshot, Value
+from otel_memwatch.model import Attributes, Column, RecordedOperation, Snapshot, Value
 from otel_memwatch.runtime.kernel import PAGE_SIZE
 from otel_memwatch.runtime.typed import Any
 
@@ -73,8 +73,12 @@ class Frame:
         self._values: Sequence[Value] = ()
         self._moment_peaks: Any = None
         self._open: dict[str, int] = {}
+        self._closed: dict[tuple[str, str], int] = {}
+        self._seconds: dict[str, float] = {}
+        self._largest: dict[str, int] = {}
         self._final: dict[tuple[str, Attributes], Value] = {}
         self._exit_code: int | None = None
+        self._ended: float | None = None
         self.running = True
 
     def pin(self) -> None:
@@ -94,15 +98,37 @@ class Frame:
             counts[bounded] = counts.get(bounded, 0) + 1
         self._open = counts
 
-    def end(self, exit_code: int | None, peaks: Any, main_peak: int | None) -> None:
-        """Sets how the run ended; these figures replace those of the last tick from now on."""
+    def add_closed(self, operation: RecordedOperation) -> None:
+        """Counts an operation that was closed."""
+        name = self.names.bounded(operation.name)
+        self._closed[name, operation.status] = self._closed.get((name, operation.status), 0) + 1
+        if operation.end is not None:
+            seconds = max(0.0, operation.end - operation.start)
+            self._seconds[name] = self._seconds.get(name, 0.0) + seconds
+        if operation.peak is not None:
+            self._largest[name] = max(operation.peak.bytes, self._largest.get(name, 0))
+
+    def end(self, exit_code: int | None, peaks: Any, main_peak: int | None, ended: float) -> None:
+        """Sets how the run ended, and when (Unix seconds); these figures replace those of the last tick from now on."""
         self.running = False
+        self._ended = ended
         self._exit_code = exit_code
         self._open = dict.fromkeys(self._open, 0)
         if peaks is not None:
             self._peaks = lambda: peaks
         if main_peak is not None:
             self._final[catalog.MEMWATCH_PROCESS_MEMORY_PEAK, ()] = main_peak
+
+    def latest_values(self, series: Sequence[tuple[str, Attributes]]) -> list[Value]:
+        """Values of columns, each named by its metric and attributes, at the latest tick; `None`: not known."""
+        snapshot = self._latest()
+        known: dict[tuple[str, Attributes], Value] = {}
+        if snapshot is not None:
+            known = {
+                (column.metric, column.attributes): value
+                for column, value in zip(self.columns, snapshot.values, strict=False)
+            }
+        return [known.get(one) for one in series]
 
     def column(self, index: int) -> Value:
         """Value of a column at the pinned moment; `None`: not known."""
@@ -116,10 +142,16 @@ class Frame:
         """The metrics that no column delivers, each with what gives its series."""
         return {
             catalog.MEMWATCH_TREE_MEMORY_PEAK: lambda: self._peak("tree"),
+            catalog.MEMWATCH_TREE_MEMORY_PEAK_HIGH: lambda: self._peak_high("tree"),
             catalog.MEMWATCH_TREE_PROCESS_MEMORY_PEAK: lambda: self._peak("process"),
+            catalog.MEMWATCH_TREE_PROCESS_MEMORY_PEAK_HIGH: lambda: self._peak_high("process"),
             catalog.MEMWATCH_RUN_ACTIVE: lambda: iter([(int(self.running), {})]),
             catalog.MEMWATCH_RUN_EXIT_CODE: lambda: iter([(self._exit_code, {})]),
-            catalog.MEMWATCH_OPERATION_ACTIVE: self._operations,
+            catalog.MEMWATCH_RUN_END_TIME: lambda: iter([(self._ended, {})]),
+            catalog.MEMWATCH_OPERATION_ACTIVE: lambda: self._by_name(self._open),
+            catalog.MEMWATCH_OPERATION_COUNT: self._counts,
+            catalog.MEMWATCH_OPERATION_TIME: lambda: self._by_name(self._seconds),
+            catalog.MEMWATCH_OPERATION_MEMORY_PEAK_MAX: lambda: self._by_name(self._largest),
             catalog.MEMWATCH_SOURCE_UP: lambda: self._sources("up"),
             catalog.MEMWATCH_SOURCE_DURATION: lambda: self._sources("seconds"),
             catalog.MEMWATCH_SOURCE_FAILURES: lambda: self._sources("failures"),
@@ -132,12 +164,22 @@ class Frame:
 
     def _peak(self, which: str) -> Iterator[Series]:
         peak = getattr(self._moment_peaks, which, None)
-        if peak is not None:
-            yield peak.bytes, {"memwatch.certainty": str(getattr(peak.certainty, "value", peak.certainty))}
+        if peak is not None and peak.low is not None:  # else it is no more than the upper end
+            yield peak.bytes, {}
 
-    def _operations(self) -> Iterator[Series]:
-        for name, count in list(self._open.items()):
-            yield count, {"memwatch.operation.name": name}
+    def _peak_high(self, which: str) -> Iterator[Series]:
+        peak = getattr(self._moment_peaks, which, None)
+        if peak is not None:
+            yield peak.high, {}
+
+    def _by_name(self, values: Mapping[str, Value]) -> Iterator[Series]:
+        # A copy in one step: another thread adds to it.
+        for name, value in dict(values).items():
+            yield value, {"memwatch.operation.name": name}
+
+    def _counts(self) -> Iterator[Series]:
+        for (name, status), count in dict(self._closed).items():
+            yield count, {"memwatch.operation.name": name, "memwatch.operation.status": status}
 
     def _sources(self, field: str) -> Iterator[Series]:
         for name, health in self._health().items():

@@ -17,6 +17,7 @@ import requests
 import requests.adapters
 import requests.utils
 from google.protobuf.message import DecodeError
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceResponse
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceResponse
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 
@@ -31,6 +32,7 @@ _EXPECTED_TYPES = frozenset({"", "application/x-protobuf", "application/json", "
 _RESPONSES: dict[str, tuple[Any, str]] = {
     "metrics": (ExportMetricsServiceResponse, "rejected_data_points"),
     "traces": (ExportTraceServiceResponse, "rejected_spans"),
+    "logs": (ExportLogsServiceResponse, "rejected_log_records"),
 }
 
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 
 from opentelemetry.metrics import CallbackOptions, Observation
 
-from otel_memwatch import catalog
 from otel_memwatch.catalog import BOUNDS, METRICS, Instrument
 from otel_memwatch.monitor.telemetry.frame import Frame, Series
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
@@ -15,31 +14,21 @@ if TYPE_CHECKING:
     from opentelemetry.metrics import Histogram, Meter
 
 
-def create_instruments(
-    meter: Meter, frame: Frame, without: Collection[str] = ()
-) -> tuple[Histogram, Histogram]:
-    """Creates all observable instruments on `meter` but `without`; gives the histograms of operation duration and peak.
+def create_instruments(meter: Meter, frame: Frame, chosen: Container[str]) -> Mapping[str, Histogram]:
+    """Creates the instruments of all `chosen` metrics on `meter`; gives the histograms among them, by name.
 
     The number of series is fixed by the columns and by what `Frame` bounds, whatever the tree does. Metrics of
     the catalogue for which the run has no source do not appear.
     """
-    _observe(
-        meter,
-        catalog.MEMWATCH_SAMPLER_TICKS,
-        _pinning(frame, frame.own_series()[catalog.MEMWATCH_SAMPLER_TICKS]),
-    )
     indexes: dict[str, list[int]] = {}
     for index, column in enumerate(frame.columns):
         indexes.setdefault(column.metric, []).append(index)
-    for metric, where in indexes.items():
-        _observe(meter, metric, _columns(frame, where))
-    for metric, series in frame.own_series().items():
-        if metric not in indexes and metric not in without and metric != catalog.MEMWATCH_SAMPLER_TICKS:
-            _observe(meter, metric, series)
-    return (
-        _histogram(meter, catalog.MEMWATCH_OPERATION_DURATION),
-        _histogram(meter, catalog.MEMWATCH_OPERATION_MEMORY_PEAK),
-    )
+    every = {name: _columns(frame, where) for name, where in indexes.items()}
+    every = {**frame.own_series(), **every}
+    found = [(name, series) for name, series in every.items() if name in chosen]
+    for number, (name, series) in enumerate(found):
+        _observe(meter, name, series if number else _pinning(frame, series))
+    return {name: _histogram(meter, name) for name in BOUNDS if name in chosen}
 
 
 def _pinning(frame: Frame, series: Callable[[], Iterable[Series]]) -> Callable[[], Iterator[Series]]:

@@ -7,11 +7,13 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
+from otel_memwatch import catalog
 from otel_memwatch._version import __version__
 from otel_memwatch.errors import Unavailable, describe
 from otel_memwatch.monitor.telemetry.delivery import LAST_SPANS, EndpointHealth, ExporterDelivery, SpanQueue
 from otel_memwatch.monitor.telemetry.export_log import EXPORT_LOG
 from otel_memwatch.monitor.telemetry.frame import Frame
+from otel_memwatch.monitor.telemetry.settings import wanted_metrics
 from otel_memwatch.runtime.masking import mask_url
 from otel_memwatch.runtime.threads import Thread
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 
     from otel_memwatch.model import RecordedOperation
     from otel_memwatch.monitor.telemetry import Ended, Parts
+    from otel_memwatch.monitor.telemetry.events import RunEvents
     from otel_memwatch.monitor.telemetry.exporters import Exporter
     from otel_memwatch.monitor.telemetry.receiver import Receiver
     from otel_memwatch.monitor.telemetry.scrape import PrometheusEndpoint, Textfile
@@ -55,6 +58,8 @@ class Pipeline:
         self._healths: dict[str, EndpointHealth] = {}
         self._readers: list[Any] = []
         self._span_exporters: list[tuple[ExporterDelivery, Any]] = []
+        self._log_exporters: list[tuple[ExporterDelivery, Any]] = []
+        self._events: list[RunEvents] = []
         self._queues: list[SpanQueue] = []
         self._plain_readers: list[Any] = []
         """Readers of plug-ins, which bring their own way of exporting."""
@@ -64,7 +69,7 @@ class Pipeline:
         self._receiver: Receiver | None = None
         self._spans: Spans | None = None
         self._provider: MeterProvider | None = None
-        self._histograms: tuple[Any, Any] | None = None
+        self._histograms: Mapping[str, Any] = {}
         self._frame = Frame(
             parts.columns,
             parts.latest,
@@ -84,12 +89,13 @@ class Pipeline:
             self._attempt("the endpoint for Prometheus", self._open_prometheus)
         if wanted.textfile:
             self._attempt("the textfile", self._open_textfile)
-        for signal, endpoint in (("metrics", wanted.metrics), ("traces", wanted.spans)):
+        signals = (("metrics", wanted.metrics), ("traces", wanted.spans), ("logs", wanted.logs))
+        for signal, endpoint in signals:
             if endpoint is not None:
                 self._attempt(f"the OTLP exporter of {signal}", partial(self._open_otlp, signal, endpoint))
         for signal, name in wanted.plugins:
             self._attempt(f"the exporter {name!r}", partial(self._open_plugin, signal, name))
-        if self._readers or self._span_exporters:
+        if self._readers or self._span_exporters or self._log_exporters:
             self._open_provider()
         if self._textfile is not None:
             self._textfile.start(wanted.interval, self._tell)
@@ -175,6 +181,9 @@ class Pipeline:
             return
         delivery = ExporterDelivery(signal, opened, reopen, health)
         self._deliveries.append(delivery)
+        if signal == "logs":
+            self._log_exporters.append((delivery, opened.exporter))
+            return
         if signal == "traces":
             self._span_exporters.append((delivery, opened.exporter))
             return
@@ -211,9 +220,15 @@ class Pipeline:
                 queue = SpanQueue(delivery, exporter, follower, self._span_of, self._parts.environment)
                 self._queues.append(queue)
                 queue.start()
+        for delivery, exporter in self._log_exporters:
+            from otel_memwatch.monitor.telemetry.events import RunEvents
+
+            self._events.append(
+                RunEvents(delivery, exporter, self._parts.run, resource, self._spans.context_of_run())
+            )
         self._provider = MeterProvider(self._readers, resource, shutdown_on_exit=False)
         meter = self._provider.get_meter(SCOPE, __version__, SCHEMA_URL)
-        self._histograms = create_instruments(meter, self._frame)
+        self._histograms = create_instruments(meter, self._frame, wanted_metrics(self._settings))
 
     def _resource(self) -> Resource:
         from opentelemetry.sdk.resources import Resource
@@ -234,22 +249,30 @@ class Pipeline:
         """Whether anybody gets the metrics."""
         return bool(self._readers)
 
+    def look_for_events(self) -> None:
+        """Tells of what has happened since the last look."""
+        for events in self._events:
+            events.look(self._frame, time.time_ns())
+
     def operations_open(self, names: Sequence[str]) -> None:
         """Takes in which operations are open."""
         self._frame.set_open(names)
 
     def operation_closed(self, operation: RecordedOperation) -> None:
         """Measures an operation that was closed."""
-        if self._histograms is None or self._spans is None:
+        self._frame.add_closed(operation)
+        if not self._histograms or self._spans is None:
             return
-        duration, peak = self._histograms
         name = {"memwatch.operation.name": self._frame.names.bounded(operation.name)}
         context = self._spans.context_of(operation)
         if operation.end is not None:
+            seconds = max(0.0, operation.end - operation.start)
             status = {**name, "memwatch.operation.status": operation.status}
-            duration.record(max(0.0, operation.end - operation.start), status, context)
+            self._histograms[catalog.MEMWATCH_OPERATION_DURATION].record(seconds, status, context)
         if operation.peak is not None:
-            peak.record(operation.peak.bytes, name, context)
+            self._histograms[catalog.MEMWATCH_OPERATION_MEMORY_PEAK].record(
+                operation.peak.bytes, name, context
+            )
 
     def _span_of(self, operation: RecordedOperation) -> ReadableSpan | None:
         assert self._spans is not None
@@ -280,7 +303,12 @@ class Pipeline:
         if ending is not None:
             code = ending.shell_code
         main = getattr(peaks, "main", None)
-        self._frame.end(code, peaks, main.bytes if main is not None else None)
+        started = self._parts.run["started"]
+        wall = float(started["wall"]) - float(started["monotonic"]) + ended.at
+        for events in self._events:
+            begun = int(float(started["wall"]) * 1e9)
+            events.end(self._frame, ending, peaks, begun, int(wall * 1e9))
+        self._frame.end(code, peaks, main.bytes if main is not None else None, wall)
         if self._endpoint is not None:
             self._endpoint.forget_scrapes()
         if self._spans is None or not self._queues:

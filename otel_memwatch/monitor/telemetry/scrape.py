@@ -8,13 +8,15 @@ import os
 import ssl
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from opentelemetry.exporter.prometheus import PrometheusMetricReader
-from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client import CollectorRegistry, Metric, generate_latest
 from prometheus_client.exposition import choose_encoder
 
+from otel_memwatch import catalog
+from otel_memwatch.catalog import METRICS, prometheus_names
 from otel_memwatch.errors import Unavailable
 from otel_memwatch.monitor.telemetry.http_server import QuietHandler, QuietServer
 from otel_memwatch.runtime.threads import Thread
@@ -131,6 +133,39 @@ def _load(path: str, load: Callable[[str], object]) -> None:
         raise Unavailable(f"Prometheus cannot be served with TLS: {path}: {error.strerror}.") from None
 
 
+_FINAL = frozenset(
+    prometheus_names(METRICS[name])[0].removesuffix("_total")
+    for name in (
+        catalog.MEMWATCH_TREE_MEMORY_PEAK,
+        catalog.MEMWATCH_TREE_MEMORY_PEAK_HIGH,
+        catalog.MEMWATCH_TREE_PROCESS_MEMORY_PEAK,
+        catalog.MEMWATCH_PROCESS_MEMORY_PEAK,
+        catalog.MEMWATCH_TREE_CPU_TIME,
+        catalog.MEMWATCH_CGROUP_MEMORY_LIMIT,
+        catalog.MEMWATCH_CGROUP_MEMORY_EVENTS,
+        catalog.MEMWATCH_OPERATION_COUNT,
+        catalog.MEMWATCH_OPERATION_TIME,
+        catalog.MEMWATCH_OPERATION_MEMORY_PEAK_MAX,
+        catalog.MEMWATCH_RUN_ACTIVE,
+        catalog.MEMWATCH_RUN_EXIT_CODE,
+        catalog.MEMWATCH_RUN_END_TIME,
+    )
+) | {"target", "target_info"}
+"""Metrics that are as true a week after the run's end as at it, by the names of their families."""
+
+
+class _Final(CollectorRegistry):
+    """What a registry has of `_FINAL`."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        super().__init__()
+        self._all = registry
+
+    def collect(self) -> Iterator[Metric]:
+        """The families."""
+        return (family for family in self._all.collect() if family.name in _FINAL)
+
+
 class Textfile:
     """Keeps the metrics in a file that is replaced whole, so that a reader never sees half of it.
 
@@ -162,7 +197,11 @@ class Textfile:
         self._thread.start()
 
     def finish(self, until: float) -> None:
-        """Writes it for the last time, and waits for that until then (monotonic seconds)."""
+        """Writes it for the last time, and waits for that until then (monotonic seconds).
+
+        node_exporter serves the file until somebody deletes it, so nothing stays in it that would look like life: only
+        how the run ended, when, and its peaks.
+        """
         self._stop.set()
         if self._thread is not None:
             self._thread.join(max(0.0, until - time.monotonic()))
@@ -173,7 +212,7 @@ class Textfile:
         try:
             descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _FILE_MODE)
             with os.fdopen(descriptor, "wb") as file:
-                file.write(generate_latest(self._registry))
+                file.write(generate_latest(_Final(self._registry) if self._stop.is_set() else self._registry))
             temporary.replace(self._path)
         except OSError as error:
             self.failures += 1

@@ -1,7 +1,7 @@
 """What telemetry is wanted, from our settings and OpenTelemetry's standard variables. Imports nothing heavy.
 
 Of the standard variables those count that say *where telemetry goes*: the endpoint, and `otlp`, `none` or the name
-of an installed exporter in OTEL_METRICS_EXPORTER and OTEL_TRACES_EXPORTER. `prometheus` and `console` there belong to
+of an installed exporter in OTEL_METRICS_EXPORTER, OTEL_TRACES_EXPORTER and OTEL_LOGS_EXPORTER. `prometheus` and `console` there belong to
 the target: a monitor that took the target's port 9464, or its terminal, would break it.
 """
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from otel_memwatch import catalog
 from otel_memwatch.runtime.typed import Any, NamedTuple
 
 DEFAULT_INTERVAL = 10.0
@@ -38,12 +39,40 @@ class Wanted(NamedTuple):
     textfile: str | None
     metrics: Endpoint | None
     spans: Endpoint | None
+    logs: Endpoint | None
     plugins: tuple[tuple[str, str], ...]
     """("metrics" or "traces", name) of each exporter to be found among the installed ones."""
     interval: float
 
     def __bool__(self) -> bool:
-        return any((self.prometheus, self.textfile, self.metrics, self.spans, self.plugins))
+        return any((self.prometheus, self.textfile, self.metrics, self.spans, self.logs, self.plugins))
+
+
+_OF_OPERATIONS = frozenset(
+    {
+        catalog.MEMWATCH_OPERATION_ACTIVE,
+        catalog.MEMWATCH_OPERATION_COUNT,
+        catalog.MEMWATCH_OPERATION_TIME,
+        catalog.MEMWATCH_OPERATION_MEMORY_PEAK_MAX,
+    }
+)
+
+
+def wanted_metrics(settings: Mapping[str, Any]) -> frozenset[str]:
+    """Names of the metrics that are sent: of `--metrics`, and of operations what `--operation-metrics` says.
+
+    | operation_metrics | of each name of an operation | series |
+    | --- | --- | --- |
+    | off | nothing | 0 |
+    | gauges | how many are open, how many ended and how, their time in all, the largest peak | 4 or 5 |
+    | histograms | the same, and the spread of durations and peaks | about 60 |
+    """
+    chosen = catalog.choose_metrics(str(settings.get("metrics") or "default"))
+    histograms = frozenset(catalog.BOUNDS)
+    of_operations = {"off": frozenset[str](), "histograms": _OF_OPERATIONS | histograms}.get(
+        str(settings.get("operation_metrics")), _OF_OPERATIONS
+    )
+    return (chosen - _OF_OPERATIONS - histograms) | (of_operations if chosen else frozenset())
 
 
 def wanted(settings: Mapping[str, Any], environ: Mapping[str, str]) -> Wanted:
@@ -51,15 +80,19 @@ def wanted(settings: Mapping[str, Any], environ: Mapping[str, str]) -> Wanted:
     standard = environ.get("OTEL_SDK_DISABLED", "").strip().lower() != "true"
     plugins: list[tuple[str, str]] = []
     endpoints: dict[str, Endpoint | None] = {}
-    for signal in ("metrics", "traces"):
+    for signal in ("metrics", "traces", "logs"):
         names = _names(environ.get(f"OTEL_{signal.upper()}_EXPORTER")) if standard else ()
         endpoints[signal] = _endpoint(signal, settings, environ if standard else {}, names)
+        if signal == "logs":
+            # Logs of plug-ins are the program's own; ours go where OTLP goes.
+            continue
         plugins += [(signal, name) for name in names if name not in _OF_THE_TARGET and name != "otlp"]
     return Wanted(
         settings.get("prometheus"),
         settings.get("textfile"),
         endpoints["metrics"],
         endpoints["traces"],
+        endpoints["logs"],
         tuple(plugins),
         _interval(settings, environ),
     )
@@ -80,6 +113,10 @@ def _endpoint(
         or "http/protobuf"
     )
     timeout = _timeout(environ.get(prefix + "TIMEOUT") or environ.get("OTEL_EXPORTER_OTLP_TIMEOUT"))
+    if signal == "metrics" and not (settings.get("otlp_metrics", True) and wanted_metrics(settings)):
+        return None
+    if signal == "logs" and "none" in names:
+        return None
     if settings.get("otlp"):
         return Endpoint(_of_base(settings["otlp"], signal, protocol), protocol, timeout)
     own, base = environ.get(prefix + "ENDPOINT"), environ.get("OTEL_EXPORTER_OTLP_ENDPOINT")

@@ -61,6 +61,10 @@ class Spans:
         """OpenTelemetry context in which the operation's measurements are recorded: it makes them exemplars."""
         return set_span_in_context(NonRecordingSpan(self._context(operation.trace_id, operation.span_id)))
 
+    def context_of_run(self) -> Context:
+        """The context of the run's span."""
+        return set_span_in_context(NonRecordingSpan(self._context(self._trace_id, self._span_id)))
+
     def of_operation(self, operation: RecordedOperation) -> ReadableSpan:
         """Span of a closed operation; one that was never closed ends with the record and says so."""
         end = operation.start if operation.end is None else operation.end

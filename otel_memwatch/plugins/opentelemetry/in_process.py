@@ -75,7 +75,7 @@ class InProcessMetrics:
             failures=dict,
         )
         meter = metrics.get_meter(SCOPE, __version__, meter_provider, SCHEMA_URL)
-        create_instruments(meter, frame, without=_NOT_OURS)
+        create_instruments(meter, frame, catalog.METRICS.keys() - _NOT_OURS)
         self._thread = Thread(self._sampler.run, "otel-memwatch", (self._stop,))
         self._thread.start()
 

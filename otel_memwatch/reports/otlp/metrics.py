@@ -114,16 +114,23 @@ def _final(run: RecordedRun, times: Times) -> Iterator[Json]:
     def single(name: str, value: Value, labels: Mapping[str, str]) -> Json:
         return _metric(name, [_point(name, attributes(labels), value, times.end, times.start)])
 
-    def of_peak(name: str, peak: Peak | None) -> Iterator[Json]:
+    def of_peak(low: str, high: str, peak: Peak | None) -> Iterator[Json]:
         if peak is not None:
-            yield single(name, peak.bytes, {"memwatch.certainty": peak.certainty.value})
+            if peak.low is not None:  # else it is no more than `high`
+                yield single(low, peak.bytes, {})
+            if peak.high is not None:
+                yield single(high, peak.high, {})
 
-    yield from of_peak(catalog.MEMWATCH_TREE_MEMORY_PEAK, run.peaks.tree)
-    yield from of_peak(catalog.MEMWATCH_TREE_PROCESS_MEMORY_PEAK, run.peaks.process)
+    tree, process = run.peaks.tree, run.peaks.process
+    yield from of_peak(catalog.MEMWATCH_TREE_MEMORY_PEAK, catalog.MEMWATCH_TREE_MEMORY_PEAK_HIGH, tree)
+    yield from of_peak(
+        catalog.MEMWATCH_TREE_PROCESS_MEMORY_PEAK, catalog.MEMWATCH_TREE_PROCESS_MEMORY_PEAK_HIGH, process
+    )
     if run.peaks.main is not None:
         yield single(catalog.MEMWATCH_PROCESS_MEMORY_PEAK, run.peaks.main.bytes, {})
     if run.state == "finished":
         yield single(catalog.MEMWATCH_RUN_ACTIVE, 0, {})
+        yield single(catalog.MEMWATCH_RUN_END_TIME, run.started_wall + run.seconds, {})
     ending = run.ending
     code = ending.shell_code
     if code is not None:
@@ -140,6 +147,7 @@ def _operations(operations: Iterable[RecordedOperation], times: Times) -> Iterat
             durations.setdefault((operation.name, operation.status), []).append(seconds)
         if operation.peak is not None:
             peaks.setdefault(operation.name, []).append(operation.peak.bytes)
+    yield from _totals_of_operations(durations, peaks, times)
     metric = catalog.MEMWATCH_OPERATION_DURATION
     points = [
         _histogram(
@@ -155,6 +163,34 @@ def _operations(operations: Iterable[RecordedOperation], times: Times) -> Iterat
     ]
     if points:
         yield _metric(metric, points)
+
+
+def _totals_of_operations(
+    durations: Mapping[tuple[str, str], list[float]], peaks: Mapping[str, list[float]], times: Times
+) -> Iterator[Json]:
+    """What gauges and counters tell of the operations of each name: count, time, largest peak."""
+    by_name: dict[str, float] = {}
+    for (name, _), seconds in durations.items():
+        by_name[name] = by_name.get(name, 0.0) + sum(seconds)
+    status = "memwatch.operation.status"
+    found: dict[str, list[tuple[Mapping[str, str], Value]]] = {
+        catalog.MEMWATCH_OPERATION_COUNT: [
+            ({"memwatch.operation.name": name, status: how}, len(all_of_them))
+            for (name, how), all_of_them in durations.items()
+        ],
+        catalog.MEMWATCH_OPERATION_TIME: [
+            ({"memwatch.operation.name": name}, seconds) for name, seconds in by_name.items()
+        ],
+        catalog.MEMWATCH_OPERATION_MEMORY_PEAK_MAX: [
+            ({"memwatch.operation.name": name}, int(max(values))) for name, values in peaks.items()
+        ],
+    }
+    for metric, series in found.items():
+        points = [
+            _point(metric, attributes(labels), value, times.end, times.start) for labels, value in series
+        ]
+        if points:
+            yield _metric(metric, points)
 
 
 def _histogram(metric: str, labels: Mapping[str, str], values: list[float], times: Times) -> Json:

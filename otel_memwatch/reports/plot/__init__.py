@@ -27,14 +27,18 @@ def render(run: RecordedRun, out: BinaryIO, options: Options) -> None:
     style = options.get("style") or STYLES[0]
     if style not in STYLES:
         raise UsageError(f"There is no plot of the style {style!r}.", "there are " + ", ".join(STYLES))
-    out.write(_image(figure(run), form))
+    out.write(_image(figure(run, options), form))
 
 
-def figure(run: RecordedRun) -> Figure:
-    """The picture as a matplotlib figure that belongs to no window."""
+def figure(run: RecordedRun, options: Options | None = None) -> Figure:
+    """The picture as a matplotlib figure that belongs to no window; of several runs where `options["others"]` names more."""
+    if options and options.get("others"):
+        from otel_memwatch.reports.plot.overlay import overlay
+
+        return overlay([run, *options["others"]], options)
     from otel_memwatch.reports.plot.picture import picture
 
-    return picture(run)
+    return picture(run, options)
 
 
 def _image(drawn: Figure, form: str) -> bytes:

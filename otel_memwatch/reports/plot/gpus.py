@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from otel_memwatch import catalog
-from otel_memwatch.reports.formatting import shorten, size_scale
+from otel_memwatch.reports.formatting import shorten
 from otel_memwatch.reports.plot import style
 from otel_memwatch.reports.plot.series import draw_line, line
 from otel_memwatch.runtime.typed import TYPE_CHECKING
@@ -66,7 +66,7 @@ def _draw_memory(axes: Axes, view: View) -> int:
     peaks = {device: peak for device, peak in view.run.peaks.gpu.items() if device in devices}
     most = max([most, *(peak.bytes for peak in peaks.values())])
     shown = limit if 0 < limit <= 3 * most else 0.0
-    scale, unit = size_scale(max(most, shown, 1024.0**2))
+    scale, unit = view.byte_scale, view.byte_unit
     style.plain_axes(axes, "GPU memory", unit)
     for column, one in known.items():
         index = devices.index(_device(column))

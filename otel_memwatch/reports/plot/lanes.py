@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from otel_memwatch.analysis.operation_names import series_name
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -26,13 +27,19 @@ class Bar(NamedTuple):
     failed: bool = False
     open: bool = False
     sets_peak: bool = False
+    pid: int = 0
 
     @property
     def label(self) -> str:
         """What stands on it."""
         if self.number == 1:
             return self.names[0]
-        return f"{self.names[0]} x {self.number}" if len(self.names) == 1 else f"{self.number} operations"
+        return f"{self.series} x {self.number}" if len(self.names) == 1 else f"{self.number} operations"
+
+    @property
+    def series(self) -> str:
+        """Its name, without a number at the end: "epoch 1" and "epoch 2" are one series."""
+        return series_name(self.names[0])
 
 
 class Lanes(NamedTuple):
@@ -41,6 +48,8 @@ class Lanes(NamedTuple):
     bars: tuple[Bar, ...]
     lanes: int
     hidden: int
+    owners: tuple[int, ...] = ()
+    """Of each lane the process whose operations are in it."""
 
 
 def lay_out(operations: Sequence[OperationFigures], shortest: float) -> Lanes:
@@ -51,28 +60,34 @@ def lay_out(operations: Sequence[OperationFigures], shortest: float) -> Lanes:
         shortest: seconds that can just be seen; shorter ones that follow each other become one bar.
     """
     busy_until: list[float] = []
+    owners: list[int] = []
     lane_of: list[int | None] = []
     in_lanes: list[list[Bar]] = []
     for figures in operations:
         around = None if figures.parent is None else lane_of[figures.parent]
         lane = None
         if figures.parent is None or around is not None:
-            lane = _free_lane(busy_until, 0 if around is None else around + 1, figures.start)
+            owner = figures.operation.pid
+            lane = _free_lane(busy_until, owners, 0 if around is None else around + 1, figures.start, owner)
         lane_of.append(lane)
         if lane is None:
             continue
         if lane == len(busy_until):
             busy_until.append(figures.end)
+            owners.append(figures.operation.pid)
             in_lanes.append([])
         busy_until[lane] = max(figures.end, figures.start)
         in_lanes[lane].append(_bar(lane, figures))
     bars = [bar for lane_bars in in_lanes for bar in _joined(lane_bars, shortest)]
-    return Lanes(tuple(bars), len(in_lanes), sum(lane is None for lane in lane_of))
+    return Lanes(tuple(bars), len(in_lanes), sum(lane is None for lane in lane_of), tuple(owners))
 
 
-def _free_lane(busy_until: Sequence[float], first: int, start: float) -> int | None:
+def _free_lane(
+    busy_until: Sequence[float], owners: Sequence[int], first: int, start: float, owner: int
+) -> int | None:
+    """The first lane from `first` on that is free, or new; a lane belongs to one process as long as there is room."""
     for lane in range(first, min(len(busy_until) + 1, LANES)):
-        if lane == len(busy_until) or busy_until[lane] <= start:
+        if lane == len(busy_until) or (busy_until[lane] <= start and owners[lane] == owner):
             return lane
     return None
 
@@ -87,6 +102,7 @@ def _bar(lane: int, figures: OperationFigures) -> Bar:
         failed=status == "error",
         open=status == "open",
         sets_peak=figures.sets_run_peak,
+        pid=figures.operation.pid,
     )
 
 
@@ -110,7 +126,7 @@ _NAMES = 2
 
 def _both(first: Bar, second: Bar) -> Bar:
     names = first.names
-    if len(names) < _NAMES and second.names[0] not in names:
+    if len(names) < _NAMES and second.series not in map(series_name, names):
         names = (*names, second.names[0])
     return first._replace(
         end=max(first.end, second.end),

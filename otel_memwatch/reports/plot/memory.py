@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
+from matplotlib.patches import Rectangle
 
 from otel_memwatch import catalog
+from otel_memwatch.analysis.run_conditions import RunConditions
+from otel_memwatch.analysis.ticks import METRICS, TreeTicks
 from otel_memwatch.reports import phrases
-from otel_memwatch.reports.formatting import size, size_scale
+from otel_memwatch.reports.formatting import size, size_in
 from otel_memwatch.reports.plot import style
 from otel_memwatch.reports.plot.peak import Extent, draw_peak, peak_extent
 from otel_memwatch.reports.plot.series import Line, draw_line, line, line_of
@@ -24,13 +27,18 @@ _GROUP, _WORKING_SET = catalog.MEMWATCH_CGROUP_MEMORY_USAGE, catalog.MEMWATCH_CG
 _FILE = catalog.MEMWATCH_CGROUP_MEMORY_FILE
 _EVENTS, _KILL = catalog.MEMWATCH_CGROUP_MEMORY_EVENTS, {"memwatch.cgroup.memory.event.type": "oom_kill"}
 
-MEMORY_METRICS = (_TREE, _MAIN, _PSS, _GROUP, _WORKING_SET, _FILE, _EVENTS)
+MEMORY_METRICS = (_TREE, _MAIN, _PSS, _GROUP, _WORKING_SET, _FILE, _EVENTS, *METRICS)
 
 NEAR = 3.0
 """Times the peak up to which a limit, or the control group's memory, is drawn: beyond, the curve would be flat."""
 _HEADROOM = 1.17
 """Of the panel, above all that is drawn: room for the peak's label."""
 _ABOVE = 1.05
+_ALIKE = 0.03
+"""Part of the largest value by which two curves may be apart, on the mean, and still tell the same."""
+_FAINT_BLUE = "#9CC3DD"
+_STEPS = 20_000
+"""Ticks up to which the windows between them are drawn."""
 _FEW = 80
 """Ticks up to which each is a point."""
 
@@ -43,29 +51,39 @@ class _Curve(NamedTuple):
     dashes: str
     filled: bool = False
     points: bool = False
+    aside: bool = False
+    """Beside the point: it does not set the scale, and ends where that ends."""
 
 
 def draw_memory(axes: Axes, view: View) -> int:
     """Draws the panel; the number of rows that its legend takes."""
-    extent = peak_extent(view.run.peaks.tree)
+    peak = view.run.peaks.tree
+    extent = peak_extent(peak, (view.byte_scale, view.byte_unit))
+    if extent is not None and extent.at is not None and not view.begin <= extent.at <= view.end:
+        extent = None
     curves = _curves(view, extent)
-    most = max([c.line.maximum() or 0.0 for c in curves] + ([extent.high] if extent else []), default=0.0)
-    group, absent = _group_curves(view, most)
-    curves += group
-    most = max([most] + [c.line.maximum() or 0.0 for c in group])
+    most = max(
+        [c.line.maximum() or 0.0 for c in curves if not c.aside] + ([extent.high] if extent else []),
+        default=0.0,
+    )
+    group, absent = _group_curves(view, most, curves)
     limit = phrases.limit(view.run)
     near = limit is not None and most > 0 and limit.bytes <= NEAR * most
+    if near:
+        # What the OOM killer compares with the limit is worth its height.
+        most = max([most] + [c.line.maximum() or 0.0 for c in group])
+    curves += group
     top = max(most, float(limit.bytes) if limit and near else 0.0, 1024.0)
-    scale, unit = size_scale(top)
-    if limit is not None and not near:
-        absent.append(f"{'machine' if limit.whose == 'machine' else 'limit'} {size(limit.bytes)}")
+    scale, unit = view.byte_scale, view.byte_unit
+    if limit is not None and not near and limit.whose != "machine":
+        absent.append(f"limit {size(limit.bytes)}")
     remark = f"off the scale: {', '.join(absent)}" if absent else ""
     style.plain_axes(axes, "Memory", unit, remark)
     axes.set_ylim(0, top / scale * _HEADROOM)
     for curve in curves:
-        _draw(axes, curve, view, scale)
+        _draw(axes, curve, view, scale, top)
     if limit is not None and near:
-        words = f"{'memory of the machine' if limit.whose == 'machine' else 'limit'} {size(limit.bytes)}"
+        words = f"{'memory of the machine' if limit.whose == 'machine' else 'limit'} {size_in(limit.bytes, scale, unit)}"
         axes.axhline(
             limit.bytes / scale,
             color=style.VERMILION,
@@ -77,8 +95,7 @@ def draw_memory(axes: Axes, view: View) -> int:
         )
     _draw_kills(axes, view)
     if extent is not None:
-        ceiling = limit.bytes if limit and near else None
-        draw_peak(axes, view, extent, scale=scale, curve=_curve_at(curves, extent), ceiling=ceiling)
+        draw_peak(axes, view, extent, scale=scale, curve=_curve_at(curves, extent), top=top)
     if not curves:
         axes.text(
             0.5, 0.5, "no tick was recorded", transform=axes.transAxes, ha="center", va="center", color=style.SOFT,
@@ -88,11 +105,14 @@ def draw_memory(axes: Axes, view: View) -> int:
 
 
 def _curves(view: View, extent: Extent | None) -> list[_Curve]:
-    """The tree, its main process where that is not the same, and its proportional set."""
+    """What was needed, or the nearest to it that is known; beside it the tree's resident sizes and its main process."""
     curves = []
     tree, main, needed = _line(view, _TREE), _line(view, _MAIN), _needed(view)
     if needed is not None:
-        curves.append(_Curve(needed, "needed: each page once, no cache", style.GREEN, 1.6, "-", filled=True))
+        between = _between_ticks(view)
+        if between is not None:
+            curves.append(_Curve(between, "", style.GREEN, 0.8, "-"))
+        curves.append(_Curve(needed, "needed: each page once, no cache", style.GREEN, 1.8, "-", filled=True))
     if tree is not None:
         # A sum above what was needed for certain needs a word: every forked process counts what it shares.
         above = (
@@ -100,13 +120,31 @@ def _curves(view: View, extent: Extent | None) -> list[_Curve]:
         )
         label = "all processes (RSS, shared pages repeated)" if above else "all processes (RSS)"
         aside = above or needed is not None
-        curves.append(_Curve(tree, label, style.BLUE, 1.0 if aside else 1.6, "-", filled=not aside))
-    if main is not None and not (tree is not None and _same(tree, main)):
-        curves.append(_Curve(main, "main process", style.ORANGE, 1.2, "-"))
+        colour = style.BLUE if not aside else _FAINT_BLUE
+        curves.append(_Curve(tree, label, colour, 0.9 if aside else 1.6, "-", filled=not aside, aside=aside))
+    if main is not None and not any(other is not None and _same(other, main) for other in (tree, needed)):
+        curves.append(_Curve(main, "main process", style.ORANGE, 1.0, "-", aside=needed is not None))
     pss = _line(view, _PSS)
-    if pss is not None:
+    if pss is not None and needed is None:
         curves.append(_Curve(pss, "shared pages once (PSS)", style.PURPLE, 0.0, "", points=True))
     return curves
+
+
+def _between_ticks(view: View) -> Line | None:
+    """What was certainly needed in the windows between ticks, as steps; `None` where no watermark tells, or of a long run.
+
+    There a spike of one window is as narrow as a line, and the curve's own points show it.
+    """
+    if len(view.samples) > _STEPS:
+        return None
+    conditions = RunConditions.of(view.run.info)
+    ends, least = TreeTicks(view.samples, conditions, all_ended=False).windows.certain()
+    if len(ends) < 2:
+        return None
+    end, value = np.array(ends) - conditions.started, np.array(least)
+    value[value <= 0] = np.nan
+    times = np.repeat(np.concatenate(([0.0], end)), 2)[1:-1]
+    return Line(times, np.repeat(value, 2), np.zeros(2 * len(value), dtype=bool))
 
 
 def _needed(view: View) -> Line | None:
@@ -119,7 +157,7 @@ def _needed(view: View) -> Line | None:
     return made if len(made.time) else None
 
 
-def _group_curves(view: View, most: float) -> tuple[list[_Curve], list[str]]:
+def _group_curves(view: View, most: float, known: list[_Curve]) -> tuple[list[_Curve], list[str]]:
     """The control group's curves; those that other programs' memory or cache puts out of scale, in words."""
     curves, absent = [], []
     rows = [(_GROUP, "control group with cache", style.SOFT, "--")]
@@ -130,8 +168,11 @@ def _group_curves(view: View, most: float) -> tuple[list[_Curve], list[str]]:
         maximum = found.maximum() if found else None
         if found is None or maximum is None:
             continue
+        shown = next((curve.line for curve in known if curve.filled), None)
+        if shown is not None and _same(shown, found):
+            continue
         if maximum <= NEAR * most or (view.run.info.get("own_cgroup") and most == 0):
-            curves.append(_Curve(found, label, colour, 1.0, dashes))
+            curves.append(_Curve(found, label, colour, 1.0, dashes, aside=most > 0))
         elif metric == _GROUP:
             absent.append(f"control group {size(maximum)}")
     return curves, absent
@@ -144,18 +185,30 @@ def _line(view: View, metric: str) -> Line | None:
 
 
 def _same(first: Line, second: Line) -> bool:
-    """Whether two lines would hide each other."""
-    return len(first.time) == len(second.time) and bool(
-        np.allclose(first.value, second.value, rtol=0.002, atol=0, equal_nan=True)
-    )
+    """Whether two lines tell the same: one may end with the target, and the other with the last of its children."""
+    known, other = ~np.isnan(first.value), ~np.isnan(second.value)
+    if not known.any() or not other.any():
+        return False
+    apart = np.abs(np.interp(second.time[other], first.time[known], first.value[known]) - second.value[other])
+    return float(apart.mean()) <= _ALIKE * float(first.value[known].max())
 
 
-def _draw(axes: Axes, curve: _Curve, view: View, scale: float) -> None:
-    marker = "D" if curve.points else "o" if len(curve.line.time) <= _FEW else ""
+def _draw(axes: Axes, curve: _Curve, view: View, scale: float, top: float) -> None:
+    few = len(curve.line.time) <= _FEW and not curve.aside and bool(curve.label)
+    marker = "D" if curve.points else "o" if few else ""
+    most = curve.line.maximum() or 0.0
+    label = curve.label
+    if curve.aside and most > _ABOVE * top:
+        label += f", up to {size_in(most, view.byte_scale, view.byte_unit)}"
+    before = len(axes.lines)
     draw_line(
         axes, curve.line, view.scale, scale, color=curve.colour, linewidth=curve.width, linestyle=curve.dashes,
-        marker=marker, markersize=4.0 if curve.points else 2.5, label=curve.label,
+        marker=marker, markersize=4.0 if curve.points else 2.5, label=label or None,
     )  # fmt: skip
+    if curve.aside:
+        ceiling = Rectangle((0, 0), 1, top / scale / axes.get_ylim()[1], transform=axes.transAxes)
+        for drawn in axes.lines[before:]:
+            drawn.set_clip_path(ceiling)
     if curve.filled:
         time, value = curve.line.time / view.scale, curve.line.value / scale
         axes.fill_between(
@@ -187,7 +240,7 @@ def _curve_at(curves: list[_Curve], extent: Extent) -> float | None:
     """Bytes of the first curve nearest to the moment of the peak."""
     if not curves or extent.at is None:
         return None
-    drawn = curves[0].line
+    drawn = next(curve.line for curve in curves if curve.label)
     known = ~np.isnan(drawn.value)
     if not known.any():
         return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from matplotlib.patches import Rectangle
 
+from otel_memwatch.analysis.operation_names import series_name
 from otel_memwatch.reports.formatting import count, shorten
 from otel_memwatch.reports.plot import style
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
@@ -21,7 +22,7 @@ _LEAST = 1 / 900
 _HEIGHT = 0.84
 _LEAST_ROOM = 14
 """Pixels of a bar from which a name may stand on it."""
-_KEYS, _KEY_LETTERS = 8, 20
+_KEYS, _KEY_LETTERS = 6, 28
 
 
 class Drawn(NamedTuple):
@@ -49,21 +50,36 @@ def draw_lanes(axes: Axes, lanes: Lanes, scale: float, end: float, renderer: Ren
             1.004, 0.0, f"+{lanes.hidden}", transform=axes.transAxes, va="bottom", ha="left", color=style.SOFT,
             fontproperties=style.font(style.SMALL - 1), gid=f"{count(lanes.hidden, 'operation')} not shown",
         )  # fmt: skip
-    axes.text(
-        -0.008, 0.5, "operations", transform=axes.transAxes, rotation=0, va="center", ha="right", color=style.SOFT,
-        fontproperties=style.font(style.SMALL - 1),
-    )  # fmt: skip
+    _owners(axes, lanes)
     return Drawn(lanes.bars, colours, key=axes.get_legend() is not None)
 
 
+def _owners(axes: Axes, lanes: Lanes) -> None:
+    """To the left of the lanes whose they are, where several processes have some."""
+    several = len(set(lanes.owners)) > 1
+    before = None
+    for lane, owner in enumerate(lanes.owners):
+        if several and owner != before:
+            axes.text(
+                -0.008, lane + 0.5, f"pid {owner}", transform=axes.get_yaxis_transform(), va="center", ha="right",
+                color=style.SOFT, fontproperties=style.font(style.SMALL - 1),
+            )  # fmt: skip
+        before = owner
+    if not several:
+        axes.text(
+            -0.008, 0.5, "operations", transform=axes.transAxes, va="center", ha="right", color=style.SOFT,
+            fontproperties=style.font(style.SMALL - 1),
+        )  # fmt: skip
+
+
 def _colours(bars: tuple[Bar, ...]) -> dict[str, str]:
-    """A colour for each name, in the order of lanes and time; names of joined bars last."""
-    names = dict.fromkeys(bar.names[0] for bar in bars if len(bar.names) == 1)
+    """A colour for each series, in the order of lanes and time."""
+    names = dict.fromkeys(bar.series for bar in bars if len(bar.names) == 1)
     return {name: style.AREAS[i % len(style.AREAS)] for i, name in enumerate(names)}
 
 
 def _colour(bar: Bar, colours: dict[str, str]) -> str:
-    return colours[bar.names[0]] if len(bar.names) == 1 else style.MIXED
+    return colours[bar.series] if len(bar.names) == 1 else style.MIXED
 
 
 def _rectangle(bar: Bar, width: float, scale: float, colours: dict[str, str]) -> Rectangle:
@@ -80,35 +96,46 @@ def _rectangle(bar: Bar, width: float, scale: float, colours: dict[str, str]) ->
     )
 
 
-def _names(axes: Axes, bars: tuple[Bar, ...], scale: float, least: float, renderer: RendererAgg) -> list[str]:
-    """Writes the names onto the bars that have room; gives the names that stand nowhere in full."""
+def _names(
+    axes: Axes, bars: tuple[Bar, ...], scale: float, least: float, renderer: RendererAgg
+) -> dict[str, str]:
+    """Writes the names onto the bars that have room; gives the series of which none is readable, with what it is called."""
     written: dict[str, bool] = {}
+    first: dict[str, str] = {}
+    last: dict[str, str] = {}
     left, right = axes.get_xlim()
     pixels = axes.get_window_extent(renderer).width / (right - left)
     for bar in bars:
         width = max(bar.end - bar.start, least) / scale
         room = width * pixels - 6
         for name in bar.names:
-            written.setdefault(name, False)
+            written.setdefault(series_name(name), False)
+            first.setdefault(series_name(name), name)
+            last[series_name(name)] = name
         if room < _LEAST_ROOM:
             continue
         label = axes.text(
             bar.start / scale + width / 2, bar.lane + 0.5, "", ha="center", va="center_baseline", color=style.INK,
             fontproperties=style.font(style.SMALL - 1, bold=bar.sets_peak), zorder=4, clip_on=True,
+            gid=style.ON_AREA,
         )  # fmt: skip
         if not style.fitted(label, bar.label, room, renderer, style.beginning):
             label.remove()
         elif len(bar.names) == 1 and not label.get_text().endswith(style.CUT):
-            written[bar.names[0]] = True
-    return [name for name, whole in written.items() if not whole]
+            written[bar.series] = True
+    return {
+        series: first[series] if first[series] == last[series] else f"{first[series]} \u2026 {last[series]}"
+        for series, whole in written.items()
+        if not whole
+    }
 
 
-def _key(axes: Axes, names: list[str], colours: dict[str, str]) -> None:
+def _key(axes: Axes, names: dict[str, str], colours: dict[str, str]) -> None:
     """What the colours of the bars without a name mean: below the lanes."""
     shown = [name for name in names if name in colours][:_KEYS]
     patches = [Rectangle((0, 0), 1, 1, facecolor=colours[name], edgecolor="none") for name in shown]
     if patches:
-        labels = [style.lettering(shorten(name, _KEY_LETTERS)) for name in shown]
+        labels = [style.lettering(shorten(names[series], _KEY_LETTERS)) for series in shown]
         axes.legend(
             patches, labels, loc="upper left", bbox_to_anchor=(0.0, 0.0), ncols=len(patches), frameon=False,
             prop=style.font(style.SMALL - 1), labelcolor=style.INK, borderaxespad=0.1, borderpad=0.1, handlelength=0.9,
@@ -121,12 +148,12 @@ def shade(axes: Axes, drawn: Drawn, scale: float) -> None:
     outermost = [bar for bar in drawn.bars if bar.lane == 0 and bar.number == 1]
     if len(outermost) > _SHADED:
         return
-    for bar in outermost:
+    for number, bar in enumerate(outermost):
         axes.axvspan(
             bar.start / scale,
             bar.end / scale,
             facecolor=_colour(bar, drawn.colours),
             edgecolor="none",
-            alpha=0.13,
+            alpha=0.13 if number % 2 == 0 else 0.06,  # neighbours of one series are told apart
             zorder=0,
         )

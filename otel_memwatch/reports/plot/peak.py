@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from otel_memwatch.model import Certainty
-from otel_memwatch.reports.formatting import size, size_range
+from otel_memwatch.reports.formatting import size, size_in, size_range
 from otel_memwatch.reports.plot import style
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
 
@@ -31,8 +33,8 @@ class Extent(NamedTuple):
     words: str
 
 
-def peak_extent(peak: Peak | None) -> Extent | None:
-    """What is drawn of a peak; `None` when there is none.
+def peak_extent(peak: Peak | None, unit: tuple[float, str] | None = None) -> Extent | None:
+    """What is drawn of a peak, its sizes in a unit of `size_scale` or each in its own; `None` when there is none.
 
     =========  ========================  ==========  ====================
     certainty  from and to               open above  words
@@ -47,24 +49,27 @@ def peak_extent(peak: Peak | None) -> Extent | None:
     """
     if peak is None:
         return None
+    told = size if unit is None else partial(size_in, scale=unit[0], unit=unit[1])
     high, open_above = float(peak.bytes), False
     if peak.certainty is Certainty.EXACT:
-        low, words = high, f"{size(peak.bytes)}, exact"
+        low, words = high, f"{told(peak.bytes)}, exact"
     elif peak.certainty is Certainty.INTERVAL:
         low = float(peak.bytes if peak.low is None else peak.low)
         if peak.high is None:
-            high, open_above, words = low, True, f"at least {size(low)}"
-        else:
+            high, open_above, words = low, True, f"at least {told(low)}"
+        elif unit is None:
             high, words = float(peak.high), size_range(low, peak.high, " to ")
+        else:
+            high, words = float(peak.high), f"{told(low).split()[0]} to {told(peak.high)}"
     elif peak.certainty is Certainty.CENSORED:
-        low, words = float(peak.low or 0), f"at most {size(peak.bytes)}"
+        low, words = float(peak.low or 0), f"at most {told(peak.bytes)}"
     else:
-        low, open_above, words = high, True, f"{size(peak.bytes)}, sampled"
+        low, open_above, words = high, True, f"{told(peak.bytes)}, sampled"
     return Extent(low, high, peak.at, peak.certainty, open_above, words)
 
 
 def draw_peak(
-    axes: Axes, view: View, extent: Extent, *, scale: float, curve: float | None, ceiling: float | None
+    axes: Axes, view: View, extent: Extent, *, scale: float, curve: float | None, top: float
 ) -> None:
     """Draws the peak and its label.
 
@@ -74,15 +79,14 @@ def draw_peak(
         extent: of the peak.
         scale: bytes in the panel's unit.
         curve: bytes of the curve at the moment of the peak.
-        ceiling: bytes of a limit line that the label must not lie on.
+        top: bytes up to which something is drawn: the label stands above.
     """
     low, high = extent.low / scale, extent.high / scale
-    line = None if ceiling is None else ceiling / scale
     if extent.at is None:
         axes.axhspan(
             low, max(high, low), facecolor=style.INK, edgecolor=style.INK, linewidth=0.9, alpha=0.25, zorder=4
         )
-        _label(axes, extent, (view.end / view.scale / 2, high), line)
+        _label(axes, extent, ((view.begin + view.end) / view.scale / 2, high), top / scale)
         return
     at = extent.at / view.scale
     if curve is not None and (low - curve / scale) > _NEAR_CURVE * axes.get_ylim()[1]:
@@ -100,21 +104,20 @@ def draw_peak(
             [at], [low], linestyle="", marker="o" if exact else "^", markersize=7, color=style.INK if exact else style.PAPER,
             markeredgecolor=style.INK, markeredgewidth=1.2, clip_on=False, zorder=6,
         )  # fmt: skip
-    _label(axes, extent, (at, high), line)
+    _label(axes, extent, (at, high), top / scale)
 
 
-def _label(axes: Axes, extent: Extent, point: tuple[float, float], line: float | None) -> None:
-    """Above the peak, and above a limit line that is near; towards the middle of the panel."""
+def _label(axes: Axes, extent: Extent, point: tuple[float, float], top: float) -> None:
+    """Above all that is drawn, so that it hides nothing; towards the middle of the panel, joined to its peak."""
     x, y = point
-    height = axes.get_ylim()[1]
-    if line is not None and y < line + 0.02 * height and line - y < 0.14 * height:
-        y = line
+    ceiling = axes.get_ylim()[1]
+    foot = top + 0.3 * (ceiling - top)
     left, right = axes.get_xlim()
     part = (x - left) / (right - left)
     side = "left" if part < 0.15 else "right" if part > 0.85 else "center"
-    shift = {"left": -4, "right": 4, "center": 0}[side]
-    axes.annotate(
-        f"peak {extent.words}", (x, y), (shift, 9 if extent.open_above else 7), textcoords="offset points", ha=side,
-        va="bottom", fontproperties=style.font(style.NORMAL, bold=True), color=style.INK, path_effects=style.HALO,
-        zorder=8, gid=LABEL,
+    if foot - y > 0.1 * ceiling:
+        axes.plot([x, x], [y, foot], color=style.SOFT, linewidth=0.7, linestyle="-", marker="", zorder=1.5)
+    axes.text(
+        x, foot, f"peak {extent.words}", ha=side, va="bottom", fontproperties=style.font(style.NORMAL, bold=True),
+        color=style.INK, zorder=8, gid=LABEL,
     )  # fmt: skip

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
+from otel_memwatch import catalog
 from otel_memwatch.analysis.replay import DRAWN
 from otel_memwatch.analysis.ticks import METRICS
+from otel_memwatch.errors import UsageError
 from otel_memwatch.record.format import FINISHED
 from otel_memwatch.reports import phrases
-from otel_memwatch.reports.formatting import clean, command_line, peak_sentence
+from otel_memwatch.reports.formatting import clean, command_line, size_scale
 from otel_memwatch.reports.plot import style
 from otel_memwatch.reports.plot.gpus import GPU_METRICS, gpu_panels
 from otel_memwatch.reports.plot.lanes import lay_out
 from otel_memwatch.reports.plot.memory import MEMORY_METRICS, draw_memory
 from otel_memwatch.reports.plot.operations import draw_lanes, shade
-from otel_memwatch.reports.plot.rates import RATE_METRICS, draw_cpu, draw_io
+from otel_memwatch.reports.plot.peak import peak_extent
+from otel_memwatch.reports.plot.rates import RATE_METRICS, draw_cpu, draw_io, has_cpu, has_io
 from otel_memwatch.reports.plot.series import View, time_unit
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
 
@@ -26,7 +30,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.backends.backend_agg import RendererAgg
 
-    from otel_memwatch.analysis import RecordedRun
+    from otel_memwatch.analysis import OperationFigures, RecordedRun
+    from otel_memwatch.record.samples import Samples
+    from otel_memwatch.reports import Options
 
 WIDTH, DPI = 12.0, 150
 """Inches, dots per inch."""
@@ -39,6 +45,8 @@ _LANE, _KEY = 0.2, 0.18
 """Inches of a lane of operations, and of the names below them."""
 _MEMORY, _RATE, _GPU = 3.2, 1.05, 1.3
 """Inches of panels."""
+_LEAST = 0.15
+"""Inches of a panel that is made to fit a given height."""
 _VISIBLE = 1 / 700
 """Part of the time axis that an operation must take to be seen on its own."""
 
@@ -51,63 +59,120 @@ class _Panel(NamedTuple):
     above: float
 
 
-def picture(run: RecordedRun) -> Figure:
-    """The whole picture. Its height follows from what there is to be shown."""
-    view = _view(run)
-    figure = Figure(figsize=(WIDTH, 8.0), dpi=DPI, facecolor=style.PAPER, edgecolor=style.PAPER)
+def picture(run: RecordedRun, options: Options | None = None) -> Figure:
+    """The whole picture. Its height follows from what there is to be shown, unless `options["size"]` gives one."""
+    options = options or {}
+    view = _view(run, options)
+    width, wanted_height = options.get("size") or (WIDTH, None)
+    figure = Figure(
+        figsize=(width, 8.0), dpi=options.get("dpi") or DPI, facecolor=style.PAPER, edgecolor=style.PAPER
+    )
     figure.set_layout_engine("none")
     renderer: RendererAgg = FigureCanvasAgg(figure).get_renderer()  # type: ignore[no-untyped-call]
     panels = _panels(figure, renderer, view)
+    if wanted_height:
+        panels = _fitted(panels, wanted_height - _TOP - _BOTTOM)
     height = _TOP + sum(panel.above + panel.height for panel in panels) + _BOTTOM
-    figure.set_size_inches(WIDTH, height)
-    _lay_out(panels, height)
+    figure.set_size_inches(width, height)
+    _lay_out(panels, width, height)
     _time_axis(panels[-1].axes, view.unit)
-    _title(figure, run, renderer)
+    _title(figure, run, renderer, view, options.get("title"))
     _foot(figure, run)
+    if options.get("dark"):
+        style.darken(figure)
     return figure
 
 
-def _view(run: RecordedRun) -> View:
+def _view(run: RecordedRun, options: Options) -> View:
     # What figures are still to be made from is asked for too: a day's ticks are read once, not twice.
     figures = METRICS | DRAWN if len(run.record.operation_table) or run.state != FINISHED else ()
     samples = run.samples([*MEMORY_METRICS, *RATE_METRICS, *GPU_METRICS, *figures])
-    end = max(run.seconds, float(samples.time[-1]) if len(samples) else 0.0, 1e-3)
-    return View(run, samples, end, run.interval or 0.1, *time_unit(end))
+    whole = max(run.seconds, float(samples.time[-1]) if len(samples) else 0.0, 1e-3)
+    begin, end = max(0.0, options.get("begin") or 0.0), min(whole, options.get("end") or whole)
+    if begin >= end:
+        raise UsageError(f"There is nothing between {begin:g} and {end:g} s.", f"the run has {whole:.3g} s")
+    if (begin, end) != (0.0, whole):
+        samples = samples.between(begin, end)
+    byte_scale, byte_unit = size_scale(_usual_size(run, samples))
+    return View(run, samples, begin, end, run.interval or 0.1, *time_unit(end - begin), byte_scale, byte_unit)
+
+
+def _usual_size(run: RecordedRun, samples: Samples) -> float:
+    """The size by which the unit of all sizes is chosen: that of the peak, so that the picture says what the text says."""
+    peak = run.peaks.tree
+    if peak is not None:
+        return float(peak.bytes if peak.high is None else peak.high)
+    resident = samples.column(catalog.MEMWATCH_TREE_MEMORY_USAGE)
+    return float(np.nanmax(resident)) if len(resident) and not np.isnan(resident).all() else 1024.0**2
+
+
+def _fitted(panels: list[_Panel], room: float) -> list[_Panel]:
+    """The panels with heights that together take the room, or the least that can be read."""
+    above = sum(panel.above for panel in panels)
+    factor = (room - above) / sum(panel.height for panel in panels)
+    return [panel._replace(height=max(_LEAST, panel.height * factor)) for panel in panels]
 
 
 def _panels(figure: Figure, renderer: RendererAgg, view: View) -> list[_Panel]:
-    """All panels from above to below, drawn at their final width; where they stand follows when all heights are known."""
+    """All panels from above to below, drawn at their final width; where they stand follows when all heights are known.
+
+    What there was nothing of has no panel.
+    """
     memory = _axes(figure, None)
-    memory.set_xlim(0, view.end / view.scale)
+    memory.set_xlim(view.begin / view.scale, view.end / view.scale)
     panels = []
-    lanes = lay_out(view.run.operations, view.end * _VISIBLE)
+    lanes = lay_out(_operations(view), (view.end - view.begin) * _VISIBLE)
     below_title = 0.0
     if lanes.lanes:
         strip = _axes(figure, memory)
-        drawn = draw_lanes(strip, lanes, view.scale, view.end, renderer)
+        drawn = draw_lanes(strip, lanes, view.scale, view.end - view.begin, renderer)
         shade(memory, drawn, view.scale)
         panels.append(_Panel(strip, lanes.lanes * _LANE, 0.04))
         below_title = _KEY if drawn.key else 0.0
     rows = draw_memory(memory, view)
-    _mark_the_end(memory, view.run)
+    _mark_the_end(memory, view)
     panels.append(_Panel(memory, _MEMORY, _ABOVE + _ROW * (rows - 1) + below_title))
-    listed = [(_RATE, draw_cpu), (_RATE, draw_io), *((_GPU, draw) for draw in gpu_panels(view.samples))]
+    listed = [
+        *([(_RATE, draw_cpu)] if has_cpu(view) else []),
+        *([(_RATE, draw_io)] if has_io(view) else []),
+        *((_GPU, draw) for draw in gpu_panels(view.samples)),
+    ]
     for height, draw in listed:
         axes = _axes(figure, memory)
         panels.append(_Panel(axes, height, _ABOVE + _ROW * (draw(axes, view) - 1)))
     return panels
 
 
+def _operations(view: View) -> Sequence[OperationFigures]:
+    """The operations that were open between the ends of the time axis, cut there."""
+    listed = view.run.operations
+    if view.begin <= 0 and view.end >= view.run.seconds:
+        return listed
+    places: dict[int, int] = {}
+    shown: list[OperationFigures] = []
+    for index, figures in enumerate(listed):
+        if figures.end >= view.begin and figures.start <= view.end:
+            places[index] = len(shown)
+            parent = None if figures.parent is None else places.get(figures.parent)
+            shown.append(
+                figures._replace(
+                    start=max(view.begin, figures.start), end=min(view.end, figures.end), parent=parent
+                )
+            )
+    return shown
+
+
 def _axes(figure: Figure, sharex: Axes | None) -> Axes:
-    return figure.add_axes((_LEFT / WIDTH, 0.4, (WIDTH - _LEFT - _RIGHT) / WIDTH, 0.2), sharex=sharex)
+    width = figure.get_size_inches()[0]
+    return figure.add_axes((_LEFT / width, 0.4, (width - _LEFT - _RIGHT) / width, 0.2), sharex=sharex)
 
 
-def _lay_out(panels: Sequence[_Panel], whole: float) -> None:
+def _lay_out(panels: Sequence[_Panel], width: float, whole: float) -> None:
     top = whole - _TOP
     for panel in panels:
         top -= panel.above + panel.height
         panel.axes.set_position(
-            (_LEFT / WIDTH, top / whole, (WIDTH - _LEFT - _RIGHT) / WIDTH, panel.height / whole)
+            (_LEFT / width, top / whole, (width - _LEFT - _RIGHT) / width, panel.height / whole)
         )
         panel.axes.tick_params(labelbottom=False)
 
@@ -122,19 +187,21 @@ def _time_axis(axes: Axes, unit: str) -> None:
     )
 
 
-def _title(figure: Figure, run: RecordedRun, renderer: RendererAgg) -> None:
+def _title(figure: Figure, run: RecordedRun, renderer: RendererAgg, view: View, given: str | None) -> None:
     width, height = figure.get_size_inches()
     room = (width - _LEFT - _RIGHT) * figure.dpi
     x = _LEFT / width
     title = figure.text(
         x, 1 - 0.12 / height, "", va="top", fontproperties=style.font(style.LARGE, bold=True), color=style.INK
     )
-    style.fitted(title, command_line(run.command) or clean(run.id), room, renderer)
+    style.fitted(title, clean(given) if given else command_line(run.command) or clean(run.id), room, renderer)
     colour = style.VERMILION if phrases.ended_badly(run) else style.SOFT
     second = figure.text(
         x, 1 - 0.41 / height, "", va="top", fontproperties=style.font(style.NORMAL), color=colour
     )
-    style.fitted(second, f"{phrases.ending(run)}; memory {peak_sentence(run.peaks.tree)}", room, renderer)
+    extent = peak_extent(run.peaks.tree, (view.byte_scale, view.byte_unit))
+    memory = "unknown" if extent is None else extent.words
+    style.fitted(second, f"{phrases.ending(run)}; memory needed: {memory}", room, renderer)
 
 
 def _foot(figure: Figure, run: RecordedRun) -> None:
@@ -148,8 +215,11 @@ def _foot(figure: Figure, run: RecordedRun) -> None:
     )  # fmt: skip
 
 
-def _mark_the_end(axes: Axes, run: RecordedRun) -> None:
+def _mark_the_end(axes: Axes, view: View) -> None:
     """Says at the right edge, where nothing is drawn, that the run ended badly, or not at all."""
+    run = view.run
+    if view.end < run.seconds:
+        return
     end = run.ending
     words = {"running": "still running", "incomplete": "recording stopped here"}.get(run.state)
     if words is None and phrases.ended_badly(run):

@@ -24,6 +24,11 @@ RATE_METRICS = (_CPU, _DISK, _CALLS)
 
 _SHORTEST = 0.05
 """Seconds: the kernel counts CPU time in hundredths on many machines."""
+_FEWEST = 4
+"""Steps below which a panel would show blocks."""
+_IDLE_CORES = 0.02
+_MOVED = 1024**2
+"""Bytes below which nobody asks what was read or written: a program's own libraries take as much."""
 _HEADROOM = 1.12
 _MIB = 1024**2
 
@@ -38,7 +43,7 @@ def draw_cpu(axes: Axes, view: View) -> int:
     both = rates(view.samples.time, _sum(user, system), _SHORTEST)
     _area(axes, both, view, style.BLUE, "user" if system is not None else "all")
     if user is not None and system is not None:
-        _area(axes, rates(view.samples.time, _where(system, user), _SHORTEST), view, style.ORANGE, "system")
+        _area(axes, rates(view.samples.time, _where(system, user), _SHORTEST), view, style.SKY, "system")
     most = both.maximum()
     cpus = view.run.host.get("cpus")
     if isinstance(cpus, int) and cpus <= 3 * most:
@@ -48,6 +53,28 @@ def draw_cpu(axes: Axes, view: View) -> int:
         most = max(most, cpus)
     axes.set_ylim(0, max(most, 0.1) * _HEADROOM)
     return style.legend(axes)
+
+
+def has_cpu(view: View) -> bool:
+    """Whether there was any work worth a panel."""
+    used = [
+        values
+        for mode in ("user", "system")
+        if (values := total(view.samples, _CPU, cpu_mode=mode)) is not None
+    ]
+    steps = [rates(view.samples.time, values, _SHORTEST) for values in used]
+    return any(len(one.rates) >= _FEWEST and one.maximum() >= _IDLE_CORES for one in steps)
+
+
+def has_io(view: View) -> bool:
+    """Whether anything worth a panel was read or written."""
+    moved = 0.0
+    for metric in (_DISK, _CALLS):
+        for direction in ("read", "write"):
+            values = total(view.samples, metric, disk_io_direction=direction)
+            if values is not None and not np.isnan(values).all():
+                moved = max(moved, float(np.nanmax(values) - np.nanmin(values)))
+    return moved >= _MOVED
 
 
 def _where(counter: Array, other: Array) -> Array:

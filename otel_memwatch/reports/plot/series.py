@@ -31,13 +31,18 @@ class View(NamedTuple):
 
     run: RecordedRun
     samples: Samples
+    """The ticks that are drawn."""
+    begin: float
     end: float
-    """Seconds at the right end of the time axis."""
+    """Seconds at the ends of the time axis."""
     interval: float
     """Seconds between ticks."""
     scale: float
     """Seconds in the unit of the time axis."""
     unit: str
+    byte_scale: float
+    """Bytes in the unit of all sizes of the picture."""
+    byte_unit: str
 
 
 def time_unit(seconds: float) -> tuple[float, str]:

@@ -8,8 +8,8 @@ from __future__ import annotations
 from functools import lru_cache
 from itertools import pairwise
 
+from matplotlib.colors import to_rgb, to_rgba_array
 from matplotlib.font_manager import FontProperties, findfont, get_font
-from matplotlib.patheffects import withStroke
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from otel_memwatch.reports.formatting import clean, shorten
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from matplotlib.axes import Axes
     from matplotlib.backends.backend_agg import RendererAgg
+    from matplotlib.figure import Figure
     from matplotlib.text import Text
 
 BLUE, SKY, GREEN, ORANGE, VERMILION, PURPLE, YELLOW = (
@@ -28,6 +29,8 @@ BLUE, SKY, GREEN, ORANGE, VERMILION, PURPLE, YELLOW = (
 INK, SOFT, FAINT, PAPER = "#222222", "#666666", "#DDDDDD", "#FFFFFF"
 DEVICES = (BLUE, ORANGE, GREEN, PURPLE, SKY, VERMILION)
 AREAS = ("#77AADD", "#EE8866", "#EEDD88", "#FFAABB", "#99DDFF", "#44BB99", "#BBCC33", "#AAAA00")
+ON_AREA = "on-area"
+"""Group id of letters that stand on an area: they stay as they are, whatever the paper."""
 MIXED = "#CCCCCC"
 """Of a bar that stands for operations of several names."""
 
@@ -37,13 +40,40 @@ SMALL, NORMAL, LARGE = 8.5, 9.5, 13.0
 _LEAST_LETTERS = 4
 _MOST_LETTERS = 1000
 """Letters of a text that are laid out to see whether they fit: more than fit across a picture."""
-_LETTERS, _HANDLE = 135, 6
-"""Letters that fit above a panel beside its title, and that a line in a legend takes the room of."""
+_LETTERS, _WIDTH, _HANDLE = 135, 12.0, 6
+"""Letters that fit above a panel of a picture of so many inches, and those that a line in a legend takes the room of."""
 CUT = "\u2026"
 """Ends a text whose end was cut off."""
 
-HALO: list[Any] = [withStroke(linewidth=2.5, foreground=PAPER)]
-"""Keeps letters legible on lines."""
+_DARK = {
+    INK: "#E8E8E8", SOFT: "#A8A8A8", FAINT: "#3A3A3A", PAPER: "#1B1B1D", MIXED: "#707070",
+    BLUE: "#3A8FD6", SKY: "#A6D8F5", GREEN: "#2FC79A", PURPLE: "#E2A0C8",
+}  # fmt: skip
+"""What stands for a colour on dark paper; the others are light enough."""
+
+
+def darken(figure: Figure) -> None:
+    """Exchanges the colours of everything in a figure that is drawn already for those on dark paper."""
+    table = {to_rgb(light): to_rgb(dark) for light, dark in _DARK.items()}
+
+    def exchanged(colour: Any) -> Any:
+        rgba = to_rgba_array(colour)
+        return [(*table.get(tuple(row[:3]), tuple(row[:3])), row[3]) for row in rgba.tolist()]
+
+    for artist in figure.findobj(lambda one: one.get_gid() != ON_AREA):
+        for name in ("color", "facecolor", "edgecolor", "markerfacecolor", "markeredgecolor"):
+            get, put = getattr(artist, f"get_{name}", None), getattr(artist, f"set_{name}", None)
+            if get is None or put is None:
+                continue
+            colours = exchanged(get())
+            if len(colours) == 1:
+                put(colours[0])
+            elif colours:
+                put(colours)
+    for axes in figure.axes:
+        axes.tick_params(which="both", color=_DARK[SOFT], labelcolor=_DARK[INK])
+        if axes.axison:
+            axes.grid(visible=True, which="major", color=_DARK[FAINT])
 
 
 @lru_cache(maxsize=1)
@@ -119,7 +149,7 @@ def legend(axes: Axes, taken: int = 0) -> int:
     if not handles:
         return 1
     rows = 1
-    while rows < len(labels) and _letters(labels, rows) > _LETTERS - taken:
+    while rows < len(labels) and _letters(labels, rows) > _room(axes) - taken:
         rows += 1
     columns = -(-len(labels) // rows)
     made = axes.legend(
@@ -129,6 +159,12 @@ def legend(axes: Axes, taken: int = 0) -> int:
     )  # fmt: skip
     made.set_zorder(10)
     return rows
+
+
+def _room(axes: Axes) -> float:
+    """Letters that fit above the panel."""
+    figure = axes.get_figure()
+    return _LETTERS if figure is None else _LETTERS * float(figure.get_size_inches()[0]) / _WIDTH  # type: ignore[union-attr]
 
 
 def _letters(labels: Sequence[str], rows: int) -> int:

@@ -61,6 +61,8 @@ def _what_ran(run: RecordedRun, page: Page) -> None:
     page.fact("directory", clean(run.cwd))
     page.fact("started", f"{_wall(run.started_wall)}{_on(run)}")
     page.fact("ended", phrases.ending(run), "bad" if phrases.ended_badly(run) else "")
+    words, largest = phrases.breach(run)
+    page.fact("limit", f"{words}: {largest}" if largest else words, "bad")
     for index, entry in enumerate(run.budgets):
         tone = phrases.BUDGET_TONES.get(str(entry.get("verdict")), "")
         page.fact("" if index else "budgets", phrases.budget_sentence(entry), tone)

@@ -2,7 +2,7 @@
 
 from tests.support.ipython_shell import cell
 
-cell("%load_ext otel_memwatch")
+cell("%load_ext otel_memwatch.compat.ipython")
 cell("%imu_start")
 cell("import numpy as np")
 cell("np.ones(int(1e7));")

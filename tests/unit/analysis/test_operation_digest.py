@@ -10,7 +10,8 @@ import pytest
 
 from otel_memwatch.analysis import load, operation_digest
 from otel_memwatch.analysis.attribution import TabledOperations, attribute_peaks
-from otel_memwatch.analysis.operation_digest import OperationsSoFar, moments_of, series_name
+from otel_memwatch.analysis.operation_digest import OperationsSoFar, moments_of
+from otel_memwatch.analysis.operation_names import series_name
 from otel_memwatch.analysis.results import Peaks
 from otel_memwatch.model import Peak, RecordedOperation
 from otel_memwatch.record.operation_index import ListedOperations

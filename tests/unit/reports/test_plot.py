@@ -236,7 +236,14 @@ def test_a_near_limit_is_a_line_and_a_far_one_a_word(tmp_path: Path) -> None:
     _, picture = drawn("workers", tmp_path)
     axes = panel(picture, "Memory")
     assert axes.get_ylim()[1] < 1000
-    assert any(text.get_text() == "off the scale: machine 64.00 GiB" for text in axes.texts)
+    far = load(
+        recorded.record(
+            tmp_path / "far", seconds=1, series=[recorded.TREE], ticks=[(i / 10, 9 * MIB) for i in range(10)],
+            limits={"cgroup_bytes": 64 << 30},
+        )
+    )  # fmt: skip
+    remarks = [text.get_text() for text in panel(figure(far), "Memory").texts]
+    assert "off the scale: limit 64.00 GiB" in remarks
 
 
 def test_a_group_full_of_others_memory_does_not_flatten_the_curve(tmp_path: Path) -> None:
@@ -260,7 +267,9 @@ def test_a_sum_that_counts_shared_pages_several_times_says_so(tmp_path: Path) ->
             peaks={"tree": recorded.peak(400, "interval", low=400, high=500, at=0.5)},
         )
     )  # fmt: skip
-    assert words(panel(figure(run), "Memory")) == ["all processes (RSS, shared pages repeated)"]
+    assert words(panel(figure(run), "Memory")) == [
+        "all processes (RSS, shared pages repeated), up to 900.0 MiB"
+    ]
 
 
 @pytest.mark.parametrize("limit", [350, 10_000])
@@ -500,3 +509,132 @@ def test_a_day_is_read_once(state: str, tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr("otel_memwatch.record.samples.read_samples", counted)
     figure(load(path))
     assert len(readings) == 1
+
+
+# -- what may be asked for, and what is left out
+
+
+def owned(path: Path, *, peak: float = 110, more: dict[str, Any] | None = None) -> RecordedRun:
+    """A run in a group of its own: it needed 100 MiB, its resident sizes add up to 400."""
+    file = ("memwatch.cgroup.memory.file", {})
+    rows = [(i / 10, 400 * MIB, 120 * MIB, 20 * MIB) for i in range(31)]
+    return load(
+        recorded.record(
+            path, seconds=3, series=[recorded.TREE, recorded.GROUP, file], ticks=rows, own_cgroup="/x",
+            peaks={"tree": recorded.peak(peak, at=1.05)}, **(more or {}),
+        )
+    )  # fmt: skip
+
+
+def test_what_was_needed_sets_the_scale_and_the_sum_ends_there(tmp_path: Path) -> None:
+    axes = panel(figure(owned(tmp_path / "r")), "Memory")
+    assert 110 < axes.get_ylim()[1] < 140
+    assert "all processes (RSS, shared pages repeated), up to 400.0 MiB" in words(axes)
+    total = next(found for found in axes.get_lines() if str(found.get_label()).startswith("all processes"))
+    clip = total.get_clip_box()
+    assert clip is not None
+    assert clip.y1 == pytest.approx(axes.transData.transform((0, 110))[1], abs=1)
+
+
+def test_all_sizes_are_in_one_unit(tmp_path: Path) -> None:
+    run = owned(tmp_path / "r", peak=700, more={"limits": {"cgroup_bytes": 1 << 30}})
+    picture = figure(run)
+    axes = panel(picture, "Memory")
+    assert axes.get_title(loc="left") == "Memory (MiB)"
+    assert "limit 1024.0 MiB" in words(axes)
+    assert label(picture).get_text() == "peak 700.0 MiB, exact"
+    assert any("memory needed: 700.0 MiB, exact" in text.get_text() for text in picture.texts)
+
+
+def test_what_there_was_nothing_of_has_no_panel(tmp_path: Path) -> None:
+    titles = [axes.get_title(loc="left") for axes in figure(owned(tmp_path / "r")).axes]
+    assert titles == ["Memory (MiB)"]
+    busy = [axes.get_title(loc="left").split(" (")[0] for axes in drawn("workers", tmp_path)[1].axes]
+    assert busy == ["Memory", "CPU", "I/O"]
+
+
+def numbered(path: Path, pids: tuple[int, ...]) -> RecordedRun:
+    """60 epochs in each of these processes."""
+    lines = [
+        line
+        for n in range(60)
+        for line in (opened(n, 0.1 + n * 0.04, f"epoch {n}"), closed(n, 0.13 + n * 0.04, 50))
+    ]
+    return owned(path, more={"operations": dict.fromkeys(pids, lines)})
+
+
+def test_numbered_names_are_one_series(tmp_path: Path) -> None:
+    strip, _ = figure(numbered(tmp_path / "r", (100,))).axes[1::-1]
+    bars = [p for p in strip.patches if isinstance(p, Rectangle)]
+    assert len(bars) == 60
+    assert len({bar.get_facecolor() for bar in bars}) == 1
+    assert words(strip) == ["epoch 0 \u2026 epoch 59"]
+
+
+def test_lanes_say_whose_they_are(tmp_path: Path) -> None:
+    run = numbered(tmp_path / "r", (100, 101, 102))
+    strip = figure(run).axes[1]
+    assert [t.get_text() for t in strip.texts if t.get_text().startswith("pid")] == [
+        "pid 100",
+        "pid 101",
+        "pid 102",
+    ]
+    lanes = lay_out(run.operations, 0.0)
+    assert all(lanes.owners[bar.lane] == bar.pid for bar in lanes.bars)
+
+
+def test_dark_paper_has_light_letters(tmp_path: Path) -> None:
+    from matplotlib.colors import to_rgb
+
+    picture = figure(numbered(tmp_path / "r", (100,)), {"dark": True})
+    assert max(to_rgb(picture.get_facecolor())) < 0.2
+    for axes in picture.axes:
+        shown = [t for t in (*axes.texts, *axes.get_xticklabels(), *axes.get_yticklabels()) if t.get_text()]
+        for text in (*shown, *picture.texts):
+            if text.get_gid() != "on-area":
+                assert max(to_rgb(text.get_color())) > 0.5, text
+    assert image(owned(tmp_path / "s")) == image(load(tmp_path / "s"))  # light ones are as they were
+
+
+def test_size_and_dots(tmp_path: Path) -> None:
+    import struct
+
+    out = BytesIO()
+    render("plot", owned(tmp_path / "r"), out, size=(8.0, 5.0), dpi=100)
+    assert struct.unpack(">II", out.getvalue()[16:24]) == (800, 500)
+    _, picture = drawn("workers", tmp_path)
+    small = figure(load(tmp_path / "workers"), {"size": (7.0, 4.0)})
+    assert list(small.get_size_inches()) == [7.0, pytest.approx(4.0, abs=0.3)]
+    assert picture.get_size_inches()[0] == 12
+
+
+def test_a_part_of_the_time(tmp_path: Path) -> None:
+    run = numbered(tmp_path / "r", (100,))
+    picture = figure(run, {"begin": 1.5, "end": 2.5})
+    axes = panel(picture, "Memory")
+    assert axes.get_xlim() == pytest.approx((1.5, 2.5))
+    assert not [text for text in axes.texts if text.get_gid() == LABEL]  # the peak was before
+    bars = [p for p in picture.axes[1].patches if isinstance(p, Rectangle)]
+    assert 20 < len(bars) < 30
+    with pytest.raises(UsageError, match="nothing between"):
+        figure(run, {"begin": 5.0})
+
+
+def test_several_runs_in_one_picture(tmp_path: Path) -> None:
+    first, second = owned(tmp_path / "first"), load(recorded.workers(tmp_path / "second"))
+    picture = figure(first, {"others": [second], "title": "both"})
+    (axes,) = picture.axes
+    assert words(axes)[0].startswith("python train.py: 110.0 MiB, exact")
+    assert words(axes)[1].startswith("make -j4: 560.2 to 655.9 MiB")
+    assert "resident sizes drawn" in words(axes)[1]
+    assert axes.get_xlim()[1] == pytest.approx(60)
+    assert "both" in [text.get_text() for text in picture.texts]
+
+
+@pytest.mark.parametrize("name", ["plot", "phases"])
+def test_vector_formats_hold_no_pixels(name: str, tmp_path: Path) -> None:
+    run = load(recorded.nested(tmp_path / "run"))
+    for suffix, pixels in ((".svg", b"<image"), (".pdf", b"/Subtype /Image")):
+        out = BytesIO()
+        render(name, run, out, suffix=suffix)
+        assert pixels not in out.getvalue()

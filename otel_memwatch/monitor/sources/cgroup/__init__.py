@@ -24,6 +24,8 @@ _OWN = (
     Column(catalog.MEMWATCH_CGROUP_MEMORY_WINDOW),
     Column(catalog.MEMWATCH_CGROUP_MEMORY_WINDOW_GAP),
     Column(catalog.MEMWATCH_CGROUP_MEMORY_FILE),
+    Column(catalog.MEMWATCH_CGROUP_PAGING_FAULTS),
+    Column(catalog.MEMWATCH_CGROUP_MEMORY_UNEVICTABLE),
 )
 """Columns that a group of the run's own has beside the others."""
 _SLOW = {
@@ -41,7 +43,7 @@ PRESSURE = tuple((resource, kind) for resource in ("cpu", "memory", "io") for ki
 class Cgroup:
     """Usage, watermark and OOM kills at every tick (3 reads, 5 us); the rest about once a second (20 to 60 us).
 
-    In a group of the run's own also, at every tick, the file cache and the watermark since the tick before, which
+    In a group of the run's own also, at every tick, the file cache, the page faults, the locked pages and the watermark since the tick before, which
     is reset (10 us). It reads the run's own group where there is one, else the group that the target is in when it is opened. Read-only
     mounts do. A value that the kernel or the version does not have is `None`.
     """
@@ -97,11 +99,11 @@ class Cgroup:
         fast: tuple[Value, ...] = (usage, peak, oom_kills)
         if self.groups.own:
             # The cache first: what leaves it before the watermark is reset does then not count as needed memory.
-            file = self._readings.file()
+            stat = self._readings.of_tick()
             window, gap = self._readings.window()
             if peak is None:
                 peak = self._readings.highest
-            fast = (usage, peak, oom_kills, window, gap, file)
+            fast = (usage, peak, oom_kills, window, gap, *stat)
         if self._outside is not None:
             fast = (*fast, self._outside.count(all_of_them=due))
         if not due:

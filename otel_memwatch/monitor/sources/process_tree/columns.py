@@ -42,6 +42,7 @@ def columns(period: float, *, exact: bool) -> tuple[Column, ...]:
         Column(catalog.MEMWATCH_TREE_MEMORY_HUGETLB),
         Column(catalog.MEMWATCH_TREE_MEMORY_SHMEM),
         Column(catalog.MEMWATCH_TREE_MEMORY_VIRTUAL),
+        *_pair(catalog.MEMWATCH_TREE_PAGING_FAULTS, "faults"),
         Column(catalog.MEMWATCH_TREE_UNOBSERVED),
         Column(catalog.MEMWATCH_TREE_UNOBSERVED_FAULTS),
         *((Column(catalog.MEMWATCH_TREE_MEMORY_BOUND),) if exact else ()),
@@ -56,7 +57,6 @@ def columns(period: float, *, exact: bool) -> tuple[Column, ...]:
         Column(catalog.MEMWATCH_PROCESS_MEMORY_PEAK, (), period),
         Column(catalog.PROCESS_UPTIME, (), period),
         Column(catalog.PROCESS_UNIX_FILE_DESCRIPTOR_COUNT, (), period),
-        *_pair(catalog.MEMWATCH_TREE_PAGING_FAULTS, "faults", period),
         *_pair(catalog.MEMWATCH_TREE_CONTEXT_SWITCHES, "switches", period),
         Column(catalog.MEMWATCH_TREE_FILE_DESCRIPTOR_COUNT, (), period),
     )
@@ -91,12 +91,12 @@ def fast_values(main: Member | None, members: Collection[Member], total: Totals)
         hugetlb,
         shmem,
         virtual,
+        total.minor_faults,
+        total.major_faults,
     ]
 
 
-def slow_values(
-    proc: str, now: float, main: Member | None, members: Collection[Member], total: Totals
-) -> list[Value]:
+def slow_values(proc: str, now: float, main: Member | None, members: Collection[Member]) -> list[Value]:
     """Values of the columns read once a period."""
     living = [member for member in members if not member.zombie]
     descriptors = {member.pid: descriptor_count(proc, member.pid) for member in living}
@@ -104,8 +104,6 @@ def slow_values(
     return [
         *_main_values(now, main),
         None if main is None else descriptors.get(main.pid),
-        total.minor_faults,
-        total.major_faults,
         sum(status.voluntary for status in switches),
         sum(status.involuntary for status in switches),
         sum_known(descriptors.values()),

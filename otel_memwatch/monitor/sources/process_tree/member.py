@@ -22,7 +22,7 @@ from otel_memwatch.monitor.procfs.process import (
     parse_watermark,
 )
 from otel_memwatch.monitor.sources.process_tree.files import Descriptors, KeptFile
-from otel_memwatch.runtime.kernel import monotonic_start
+from otel_memwatch.runtime.kernel import monotonic_start, rss_error
 from otel_memwatch.runtime.typed import NamedTuple
 
 GONE = (ProcessLookupError, FileNotFoundError)
@@ -68,7 +68,9 @@ class Watermark:
     VmHWM begins anew with an exec, and when somebody resets it. All sizes are in bytes.
     """
 
-    __slots__ = ("_last_faults", "before_exec", "bound", "faults", "largest", "last", "was_reset")
+    __slots__ = (
+        "_last_faults", "before_exec", "bound", "faults", "largest", "last", "reset_by_others", "was_reset",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self.last: int | None = None
@@ -84,6 +86,8 @@ class Watermark:
         """Upper bound of what it had in address spaces that it has left by an exec; 0: there was none."""
         self.was_reset = False
         """We have reset it, so that VmHWM is that of the time since."""
+        self.reset_by_others = False
+        """Somebody else has reset it."""
         self.bound: int | None = None
         """Upper bound of what it had until the last tick, once we have reset it."""
 
@@ -100,6 +104,7 @@ class Watermark:
 
     def executed(self, stat: Stat, fault_bytes: int) -> None:
         """The process has executed a program: VmHWM knows nothing of the time between its last reading and that."""
+        self.last = None
         if self.largest is not None:
             self.before_exec = max(self.before_exec, self.largest + self.grown(stat, fault_bytes))
 
@@ -299,13 +304,22 @@ class Member:
         self.hugetlb = self.shmem = 0
         if not self.shares_memory:
             self.hugetlb, self.shmem = parse_hugetlb(data), parse_shmem(data)
+        before = self.watermark.last
         self.watermark.last = mark = parse_watermark(data)
+        if mark is not None and before is not None and mark < before and self._has_lost(before - mark):
+            self.watermark.reset_by_others = True
         if mark is not None and not self.shares_memory:
             self.watermark.note(mark, self.stat)
             file = parse_resident_files(data)
             if file is not None and (self.file is None or file > self.file):
                 self.file = file
         return mark is not None
+
+    def _has_lost(self, size: int) -> bool:
+        """Whether so many bytes of its watermark are gone by a reset that is not ours: an exec begins another one too."""
+        if self.watermark.was_reset or size <= rss_error(self.stat.threads):
+            return False
+        return parse_stat(self.stat_file.read()).stack == self.stat.stack == self.recorded.stack
 
     def last_look(self) -> bool:
         """Read it a last time; `False` when its memory is gone, and with it what it had reached since the last tick.

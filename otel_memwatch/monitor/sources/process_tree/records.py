@@ -72,6 +72,10 @@ class Records:
         """A process was seen outside the run's own control group."""
         self._record(ProcessEvent.FIGURES, member, now, named=True, note=ProcessNote.LEFT_CGROUP)
 
+    def reset_by_others(self, member: Member, now: float) -> None:
+        """Somebody else has started a process's watermark anew."""
+        self._record(ProcessEvent.FIGURES, member, now, named=True, note=ProcessNote.WATERMARK_RESET)
+
     def figures(self, members: Collection[Member], now: float) -> None:
         """Record those processes whose figures have changed, when the last time is long enough ago."""
         due = now - min(LONGEST, max(SHORTEST, len(members) / LINES_PER_SECOND))
@@ -139,6 +143,7 @@ class Records:
         it                                                          its bound
         ==========================================================  ======================================================
         resets its own watermark, or the kernel gave no maximum     unknown
+        was reset by others                                         unknown
         was never seen alive                                        the kernel's maximum
         was reset by us, and no window of it has ended since        unknown
         was read, but never a watermark of it                       the kernel's maximum, or what its windows were bounded by
@@ -155,7 +160,7 @@ class Records:
         if member is None:
             return most
         watermark = member.watermark
-        if watermark.was_reset and watermark.bound is None:
+        if watermark.reset_by_others or (watermark.was_reset and watermark.bound is None):
             return None
         before = max(watermark.largest or 0, watermark.bound or 0)
         if watermark.largest is None:

@@ -18,11 +18,13 @@ from otel_memwatch.monitor.sources.process_tree.files import Descriptors, read_o
 from otel_memwatch.monitor.sources.process_tree.ledgers import FaultLedger, PidLedger
 from otel_memwatch.monitor.sources.process_tree.member import GONE, Member, Totals, own_faults
 from otel_memwatch.monitor.sources.process_tree.records import Records
+from otel_memwatch.monitor.sources.process_tree.resets import ForeignResets
 from otel_memwatch.monitor.sources.process_tree.windows import Vanished, WatermarkWindows, fault_bytes
+from otel_memwatch.runtime.kernel import rss_error
 from otel_memwatch.runtime.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from otel_memwatch.model import Value
 
@@ -100,6 +102,9 @@ class ProcessTree:
             if context.exact
             else None
         )
+        self._resets = ForeignResets(self._proc, self._descriptors)
+        self._told_of_resets: set[int] = set()
+        """Processes of which it is recorded that somebody else resets their watermark."""
         self._slow_pace = context.pace()
         self._walk_pace = context.pace(WALK_SECONDS)
         self._round = 0
@@ -150,6 +155,7 @@ class ProcessTree:
     def finish(self, now: float) -> None:
         """Record the last of every process, and close all files. Not while `read` is running."""
         changes = Changes()
+        self._find_resets(self._resets.read(), now)
         self._read_exits(changes)
         if self._hidden:
             living = self._discovery.walk(self._members, lambda _pid: False)
@@ -162,10 +168,12 @@ class ProcessTree:
                 self._vanish(member, changes, now)
             else:
                 self._records.last(member, now, whole=whole)
+        self._find_resets((), now)
         self._settle(now, math.inf)
         self._sum = self._account.sum(self._members.values())
         for member in self._members.values():
             member.close()
+        self._resets.close()
         self._forks.close()
         self._discovery.close()
         if self._windows is not None:
@@ -177,6 +185,7 @@ class ProcessTree:
         """One value for each column. Raises `OSError` only where /proc itself cannot be read."""
         slow = self._slow_pace.due(now)
         changes = Changes()
+        self._find_resets(self._resets.read(), now)
         self._pids.open()
         self._faults.open()
         self._read_exits(changes)
@@ -185,6 +194,7 @@ class ProcessTree:
         self._read_watermarks(all_of_them=slow)
         if slow:
             self._look_at_groups(now)
+        self._find_resets((), now)
         self._close_ledgers(changes)
         return self._values(changes, now, slow=slow)
 
@@ -228,9 +238,20 @@ class ProcessTree:
         own = self._context.own_cgroup
         if own is not None and own.held(reaped.exit.cgroup) is False:
             self._records.reaped_elsewhere(reaped, member)
+        if member is not None and self._lost_at_end(member, reaped.exit):
+            member.watermark.reset_by_others = True
+            self._records.reset_by_others(member, reaped.exit.time)
         self._records.reaped(reaped, member, hidden)
         rss = 0 if member is None else member.rss
         changes.vanished.append(Vanished(pid, rss, 0, reaped.exit.max_rss))
+
+    def _lost_at_end(self, member: Member, end: ChildExit) -> bool:
+        """Whether wait4 tells of less than was read while it lived: somebody else has reset its watermark since."""
+        watermark = member.watermark
+        if watermark.largest is None or end.max_rss <= 0 or self._context.marks_operations(member.pid):
+            return False
+        unknown = watermark.was_reset or watermark.reset_by_others
+        return not unknown and end.max_rss < watermark.largest - rss_error(member.stat.threads)
 
     # -- second step: what the members have now
 
@@ -293,6 +314,8 @@ class ProcessTree:
 
     def _remove(self, member: Member, changes: Changes) -> None:
         del self._members[member.pid]
+        self._resets.forget(member.pid)
+        self._told_of_resets.discard(member.pid)
         member.close()
         changes.removed[member.pid] = member
 
@@ -352,6 +375,7 @@ class ProcessTree:
             member.close()
             return False
         self._members[pid] = member
+        self._resets.watch(pid)
         if self._began is not None and not self._context.adopt and member.start < self._began:
             self._account.joined(member)
         changes.figures = True
@@ -399,6 +423,20 @@ class ProcessTree:
                 member.refresh_status()
             except GONE:
                 continue
+
+    def _find_resets(self, pids: Iterable[int], now: float) -> None:
+        """Record whose watermark somebody else has reset: `pids`, and those whose watermark has fallen."""
+        for pid in pids:
+            if pid in self._members:
+                self._members[pid].watermark.reset_by_others = True
+        for pid, member in self._members.items():
+            if not member.watermark.reset_by_others or self._context.marks_operations(pid):
+                continue
+            if pid not in self._told_of_resets:
+                self._told_of_resets.add(pid)
+                self._records.reset_by_others(member, now)
+                if self._windows is not None:
+                    self._windows.disturbed.add(pid)
 
     # -- who is still in the run's own control group
 
@@ -448,6 +486,7 @@ class ProcessTree:
         bound = None
         if self._windows is not None:
             bound = self._windows.scan(self._members, changes.vanished, self._faults.inherited)
+            self._find_resets(self._resets.read() - self._windows.reset_now, now)
         if changes.figures or slow or not self._fast:
             self._sum = self._account.sum(members)
             self._records.figures(members, now)
@@ -459,4 +498,4 @@ class ProcessTree:
             return fast + self._not_due
         for member in members:
             member.retry_io()
-        return fast + slow_values(self._proc, now, main, members, self._sum)
+        return fast + slow_values(self._proc, now, main, members)

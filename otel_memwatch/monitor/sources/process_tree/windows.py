@@ -124,6 +124,8 @@ class WatermarkWindows:
         self._thread_counters = has_thread_counters(release)
         self._per_fault = fault_bytes(sys, release)
         self._windows: dict[int, _ProcessWindow] = {}
+        self.reset_now: set[int] = set()
+        """Processes whose watermark the last scan has reset."""
         self.disturbed: set[int] = set()
         """Processes whose watermark somebody else resets: we leave them alone since we noticed."""
 
@@ -138,6 +140,7 @@ class WatermarkWindows:
             child_faults: by how much the members' counts of reaped children's page faults rose, in all.
         """
         before, after, newborn = [], [], 0
+        self.reset_now.clear()
         for pid, member in members.items():
             old = self._windows.get(pid)
             upper = self._measure(member, old)
@@ -235,6 +238,7 @@ class WatermarkWindows:
         missed = (window.faults - faults) * self._per_fault
         window.before_reset = max(window.before_reset, mark + missed)
         member.watermark.was_reset = True
+        self.reset_now.add(member.pid)
         return missed
 
     def _gone(self, vanished: Iterable[Vanished], child_faults: int) -> int:

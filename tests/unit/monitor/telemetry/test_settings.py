@@ -15,6 +15,12 @@ def test_nothing_is_wanted_by_default():
     )
 
 
+def test_metrics_that_are_scraped_need_not_be_pushed_too():
+    found = wanted({"otlp": "http://a:4318", "otlp_metrics": False, "prometheus": "127.0.0.1:0"}, {})
+    assert (found.metrics, found.prometheus) == (None, "127.0.0.1:0")
+    assert found.spans is not None
+
+
 @pytest.mark.parametrize(
     ("settings", "environ", "metrics", "spans"),
     [

@@ -1,0 +1,132 @@
+"""What happened to a run as log records: one at each OOM kill, one wide one at its end.
+
+A fleet that keeps these can drop the series of single runs: who it was, how it ended, what it needed and against which
+limit is in one record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from opentelemetry._logs import LogRecord, SeverityNumber
+from opentelemetry.sdk._logs import ReadableLogRecord
+from opentelemetry.sdk.util.instrumentation import InstrumentationScope
+
+from otel_memwatch import catalog
+from otel_memwatch._version import __version__
+from otel_memwatch.analysis.spans import SCHEMA_URL, SCOPE, run_attributes, run_failed, run_name
+from otel_memwatch.runtime.threads import Thread
+from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from opentelemetry.context import Context
+    from opentelemetry.sdk.resources import Resource
+
+    from otel_memwatch.analysis import Peaks
+    from otel_memwatch.model import Ending
+    from otel_memwatch.monitor.telemetry.delivery import ExporterDelivery
+    from otel_memwatch.monitor.telemetry.frame import Frame
+
+ENDED = "memwatch.run.ended"
+OOM_KILL = "memwatch.oom_kill"
+
+
+_OOM_KILLS = (catalog.MEMWATCH_CGROUP_MEMORY_EVENTS, (("memwatch.cgroup.memory.event.type", "oom_kill"),))
+_LIMITS = (
+    (catalog.MEMWATCH_CGROUP_MEMORY_LIMIT, (("memwatch.cgroup.limit.type", "max"),)),
+    (catalog.SYSTEM_MEMORY_LIMIT, ()),
+)
+
+
+class RunEvents:
+    """The log records of one run, delivered by one exporter.
+
+    Args:
+        delivery: of the exporter.
+        exporter: of log records.
+        run: fields of run.json known at the start.
+        resource: what the records belong to.
+        context: of the run's span, with which the records are found together.
+    """
+
+    def __init__(
+        self,
+        delivery: ExporterDelivery,
+        exporter: Any,
+        run: Mapping[str, Any],
+        resource: Resource,
+        context: Context,
+    ) -> None:
+        self._delivery = delivery
+        self._run = run
+        self._resource = resource
+        self._context = context
+        self._scope = InstrumentationScope(SCOPE, __version__, SCHEMA_URL)
+        self._oom_kills = 0
+        self._last: ReadableLogRecord | None = None
+        self._sending: Thread | None = None
+        self._exporter = exporter
+        delivery.shut_down = self._shut_down
+
+    def look(self, frame: Frame, now: int) -> None:
+        """Tells of processes that the OOM killer has ended since the last look; `now`: nanoseconds since 1970.
+
+        Costs some microseconds; the record is sent by a thread of its own.
+        """
+        (kills,) = frame.latest_values([_OOM_KILLS])
+        if (
+            kills is None
+            or kills <= self._oom_kills
+            or (self._sending is not None and self._sending.is_alive())
+        ):
+            return
+        attributes = self._figures(frame) | {
+            "memwatch.run.id": str(self._run.get("id") or ""),
+            "memwatch.oom_kills": int(kills - self._oom_kills),
+        }
+        self._oom_kills = int(kills)
+        record = self._record(
+            OOM_KILL,
+            f"The OOM killer ended a process of {run_name(self._run)}.",
+            attributes,
+            now,
+            failed=True,
+        )
+        self._sending = Thread(self._delivery.export, "otel-memwatch-event", ([record],))
+        self._sending.start()
+
+    def end(self, frame: Frame, ending: Ending | None, peaks: Peaks | None, start: int, end: int) -> None:
+        """Takes in how the run ended (nanoseconds since 1970); the record goes with the last delivery."""
+        attributes = self._figures(frame) | run_attributes(self._run, ending, peaks)
+        attributes["memwatch.run.duration"] = (end - start) / 1e9
+        name, reason = run_name(self._run), "" if ending is None else f": {ending.reason}"
+        failed = run_failed(ending)
+        self._last = self._record(ENDED, f"{name} has ended{reason}.", attributes, end, failed=failed)
+
+    def _record(
+        self, event: str, body: str, attributes: Mapping[str, Any], time: int, *, failed: bool
+    ) -> ReadableLogRecord:
+        severity = SeverityNumber.ERROR if failed else SeverityNumber.INFO
+        record = LogRecord(
+            timestamp=time,
+            observed_timestamp=time,
+            context=self._context,
+            severity_text=severity.name,
+            severity_number=severity,
+            body=body,
+            attributes=dict(attributes),
+            event_name=event,
+        )
+        return ReadableLogRecord(record, self._resource, self._scope)
+
+    def _figures(self, frame: Frame) -> dict[str, Any]:
+        """What stands against what, at the latest tick; what is not known is left out."""
+        values = zip(_LIMITS, frame.latest_values(_LIMITS), strict=True)
+        return {name: value for (name, _), value in values if value is not None}
+
+    def _shut_down(self, seconds: float) -> None:
+        if self._sending is not None:
+            self._sending.join(seconds)
+        if self._last is not None:
+            self._delivery.export([self._last])
+        self._exporter.shutdown()

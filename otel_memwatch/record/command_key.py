@@ -1,0 +1,155 @@
+"""What a command is called, without its arguments: program, script or module, subcommand.
+
+Runs of one key are runs of the same job with other arguments: `python train.py --lr 1` and `python3.11 ./train.py --lr 2`.
+Imports nothing, for the default name of a run directory is made of it while the command waits.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+_SHELLS = frozenset({"sh", "bash", "dash", "zsh", "ksh", "ash"})
+_INTERPRETERS = {
+    "python": ".py", "pypy": ".py", "node": ".js", "ruby": ".rb", "perl": ".pl", "Rscript": ".R", "julia": ".jl",
+    "deno": ".ts", "php": ".php", "lua": ".lua",
+}  # fmt: skip
+"""Programs that run a script, and the ending of most of these."""
+_WITH_VALUE = {
+    "python": ("-W", "-X", "--check-hash-based-pycs"),
+    "node": ("-r", "--require", "--import", "--loader"),
+    "perl": ("-I", "-M"),
+    "ruby": ("-I", "-r"),
+}
+"""Options of interpreters whose value is a word of its own."""
+_WITH_SUBCOMMANDS = frozenset(
+    {
+        "git", "cargo", "go", "npm", "yarn", "pnpm", "docker", "podman", "kubectl", "pip", "uv", "poetry", "conda", "mamba",
+        "samtools", "bcftools", "bedtools", "bwa", "gatk", "dotnet", "bazel", "terraform", "helm", "dvc", "dbt", "ninja",
+        "snakemake", "nextflow", "airflow", "otel-memwatch", "apt", "apt-get", "systemctl", "zig", "swift", "mvn", "gradle",
+    }
+)  # fmt: skip
+"""Programs whose first plain word says what they do."""
+_LAUNCHERS = frozenset({"env", "nice", "nohup", "time", "stdbuf", "ionice", "chrt", "setsid", "exec"})
+"""Programs that run the rest of their arguments."""
+_SAID_FIRST = frozenset(
+    {"cd", "set", "export", "source", ".", "exec", "ulimit", "umask", "trap", "echo", "("}
+)
+"""What a shell's text begins with before it comes to the point."""
+
+_SHELL_SIGNS = frozenset(";|&<>$`(){}*?'\"\\\n#~=")
+"""What makes a shell's text more than one plain command."""
+_LONGEST = 160
+"""Characters of a text (`sh -c TEXT`) that stand in a key; a longer one is told apart by a checksum."""
+
+
+def command_key(argv: Sequence[str]) -> str:
+    """The key of a command: "train.py", "pytest", "git log", "make"; of a text it is the text, for that is the program."""
+    words = _without_launcher(argv)
+    if not words:
+        return ""
+    program = _program(words[0])
+    if program in _SHELLS or program in _INTERPRETERS:
+        kind, what = _interpreted(program, words[1:])
+        if kind == "text":
+            if program in _SHELLS and not _SHELL_SIGNS & set(what) and what.split():
+                return command_key(what.split())  # one command, which a shell only starts
+            return f"{program} -c {_shortened(what)}"
+        return what or program
+    if program == "java":
+        return _java(words[1:])
+    if program in _WITH_SUBCOMMANDS:
+        subcommand = next((word for word in words[1:] if not word.startswith("-")), "")
+        return f"{program} {subcommand}" if subcommand.replace("-", "").isalnum() else program
+    return program
+
+
+def command_label(argv: Sequence[str]) -> str:
+    """The key in a word or two for a person: "train" of `python train.py`, "sort" of `sh -c 'sort x | uniq'`."""
+    words = _without_launcher(argv)
+    if not words:
+        return ""
+    program = _program(words[0])
+    if program in _SHELLS or program in _INTERPRETERS:
+        kind, what = _interpreted(program, words[1:])
+        if kind == "text":
+            return (_first_program(what) if program in _SHELLS else "") or program
+        if kind == "script":
+            ending = _INTERPRETERS.get(program, ".sh")
+            return what.removesuffix(ending) or program
+        return what or program
+    return command_key(words)
+
+
+def _program(word: str) -> str:
+    """The name of a program without its path, and of an interpreter without its version: "python" of python3.11."""
+    name = os.path.basename(word) or word
+    bare = name.rstrip("0123456789.")
+    return bare if bare in _INTERPRETERS else name
+
+
+def _without_launcher(argv: Sequence[str]) -> list[str]:
+    words = list(argv)
+    while len(words) > 1 and os.path.basename(words[0]) in _LAUNCHERS:
+        rest = words[1:]
+        while rest and (rest[0].startswith("-") or "=" in rest[0] or rest[0].isdigit()):
+            rest = rest[1:]
+        if not rest:
+            break
+        words = rest
+    return words
+
+
+def _interpreted(program: str, rest: Sequence[str]) -> tuple[str, str]:
+    """What an interpreter runs: ("text", the text), ("module", its name), ("script", its file's name) or ("", "")."""
+    valued = _WITH_VALUE.get(program, ())
+    index = 0
+    while index < len(rest):
+        word = rest[index]
+        if program == "python" and word == "-m":
+            return "module", rest[index + 1] if index + 1 < len(rest) else ""
+        text = word == "-c" if program != "node" else word in ("-e", "--eval", "-p")
+        if program in ("perl", "ruby"):
+            text = word == "-e"
+        if program in _SHELLS and word.startswith("-") and not word.startswith("--") and word.endswith("c"):
+            text = True  # `bash -lc`
+        if text:
+            return "text", rest[index + 1] if index + 1 < len(rest) else ""
+        if not word.startswith("-") or word == "-":
+            return "script", "" if word == "-" else os.path.basename(word)
+        if word == "--":
+            return "script", os.path.basename(rest[index + 1]) if index + 1 < len(rest) else ""
+        index += 2 if word in valued else 1
+    return "", ""
+
+
+def _java(rest: Sequence[str]) -> str:
+    index = 0
+    while index < len(rest):
+        word = rest[index]
+        if word == "-jar":
+            return f"java {os.path.basename(rest[index + 1])}" if index + 1 < len(rest) else "java"
+        if not word.startswith("-"):
+            return f"java {word}"
+        index += 2 if word in ("-cp", "-classpath", "--class-path", "-p", "--module-path") else 1
+    return "java"
+
+
+def _shortened(text: str) -> str:
+    plain = " ".join(text.split())
+    if len(plain) <= _LONGEST:
+        return plain
+    import zlib
+
+    return f"{plain[:_LONGEST]}... {zlib.crc32(plain.encode('utf-8', 'surrogateescape')):08x}"
+
+
+def _first_program(text: str) -> str:
+    for line in text.replace("&&", "\n").replace(";", "\n").splitlines():
+        words = line.split()
+        while words and "=" in words[0]:
+            words = words[1:]
+        if words and words[0] not in _SAID_FIRST:
+            name = os.path.basename(words[0])
+            return command_label(words) if name in _SHELLS or _program(name) in _INTERPRETERS else name
+    return ""

@@ -1,0 +1,72 @@
+"""The page of a run: one file that opens anywhere, without a network, under a content security policy.
+
+The words and figures stand in the page itself, with a picture of the memory curve (SVG): they are there where scripts are
+forbidden, as on CI servers, on paper, and for a screen reader. Where scripts run, they put charts in the picture's
+place, and tables that can be sorted and filtered. What differs between two runs is text and data, never a script or a style:
+so the policy allows the scripts and styles of this package by their hashes, and whatever a name holds is shown, not run.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from otel_memwatch.reports.html.body import body, program
+from otel_memwatch.reports.html.data import page_data
+from otel_memwatch.reports.html.markup import escaped
+from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, BinaryIO
+
+if TYPE_CHECKING:
+    from otel_memwatch.analysis import RecordedRun
+    from otel_memwatch.reports import Options
+
+_ASSETS = Path(__file__).with_name("assets")
+
+STYLES = ("uPlot.min.css", "page.css")
+SCRIPTS = ("uPlot.iife.min.js", "page.js")
+
+HASHES = {
+    "uPlot.min.css": "32MMao1vjur/JktQ9zzlsRT2Rv/ZoLt08EmwoAE1+gQ=",
+    "page.css": "9cY6WQdpkb/FxejmLwA0hAsL3Kzm7nuaQ/G7W1bIroA=",
+    "uPlot.iife.min.js": "GcjUxq2Ikpp59K5J1vcWFWbf0Lo9FcxJXpdPeH63jx8=",
+    "page.js": "l/IlO9CPISIubz0gHQJADfQAb8eZgzYq65GH3dQjHeI=",
+}
+"""SHA-256 of each file in `assets`, as the policy has it; after a change `python -m tests.page.hashes` writes them."""
+
+
+def render(run: RecordedRun, out: BinaryIO, options: Options) -> None:  # noqa: ARG001 - every report is called alike
+    """Writes the page as UTF-8."""
+    data = page_data(run)
+    parts = [
+        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n',
+        f'<meta http-equiv="Content-Security-Policy" content="{_policy()}">\n',
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n',
+        '<meta name="color-scheme" content="light dark">\n<meta name="referrer" content="no-referrer">\n',
+        f"<title>{escaped(program(run))} - otel-memwatch</title>\n",
+        f"<!-- The charts are drawn by uPlot.\n{_asset('uPlot.LICENSE')}-->\n",
+        *(f"<style>{_asset(name)}</style>\n" for name in STYLES),
+        "</head>\n<body>\n",
+        body(run, data),
+        f'<script type="application/json" id="data">{_inert(data)}</script>\n',
+        *(f"<script>{_asset(name)}</script>\n" for name in SCRIPTS),
+        "</body>\n</html>\n",
+    ]
+    # Names of files may hold bytes that are no text.
+    out.write("".join(parts).encode("utf-8", "backslashreplace"))
+
+
+def _policy() -> str:
+    """Nothing is loaded from anywhere; of scripts and styles only ours are accepted. `file:` has no other place to say so."""
+    scripts = " ".join(f"'sha256-{HASHES[name]}'" for name in SCRIPTS)
+    styles = " ".join(f"'sha256-{HASHES[name]}'" for name in STYLES)
+    return f"default-src 'none'; script-src {scripts}; style-src {styles}; img-src data:; base-uri 'none'; form-action 'none'"
+
+
+def _asset(name: str) -> str:
+    return (_ASSETS / name).read_text("utf-8")
+
+
+def _inert(data: Any) -> str:
+    """JSON that no parser of HTML finds anything in: not the end of a script, not the beginning of a comment."""
+    text = json.dumps(data, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")

@@ -1,0 +1,243 @@
+"""What the page's script draws, as one JSON object: curves, operations, processes. Bytes and seconds; `null`: not known.
+
+Long columns are whole numbers, each the difference from the one before it: a third of the size, and quick to read.
+"""
+
+from __future__ import annotations
+
+from otel_memwatch import catalog
+from otel_memwatch.analysis.curves import LEAST, MOST, NEEDED
+from otel_memwatch.reports import phrases
+from otel_memwatch.reports.formatting import clean, shorten
+from otel_memwatch.reports.html.operations import operations_data
+from otel_memwatch.reports.html.processes import processes_data
+from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from otel_memwatch.analysis import RecordedRun
+    from otel_memwatch.analysis.curves import Curve, DrawnCurves
+    from otel_memwatch.model import Peak
+
+_GAP = 3.0
+"""Intervals without a tick from which on a curve is interrupted: one missed tick is no gap."""
+
+_CPU, _DISK, _CALLS = (
+    catalog.MEMWATCH_TREE_CPU_TIME,
+    catalog.MEMWATCH_TREE_DISK_IO,
+    catalog.MEMWATCH_TREE_SYSCALL_IO,
+)
+_DEVICES = 16
+"""Devices that are drawn."""
+_IDLE_CORES = 0.005
+"""Cores on average below which there is nothing to see."""
+_MOVED = 8 << 20
+"""Bytes in all below which there is no I/O to see."""
+
+
+def page_data(run: RecordedRun) -> dict[str, Any]:
+    """The object; its keys are described where the script reads them."""
+    curves = run.curves
+    limit = phrases.limit(run)
+    return {
+        "seconds": max(run.seconds, curves.last[-1] if len(curves.last) else 0.0),
+        "interval": run.interval,
+        "step": curves.step,
+        "buckets": _buckets(run, curves),
+        "memory": _memory(run, curves),
+        "peak": peak_json(run.peaks.tree),
+        "limit": None if limit is None else {"bytes": limit.bytes, "whose": limit.whose},
+        "kills": _rises(curves, catalog.MEMWATCH_CGROUP_MEMORY_EVENTS, **_KILL),
+        "cpu": _cpu(run, curves),
+        "io": _io(run, curves),
+        "gpus": _gpus(run, curves),
+        "operations": operations_data(run),
+        "processes": processes_data(run, curves),
+    }
+
+
+_KILL = {"memwatch_cgroup_memory_event_type": "oom_kill"}
+
+
+def peak_json(peak: Peak | None) -> dict[str, Any] | None:
+    """A peak as the report's contract has it, without its process and operation."""
+    if peak is None:
+        return None
+    return {
+        "bytes": peak.bytes,
+        "certainty": peak.certainty.value,
+        "low": peak.low,
+        "high": peak.high,
+        "at": peak.at,
+        "how": clean(peak.how),
+    }
+
+
+def steps(values: Iterable[float], unit: float = 1) -> list[int | None]:
+    """Whole multiples of `unit`, each as its difference from the last one known; `None` for NaN."""
+    before = 0
+    found: list[int | None] = []
+    for value in values:
+        if value != value:  # noqa: PLR0124 - NaN
+            found.append(None)
+            continue
+        whole = round(value / unit)
+        found.append(whole - before)
+        before = whole
+    return found
+
+
+def column(values: Sequence[float]) -> dict[str, Any]:
+    """A column of bytes: in KiB where nothing is lost by that."""
+    unit = 1 if any(value % 1024 for value in values if value == value) else 1024  # noqa: PLR0124 - NaN
+    return {"unit": unit, "steps": steps(values, unit)}
+
+
+def _buckets(run: RecordedRun, curves: DrawnCurves) -> dict[str, Any]:
+    """Ends of the buckets in ms, and the places at which the record has a hole, with the time at which it goes on."""
+    longest = max(_GAP * (run.interval or 0.1), 2 * curves.step)
+    holes = [
+        [index, round(curves.first[index] * 1000)]
+        for index in range(1, len(curves.last))
+        if curves.first[index] - curves.last[index - 1] > longest
+    ]
+    return {"ends": steps(curves.last, 0.001), "holes": holes}
+
+
+def _memory(run: RecordedRun, curves: DrawnCurves) -> list[dict[str, Any]]:
+    """The curves of memory, the one that answers the question first."""
+    needed = curves.curves.get((NEEDED, ()))
+    tree, main = curves.find(catalog.MEMWATCH_TREE_MEMORY_USAGE), curves.find(catalog.PROCESS_MEMORY_USAGE)
+    pss, group = (
+        curves.find(catalog.MEMWATCH_TREE_MEMORY_PSS),
+        curves.find(catalog.MEMWATCH_CGROUP_MEMORY_USAGE),
+    )
+    alone = run.totals.get("processes") == 1 and not run.totals.get("unseen_processes")
+    shown = []
+    if needed is not None:
+        shown.append(_needed(curves, needed))
+    elif alone and main is not None:
+        shown.append(
+            _line(
+                "needed",
+                "needed",
+                "Resident memory of the only process, at ticks; the peak is its watermark.",
+                main,
+            )
+        )
+        main = tree = None
+    sums = "Resident sizes of all processes, added up: pages that several share are counted in each."
+    if tree is not None:
+        shown.append(_line("sum", "resident sizes added up", sums, tree, first=not shown))
+    if main is not None and not (alone and needed is None):
+        shown.append(_line("main", "main process", "Resident memory of the target's own process.", main))
+    if pss is not None:
+        words = "Proportional sizes: a shared page is divided among those that share it. Read seldom."
+        shown.append(_line("pss", "shared pages once (PSS)", words, pss))
+    if group is not None and run.info.get("own_cgroup"):
+        words = "All that is charged to the run's control group: what the OOM killer compares with a limit."
+        shown.append(_line("group", "with page cache", words, group))
+    if shown:
+        shown[0]["shown"] = True
+    return shown
+
+
+def _needed(curves: DrawnCurves, needed: Curve) -> dict[str, Any]:
+    """What was needed: at ticks, and in the windows between them as far as their watermarks tell."""
+    least, most = curves.curves.get((LEAST, ())), curves.curves.get((MOST, ()))
+    words = "Charged to the run's control group less page cache"
+    if least is None or most is None:
+        return _line("needed", "needed", f"{words}, at ticks.", needed)
+    # Where nothing tells of a window, the ticks at its ends do.
+    top = [high if not low > high else low for high, low in zip(needed.high, least.high, strict=True)]
+    line = _line(
+        "needed", "needed", f"{words}; the watermark between two ticks is in it: nothing is missed.", needed
+    )
+    return {**line, "high": column(top), "most": column(most.high)}
+
+
+def _line(name: str, label: str, how: str, curve: Curve, *, first: bool = False) -> dict[str, Any]:
+    line = {"id": name, "label": label, "how": how, "shown": first, "high": column(curve.high)}
+    if any(low < high for low, high in zip(curve.low, curve.high, strict=True)):
+        line["low"] = column(curve.low)
+    return line
+
+
+def _rises(curves: DrawnCurves, metric: str, **attributes: str) -> list[float]:
+    """The times at which a counter had risen."""
+    counter = curves.find(metric, **attributes)
+    if counter is None:
+        return []
+    found, before = [], None
+    for time, value in zip(curves.last, counter.high, strict=True):
+        if before is not None and value > before:
+            found.append(round(time, 3))
+        before = value if value == value else before  # noqa: PLR0124 - NaN
+    return found[:50]
+
+
+def _cpu(run: RecordedRun, curves: DrawnCurves) -> dict[str, Any] | None:
+    """Counters of CPU time in ms, of which the script makes cores in use; `None` where hardly any was used."""
+    used = run.totals.get("cpu_seconds")
+    if used is None or run.seconds <= 0 or used / run.seconds < _IDLE_CORES:
+        return None
+    modes = {mode: curves.find(_CPU, cpu_mode=mode) for mode in ("user", "system")}
+    counters = {mode: steps(counter.high, 0.001) for mode, counter in modes.items() if counter is not None}
+    return {"counters": counters, "cpus": run.host.get("cpus")} if counters else None
+
+
+def _io(run: RecordedRun, curves: DrawnCurves) -> dict[str, Any] | None:
+    """Counters of bytes; `None` where next to nothing was moved."""
+    names = ("read_bytes", "write_bytes", "read_chars", "write_chars")
+    if sum(run.totals.get(name) or 0 for name in names) < _MOVED:
+        return None
+    found = {
+        f"{where}_{way}": column(counter.high)
+        for metric, where in ((_DISK, "disk"), (_CALLS, "calls"))
+        for way in ("read", "write")
+        if (counter := curves.find(metric, disk_io_direction=way)) is not None
+        and (run.totals.get(f"{way}_{'bytes' if where == 'disk' else 'chars'}") or 0) >= _MOVED / 64
+    }
+    return found or None
+
+
+def _gpus(run: RecordedRun, curves: DrawnCurves) -> list[dict[str, Any]]:
+    """Memory and utilization of each device."""
+    keys = [
+        key
+        for key in curves.curves
+        if key[0] in (catalog.HW_GPU_MEMORY_USAGE, catalog.MEMWATCH_TREE_GPU_MEMORY_USAGE)
+    ]
+    devices = list(dict.fromkeys(dict(key[1]).get("hw.id", "") for key in keys))
+    shown = []
+    for number, device in enumerate(devices[:_DEVICES]):
+        found = {
+            name: curves.find(metric, hw_id=device)
+            for name, metric in (
+                ("used", catalog.HW_GPU_MEMORY_USAGE),
+                ("held", catalog.MEMWATCH_TREE_GPU_MEMORY_USAGE),
+                ("limit", catalog.HW_GPU_MEMORY_LIMIT),
+                ("busy", catalog.HW_GPU_UTILIZATION),
+            )
+        }
+        name = next(
+            (dict(key[1]).get("hw.name", "") for key in keys if dict(key[1]).get("hw.id", "") == device), ""
+        )
+        shown.append(
+            {
+                "label": " ".join(word for word in (f"GPU {number}", shorten(name, 32)) if word),
+                "id": clean(device),
+                "peak": peak_json(run.peaks.gpu.get(device)),
+                "used": None if found["used"] is None else column(found["used"].high),
+                "held": None if found["held"] is None else column(found["held"].high),
+                "limit": _largest(found["limit"]),
+                "busy": None if found["busy"] is None else steps(found["busy"].high, 0.001),
+            }
+        )
+    return shown
+
+
+def _largest(curve: Curve | None) -> float | None:
+    known = [] if curve is None else [value for value in curve.high if value == value]  # noqa: PLR0124 - NaN
+    return max(known, default=None)

@@ -1,0 +1,202 @@
+"""Operations for the page: the rows of its table, groups of equal names, and bars in lanes."""
+
+from __future__ import annotations
+
+from otel_memwatch.reports.formatting import clean, shorten
+from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from otel_memwatch.analysis import OperationFigures, RecordedRun
+    from otel_memwatch.analysis.operation_digest import OperationDigest
+    from otel_memwatch.model import Peak
+
+ROWS = 2000
+"""Operations of which the page has a row: the largest, the longest, and the one of the run's peak."""
+_GROUPS = 300
+_LANES = 24
+_PARTS = 4000
+"""Parts of the time axis within which bars of one lane that follow each other are one."""
+_BARS = 20_000
+_NAME = 200
+
+
+def operations_data(run: RecordedRun) -> dict[str, Any] | None:
+    """Rows, groups, bars and lanes; `None` for a program that marked none."""
+    if run.too_many_operations:
+        return _digest_data(run, run.operation_digest)
+    listed = run.operations
+    if not listed:
+        return None
+    rows = _chosen(listed)
+    row_of: dict[int | None, int] = {index: row for row, index in enumerate(rows)}
+    lanes = _Lanes(listed)
+    return {
+        "total": len(listed),
+        "rows": [
+            _row(listed[index], lanes.lane_of[index], row_of.get(listed[index].parent)) for index in rows
+        ],
+        "groups": _groups(listed),
+        "lanes": lanes.labels,
+        "hidden": lanes.hidden,
+        "bars": lanes.bars(row_of, run.seconds / _PARTS),
+    }
+
+
+def _digest_data(run: RecordedRun, digest: OperationDigest) -> dict[str, Any]:
+    """The same of a run that has more than can be listed: those that needed most, those that were never closed, names."""
+    shown = {
+        (figures.operation.pid, figures.operation.id, figures.operation.start): figures
+        for figures in (*digest.open, *digest.largest)
+    }
+    listed = sorted(shown.values(), key=lambda figures: (figures.start, -figures.end))
+    lanes = _Lanes(listed)
+    row_of: dict[int | None, int] = {index: index for index in range(len(listed))}
+    return {
+        "total": digest.number,
+        "rows": [_row(figures, lanes.lane_of[index], None) for index, figures in enumerate(listed)],
+        "groups": [
+            {
+                "name": shorten(totals.name, _NAME),
+                "times": totals.number,
+                "seconds": round(totals.seconds, 6),
+                "longest": round(totals.longest, 6),
+                "largest": -1 if totals.largest_peak is None else totals.largest_peak,
+            }
+            for totals in digest.names[:_GROUPS]
+        ],
+        "lanes": lanes.labels,
+        "hidden": lanes.hidden,
+        "bars": lanes.bars(row_of, run.seconds / _PARTS),
+    }
+
+
+def _chosen(listed: Sequence[OperationFigures]) -> list[int]:
+    """Places of the operations that are listed one by one, in the order of time."""
+    if len(listed) <= ROWS:
+        return list(range(len(listed)))
+    by_size = sorted(range(len(listed)), key=lambda i: (not listed[i].sets_run_peak, -_need(listed[i]), i))
+    by_time = sorted(range(len(listed)), key=lambda i: (-listed[i].seconds, i))
+    return sorted({*by_size[: ROWS // 2], *by_time[: ROWS // 2]})
+
+
+def _need(figures: OperationFigures) -> int:
+    peak = figures.tree_peak or figures.operation.peak
+    return -1 if peak is None else peak.bytes
+
+
+def _row(figures: OperationFigures, lane: int | None, parent: int | None) -> dict[str, Any]:
+    operation = figures.operation
+    use = {
+        name: figures.totals.get(f"tree_{name}", figures.totals.get(name))
+        for name in ("cpu_seconds", "read_bytes", "write_bytes")
+    }
+    row = {
+        "name": shorten(operation.name, _NAME),
+        "pid": operation.pid,
+        "start": round(figures.start, 6),
+        "seconds": round(figures.seconds, 6),
+        "depth": figures.depth,
+        "lane": lane,
+        "parent": parent,
+        "peak": _peak(operation.peak),
+        "tree": _peak(figures.tree_peak),
+        "change": figures.delta_bytes,
+        "cpu": use["cpu_seconds"],
+        "read": use["read_bytes"],
+        "write": use["write_bytes"],
+        "status": None if operation.status == "ok" else operation.status,
+        "error": clean(operation.error)[:_NAME] if operation.error else None,
+        "top": figures.sets_run_peak or None,
+        "attributes": shorten(", ".join(f"{k}={v}" for k, v in operation.attributes.items()), _NAME) or None,
+    }
+    return {name: value for name, value in row.items() if value is not None}
+
+
+def _peak(peak: Peak | None) -> list[Any] | None:
+    """Bytes, certainty, and the two bounds."""
+    return None if peak is None else [peak.bytes, peak.certainty.value, peak.low, peak.high]
+
+
+def _groups(listed: Sequence[OperationFigures]) -> list[dict[str, Any]]:
+    """Names that occur more than once, those that took longest in all first."""
+    found: dict[str, list[OperationFigures]] = {}
+    for figures in listed:
+        found.setdefault(figures.operation.name, []).append(figures)
+    repeated = sorted(
+        ((name, group) for name, group in found.items() if len(group) > 1),
+        key=lambda item: -sum(figures.seconds for figures in item[1]),
+    )
+    return [
+        {
+            "name": shorten(name, _NAME),
+            "times": len(group),
+            "seconds": round(sum(figures.seconds for figures in group), 6),
+            "longest": round(max(figures.seconds for figures in group), 6),
+            "largest": max(map(_need, group)),
+        }
+        for name, group in repeated[:_GROUPS]
+    ]
+
+
+class _Lanes:
+    """Which lane each operation is drawn in: those of a process together, nested ones below the one around them."""
+
+    def __init__(self, listed: Sequence[OperationFigures]) -> None:
+        self._listed = listed
+        self.lane_of: list[int | None] = [None] * len(listed)
+        self.labels: list[str] = []
+        self.hidden = 0
+        by_pid: dict[int, list[int]] = {}
+        for index, figures in enumerate(listed):
+            by_pid.setdefault(figures.operation.pid, []).append(index)
+        for pid, members in by_pid.items():
+            self._lay_out(members, f"pid {pid}" if len(by_pid) > 1 else "")
+
+    def _lay_out(self, members: Sequence[int], label: str) -> None:
+        first = len(self.labels)
+        busy_until: list[float] = []
+        for index in members:
+            figures = self._listed[index]
+            around = None if figures.parent is None else self.lane_of[figures.parent]
+            lane = 0 if around is None else max(0, around - first + 1)
+            while lane < len(busy_until) and busy_until[lane] > figures.start:
+                lane += 1
+            if first + lane >= _LANES:
+                self.hidden += 1
+                continue
+            while lane >= len(busy_until):
+                busy_until.append(0.0)
+                self.labels.append("" if len(busy_until) > 1 else label)
+            busy_until[lane] = max(figures.end, figures.start)
+            self.lane_of[index] = first + lane
+
+    def bars(self, row_of: Mapping[int | None, int], shortest: float) -> list[list[Any]]:
+        """Lane, start, duration, name, number of operations, row (-1: none), flags (1 failed, 2 open, 4 the run's peak)."""
+        last: dict[int, list[Any]] = {}
+        found: list[list[Any]] = []
+        for index, figures in enumerate(self._listed):
+            lane = self.lane_of[index]
+            if lane is None:
+                continue
+            status = figures.operation.status
+            flags = (status == "error") + 2 * (status == "open") + 4 * figures.sets_run_peak
+            bar = last.get(lane)
+            short = figures.seconds < shortest
+            if (
+                bar is not None and short and bar[2] < shortest and not (flags | bar[6]) & 4
+                and figures.start - bar[1] - bar[2] < shortest
+            ):  # fmt: skip
+                bar[2] = round(max(bar[1] + bar[2], figures.end) - bar[1], 6)
+                if bar[3] != shorten(figures.operation.name, _NAME):
+                    bar[3] = ""
+                bar[4] += 1
+                bar[5], bar[6] = -1, bar[6] | flags
+                continue
+            name = shorten(figures.operation.name, _NAME)
+            last[lane] = bar = [
+                lane, round(figures.start, 6), round(figures.seconds, 6), name, 1, row_of.get(index, -1), flags
+            ]  # fmt: skip
+            found.append(bar)
+        return found[:_BARS]

@@ -1,0 +1,121 @@
+"""The memory curve as SVG: what is seen where no script runs, and on paper. Presentation attributes only, no style."""
+
+from __future__ import annotations
+
+from otel_memwatch.reports.formatting import duration, peak_figure, size, size_scale
+from otel_memwatch.reports.html.markup import escaped, tag
+from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from otel_memwatch.analysis import RecordedRun
+
+WIDTH, HEIGHT = 960, 300
+_LEFT, _RIGHT, _TOP, _BOTTOM = 64, 16, 28, 28
+_PARTS = 480
+"""Parts of the time axis in each of which the largest value is drawn."""
+_NEAR = 3.0
+"""Times the peak up to which a limit is drawn: beyond, the curve would be flat."""
+_INK, _SOFT, _LINE, _NEEDED, _LIMIT = "#1f2328", "#667079", "#d8dde2", "#00795c", "#c8500a"
+
+
+def picture(run: RecordedRun, data: Mapping[str, Any]) -> str:
+    """The picture; a sentence where no tick was recorded."""
+    times = [value / 1000 for value in _values(data["buckets"]["ends"]) if value is not None]
+    curves = data["memory"]
+    if not times or not curves:
+        return tag("p", "No tick was recorded: there is no curve.", class_="more")
+    curve = curves[0]
+    values = [None if v is None else v * curve["high"]["unit"] for v in _values(curve["high"]["steps"])]
+    seconds = data["seconds"] or 1.0
+    peak, limit = run.peaks.tree, data["limit"]
+    top = max(
+        [value for value in values if value is not None] + ([peak.high or peak.bytes] if peak else []),
+        default=0,
+    )
+    near = limit is not None and limit["bytes"] <= _NEAR * top
+    if near:
+        top = max(top, limit["bytes"])
+    ticks, top = _ticks(top * 1.08 or 1024.0)
+    across = WIDTH - _LEFT - _RIGHT
+    up = HEIGHT - _TOP - _BOTTOM
+
+    def x(time: float) -> str:
+        return f"{_LEFT + across * min(1.0, max(0.0, time / seconds)):.1f}"
+
+    def y(value: float) -> str:
+        return f"{_TOP + up * (1 - value / top):.1f}"
+
+    parts = []
+    for value, label in ticks:
+        parts.append(f'<path d="M{_LEFT} {y(value)}H{WIDTH - _RIGHT}" stroke="{_LINE}" fill="none"/>')
+        parts.append(_text(_LEFT - 8, float(y(value)) + 4, label, "end"))
+    parts += [
+        _text(_LEFT, HEIGHT - 8, "0 s", "start"),
+        _text(WIDTH - _RIGHT, HEIGHT - 8, duration(seconds), "end"),
+    ]
+    line = _steps(times, values, seconds, x, y)
+    parts.append(
+        f'<path d="{line}" stroke="{_NEEDED}" stroke-width="1.8" fill="none" stroke-linejoin="round"/>'
+    )
+    if limit is not None and near:
+        parts.append(
+            f'<path d="M{_LEFT} {y(limit["bytes"])}H{WIDTH - _RIGHT}" stroke="{_LIMIT}" stroke-dasharray="6 4" fill="none"/>'
+        )
+        parts.append(
+            _text(
+                WIDTH - _RIGHT, float(y(limit["bytes"])) - 5, f"limit {size(limit['bytes'])}", "end", _LIMIT
+            )
+        )
+    if peak is not None and peak.at is not None:
+        at = min(peak.at, seconds)
+        parts.append(
+            f'<circle cx="{x(at)}" cy="{y(peak.bytes)}" r="4.5" fill="none" stroke="{_INK}" stroke-width="1.6"/>'
+        )
+        side, shift = ("end", -10) if at > seconds / 2 else ("start", 10)
+        parts.append(
+            _text(float(x(at)) + shift, float(y(peak.bytes)) - 6, f"peak {peak_figure(peak)}", side, _INK)
+        )
+    parts.append(_text(_LEFT, 16, curve["label"], "start", _NEEDED))
+    return (
+        f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" width="100%" font-family="system-ui, sans-serif" font-size="12" '
+        f'xmlns="http://www.w3.org/2000/svg">{"".join(parts)}</svg>'
+    )
+
+
+def _text(x: float, y: float, text: str, anchor: str, colour: str = _SOFT) -> str:
+    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" fill="{colour}">{escaped(text)}</text>'
+
+
+def _values(steps: Sequence[int | None]) -> list[int | None]:
+    """The inverse of `data.steps`."""
+    level, found = 0, []
+    for step in steps:
+        if step is not None:
+            level += step
+        found.append(None if step is None else level)
+    return found
+
+
+def _steps(times: Sequence[float], values: Sequence[float | None], seconds: float, x: Any, y: Any) -> str:
+    """The line: in each part of the time axis the largest value."""
+    largest: dict[int, tuple[float, float]] = {}
+    for time, value in zip(times, values, strict=True):
+        place = int(_PARTS * time / seconds)
+        if value is not None and (place not in largest or value > largest[place][1]):
+            largest[place] = time, value
+    return "".join(f"{'L' if i else 'M'}{x(t)} {y(v)}" for i, (t, v) in enumerate(largest.values()))
+
+
+def _ticks(top: float) -> tuple[list[tuple[float, str]], float]:
+    """Values and labels of the memory axis, and its upper end."""
+    scale, unit = size_scale(top)
+    span = top / scale
+    step = next(
+        s
+        for s in (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 200, 256, 512, 1024)
+        if span / s <= 5
+    )
+    number = int(span / step) + 1
+    return [(i * step * scale, f"{i * step:g} {unit}") for i in range(number)], top

@@ -1,0 +1,112 @@
+"""Several runs in one picture: what each needed over time, from its own start."""
+
+from __future__ import annotations
+
+import numpy as np
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+from otel_memwatch import catalog
+from otel_memwatch.reports.formatting import clean, command_line, duration, size_scale
+from otel_memwatch.reports.plot import style
+from otel_memwatch.reports.plot.peak import peak_extent
+from otel_memwatch.reports.plot.series import Line, draw_line, line_of, time_unit
+from otel_memwatch.runtime.typed import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from otel_memwatch.analysis import RecordedRun
+    from otel_memwatch.reports import Options
+
+_RESIDENT = catalog.MEMWATCH_TREE_MEMORY_USAGE
+_CHARGED, _FILE = catalog.MEMWATCH_CGROUP_MEMORY_USAGE, catalog.MEMWATCH_CGROUP_MEMORY_FILE
+_WIDTH, _HEIGHT, _DPI = 12.0, 5.4, 150
+_LEFT, _RIGHT, _TOP, _BOTTOM = 0.72, 0.42, 0.5, 0.56
+_ROW = 0.2
+_NAME = 60
+_HEADROOM = 1.06
+
+
+def overlay(runs: Sequence[RecordedRun], options: Options) -> Figure:
+    """One panel with a curve for each run, its peak as a point; the names above say each run's figure."""
+    begin = max(0.0, options.get("begin") or 0.0)
+    longest = max(*(run.seconds for run in runs), 1e-3)
+    end = min(longest, options.get("end") or longest)
+    width, height = options.get("size") or (_WIDTH, None)
+    above = _TOP + _ROW * len(runs)
+    height = max(2.0, height or _HEIGHT + _ROW * len(runs))
+    figure = Figure(
+        figsize=(width, height), dpi=options.get("dpi") or _DPI, facecolor=style.PAPER, edgecolor=style.PAPER
+    )
+    figure.set_layout_engine("none")
+    FigureCanvasAgg(figure)
+    axes = figure.add_axes(
+        (
+            _LEFT / width,
+            _BOTTOM / height,
+            (width - _LEFT - _RIGHT) / width,
+            (height - above - _BOTTOM) / height,
+        )
+    )
+    lines = [_needed(run, begin, end) for run in runs]
+    peaks = [run.peaks.tree for run in runs]
+    most = max(
+        [float(peak.high or peak.bytes) for peak in peaks if peak is not None]
+        + [line.maximum() or 0.0 for line, _ in lines],
+        default=0.0,
+    )
+    scale, unit = size_scale(max(most, 1024.0))
+    time_scale, time_name = time_unit(end - begin)
+    style.plain_axes(axes, "Memory", unit)
+    axes.set_xlim(begin / time_scale, max(end, begin + 1e-3) / time_scale)
+    axes.set_ylim(0, max(most, 1024.0) / scale * _HEADROOM)
+    names = _names(runs)
+    for index, (run, (line, needed), peak) in enumerate(zip(runs, lines, peaks, strict=True)):
+        extent = peak_extent(peak, (scale, unit))
+        words = "unknown" if extent is None else extent.words
+        colour = style.DEVICES[index % len(style.DEVICES)]
+        dashes = "-" if index < len(style.DEVICES) else "--"
+        what = "" if needed else ", resident sizes drawn"
+        draw_line(
+            axes, line, time_scale, scale, color=colour, linewidth=1.5, linestyle=dashes, marker="",
+            label=style.lettering(f"{names[index]}: {words}, {duration(run.seconds)}{what}"),
+        )  # fmt: skip
+        if extent is not None and extent.at is not None and begin <= extent.at <= end:
+            axes.plot(
+                [extent.at / time_scale], [extent.high / scale], marker="o", markersize=6, linestyle="", color=colour,
+                markeredgecolor=style.INK, markeredgewidth=0.8, zorder=6,
+            )  # fmt: skip
+    axes.xaxis.set_major_locator(MaxNLocator(nbins=12, steps=[1, 2, 5, 10]))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.set_xlabel(
+        f"time since the start ({time_name})", fontproperties=style.font(style.NORMAL), color=style.INK
+    )
+    figure.text(
+        _LEFT / width, 1 - 0.12 / height, style.lettering(clean(options.get("title") or f"{len(runs)} runs")),
+        va="top", fontproperties=style.font(style.LARGE, bold=True), color=style.INK,
+    )  # fmt: skip
+    axes.legend(
+        loc="lower right", bbox_to_anchor=(1.0, 1.0), frameon=False, prop=style.font(), labelcolor=style.INK,
+        borderaxespad=0.1, borderpad=0.1, handlelength=1.6, handletextpad=0.5,
+    )  # fmt: skip
+    if options.get("dark"):
+        style.darken(figure)
+    return figure
+
+
+def _needed(run: RecordedRun, begin: float, end: float) -> tuple[Line, bool]:
+    """What a run needed over time, and whether it is that; else the sum of its resident sizes."""
+    samples = run.samples([_RESIDENT, _CHARGED, _FILE]).between(begin, end)
+    needed = bool(run.info.get("own_cgroup") and samples.find(_CHARGED) and samples.find(_FILE))
+    values = samples.column(_CHARGED) - samples.column(_FILE) if needed else samples.column(_RESIDENT)
+    if needed and np.isnan(values).all():
+        needed, values = False, samples.column(_RESIDENT)
+    return line_of(samples.time, values, 0.0, run.interval or 0.1), needed
+
+
+def _names(runs: Sequence[RecordedRun]) -> list[str]:
+    """The commands where they differ, else the names of the runs."""
+    commands = [command_line(run.command, _NAME) for run in runs]
+    return commands if len(set(commands)) == len(commands) else [clean(run.id)[:_NAME] for run in runs]

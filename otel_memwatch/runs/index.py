@@ -1,0 +1,61 @@
+"""The run index: the runs below some directories as one table, a row a run.
+
+What was made of runs is kept in a SQLite file beside them (`index_cache`), and made again where a `run.json` has changed
+since; without that file everything is as before, only slower.
+"""
+
+from __future__ import annotations
+
+import os
+
+from otel_memwatch.errors import RunError
+from otel_memwatch.record.format import RUNS_DIRECTORY
+from otel_memwatch.runs.indexed_run import IndexedRun, row_of
+from otel_memwatch.runs.tree import run_tree
+from otel_memwatch.runtime.typed import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+RUNS_VARIABLE = "OTEL_MEMWATCH_RUNS"
+"""Names the directory of runs, for those that record and those that read."""
+
+_WORTH_KEEPING = 32
+"""Runs in one directory from which on a cache is kept: fewer are read as fast as the cache."""
+
+
+def runs_home() -> str:
+    """The directory in which runs are looked for where none is named."""
+    return os.environ.get(RUNS_VARIABLE) or RUNS_DIRECTORY
+
+
+def index(paths: Iterable[str | os.PathLike[str]] = ()) -> list[IndexedRun]:
+    """The runs in each path, which is a run or a tree of directories with runs; without any path: those of `runs_home()`.
+
+    The oldest first. A run that several paths name is there once. Raises `RunError` for a path that is not there or cannot be
+    read. Cost, of finished runs on a machine at rest: 0.2 ms a run, 10 us where it stands in the cache.
+    """
+    given = [os.fspath(path) for path in paths]
+    rows: dict[str, IndexedRun] = {}
+    for path in given or (runs_home(),):
+        if given and not os.path.lexists(path):
+            raise RunError(f"There is no directory {path}.")
+        for row in _below(path):
+            rows.setdefault(os.path.realpath(row.path) if len(given) > 1 else row.path, row)
+    return sorted(rows.values(), key=lambda row: (row.started, row.path))
+
+
+def _below(root: str) -> Iterator[IndexedRun]:
+    for parent, entries in run_tree(root):
+        if len(entries) < _WORTH_KEEPING:
+            yield from (row_of(f"{parent}/{name}" if name else parent) for name in entries)
+            continue
+        from otel_memwatch.runs.index_cache import IndexCache
+
+        with IndexCache(parent) as cache:
+            yield from cache.rows(entries, row_of)
+
+
+def where_named(paths: Sequence[str]) -> str:
+    """The directories that were looked into, for a sentence."""
+    return ", ".join(paths) or runs_home()

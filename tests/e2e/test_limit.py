@@ -1,0 +1,121 @@
+"""`wrap --limit`: the whole tree is ended where it wants more, and it is told who wanted more, in which operation."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.control_group import memory_parent
+
+MIB = 1 << 20
+GROWS = """
+import sys
+from otel_memwatch import operation
+with operation("Grow"):
+    kept = []
+    while True:
+        kept.append(bytearray(b"x") * (4 << 20))
+"""
+LEAVES = f"""
+import subprocess, sys
+idle = "import time; x = bytearray(b'x') * (10 << 20); time.sleep(600)"
+others = [subprocess.Popen([sys.executable, "-c", idle]) for _ in range(2)]
+print(*(one.pid for one in others), flush=True)
+subprocess.run([sys.executable, "-c", {GROWS!r}])
+print("outlived it", flush=True)
+others[0].wait()
+"""
+
+
+def wrap(tmp_path, program, *options):
+    command = [
+        sys.executable,
+        "-m",
+        "otel_memwatch",
+        "wrap",
+        "--no-plot",
+        "--out=r",
+        *options,
+        "--",
+        sys.executable,
+        "-c",
+        program,
+    ]
+    return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+
+
+def alive(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
+def test_nothing_of_the_tree_outlives_a_breach_and_it_is_told_who_wanted_more(tmp_path):
+    memory_parent()
+    done = wrap(tmp_path, LEAVES, "--limit=120MiB")
+    assert done.returncode == -9, done.stderr
+    others = [int(pid) for pid in done.stdout.split()[:2]]
+    assert len(others) == 2
+    assert not any(map(alive, others))
+    assert "outlived it" not in done.stdout
+    info = json.loads((tmp_path / "r" / "run.json").read_text())
+    limit = info["limit"]
+    assert (limit["bytes"], limit["by"], limit["breached"], limit["operation"]) == (
+        120 * MIB,
+        "control group",
+        True,
+        "Grow",
+    )
+    assert limit["largest"][0]["bytes"] > 40 * MIB
+    assert limit["largest"][0]["pid"] not in others
+    assert 100 * MIB < limit["peak"] <= 121.2 * MIB
+    assert "ended, since it wanted more than 120.0 MiB, in Grow" in done.stderr
+    report = subprocess.run(
+        [sys.executable, "-m", "otel_memwatch", "report", "r", "--json"], cwd=tmp_path, capture_output=True, text=True, check=True
+    )  # fmt: skip
+    assert json.loads(report.stdout)["hard_limit"] == limit
+
+
+def test_below_its_limit_nothing_happens(tmp_path):
+    memory_parent()
+    done = wrap(tmp_path, "x = bytearray(b'x') * (30 << 20)", "--limit=500MiB")
+    assert done.returncode == 0
+    limit = json.loads((tmp_path / "r" / "run.json").read_text())["limit"]
+    assert (limit["breached"], limit["largest"], limit["operation"]) == (False, [], None)
+
+
+def test_without_a_group_it_says_what_it_needs_and_starts_nothing(tmp_path):
+    done = wrap(tmp_path, "open('started', 'w')", "--limit=1GiB", "--cgroup=off")
+    assert done.returncode == 2
+    assert "--limit-fallback rlimit" in done.stderr
+    assert os.listdir(tmp_path) == []
+
+
+def test_each_process_is_limited_where_it_was_told_to(tmp_path):
+    done = wrap(tmp_path, GROWS, "--limit=100MiB", "--cgroup=off", "--limit-fallback=rlimit")
+    assert done.returncode == 1
+    assert "MemoryError" in done.stderr
+    limit = json.loads((tmp_path / "r" / "run.json").read_text())["limit"]
+    assert (limit["by"], limit["breached"]) == ("process", None)
+
+
+@pytest.mark.parametrize("limit", ["4", "4G", "-1GiB", "nanGiB", "0MiB"])
+def test_what_is_no_size_is_refused(tmp_path, limit):
+    done = wrap(tmp_path, "open('started', 'w')", f"--limit={limit}")
+    assert (done.returncode, os.listdir(tmp_path)) == (2, [])
+
+
+@pytest.mark.quiet
+def test_the_verdict_is_there_a_second_after_the_kill(tmp_path):
+    memory_parent()
+    program = GROWS.replace("kept.append", "open('last', 'w').close(); kept.append")
+    done = wrap(tmp_path, program, "--limit=100MiB")
+    assert done.returncode == -9
+    told = (tmp_path / "r" / "run.json").stat().st_mtime
+    assert told - (tmp_path / "last").stat().st_mtime <= 1.0

@@ -1,0 +1,119 @@
+"""Curves in few points: no peak is lost, gaps stay, and what is read from a record is what its monitor had."""
+
+from __future__ import annotations
+
+import math
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from otel_memwatch.analysis.curves import LEAST, MOST, NEEDED, Curves, DrawnCurves
+from otel_memwatch.analysis.process_lives import ProcessLives
+from otel_memwatch.model import Column, ProcessEvent, ProcessRecord
+
+TREE, DISK = (
+    Column("memwatch.tree.memory.usage"),
+    Column("memwatch.tree.disk.io", (("disk.io.direction", "read"),)),
+)
+USAGE, WINDOW, FILE = (Column(f"memwatch.cgroup.memory.{name}") for name in ("usage", "window", "file"))
+INFO = {"started": {"monotonic": 100.0}, "interval": 0.1}
+
+ticks = st.lists(
+    st.tuples(st.floats(0.001, 3.0), st.none() | st.integers(0, 1 << 40)), min_size=1, max_size=400
+)
+
+
+def drawn(
+    found: list[tuple[float, int | None]], points: int
+) -> tuple[DrawnCurves, list[tuple[float, int | None]]]:
+    curves, time, taken = Curves(INFO, points), 100.0, []
+    for step, value in found:
+        time += step
+        taken.append((time - 100.0, value))
+        curves.add((TREE, DISK), time, (value, value))
+    return curves.drawn(all_ended=True), taken
+
+
+@given(ticks, st.sampled_from([4, 8, 32, 1000]))
+def test_every_bucket_has_the_extremes_of_its_ticks(
+    found: list[tuple[float, int | None]], points: int
+) -> None:
+    curves, taken = drawn(found, points)
+    assert len(curves.last) <= points
+    assert list(curves.last) == sorted(set(curves.last))
+    curve, counter = curves.find(TREE.metric), curves.find(DISK.metric, disk_io_direction="read")
+    inside = 0
+    for index, (first, last) in enumerate(zip(curves.first, curves.last, strict=True)):
+        members = [value for time, value in taken if first <= time <= last]
+        inside += len(members)
+        known = [value for value in members if value is not None]
+        if not known:
+            assert curve is None or math.isnan(curve.high[index])
+            continue
+        assert curve is not None
+        assert counter is not None
+        assert (curve.low[index], curve.high[index], counter.high[index]) == (
+            min(known),
+            max(known),
+            known[-1],
+        )
+    assert inside == len(taken)
+
+
+@given(ticks)
+def test_a_hole_in_the_record_stays_between_two_buckets(found: list[tuple[float, int | None]]) -> None:
+    curves, taken = drawn([*found, (1000.0, 1), (0.1, 2)], 8)
+    begin, end = taken[-3][0], taken[-2][0]
+    assert any(
+        last <= begin and first >= end
+        for last, first in zip(curves.last, list(curves.first)[1:], strict=False)
+    )
+
+
+def test_what_a_window_had_is_in_the_bucket_that_its_tick_ends() -> None:
+    """A spike of 500 MiB between two ticks, in a group of the run's own."""
+    columns = (USAGE, WINDOW, FILE, DISK)
+    curves = Curves({**INFO, "own_cgroup": "/sys/fs/cgroup/x", "host": {"cpus": 1}})
+    mib = 1 << 20
+    for number in range(10):
+        curves.add(columns, 100.1 + number / 10, (10 * mib, (500 if number == 6 else 10) * mib, 2 * mib, 0))
+    found = curves.drawn(all_ended=True)
+    needed, least, most = (found.curves[name, ()] for name in (NEEDED, LEAST, MOST))
+    assert set(needed.high) == {8 * mib}
+    assert [value > 400 * mib for value in least.high] == [number == 6 for number in range(10)]
+    assert least.high[6] <= 498 * mib <= most.high[6] < 500 * mib
+
+
+def test_asking_changes_nothing() -> None:
+    one, other = Curves(INFO, 8), Curves(INFO, 8)
+    for number in range(50):
+        for curves in (one, other):
+            curves.add((TREE,), 100.0 + number / 10, (number * number % 17,))
+        one.drawn(all_ended=False)
+    assert one.drawn(all_ended=True)[:4] == other.drawn(all_ended=True)[:4]
+
+
+def test_a_tick_out_of_order_is_left_out() -> None:
+    curves = Curves(INFO)
+    for time, value in ((100.1, 1), (100.3, 3), (100.2, 900), (100.4, 4)):
+        curves.add((TREE,), time, (value,))
+    curve = curves.drawn(all_ended=True).find(TREE.metric)
+    assert curve is not None
+    assert list(curve.high) == [1, 3, 4]
+
+
+def test_the_largest_lives_stay_however_many_there_were() -> None:
+    lives = ProcessLives(100.0)
+    for number in range(5000):
+        at = 100.0 + number
+        rss = 1000 + (number * 7919) % 5000
+        lives.add(ProcessRecord(ProcessEvent.SEEN, at, number, at, rss=rss))
+        lives.add(ProcessRecord(ProcessEvent.EXIT, at + 5, number, at, rss=rss))
+    for number in range(3000):
+        lives.add(ProcessRecord(ProcessEvent.FIGURES, 100.0 + number, 9999, 100.0, rss=10_000 + number % 100))
+    largest = lives.largest(8)
+    assert largest[0].pid == 9999
+    assert largest[0].end is None
+    assert max(value for _, value in largest[0].points) == 10_099
+    assert len(largest[0].points) <= 512
+    assert [life.points[0][1] for life in largest[1:]] == [5999, 5998, 5997, 5996, 5995, 5994, 5993]

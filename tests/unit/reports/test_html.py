@@ -1,0 +1,75 @@
+"""The page as a file: its policy names the scripts and styles that are in it, its size, and that nothing in it is markup."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+from io import BytesIO
+from pathlib import Path
+
+import pytest
+
+from otel_memwatch.analysis import RecordedRun, load
+from otel_memwatch.reports import html, render
+from tests.support import recorded
+
+ASSETS = Path(html.__file__).with_name("assets")
+
+
+def page(run: RecordedRun) -> str:
+    out = BytesIO()
+    render("html", run, out)
+    return out.getvalue().decode()
+
+
+def digest(data: bytes) -> str:
+    return base64.b64encode(hashlib.sha256(data).digest()).decode()
+
+
+def test_the_hashes_are_those_of_the_files() -> None:
+    assert {name: digest((ASSETS / name).read_bytes()) for name in html.HASHES} == html.HASHES
+
+
+@pytest.mark.parametrize("scene", ["short", "workers", "nested", "gpus"])
+def test_the_policy_allows_what_is_in_the_page_and_nothing_else(scene: str, tmp_path: Path) -> None:
+    text = page(load(getattr(recorded, scene)(tmp_path / scene)))
+    policy = re.search(r'http-equiv="Content-Security-Policy" content="([^"]*)"', text)
+    assert policy
+    assert text.index("<meta charset") < policy.start() < text.index("<style>")
+    inline = re.findall(r"<(script|style)>(.*?)</\1>", text, re.DOTALL)
+    assert len(inline) == 4
+    for _, content in inline:
+        assert digest(content.encode()) in policy[1]
+    assert "default-src 'none'" in policy[1]
+    body = re.sub(r"<(script|style)\b.*?</\1>|<!--.*?-->", "", text, flags=re.DOTALL)
+    assert not re.search(r"https?://(?!www\.w3\.org/2000/svg)|<a |<link|<img| style=| on\w+=", body)
+
+
+def test_what_no_run_can_change_takes_less_than_250_kb(tmp_path: Path) -> None:
+    fixed = sum((ASSETS / name).stat().st_size for name in html.HASHES)
+    assert fixed < 150_000
+    assert len(page(load(recorded.short(tmp_path / "short")))) < 250_000
+
+
+def test_the_licence_of_the_chart_library_is_in_the_page(tmp_path: Path) -> None:
+    text = page(load(recorded.short(tmp_path / "short")))
+    assert "Permission is hereby granted, free of charge" in text
+    assert "Leon Sorokin" in text
+
+
+def test_no_data_ends_the_element_that_holds_it(tmp_path: Path) -> None:
+    path = recorded.nested(tmp_path / "run")
+    info = json.loads((path / "run.json").read_text())
+    info["command"] = ["</script><!--<script>", "\u2028", "\udce4"]
+    (path / "run.json").write_text(json.dumps(info))
+    for file in path.glob("operations-*.jsonl"):
+        file.write_text(file.read_text().replace("Train", "</script><!--<script>"))
+    text = page(load(path))
+    assert len(re.findall(r"<script", text)) == 3
+    data = re.search(r'id="data">(.*?)</script>', text, re.DOTALL)
+    assert data
+    assert not set("<>&") & set(data[1])
+    rows = json.loads(data[1])["operations"]["rows"]
+    assert any(row["name"].startswith("</script>") for row in rows)

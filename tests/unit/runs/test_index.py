@@ -1,0 +1,202 @@
+"""Many runs as one table, with a cache that changes nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from otel_memwatch.errors import RunError, UsageError
+from otel_memwatch.record.format import INDEX_FILE
+from otel_memwatch.runs import index as index_module
+from otel_memwatch.runs.find import find_run, find_runs
+from otel_memwatch.runs.index import index
+from tests.support import recorded
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def growing(path: Path) -> Path:
+    """A run whose tree has needed 120 MiB in its last tick."""
+    ticks = [(0.1, 100 * recorded.MIB), (0.2, 120 * recorded.MIB)]
+    return recorded.record(path, seconds=0.2, series=[recorded.PSS], ticks=ticks)
+
+
+def run(path: Path, **changes: Any) -> Path:
+    changes.pop("kind", recorded.short)(path)
+    file = path / "run.json"
+    info = json.loads(file.read_text())
+    info["started"]["wall"] += changes.pop("later", 0)
+    file.write_text(json.dumps(info | changes))
+    return path
+
+
+@pytest.fixture
+def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Three runs in the usual place: "a" of yesterday, "b" of today, and one whose run.json is none."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("OTEL_MEMWATCH_RUNS", raising=False)
+    directory = tmp_path / "memwatch-runs"
+    run(directory / "b", later=86400, name="train", tags={"rule": "align"}, input_bytes=5)
+    run(directory / "a", name="train")
+    (directory / "broken").mkdir()
+    (directory / "broken" / "run.json").write_text("{")
+    return directory
+
+
+def test_all_runs_are_listed_by_their_start_broken_ones_with_the_reason(runs: Path) -> None:
+    rows = index()
+    assert [os.path.basename(row.path) for row in rows if row.state == "finished"] == ["a", "b"]
+    (broken,) = [row for row in rows if row.state == "broken"]
+    assert broken.id == "broken"
+    assert broken.error
+    (one,) = index([runs / "b"])
+    assert (one.name, one.tags, one.input_bytes) == ("train", {"rule": "align"}, 5)
+
+
+def test_a_row_tells_what_the_run_does(runs: Path) -> None:
+    from otel_memwatch.analysis import load
+
+    told = load(runs / "a")
+    (row,) = index([runs / "a"])
+    tree = told.peaks.tree
+    assert tree is not None
+    assert (row.memory, row.low, row.high, row.certainty) == (
+        tree.bytes,
+        tree.low,
+        tree.high,
+        tree.certainty.value,
+    )
+    assert (row.seconds, row.cpu, row.command) == (
+        round(told.seconds, 6),
+        told.totals["cpu_seconds"],
+        told.command,
+    )
+    assert json.loads(row.peaks_json) == told.peaks.to_json()
+
+
+def test_a_directory_that_is_not_there_is_a_mistake_but_for_the_usual_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert index() == []
+    with pytest.raises(RunError, match="There is no directory nowhere"):
+        index(["nowhere"])
+
+
+def test_runs_are_found_in_a_tree_and_what_is_no_run_is_left_out(runs: Path) -> None:
+    run(runs / "array-7/task-1/run")
+    (runs.parent / "letters").mkdir()
+    (runs.parent / "letters/letter.txt").touch()
+    assert {row.path for row in index([runs.parent])} >= {f"{runs}/array-7/task-1/run", f"{runs}/a"}
+    assert "letters" not in {row.id for row in index([runs.parent])}
+    assert len(index([runs, runs / "a", runs.parent])) == 4
+
+
+@pytest.mark.usefixtures("runs")
+def test_the_newest_run_is_meant_where_none_is_named() -> None:
+    assert find_run(None).name == find_run("latest").name == "b"
+    assert str(find_run("memwatch-runs/a/run.json")) == "memwatch-runs/a"
+
+
+@pytest.mark.usefixtures("runs")
+def test_a_name_is_one_run_or_all_of_that_name() -> None:
+    assert (
+        find_run("train").name
+        == find_run("latest:train").name
+        == find_run("latest:memwatch-runs").name
+        == "b"
+    )
+    assert [row.id for row in find_runs(["train"])] == ["a", "b"]
+    assert [row.id for row in find_runs(["a", "latest:train", "memwatch-runs/a"])] == ["a", "b"]
+    assert len(find_runs(["memwatch-runs"])) == len(find_runs([])) == 3
+    with pytest.raises(UsageError, match="neither a path nor the name of a run"):
+        find_runs(["absent"])
+    with pytest.raises(UsageError, match="There is no run of the name absent"):
+        find_run("latest:absent")
+    assert str(find_run("absent")) == "absent"
+
+
+@pytest.mark.usefixtures("runs")
+def test_runs_kept_elsewhere_are_found_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run(tmp_path / "elsewhere/c")
+    monkeypatch.setenv("OTEL_MEMWATCH_RUNS", "elsewhere")
+    assert find_run(None).name == "c"
+
+
+def test_without_any_run_one_has_to_be_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError, match="There is no run below memwatch-runs"):
+        find_run(None)
+
+
+@pytest.fixture
+def many(runs: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The three runs with a cache beside them."""
+    monkeypatch.setattr(index_module, "_WORTH_KEEPING", 1)
+    return runs
+
+
+def test_the_cache_changes_nothing(many: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = index()
+    assert (many / INDEX_FILE).stat().st_mode & 0o777 == 0o600
+    with monkeypatch.context() as patched:
+        patched.setattr(index_module, "row_of", None)  # no run is read again
+        assert index() == first
+    (many / INDEX_FILE).unlink()
+    assert index() == first
+
+
+@pytest.mark.parametrize(
+    "harm",
+    [
+        lambda file: file.write_bytes(b"not a database, and long enough to be looked at" * 100),
+        lambda file: file.write_bytes(file.read_bytes()[:4096] + b"\xff" * 8192),
+        lambda file: file.write_bytes(b""),
+        lambda file: (file.unlink(), file.mkdir()),
+        lambda file: (file.unlink(), file.symlink_to("/dev/null")),
+    ],
+)
+def test_a_cache_that_is_damaged_changes_nothing(many: Path, harm: Any) -> None:
+    first = index()
+    harm(many / INDEX_FILE)
+    assert index() == first
+    assert index() == first
+
+
+def test_what_has_changed_is_read_again(many: Path) -> None:
+    index()
+    info = json.loads((many / "a/run.json").read_text())
+    replacement = many / "a/.new"
+    replacement.write_text(json.dumps(info | {"name": "other"}))
+    replacement.replace(many / "a/run.json")
+    run(many / "c", later=9)
+    (many / "broken/run.json").unlink()
+    (many / "broken").rmdir()
+    assert {row.id: row.name for row in index()} == {"a": "other", "b": "train", "c": None}
+
+
+def test_a_run_that_goes_on_is_not_kept(many: Path) -> None:
+    path = run(many / "going", kind=growing, state="running", ended=None, exit=None, peaks=None)
+    info = json.loads((path / "run.json").read_text())
+    info["monitor"] = {"pid": os.getpid()}
+    info["host"]["name"] = os.uname().nodename
+    info["started"]["wall"] = 4e9
+    (path / "run.json").write_text(json.dumps(info))
+    (row,) = [row for row in index() if row.id == "going"]
+    assert (row.state, row.high, row.certainty) == ("running", None, "interval")
+    assert row.low == 120 * recorded.MIB
+    with sqlite3.connect(many / INDEX_FILE) as database:
+        kept = database.execute("SELECT id FROM runs").fetchall()
+    database.close()
+    assert sorted(kept) == [("a",), ("b",), ("broken",)]
+
+
+def test_text_that_no_database_takes_is_no_trouble(many: Path) -> None:
+    run(many / "odd", name="\udcff", tags={"a": "\udcfe"}, command=["\udcff"], cwd="/\udcff")
+    assert index() == index()
+    assert "\\udcff" in {row.name for row in index()}
