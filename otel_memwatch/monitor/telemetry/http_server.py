@@ -32,6 +32,19 @@ class QuietHandler(BaseHTTPRequestHandler):
         """What the Server header says."""
         return "otel-memwatch"
 
+    def parse_request(self) -> bool:
+        """False, with an answer sent, for what is no request of HTTP/1.x, or has no length of its own."""
+        if not super().parse_request():
+            return False
+        length = self.headers.get("Content-Length") if hasattr(self, "headers") else None
+        known = self.request_version in {"HTTP/1.0", "HTTP/1.1"}
+        if known and (length is None or (length.isascii() and length.isdigit())):
+            return True
+        # Without a version that it knows, the base class would answer without a status line.
+        self.request_version, self.close_connection = "HTTP/1.0", True
+        self.answer(400 if known else 505, "text/plain", b"")
+        return False
+
     def answer(self, status: int, content_type: str, body: bytes, **headers: str) -> None:
         """Sends a whole response."""
         self.send_response(status)
@@ -40,7 +53,8 @@ class QuietHandler(BaseHTTPRequestHandler):
         for name, value in headers.items():
             self.send_header(name.replace("_", "-"), value)
         self.end_headers()
-        self.wfile.write(body)
+        if self.command != "HEAD":
+            self.wfile.write(body)
 
 
 class QuietServer(ThreadingHTTPServer):
