@@ -14,15 +14,16 @@ from otel_memwatch.analysis.gpu import allocator_figures
 from otel_memwatch.analysis.operation_names import series_name
 from otel_memwatch.analysis.operations import figures_of, position_of_peak, with_last_figures
 from otel_memwatch.record.operation_index import ListedOperations, sizes
-from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
+from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from otel_memwatch.analysis.attribution import SizedOperations
     from otel_memwatch.analysis.operations import OperationContext
     from otel_memwatch.analysis.results import OperationFigures, Peaks
     from otel_memwatch.model import Peak, RecordedOperation
+    from otel_memwatch.record.operation_lines import OpenOperation, OperationLines
 
 LIMIT = 1000
 """Operations up to which every one is kept, and has its place in every report."""
@@ -113,6 +114,14 @@ class _Name:
         )
 
 
+class _Lines(NamedTuple):
+    """An operation of which only the lines were read."""
+
+    lines: OperationLines
+    opened: OpenOperation
+    closing: Mapping[str, Any]
+
+
 class OperationsSoFar:
     """Operations as they are closed; for one thread."""
 
@@ -128,7 +137,7 @@ class OperationsSoFar:
         self._holders: dict[int, tuple[int, dict[str, tuple[RecordedOperation, RecordedOperation]]]] = {}
         """By process: the most that one of its operations certainly had, and by name the first and the largest of those that
         may have had as much."""
-        self._recent: deque[RecordedOperation] = deque(maxlen=_RECENT)
+        self._recent: deque[RecordedOperation | _Lines] = deque(maxlen=_RECENT)
         self._moments: dict[float, RecordedOperation | None] = {}
         """By the moments at which the peaks so far were first seen: of those that were open then, whose process had most."""
         self._interval = 0.0
@@ -146,6 +155,68 @@ class OperationsSoFar:
                     self._add(one)
             return
         self._add(operation)
+
+    def close_lines(self, lines: OperationLines, opened: OpenOperation, closing: Mapping[str, Any]) -> None:
+        """As `close`, of its two lines. Of most that are too many, no operation has to be made: that takes half the time."""
+        if self._all is not None or not self._is_one_of_many(lines, opened, closing):
+            self.close(lines.operation(opened, closing))
+
+    def _is_one_of_many(
+        self, lines: OperationLines, opened: OpenOperation, closing: Mapping[str, Any]
+    ) -> bool:
+        """Whether it changes totals alone, which then have it."""
+        opening = opened.line
+        text, low, high, peak = (
+            opening.get("name"),
+            closing.get("low"),
+            closing.get("high"),
+            closing.get("peak"),
+        )
+        start, end, user, system = (
+            opened.time,
+            closing.get("time"),
+            closing.get("cpu_user"),
+            closing.get("cpu_system"),
+        )
+        known = self._names.get(series_name(text)) if type(text) is str else None
+        best, names = self._holders.get(lines.pid) or (0, {})
+        held = names.get(text) if type(text) is str else None
+        if (
+            known is None
+            or held is None
+            or known.largest is None
+            or not (type(low) is type(high) is type(peak) is int)
+            or not (type(end) is type(user) is type(system) is float)
+            or closing.get("gpu")
+        ):
+            return False
+        first, largest = held
+        seconds = end - start
+        if (
+            (low, seconds) > self._largest[0][0]
+            or len(self._largest) < _LARGEST
+            or low > _need(known.largest)[0]
+            or (high >= best and (low > _need(largest)[0] or start < first.start or end <= _end(largest)))
+            or any(start <= moment and end >= moment - self._interval for moment in self._moments)
+        ):
+            return False
+        self.closed += 1
+        self.to_export += opening.get("exported") is not True
+        known.count += 1
+        known.seconds += seconds
+        known.longest = max(known.longest, seconds)
+        known.peaks += 1
+        known.peak_sum += peak
+        known.cpu += round(user + system, 6)
+        known.cpu_known = True
+        known.failed += closing.get("status") == "error"
+        self._recent.append(_Lines(lines, opened, closing))
+        return True
+
+    def _lately(self) -> Iterator[RecordedOperation]:
+        """Those that were closed last."""
+        for one in self._recent:
+            yield one.lines.operation(one.opened, one.closing) if isinstance(one, _Lines) else one
 
     def _add(self, operation: RecordedOperation) -> None:
         need = _need(operation)
@@ -215,7 +286,7 @@ class OperationsSoFar:
             return
         for moment in set(moments):
             if moment not in self._moments:
-                there = [one for one in (*self._recent, *still_open) if self._was_open(one, moment)]
+                there = [one for one in (*self._lately(), *still_open) if self._was_open(one, moment)]
                 best = None
                 for one in there:
                     if best is None or _goes_before(one, best):
@@ -254,7 +325,7 @@ class OperationsSoFar:
         """What peaks are attributed by."""
         if self._all is not None:
             return TabledOperations(ListedOperations([*self._all, *still_open]))
-        return _SizedSoFar([*self._kept(), *self._recent, *still_open], list(self._on_devices.values()))
+        return _SizedSoFar([*self._kept(), *self._lately(), *still_open], list(self._on_devices.values()))
 
     def digest(
         self, still_open: Sequence[RecordedOperation], context: OperationContext, peaks: Peaks

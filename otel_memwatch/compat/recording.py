@@ -238,14 +238,14 @@ class MeasuredPeriod:
         """All that is known of it in the order of time: its beginning, the monitor's ticks, its end or this moment."""
         end = self.end or tick_now()
         ticks = list(self.recording.ticks(self.start.time, end.time))
-        # The beginning and the end stand for the ticks next to them, but for one that saw most of all.
+        # The beginning and the end stand for the ticks next to them, but for one that alone saw most.
         near = self.recording.run.interval or 0.0
-        most = max((tick.rss or 0.0 for tick in (self.start, *ticks, end)), default=0.0)
-        apart = [
-            tick
-            for tick in ticks
-            if tick.rss == most or (tick.time >= self.start.time + near and tick.time <= end.time - near)
-        ]
+        since, until = self.start.time + near, end.time - near
+        apart = [tick for tick in ticks if since <= tick.time <= until]
+        seen = max(tick.rss or 0.0 for tick in (self.start, *apart, end))
+        alone = max(ticks, key=lambda tick: tick.rss or 0.0, default=end)
+        if (alone.rss or 0.0) > seen:
+            apart = sorted([*apart, alone], key=lambda tick: tick.time)
         return [self.start, *apart, end]
 
 

@@ -267,19 +267,25 @@ class RunRecording:
         False when there is no more. `last`: all its processes have ended.
         """
         assert self.follower is not None
-        found = self.follower.poll(last=last)
-        if not found.closed and not found.opened:
+        exporting = self.telemetry is not None and self.telemetry.active
+        before = 0 if self.operations is None else self.operations.closed
+        light = None if exporting or self.operations is None else self.operations.close_lines
+        found = self.follower.poll(last=last, on_close=light)
+        if self.operations is None and (found.closed or found.opened):
+            from otel_memwatch.analysis.operation_digest import OperationsSoFar
+
+            self.operations = OperationsSoFar()
+        if self.operations is None:
+            return found.behind
+        for operation in found.closed:
+            self.operations.close(operation)
+        if self.operations.closed == before and not found.opened:
             return found.behind
         tally = self.folding.tally
         assert tally is not None
         tally.boundaries(self.follower.lines())
-        if self.operations is None:
-            from otel_memwatch.analysis.operation_digest import OperationsSoFar
-
-            self.operations = OperationsSoFar()
-        for operation in found.closed:
-            self.operations.close(operation)
-        if self.telemetry is not None and self.telemetry.active:
+        if exporting:
+            assert self.telemetry is not None
             self.telemetry.operations(found.closed, [one.name for one in self.follower.open_operations()])
         return found.behind
 

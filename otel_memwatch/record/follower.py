@@ -6,13 +6,16 @@ import os
 
 from otel_memwatch.record.format import OPERATIONS_PREFIX, OPERATIONS_SUFFIX
 from otel_memwatch.record.jsonl import MAX_LINE, open_regular, parse
-from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
+from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from otel_memwatch.model import RecordedOperation
-    from otel_memwatch.record.operation_lines import OperationLines
+    from otel_memwatch.record.operation_lines import OpenOperation, OperationLines
+
+    OnClose = Callable[[OperationLines, OpenOperation, Mapping[str, Any]], None]
 
 _BLOCK = 256 << 10
 """Bytes read of one file at one poll: of a program that marks more than that between two polls the rest is read later."""
@@ -100,10 +103,14 @@ class OperationFollower:
         self._by_pid: dict[int, _OperationsFile] = {}
         self._listed: int | None = None
 
-    def poll(self, *, last: bool = False) -> Followed:
+    def poll(self, *, last: bool = False, on_close: OnClose | None = None) -> Followed:
         """Read what was written since the last poll. Never raises for what a program wrote, or for a missing file.
 
-        `last`: all processes have ended, so that a line without its newline is complete too.
+        Args:
+            last: all processes have ended, so that a line without its newline is complete too.
+            on_close: is given the two lines of each operation that was closed, instead of `closed`: making an operation of
+                them takes longer than reading them.
+
         """
         self._discover()
         closed: list[RecordedOperation] = []
@@ -115,13 +122,17 @@ class OperationFollower:
                     file.damaged += bool(text)
                     continue
                 try:
-                    operation = file.lines.add(line)
+                    ended = file.lines.match(line)
                 except ValueError:
                     file.damaged += 1
                     continue
                 opened += "open" in line
-                if operation is not None:
-                    closed.append(operation)
+                if ended is None:
+                    continue
+                if on_close is None:
+                    closed.append(file.lines.operation(ended, line))
+                else:
+                    on_close(file.lines, ended, line)
         return Followed(closed, opened, any(file.behind for file in self._files.values()))
 
     def _discover(self) -> None:

@@ -23,6 +23,8 @@ class QuietHandler(BaseHTTPRequestHandler):
 
     timeout = CONNECTION_SECONDS
     protocol_version = "HTTP/1.1"
+    default_request_version = "HTTP/1.0"
+    """Of what cannot be understood: of 0.9, the answer would have no status line."""
     disable_nagle_algorithm = True
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class's signature
@@ -36,13 +38,12 @@ class QuietHandler(BaseHTTPRequestHandler):
         """False, with an answer sent, for what is no request of HTTP/1.x, or has no length of its own."""
         if not super().parse_request():
             return False
-        length = self.headers.get("Content-Length") if hasattr(self, "headers") else None
-        known = self.request_version in {"HTTP/1.0", "HTTP/1.1"}
-        if known and (length is None or (length.isascii() and length.isdigit())):
+        length = self.headers.get("Content-Length")
+        versioned = len(self.requestline.split()) == 3
+        if versioned and (length is None or (length.isascii() and length.isdigit())):
             return True
-        # Without a version that it knows, the base class would answer without a status line.
-        self.request_version, self.close_connection = "HTTP/1.0", True
-        self.answer(400 if known else 505, "text/plain", b"")
+        self.close_connection = True
+        self.answer(400 if versioned else 505, "text/plain", b"")
         return False
 
     def answer(self, status: int, content_type: str, body: bytes, **headers: str) -> None:

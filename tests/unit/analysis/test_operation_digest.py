@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import tracemalloc
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,6 +16,7 @@ from otel_memwatch.analysis.operation_names import series_name
 from otel_memwatch.analysis.results import Peaks
 from otel_memwatch.model import Peak, RecordedOperation
 from otel_memwatch.record.operation_index import ListedOperations
+from otel_memwatch.record.operation_lines import OperationLines
 from otel_memwatch.reports.markdown import markdown
 from otel_memwatch.reports.summary import summary
 from otel_memwatch.reports.text import text
@@ -79,6 +81,52 @@ def test_memory_does_not_grow_with_their_number() -> None:
     assert sizes[1] < sizes[0] + 256 * 1024
     assert so_far.table([]) is None
     assert so_far.closed == 30_000
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_two_lines_count_as_the_operation_that_they_make(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(operation_digest, "LIMIT", 5)
+    monkeypatch.setattr(operation_digest, "_LARGEST", 4)
+    choose = random.Random(seed)
+    lines, light, whole = OperationLines(7), OperationsSoFar(), OperationsSoFar()
+    time, open_now, made = 0.0, [], 0
+    for identity in range(1, 600):
+        time += choose.random() / 100
+        lines.add(
+            {"open": identity, "time": time, "name": f"step {choose.randrange(3)}", "span": f"{identity}"}
+        )
+        open_now.append(identity)
+        while open_now and choose.random() < 0.6:
+            time += choose.random() / 100
+            low = choose.choice([100, 100, 101, 103]) * MIB
+            closing: dict[str, Any] = {
+                "close": open_now.pop(choose.randrange(len(open_now))), "time": time, "peak": low + 1000, "low": low,
+                "high": low + 2 * MIB, "certainty": "exact", "cpu_user": choose.choice([0, 0.001]), "cpu_system": 0.002,
+                "status": choose.choice(["ok", "error"]),
+            }  # fmt: skip
+            opened = lines.match(closing)
+            assert opened is not None
+            before = light.closed
+            light.close_lines(lines, opened, closing)
+            assert light.closed == before + 1
+            whole.close(lines.operation(opened, closing))
+            made += 1
+        if identity % 100 == 0:
+            for one in (light, whole):
+                one.look_at([time, time / 2], 0.1, lines.still_open())
+    assert made > 300
+    found = [
+        attribute_peaks(
+            Peaks(main=Peak.interval(low * MIB, None, at=round(time, 4), pid=7)), one.sized([]), 0.0, 0.1
+        )
+        for one in (light, whole)
+        for low in (100, 500)
+    ]
+    assert found[:2] == found[2:]
+    assert [one.totals("x") for one in light._names.values()] == [
+        one.totals("x") for one in whole._names.values()
+    ]
+    assert sorted(one for one, *_ in light._largest) == sorted(one for one, *_ in whole._largest)
 
 
 def test_few_are_all_kept() -> None:
