@@ -22,7 +22,7 @@ def documents() -> dict[Path, str]:
     files = {HERE / "grafana" / name: json.dumps(board, indent=1) + "\n" for name, board in boards().items()}
     files[HERE / "prometheus" / "memwatch-records.yml"] = _HEAD + yaml_text(recording_document())
     files[HERE / "prometheus" / "memwatch-alerts.yml"] = _HEAD + yaml_text(alerting_document())
-    files[KUBERNETES / "components" / "monitoring" / "rules.yaml"] = _HEAD + yaml_text(_prometheus_rule())
+    files[KUBERNETES / "overlays" / "rules" / "rules.yaml"] = _HEAD + yaml_text(_prometheus_rule())
     files[KUBERNETES / "gateway" / "gateway.yaml"] = _copied("gateway.yaml")
     files[KUBERNETES / "components" / "sidecar" / "sidecar.yaml"] = _copied("sidecar.yaml")
     for name, board in boards().items():

@@ -31,6 +31,8 @@ class Option(NamedTuple):
     commands: tuple[str, ...] = ("wrap", "attach", "watch")
     repeated: bool = False
     """Whether it may be given more than once: its value is a tuple. In its variable the values are divided by ";"."""
+    short: str | None = None
+    """A second spelling of one letter on the command line, as "-o"."""
 
     @property
     def variable(self) -> str:
@@ -227,6 +229,27 @@ def parse_tag(text: str) -> tuple[str, str]:
     return key, value.strip()
 
 
+MOST_REPEATS = 20
+"""Runs of `--repeat auto` at most."""
+
+
+def _repeat(text: str) -> int | str:
+    if text.strip() == "auto":
+        return "auto"
+    return _count(text, least=1)
+
+
+def _warmup(text: str) -> int:
+    return _count(text, least=0)
+
+
+def _count(text: str, least: int) -> int:
+    stripped = text.strip()
+    if not (stripped.isascii() and stripped.isdecimal() and least <= int(stripped[:7]) <= 10_000):
+        raise ValueError(f"{text!r} is not a number from {least} to 10000")
+    return int(stripped)
+
+
 def _budget(text: str) -> str:
     """A budget, as it is recorded."""
     parse_budget(text)
@@ -241,7 +264,7 @@ def _text(text: str) -> str:
 
 # fmt: off
 _OPTIONS: tuple[Option, ...] = (
-    Option("out", None, "Run directory to create. Default: memwatch-runs/<time>-<name>-<pid>.", _text, "DIR"),
+    Option("out", None, "Run directory to create. Default: memwatch-runs/<time>-<name>-<pid>.", _text, "DIR", short="-o"),
     Option("runs", None, "Directory in which run directories are made that are not named by --out, and where commands look "
            "for runs. Default: memwatch-runs.", _text, "DIR"),
     Option("name", None, "Name of the run, by which other commands find it; several runs may have it. Default: none, and "
@@ -296,6 +319,10 @@ _OPTIONS: tuple[Option, ...] = (
     Option("budget", (), "What a figure may be at most: memory=2GiB, process=, operation:NAME=, gpu=, written=, cpu=, "
            "seconds=600. Where it was more, and the command's own exit code is 0, ours is 1. May be repeated; more in "
            "[tool.otel-memwatch.budgets] of pyproject.toml.", _budget, "NAME=LIMIT", (), ("wrap",), repeated=True),
+    Option("repeat", None, "Run the command so often, each a run of its own in one directory, for compare; auto: until the "
+           f"figures of memory are known to within 1 % and 1 MiB, at least 3 and at most {MOST_REPEATS} times. A run that fails is "
+           "the last.", _repeat, "N|auto", (), ("wrap",)),
+    Option("warmup", 0, "Run it so often before, which is not kept, with --repeat.", _warmup, "N", (), ("wrap",)),
     Option("limit", None, "Most memory that the run may have, swap among it: its own control group is limited, and where it "
            "wants more all of it is ended, and what wanted more is told.", parse_size, "SIZE", (), ("wrap",)),
     Option("limit_fallback", "none", "Where there can be no control group of the run's own: do not start (none), or limit "
@@ -342,6 +369,31 @@ def settings(
         else:
             result[name] = option.default
     return result
+
+
+_NEAR_NAME = 0.82
+"""How alike a variable has to be to one of ours to have been meant for it."""
+
+
+def misspelt(environ: Mapping[str, str]) -> list[str]:
+    """A sentence for each variable that is nearly one of ours: what nobody reads would be ignored without a word.
+
+    Others that begin like ours are somebody else's: Kubernetes makes OTEL_MEMWATCH_PORT of a service of that name.
+    """
+    unknown = [
+        name
+        for name in environ
+        if name.startswith(PREFIX) and name.removeprefix(PREFIX).lower() not in OPTIONS
+    ]
+    if not unknown:
+        return []
+    from difflib import get_close_matches
+
+    return [
+        f"{name} is no setting and is not read; {OPTIONS[near[0]].variable} is one."
+        for name in unknown
+        if (near := get_close_matches(name.removeprefix(PREFIX).lower(), OPTIONS, 1, _NEAR_NAME))
+    ]
 
 
 def several(value: Any) -> list[Any]:

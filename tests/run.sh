@@ -30,6 +30,7 @@ debian_packages() {
     command -v chromium >/dev/null || missing="$missing chromium fonts-dejavu-core"
     command -v perf >/dev/null || missing="$missing linux-perf"
     command -v unshare >/dev/null || missing="$missing util-linux"
+    command -v groff >/dev/null || missing="$missing groff-base"
     command -v shellcheck >/dev/null || missing="$missing shellcheck"
     python3 -c 'import ensurepip' 2>/dev/null || missing="$missing python3-venv"
     [ -e "$(python3 -c 'import sysconfig; print(sysconfig.get_path("include"))')/Python.h" ] || missing="$missing python3-dev"
@@ -159,6 +160,13 @@ frameworks() {
         tests/e2e/test_compat_callbacks.py tests/gpu/test_cpu_pytorch.py
 }
 
+# Workflow engines, with the shell that records their rules.
+engines() {
+    environment python3 "$venv-engines"
+    "$venv-engines/bin/python" -m pip install --quiet --group "$root/pyproject.toml:engines"
+    OTEL_MEMWATCH_SNAKEMAKE="$venv-engines/bin/snakemake" run_tests "workflow engines" "$venv-engines" -q tests/e2e/test_shell.py
+}
+
 long_profiles() {
     MEMWATCH_LONG=1 OTEL_MEMWATCH_TEST_PROGRAMS=300 run_tests "long profiles" "$venv" -q --timeout=0 \
         -o faulthandler_timeout=0 tests/e2e/test_torture_*.py tests/e2e/test_*_certificates.py \
@@ -184,6 +192,7 @@ all)
     say "lowest versions"
     sh tests/lowest.sh
     frameworks
+    engines
     long_profiles
     say "systemd and control groups of version 2, in virtual machines"
     PYTHON="$venv/bin/python" sh tests/vm/run.sh

@@ -11,7 +11,6 @@ neighbours were joined. A mean would lower peaks, and a choice of points could l
 
 from __future__ import annotations
 
-import copy
 import math
 from array import array
 from itertools import pairwise
@@ -108,6 +107,17 @@ class _Extremes:
     def __init__(self, buckets: int) -> None:
         self.low = array("d", [_UNKNOWN]) * buckets
         self.high = array("d", [_UNKNOWN]) * buckets
+        self.known = False
+        """Whether any value ever was."""
+
+    def take(self, value: float, *, counter: bool = False) -> None:
+        """Takes a value into the last bucket; of a counter the last one stands."""
+        self.known = True
+        # "not at most" is true of an unknown value too.
+        if counter or not self.low[-1] <= value:
+            self.low[-1] = value
+        if counter or not self.high[-1] >= value:
+            self.high[-1] = value
 
 
 class _Buckets:
@@ -120,6 +130,9 @@ class _Buckets:
         self.figures: dict[Key, _Extremes] = {}
         self._points = points
         self._step = step
+        self._keys: Sequence[Key] | None = None
+        self._row: list[tuple[_Extremes, bool]] = []
+        """What the values of a tick with these keys belong to, and whether each is a counter."""
         self._place: int | None = None
         """Number of the stretch of time that the last bucket stands for."""
 
@@ -128,11 +141,21 @@ class _Buckets:
     ) -> None:
         """Takes in a tick with the window that it ended."""
         self._open(time)
-        for key, value in zip(keys, values, strict=True):
-            self._raise(key, value)
+        if keys is not self._keys:
+            self._keys, self._row = keys, [(self._figure(key), key[0] in COUNTERS) for key in keys]
+        for (figure, counter), value in zip(self._row, values, strict=True):
+            if value == value:  # noqa: PLR0124 - not NaN
+                figure.take(value, counter=counter)
         if window is not None:
-            self._raise((LEAST, ()), _UNKNOWN if window.low is None else window.low)
-            self._raise((MOST, ()), _UNKNOWN if window.high is None else window.high)
+            for name, bound in ((LEAST, window.low), (MOST, window.high)):
+                if bound is not None:
+                    self._figure((name, ())).take(bound)
+
+    def _figure(self, key: Key) -> _Extremes:
+        figure = self.figures.get(key)
+        if figure is None:
+            figure = self.figures[key] = _Extremes(len(self.last))
+        return figure
 
     def _open(self, time: float) -> None:
         """Makes the last bucket the one of a tick at `time`."""
@@ -151,18 +174,14 @@ class _Buckets:
             figure.low.append(_UNKNOWN)
             figure.high.append(_UNKNOWN)
 
-    def _raise(self, key: Key, value: float) -> None:
-        if value != value:  # noqa: PLR0124 - NaN
-            return
-        figure = self.figures.get(key)
-        if figure is None:
-            figure = self.figures[key] = _Extremes(len(self.last))
-        counter = key[0] in COUNTERS
-        # "not less than" is true of an unknown value too.
-        if counter or not figure.low[-1] <= value:
-            figure.low[-1] = value
-        if counter or not figure.high[-1] >= value:
-            figure.high[-1] = value
+    def copy(self) -> _Buckets:
+        """A twin that can be changed."""
+        twin = _Buckets(self._points, self._step)
+        twin.first, twin.last, twin.width, twin._place = self.first[:], self.last[:], self.width, self._place
+        for key, figure in self.figures.items():
+            copied = twin.figures[key] = _Extremes(0)
+            copied.low, copied.high, copied.known = figure.low[:], figure.high[:], figure.known
+        return twin
 
     def _join_neighbours(self) -> None:
         """Makes the stretches of time longer, until half as many are enough."""
@@ -261,12 +280,14 @@ class Curves:
 
     def drawn(self, *, all_ended: bool) -> DrawnCurves:
         """The curves so far; more ticks may follow. `all_ended`: no process of the tree was alive at the last tick."""
-        buckets = copy.deepcopy(self._buckets)
+        buckets = self._buckets.copy()
         if self._held is not None:
             in_group = self._charged is not None and self._file is not None
             window = next(self._bounds.rest(all_ended=all_ended), None) if in_group else None
             buckets.add(*self._held, window)
-        curves = {key: Curve(figure.low, figure.high) for key, figure in buckets.figures.items()}
+        curves = {
+            key: Curve(figure.low, figure.high) for key, figure in buckets.figures.items() if figure.known
+        }
         return DrawnCurves(buckets.first, buckets.last, buckets.width, curves, self.lives)
 
 

@@ -24,7 +24,13 @@ _START_TOLERANCE = 1.0
 
 
 def describe_end(
-    exit_code: int | None, signal: int | None, oom_kills: int | None, usage: int | None, limit: int | None
+    exit_code: int | None,
+    signal: int | None,
+    oom_kills: int | None,
+    usage: int | None,
+    limit: int | None,
+    *,
+    monitor: int | None = None,
 ) -> Ending:
     """How the target ended, with the reason in one phrase.
 
@@ -34,6 +40,7 @@ def describe_end(
         oom_kills: processes of its control group that the kernel's OOM killer killed during the run.
         usage: bytes of the control group's watermark.
         limit: bytes that the control group may have; `None`: no limit.
+        monitor: bytes of these that the monitor itself had; `None`: it is not below that limit.
 
     """
     if signal is not None:
@@ -44,6 +51,8 @@ def describe_end(
         reason = "ended"
     if oom_kills:
         at = _of_limit(usage, limit)
+        if monitor is not None:
+            at += f", of which the monitor had {_mebibytes(monitor)}"
         if signal == signals.SIGKILL:
             reason += f": the kernel's OOM killer{at}"
             if oom_kills > 1:

@@ -29,6 +29,8 @@ class ProcessLife(NamedTuple):
     """Seconds since the start of the run; `None`: alive."""
     points: Sequence[tuple[float, int]]
     """Seconds since the start of the run and resident bytes, as they were recorded: every second at most."""
+    largest: int
+    """The most of these bytes."""
 
 
 class _Life:
@@ -76,7 +78,7 @@ class ProcessLives:
         """The `number` largest processes, the largest first."""
         found = sorted({**self._ended, **self._living}.items(), key=_rank)[:number]
         return [
-            ProcessLife(pid, round(start - self._started, 4), life.end, life.points)
+            ProcessLife(pid, round(start - self._started, 4), life.end, life.points, life.largest)
             for (pid, start), life in found
         ]
 

@@ -24,7 +24,7 @@ from otel_memwatch.runtime.own_python import FIND_PACKAGE, PACKAGE_PARENT
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
 _READY_SECONDS = 3.0
 _STOP_SECONDS = 30.0
@@ -35,16 +35,30 @@ if os.fork():
     os._exit(0)
 os.set_inheritable(int(sys.argv.pop(1)), False)
 {FIND_PACKAGE}
-sys.argv[0] = "otel-memwatch"
+afterwards, sys.argv[0] = sys.argv.pop(1), "otel-memwatch"
 from otel_memwatch.cli import main
-main()
+try:
+    main()
+finally:
+    if afterwards:
+        from importlib import import_module
+        import_module(afterwards).main(sys.argv[1:])
 """
 """What the new Python runs. It forks at once and lets its first process end, so that the monitor is no child of the program,
-then runs the command line. The pipe's end that stays open until the monitor is gone is not for its own children."""
+then runs the command line, and `main` of the module that was named for afterwards with the same arguments. The pipe's end
+that stays open until the monitor is gone is not for its own children."""
 
 
 class MonitorProcess:
     """A process that records process `pid`, as its own or another's program. Raises `OSError` when it cannot be started.
+
+    Args:
+        pid: the process.
+        directory: the run directory.
+        settings: of the recording.
+        wait: for the first sample. Else `launched` has to be called, and the directory has to be there already, so that
+            operations can be recorded from now on.
+        afterwards: module whose `main` the monitor calls when the record is complete, with the arguments of `attach`.
 
     Attributes:
         ready: whether the first sample was recorded within three seconds.
@@ -52,14 +66,25 @@ class MonitorProcess:
 
     """
 
-    def __init__(self, pid: int, directory: Path, settings: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        pid: int,
+        directory: Path,
+        settings: Mapping[str, Any],
+        *,
+        wait: bool = True,
+        afterwards: str = "",
+    ) -> None:
         self.ready = False
         self.dead = False
         self._owner = os.getpid()
         self._watches_us = pid == self._owner
-        self._status, self._stop = self._start(pid, directory, settings)
+        more = [] if wait else ["--prepared"]
+        self._status, self._stop, self._launcher = self._start(pid, directory, settings, more, afterwards)
         _keep(self)
-        self._wait_until_ready()
+        if wait:
+            self.launched()
+            self._wait_until_ready()
         # What the program starts from now on, and its own operations, belong to this run.
         if self._watches_us and not self.dead:
             self._environment = os.environ.get(RUN_DIRECTORY_VARIABLE)
@@ -68,26 +93,41 @@ class MonitorProcess:
             if self._exact_gpu:
                 allocators.be_exact(wanted=True)
 
-    def _start(self, pid: int, directory: Path, settings: Mapping[str, Any]) -> tuple[int, int]:
-        """Starts it; gives our ends of the two pipes."""
+    def launched(self) -> None:
+        """Waits until the monitor is no child of ours any more: some 20 ms after its start."""
+        self._launcher.wait()
+
+    def _start(
+        self, pid: int, directory: Path, settings: Mapping[str, Any], more: Iterable[str], afterwards: str
+    ) -> tuple[int, int, subprocess.Popen[bytes]]:
+        """Starts it; gives our ends of the two pipes, and the process that starts the monitor and ends."""
         status, ready = os.pipe()
         stop_seen, stop = os.pipe()
         # The monitor closes `ready` after its byte. The end of file in `status` is to come when it is gone, so that it
         # holds a second descriptor of that end.
         alive = os.dup(ready)
-        argv = [sys.executable, "-W", "ignore", "-c", _MONITOR_PROGRAM, str(alive), PACKAGE_PARENT]
-        argv += ["attach", str(pid), f"--out={directory}", *options(settings)]
+        argv = [
+            sys.executable,
+            "-W",
+            "ignore",
+            "-c",
+            _MONITOR_PROGRAM,
+            str(alive),
+            PACKAGE_PARENT,
+            afterwards,
+        ]
+        argv += ["attach", str(pid), f"--out={directory}", *options(settings), *more]
         argv += [f"--ready-fd={ready}", f"--stop-fd={stop_seen}"]
         environment = {name: value for name, value in os.environ.items() if name != RUN_DIRECTORY_VARIABLE}
         try:
-            subprocess.Popen(
+            launcher = subprocess.Popen(
                 argv,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 pass_fds=(ready, alive, stop_seen),
                 start_new_session=True,
                 env=environment,
-            ).wait()
+            )
         except OSError:
             os.close(status)
             os.close(stop)
@@ -95,7 +135,7 @@ class MonitorProcess:
         finally:
             for descriptor in (ready, alive, stop_seen):
                 os.close(descriptor)
-        return status, stop
+        return status, stop, launcher
 
     def _wait_until_ready(self) -> None:
         if _readable(self._status, _READY_SECONDS):

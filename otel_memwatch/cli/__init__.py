@@ -23,8 +23,10 @@ COMMANDS: dict[str, str] = {
     "runs": "List recorded runs.",
     "check": "Hold recorded runs against budgets.",
     "compare": "Compare runs with earlier ones: what needs more than it did.",
+    "shell": "A shell for make and workflow engines that records what it runs.",
     "metrics": "Print the table of all metrics.",
     "doctor": "Tell what works on this machine, how exactly, and what would improve it.",
+    "man": "Print the manual page of a command.",
     "demo": "A small workload to try this with.",
     "tradeoff": "Tabulate and plot accuracy against memory footprint.",
 }
@@ -45,6 +47,9 @@ def say(text: str) -> None:
 
 def main() -> NoReturn:
     """Entry point: a person's mistake is one sentence and an exit code, never a traceback."""
+    if sys.platform == "win32":
+        say("otel-memwatch: it measures programs on Linux and macOS, not on Windows; WSL 2 is a Linux.")
+        sys.exit(1)
     try:
         _wrap_at_once()
         from otel_memwatch.cli.group import run
@@ -75,7 +80,13 @@ def _wrap_at_once() -> None:
         from otel_memwatch.monitor.wrap import wrap
         from otel_memwatch.runs.project import with_budgets
 
-        wrap(plain.argv, with_budgets(settings("wrap", plain.given)), say)
+        chosen = with_budgets(settings("wrap", plain.given))
+        if chosen["repeat"] is not None:
+            gc.enable()
+            from otel_memwatch.cli.repeat import repeat
+
+            repeat(plain.argv, plain.given, chosen)
+        wrap(plain.argv, chosen, say)
 
 
 __getattr__ = lazy.names(__name__, {"cli": "group"})

@@ -2,24 +2,60 @@
 
 from __future__ import annotations
 
+import os
+
 import click
 
 from otel_memwatch.cli import say
-from otel_memwatch.cli.settings import setting_options
+from otel_memwatch.cli.settings import CommandWithSettings, setting_options
 from otel_memwatch.config import settings
+from otel_memwatch.errors import UsageError
 from otel_memwatch.monitor.attach import attach
+from otel_memwatch.reports.phrases import process_name
+
+_LISTED = 5
+_NAME = 60
 
 
-@click.command()
+@click.command(cls=CommandWithSettings)
 @setting_options("attach")
 @click.option(
     "--ready-fd", type=int, hidden=True, help="Descriptor that gets a byte when the first tick is recorded."
 )
 @click.option("--stop-fd", type=int, hidden=True, help="Descriptor whose end of file ends the recording.")
-@click.argument("pid", type=int)
-def command(pid: int, ready_fd: int | None, stop_fd: int | None, **given: object) -> None:
+@click.option("--prepared", is_flag=True, hidden=True, help="The run directory has been made for this run.")
+@click.argument("process", metavar="PID|NAME")
+def command(
+    process: str, ready_fd: int | None, stop_fd: int | None, *, prepared: bool, **given: object
+) -> None:
     """Record process PID and its descendants until it ends, or until Ctrl-C.
 
-    Peaks of the time before are known where the kernel keeps them; the process is not disturbed.
+    Peaks of the time before are known where the kernel keeps them; the process is not disturbed. NAME is that of a program,
+    or of a script, of which one process runs.
     """
-    attach(pid, settings("attach", given), say, ready_fd=ready_fd, stop_fd=stop_fd)
+    pid = int(process) if process.isascii() and process.isdecimal() else _find(process)
+    attach(pid, settings("attach", given), say, ready_fd=ready_fd, stop_fd=stop_fd, prepared=prepared)
+
+
+def _find(name: str) -> int:
+    """The pid of the one process of a program, or of a script, of this name. Raises `UsageError` where it is not one."""
+    import psutil
+
+    found: list[tuple[int, list[str]]] = []
+    ours = {os.getpid(), *(parent.pid for parent in psutil.Process().parents())}
+    for process in psutil.process_iter(["pid", "name", "cmdline"]):
+        told = process.info
+        argv = told["cmdline"] or []
+        # The name of a program, or, after its interpreter, that of a script.
+        names = {told["name"], *(os.path.basename(word) for word in argv[:2])}
+        if name in names and told["pid"] not in ours:
+            found.append((told["pid"], argv or [told["name"]]))
+    if not found:
+        raise UsageError(f"No process of the name {name!r} runs.", "attach wants a PID; ps lists them")
+    if len(found) > 1:
+        listed = ", ".join(f"{pid}: {process_name(None, argv, _NAME)}" for pid, argv in found[:_LISTED])
+        more = f" and {len(found) - _LISTED} more" if len(found) > _LISTED else ""
+        raise UsageError(
+            f"{len(found)} processes are called {name!r}.", f"name one by its PID: {listed}{more}"
+        )
+    return found[0][0]

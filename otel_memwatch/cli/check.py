@@ -12,7 +12,7 @@ from otel_memwatch.runs.budgets import Budget, Judgement
 from otel_memwatch.runs.find import LATEST
 from otel_memwatch.runs.gate import judge_run, over
 from otel_memwatch.runs.project import with_budgets
-from otel_memwatch.runs.run_figures import figures_of, successful
+from otel_memwatch.runs.run_figures import comparable, successful
 
 
 @click.command()
@@ -72,8 +72,10 @@ def command(
     checked = [(str(run.path), judge_run(run, texts, earlier)) for run in found]
     if save_baseline is not None:
         kept, failed = successful(found)
-        tell(failed)
-        baselines.save(save_baseline, [figures_of(run) for run in kept])
+        figures, damaged = comparable(kept)
+        tell([*failed, *damaged])
+        some(figures, "run for a baseline")
+        baselines.save(save_baseline, figures)
     if texts:
         give(checked, form, others, FORMATS)
     sentences = [sentence for _, entries in checked for sentence in over(entries)]

@@ -14,7 +14,7 @@ from otel_memwatch.runs.comparison import ComparisonVerdict, Effect, compare, us
 from otel_memwatch.runs.comparison_formats import FORMATS, regressions
 from otel_memwatch.runs.figures import OPERATION
 from otel_memwatch.runs.project import project
-from otel_memwatch.runs.run_figures import figures_of, successful
+from otel_memwatch.runs.run_figures import comparable, successful
 from otel_memwatch.runtime.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -96,12 +96,13 @@ def command(
         raise UsageError("There are no runs on one side.", _USAGE)
     before, unusable = find_runs(base_names)
     after, more = find_runs(head_names)
-    succeeded, failed = successful([*before, *after])
-    tell(failed)
-    base = [figures_of(run) for run in before if run in succeeded]
-    head = [figures_of(run) for run in after if run in succeeded]
+    succeeded, failed = successful([*before, *after], must=baseline is not None)
+    base, damaged = comparable(run for run in before if run in succeeded)
+    head, damaged_too = comparable(run for run in after if run in succeeded)
     if baseline is not None:
         base = baselines.load(baseline)
+    failed += [*damaged, *damaged_too]
+    tell(failed)
     some(base, "run of the base")
     some(head, "run to compare")
 

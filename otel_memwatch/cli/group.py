@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from difflib import get_close_matches
 from importlib import import_module
 
 import click
 
 from otel_memwatch._version import __version__
-from otel_memwatch.cli import COMMANDS, say
+from otel_memwatch.cli import COMMANDS, examples, say
+from otel_memwatch.reports.formatting import shell_word, shorten
+
+_EXAMPLES = "Examples:"
+_NEAR = 0.72
+"""How alike a word has to be to a command to have been meant for it."""
+_MEANT_WRAP = ("run", "record", "exec", "time", "watch", "profile", "start")
+"""What other tools call `wrap`."""
 
 
 class _LazyGroup(click.Group):
@@ -21,15 +29,41 @@ class _LazyGroup(click.Group):
             return None
         command = import_module(f"otel_memwatch.cli.{cmd_name}").command
         assert isinstance(command, click.Command)
+        _show_examples(command, examples.told(cmd_name))
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """As Click does it; of what is no command of ours it says what was meant."""
+        name = args[0]
+        if name in COMMANDS or name.startswith("-"):
+            return super().resolve_command(ctx, args)
+        near = get_close_matches(name, COMMANDS, 1, _NEAR)
+        if near and name not in _MEANT_WRAP:
+            hint = f"did you mean {near[0]}?"
+        else:
+            command = args[1:] if name in _MEANT_WRAP else args
+            hint = f"to record a command: otel-memwatch wrap -- {shorten(' '.join(map(shell_word, command)), 60)}"
+        raise click.UsageError(f"No such command {name!r} ({hint}).", ctx)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         with formatter.section("Commands"):
             formatter.write_dl(list(COMMANDS.items()))
 
 
+def _show_examples(command: click.Command, shown: list[str]) -> None:
+    """Adds the examples to the end of a command's help; of one with subcommands to that of the usual one, its first."""
+    if isinstance(command, click.Group):
+        command = next(iter(command.commands.values()))
+    if shown and _EXAMPLES not in (command.epilog or ""):
+        # Click breaks no lines after a backspace.
+        listed = "\n".join(("\b", _EXAMPLES, *(f"  {line}" for line in shown)))
+        command.epilog = "\n\n".join(filter(None, (command.epilog, listed)))
+
+
 @click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(__version__, prog_name="otel-memwatch")
+@click.version_option(__version__, "-V", "--version", prog_name="otel-memwatch")
 def cli() -> None:
     """Watch how much memory, CPU, I/O and GPU a command and all its descendants need.
 

@@ -42,7 +42,7 @@ def parse(arguments: Sequence[str], environment: Mapping[str, str]) -> Plain | N
         if word in flags and not assigned:
             name, flag = flags[word]
             given[name] = flag
-        elif word in values and (assigned or index < len(arguments)):
+        elif word in values and (index < len(arguments) if not assigned else word.startswith("--")):
             if not assigned:
                 value = arguments[index]
                 index += 1
@@ -63,4 +63,6 @@ def _known() -> tuple[dict[str, str], dict[str, tuple[str, bool]]]:
                 flags[f"--no-{option.flag[2:]}"] = option.name, False
             else:
                 values[option.flag] = option.name
+                if option.short:
+                    values[option.short] = option.name
     return values, flags

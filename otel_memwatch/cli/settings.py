@@ -11,6 +11,43 @@ from otel_memwatch.config import OPTIONS, Option
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
+_GROUPS: tuple[tuple[str, tuple[str, ...]], ...] = (
+    ("Record", ("out", "runs", "name", "tag", "interval", "cgroup", "exact", "exact_gpu", "receive_otlp", "strict")),
+    ("Limits and budgets", ("limit", "limit_fallback", "budget")),
+    (
+        "At the end",
+        ("quiet", "summary", "summary_file", "step_summary", "termination_log", "report", "page", "plot", "log_dir"),
+    ),
+    (
+        "Telemetry",
+        (
+            "metrics", "operation_metrics", "prometheus", "prometheus_cert", "prometheus_key", "prometheus_client_ca",
+            "linger", "textfile", "otlp", "otlp_protocol", "otlp_metrics", "metric_interval",
+        ),
+    ),
+)  # fmt: skip
+"""The settings in the order in which help shows them; those of no group come last."""
+
+
+class CommandWithSettings(click.Command):
+    """A command whose options stand in groups in its help."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Writes the options, group by group."""
+        records = {
+            parameter.name: record
+            for parameter in self.get_params(ctx)
+            if (record := parameter.get_help_record(ctx)) is not None
+        }
+        for title, names in _GROUPS:
+            listed = [records.pop(name) for name in names if name in records]
+            if listed:
+                with formatter.section(title):
+                    formatter.write_dl(listed)
+        if records:
+            with formatter.section("Other"):
+                formatter.write_dl(list(records.values()))
+
 
 def setting_options(command: str) -> Callable[[_F], _F]:
     """Adds every option that `command` has in the table. Values arrive as given, `None` where nothing was.
@@ -36,6 +73,7 @@ def _click_option(option: Option) -> Callable[[_F], _F]:
         )
     default = "" if option.default in (None, ()) else f"; default: {option.default}"
     return click.option(
+        *([option.short] if option.short else []),
         option.flag,
         option.name,
         metavar=option.metavar,

@@ -5,14 +5,15 @@ from __future__ import annotations
 import click
 
 from otel_memwatch.cli import say
-from otel_memwatch.cli.settings import setting_options
+from otel_memwatch.cli.repeat import repeat
+from otel_memwatch.cli.settings import CommandWithSettings, setting_options
 from otel_memwatch.config import settings
 from otel_memwatch.errors import UsageError
 from otel_memwatch.monitor.wrap import wrap
 from otel_memwatch.runs.project import with_budgets
 
 
-@click.command(context_settings={"allow_interspersed_args": False})
+@click.command(cls=CommandWithSettings, context_settings={"allow_interspersed_args": False})
 @setting_options("wrap")
 @click.argument("argv", metavar="[--] COMMAND [ARGS]...", nargs=-1, type=click.UNPROCESSED)
 def command(argv: tuple[str, ...], **given: object) -> None:
@@ -25,4 +26,7 @@ def command(argv: tuple[str, ...], **given: object) -> None:
         raise UsageError(
             "There is no command to run.", "write it after --, as in: otel-memwatch wrap -- python train.py"
         )
-    wrap(argv, with_budgets(settings("wrap", given)), say)
+    chosen = with_budgets(settings("wrap", given))
+    if chosen["repeat"] is not None:
+        repeat(argv, given, chosen)
+    wrap(argv, chosen, say)

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from otel_memwatch.config import misspelt
 from otel_memwatch.errors import UsageError
 from otel_memwatch.monitor.messages import Messages
 from otel_memwatch.monitor.monitor import Monitor
@@ -33,9 +34,11 @@ def attach(
     *,
     ready_fd: int | None = None,
     stop_fd: int | None = None,
+    prepared: bool = False,
 ) -> None:
     """Records process `pid` and its descendants; returns when it has ended, on a signal, or at end of file of `stop_fd`.
 
+    `prepared`: whoever started us has made the run directory, and may have marked operations in it.
     Writes one byte to `ready_fd` once the first tick is recorded. Raises `UsageError` when there is no such
     process or nothing of it may be read.
     """
@@ -44,11 +47,18 @@ def attach(
             "/proc is that of another pid namespace: no process can be found in it by its pid.",
             "unshare --mount-proc, or mount -t proc proc /proc",
         )
-    argv = _command_of(pid)
+    for sentence in misspelt(os.environ):
+        say(f"otel-memwatch: {sentence}")
+    try:
+        argv = _command_of(pid)
+    except UsageError:
+        if prepared and not _exists(pid):
+            return  # it has ended before we came up: what it has recorded itself is there
+        raise
     environment = _environment_of(pid)
     pidfd = _open_pidfd(pid)
     wake = _wake_on_signals()
-    directory = make_run_directory(settings, argv, say)
+    directory = Path(settings["out"]) if prepared else make_run_directory(settings, argv, say)
     trace = run_context(environment)
     mode = "attach" if stop_fd is None else "watch"
     target = TargetInfo(mode, argv, pid, started=time.monotonic(), environment=environment)

@@ -102,9 +102,11 @@ class HardLimit:
     def _look(self, group: OwnCgroup, descriptor: int) -> None:
         """The kernel says that the group, or one around it, had no more: whether ours was meant, and then the end of all."""
         largest = self._read_largest(group)
+        # Version 2 tells again only once its file was read from the beginning; version 1 has no file to go back in.
+        with contextlib.suppress(OSError):
+            os.lseek(descriptor, 0, os.SEEK_SET)
         with contextlib.suppress(OSError):
             os.read(descriptor, 65536)
-            os.lseek(descriptor, 0, os.SEEK_SET)
         until = time.monotonic() + _CONFIRM_SECONDS
         while not group.oom_kills():
             if time.monotonic() > until:

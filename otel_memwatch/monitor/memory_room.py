@@ -16,6 +16,7 @@ from otel_memwatch.monitor.procfs.control_group import (
     parse_memberships,
     parse_mounts,
 )
+from otel_memwatch.monitor.procfs.process import parse_status
 from otel_memwatch.runtime.typed import NamedTuple
 
 _FILES = {1: ("memory.limit_in_bytes", "memory.usage_in_bytes"), 2: ("memory.max", "memory.current")}
@@ -58,6 +59,18 @@ def room(proc: Path = Path("/proc")) -> Room | None:
         return None
     found = (_room_in(Path(group), location.version) for group in ancestors(location))
     return min((one for one in found if one is not None), default=None)
+
+
+def own_share(limit: int, proc: Path = Path("/proc")) -> int | None:
+    """Bytes that this process takes of a limit in bytes; `None`: another limit, or none, is the tightest of ours."""
+    ours = room(proc)
+    if ours is None or ours.limit != limit:
+        return None
+    try:
+        status = parse_status((proc / "self/status").read_bytes())
+    except (OSError, ValueError):
+        return None
+    return (status.anon or 0) + (status.shmem or 0)
 
 
 def _room_in(group: Path, version: int) -> Room | None:

@@ -127,12 +127,14 @@ class Monitor:
     def ending(self, exit_code: int | None, signal: int | None, oom_kills: int | None) -> Ending:
         """How the target ended, in words, with what its control group had and may have."""
         from otel_memwatch.analysis.ending import describe_end
+        from otel_memwatch.monitor.memory_room import own_share
 
         peak, limit = (
             None if self._recording is None else self._recording.latest_of_group(series)
             for series in (PEAK, LIMIT)
         )
-        return describe_end(exit_code, signal, oom_kills, peak, limit)
+        share = own_share(limit) if oom_kills and limit is not None else None
+        return describe_end(exit_code, signal, oom_kills, peak, limit, monitor=share)
 
     def finish(self, end: Callable[[], Ending], interrupted: Callable[[], bool] | None = None) -> None:
         """Waits for the last tick, completes the record, and makes the report. `end` words how the target ended.

@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import import_module
 
-from otel_memwatch.config import OPTIONS
+from otel_memwatch.config import OPTIONS, misspelt
 from otel_memwatch.errors import CommandNotStarted, Unavailable, UsageError, describe
 from otel_memwatch.monitor.run_directory import make_run_directory
 from otel_memwatch.monitor.sources.oom_kills import OomKills
@@ -53,6 +53,8 @@ def wrap(argv: Sequence[str], settings: Mapping[str, Any], say: Callable[[str], 
     Raises `UsageError` before anything has been started, `CommandNotStarted` when the command cannot be executed
     (its exit code is a shell's: 127 or 126), `Unavailable` when `cgroup` is "require" and there can be none.
     """
+    for sentence in misspelt(os.environ):
+        say(f"otel-memwatch: {sentence}")
     own_cgroup, scope, hint = _own_cgroup(settings)
     target: Target | None = None
     limit: HardLimit | None = None

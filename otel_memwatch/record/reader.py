@@ -65,9 +65,13 @@ class Record:
         indexes: dict[Column, int] = {column: index for index, column in enumerate(self.columns)}
         for columns, rows in tick_blocks(self.path / SAMPLES_FILE, self._fresh(SAMPLES_FILE)):
             order = [indexes.get(column) for column in columns]
+            in_order = order == list(range(len(order)))
             for row in rows:
                 if not is_tick(row):
                     self._damage[SAMPLES_FILE].lines += 1
+                    continue
+                if in_order:  # as a rule: sources that open late come last
+                    yield float(row[0] or 0.0), (*row[1:], *[None] * (len(indexes) + 1 - len(row)))
                     continue
                 values: list[Value] = [None] * len(indexes)
                 for index, value in zip(order, row[1:], strict=False):

@@ -113,6 +113,13 @@ _ROWS = (
     ),
     Report("csv", "Every tick as one row, every metric as one column.", ".csv", ".csv", exported=True),
     Report(
+        "snakemake-benchmark",
+        "A row of Snakemake's benchmark files, from exact figures.",
+        ".tsv",
+        ".snakemake_benchmark",
+        exported=True,
+    ),
+    Report(
         "otlp",
         "Metrics as OTLP JSON lines, as the file exporter writes them.",
         ".jsonl",

@@ -176,6 +176,7 @@ def peak_sentence(peak: Peak | None, *, source: bool = True) -> str:
     censored, no lower end    "no more than 9.4 MiB"
     sampled, an upper bound   "300.0 MiB seen (sampled), 410.0 MiB at most"
     sampled                   "300.0 MiB seen (sampled: it may have been more in between)"
+    sampled, of processes     "300.0 MiB seen (sampled, sum of resident sizes at ticks: it may have been more in between)"
     ========================  ===================================================================
     """
     if peak is None:
@@ -196,7 +197,8 @@ def peak_sentence(peak: Peak | None, *, source: bool = True) -> str:
         return f"{low_words}no more than {size(peak.bytes)}{_source(peak.how)}"
     if peak.high is not None and peak.high > peak.bytes:
         return f"{size(peak.bytes)} seen (sampled), {size(peak.high)} at most"
-    return f"{size(peak.bytes)} seen (sampled: it may have been more in between)"
+    summed = f", {peak.how}" if peak.how.startswith("sum of") else ""
+    return f"{size(peak.bytes)} seen (sampled{summed}: it may have been more in between)"
 
 
 def _because(word: str, how: str, *, inside: bool = False) -> str:

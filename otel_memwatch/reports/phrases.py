@@ -33,9 +33,13 @@ if TYPE_CHECKING:
 PEERS = 100
 """Processes of the same program that one is told apart from."""
 
-HEADLINE_MEANING = (
+_NEEDED = (
     "Needed memory counts each page once, however many processes share it, and leaves out page cache that can be "
     "dropped at any time."
+)
+_SUMMED = (
+    "This system tells no more than each process's resident size: their sum counts a page once for each process that "
+    "shares it, and pages of files and libraries too."
 )
 
 
@@ -70,6 +74,11 @@ def address_space(run: RecordedRun) -> str | None:
     """The limit that ends a program with an error of its own, long before any memory is short; `None`: none is known."""
     limit = run.limits.get("rlimit_as_bytes")
     return f"{size(limit)} of address space for each process (ulimit -v)" if limit else None
+
+
+def headline_meaning(run: RecordedRun) -> str:
+    """What the first figure counts."""
+    return _SUMMED if run.info.get("portable") is True else _NEEDED
 
 
 def above_needed(run: RecordedRun) -> str:

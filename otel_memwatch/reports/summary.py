@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 
 from otel_memwatch.analysis.operation_digest import needed_most
+from otel_memwatch.config import OPTIONS
 from otel_memwatch.model import Certainty
 from otel_memwatch.record.format import PAGE_FILE, RUN_FILE
 from otel_memwatch.reports import phrases
@@ -231,6 +232,18 @@ def _gpu(run: RecordedRun, public: bool) -> Iterator[SummaryLine]:  # noqa: ARG0
         yield SummaryLine("", f"and {count(len(devices) - _DEVICES, 'more device')}")
 
 
+def _misplaced(run: RecordedRun, public: bool) -> Iterator[SummaryLine]:  # noqa: ARG001 - as above
+    """An option of ours that stands after the command, which got it, and failed."""
+    if not phrases.ended_badly(run) or run.mode != "wrap":
+        return
+    ours = {option.flag for option in OPTIONS.values() if "wrap" in option.commands}
+    word = next((word.partition("=")[0] for word in run.command[1:] if word.partition("=")[0] in ours), None)
+    if word is not None:
+        yield SummaryLine(
+            "hint", f"{word} stands after the command, which got it; options of ours stand before it"
+        )
+
+
 def _recorded(run: RecordedRun, public: bool) -> Iterator[SummaryLine]:  # noqa: ARG001 - as above
     """How well it was recorded, where that is not what was asked for."""
     missed, ticks = run.quality.get("missed_ticks") or 0, run.quality.get("ticks") or 0
@@ -253,6 +266,7 @@ LINES: Sequence[Callable[[RecordedRun, bool], Iterator[SummaryLine]]] = (
     _operations,
     _largest,
     _gpu,
+    _misplaced,
     _recorded,
     _trouble,
 )

@@ -47,13 +47,13 @@ def save(path: str | os.PathLike[str], runs: Sequence[RunFigures]) -> None:
     lines = json.dumps(document, indent=1, allow_nan=False)
     part = Path(f"{os.fspath(path)}.part")
     try:
-        part.write_text(_one_line_a_figure(lines) + "\n", encoding="utf-8")
+        part.write_text(one_line_a_figure(lines) + "\n", encoding="utf-8")
         part.replace(path)
     except OSError as error:
         raise UsageError(f"The baseline {path} cannot be written: {error.strerror}.") from None
 
 
-def _one_line_a_figure(text: str) -> str:
+def one_line_a_figure(text: str) -> str:
     """The lists of figures in one line each, so that a change of one is a line of a diff."""
     import re
 

@@ -11,7 +11,7 @@ regressed                       is more than it, and the bounds do not meet    l
 improved                        the same, downward                             lies below zero, likewise
 not enough runs                 neither, or the figure is not made alone       anything else
 not comparable                  made on another machine, kernel or allocator, known another way, only sampled, known too
-                                roughly, or not there
+                                roughly, not there, or a time that may be the machine's
 ==============================  =======================================================================================
 
 Times of runs that were not made in turns tell as much of the machine's hours as of the program: they have to differ by
@@ -27,7 +27,7 @@ from itertools import pairwise
 
 from otel_memwatch.model import Certainty
 from otel_memwatch.runs.figures import TIMES, order, unit_of
-from otel_memwatch.runs.statistics import ERROR, RunValues, corrected, difference, runs_needed
+from otel_memwatch.runs.statistics import ERROR, RunValues, corrected, difference, reach, runs_needed
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -157,6 +157,23 @@ def compare(
             _compare(name, _named(base, name), _named(head, name), effect(name), why, in_turns=in_turns)
         )
     return Comparison(_corrected(compared), left_out, len(base), len(head))
+
+
+def settled(runs: Sequence[RunFigures]) -> bool:
+    """Whether more runs would tell little more of what these need: each figure is known to within the smallest effect.
+
+    Times are left aside: their noise is the machine's. So is what was only sampled. Raises `Unavailable` without scipy.
+    """
+    for name in {name for run in runs for name in run.figures if name not in TIMES}:
+        figures = _named(runs, name)
+        group = _group(figures)
+        if group is None:
+            continue
+        smallest = usual_effect(name).of(group.typical)
+        alone = all(figure.alone for figure in figures) and group.spread <= smallest
+        if not alone and (len(runs) < ENOUGH or reach(group, _RESOLUTION[unit_of(name)]) > smallest):
+            return False
+    return True
 
 
 def _named(runs: Iterable[RunFigures], name: str) -> list[Figure]:
@@ -315,26 +332,28 @@ def _compare_many(name: str, base: RunValues, head: RunValues, smallest: float, 
     resolution = _RESOLUTION[unit_of(name)]
     found = difference(base, head, resolution)
     ends = None if math.isinf(found.low) else found.low, None if math.isinf(found.high) else found.high
-    if -smallest - drift <= found.low and found.high <= smallest + drift:
+    if -smallest <= found.low and found.high <= smallest:
         return Compared(name, ComparisonVerdict.SAME, base, head, *ends, p=found.p)
     if found.low > drift:
         return Compared(name, ComparisonVerdict.REGRESSED, base, head, *ends, p=found.p)
     if found.high < -drift:
         return Compared(name, ComparisonVerdict.IMPROVED, base, head, *ends, p=found.p)
+    open_ = Compared(name, ComparisonVerdict.NOT_ENOUGH, base, head, *ends, p=found.p)
+    if drift and (found.low > 0 or found.high < 0):
+        why = "not run in turns, so that it may be the machine's hours"
+        return open_._replace(verdict=ComparisonVerdict.NOT_COMPARABLE, why=why)
     if _known_roughly(base, head, smallest):
-        return Compared(
-            name, ComparisonVerdict.NOT_COMPARABLE, base, head, *ends, p=found.p, why="known too roughly"
-        )
-    return _open(Compared(name, ComparisonVerdict.NOT_ENOUGH, base, head, *ends, p=found.p), smallest, drift)
+        return open_._replace(verdict=ComparisonVerdict.NOT_COMPARABLE, why="known too roughly")
+    return _open(open_, smallest)
 
 
-def _open(compared: Compared, smallest: float, drift: float = 0.0) -> Compared:
+def _open(compared: Compared, smallest: float) -> Compared:
     """With the number of runs that would decide it, if it goes on as it began."""
     base, head = compared.base, compared.head
     assert base is not None
     assert head is not None
     seen = abs(sum(head.values) / len(head.values) - sum(base.values) / len(base.values))
-    wanted = max(seen - drift, smallest + drift - seen)
+    wanted = max(seen, smallest - seen)
     needed = runs_needed(base, head, wanted, _RESOLUTION[unit_of(compared.name)])
     have = min(len(base.values), len(head.values))
     if needed is None:

@@ -84,12 +84,29 @@ def usable(paths: Iterable[Path]) -> tuple[list[RecordedRun], list[LeftOut]]:
     return runs, left_out
 
 
-def successful(runs: Sequence[RecordedRun]) -> tuple[list[RecordedRun], list[LeftOut]]:
+def comparable(runs: Iterable[RecordedRun]) -> tuple[list[RunFigures], list[LeftOut]]:
+    """The figures of the runs whose records can be read as a whole, and the others, each with the reason."""
+    found, left_out = [], []
+    for run in runs:
+        try:
+            figures = figures_of(run)
+        except RunError as error:
+            left_out.append(LeftOut(str(run.path), error.message))
+            continue
+        if run.damage:
+            left_out.append(LeftOut(str(run.path), run.damage[0]))
+        else:
+            found.append(figures)
+    return found, left_out
+
+
+def successful(runs: Sequence[RecordedRun], *, must: bool = False) -> tuple[list[RecordedRun], list[LeftOut]]:
     """The runs that ended with exit code 0, and the others; all of them where none did, as with a search that finds nothing.
 
-    What a run needs that broke off says nothing of one that did not.
+    What a run needs that broke off says nothing of one that did not. `must`: only those that ended with 0 will do, since
+    they are held against some that did.
     """
-    if not any(run.ending.exit_code == 0 for run in runs):
+    if not must and not any(run.ending.exit_code == 0 for run in runs):
         return list(runs), []
     kept = [run for run in runs if run.ending.exit_code == 0]
     return kept, [

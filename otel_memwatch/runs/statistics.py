@@ -87,6 +87,15 @@ def _welch(base: Sequence[float], head: Sequence[float], resolution: float) -> t
     return middle - half, middle + half, 2 * float(stats.t.sf(abs(middle) / error, freedom))
 
 
+def reach(group: RunValues, resolution: float) -> float:
+    """How far the mean of such runs may lie from that of these, with a confidence of 1 - `ERROR`; of two runs or more."""
+    runs = len(group.values)
+    if runs < 2:
+        return math.inf
+    variance = statistics.variance(group.values) + resolution**2 / 12
+    return float(_stats().t.isf(ERROR / 2, runs - 1)) * math.sqrt(variance / runs)
+
+
 def corrected(values: Sequence[float]) -> list[float]:
     """The p-values of one call, corrected for their number (Benjamini and Hochberg)."""
     return [float(p) for p in _stats().false_discovery_control(values)] if values else []

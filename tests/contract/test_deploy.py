@@ -44,6 +44,9 @@ def load_all(text):
         ("compose-spec", "compose/compose.yaml", ()),
         ("github-actions", "github-actions/action.yml", ()),
         ("github-workflows", "github-actions/example.yml", ()),
+        ("github-actions", "github-actions/gate/action.yml", ()),
+        ("github-workflows", "github-actions/gate/example.yml", ()),
+        ("gitlab-ci", "gitlab/memwatch-gate.gitlab-ci.yml", ("--data-transform", "gitlab-ci")),
         ("gitlab-ci", "gitlab/memwatch.gitlab-ci.yml", ("--data-transform", "gitlab-ci")),
     ],
 )
@@ -123,7 +126,7 @@ def pods(documents):
             yield spec["template"]["spec"]
 
 
-@pytest.mark.parametrize("overlay", OVERLAYS)
+@pytest.mark.parametrize("overlay", [name for name in OVERLAYS if name != "rules"])
 def test_pods_are_restricted(overlay):
     """The levels of Pod Security Standards, "restricted"; and more than it asks for: a root file system read-only."""
     found = list(pods(built(overlay)))
@@ -180,9 +183,34 @@ def test_variables_of_the_pods_are_options_and_understood(tmp_path):
     assert "exit code 0" in (tmp_path / "log").read_text()
 
 
+def test_what_a_cluster_needs_once_is_in_one_place_and_complete():
+    kinds = [(document["kind"], document["metadata"]["name"]) for document in built("observability")]
+    assert ("Namespace", "observability") in kinds
+    assert {"PodDisruptionBudget", "NetworkPolicy", "Deployment"} <= {kind for kind, _ in kinds}
+    (rules,) = built("rules")
+    assert rules["metadata"]["labels"]["release"] == "kube-prometheus-stack"
+    for overlay in OVERLAYS:
+        loaded = [document for document in built(overlay) if document["kind"] == "PrometheusRule"]
+        assert bool(loaded) == (overlay == "rules"), "rules that are loaded twice record and alert twice"
+
+
+def test_the_scraped_port_is_open_to_prometheus_alone():
+    (policy,) = [document for document in built("scraped") if document["kind"] == "NetworkPolicy"]
+    open_to_all, scraped = [], []
+    for rule in policy["spec"]["ingress"]:
+        ports = [
+            (port["port"], port.get("endPort", port["port"]))
+            for port in rule["ports"]
+            if port["protocol"] == "TCP"
+        ]
+        (scraped if "from" in rule else open_to_all).extend(ports)
+    assert scraped == [(9464, 9464)]
+    assert sorted(open_to_all) == [(1, 9463), (9465, 65535)]
+
+
 def test_the_operators_rules_are_those_of_the_files():
     """The kinds of the Prometheus operator, as far as they can be tested without their schemas."""
-    rules = load(KUBERNETES / "components" / "monitoring" / "rules.yaml")
+    rules = load(KUBERNETES / "overlays" / "rules" / "rules.yaml")
     assert (rules["apiVersion"], rules["kind"]) == ("monitoring.coreos.com/v1", "PrometheusRule")
     files = sorted((ROOT / "dashboards" / "prometheus").glob("*-records.yml")) + sorted(
         (ROOT / "dashboards" / "prometheus").glob("*-alerts.yml")
@@ -271,7 +299,7 @@ def scripts():
 
 
 def test_shellcheck():
-    assert len(scripts()) == 5
+    assert len(scripts()) == 7
     done = run(needed("shellcheck"), *scripts())
     assert done.returncode == 0, done.stdout
 

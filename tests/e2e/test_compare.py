@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -130,6 +131,22 @@ def test_a_baseline_and_all_outputs_at_once(recorded, tmp_path):
     ]
     assert verdicts(run(tmp_path, *of_commit)) == {"process": "same"}
     run(tmp_path, "compare", "--baseline", "git:HEAD:none.json", str(recorded / "same"), code=2)
+
+
+def test_a_damaged_record_and_a_failed_head_are_left_out_and_named(recorded, tmp_path):
+    damaged = tmp_path / "damaged"
+    shutil.copytree(recorded / "same", damaged)
+    processes = bytearray((damaged / "processes.jsonl").read_bytes())
+    processes[5:25] = b"\0" * 20
+    (damaged / "processes.jsonl").write_bytes(processes)
+    done = run(recorded, "compare", "base", str(damaged), "--", "same", "--figure=process", "--format=json")
+    assert [one["name"] for one in json.loads(done.stdout)["left_out"]] == [str(damaged)]
+    assert "damaged is left out" in done.stderr
+    baseline = str(tmp_path / "baseline.json")
+    run(recorded, "check", "base", "--save-baseline", baseline)
+    assert (
+        "it failed: exit code 5" in run(recorded, "compare", "--baseline", baseline, "failed", code=2).stderr
+    )
 
 
 @pytest.mark.parametrize(

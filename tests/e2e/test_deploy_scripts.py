@@ -43,6 +43,33 @@ def runner(tmp_path):
     }
 
 
+def test_the_action_installs_the_tree_that_it_is_part_of_or_what_it_is_told(runner, tmp_path):
+    told = tmp_path / "told"
+    fake = tmp_path / "fake"
+    fake.mkdir()
+    (fake / "python3").write_text("#!/bin/sh\n")  # the virtual environment is there already
+    (fake / "python3").chmod(0o755)
+    pip = Path(runner["RUNNER_TEMP"]) / "otel-memwatch" / "bin" / "python"
+    pip.write_text(f'#!/bin/sh\necho "$@" >"{told}"\n')
+    path = f"{fake}:{os.environ['PATH']}"
+
+    def install(where, **inputs):
+        return subprocess.run(
+            ["bash", str(where / "install.sh")], env={**runner, "PATH": path, **inputs}, capture_output=True, text=True,
+            timeout=60,
+        )  # fmt: skip
+
+    assert install(DEPLOY / "github-actions", EXTRA="compare").returncode == 0
+    assert told.read_text() == f"-m pip install --quiet {ROOT}[compare]\n"
+    assert install(DEPLOY / "github-actions", PACKAGE="https://example.org/x.whl").returncode == 0
+    assert told.read_text() == "-m pip install --quiet https://example.org/x.whl\n"
+    copied = tmp_path / "a" / ".github" / "actions" / "otel-memwatch"
+    shutil.copytree(DEPLOY / "github-actions", copied)
+    done = install(copied)
+    assert done.returncode == 2
+    assert done.stdout.startswith("::error::")
+
+
 def act(runner, command, name="tests", options="--no-plot", **more):
     """Runs both steps of the action; gives the first one's result, the second one's words, and the outputs."""
     inputs = {"MEMWATCH_COMMAND": command, "MEMWATCH_NAME": name, "MEMWATCH_OPTIONS": options, "MEMWATCH_VERSION": "abc",

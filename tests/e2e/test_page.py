@@ -120,11 +120,12 @@ def values(column: dict[str, Any]) -> list[int | None]:
 
 
 def test_the_script_words_figures_as_the_reports_do(chrome: Any, run_directory: Path) -> None:
+    kib = 1024
     amounts = [
         0,
         1,
         1023,
-        1024,
+        kib,
         1536,
         1048063,
         1048575,
@@ -135,25 +136,28 @@ def test_the_script_words_figures_as_the_reports_do(chrome: Any, run_directory: 
         5 << 40,
         123456789,
     ]
+    # Halves: Python rounds to the even digit.
+    amounts += [number * 64 * kib for number in range(1, 400, 3)] + [
+        (number << 30) // 16 for number in range(1, 200, 7)
+    ]
     times = [
         0.0,
         0.0000123,
         0.0009,
+        0.001125,
         0.00999,
         0.0123,
+        0.0125,
+        0.0625,
         0.9994,
         0.9996,
         1.0,
+        1.125,
         9.999,
+        12.25,
         12.34,
-        59.94,
-        59.96,
-        61,
-        3599.6,
-        7260,
-        90000,
-        200000,
     ]
+    times += [59.94, 59.96, 61, 90.5, 91.5, 3599.6, 7260, 7290, 90000, 91800, 200000]
     opened = Opened(chrome, run_directory / "report.html").wait()
     assert opened.page.evaluate("(v) => v.map(memwatch.size)", amounts) == [size(v) for v in amounts]
     assert opened.page.evaluate("(v) => v.map(memwatch.change)", amounts) == [change(v) for v in amounts]

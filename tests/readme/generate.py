@@ -21,6 +21,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 from otel_memwatch.catalog import METRICS
 from otel_memwatch.cli import COMMANDS
 from otel_memwatch.config import OPTIONS
+from tests.page.shots import shoot_for_readme
 
 HERE = Path(__file__).parent
 README = HERE.parents[1] / "README.md"
@@ -78,9 +79,9 @@ STEADY: dict[str, Callable[[], str]] = {
 
 
 def run_demo(folder: Path) -> str:
-    argv = [*PROGRAM, "wrap", "--plot", "--out", "memwatch-runs/demo", "--", "otel-memwatch", "demo"]
+    argv = [*PROGRAM, "wrap", "--out", "memwatch-runs/demo", "--", "otel-memwatch", "demo"]
     done = subprocess.run(argv, cwd=folder, capture_output=True, text=True, check=True)
-    (HERE / "demo.png").write_bytes((folder / "memwatch-runs/demo/memory.png").read_bytes())
+    shoot_for_readme(folder / "memwatch-runs/demo")
     return fenced("$ otel-memwatch wrap -- otel-memwatch demo\n" + done.stdout + done.stderr)
 
 

@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -93,11 +94,17 @@ class Wrapped:
 
 
 def wrap(
-    argv: list[str], *options: str, out: Path, cwd: Path | None = None, timeout: float = 120, **variables: str
+    argv: list[str],
+    *options: str,
+    out: Path,
+    cwd: Path | None = None,
+    timeout: float = 120,
+    through: Sequence[str] = (),
+    **variables: str,
 ) -> Wrapped:
-    """Runs `argv` under `wrap`, recorded in `out`, without picture."""
+    """Runs `argv` under `wrap`, recorded in `out`, without picture; `through`: a command that starts another one."""
     done = subprocess.run(
-        [*PROGRAM, "wrap", "--out", str(out), "--no-plot", *options, "--", *argv],
+        [*through, *PROGRAM, "wrap", "--out", str(out), "--no-plot", *options, "--", *argv],
         capture_output=True,
         text=True,
         cwd=cwd,

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from tests.zoo.compositions import KINDS, leaves
-from tests.zoo.trial import MODES, USERS, Trial
+from tests.zoo.trial import MIB, MODES, USERS, Trial
 
 
 class Figures(NamedTuple):
@@ -25,13 +25,13 @@ class Figures(NamedTuple):
 
 
 def width(trial: Trial) -> float:
-    """Upper by lower bound; exact is 1, no bound infinite."""
+    """Upper by lower bound, both of a MiB at the least; exact is 1, no upper bound infinite."""
     peak = trial.peaks["tree"]
     if peak is not None and peak["certainty"] == "exact":
         return 1.0
-    if peak is None or peak["high"] is None or not peak["low"]:
+    if peak is None or peak["high"] is None:
         return math.inf
-    return max(1.0, float(peak["high"] / peak["low"]))
+    return float(max(peak["high"], MIB) / max(peak["low"] or 0, MIB))
 
 
 def estimate_is_near(trial: Trial) -> bool | None:

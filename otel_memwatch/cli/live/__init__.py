@@ -15,9 +15,7 @@ from otel_memwatch.errors import Unavailable
 from otel_memwatch.runs.find_running import find_running
 
 
-@click.command(
-    epilog="Examples:  otel-memwatch live   |   otel-memwatch live runs/a   |   otel-memwatch live 4711"
-)
+@click.command()
 @click.argument("run", metavar="[RUN|PID|latest]", required=False)
 @click.option(
     "--every", type=click.FloatRange(0.1, 60), default=0.5, show_default=True, help="Seconds between frames."

@@ -55,6 +55,11 @@ class Operation:
         """Figures of the entry that was left last; `None` outside a run."""
         return None if self._left is None else self._left.figures
 
+    @property
+    def id(self) -> int | None:
+        """What the lines of that entry are numbered in the record of this process; `None` outside a run."""
+        return None if self._left is None else self._left.id
+
     def set(self, **attributes: object) -> None:
         """Attributes that are known only while it runs; they are recorded when it is left."""
         if self._added is None:

@@ -79,10 +79,7 @@ class Command:
                 )
             if b"/" in self.argv[0]:
                 return CommandNotStarted(f"{name}: no such file", 127)
-            hint = (
-                f"to run the file of that name here, write ./{name}" if os.path.isfile(self.argv[0]) else None
-            )
-            return CommandNotStarted(f"{name}: command not found", 127, hint)
+            return CommandNotStarted(f"{name}: command not found", 127, _what_was_meant(self.argv, name))
         if os.path.isdir(path):
             return CommandNotStarted(f"{shown_path} is a directory", 126)
         if number == errno.EACCES:
@@ -91,6 +88,46 @@ class Command:
         if number == errno.ENOEXEC:
             return CommandNotStarted(f"{shown_path} is not a program that this machine can run", 126)
         return CommandNotStarted(f"{shown_path}: {os.strerror(number).lower()}", 126)
+
+
+_SHOWN = 100
+_OF_SHELLS = frozenset(
+    (
+        b"alias",
+        b"cd",
+        b"eval",
+        b"export",
+        b"set",
+        b"shift",
+        b"source",
+        b"trap",
+        b"ulimit",
+        b"umask",
+        b"unset",
+        b".",
+        b":",
+    )
+)
+"""Commands that are no programs: a shell has them."""
+
+
+def _what_was_meant(argv: Sequence[bytes], name: str) -> str | None:
+    """What helps whoever typed a command that is not there."""
+    if os.path.isfile(argv[0]):
+        return f"to run the file of that name here, write ./{name}"
+    if b" " in argv[0].strip():
+        import shlex
+
+        line = name if len(name) <= _SHOWN else "..."
+        return (
+            f"quotes make it one word; a line for a shell is: otel-memwatch wrap -- sh -c {shlex.quote(line)}"
+        )
+    if argv[0] in _OF_SHELLS:
+        return "a shell has it: otel-memwatch wrap -- sh -c '...'"
+    variable, equals, _ = argv[0].partition(b"=")
+    if equals and variable.decode("ascii", "replace").isidentifier():
+        return f"to set a variable: {_readable(variable)}=... otel-memwatch wrap -- COMMAND"
+    return None
 
 
 def environment() -> dict[bytes, bytes]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from otel_memwatch.analysis.process_names import INTERPRETERS
 from otel_memwatch.model import Certainty, Peak
 from otel_memwatch.reports import phrases
 from otel_memwatch.reports.formatting import (
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from otel_memwatch.analysis import RecordedRun
 
 _COMMAND = 2000
+_PROGRAM = 48
 _STATIC_ROWS = 25
 """Rows of a table that stand in the page itself; the script shows the rest."""
 _SENTENCES = 20
@@ -42,8 +44,15 @@ _MEANINGS = {
 
 
 def program(run: RecordedRun) -> str:
-    """The command's short name, as a title: "train.py"."""
-    return phrases.process_name(None, run.command[:2], 60) if run.command else run.id
+    """What is run, as a title: "train.py", "make"."""
+    words = [word[:_COMMAND] for word in run.command[:3]] or [run.id]
+    name = os.path.basename(words[0]) or words[0]
+    if name.startswith(INTERPRETERS) and len(words) > 1:
+        if words[1] == "-m" and len(words) > 2:
+            name = words[2]
+        elif not words[1].startswith("-"):
+            name = os.path.basename(words[1]) or words[1]
+    return shorten(name, _PROGRAM)
 
 
 def body(run: RecordedRun, data: Mapping[str, Any]) -> str:
@@ -84,17 +93,30 @@ def _head(run: RecordedRun) -> str:
 
 def _verdict(run: RecordedRun) -> str:
     """The answer in one sentence."""
-    peak = run.peaks.tree
+    peak, limit = run.peaks.tree, phrases.limit(run)
+    if run.ending.oom_kills and phrases.ended_badly(run) and limit is not None and limit.whose != "machine":
+        most = tag("strong", f"more than {escaped(size(limit.bytes))}", class_="nowrap")
+        return f"{escaped(program(run))} needed {most}, the limit of its {escaped(limit.whose)}."
     amount = tag("strong", escaped(_amount(peak)), class_="nowrap")
     verb = "needs" if run.state == "running" else "needed"
-    limit = phrases.limit(run)
+    share = _share(run)
+    told = f", {escaped(share)}" if share and _is_tight(run) else ""
+    return f"{escaped(program(run))} {verb} {amount}{told}."
+
+
+def _share(run: RecordedRun) -> str:
+    """What that is of the limit: "61 % of the control group's 2.00 GiB"; empty where nothing is known."""
+    limit, peak = phrases.limit(run), run.peaks.tree
     used = phrases.limit_share(peak, limit) if limit else None
-    share = (
-        f", {escaped(used)} of the {escaped(limit.whose)}'s {escaped(size(limit.bytes))}"
-        if limit and used
-        else ""
-    )
-    return f"{escaped(shorten(program(run), 48))} {verb} {amount}{share}."
+    return f"{used} of the {limit.whose}'s {size(limit.bytes)}" if limit and used else ""
+
+
+def _is_tight(run: RecordedRun) -> bool:
+    """Whether the limit belongs into the answer: a machine's memory only where half of it was needed."""
+    limit, peak = phrases.limit(run), run.peaks.tree
+    if limit is None or peak is None:
+        return False
+    return limit.whose != "machine" or max(peak.bytes, peak.high or 0) >= limit.bytes / 2
 
 
 def _amount(peak: Peak | None) -> str:
@@ -112,7 +134,9 @@ def _amount(peak: Peak | None) -> str:
 def _second_sentence(run: RecordedRun) -> str:
     """When and where that was, and how the run ended."""
     where = phrases.when_and_where(run, run.peaks.tree)
-    peak = f"The peak was {where}. " if where else ""
+    share = "" if _is_tight(run) else _share(run)
+    told = ": ".join(part for part in (where, share) if part)
+    peak = f"The peak was {told}. " if told else ""
     ended = phrases.ending(run)
     return f"{peak}{ended[:1].upper()}{ended[1:]}."
 
@@ -140,9 +164,7 @@ def _cards(run: RecordedRun) -> str:
     totals = run.totals
     if totals.get("read_bytes") or totals.get("write_bytes"):
         cards.append(
-            _card(
-                "Disk", size(totals.get("write_bytes")) + " written", f"{size(totals.get('read_bytes'))} read"
-            )
+            _card("Disk", size(totals.get("write_bytes")), f"written; {size(totals.get('read_bytes'))} read")
         )
     return tag("section", "\n".join(cards), class_="cards", aria_label="Figures") + "\n"
 
@@ -293,7 +315,7 @@ def _known(run: RecordedRun) -> str:
     """Every figure with its certainty, where it comes from, and what the word means."""
     peaks = run.peaks
     rows: list[tuple[str, Peak | None, str]] = [
-        ("Needed by all", peaks.tree, phrases.HEADLINE_MEANING),
+        ("Needed by all", peaks.tree, phrases.headline_meaning(run)),
         ("Largest process", peaks.process, phrases.above_needed(run)),
     ]
     if not phrases.main_is_largest(run):
@@ -313,7 +335,8 @@ def _known(run: RecordedRun) -> str:
             continue
         where = phrases.when_and_where(run, peak)
         by = phrases.holder(run, peak, 60)
-        details = "; ".join(part for part in (where, f"by {by}" if by else "", remark) if part)
+        told = ", ".join(part for part in (where, f"by {by}" if by else "") if part)
+        details = ". ".join(part for part in (told, remark[:1].upper() + remark[1:]) if part)
         cells.append(
             tag("dt", escaped(label))
             + tag(

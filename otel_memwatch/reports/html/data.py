@@ -41,7 +41,7 @@ def page_data(run: RecordedRun) -> dict[str, Any]:
     curves = run.curves
     limit = phrases.limit(run)
     return {
-        "seconds": max(run.seconds, curves.last[-1] if len(curves.last) else 0.0),
+        "seconds": run.seconds,
         "interval": run.interval,
         "step": curves.step,
         "buckets": _buckets(run, curves),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from otel_memwatch.analysis.operation_names import series_name
 from otel_memwatch.reports.formatting import clean, shorten
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 
@@ -94,6 +95,7 @@ def _row(figures: OperationFigures, lane: int | None, parent: int | None) -> dic
     }
     row = {
         "name": shorten(operation.name, _NAME),
+        "series": series if (series := _series(operation.name)) != operation.name else None,
         "pid": operation.pid,
         "start": round(figures.start, 6),
         "seconds": round(figures.seconds, 6),
@@ -114,23 +116,28 @@ def _row(figures: OperationFigures, lane: int | None, parent: int | None) -> dic
     return {name: value for name, value in row.items() if value is not None}
 
 
+def _series(name: str) -> str:
+    """What operations that are numbered have in common: "epoch" of "epoch 12"."""
+    return shorten(series_name(name), _NAME)
+
+
 def _peak(peak: Peak | None) -> list[Any] | None:
     """Bytes, certainty, and the two bounds."""
     return None if peak is None else [peak.bytes, peak.certainty.value, peak.low, peak.high]
 
 
 def _groups(listed: Sequence[OperationFigures]) -> list[dict[str, Any]]:
-    """Names that occur more than once, those that took longest in all first."""
+    """Names that occur more than once, numbers at their ends left out; those that took longest in all first."""
     found: dict[str, list[OperationFigures]] = {}
     for figures in listed:
-        found.setdefault(figures.operation.name, []).append(figures)
+        found.setdefault(_series(figures.operation.name), []).append(figures)
     repeated = sorted(
         ((name, group) for name, group in found.items() if len(group) > 1),
         key=lambda item: -sum(figures.seconds for figures in item[1]),
     )
     return [
         {
-            "name": shorten(name, _NAME),
+            "name": name,
             "times": len(group),
             "seconds": round(sum(figures.seconds for figures in group), 6),
             "longest": round(max(figures.seconds for figures in group), 6),

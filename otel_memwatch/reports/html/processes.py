@@ -23,6 +23,8 @@ STACKED = 8
 _POINTS = 600
 _COMMAND = 600
 _NAME = 60
+_THIN = 0.02
+"""Share of the largest process's memory below which another one is not drawn by itself: it could not be seen."""
 
 
 def processes_data(run: RecordedRun, curves: DrawnCurves) -> dict[str, Any]:
@@ -127,7 +129,9 @@ def _stack(
     """
     total = curves.find(catalog.MEMWATCH_TREE_MEMORY_USAGE)
     lives = curves.lives.largest(STACKED)
-    moments = [] if total is None or len(lives) < 2 else _moments(curves.last, total.high)
+    least = _THIN * max((life.largest for life in lives), default=0)
+    lives = [life for life in lives if life.largest >= least]
+    moments = [] if total is None or len(run.processes) < 2 else _moments(curves.last, total.high)
     if total is None or len(moments) < 2:
         return None
     times = [curves.last[index] for index in moments]

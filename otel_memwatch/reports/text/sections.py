@@ -68,7 +68,7 @@ def memory(run: RecordedRun, page: Page) -> None:
         _peak(run, page, "GPU", peak)
         page.fact("", clean(device))
     page.gap()
-    page.paragraph(phrases.HEADLINE_MEANING)
+    page.paragraph(phrases.headline_meaning(run))
     shown = [peaks.tree, peaks.process, peaks.main, peaks.cgroup, *peaks.gpu.values()]
     used = {certainty(peak) for peak in shown}
     for word, meaning in _MEANINGS.items():

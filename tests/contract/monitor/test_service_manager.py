@@ -223,6 +223,18 @@ class Asking:
         return text
 
 
+def test_a_scope_is_asked_for_with_its_limit(tmp_path: Path) -> None:
+    asked = Asked(str(tmp_path / "bus"), "app.slice", str(tmp_path))
+    for newer in (True, False):
+        limited = Scope(asked, 0.3, 1 << 30)._command("a.scope", [1], newer=newer)
+        free = Scope(asked, 0.3)._command("a.scope", [1], newer=newer)
+        at = limited.index("MemoryMax")
+        assert limited[at : at + 6] == ("MemoryMax", "t", "1073741824", "MemorySwapMax", "t", "0")
+        assert "MemoryMax" not in free
+        # The number of properties stands before them.
+        assert int(limited[limited.index("fail") + 1]) == int(free[free.index("fail") + 1]) + 2
+
+
 def test_a_refusal_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asking = Asking(tmp_path, monkeypatch, "echo 'Call failed: Access denied' >&2; exit 1")
     assert asking.outcome() == "the service manager gave no group: Call failed: Access denied"

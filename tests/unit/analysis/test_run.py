@@ -79,6 +79,10 @@ class TestEnding:
         assert end.reason == reason
         assert end[:3] == arguments[:3]
 
+    def test_the_monitors_part_of_the_limit(self) -> None:
+        end = describe_end(None, signal.SIGKILL, 1, 60 * MIB, 96 * MIB, monitor=36 * MIB)
+        assert end.reason.endswith("OOM killer, at 60.0 MiB of 96.0 MiB, of which the monitor had 36.0 MiB")
+
     def test_as_written(self, tmp_path: Path) -> None:
         RunDirectory(tmp_path)
         run = load(tmp_path)

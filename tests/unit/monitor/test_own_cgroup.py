@@ -151,3 +151,49 @@ def test_a_group_that_counts_or_limits_us_is_not_left_for_one_beside_it(
     fake.delegate(monkeypatch, above)
     assert "holds other processes" in why(fake)
     assert [path.name for path in above.iterdir() if path.is_dir()] == [name]
+
+
+def group_of(folder: Path, version: int, limit: str) -> OwnCgroup:
+    name = "memory.limit_in_bytes" if version == 1 else "memory.max"
+    peak, events = (
+        ("memory.max_usage_in_bytes", "memory.oom_control")
+        if version == 1
+        else ("memory.peak", "memory.events")
+    )
+    for file in (
+        "tasks",
+        "cgroup.procs",
+        "memory.swappiness",
+        "memory.memsw.limit_in_bytes",
+        "memory.swap.max",
+        peak,
+        events,
+    ):
+        (folder / file).write_text("0\n")
+    (folder / name).write_text(f"{limit}\n")
+    return OwnCgroup(str(folder), version)
+
+
+@pytest.mark.parametrize(
+    ("version", "limit", "files"),
+    [
+        (1, str((1 << 63) - 4096), {"memory.limit_in_bytes": 100 * MIB, "memory.memsw.limit_in_bytes": 100 * MIB,
+                                    "memory.swappiness": 0}),
+        (2, "max", {"memory.max": 100 * MIB, "memory.swap.max": 0}),
+        (1, str(60 * MIB), {"memory.limit_in_bytes": 60 * MIB}),
+        (2, str(60 * MIB), {"memory.max": 60 * MIB, "memory.swap.max": 0}),
+    ],
+)  # fmt: skip
+def test_a_hard_limit_leaves_no_swap_and_lifts_no_smaller_one(
+    tmp_path: Path, version: int, limit: str, files: dict[str, int]
+) -> None:
+    group_of(tmp_path, version, limit).set_limit(100 * MIB)
+    for name, value in files.items():
+        assert int((tmp_path / name).read_text()[: len(str(value))]) == value
+
+
+def test_a_limit_that_the_kernel_refuses_is_a_sentence(tmp_path: Path) -> None:
+    group = group_of(tmp_path, 2, "max")
+    (tmp_path / "memory.max").unlink()
+    with pytest.raises(Unavailable, match="takes no limit"):
+        group.set_limit(100 * MIB)

@@ -99,6 +99,12 @@ def test_durations(seconds: float | None, words: str) -> None:
             "sampled",
         ),
         (
+            Peak.sampled(300 * MIB, how="sum of resident sizes at ticks"),
+            "300.0 MiB seen (sampled, sum of resident sizes at ticks: it may have been more in between)",
+            "300.0 MiB",
+            "sampled",
+        ),
+        (
             Peak.sampled(300 * MIB, 400 * MIB),
             "300.0 MiB seen (sampled), 400.0 MiB at most",
             "300.0 MiB",

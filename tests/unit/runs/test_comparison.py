@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import random
+import sys
 
 import pytest
 
+from otel_memwatch.errors import Unavailable
 from otel_memwatch.model import Certainty
-from otel_memwatch.runs.comparison import ComparisonVerdict, Effect, compare
+from otel_memwatch.runs.comparison import ComparisonVerdict, Effect, compare, settled
 from otel_memwatch.runs.figures import Conditions, Figure, RunFigures
 
 MIB = 1 << 20
@@ -170,7 +172,11 @@ def times(count, seconds, seed, *, started, host="here"):
 def test_times_that_were_not_taken_in_turns_have_to_differ_by_more_than_a_machine_s_hours():
     base = times(8, 10, 0, started=0)
     assert verdict(base, times(8, 11.5, 1, started=1)).verdict is ComparisonVerdict.REGRESSED
-    assert verdict(base, times(8, 11.5, 1, started=100)).verdict is not ComparisonVerdict.REGRESSED
+    later = verdict(base, times(8, 11.5, 1, started=100))
+    assert (later.verdict, later.why.startswith("not run in turns")) == (
+        ComparisonVerdict.NOT_COMPARABLE,
+        True,
+    )
     assert verdict(base, times(8, 20, 1, started=100)).verdict is ComparisonVerdict.REGRESSED
     assert verdict(base, times(8, 20, 1, started=1, host="there")).why == "times of another machine"
 
@@ -179,3 +185,18 @@ def test_a_figure_s_effect_can_be_set():
     base, head = runs(exact(100)), runs(exact(104))
     assert verdict(base, head, effect=lambda _: Effect(0.05, 0)).verdict is ComparisonVerdict.SAME
     assert compare(base, head, wanted=lambda name: name != "memory").figures == []
+
+
+def test_without_scipy_few_runs_are_compared_and_many_say_what_is_missing(monkeypatch):
+    monkeypatch.setitem(sys.modules, "scipy", None)
+    assert verdict(runs(exact(100)), runs(exact(110))).verdict is ComparisonVerdict.REGRESSED
+    with pytest.raises(Unavailable, match=r"otel-memwatch\[compare\]"):
+        compare(runs(*[exact(100)] * 5), runs(*[exact(110)] * 5))
+
+
+def test_more_runs_are_asked_for_until_a_figure_is_known():
+    assert settled(runs(*noisy(3, 120, 0.0007, alone=True)))
+    assert not settled(runs(*noisy(3, 120, 0.0007)))
+    assert settled(runs(*noisy(5, 120, 0.0007)))
+    assert not settled(runs(*noisy(6, 240, 0.06)))
+    assert settled(times(2, 10, 0, started=0)), "times are not waited for"

@@ -19,12 +19,18 @@ function element(name, attributes, ...children) {
 
 const UNITS = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"], DECIMALS = [0, 1, 1, 2, 2, 2, 2];
 
+// As Python rounds: a tie goes to the even digit, where toFixed goes up. Only odd multiples of a power of two can be ties.
+function fixed(value, digits) {
+  const text = value.toFixed(digits), ten = 10 ** digits, last = Math.round(Math.abs(Number(text)) * ten);
+  if (Math.abs(value * 2 ** (digits + 1)) % 2 !== 1 || last % 2 === 0) return text;
+  return (Math.sign(value) * (last + (Math.abs(Number(text)) > Math.abs(value) ? -1 : 1)) / ten).toFixed(digits);
+}
 function power(value) {
   let found = 0;
-  while (found < 6 && Number((Math.abs(value) / 1024 ** found).toFixed(DECIMALS[found])) >= 1024) found++;
+  while (found < 6 && Number(fixed(Math.abs(value) / 1024 ** found, DECIMALS[found])) >= 1024) found++;
   return found;
 }
-const number = (value, of) => (value / 1024 ** of).toFixed(DECIMALS[of]);
+const number = (value, of) => fixed(value / 1024 ** of, DECIMALS[of]);
 function size(value) {
   const of = power(value);
   return `${number(value, of)} ${UNITS[of]}`;
@@ -37,16 +43,16 @@ function sizeRange(low, high, joint) {
 const two = (value) => String(value).padStart(2, "0");
 function duration(seconds) {
   if (seconds < 0) return "-" + duration(-seconds);
-  if (Number(seconds.toFixed(3)) < 1) {
+  if (Number(fixed(seconds, 3)) < 1) {
     const ms = seconds * 1000;
-    return (seconds < 0.01 ? String(Number(ms.toPrecision(3))) : ms.toFixed(0)) + " ms";
+    return (seconds < 0.01 ? String(Number(ms < 1 ? ms.toPrecision(3) : fixed(ms, 2))) : fixed(ms, 0)) + " ms";
   }
-  if (Number(seconds.toFixed(1)) < 60) return seconds.toFixed(seconds >= 10 ? 1 : 2) + " s";
-  const whole = Math.round(seconds);
+  if (Number(fixed(seconds, 1)) < 60) return fixed(seconds, seconds >= 10 ? 1 : 2) + " s";
+  const whole = Number(fixed(seconds, 0));
   if (whole < 3600) return `${Math.floor(whole / 60)} min ${two(whole % 60)} s`;
-  const minutes = Math.round(seconds / 60);
+  const minutes = Number(fixed(seconds / 60, 0));
   if (minutes < 1440) return `${Math.floor(minutes / 60)} h ${two(minutes % 60)} min`;
-  const hours = Math.round(seconds / 3600);
+  const hours = Number(fixed(seconds / 3600, 0));
   return `${Math.floor(hours / 24)} d ${two(hours % 24)} h`;
 }
 function peakFigure(peak) {
@@ -72,17 +78,20 @@ function values(steps, unit) {
   return steps.map((step) => (step === null ? null : (level += step) * unit));
 }
 const column = (made) => (made ? values(made.steps, made.unit) : null);
-const ends = values(data.buckets.ends, 0.001);
-const holes = new Map(data.buckets.holes.map(([index, ms]) => [index, ms / 1000]));
 const whole = Math.max(data.seconds, 1e-3);
-const begins = ends.map((end, i) => (holes.has(i) ? holes.get(i) : i ? ends[i - 1] : Math.min(end, end < 3 * (data.interval || 0.1) ? 0 : end)));
+const ends = values(data.buckets.ends, 0.001).map((end) => Math.min(end, whole));   // the last tick is taken after the end
+const holes = new Map(data.buckets.holes.map(([index, ms]) => [index, ms / 1000]));
+// The first window reaches back to the beginning where watermarks tell of it.
+const windows = data.memory.length > 0 && Boolean(data.memory[0].most);
+const begins = ends.map((end, i) => (holes.has(i) ? holes.get(i) : i ? ends[i - 1] : windows || end < 3 * (data.interval || 0.1) ? 0 : end));
 
 // Each stretch of time has two points, its beginning and its end: a value is that of the whole stretch, no more, no less.
-function asSteps(columns) {
+// Where the record has a hole nothing is drawn, but for columns that are `covered`: a watermark reaches over it.
+function asSteps(columns, covered) {
   const x = [], y = columns.map(() => []);
   ends.forEach((end, i) => {
     const begin = begins[i], last = x.length ? x[x.length - 1] : -Infinity;
-    if (holes.has(i)) { x.push((last + begin) / 2); y.forEach((one) => one.push(null)); }
+    if (holes.has(i)) { x.push(last + (begin - last) * 1e-3); y.forEach((one, c) => one.push(covered && covered(c) ? columns[c][i] : null)); }
     for (const time of [begin + (end - begin) * 1e-3, end]) {
       if (x.length && time <= x[x.length - 1]) continue;
       x.push(time);
@@ -115,7 +124,7 @@ function asRates(counters) {
 
 const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue("--" + name).trim();
 const FONT = '12px system-ui, -apple-system, "Segoe UI", Roboto, sans-serif';
-const AXIS = 68, RIGHT = 14;
+const AXIS = 68, RIGHT = 24;
 
 function niceStep(span, most) {
   const raw = span / most, ten = 10 ** Math.floor(Math.log10(raw));
@@ -153,6 +162,7 @@ function setView(min, max, tell) {
   const all = min <= 0 && max >= whole;
   reset.hidden = all;
   span.textContent = all ? "" : `${duration(min)} to ${duration(max)}`;
+  span.parentNode.classList.toggle("zoomed", !all);
   for (const table of tables) table.timeFilter(all ? null : [min, max]);
   if (tell) say(all ? "whole run" : `from ${duration(min)} to ${duration(max)}`);
 }
@@ -165,13 +175,16 @@ function say(words) {
   saying = setTimeout(() => { live.textContent = words; }, 250);
 }
 
-function axes(top, splits, last) {
+// The time stands below the first chart and the last one: the others have the same.
+const timed = (u) => charts.length === 0 || u === charts[0] || u === charts[charts.length - 1];
+
+function axes(splits) {
   const line = { stroke: () => colour("line"), width: 1 };
   return [
     {
-      scale: "x", font: FONT, stroke: () => colour("soft"), grid: { show: false }, ticks: { ...line, size: 4 }, size: last ? 30 : 30, gap: 4,
-      incrs: STEPS, space: 76,
-      values: (u, found, _, __, step) => found.map((v) => timeLabel(v, step, view[1])),
+      scale: "x", font: FONT, stroke: () => colour("soft"), grid: { show: false }, ticks: { ...line, size: 4 }, gap: 4,
+      incrs: STEPS, space: 76, size: (u) => (u && timed(u) ? 28 : 6),
+      values: (u, found, _, __, step) => found.map((v) => (timed(u) ? timeLabel(v, step, view[1]) : "")),
     },
     {
       scale: "y", font: FONT, stroke: () => colour("soft"), grid: line, ticks: { show: false }, size: AXIS, gap: 6,
@@ -201,7 +214,7 @@ function addChart(into, { title, note, height, xy, series, top, splits, text, dr
       stroke: () => colour(one.colour), fill: one.fill ? () => colour(one.fill) : undefined, points: { show: Boolean(one.points), size: 5 },
     }))],
     bands: series.flatMap((one, i) => (one.bandTo === undefined ? [] : [{ series: [i + 1, one.bandTo + 1], fill: () => colour(one.bandFill) }])),
-    axes: axes(top, splits),
+    axes: axes(splits),
     hooks: {
       draw: draw ? [draw] : [],
       setSelect: [(u) => {
@@ -263,7 +276,7 @@ function memoryChart(into) {
   let top = 0;
   lines.forEach((line, i) => {
     const high = column(line.high), first = i === 0;
-    const place = add({ label: line.label, how: line.how, shown: first, colour: line.id, width: first ? 1.8 : 1.3, points: line.id === "pss", dash: line.id === "group" ? [6, 4] : undefined,
+    const place = add({ label: line.label, how: line.how, shown: first, windows: first, colour: line.id, width: first ? 1.8 : 1.3, points: line.id === "pss", dash: line.id === "group" ? [6, 4] : undefined,
       fill: first && !line.low ? "needed-fill" : undefined }, high);
     if (first) {
       for (const v of high) if (v > top) top = v;
@@ -277,7 +290,7 @@ function memoryChart(into) {
       }
       const most = line.most && column(line.most);
       if (most && most.some((v, at) => v !== null && high[at] !== null && v - high[at] > 0.02 * v && v - high[at] > 2 ** 21)) {
-        const upper = add({ label: "no more than", how: "Most that the windows between ticks can have needed.", colour: "needed-faint", width: 1, dash: [2, 3] }, most);
+        const upper = add({ label: "no more than", windows: true, how: "Most that the windows between ticks can have needed.", colour: "needed-faint", width: 1, dash: [2, 3] }, most);
         series[upper].bandTo = place;
         series[upper].bandFill = "needed-band";
       }
@@ -289,6 +302,8 @@ function memoryChart(into) {
   if (near) top = Math.max(top, limit.bytes);
   top = Math.max(top, 4096) * 1.14;
   const draw = (u) => clipped(u, (c, ratio) => {
+    c.textBaseline = "alphabetic";
+    c.setLineDash([]);
     const x = (t) => u.valToPos(t, "x", true), y = (v) => u.valToPos(v, "y", true);
     const right = u.bbox.left + u.bbox.width;
     if (near) {
@@ -323,21 +338,22 @@ function memoryChart(into) {
       const words = `peak ${peakFigure([peak.bytes, peak.certainty, peak.low, peak.high])}`;
       const left = at + 10 * ratio + c.measureText(words).width > right;
       c.textAlign = left ? "right" : "left";
-      c.fillText(words, at + (left ? -9 : 9) * ratio, Math.max(level - 7 * ratio, u.bbox.top + 12 * ratio));
+      // Beside the line of a limit it would be struck through: then it stands below.
+      const crossed = near && Math.abs(y(limit.bytes) - level + 11 * ratio) < 16 * ratio;
+      c.fillText(words, at + (left ? -9 : 9) * ratio, crossed ? level + 18 * ratio : Math.max(level - 7 * ratio, u.bbox.top + 12 * ratio));
     }
   });
   const far = limit && !near ? `The limit, ${size(limit.bytes)} (${limit.whose}), is far above this scale. ` : "";
   const apart = data.step ? `Each point stands for ${duration(data.step)}: its largest value, so that no peak is left out.` : "";
-  return addChart(into, { title: "Memory", note: (far + apart).trim() || null, height: window.innerWidth < 600 ? 240 : 300, xy: asSteps(columns), series, top: () => top,
+  return addChart(into, { title: "Memory", note: (far + apart).trim() || null, height: window.innerWidth < 600 ? 240 : 300, xy: asSteps(columns, (c) => windows && series[c].windows), series, top: () => top,
     splits: sizeSplits(top), text: size, draw, toggles: true });
 }
 
 // operations: rectangles in lanes, merged by pixel, but for the one that holds the peak
-const HUES = ["s1", "s2", "s3", "s4", "s5", "s6", "s7", "s8"];
+const HUES = ["s1", "s2", "s3", "s4", "s5", "s6", "s7", "s8"], hues = new Map();
 function hue(name) {
-  let hash = 7;
-  for (let i = 0; i < name.length; i++) hash = (hash * 31 + name.charCodeAt(i)) >>> 0;
-  return HUES[hash % HUES.length];
+  if (!hues.has(name)) hues.set(name, HUES[hues.size % HUES.length]);
+  return hues.get(name);
 }
 function stem(name) { return name.replace(/[\s_:#-]*\d[\d.,/:]*\s*$/, "") || name; }
 
@@ -346,7 +362,7 @@ function lanesChart(into) {
   if (!found || !found.bars.length) return;
   const LANE = 22, bars = found.bars, lanes = found.lanes.length;
   const byLane = found.lanes.map(() => []);
-  for (const bar of bars) byLane[bar[0]].push(bar);
+  for (const bar of bars) { byLane[bar[0]].push(bar); hue(stem(bar[3])); }
   const height = lanes * LANE + 44;
   const draw = (u) => clipped(u, (c, ratio) => {
     const scale = u.bbox.width / (view[1] - view[0]), left = u.bbox.left - view[0] * scale;
@@ -426,7 +442,7 @@ function cpuChart(into) {
   if (!found) return;
   const names = Object.keys(found.counters), counters = names.map((name) => values(found.counters[name], 0.001));
   const rates = asRates(counters);
-  if (rates[0].length < 2) return;
+  if (rates[0].length < 8) return;   // two or three blocks tell less than the total
   const both = rates[1].map((_, i) => rates.slice(1).reduce((sum, one) => sum + one[i], 0));
   let top = 0.1;
   for (const v of both) if (v > top) top = v;
@@ -446,7 +462,7 @@ function ioChart(into) {
   if (!found) return;
   const LOOK = { disk_read: ["read from disk", "sum"], disk_write: ["written to disk", "main"], calls_read: ["read by system calls", "sum", [3, 3]], calls_write: ["written by system calls", "main", [3, 3]] };
   const names = Object.keys(found), rates = asRates(names.map((name) => column(found[name])));
-  if (rates[0].length < 2) return;
+  if (rates[0].length < 8) return;
   let top = 2 ** 20;
   for (const one of rates.slice(1)) for (const v of one) if (v > top) top = v;
   top *= 1.08;
@@ -509,8 +525,8 @@ function makeTable(holder, name, columns, rows, { groups, detail }) {
       if (one.first) {
         const pad = element("span", { class: "indent" });
         if (!order && !word) pad.style.width = `${Math.min(row.depth || 0, 14) * 1.1}em`;
-        td.append(pad, element("button", { type: "button", class: "plain name", title: row.command || row.attributes || row.name, on: { click: () => choose(row, tr) } }, row.name));
-        if (row.times) td.append(element("span", { class: "more" }, ` x ${row.times}`));
+        td.append(element("div", { class: "first" }, pad, element("button", { type: "button", class: "plain name", title: row.command || row.attributes || row.name, on: { click: () => choose(row, tr) } }, row.name),
+          row.times ? element("span", { class: "more" }, `x ${row.times}`) : null));
       } else td.textContent = one.show(row);
       tr.append(td);
     });
@@ -573,11 +589,11 @@ function operationsTable() {
   if (found.groups.length && found.rows.length > 12) {
     const named = new Map(found.groups.map((group) => [group.name, group])), met = new Set();
     groups = found.rows.flatMap((row) => {
-      const group = named.get(row.name);
+      const kind = row.series || row.name, group = named.get(kind);
       if (!group) return [row];
-      if (met.has(row.name)) return [];
-      met.add(row.name);
-      return [{ ...group, start: row.start, depth: row.depth, top: found.rows.some((other) => other.name === row.name && other.top) }];
+      if (met.has(kind)) return [];
+      met.add(kind);
+      return [{ ...group, start: row.start, depth: row.depth, top: found.rows.some((other) => (other.series || other.name) === kind && other.top) }];
     });
   }
   const holder = $("operations");
@@ -635,7 +651,7 @@ function start() {
   const holder = $("charts");
   holder.replaceChildren();   // a page that was saved after it had run opens again
   holder.hidden = false;
-  const bar = element("div", { class: "tools" }, element("p", { class: "more" }, "Drag to zoom. Keys: arrows move, + and - zoom, 0 shows all, p goes to the peak."), span, reset);
+  const bar = element("div", { class: "tools view" }, element("p", { class: "more" }, "Drag to zoom. Keys: arrows move, + and - zoom, 0 shows all, p goes to the peak."), span, reset);
   const box = element("div", { class: "charts", tabindex: "0", role: "group", "aria-label": $("picture").getAttribute("aria-label") });
   holder.append(bar, box, live);
   memoryChart(box);
@@ -645,6 +661,7 @@ function start() {
   ioChart(box);
   gpuCharts(box);
   if (charts.length) $("picture").className = "paper"; else holder.hidden = true;
+  charts.forEach((u) => u.setSize({ width: u.width, height: u.height - (timed(u) ? 0 : 22) }));
   keys(box);
   operationsTable();
   processesTable();

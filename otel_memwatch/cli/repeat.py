@@ -1,0 +1,142 @@
+"""`wrap --repeat`: the same command several times, each a run of its own in one directory."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+
+from otel_memwatch.cli import say
+from otel_memwatch.config import MOST_REPEATS, OPTIONS
+from otel_memwatch.errors import MemwatchError, Unavailable, shell_code
+from otel_memwatch.runtime.own_python import FIND_PACKAGE, PACKAGE_PARENT
+from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NoReturn
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+_PROGRAM = f"{FIND_PACKAGE}\nfrom otel_memwatch.cli import main\nmain()"
+_OURS = ("repeat", "warmup", "out", "runs")
+"""Settings that are not handed on: each run has its own directory."""
+_PASSED_ON = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+"""Signals that are sent to us alone; a terminal's keys reach the command as well."""
+AUTO_LEAST = 3
+
+
+def repeat(argv: Sequence[str], given: Mapping[str, Any], settings: Mapping[str, Any]) -> NoReturn:
+    """Runs the command as often as the settings say, and ends with the exit code of the first run that fails, else with 0.
+
+    "auto": three times, and on until every figure of memory is known to within the smallest effect, at most
+    `config.MOST_REPEATS` times. Runs of `warmup` come before and are not kept. A run that fails is the last.
+    """
+    from otel_memwatch.monitor.run_directory import make_run_directory
+
+    times = settings["repeat"]
+    if times == "auto":
+        _need_scipy()
+    parent = make_run_directory(settings, argv, say)
+    options = _options(given)
+    for index in range(settings["warmup"]):
+        _once(parent / f"warmup-{index + 1}", argv, options, keep=False)
+    runs: list[Path] = []
+    while not _enough(times, runs):
+        runs.append(parent / str(len(runs) + 1))
+        _once(runs[-1], argv, options, keep=True)
+    if not settings["quiet"]:
+        say(
+            f"otel-memwatch: {len(runs)} runs in {_from_here(parent)}: otel-memwatch compare BASE... -- {_from_here(parent)}"
+        )
+    sys.exit(0)
+
+
+def _need_scipy() -> None:
+    from importlib.util import find_spec
+
+    if find_spec("scipy") is None:
+        raise Unavailable(
+            "--repeat auto needs scipy, which is not installed.", "pip install 'otel-memwatch[compare]'"
+        )
+
+
+def _options(given: Mapping[str, Any]) -> list[str]:
+    """What was given on the command line, as it is given to each run."""
+    words = []
+    for name, value in given.items():
+        option = OPTIONS[name]
+        if name in _OURS or value is None:
+            continue
+        if option.metavar is None:
+            words.append(option.flag if value else f"--no-{option.flag[2:]}")
+        else:
+            words += [f"{option.flag}={one}" for one in (value if option.repeated else (value,))]
+    return words
+
+
+def _enough(times: int | str, runs: Sequence[Path]) -> bool:
+    if times != "auto":
+        return len(runs) >= int(times)
+    if len(runs) < AUTO_LEAST:
+        return False
+    if len(runs) >= MOST_REPEATS:
+        return True
+    from otel_memwatch.analysis import load
+    from otel_memwatch.runs.comparison import settled
+    from otel_memwatch.runs.run_figures import figures_of
+
+    try:
+        return settled([figures_of(load(path)) for path in runs])
+    except MemwatchError as error:
+        say(f"otel-memwatch: no further run, since one cannot be read: {error}")
+        return True
+
+
+def _once(directory: Path, argv: Sequence[str], options: Sequence[str], *, keep: bool) -> None:
+    """One run; where it fails, the end of this process, by the same exit code or signal."""
+    names = {OPTIONS[name].variable for name in _OURS}
+    environment = {key: value for key, value in os.environ.items() if key not in names}
+    out = f"--out={directory}"
+    command = [
+        sys.executable or "python3",
+        "-c",
+        _PROGRAM,
+        PACKAGE_PARENT,
+        "wrap",
+        *options,
+        out,
+        "--",
+        *argv,
+    ]
+    started: list[subprocess.Popen[bytes]] = []
+
+    def pass_on(number: int, _: object) -> None:
+        for one in started:
+            one.send_signal(number)
+
+    # The keys of a terminal are for the command, which has them too; its end says what becomes of us.
+    for number in (signal.SIGINT, signal.SIGQUIT):
+        signal.signal(number, lambda *_: None)
+    for number in _PASSED_ON:
+        signal.signal(number, pass_on)
+    started.append(subprocess.Popen(command, env=environment))
+    code = started[0].wait()
+    for number in (signal.SIGINT, signal.SIGQUIT, *_PASSED_ON):
+        signal.signal(number, signal.SIG_DFL)
+    if not keep:
+        shutil.rmtree(directory, ignore_errors=True)
+        if code:
+            with contextlib.suppress(OSError):  # nothing has been kept
+                directory.parent.rmdir()
+    if code < 0:
+        os.kill(os.getpid(), -code)
+        sys.exit(shell_code(-code))
+    if code:
+        sys.exit(code)
+
+
+def _from_here(path: Path) -> str:
+    here = os.path.relpath(path)
+    return str(path) if here.startswith("..") else here

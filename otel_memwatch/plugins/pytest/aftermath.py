@@ -1,0 +1,84 @@
+"""What is said of tests that were killed: which one was running, and what it had. The monitor says it, or the controller."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from otel_memwatch.record.format import OPERATIONS_PREFIX, OPERATIONS_SUFFIX, RUN_FILE
+from otel_memwatch.record.jsonl import parse
+from otel_memwatch.record.operation_lines import OperationLines
+from otel_memwatch.runtime.typed import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from otel_memwatch.model import Peak
+
+_TAIL = 1 << 16
+"""Bytes of the end of a process's operations in which what is open has to begin."""
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Prints one line on stderr where the process ended in the middle of a test; `arguments` are those of `attach`."""
+    directory = Path(next(a.partition("=")[2] for a in arguments if a.startswith("--out=")))
+    pid = int(next(a for a in arguments if a.isdecimal()))
+    words = words_about(directory, pid)
+    if words is not None:
+        sys.stderr.write(f"otel-memwatch: pytest {words}\n")
+
+
+def words_about(directory: Path, pid: int | None = None) -> str | None:
+    """How the process that was recorded there ended, in which test and with how much memory; `None`: in none.
+
+    `pid`: the process; `None`: whichever.
+    """
+    from otel_memwatch.reports.formatting import peak_sentence, shell_word
+
+    name = "*" if pid is None else pid
+    for path in directory.glob(f"{OPERATIONS_PREFIX}{name}{OPERATIONS_SUFFIX}"):
+        found = _left_open(path)
+        if found is not None:
+            test, peak = found
+            kills, whole = _of_record(directory, test)
+            how = "was killed by the kernel's OOM killer" if kills else "ended"
+            words = f"{how} in the middle of {test}, which had {peak_sentence(whole or peak)}"
+            return f"{words}; recorded in {shell_word(str(directory))}"
+    return None
+
+
+def _left_open(path: Path) -> tuple[str, Peak | None] | None:
+    """Name and peak so far of the innermost operation that was never closed."""
+    lines = OperationLines(0)
+    try:
+        with open(path, "rb") as file:
+            header = file.readline()
+            size = file.seek(0, 2)
+            file.seek(max(len(header), size - _TAIL))
+            texts = [header, *file.read().split(b"\n")]
+    except OSError:
+        return None
+    for text in texts:
+        line = parse(text) if text else None
+        try:
+            if isinstance(line, dict):
+                lines.add(line)
+        except ValueError:  # the rest of a line, or the end of what began before
+            pass
+    still_open = lines.still_open()
+    return (still_open[-1].name, still_open[-1].peak) if still_open else None
+
+
+def _of_record(directory: Path, test: str) -> tuple[int | None, Peak | None]:
+    """Processes that the OOM killer killed, and what the test and its children had, where there is a whole record."""
+    from otel_memwatch.analysis import load
+    from otel_memwatch.errors import MemwatchError
+
+    if not (directory / RUN_FILE).is_file():
+        return None, None
+    try:
+        run = load(directory)
+        peaks = [figures.tree_peak for figures in run.operations if figures.operation.name == test]
+        return run.ending.oom_kills, peaks[-1] if peaks else None
+    except MemwatchError:
+        return None, None

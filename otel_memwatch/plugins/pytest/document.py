@@ -1,0 +1,56 @@
+"""All figures of a session as JSON (schema 1), for whoever makes something of them. Sizes are bytes, `null` is not known.
+
+{"schema": 1, "tests": {NODEID: {"process": P, "tree": P, "added": P, "start": BYTES, "worker": NAME,
+"phases": {"setup": P, "call": P, "teardown": P}}}, "fixtures": [{"name", "scope", "test", "process": P, "start": BYTES}]},
+where P is a peak as of `report --json`. A test with nothing to set up has the phase "call" alone.
+"""
+
+from __future__ import annotations
+
+import json
+
+from otel_memwatch.plugins.pytest.figures import process_peak
+from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+    from otel_memwatch.model import Peak
+    from otel_memwatch.plugins.pytest.figures import FixtureFigures, MeasuredTest
+
+SCHEMA = 1
+
+
+def write(path: Path, tests: Iterable[MeasuredTest], fixtures: Iterable[FixtureFigures]) -> None:
+    """Writes the file. Raises `OSError` where that cannot be done."""
+    document = {
+        "schema": SCHEMA,
+        "tests": {test.nodeid: _of_test(test) for test in tests},
+        "fixtures": [
+            {
+                "name": fixture.name,
+                "scope": fixture.scope,
+                "test": fixture.test,
+                "process": _of_peak(process_peak([fixture.figures])),
+                "start": fixture.figures.start,
+            }
+            for fixture in fixtures
+        ],
+    }
+    path.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+
+
+def _of_test(test: MeasuredTest) -> dict[str, Any]:
+    return {
+        "process": _of_peak(test.peak),
+        "tree": _of_peak(test.tree),
+        "added": _of_peak(test.added),
+        "start": test.start,
+        "worker": test.worker or None,
+        "phases": {when: _of_peak(process_peak([phase])) for when, phase in test.phases.items()},
+    }
+
+
+def _of_peak(peak: Peak | None) -> dict[str, object] | None:
+    return None if peak is None else peak.to_json()

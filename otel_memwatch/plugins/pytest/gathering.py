@@ -1,0 +1,145 @@
+"""Gathers the figures of all tests in the process that prints, whoever ran them."""
+
+from __future__ import annotations
+
+import pytest
+
+from otel_memwatch.plugins.pytest import document
+from otel_memwatch.plugins.pytest.figures import PEAK, FixtureFigures, MeasuredTest, PhaseFigures, tree_peak
+from otel_memwatch.plugins.pytest.limits import MemoryLimit, judge
+from otel_memwatch.plugins.pytest.summary import SessionSummary, summary_lines
+from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from otel_memwatch.model import Peak
+    from otel_memwatch.plugins.pytest.figures import TreeKey
+
+
+class Gathering:
+    """The figures of a session.
+
+    Args:
+        top: rows of the table.
+        json: file that gets all figures; `None`: none does.
+
+    """
+
+    def __init__(self, top: int, json: Path | None) -> None:
+        self._top = top
+        self._json = json
+        self._reports: list[tuple[str, str, Sequence[Any], dict[str, Any] | None, str]] = []
+        """Test, phase, figures, what else was told, worker."""
+        self._largest: dict[str, Sequence[Any]] = {}
+        """The figures of each test's phase with the largest peak."""
+        self.tests: list[MeasuredTest] = []
+        """All tests, when the session has ended."""
+        self._fixtures: list[FixtureFigures] = []
+        self._trees: dict[TreeKey, Peak] = {}
+        self._problems: list[str] = []
+        self._directories: list[Path] = []
+        self._undecided: list[tuple[MeasuredTest, MemoryLimit, str]] = []
+        self._still: list[str] = []
+        self._late: list[str] = []
+        """Sentences about limits that only the whole record shows to be exceeded."""
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Takes the figures that came with a report, and gives those of the whole test to JUnit's."""
+        fields, told = getattr(report, "memwatch", (None, None))
+        if fields is None:
+            return
+        when = report.when or ""
+        self._reports.append((report.nodeid, when, fields, told, getattr(report, "worker_id", "")))
+        largest = self._largest.get(report.nodeid)
+        if largest is None or (fields[PEAK] or 0) > (largest[PEAK] or 0):
+            self._largest[report.nodeid] = largest = fields
+        if when == "teardown":
+            report.user_properties += _properties(largest)
+
+    def _tests(self) -> list[MeasuredTest]:
+        """All tests, from their reports."""
+        tests: dict[str, MeasuredTest] = {}
+        for nodeid, when, fields, told, worker in self._reports:
+            test = tests.get(nodeid)
+            if test is None:
+                test = tests[nodeid] = MeasuredTest(nodeid, worker)
+            # A test with nothing to set up was measured as a whole, when it had ended.
+            whole = told is not None and "whole" in told
+            test.add("call" if whole else when, PhaseFigures._make(fields))
+            if told is None:
+                continue
+            for name, scope, of_fixture in told.get("fixtures", ()):
+                self._fixtures.append(FixtureFigures(name, scope, nodeid, PhaseFigures._make(of_fixture)))
+            if when == "teardown":
+                test.alone, test.children = told["alone"], told.get("children")
+                for kind, limit, source, text in told.get("undecided", ()):
+                    self._undecided.append((test, MemoryLimit(kind, limit, source), text))
+        return list(tests.values())
+
+    def add_record(
+        self,
+        trees: Mapping[TreeKey, Peak],
+        problems: Sequence[str],
+        worker: str,
+        directory: Path | None,
+    ) -> None:
+        """Adds what the record of one process says: the tree of tests that had children, and what is missing."""
+        self._trees.update(trees)
+        self._problems += [f"{worker}: {problem}" if worker else problem for problem in problems]
+        if directory is not None:
+            self._directories.append(directory)
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        """Puts the trees to their tests, and judges their limits with all that is known now."""
+        self.tests = self._tests()
+        for test in self.tests:
+            test.tree = tree_peak(test, [self._trees.get(phase.key) for phase in test.phases.values()])
+        still = self._still
+        for test, limit, text in self._undecided:
+            call = test.phases.get("call")
+            tree = None if call is None else self._trees.get(call.key)
+            bounds = {} if limit.kind != "tree" or tree is None else {"tree": (tree.low, None)}
+            (beyond,) = judge((limit,), bounds) or (None,)
+            if beyond is not None and beyond.beyond:
+                self._late.append(f"{test.nodeid}: {beyond.text}")
+            else:
+                still.append(f"{test.nodeid}: {text}")
+        if self._json is not None:
+            try:
+                document.write(self._json, self.tests, self._fixtures)
+            except OSError as error:
+                self._problems.append(f"{self._json} cannot be written: {error.strerror}")
+        if self._late and session.exitstatus == pytest.ExitCode.OK:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def pytest_terminal_summary(self, terminalreporter: Any) -> None:
+        """Prints the table of the largest tests, and what else there is to know."""
+        found = SessionSummary(
+            self.tests,
+            self._fixtures,
+            self._late,
+            self._still,
+            self._problems,
+            self._directories,
+        )
+        lines = summary_lines(found, self._top)
+        if lines:
+            terminalreporter.section("memory (otel-memwatch)")
+            for line in lines:
+                terminalreporter.write_line(line)
+
+
+def _properties(largest: Sequence[Any]) -> list[tuple[str, object]]:
+    """What JUnit's report says of a test, by its phase with the largest peak."""
+    figures = PhaseFigures._make(largest)
+    found = (
+        ("memwatch.peak", figures.peak),
+        ("memwatch.low", figures.low),
+        ("memwatch.high", figures.high),
+        ("memwatch.certainty", figures.certainty),
+    )
+    return [one for one in found if one[1] is not None]

@@ -1,0 +1,202 @@
+"""One session of pytest: which of its processes does what, and how the figures come together.
+
+=============================  ========================================================================
+process                        plugins
+=============================  ========================================================================
+pytest alone                   `Measuring`, `Recording`, `Gathering`
+a worker of pytest-xdist       `Measuring`, `Recording`; figures travel in the reports of the tests
+the controller of the workers  `Gathering`, and `Workers`, which hears of their ends
+=============================  ========================================================================
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from otel_memwatch.config import parse_size
+from otel_memwatch.plugins.pytest.gathering import Gathering
+from otel_memwatch.plugins.pytest.limits import MemoryLimit
+from otel_memwatch.plugins.pytest.measuring import Measuring
+from otel_memwatch.plugins.pytest.recording import SessionRecord, default_directory
+from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from otel_memwatch.model import Peak
+    from otel_memwatch.plugins.pytest.figures import TreeKey
+
+_INPUT = "memwatch_directory"
+"""What the controller tells a worker: where to record."""
+_OUTPUT = "memwatch"
+"""What a worker tells the controller at its end: `Recording.finish`."""
+
+
+def register(config: pytest.Config) -> None:
+    """Registers what this process has to do. Raises `pytest.UsageError` for options that cannot be used."""
+    top, every = _rows(config), _limit(config)
+    if config.getoption("collectonly", default=False):
+        return
+    plugins = config.pluginmanager
+    worker: dict[str, Any] | None = getattr(config, "workerinput", None)
+    given = _value(config, "memwatch_out")
+    directory = Path(os.path.abspath(given)) if given else default_directory()
+    gathering = None
+    if worker is None:
+        json = _value(config, "memwatch_json")
+        gathering = Gathering(top, Path(os.path.abspath(json)) if json else None)
+        if config.getoption("dist", default="no") != "no":
+            plugins.register(Workers(gathering, directory), "memwatch-workers")
+            plugins.register(gathering, "memwatch-gathering")
+            return
+    else:
+        directory = Path(worker[_INPUT])
+    record = SessionRecord(directory, aftermath=gathering is not None)
+    plugins.register(Measuring(every, record), "memwatch-measuring")
+    plugins.register(Recording(config, record, gathering), "memwatch-recording")
+    if gathering is not None:
+        plugins.register(gathering, "memwatch-gathering")
+
+
+def _value(config: pytest.Config, name: str) -> str | None:
+    """An option, or its ini value; `None`: neither is given."""
+    given: str | None = config.getoption(name)
+    return given if given is not None else config.getini(name)
+
+
+def _rows(config: pytest.Config) -> int:
+    text = _value(config, "memwatch_top")
+    if text is None:
+        return 10
+    if not (text.isascii() and text.isdecimal()):
+        raise pytest.UsageError(f"--memwatch-top: {text!r} is not a number of rows")
+    return int(text)
+
+
+def _limit(config: pytest.Config) -> MemoryLimit | None:
+    text = _value(config, "memwatch_limit")
+    if text is None:
+        return None
+    try:
+        return MemoryLimit("limit", parse_size(text), f"--memwatch-limit {text}")
+    except ValueError as error:
+        raise pytest.UsageError(f"--memwatch-limit: {error}") from None
+
+
+class Recording:
+    """Begins and ends the record of a process that runs tests, and tells at its end what only the record knows.
+
+    Args:
+        config: of pytest.
+        record: of this process.
+        gathering: where the figures come together; `None`: in another process.
+
+    """
+
+    def __init__(self, config: pytest.Config, record: SessionRecord, gathering: Gathering | None) -> None:
+        self._config = config
+        self._record = record
+        self._gathering = gathering
+        self._alone: list[tuple[float, float, list[TreeKey]]] = []
+        """When tests without children began and ended, and their operations."""
+        self._shared: list[TreeKey] = []
+        """The operations of tests with children."""
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionstart(self) -> None:
+        """Starts recording. The monitor's words go to the terminal, not into what is captured of the tests."""
+        capture = self._config.pluginmanager.getplugin("capturemanager")
+        if capture is None:
+            self._record.begin()
+        else:
+            with capture.global_and_fixture_disabled():
+                self._record.begin()
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Keeps which tests the record has to be asked about."""
+        if report.when != "teardown":
+            return
+        fields, told = getattr(report, "memwatch", (None, None))
+        if fields is None or told is None:
+            return
+        keys = [(fields[0], identity) for identity in told["ids"]]
+        if told["alone"]:
+            self._alone.append((*told["time"], keys))
+        else:
+            self._shared += keys
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionfinish(self) -> None:
+        """Ends the record, and hands over what it says."""
+        trees, problems = self.finish()
+        if self._gathering is not None:
+            self._gathering.add_record(trees, problems, "", self._record.directory)
+        else:
+            output = {
+                "trees": [
+                    (*key, peak.bytes, peak.certainty.value, peak.low, peak.high)
+                    for key, peak in trees.items()
+                ],
+                "problems": problems,
+                "directory": str(self._record.directory) if self._record.directory else None,
+            }
+            self._config.workeroutput[_OUTPUT] = output  # type: ignore[attr-defined]
+
+    def finish(self) -> tuple[dict[TreeKey, Peak], list[str]]:
+        """The tree's peak in all operations of tests that were not alone, and what is missing."""
+        # A process that no test waits for may have outlived the one that started it: not the kernel but the record tells.
+        company = self._record.company()
+        wanted = list(self._shared)
+        for began, ended, keys in self._alone if company else ():
+            if any(start <= ended and end >= began for start, end in company):
+                wanted += keys
+        return self._record.finish(wanted), self._record.problems
+
+
+class Workers:
+    """What the controller of pytest-xdist hears of its workers.
+
+    Args:
+        gathering: where the figures come together.
+        directory: of the run; each worker adds its name.
+
+    """
+
+    def __init__(self, gathering: Gathering, directory: Path) -> None:
+        self._gathering = gathering
+        self._directory = directory
+
+    def _of_worker(self, node: Any) -> Path:
+        return self._directory.with_name(f"{self._directory.name}-{node.gateway.id}")
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_configure_node(self, node: Any) -> None:
+        """Tells a worker where to record."""
+        node.workerinput[_INPUT] = str(self._of_worker(node))
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: Any) -> None:
+        """Takes over what a worker has left; of one that has died, nothing."""
+        from otel_memwatch.model import Certainty, Peak
+
+        output = getattr(node, "workeroutput", {}).get(_OUTPUT)
+        if output is None:
+            return
+        trees = {
+            (pid, identity): Peak(size, Certainty(certainty), low, high)
+            for pid, identity, size, certainty, low, high in output["trees"]
+        }
+        directory = output["directory"]
+        self._gathering.add_record(trees, output["problems"], node.gateway.id, directory and Path(directory))
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_handlecrashitem(self, report: Any) -> None:
+        """Says of the test in which a worker died what that had, and whether the OOM killer took it."""
+        from otel_memwatch.plugins.pytest.aftermath import words_about
+
+        directory = self._of_worker(report.node)
+        self._gathering.add_record({}, [], report.node.gateway.id, directory)
+        words = words_about(directory)
+        if words is not None:
+            report.longrepr = f"{report.longrepr}\nmemory: the worker {words}"

@@ -1,0 +1,88 @@
+"""The sentence that helps, where a command was mistyped."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.support.wrapped import PROGRAM, environment
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def call(place: Path, *words: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*PROGRAM, *words],
+        cwd=place,
+        env=environment(**variables),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize(
+    ("command", "told"),
+    [
+        (["sleep 1"], "otel-memwatch wrap -- sh -c 'sleep 1'"),
+        (["cd", "/"], "a shell has it"),
+        (["FOO=1", "ls"], "to set a variable: FOO=... otel-memwatch wrap -- COMMAND"),
+    ],
+)
+def test_commands_that_are_none(command: list[str], told: str, tmp_path: Path) -> None:
+    done = call(tmp_path, "wrap", "--", *command)
+    assert done.returncode == 127
+    assert told in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_an_option_after_the_command_is_the_commands(tmp_path: Path) -> None:
+    done = call(tmp_path, "wrap", "--no-plot", "--", "false", "--quiet")
+    assert done.returncode == 1
+    assert "--quiet stands after the command, which got it" in done.stderr
+    assert "stands after" not in call(tmp_path, "wrap", "--no-plot", "--", "true", "--quiet").stderr
+
+
+def test_a_variable_that_nobody_reads_is_told(tmp_path: Path) -> None:
+    done = call(tmp_path, "wrap", "--no-plot", "true", OTEL_MEMWATCH_INTERVL="3")
+    assert done.returncode == 0
+    assert done.stderr.startswith("otel-memwatch: OTEL_MEMWATCH_INTERVL is no setting")
+
+
+def test_attach_by_name(tmp_path: Path) -> None:
+    """A script of a name that nothing else has: none, one, two of it."""
+    name = f"job-{os.getpid()}.py"
+    script = tmp_path / name
+    script.write_text("import sys; sys.stdin.read()")
+    done = call(tmp_path, "attach", name)
+    assert done.returncode == 2
+    assert f"No process of the name '{name}' runs" in done.stderr
+    argv = [sys.executable, str(script)]
+    jobs = [subprocess.Popen(argv, stdin=subprocess.PIPE, cwd=tmp_path) for _ in range(2)]
+    try:
+        done = call(tmp_path, "attach", name)
+        assert done.returncode == 2
+        assert f"2 processes are called '{name}'" in done.stderr
+        assert all(str(job.pid) in done.stderr for job in jobs)
+        jobs[1].communicate()
+        # It is reaped with that; what is left is the one that is meant.
+        watcher = subprocess.Popen(
+            [*PROGRAM, "attach", name, "--no-plot", "--out", "run"], cwd=tmp_path, env=environment(),
+            stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        while not (tmp_path / "run/run.json").exists():
+            assert watcher.poll() is None
+        jobs[0].communicate()
+        _, told = watcher.communicate(timeout=60)
+        assert watcher.returncode == 0
+        assert name in told
+    finally:
+        for job in jobs:
+            job.kill()
+            job.wait()

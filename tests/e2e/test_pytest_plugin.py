@@ -1,0 +1,258 @@
+"""`pytest --memwatch` in real sessions: figures, limits, workers, and surroundings that let it down."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import textwrap
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import pytest
+
+from tests.support.marked import MIB, PROGRAMS, ROOT
+from tests.support.wrapped import environment
+
+pytestmark = pytest.mark.skipif(
+    sys.platform != "linux" and "CI" not in os.environ, reason="asks /proc for exact figures"
+)
+
+PLANTED = PROGRAMS / "pytest" / "planted.py"
+TOLERANCE = 1.5 * MIB
+"""Python's own heap moves by as much while a test runs."""
+
+
+def run_tests(
+    directory: Path, *options: str, tests: str | Path = "", python: tuple[str, ...] = (), **variables: str
+) -> subprocess.CompletedProcess[str]:
+    """A session of pytest on one file of tests, with nothing of this project's configuration."""
+    file = directory / "test_it.py"
+    file.write_text(tests.read_text() if isinstance(tests, Path) else textwrap.dedent(tests))
+    pytest_command = [sys.executable, "-m", "pytest", "-q", "-c", os.devnull, f"--rootdir={directory}"]
+    plugins = ["-p", "no:cacheprovider", "-p", "otel_memwatch.plugins.pytest.options"]
+    return subprocess.run(
+        [*python, *pytest_command, *plugins, *options, file],
+        cwd=directory,
+        env=environment(PYTHONPATH=str(ROOT), PYTEST_DISABLE_PLUGIN_AUTOLOAD="1", **variables),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=200,
+    )
+
+
+def properties(report: Path) -> dict[str, dict[str, str]]:
+    """What JUnit's report says of each test."""
+    return {
+        case.attrib["name"]: {found.attrib["name"]: found.attrib["value"] for found in case.iter("property")}
+        for case in ET.parse(report).iter("testcase")
+    }
+
+
+@pytest.mark.parametrize("workers", [(), ("-p", "xdist.plugin", "-n", "2")], ids=["alone", "workers"])
+def test_planted_peaks_are_found(tmp_path: Path, workers: tuple[str, ...]) -> None:
+    told = tmp_path / "told.json"
+    session = run_tests(
+        tmp_path, "--memwatch", *workers, "--junitxml=junit.xml", f"--memwatch-json={told}", tests=PLANTED
+    )
+    assert session.returncode == 0, session.stdout
+    of_junit = properties(tmp_path / "junit.xml")
+    tests = json.loads(told.read_text())["tests"]
+    assert len(tests) == len(of_junit) == 40 + 10 + 10 + 5
+    for name, test in tests.items():
+        size = int(re.search(r"\[(\d+)", name)[1]) * MIB
+        process, tree, start = test["process"], test["tree"], test["start"]
+        if "test_own" in name or "test_set_up" in name:
+            assert process["certainty"] == "exact", name
+            assert process["low"] - start <= size + TOLERANCE, name
+            assert size <= process["high"] - start, name
+            assert tree == process, name
+            junit = of_junit[name.rpartition("::")[2]]
+            assert int(junit["memwatch.peak"]) == process["bytes"]
+            assert junit["memwatch.certainty"] == "exact"
+            phase = "call" if "test_own" in name else "setup"
+            assert test["phases"][phase]["bytes"] == process["bytes"]
+        else:
+            # The child's own interpreter comes on top of what it touches.
+            assert process["high"] - start <= 3 * MIB, name
+            assert tree["low"] <= start + size + 16 * MIB, name
+            assert start + size <= tree["high"], name
+
+
+def test_a_limit_fails_the_test_that_is_beyond_it(tmp_path: Path) -> None:
+    session = run_tests(
+        tmp_path,
+        "--memwatch",
+        tests="""
+        import mmap, pytest, subprocess, sys
+
+        def hold(mib):
+            with mmap.mmap(-1, mib << 20, mmap.MAP_PRIVATE) as memory:
+                for _ in range(mib): memory.write(b"x" * (1 << 20))
+
+        @pytest.mark.memwatch(limit="2 GiB", added="50 MiB", growth="10MiB", tree="3 GiB")
+        def test_within(): hold(20)
+
+        @pytest.mark.memwatch(added="10 MiB")
+        def test_added(): hold(20)
+
+        kept = []
+        @pytest.mark.memwatch(growth="10 MiB")
+        def test_growth():
+            kept.append(mmap.mmap(-1, 20 << 20))
+            for _ in range(20): kept[0].write(b"x" * (1 << 20))
+
+        @pytest.mark.memwatch(tree="90 MiB")
+        def test_tree(): subprocess.run([sys.executable, "-c", "x = b'x' * (200 << 20)"], check=True)
+
+        @pytest.mark.limit_memory("15 MB")
+        def test_limit_memory(): hold(30)
+
+        @pytest.mark.xfail
+        @pytest.mark.memwatch(added="1 MiB")
+        def test_expected(): hold(20)
+
+        @pytest.mark.memwatch(added="1 MiB")
+        class TestClass:
+            def test_inherits(self): hold(20)
+            @pytest.mark.memwatch(added="30 MiB")
+            def test_has_its_own(self): hold(20)
+        """,
+    )
+    assert session.returncode == 1
+    failed = set(re.findall(r"^FAILED test_it.py::(\S+)", session.stdout, re.MULTILINE))
+    assert failed == {
+        "test_added",
+        "test_growth",
+        "test_tree",
+        "test_limit_memory",
+        "TestClass::test_inherits",
+    }
+    assert "1 xfailed" in session.stdout
+    assert "memory: the call added 2" in session.stdout
+
+
+@pytest.mark.parametrize(
+    "mark", ['limit="200"', 'limit="-1 MiB"', 'added="nan MiB"', "limit=200", 'limt="1 MiB"', '"1 MiB"']
+)
+def test_a_limit_that_cannot_be_used_is_told_before_anything_runs(tmp_path: Path, mark: str) -> None:
+    session = run_tests(
+        tmp_path,
+        "--memwatch",
+        tests=f"""
+        import pytest
+        def test_first(): open("ran", "w").close()
+        @pytest.mark.memwatch({mark})
+        def test_it(): pass
+        """,
+    )
+    assert session.returncode == pytest.ExitCode.USAGE_ERROR, session.stdout
+    assert "test_it.py::test_it" in session.stdout
+    assert not (tmp_path / "ran").exists()
+
+
+def test_an_option_that_cannot_be_used_is_told_before_anything_runs(tmp_path: Path) -> None:
+    session = run_tests(tmp_path, "--memwatch", "--memwatch-limit=2G", tests="def test_it(): pass")
+    assert session.returncode == pytest.ExitCode.USAGE_ERROR
+    assert "--memwatch-limit" in session.stdout
+
+
+def test_without_the_option_nothing_is_loaded(tmp_path: Path) -> None:
+    session = run_tests(
+        tmp_path,
+        "--strict-markers",
+        tests="""
+        import pytest, sys
+        @pytest.mark.memwatch(limit="1 MiB")
+        def test_it():
+            ours = {name for name in sys.modules if name.startswith("otel_memwatch")}
+            assert not {name for name in ours if "runtime" not in name} - {
+                "otel_memwatch", "otel_memwatch._version", "otel_memwatch.plugins",
+                "otel_memwatch.plugins.pytest", "otel_memwatch.plugins.pytest.options"}
+        """,
+    )
+    assert session.returncode == 0, session.stdout
+    assert not (tmp_path / "memwatch-runs").exists()
+
+
+KILLED = """
+import os, signal
+def test_before(): pass
+def test_that_dies():
+    x = b"x" * (64 << 20)
+    os.kill(os.getpid(), signal.SIGKILL)
+def test_after(): pass
+"""
+
+
+def test_the_test_in_which_pytest_died_is_named(tmp_path: Path) -> None:
+    session = run_tests(tmp_path, "--memwatch", tests=KILLED)
+    assert session.returncode == -signal.SIGKILL
+    (line,) = [line for line in session.stdout.splitlines() if "otel-memwatch: " in line]
+    assert "test_it.py::test_that_dies" in line
+    assert "MiB" in line
+
+
+def test_the_test_in_which_a_worker_died_is_named(tmp_path: Path) -> None:
+    session = run_tests(tmp_path, "--memwatch", "-p", "xdist.plugin", "-n", "1", tests=KILLED)
+    assert session.returncode == 1, session.stdout
+    assert "2 passed" in session.stdout
+    (line,) = re.findall(r"^memory: the worker .*", session.stdout, re.MULTILINE)
+    assert "test_it.py::test_that_dies" in line
+
+
+FAILING = """
+import pytest
+def test_passes(): pass
+def test_fails(): assert not 1
+def test_skips(): pytest.skip("so")
+"""
+
+
+def test_a_run_directory_that_cannot_be_made_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "memwatch-runs").write_text("in the way")
+    session = run_tests(tmp_path, "--memwatch", tests=FAILING, TMPDIR=str(tmp_path))
+    assert session.returncode == 1
+    assert "1 failed, 1 passed, 1 skipped" in session.stdout
+    assert sum("otel-memwatch: " in line for line in session.stdout.splitlines()) == 1
+    assert f"recorded in {tmp_path}/memwatch-runs-" in session.stdout
+
+
+def test_no_directory_at_all_is_one_line(tmp_path: Path) -> None:
+    gone = tmp_path / "file"
+    gone.write_text("")
+    session = run_tests(
+        tmp_path, "--memwatch", f"--memwatch-out={gone}/run", tests=FAILING, TMPDIR=f"{gone}/no"
+    )
+    assert "1 failed, 1 passed, 1 skipped" in session.stdout
+    assert session.returncode == 1
+    assert sum("otel-memwatch: " in line for line in session.stdout.splitlines()) <= 1
+
+
+def test_figures_of_fixtures_and_collection_stand_apart(tmp_path: Path) -> None:
+    session = run_tests(
+        tmp_path,
+        "--memwatch",
+        tests="""
+        import pytest
+        @pytest.fixture(scope="session")
+        def large(): return b"x" * (40 << 20)
+        def test_first(large): pass
+        def test_second(large): pass
+        """,
+    )
+    assert session.returncode == 0
+    assert re.search(r"\+(39|40)\.\d MiB .* large \[session\] +test_it.py::test_first", session.stdout)
+
+
+def test_under_wrap_the_run_is_joined(tmp_path: Path) -> None:
+    wrap = (sys.executable, "-m", "otel_memwatch", "wrap", "--out=run", "--quiet", "--no-plot", "--")
+    session = run_tests(tmp_path, "--memwatch", python=wrap, tests="def test_it(): x = b'x' * (30 << 20)")
+    assert session.returncode == 0, session.stdout
+    assert not (tmp_path / "memwatch-runs").exists()
+    assert re.search(r"\+(29|30)\.\d MiB  exact .*test_it.py::test_it", session.stdout)
+    assert any("test_it.py::test_it" in path.read_text() for path in (tmp_path / "run").glob("operations-*"))

@@ -1,0 +1,202 @@
+"""A shell that engines are given instead of the real one: it records each script, and behaves as the real one does."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from otel_memwatch.analysis import load
+from tests.support.wrapped import MIB, PROGRAM, environment
+
+BASH = shutil.which("bash") or "bash"
+
+SCRIPTS = (
+    (["-c", "exit 3"], ""),
+    (["-c", "false; echo on"], ""),
+    (["-e", "-c", "false; echo on"], ""),
+    (["-euo", "pipefail", "-c", "false | cat; echo on"], ""),
+    (["-c", "set -euo pipefail;  false | cat; echo on"], ""),
+    (["-u", "-c", 'echo "$missing"'], ""),
+    (["-c", "kill -TERM $$"], ""),
+    (["-c", "kill -9 $$"], ""),
+    (["-c", 'printf "%s|" "$0" "$@"', "name", "a b", "", "'\"$x"], ""),
+    (["-c", "cat; echo to stderr >&2"], "from stdin\n"),
+    ([], "echo from $0; exit 5\n"),
+    (["-s", "one"], 'echo "$1"\n'),
+    (["--norc", "--noprofile", "-c", "shopt -q login_shell; echo $?"], ""),
+    (["-c", "echo ${BASH##*/} $-"], ""),
+    (["-c", "nonsense-that-is-no-command"], ""),
+    (["missing-script.sh"], ""),
+    (["-n", "-c", "echo not run"], ""),
+    (["--no-such-option"], ""),
+    (["-c", "if then"], ""),
+    (["-c", "trap 'echo trapped; exit 7' EXIT; exit 1"], ""),
+)
+"""Arguments of a shell, and what it reads."""
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    made = tmp_path / "with a blank"
+    made.mkdir()
+    return made
+
+
+def install(place: Path, *options: str) -> Path:
+    done = subprocess.run(
+        [*PROGRAM, "shell", "--install", "shells", *options],
+        cwd=place, env=environment(), capture_output=True, text=True, timeout=60, check=True,
+    )  # fmt: skip
+    path = Path(done.stdout.strip())
+    assert path == place / "shells" / "bash"
+    return path
+
+
+def run(
+    shell: str | Path, arguments: list[str], text: str, place: Path, **variables: str
+) -> tuple[int, str, str]:
+    done = subprocess.run(
+        [shell, *arguments], input=text, cwd=place, env=environment() | variables, capture_output=True, text=True,
+        timeout=60,
+    )  # fmt: skip
+    return done.returncode, done.stdout, done.stderr
+
+
+def recorded(runs: Path) -> list[dict[str, object]]:
+    return [json.loads(path.read_text()) for path in sorted(runs.glob("*/run.json"))]
+
+
+def test_it_behaves_as_the_real_one_and_records(place: Path) -> None:
+    shell = install(place)
+    for arguments, text in SCRIPTS:
+        assert run(shell, arguments, text, place) == run(BASH, arguments, text, place), arguments
+    runs = recorded(place / "memwatch-runs")
+    assert len(runs) == len(SCRIPTS)
+    assert {tuple(found["command"][1:]) for found in runs} == {tuple(arguments) for arguments, _ in SCRIPTS}  # type: ignore[index]
+
+
+def test_a_shell_below_a_shell_is_part_of_the_same_run(place: Path) -> None:
+    shell = install(place)
+    assert run(shell, ["-c", '"$1" -c "echo inner"', "x", str(shell)], "", place)[1] == "inner\n"
+    assert len(recorded(place / "memwatch-runs")) == 1
+
+
+def test_make_records_each_recipe_without_an_edit(place: Path) -> None:
+    shell = install(place, "--runs", "recorded")
+    (place / "Makefile").write_text(
+        f"all: a b\na b:\n\t{sys.executable} -c 'x = bytearray(60 << 20)' && touch $@\n"
+    )
+    blank_free = place.parent / "plain"
+    blank_free.symlink_to(place)
+    subprocess.run(
+        ["make", "-j2", f"SHELL={blank_free}/shells/{shell.name}"],
+        cwd=place,
+        env=environment(),
+        check=True,
+        timeout=120,
+    )
+    runs = recorded(place / "recorded")
+    assert len(runs) == 2
+    assert all(found["peaks"]["tree"]["bytes"] > 60 * MIB for found in runs)  # type: ignore[index]
+
+
+def test_what_cannot_be_recorded_runs_all_the_same(place: Path) -> None:
+    (place / "file").touch()
+    shell = install(place, "--runs", "file/below")
+    code, out, err = run(shell, ["-c", "echo done; exit 4"], "", place)
+    assert (code, out) == (4, "done\n")
+    assert err == f"otel-memwatch: {place}/file/below cannot be written: nothing is recorded\n"
+    text = shell.read_text()
+    shell.write_text(
+        text.replace("wrap --quiet", "wrap --quiet").replace("/otel-memwatch", "/otel-memwatch-gone")
+    )
+    code, out, err = run(shell, ["-c", "echo done; exit 4"], "", place)
+    assert (code, out) == (4, "done\n")
+    assert err.endswith("is gone: nothing is recorded\n")
+
+
+def test_a_mistake_is_one_sentence(place: Path) -> None:
+    install(place)
+    for options, expected in (
+        (["--install", "shells"], "is there already"),
+        (["--install", "x", "--name", "a/b"], "is no name of a shell"),
+        (["--install", "x", "--name", "no-such-shell"], "There is no no-such-shell on PATH"),
+        ([], "--install"),
+    ):
+        done = subprocess.run(
+            [*PROGRAM, "shell", *options],
+            cwd=place,
+            env=environment(),
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        assert done.returncode == 2
+        assert expected in done.stderr
+        assert "Traceback" not in done.stderr
+    assert not (place / "x").exists()
+
+
+def test_a_run_is_a_row_of_snakemakes_benchmark(place: Path) -> None:
+    shell = install(place)
+    run(shell, ["-c", f"{sys.executable} -c 'x = bytearray(100 << 20)'"], "", place)
+    done = subprocess.run(
+        [*PROGRAM, "export", "latest", "--to", "snakemake-benchmark"],
+        cwd=place, env=environment(), capture_output=True, text=True, timeout=60, check=True,
+    )  # fmt: skip
+    head, row = (line.split("\t") for line in done.stdout.splitlines())
+    assert head == [
+        "s",
+        "h:m:s",
+        "max_rss",
+        "max_vms",
+        "max_uss",
+        "max_pss",
+        "io_in",
+        "io_out",
+        "mean_load",
+        "cpu_time",
+    ]
+    found = dict(zip(head, row, strict=True))
+    assert 100 < float(found["max_rss"]) < 125
+    assert found["max_pss"] == found["max_rss"]
+    assert found["h:m:s"] == "0:00:00"
+
+
+SNAKEFILE = """
+rule all:
+    input: "big.txt", "fails.txt"
+rule big:
+    output: "big.txt"
+    shell: "PYTHON -S -c 'x = bytearray(256 << 20)'; touch {output}"
+rule fails:
+    output: "fails.txt"
+    shell: "false; touch {output}"
+"""
+
+
+def test_snakemake_records_each_rule_without_an_edit(place: Path, tmp_path: Path) -> None:
+    snakemake = os.environ.get("OTEL_MEMWATCH_SNAKEMAKE")
+    if snakemake is None:
+        pytest.skip("snakemake is not installed: sh tests/run.sh all")
+    install(place)
+    (tmp_path / "shells").symlink_to(place / "shells")
+    (place / "Snakefile").write_text(SNAKEFILE.replace("PYTHON", sys.executable))
+    done = subprocess.run(
+        [snakemake, "-c", "2", "-k", "--default-resources", f"shell_exec='{tmp_path}/shells/bash'"],
+        cwd=place, env=environment(), capture_output=True, text=True, timeout=200,
+    )  # fmt: skip
+    assert done.returncode == 1, done.stderr
+    assert (place / "big.txt").exists()
+    assert not (place / "fails.txt").exists(), "a failing command went unnoticed"
+    runs = {found.ending.exit_code: found for found in map(load, (place / "memwatch-runs").iterdir())}
+    assert set(runs) == {0, 1}
+    tree = runs[0].peaks.tree
+    assert tree is not None
+    assert tree.bytes == pytest.approx(260 * MIB, abs=10 * MIB)

@@ -1,0 +1,87 @@
+"""What helps whoever does not know: examples, groups of options, sentences for what was mistyped, manual pages."""
+
+from __future__ import annotations
+
+import re
+import shlex
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from otel_memwatch.cli import COMMANDS
+from otel_memwatch.cli.examples import EXAMPLES, told
+from otel_memwatch.cli.group import cli
+from otel_memwatch.cli.plain import parse
+from otel_memwatch.config import OPTIONS, misspelt
+
+
+def shown(*words: str) -> str:
+    done = CliRunner().invoke(cli, words, prog_name="otel-memwatch")
+    assert done.exit_code == 0, done.output
+    return done.output
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_shows_examples(name: str) -> None:
+    help_text = shown(name, "--help")
+    for line in told(name):
+        assert f"    {line}\n" in help_text
+    assert told(name) or name not in EXAMPLES
+    assert shown(name, "--help") == help_text  # and once only
+
+
+@pytest.mark.parametrize(
+    "line", [line for name, listed in EXAMPLES.items() if name in COMMANDS for line, _ in listed]
+)
+def test_examples_are_what_the_commands_understand(line: str) -> None:
+    words = shlex.split(line)
+    words = words[: next((index for index, word in enumerate(words) if word in ("|", ">")), None)]
+    assert words[0] == "otel-memwatch"
+    group = click.Context(cli)
+    command = cli.get_command(group, words[1])
+    assert command is not None
+    context = command.make_context(words[1], words[2:], parent=group)
+    if isinstance(command, click.Group):
+        name, command, rest = command.resolve_command(context, [*context._protected_args, *context.args])
+        assert command is not None
+        context = command.make_context(name, rest, parent=context)
+    assert not context.args
+
+
+def test_options_stand_in_groups_each_once() -> None:
+    text = shown("wrap", "--help")
+    places = [text.index(f"\n{title}:") for title in ("Record", "At the end", "Telemetry")]
+    assert places == sorted(places)
+    for option in OPTIONS.values():
+        if "wrap" in option.commands:
+            assert len(re.findall(rf"^  (-\w, )?{option.flag}[ /\n]", text, re.MULTILINE)) == 1, option.flag
+
+
+def test_the_short_spelling() -> None:
+    plain = parse(["wrap", "-o", "runs/a", "--", "true"], {})
+    assert plain is not None
+    assert plain.given == {"out": "runs/a"}
+    assert parse(["wrap", "-o=a", "true"], {}) is None  # Click's to say what that means
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("sleep", "1"), "No such command 'sleep' (to record a command: otel-memwatch wrap -- sleep 1)"),
+        (("run", "a b", "-c"), "otel-memwatch wrap -- 'a b' -c"),
+        (("reprot",), "did you mean report?"),
+    ],
+)
+def test_what_is_no_command(words: tuple[str, ...], told: str) -> None:
+    done = CliRunner().invoke(cli, words, standalone_mode=False)
+    assert isinstance(done.exception, click.UsageError)
+    assert told in done.exception.format_message()
+
+
+def test_variables_that_are_nearly_ours() -> None:
+    told = misspelt({"OTEL_MEMWATCH_INTERVL": "3", "OTEL_MEMWATCH_OUT": "x", "PATH": "y"})
+    assert told == ["OTEL_MEMWATCH_INTERVL is no setting and is not read; OTEL_MEMWATCH_INTERVAL is one."]
+    # Kubernetes makes these of a service that is called otel-memwatch; and those that programs read are no settings.
+    others = ("SERVICE_HOST", "PORT", "PORT_9464_TCP_ADDR", "RUN_DIR", "PLAIN_OPERATIONS")
+    assert misspelt({f"OTEL_MEMWATCH_{name}": "" for name in others}) == []
