@@ -12,7 +12,7 @@ from otel_memwatch.config import OPTIONS, Option
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 _GROUPS: tuple[tuple[str, tuple[str, ...]], ...] = (
-    ("Record", ("out", "runs", "name", "tag", "interval", "cgroup", "exact", "exact_gpu", "receive_otlp", "strict")),
+    ("Record", ("out", "runs", "name", "tag", "interval", "cgroup", "exact", "exact_gpu", "receive_otlp", "strict", "repeat", "warmup")),
     ("Limits and budgets", ("limit", "limit_fallback", "budget")),
     (
         "At the end",
@@ -37,7 +37,7 @@ class CommandWithSettings(click.Command):
         records = {
             parameter.name: record
             for parameter in self.get_params(ctx)
-            if (record := parameter.get_help_record(ctx)) is not None
+            if (record := parameter.get_help_record(ctx)) is not None and record[1]
         }
         for title, names in _GROUPS:
             listed = [records.pop(name) for name in names if name in records]

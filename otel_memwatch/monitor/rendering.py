@@ -250,9 +250,14 @@ def _summary(run: RecordedRun, wanted: Mapping[str, Any]) -> str:
         from otel_memwatch.reports.markdown import markdown
 
         return markdown(run).rstrip("\n")
-    from otel_memwatch.reports.summary import summary
+    from otel_memwatch.reports.summary import SummaryLine, summary
 
-    return summary(run, Display(*wanted["display"]))
+    more: list[SummaryLine] = []
+    with contextlib.suppress(Exception):  # a summary without the runs before this one is one too
+        from otel_memwatch.runs.history import history_lines
+
+        more = [SummaryLine(label, text) for label, text in history_lines(run.path)]
+    return summary(run, Display(*wanted["display"]), more=more)
 
 
 def _summary_file(run: RecordedRun, wanted: Mapping[str, Any]) -> None:

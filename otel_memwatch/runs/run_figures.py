@@ -63,7 +63,7 @@ def figures_of(run: RecordedRun, *, operations: bool = True, compared: bool = Tr
     figures[SECONDS] = Figure.measured(run.seconds)
     if operations:
         figures.update(_operations(run, workers, basis))
-    return RunFigures(figures, _conditions(run), run.started_wall, str(run.path))
+    return RunFigures(figures, conditions_of(run), run.started_wall, str(run.path))
 
 
 def usable(paths: Iterable[Path]) -> tuple[list[RecordedRun], list[LeftOut]]:
@@ -193,7 +193,8 @@ class _Workers:
         return float("inf") if not len(crowds) else float(samples.time[crowds[0]]) - 1e-6
 
 
-def _conditions(run: RecordedRun) -> Conditions:
+def conditions_of(run: RecordedRun) -> Conditions:
+    """On what a run was made."""
     host = run.host
     release = ".".join(str(host.get("release") or "").split("-")[0].split(".")[:2])
     settings = mapping(run.info.get("allocator"))

@@ -82,7 +82,7 @@ def test_a_run_shows_itself_and_its_picture(notebook: Notebook, tmp_path: Path) 
     assert "<style" not in html
     (drawing,) = re.findall(r"<svg.*</svg>", html)
     elements = {element.tag.rpartition("}")[2] for element in ET.fromstring(drawing).iter()}
-    assert {"polyline", "text", "circle"} <= elements
+    assert {"path", "text", "circle"} <= elements
     assert not {"script", "style", "foreignObject"} & elements
     assert len(html) < 40_000
     picture = notebook.run("run.plot()").value

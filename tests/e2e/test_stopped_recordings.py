@@ -286,7 +286,7 @@ def test_a_process_that_was_joined(tmp_path: Path) -> None:
         assert outcome.code == 0
         assert "still running" not in outcome.err
         (ended,) = [line for line in outcome.err.splitlines() if line.startswith("  ended ")]
-        assert "after" in ended
+        assert "  after " in ended
         (memory,) = [line for line in outcome.err.splitlines() if line.startswith("  memory ")]
         assert f"{GROWN}." in memory or f"{GROWN + 1}." in memory
         assert len([line for line in outcome.ours if "No space left" in line]) == 1

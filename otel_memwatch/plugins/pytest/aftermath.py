@@ -42,7 +42,9 @@ def words_about(directory: Path, pid: int | None = None) -> str | None:
             test, peak = found
             kills, whole = _of_record(directory, test)
             how = "was killed by the kernel's OOM killer" if kills else "ended"
-            words = f"{how} in the middle of {test}, which had {peak_sentence(whole or peak)}"
+            had = whole or peak
+            size = "an unknown size" if had is None else peak_sentence(had._replace(how=""))
+            words = f"{how} in the middle of {test}, which had {size}"
             return f"{words}; recorded in {shell_word(str(directory))}"
     return None
 

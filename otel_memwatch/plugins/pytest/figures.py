@@ -7,6 +7,7 @@ from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+    from pathlib import Path
 
     from otel_memwatch.in_target.operations.values import Figures
 
@@ -60,6 +61,17 @@ def plain_figures(pid: int, identity: int, figures: Figures) -> tuple[Any, ...]:
     )
 
 
+class BaselineOptions(NamedTuple):
+    """What is wanted of a session's figures."""
+
+    save: Path | None
+    """File that gets them."""
+    base: str | None
+    """The baseline to compare them with: a file, or git:REF:PATH."""
+    fail: float | None
+    """Share above which a test that added more fails the session; `None`: none does."""
+
+
 class FixtureFigures(NamedTuple):
     """What setting up a fixture that outlives a test took."""
 
@@ -77,6 +89,7 @@ class MeasuredTest:
         self.nodeid = nodeid
         self.worker = worker
         self.phases: dict[str, PhaseFigures] = {}
+        self.passed = True
         self.alone = False
         """Its process had no children."""
         self.children: tuple[int, int] | None = None
@@ -106,7 +119,10 @@ class MeasuredTest:
         tallest, start = self.tree or self.peak, self.start
         if tallest is None or start is None:
             return None
-        low, high = (None if end is None else max(0, end - start) for end in (tallest.low, tallest.high))
+        # The size at the beginning comes from the same counters as the peak, and is off by as much.
+        error = max((phase.error for phase in self.phases.values()), default=0)
+        low = None if tallest.low is None else max(0, tallest.low - start - error)
+        high = None if tallest.high is None else max(0, tallest.high - start + error)
         return tallest._replace(bytes=max(0, tallest.bytes - start), low=low, high=high)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from otel_memwatch.errors import MemwatchError
 from otel_memwatch.plugins.pytest import document
 from otel_memwatch.plugins.pytest.figures import PEAK, FixtureFigures, MeasuredTest, PhaseFigures, tree_peak
 from otel_memwatch.plugins.pytest.limits import MemoryLimit, judge
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from otel_memwatch.model import Peak
-    from otel_memwatch.plugins.pytest.figures import TreeKey
+    from otel_memwatch.plugins.pytest.figures import BaselineOptions, TreeKey
 
 
 class Gathering:
@@ -24,14 +25,18 @@ class Gathering:
     Args:
         top: rows of the table.
         json: file that gets all figures; `None`: none does.
+        baseline: what they are compared with, and where they are kept.
 
     """
 
-    def __init__(self, top: int, json: Path | None) -> None:
+    def __init__(self, top: int, json: Path | None, baseline: BaselineOptions) -> None:
         self._top = top
         self._json = json
-        self._reports: list[tuple[str, str, Sequence[Any], dict[str, Any] | None, str]] = []
-        """Test, phase, figures, what else was told, worker."""
+        self._baseline = baseline
+        self._comparison: list[str] = []
+        """Lines about the tests that need more or less than in the baseline."""
+        self._reports: list[tuple[str, str, Sequence[Any], dict[str, Any] | None, str, bool]] = []
+        """Test, phase, figures, what else was told, worker, whether it passed."""
         self._largest: dict[str, Sequence[Any]] = {}
         """The figures of each test's phase with the largest peak."""
         self.tests: list[MeasuredTest] = []
@@ -52,7 +57,8 @@ class Gathering:
         if fields is None:
             return
         when = report.when or ""
-        self._reports.append((report.nodeid, when, fields, told, getattr(report, "worker_id", "")))
+        worker = getattr(report, "worker_id", "")
+        self._reports.append((report.nodeid, when, fields, told, worker, report.passed))
         largest = self._largest.get(report.nodeid)
         if largest is None or (fields[PEAK] or 0) > (largest[PEAK] or 0):
             self._largest[report.nodeid] = largest = fields
@@ -62,10 +68,11 @@ class Gathering:
     def _tests(self) -> list[MeasuredTest]:
         """All tests, from their reports."""
         tests: dict[str, MeasuredTest] = {}
-        for nodeid, when, fields, told, worker in self._reports:
+        for nodeid, when, fields, told, worker, passed in self._reports:
             test = tests.get(nodeid)
             if test is None:
                 test = tests[nodeid] = MeasuredTest(nodeid, worker)
+            test.passed = test.passed and passed
             # A test with nothing to set up was measured as a whole, when it had ended.
             whole = told is not None and "whole" in told
             test.add("call" if whole else when, PhaseFigures._make(fields))
@@ -113,14 +120,41 @@ class Gathering:
                 document.write(self._json, self.tests, self._fixtures)
             except OSError as error:
                 self._problems.append(f"{self._json} cannot be written: {error.strerror}")
-        if self._late and session.exitstatus == pytest.ExitCode.OK:
+        regressed = self._against_baseline(session.exitstatus)
+        if (self._late or regressed) and session.exitstatus == pytest.ExitCode.OK:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def _against_baseline(self, exitstatus: int) -> bool:
+        """Compares with a baseline, or makes one; whether a test needs more than it may."""
+        options = self._baseline
+        if (options.base is None and options.save is None) or not self.tests:
+            return False
+        # Loaded by those who compare: it takes as long as all the rest together.
+        from otel_memwatch.plugins.pytest.baseline import compared, lines_of, session_figures
+        from otel_memwatch.runs import baseline as baselines
+        from otel_memwatch.runs.comparison import ComparisonVerdict
+
+        session = session_figures(self.tests, self._directories)
+        regressed = False
+        try:
+            if options.base is not None:
+                comparison = compared(options, session)
+                self._comparison = lines_of(comparison)
+                regressed = options.fail is not None and bool(comparison.having(ComparisonVerdict.REGRESSED))
+            if options.save is not None and exitstatus == pytest.ExitCode.OK:
+                baselines.save(options.save, [session])
+        except MemwatchError as error:
+            self._problems.append(str(error))
+        return regressed
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
         """Prints the table of the largest tests, and what else there is to know."""
+        if not self.tests and not self._problems:
+            return
         found = SessionSummary(
             self.tests,
             self._fixtures,
+            self._comparison,
             self._late,
             self._still,
             self._problems,

@@ -32,10 +32,12 @@ class Measuring:
     Args:
         every: the limit of each test's process that has none of its own.
         record: of this process.
+        worker: whether this is a worker of pytest-xdist.
 
     """
 
-    def __init__(self, every: MemoryLimit | None, record: SessionRecord) -> None:
+    def __init__(self, every: MemoryLimit | None, record: SessionRecord, *, worker: bool) -> None:
+        self._worker = worker
         self._every = every
         self._record = record
         self._limits: dict[pytest.Item, tuple[MemoryLimit, ...]] = {}
@@ -59,6 +61,19 @@ class Measuring:
             limits = limits_of(item, self._every)
             if limits:
                 self._limits[item] = limits
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_make_collect_report(self) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+        """In a worker a mistake in a mark is an error of collection: a controller waits for ever for one that just ends."""
+        report = yield
+        if self._worker and report.passed:
+            try:
+                for node in report.result:
+                    if isinstance(node, pytest.Item):
+                        limits_of(node, self._every)
+            except pytest.UsageError as error:
+                report.outcome, report.longrepr, report.result = "failed", str(error), []
+        return report
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_collection(self) -> Generator[None, object, object]:

@@ -24,6 +24,17 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     for flag, metavar, text in (
         ("--memwatch-limit", "SIZE", 'limit of the process in every test without one of its own, as "2 GiB"'),
         ("--memwatch-top", "N", "rows of the table at the end (10)"),
+        ("--memwatch-save", "FILE", "make a baseline of what each test added, if all pass"),
+        (
+            "--memwatch-compare",
+            "FILE",
+            "compare what each test added with a baseline: a file, or git:REF:PATH",
+        ),
+        (
+            "--memwatch-fail",
+            "+SHARE",
+            'fail where a test certainly added so much more than in the baseline: "+5%"',
+        ),
         ("--memwatch-json", "FILE", "write the figures of all tests into a file"),
         ("--memwatch-out", "DIR", "run directory to create (memwatch-runs/<time>-pytest-<pid>)"),
     ):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import os
+import sys
 import time
 from bisect import bisect_left
 from pathlib import Path
@@ -85,6 +86,9 @@ class SessionRecord:
         if activate(str(self.directory)) is None:
             self.problems.append(f"nothing is recorded: {self.directory} cannot be written")
             self.directory = None
+            return
+        if sys.platform == "linux" and not os.path.exists("/proc/self/stat"):
+            self.problems.append("peaks are bounds, and children are not measured: there is no /proc")
             return
         try:
             self._monitor = MonitorProcess(

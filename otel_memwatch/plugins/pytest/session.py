@@ -16,7 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from otel_memwatch.config import parse_size
+from otel_memwatch.config import parse_share, parse_size
+from otel_memwatch.plugins.pytest.figures import BaselineOptions
 from otel_memwatch.plugins.pytest.gathering import Gathering
 from otel_memwatch.plugins.pytest.limits import MemoryLimit
 from otel_memwatch.plugins.pytest.measuring import Measuring
@@ -35,17 +36,15 @@ _OUTPUT = "memwatch"
 
 def register(config: pytest.Config) -> None:
     """Registers what this process has to do. Raises `pytest.UsageError` for options that cannot be used."""
-    top, every = _rows(config), _limit(config)
+    top, every, baseline = _rows(config), _limit(config), _baseline(config)
     if config.getoption("collectonly", default=False):
         return
     plugins = config.pluginmanager
     worker: dict[str, Any] | None = getattr(config, "workerinput", None)
-    given = _value(config, "memwatch_out")
-    directory = Path(os.path.abspath(given)) if given else default_directory()
+    directory = _path(config, "memwatch_out") or default_directory()
     gathering = None
     if worker is None:
-        json = _value(config, "memwatch_json")
-        gathering = Gathering(top, Path(os.path.abspath(json)) if json else None)
+        gathering = Gathering(top, _path(config, "memwatch_json"), baseline)
         if config.getoption("dist", default="no") != "no":
             plugins.register(Workers(gathering, directory), "memwatch-workers")
             plugins.register(gathering, "memwatch-gathering")
@@ -53,7 +52,7 @@ def register(config: pytest.Config) -> None:
     else:
         directory = Path(worker[_INPUT])
     record = SessionRecord(directory, aftermath=gathering is not None)
-    plugins.register(Measuring(every, record), "memwatch-measuring")
+    plugins.register(Measuring(every, record, worker=worker is not None), "memwatch-measuring")
     plugins.register(Recording(config, record, gathering), "memwatch-recording")
     if gathering is not None:
         plugins.register(gathering, "memwatch-gathering")
@@ -63,6 +62,27 @@ def _value(config: pytest.Config, name: str) -> str | None:
     """An option, or its ini value; `None`: neither is given."""
     given: str | None = config.getoption(name)
     return given if given is not None else config.getini(name)
+
+
+def _path(config: pytest.Config, name: str) -> Path | None:
+    """A path that was given, absolute: tests may change the working directory."""
+    given = _value(config, name)
+    return Path(os.path.abspath(given)) if given else None
+
+
+def _baseline(config: pytest.Config) -> BaselineOptions:
+    base, fail = _value(config, "memwatch_compare"), _value(config, "memwatch_fail")
+    if fail is not None and base is None:
+        raise pytest.UsageError("--memwatch-fail wants --memwatch-compare: there is nothing to compare with")
+    try:
+        share = None if fail is None else parse_share(fail.strip().removeprefix("+"))
+    except ValueError as error:
+        raise pytest.UsageError(f"--memwatch-fail: {error}") from None
+    if base is not None and not base.startswith("git:"):
+        base = os.path.abspath(base)
+        if not os.path.isfile(base):
+            raise pytest.UsageError(f"--memwatch-compare: there is no file {base}")
+    return BaselineOptions(_path(config, "memwatch_save"), base, share)
 
 
 def _rows(config: pytest.Config) -> int:

@@ -22,6 +22,8 @@ class SessionSummary(NamedTuple):
 
     tests: Sequence[MeasuredTest]
     fixtures: Sequence[FixtureFigures]
+    comparison: Sequence[str]
+    """Lines of a comparison with a baseline."""
     late: Sequence[str]
     undecided: Sequence[str]
     problems: Sequence[str]
@@ -41,6 +43,8 @@ def summary_lines(found: SessionSummary, top: int) -> list[str]:
         if len(measured) > len(shown):
             lines.append(f"and {count(len(measured) - len(shown), 'more test')}")
     lines += _fixtures(found.fixtures, top)
+    if found.comparison:
+        lines += ["", "what tests added, against the baseline:", *found.comparison]
     for title, sentences in (
         ("beyond their limits, as the whole record shows:", found.late),
         ("limits of which nobody can tell:", found.undecided),

@@ -78,8 +78,15 @@ def lay_out(operations: Sequence[OperationFigures], shortest: float) -> Lanes:
             in_lanes.append([])
         busy_until[lane] = max(figures.end, figures.start)
         in_lanes[lane].append(_bar(lane, figures))
-    bars = [bar for lane_bars in in_lanes for bar in _joined(lane_bars, shortest)]
-    return Lanes(tuple(bars), len(in_lanes), sum(lane is None for lane in lane_of), tuple(owners))
+    # The lanes of a process stand together, in the order in which the processes began something.
+    order = sorted(range(len(owners)), key=lambda lane: (owners.index(owners[lane]), lane))
+    bars = [
+        bar._replace(lane=place)
+        for place, lane in enumerate(order)
+        for bar in _joined(in_lanes[lane], shortest)
+    ]
+    hidden = sum(lane is None for lane in lane_of)
+    return Lanes(tuple(bars), len(in_lanes), hidden, tuple(owners[lane] for lane in order))
 
 
 def _free_lane(

@@ -36,6 +36,7 @@ _HEADROOM = 1.17
 _ABOVE = 1.05
 _ALIKE = 0.03
 """Part of the largest value by which two curves may be apart, on the mean, and still tell the same."""
+_NEEDED = "needed"
 _FAINT_BLUE = "#9CC3DD"
 _STEPS = 20_000
 """Ticks up to which the windows between them are drawn."""
@@ -69,6 +70,9 @@ def draw_memory(axes: Axes, view: View) -> int:
     group, absent = _group_curves(view, most, curves)
     limit = phrases.limit(view.run)
     near = limit is not None and most > 0 and limit.bytes <= NEAR * most
+    if not near and any(curve.filled and curve.label.startswith(_NEEDED) for curve in curves):
+        # Cache is nothing to look at where no limit makes the kernel drop it.
+        group = []
     if near:
         # What the OOM killer compares with the limit is worth its height.
         most = max([most] + [c.line.maximum() or 0.0 for c in group])
@@ -112,7 +116,9 @@ def _curves(view: View, extent: Extent | None) -> list[_Curve]:
         between = _between_ticks(view)
         if between is not None:
             curves.append(_Curve(between, "", style.GREEN, 0.8, "-"))
-        curves.append(_Curve(needed, "needed: each page once, no cache", style.GREEN, 1.8, "-", filled=True))
+        curves.append(
+            _Curve(needed, f"{_NEEDED}: each page once, no cache", style.GREEN, 1.8, "-", filled=True)
+        )
     if tree is not None:
         # A sum above what was needed for certain needs a word: every forked process counts what it shares.
         above = (

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -162,7 +163,7 @@ def prepare(directory: Path) -> None:
     for name, text in texts.items():
         (directory / name).write_text(text)
     if not (directory / "package").exists():
-        (directory / "package").symlink_to(PACKAGE)
+        shutil.copytree(PACKAGE, directory / "package")
         subprocess.run(["javac", "Words.java"], cwd=directory, check=True)
         subprocess.run(
             ["git", "clone", "-q", "--no-hardlinks", str(PACKAGE.parent), "repository"],

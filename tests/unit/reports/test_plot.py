@@ -638,3 +638,16 @@ def test_vector_formats_hold_no_pixels(name: str, tmp_path: Path) -> None:
         out = BytesIO()
         render(name, run, out, suffix=suffix)
         assert pixels not in out.getvalue()
+
+
+def test_the_lanes_of_a_process_stand_together(tmp_path: Path) -> None:
+    main = [
+        opened(1, 0.1, "Train"),
+        opened(2, 2.0, "Spike", parent=1),
+        closed(2, 2.1, 90),
+        closed(1, 2.8, 90),
+    ]
+    worker = [opened(1, 0.5, "Epoch"), closed(1, 2.5, 50)]
+    lanes = lay_out(owned(tmp_path / "r", more={"operations": {100: main, 101: worker}}).operations, 0.0)
+    assert lanes.owners == (100, 100, 101)
+    assert {bar.names[0]: bar.lane for bar in lanes.bars} == {"Train": 0, "Spike": 1, "Epoch": 2}

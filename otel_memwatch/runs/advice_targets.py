@@ -1,0 +1,169 @@
+"""Advice in the words of those who are asked for memory: Slurm, Kubernetes, Docker, Snakemake, Nextflow, a person."""
+
+from __future__ import annotations
+
+import math
+import re
+
+from otel_memwatch.reports.formatting import clean, count, duration, size
+from otel_memwatch.runs.advice import MIB
+from otel_memwatch.runtime.typed import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from otel_memwatch.runs.advice import Advice
+
+_MINUTE = 60.0
+
+
+def mebibytes(value: float) -> int:
+    """Whole MiB that hold so many bytes."""
+    return math.ceil(value / MIB)
+
+
+def processors(advice: Advice) -> int:
+    """Whole processors."""
+    return max(1, math.ceil((advice.cores or 1.0) - 0.1))
+
+
+def minutes(advice: Advice) -> int:
+    """Whole minutes of the time limit; a job of less than one gets one."""
+    return max(1, math.ceil((advice.seconds or 0.0) / _MINUTE))
+
+
+def text(advice: Advice) -> str:
+    """For a person: what to ask for, how surely that is enough, and what to know about it."""
+    lines = [f"{clean(advice.job) or 'job'}: {sentence(advice)}"]
+    if advice.median is not None and advice.largest is not None:
+        lines.append(
+            f"  needed       {size(advice.median)} in the middle, {size(advice.largest)} at most, of {count(advice.runs, 'run')}"
+        )
+    if advice.line is not None:
+        line = advice.line
+        each = f"{line.slope:.3g} bytes for each of {advice.input_name}"
+        lines.append(
+            f"  grows with   {advice.input_name}: {size(line.base + line.above)} and {each}, which explains {line.explained:.0%}"
+        )
+        lines.append(
+            f"               measured from {line.smallest:g} to {line.largest:g}; beyond it is a guess"
+        )
+    lines += [f"  note         {note}" for note in advice.notes]
+    return "\n".join(lines)
+
+
+def sentence(advice: Advice) -> str:
+    """The advice in one line: "ask for 520 MiB (12 runs; 1 in 1000 would need more), 1 processor, 5 min"."""
+    if advice.memory is None:
+        return (
+            f"needs at least {size(advice.at_least)}; no run has ended well"
+            if advice.at_least
+            else "nothing is known"
+        )
+    if advice.guess:
+        surely = "a guess"
+    elif advice.odds is None:
+        surely = "from one run"
+    else:
+        surely = f"{count(advice.runs, 'run')}; 1 in {1 / advice.odds:.0f} would need more"
+    more = [count(processors(advice), "processor")] if advice.cores is not None else []
+    more += [duration(advice.seconds)] if advice.seconds is not None and advice.seconds >= _MINUTE else []
+    return ", ".join([f"ask for {mebibytes(advice.memory)} MiB ({surely})", *more])
+
+
+def slurm(advice: Advice) -> str:
+    """Lines for the head of a batch script. Memory is that of a node, as the whole job runs on one."""
+    whole = minutes(advice)
+    assert advice.memory is not None
+    return "\n".join(
+        [
+            *_comments(advice, "# "),
+            f"#SBATCH --mem={mebibytes(advice.memory)}M",
+            f"#SBATCH --cpus-per-task={processors(advice)}",
+            f"#SBATCH --time={whole // 60:02d}:{whole % 60:02d}:00",
+        ]
+    )
+
+
+def docker(advice: Advice) -> str:
+    """Options of `docker run`; without swap, so that the limit is one."""
+    assert advice.memory is not None
+    memory = f"{mebibytes(advice.memory)}m"
+    return "\n".join(
+        [*_comments(advice, "# "), f"--memory={memory} --memory-swap={memory} --cpus={processors(advice)}"]
+    )
+
+
+def kubernetes_resources(advice: Advice) -> dict[str, dict[str, str]]:
+    """The field `resources` of a container: memory is guaranteed; processors are asked for, and not limited."""
+    assert advice.memory is not None
+    memory = f"{mebibytes(advice.memory)}Mi"
+    cores = max(0.05, math.ceil((advice.cores or 1.0) * 20) / 20)
+    return {"requests": {"memory": memory, "cpu": f"{cores * 1000:.0f}m"}, "limits": {"memory": memory}}
+
+
+def kubernetes(advice: Advice) -> str:
+    """The field `resources` of a container, as YAML."""
+    resources = kubernetes_resources(advice)
+    lines = [*_comments(advice, "# "), "resources:"]
+    for kind, values in resources.items():
+        lines += [f"  {kind}:", *(f"    {name}: {value}" for name, value in values.items())]
+    return "\n".join(lines)
+
+
+def snakemake(advice: Advice) -> str:
+    """The directives of a rule. `mem_mb` is in units of 10^6 bytes; it grows with the input where that explains it."""
+    assert advice.memory is not None
+    memory = str(math.ceil(advice.memory / 1e6))
+    line = advice.line
+    if line is not None and advice.input_name == "input":
+        base, least = math.ceil((line.base + line.above) / 1e6), math.ceil(line.least / 1e6)
+        # input.size_mb is in units of 10^6 bytes too, so that the slope stays as it is.
+        memory = (
+            f"lambda wildcards, input: max({least}, int({base} + {line.slope:.4g} * input.size_mb + 0.999))"
+        )
+    return "\n".join(
+        [
+            *_comments(advice, "# "),
+            f"threads: {processors(advice)}",
+            "resources:",
+            f"    mem_mb={memory},",
+            f"    runtime={minutes(advice)},",
+        ]
+    )
+
+
+def nextflow(advice: Advice) -> str:
+    """A block of `nextflow.config` for the process. "MB" is 2^20 bytes there."""
+    assert advice.memory is not None
+    memory = f"{mebibytes(advice.memory)}.MB"
+    name = re.sub(r"[^A-Za-z0-9_:*|.-]", "_", advice.job)
+    return "\n".join(
+        [
+            *_comments(advice, "// "),
+            "process {",
+            f"    withName: '{name}' {{",
+            f"        memory = {memory}",
+            f"        cpus = {processors(advice)}",
+            f"        time = {minutes(advice)}.min",
+            "    }",
+            "}",
+        ]
+    )
+
+
+def _comments(advice: Advice, mark: str) -> list[str]:
+    return [f"{mark}{clean(advice.job)}: {sentence(advice)}", *(f"{mark}{note}" for note in advice.notes)]
+
+
+TARGETS: dict[str, Callable[[Advice], str]] = {
+    "text": text,
+    "slurm": slurm,
+    "kubernetes": kubernetes,
+    "docker": docker,
+    "snakemake": snakemake,
+    "nextflow": nextflow,
+}
+"""Each target with what writes the advice for it; "json" is one document for all jobs."""
+INSIDE = ("slurm", "kubernetes", "docker")
+"""Targets whose limit holds for the monitor too, where `wrap` runs in the job."""

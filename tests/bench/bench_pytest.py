@@ -1,0 +1,184 @@
+"""What `pytest --memwatch` costs, how true its figures are, and whether suites of others run unchanged with it.
+
+Run: python tests/bench/bench_pytest.py cost | planted [TESTS] | suites
+
+`cost`: the start (budget 40 ms) and an empty test (50 us), each the difference of the best of several sessions with and without
+it. Other work on the machine makes both larger: look at them on a quiet one.
+`planted`: 1 000 tests that touch 1 MiB to 1 GiB, in themselves or in a child, alone and with four workers.
+`suites`: those of pluggy, attrs and numpy.lib, with and without it, and beside pytest-memray, xdist, rerunfailures, timeout
+and asyncio. It downloads their sources, and these plugins, into a temporary directory.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from importlib.metadata import entry_points
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+PLANTED = ROOT / "tests/programs/pytest/planted.py"
+OURS = ("-p", "otel_memwatch.plugins.pytest.options", "--memwatch")
+INSTALLED = any(point.name == "memwatch" for point in entry_points(group="pytest11"))
+MIB = 1 << 20
+ROUNDS = 5
+
+TIMES = """
+import os, time, pytest
+started, spent = time.perf_counter(), []
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtestloop():
+    spent.append(time.perf_counter() - started)
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol():
+    begin = time.perf_counter()
+    result = yield
+    spent.append(time.perf_counter() - begin)
+    return result
+
+def pytest_unconfigure():
+    tests = sorted(spent[1:])
+    with open(os.environ["TIMES"], "w") as out:
+        out.write(f"{spent[0]} {tests[len(tests) // 10]} {tests[len(tests) // 2]}")
+"""
+"""A plugin that is loaded first: seconds until the first test, and of a test (the quickest tenth, and the median)."""
+
+
+def session(directory: Path, *options: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *options]
+    environment = os.environ | {"PYTHONPATH": f"{directory}:{ROOT}"} | variables
+    return subprocess.run(
+        command, cwd=directory, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+
+
+def cost() -> None:
+    with tempfile.TemporaryDirectory() as name:
+        directory = Path(name)
+        (directory / "times.py").write_text(TIMES)
+        (directory / "test_empty.py").write_text(
+            "import pytest\n@pytest.mark.parametrize('i', range(3000))\ndef test_it(i): pass\n"
+        )
+        best: dict[bool, list[float]] = {}
+        for _ in range(ROUNDS):
+            for ours in (False, True):
+                out = directory / "out"
+                plugins = ("-c", os.devnull, "-p", "times", *(OURS if ours else ()))
+                cached = {
+                    "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+                    "PYTHONPYCACHEPREFIX": str(directory / "pyc"),
+                }
+                session(
+                    directory, *plugins, "test_empty.py", TIMES=str(out), **cached, PYTHONDONTWRITEBYTECODE=""
+                )
+                found = [float(word) for word in out.read_text().split()]
+                best[ours] = [min(pair) for pair in zip(found, best.get(ours, found), strict=True)]
+        start, quick, median = (after - before for before, after in zip(best[False], best[True], strict=True))
+        print(f"start          {start * 1e3:6.1f} ms   {start / 40e-3:.2f} of the budget")
+        print(
+            f"an empty test  {quick * 1e6:6.1f} us   {quick / 50e-6:.2f} of the budget (median {median * 1e6:.1f} us)"
+        )
+
+
+def planted(count: int) -> None:
+    for workers in ((), ("-n", "4")):
+        with tempfile.TemporaryDirectory() as name:
+            directory = Path(name)
+            (directory / "test_planted.py").write_text(PLANTED.read_text())
+            ran = session(
+                directory, "-c", os.devnull, *OURS, *workers, "--memwatch-json=told", "test_planted.py",
+                PLANTED_TESTS=str(count), PLANTED_LARGEST="1024",
+            )  # fmt: skip
+            tests = json.loads((directory / "told").read_text())["tests"]
+        wrong = 0
+        widths = []
+        for nodeid, test in tests.items():
+            size = int(re.search(r"\[(\d+)", nodeid)[1]) * MIB
+            process, tree, start = test["process"], test["tree"], test["start"]
+            inside = "test_own" in nodeid or "test_set_up" in nodeid
+            own = size if inside else 0
+            exact = process["certainty"] == "exact" and process["low"] <= start + own + 2 * MIB
+            exact = exact and start + own <= process["high"] + MIB
+            # A child's own interpreter comes on top of what it touches.
+            holds = (tree["low"] <= start + size + 16 * MIB) and (
+                tree["high"] or 1 << 62
+            ) >= start + size - MIB
+            if not (exact and holds):
+                wrong += 1
+                print(f"  {nodeid}: planted {size / MIB:.0f} MiB on {start / MIB:.1f}: {process} {tree}")
+            if tree["high"] and not inside:
+                widths.append(tree["high"] / (start + size))
+        widths.sort()
+        width = f"{widths[len(widths) // 2]:.2f}" if widths else "none"
+        label = " ".join(workers) or "alone"
+        print(
+            f"{label}: {len(tests)} tests, {wrong} wrong; upper bound with children, median: {width} of the truth"
+        )
+        print(f"  {ran.stdout.splitlines()[-1]}")
+
+
+def outcome(text: str) -> str:
+    last = text.rstrip().splitlines()[-1] if text.strip() else ""
+    return re.sub(r" in [\d.]+s.*", "", last).strip("= ")
+
+
+def suites() -> None:
+    with tempfile.TemporaryDirectory() as name:
+        directory = Path(name)
+        pip = [sys.executable, "-m", "pip", "-q"]
+        plugins = [
+            "pytest-memray",
+            "pytest-rerunfailures",
+            "pytest-asyncio",
+            "pytest-timeout",
+            "pytest-xdist",
+        ]
+        subprocess.run(
+            [*pip, "install", "--target", directory / "plugins", "--no-deps", *plugins, "memray"], check=True
+        )
+        for project in ("pluggy", "attrs"):
+            subprocess.run(
+                [*pip, "download", "--no-deps", "--no-binary", ":all:", "-d", directory, project], check=True
+            )
+            (archive,) = directory.glob(f"{project}-*.tar.gz")
+            subprocess.run(["tar", "xzf", archive, "-C", directory], check=True)
+        pluggy, attrs = (next(p for p in directory.glob(f"{n}-*") if p.is_dir()) for n in ("pluggy", "attrs"))
+        numpy = ("-c", os.devnull, "--pyargs", "numpy.lib", "-m", "not slow", "-W", "ignore")
+        quiet = (
+            "-o",
+            "asyncio_default_fixture_loop_scope=function",
+        )  # it warns otherwise, an error to some suites
+        ours = (*(() if INSTALLED else OURS[:2]), "--memwatch")
+        for label, place, tests in (
+            ("pluggy", pluggy, ("testing", "--ignore=testing/benchmark.py")),
+            ("attrs", attrs, ("tests",)),
+            ("numpy.lib", directory, numpy),
+        ):
+            told = {
+                what: outcome(
+                    session(place, *options, *tests, PYTHONPATH=f"{ROOT}:{directory / 'plugins'}").stdout
+                )
+                for what, options in (
+                    ("without", quiet),
+                    ("with", (*quiet, *ours)),
+                    ("with, -n 2", (*quiet, *ours, "-n", "2")),
+                )
+            }
+            same = len({re.sub(r",? *\d+ warnings?", "", one) for one in told.values()}) == 1
+            print(f"{label}: {'the same' if same else 'DIFFERENT'}")
+            for what, text in told.items():
+                print(f"  {what:12} {text}")
+
+
+if __name__ == "__main__":
+    wanted = sys.argv[1] if len(sys.argv) > 1 else "cost"
+    if wanted == "planted":
+        planted(int(sys.argv[2]) if len(sys.argv) > 2 else 1000)
+    else:
+        {"cost": cost, "suites": suites}[wanted]()

@@ -1,0 +1,173 @@
+"""`advise` as a user calls it: for each target, into a manifest, and tried."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import shutil
+import subprocess
+from typing import TYPE_CHECKING, Any
+
+import kubernetes_validate
+import pytest
+import yaml
+
+from tests.support import recorded
+from tests.support.control_group import memory_parent
+from tests.support.wrapped import PROGRAM, environment
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+MANIFEST = """\
+# nightly training
+apiVersion: batch/v1
+kind: Job
+metadata:
+  name: train   # as in the dashboard
+spec:
+  template:
+    spec:
+      restartPolicy: Never
+      containers:
+        # the sidecar asks for little
+        - name: sidecar
+          image: "busybox:1"
+        - name: train
+          image: 'trainer:2'
+          resources:
+            limits:
+              memory: 8Gi   # a guess of last year
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: settings}
+"""
+
+
+def call(*words: object, cwd: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*PROGRAM, *map(str, words)],
+        capture_output=True,
+        text=True,
+        cwd=cwd,
+        timeout=200,
+        check=False,
+        env=environment(),
+    )
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    """Six runs of a job that needed 100 to 101 MiB, exactly."""
+    for number in range(6):
+        path = recorded.record(
+            tmp_path / f"memwatch-runs/{number}", seconds=2.0, peaks={"tree": recorded.peak(100 + number / 5)}
+        )
+        info: dict[str, Any] = json.loads((path / "run.json").read_text())
+        (path / "run.json").write_text(json.dumps(info | {"name": "train"}))
+    return tmp_path
+
+
+def test_a_person_is_told_what_to_ask_for_and_how_surely(place: Path) -> None:
+    done = call("advise", cwd=place)
+    assert (done.returncode, done.stderr) == (0, "")
+    first = done.stdout.splitlines()[0]
+    assert first.startswith("train: ask for 1")
+    assert "6 runs; 1 in 1000 would need more" in first
+    (advice,) = json.loads(call("advise", "train", "--for", "json", "--compare", cwd=place).stdout)["advice"]
+    assert 101 << 20 < advice["memory"]["target"] < 112 << 20
+    assert set(advice["others"]) == {"VPA", "KRR", "seff"}
+    more = json.loads(call("advise", "memwatch-runs", "--for", "json", "--odds", "1/10", cwd=place).stdout)[
+        "advice"
+    ][0]
+    assert more["memory"]["target"] < advice["memory"]["target"]
+
+
+def test_a_manifest_keeps_its_comments_and_is_valid(place: Path) -> None:
+    manifest = place / "job.yaml"
+    manifest.write_text(MANIFEST)
+    manifest.chmod(0o640)
+    asked = call("advise", "train", "--apply", manifest, "--container", "train", "--dry-run", cwd=place)
+    assert asked.returncode == 0, asked.stderr
+    assert "limits.memory of train: 8Gi -> " in asked.stderr
+    assert manifest.read_text() == MANIFEST
+    done = call("advise", "train", "--apply", manifest, "--container", "train", cwd=place)
+    assert done.stderr == asked.stderr
+    text = manifest.read_text()
+    for kept in (
+        "# nightly training",
+        "# as in the dashboard",
+        "# the sidecar asks for little",
+        '"busybox:1"',
+        "'trainer:2'",
+    ):
+        assert kept in text
+    assert manifest.stat().st_mode & 0o777 == 0o640
+    job, settings = yaml.safe_load_all(text)
+    assert settings == {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "settings"}}
+    kubernetes_validate.validate(job, "1.31", strict=True)
+    sidecar, train = job["spec"]["template"]["spec"]["containers"]
+    assert "resources" not in sidecar
+    assert train["resources"]["limits"]["memory"] == train["resources"]["requests"]["memory"]
+    assert train["resources"]["limits"]["memory"].endswith("Mi")
+    again = call("advise", "train", "--apply", manifest, "--container", "train", cwd=place)
+    assert "asks for that already" in again.stderr
+    assert manifest.read_text() == text
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["--apply", "job.yaml"], 2, "2 containers that may be meant: sidecar, train"),
+        (["--apply", "job.yaml", "--container", "x"], 2, "holds no container 'x'"),
+        (["--apply", "text.yaml"], 1, "is not YAML"),
+        (["--apply", "empty.yaml"], 2, "holds no container"),
+        (["--apply", "absent.yaml"], 1, "cannot be read"),
+        (["--odds", "7"], 2, "are no odds"),
+        (["--by", "colour"], 2, "there is no field 'colour'"),
+        (["--where", "state=broken"], 2, "There is no run to learn from"),
+        (["absent"], 2, "neither a path nor the name of a run"),
+    ],
+)
+def test_a_mistake_is_one_sentence(words: list[str], code: int, said: str, place: Path) -> None:
+    (place / "job.yaml").write_text(MANIFEST)
+    (place / "text.yaml").write_text("a: [")
+    (place / "empty.yaml").write_text("")
+    done = call("advise", *words, cwd=place)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (code, "", 1), done.stderr
+    assert said in done.stderr
+
+
+def test_options_of_docker_are_docker_s(place: Path) -> None:
+    if shutil.which("docker") is None:
+        pytest.skip("docker is not installed")
+    options = call("advise", "train", "--for", "docker", cwd=place).stdout.splitlines()[-1]
+
+    def refused(*given: str) -> str:
+        """Of an image that cannot be: options are parsed before it is looked for."""
+        done = subprocess.run(
+            ["docker", "run", *given, "//"], capture_output=True, text=True, check=False, timeout=60
+        )
+        return done.stderr
+
+    assert "invalid reference format" in refused(*shlex.split(options))
+    assert "invalid argument" in refused("--memory=5zz")
+
+
+def test_an_advice_is_tried_with_the_limit_and_a_little_less(tmp_path: Path) -> None:
+    """A job that needs what it needs: under the limit it passes, and the run's summary says so much beforehand."""
+    memory_parent()
+    script = "x = bytearray(120 << 20)"
+    done = call("wrap", "--no-plot", "--name", "filler", "--", "python3", "-c", script, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "  advice       ask for 1" in done.stderr
+    for _ in range(3):
+        call("wrap", "--quiet", "--no-plot", "--name", "filler", "--", "python3", "-c", script, cwd=tmp_path)
+    tried = call("advise", "filler", "--verify", cwd=tmp_path)
+    assert tried.returncode == 0, tried.stderr
+    advised, less = tried.stdout.splitlines()[-2:]
+    assert "(as advised): passes" in advised
+    assert "(5 % less): " in less
+    assert len(os.listdir(tmp_path / "memwatch-runs")) == 4
