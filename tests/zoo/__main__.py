@@ -48,6 +48,7 @@ def main() -> int:
     """Runs compositions and prints the tables; 1 if a run claimed what is not true."""
     parser = argparse.ArgumentParser(prog="tests.zoo", description=__doc__)
     parser.add_argument("count", type=int, help="compositions to run")
+    parser.add_argument("--minutes", type=float, help="no new ones after so long")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--kind", action="append", choices=list(KINDS), help="only these kinds")
@@ -68,6 +69,8 @@ def main() -> int:
         done.append(trial)
         for problem in trial.problems:
             print(f"{problem}\n    {trial.how}", file=sys.stderr, flush=True)
+        if given.minutes and time.monotonic() - began > 60 * given.minutes:
+            break
     text = tables.markdown(done)
     print(text)
     print(f"\n{len(done)} compositions, seed {given.seed}, {time.monotonic() - began:.0f} s")

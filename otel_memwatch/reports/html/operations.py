@@ -19,7 +19,7 @@ _GROUPS = 300
 _LANES = 24
 _PARTS = 4000
 """Parts of the time axis within which bars of one lane that follow each other are one."""
-_BARS = 20_000
+_BARS = 4000
 _NAME = 200
 
 

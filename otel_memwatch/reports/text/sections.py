@@ -35,6 +35,8 @@ _NOT_FINISHED = {
     "running": "The run goes on: what it will need is in no figure yet.",
     "incomplete": "The recording stopped before the run did: what was needed after that is in no figure.",
 }
+_BEFORE_ITS_END = ", last read before its end"
+"""How `analysis.certainty` names a watermark that may have grown since."""
 _NARROW = 1024 * 1024
 _NARROW_SHARE = 0.1
 """An exact peak's error is written from so many bytes on, and where it is so large a part of the peak."""
@@ -79,6 +81,9 @@ def memory(run: RecordedRun, page: Page) -> None:
 
 
 def _peak(run: RecordedRun, page: Page, label: str, peak: Peak | None) -> None:
+    if run.state == "running" and peak is not None:
+        # Of what lives the last reading is the latest, not one before an end.
+        peak = peak._replace(how=peak.how.replace(_BEFORE_ITS_END, ""))
     page.fact(label, peak_sentence(peak) + _error(peak))
     where = phrases.when_and_where(run, peak)
     who = phrases.holder(run, peak, 80)

@@ -53,6 +53,62 @@ def test_what_no_run_can_change_takes_less_than_250_kb(tmp_path: Path) -> None:
     assert len(page(load(recorded.short(tmp_path / "short")))) < 250_000
 
 
+def test_a_run_of_a_day_with_everything_in_it_takes_less_than_1_mb(tmp_path: Path) -> None:
+    """More ticks than are drawn, more operations and processes than are listed, long names."""
+    mib = recorded.MIB
+    day = 86400.0
+    ticks = [
+        [
+            day * i / 9000,
+            *[((i * 7919 + k * 104729) % 65536) * 4096 for k in range(2)],
+            i * 8.0,
+            i * 1.0,
+            i * 977 * mib,
+        ]
+        for i in range(9000)
+    ]
+    operations = []
+    for i in range(1, 2600):
+        operations += [
+            recorded.opened(i, 30.0 * i, f"operation of kind {i % 700}"),
+            recorded.closed(i, 30.0 * i + 25, i),
+        ]
+    processes = [
+        line
+        for i in range(600)
+        for line in recorded.process(
+            1000 + i,
+            i * 140.0,
+            i * 140.0 + 600,
+            i,
+            command="worker",
+            argv=["worker", "--input", f"/data/{'x' * 300}/{i}"],
+        )
+    ]
+    path = recorded.record(
+        tmp_path / "run",
+        seconds=day,
+        series=[recorded.TREE, recorded.MAIN, recorded.CPU_USER, recorded.CPU_SYSTEM, recorded.DISK_READ],
+        ticks=ticks,
+        peaks={"tree": recorded.peak(256, at=1000.0)},
+        processes=processes,
+        operations={100: operations},
+    )
+    text = page(load(path))
+    assert len(text.encode()) < 1_000_000
+    data = re.search(r'id="data">(.*?)</script>', text, re.DOTALL)
+    assert data
+    drawn = json.loads(data[1])
+    assert 2048 <= len(drawn["buckets"]["ends"]) <= 4096
+    assert drawn["operations"]["total"] == 2599
+    assert drawn["processes"]["total"] == 600
+    level, most = 0, 0
+    for step in drawn["memory"][0]["high"]["steps"]:
+        level += step or 0
+        most = max(most, level * drawn["memory"][0]["high"]["unit"])
+    assert most == max(tick[2] for tick in ticks)  # its only process, as the totals have it
+
+
 def test_the_licence_of_the_chart_library_is_in_the_page(tmp_path: Path) -> None:
     text = page(load(recorded.short(tmp_path / "short")))
     assert "Permission is hereby granted, free of charge" in text

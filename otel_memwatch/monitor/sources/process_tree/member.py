@@ -69,7 +69,7 @@ class Watermark:
     """
 
     __slots__ = (
-        "_last_faults", "before_exec", "bound", "faults", "largest", "last", "reset_by_others", "was_reset",
+        "_last_faults", "before_exec", "bound", "faults", "has_fallen", "largest", "last", "reset_by_others", "was_reset",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -86,6 +86,8 @@ class Watermark:
         """Upper bound of what it had in address spaces that it has left by an exec; 0: there was none."""
         self.was_reset = False
         """We have reset it, so that VmHWM is that of the time since."""
+        self.has_fallen = False
+        """It was less at one reading than before, in one address space, and not by our doing."""
         self.reset_by_others = False
         """Somebody else has reset it."""
         self.bound: int | None = None
@@ -307,7 +309,7 @@ class Member:
         before = self.watermark.last
         self.watermark.last = mark = parse_watermark(data)
         if mark is not None and before is not None and mark < before and self._has_lost(before - mark):
-            self.watermark.reset_by_others = True
+            self.watermark.has_fallen = True
         if mark is not None and not self.shares_memory:
             self.watermark.note(mark, self.stat)
             file = parse_resident_files(data)

@@ -37,6 +37,10 @@ WALK_SECONDS = 1.0
 """Time between two listings of all children, which find what the fork counter does not lead to."""
 
 
+_MARKS_BEGIN = 1.0
+"""Seconds that may pass on a busy machine between a process's first reset and the file in which it marks operations."""
+
+
 class Changes:
     """What one tick has found of the members; the ledgers hold what it has found of their children."""
 
@@ -103,8 +107,8 @@ class ProcessTree:
             else None
         )
         self._resets = ForeignResets(self._proc, self._descriptors)
-        self._told_of_resets: set[int] = set()
-        """Processes of which it is recorded that somebody else resets their watermark."""
+        self._reset_since: dict[int, float] = {}
+        """When it was noticed of which members that somebody resets their watermark."""
         self._slow_pace = context.pace()
         self._walk_pace = context.pace(WALK_SECONDS)
         self._round = 0
@@ -168,7 +172,7 @@ class ProcessTree:
                 self._vanish(member, changes, now)
             else:
                 self._records.last(member, now, whole=whole)
-        self._find_resets((), now)
+        self._find_resets((), now, over=True)
         self._settle(now, math.inf)
         self._sum = self._account.sum(self._members.values())
         for member in self._members.values():
@@ -218,6 +222,7 @@ class ProcessTree:
         if member is not None and stat is not None and member.stat.start != stat.start:
             member = None  # the pid has been given to another process since
         if member is not None:
+            self._confirm_reset(pid, reaped.exit.time)
             self._remove(member, changes)
         else:
             member = self._account.awaited(pid)
@@ -238,15 +243,15 @@ class ProcessTree:
         own = self._context.own_cgroup
         if own is not None and own.held(reaped.exit.cgroup) is False:
             self._records.reaped_elsewhere(reaped, member)
-        if member is not None and self._lost_at_end(member, reaped.exit):
+        if member is not None and self._has_lost(member, reaped.exit):
             member.watermark.reset_by_others = True
             self._records.reset_by_others(member, reaped.exit.time)
         self._records.reaped(reaped, member, hidden)
         rss = 0 if member is None else member.rss
         changes.vanished.append(Vanished(pid, rss, 0, reaped.exit.max_rss))
 
-    def _lost_at_end(self, member: Member, end: ChildExit) -> bool:
-        """Whether wait4 tells of less than was read while it lived: somebody else has reset its watermark since."""
+    def _has_lost(self, member: Member, end: ChildExit) -> bool:
+        """Whether wait4 tells of less than was read while the process lived: somebody else has reset its watermark."""
         watermark = member.watermark
         if watermark.largest is None or end.max_rss <= 0 or self._context.marks_operations(member.pid):
             return False
@@ -292,6 +297,7 @@ class ProcessTree:
         ignores SIGCHLD, or is unknown      are lost: what was read last is all there is
         ==================================  ===================================================================
         """
+        self._confirm_reset(member.pid, now)
         self._remove(member, changes)
         changes.figures = True
         stat = member.stat
@@ -315,7 +321,7 @@ class ProcessTree:
     def _remove(self, member: Member, changes: Changes) -> None:
         del self._members[member.pid]
         self._resets.forget(member.pid)
-        self._told_of_resets.discard(member.pid)
+        self._reset_since.pop(member.pid, None)
         member.close()
         changes.removed[member.pid] = member
 
@@ -424,19 +430,35 @@ class ProcessTree:
             except GONE:
                 continue
 
-    def _find_resets(self, pids: Iterable[int], now: float) -> None:
-        """Record whose watermark somebody else has reset: `pids`, and those whose watermark has fallen."""
+    def _find_resets(self, pids: Iterable[int], now: float, *, over: bool = False) -> None:
+        """Record whose watermark somebody else has reset: `pids`, and those whose watermark has fallen.
+
+        A process that begins to mark operations resets its own before it says so: `_MARKS_BEGIN` is waited for, unless
+        all is `over`.
+        """
         for pid in pids:
             if pid in self._members:
-                self._members[pid].watermark.reset_by_others = True
+                self._reset_since.setdefault(pid, now)
         for pid, member in self._members.items():
-            if not member.watermark.reset_by_others or self._context.marks_operations(pid):
-                continue
-            if pid not in self._told_of_resets:
-                self._told_of_resets.add(pid)
-                self._records.reset_by_others(member, now)
-                if self._windows is not None:
-                    self._windows.disturbed.add(pid)
+            if member.watermark.has_fallen:
+                self._reset_since.setdefault(pid, now)
+        for pid, since in list(self._reset_since.items()):
+            if over or now - since >= _MARKS_BEGIN:
+                self._confirm_reset(pid, now)
+
+    def _confirm_reset(self, pid: int, now: float) -> None:
+        """Decide about a reset that was noticed."""
+        member = self._members[pid]
+        if member.watermark.reset_by_others or self._reset_since.get(pid) is None:
+            return
+        if self._context.marks_operations(pid):
+            del self._reset_since[pid]
+            member.watermark.has_fallen = False
+            return
+        member.watermark.reset_by_others = True
+        self._records.reset_by_others(member, now)
+        if self._windows is not None:
+            self._windows.disturbed.add(pid)
 
     # -- who is still in the run's own control group
 

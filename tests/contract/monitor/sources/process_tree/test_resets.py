@@ -34,7 +34,10 @@ class Watched:
         )
         self._answer()
         self.records: list[ProcessRecord] = []
-        context = Context(self.process.pid, 0.1, exact=exact)._replace(on_process=self.records.append)
+        self.marks = False
+        context = Context(self.process.pid, 0.1, exact=exact)._replace(
+            on_process=self.records.append, marks_operations=lambda _pid: self.marks
+        )
         self.tree = ProcessTree(context)
         self.tick()
 
@@ -51,8 +54,9 @@ class Watched:
     def reset(self) -> None:
         Path(f"/proc/{self.process.pid}/clear_refs").write_text("5")
 
-    def tick(self) -> None:
-        self.tree.read(time.monotonic())
+    def tick(self, after: float = 0.0) -> None:
+        """A tick, `after` seconds later than it is: what is noticed is recorded when the process had time to say why."""
+        self.tree.read(time.monotonic() + after)
 
     @property
     def noticed(self) -> int:
@@ -77,16 +81,27 @@ def test_a_reset_between_two_ticks_is_noticed_once(watched: Watched) -> None:
     watched.reset()
     watched.do("blip", 10)
     watched.tick()
+    watched.tick(after=2)
     assert watched.noticed == 1
     watched.reset()
-    watched.tick()
+    watched.tick(after=4)
     assert watched.noticed == 1
+
+
+def test_a_process_that_begins_to_mark_operations_resets_before_it_says_so(watched: Watched) -> None:
+    watched.reset()
+    watched.tick()
+    watched.marks = True
+    watched.tick(after=2)
+    watched.tick(after=4)
+    assert not watched.noticed
 
 
 def test_our_own_resets_are_none_of_others(watched: Watched) -> None:
     for _ in range(3):
         watched.do("blip", 60)
         watched.tick()
+    watched.tick(after=2)
     assert not watched.noticed
 
 
@@ -102,6 +117,7 @@ def test_a_watermark_that_falls_is_noticed_without_the_kernels_word(
         watched.reset()
         assert parse_resident(Path(f"/proc/{watched.process.pid}/statm").read_bytes()) < 60 * MIB
         watched.tick()
+        watched.tick(after=2)
         assert watched.noticed == 1
     finally:
         watched.close()
