@@ -114,7 +114,7 @@ class _Name:
         )
 
 
-class _Lines(NamedTuple):
+class _TwoLines(NamedTuple):
     """An operation of which only the lines were read."""
 
     lines: OperationLines
@@ -137,7 +137,7 @@ class OperationsSoFar:
         self._holders: dict[int, tuple[int, dict[str, tuple[RecordedOperation, RecordedOperation]]]] = {}
         """By process: the most that one of its operations certainly had, and by name the first and the largest of those that
         may have had as much."""
-        self._recent: deque[RecordedOperation | _Lines] = deque(maxlen=_RECENT)
+        self._recent: deque[RecordedOperation | _TwoLines] = deque(maxlen=_RECENT)
         self._moments: dict[float, RecordedOperation | None] = {}
         """By the moments at which the peaks so far were first seen: of those that were open then, whose process had most."""
         self._interval = 0.0
@@ -210,13 +210,13 @@ class OperationsSoFar:
         known.cpu += round(user + system, 6)
         known.cpu_known = True
         known.failed += closing.get("status") == "error"
-        self._recent.append(_Lines(lines, opened, closing))
+        self._recent.append(_TwoLines(lines, opened, closing))
         return True
 
     def _lately(self) -> Iterator[RecordedOperation]:
         """Those that were closed last."""
         for one in self._recent:
-            yield one.lines.operation(one.opened, one.closing) if isinstance(one, _Lines) else one
+            yield one.lines.operation(one.opened, one.closing) if isinstance(one, _TwoLines) else one
 
     def _add(self, operation: RecordedOperation) -> None:
         need = _need(operation)
