@@ -61,6 +61,22 @@ def test_a_library_that_ends_its_process(tmp_path: Path) -> None:
         finished(run)
 
 
+def test_by_default_nobody_waits_for_a_library(tmp_path: Path) -> None:
+    """Report and page are made without numpy and matplotlib, and there is no picture that nobody asked for."""
+    with trial(tmp_path) as run:
+        places = library(tmp_path, "matplotlib", DYING) | library(tmp_path, "numpy", DYING)
+        variables = run.variables(**places)
+        outcome = run.run(run.command(work("s700 x7")), env=variables)
+        assert outcome.code == 7, outcome.err
+        assert "OpenBLAS" not in outcome.err
+        assert not [line for line in outcome.ours if "could not be made" in line], outcome.err
+        assert {"report.txt", "report.html"} <= set(os.listdir(run.out))
+        assert not (run.out / "memory.png").exists()
+        assert (run.out / "report.html").stat().st_mode & 0o777 == 0o600
+        assert b"exit code 7" in (run.out / "report.html").read_bytes().lower()
+        finished(run)
+
+
 def test_operations_are_reported_without_numpy(tmp_path: Path) -> None:
     """The monitor knows what reports tell of them: nothing is loaded, and nothing is read again."""
     crash = "import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)\n"
