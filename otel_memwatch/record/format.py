@@ -21,6 +21,7 @@ none changes its meaning. Sizes are bytes, times monotonic seconds of the record
     cgroup_hint     what would have given it one; null where there is one, or where nothing is known to help
     rss_error_bytes how far this kernel's resident-memory counters may be off, per process
     fault_bytes     how much memory one page fault can bring at most
+    page_bytes      how much one brings at the least: a base page
     portable        true where the figures come from psutil and nothing is exact
     blind           true where processes could not be watched: those that were waited for are told, at their end
     host            {"name", "system", "release", "machine", "cpus", "memory_bytes"}
