@@ -77,7 +77,17 @@ class CompletedRecord(NamedTuple):
 
 def needed_to_render(settings: Mapping[str, Any]) -> tuple[str, ...]:
     """The modules that making report, page and summary loads, in their order: importing them takes longer than they do."""
-    base = ("analysis.run", "analysis.processes", "reports.formatting", "reports.phrases")
+    base = (
+        "analysis.run",
+        "analysis.processes",
+        "analysis.gpu",
+        "record.open",
+        "record.reader",
+        "record.samples",
+        "reports.formatting",
+        "reports.phrases",
+        "monitor.ci_summary",
+    )
     pages = (
         "reports.text",
         "reports.text.sections",
@@ -85,13 +95,15 @@ def needed_to_render(settings: Mapping[str, Any]) -> tuple[str, ...]:
         "reports.html.data",
         "reports.html",
     )
+    history = ("runs.history", "runs.advice", "runs.advice_targets", "runs.prediction", "runs.progress")
+    told = not settings["quiet"]
     wanted = (
-        *(base if settings["report"] or not settings["quiet"] else ()),
+        *(base if settings["report"] or told else ()),
         *(pages if settings["report"] else ()),
         *(
-            ()
-            if settings["quiet"]
-            else (f"reports.{'summary' if settings['summary'] == 'text' else 'markdown'}",)
+            (f"reports.{'summary' if settings['summary'] == 'text' else 'markdown'}", *history)
+            if told
+            else ()
         ),
     )
     return tuple(f"otel_memwatch.{name}" for name in wanted)
