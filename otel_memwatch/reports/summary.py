@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import os
 
+from otel_memwatch.analysis.operation_digest import needed_most
 from otel_memwatch.config import OPTIONS
-from otel_memwatch.model import Certainty
 from otel_memwatch.record.format import PAGE_FILE, RUN_FILE
 from otel_memwatch.reports import phrases
 from otel_memwatch.reports.formatting import (
@@ -139,9 +139,9 @@ def _memory(run: RecordedRun, public: bool) -> Iterator[SummaryLine]:  # noqa: A
         peak_sentence(peak, source=False) + so_far + (f", {where}" if where else ""),
         tone="" if peak is None else "strong",
     )
-    hint = run.info.get("cgroup_hint")
-    if hint and peak is not None and peak.certainty is Certainty.INTERVAL:
-        yield SummaryLine("", f"exact with: {clean(str(hint))}")
+    hint = phrases.would_be_exact(run)
+    if hint:
+        yield SummaryLine("", hint)
     beside = phrases.hugetlb(run)
     if beside:
         yield SummaryLine("", beside)
@@ -188,7 +188,8 @@ def _ended(run: RecordedRun, public: bool) -> Iterator[SummaryLine]:  # noqa: AR
 def _operations(run: RecordedRun, public: bool) -> Iterator[SummaryLine]:  # noqa: ARG001 - as above
     """The names of the operations that needed most, that of the run's peak first."""
     largest: dict[str, OperationFigures] = {}
-    for figures in sorted(run.operations, key=_need, reverse=True):
+    told = run.operation_digest.largest if run.too_many_operations else run.operations
+    for figures in sorted(told, key=needed_most, reverse=True):
         largest.setdefault(figures.operation.name, figures)
     if not largest:
         return
@@ -208,11 +209,6 @@ def _operation(figures: OperationFigures) -> str:
     remarks = ", ".join(filter(None, ("the peak" if figures.sets_run_peak else "", status)))
     figure = "" if peak is None else f" {peak_figure(peak)}"
     return f"{shorten(figures.operation.name, _NAME)}{figure}" + (f" ({remarks})" if remarks else "")
-
-
-def _need(figures: OperationFigures) -> tuple[bool, int, float]:
-    peak = figures.tree_peak or figures.operation.peak
-    return figures.sets_run_peak, peak.bytes if peak else -1, figures.seconds
 
 
 def _largest(run: RecordedRun, public: bool) -> Iterator[SummaryLine]:

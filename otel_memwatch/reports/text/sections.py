@@ -56,6 +56,7 @@ def memory(run: RecordedRun, page: Page) -> None:
     peaks = run.peaks
     page.section("Memory")
     _peak(run, page, "needed by all", peaks.tree)
+    page.fact("", phrases.would_be_exact(run))
     page.fact("", phrases.hugetlb(run))
     _limit(run, page)
     if peaks.process is not None:
@@ -71,6 +72,7 @@ def memory(run: RecordedRun, page: Page) -> None:
         page.fact("", clean(device))
     page.gap()
     page.paragraph(phrases.headline_meaning(run))
+    page.paragraph(phrases.not_seen(run))
     shown = [peaks.tree, peaks.process, peaks.main, peaks.cgroup, *peaks.gpu.values()]
     used = {certainty(peak) for peak in shown}
     for word, meaning in _MEANINGS.items():

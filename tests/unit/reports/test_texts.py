@@ -134,7 +134,13 @@ def test_a_run_that_was_cut_off_says_so(tmp_path: Path) -> None:
 
 def test_what_would_make_an_interval_exact_is_one_line(tmp_path: Path) -> None:
     hint = "Delegate=yes in the unit job.service"
-    assert f"exact with: {hint}" in summary(changed(recorded.workers(tmp_path / "w"), cgroup_hint=hint))
+    wide, near = (
+        {"tree": Peak.interval(100 * MIB, high * MIB, estimate=105 * MIB).to_json()} for high in (200, 110)
+    )
+    path = recorded.workers(tmp_path / "w")
+    assert f"exact with: {hint}" in summary(changed(path, cgroup_hint=hint, peaks=wide))
+    assert "about 105.0 MiB (between 100.0 and 200.0 MiB)" in summary(load(path))
+    assert "exact with" not in summary(changed(path, cgroup_hint=hint, peaks=near))
     assert "exact with" not in summary(changed(recorded.short(tmp_path / "s"), cgroup_hint=hint))
 
 

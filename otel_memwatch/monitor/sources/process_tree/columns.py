@@ -23,12 +23,20 @@ _PAIRS = {
 }
 
 
+_NEEDED = (
+    catalog.MEMWATCH_TREE_MEMORY_NEEDED_LOW,
+    catalog.MEMWATCH_TREE_MEMORY_NEEDED_HIGH,
+    catalog.MEMWATCH_TREE_MEMORY_NEEDED,
+)
+"""In the order of the fields of `NeededNow`."""
+
+
 def _pair(metric: str, kind: str, period: float = 0.0) -> tuple[Column, Column]:
     attribute, first, second = _PAIRS[kind]
     return Column(metric, ((attribute, first),), period), Column(metric, ((attribute, second),), period)
 
 
-def columns(period: float, *, exact: bool) -> tuple[Column, ...]:
+def columns(period: float, *, exact: bool, needed: bool) -> tuple[Column, ...]:
     """All columns: those read at every tick first, then those read once in `period` seconds."""
     return (
         Column(catalog.PROCESS_MEMORY_USAGE),
@@ -41,10 +49,12 @@ def columns(period: float, *, exact: bool) -> tuple[Column, ...]:
         Column(catalog.MEMWATCH_TREE_THREAD_COUNT),
         Column(catalog.MEMWATCH_TREE_MEMORY_HUGETLB),
         Column(catalog.MEMWATCH_TREE_MEMORY_SHMEM),
+        Column(catalog.MEMWATCH_TREE_MEMORY_VIRTUAL),
         *_pair(catalog.MEMWATCH_TREE_PAGING_FAULTS, "faults"),
         Column(catalog.MEMWATCH_TREE_UNOBSERVED),
         Column(catalog.MEMWATCH_TREE_UNOBSERVED_FAULTS),
         *((Column(catalog.MEMWATCH_TREE_MEMORY_BOUND),) if exact else ()),
+        *((Column(metric) for metric in _NEEDED) if needed else ()),
         Column(catalog.PROCESS_MEMORY_VIRTUAL, (), period),
         *_pair(catalog.PROCESS_DISK_IO, "io", period),
         *_pair(catalog.PROCESS_PAGING_FAULTS, "faults", period),
@@ -56,7 +66,6 @@ def columns(period: float, *, exact: bool) -> tuple[Column, ...]:
         Column(catalog.MEMWATCH_PROCESS_MEMORY_PEAK, (), period),
         Column(catalog.PROCESS_UPTIME, (), period),
         Column(catalog.PROCESS_UNIX_FILE_DESCRIPTOR_COUNT, (), period),
-        Column(catalog.MEMWATCH_TREE_MEMORY_VIRTUAL, (), period),
         *_pair(catalog.MEMWATCH_TREE_CONTEXT_SWITCHES, "switches", period),
         Column(catalog.MEMWATCH_TREE_FILE_DESCRIPTOR_COUNT, (), period),
     )
@@ -64,12 +73,13 @@ def columns(period: float, *, exact: bool) -> tuple[Column, ...]:
 
 def fast_values(main: Member | None, members: Collection[Member], total: Totals) -> list[Value]:
     """Values of the columns read at every tick, up to those of what was not observed."""
-    rss = threads = processes = hugetlb = shmem = 0
+    rss = threads = processes = hugetlb = shmem = virtual = 0
     for member in members:
         if not member.zombie:
             rss += member.rss
             hugetlb += member.hugetlb
             shmem += member.shmem
+            virtual += member.stat.virtual
             threads += member.stat.threads
             processes += 1
     living = main is not None and not main.zombie
@@ -89,6 +99,7 @@ def fast_values(main: Member | None, members: Collection[Member], total: Totals)
         threads,
         hugetlb,
         shmem,
+        virtual,
         total.minor_faults,
         total.major_faults,
     ]
@@ -102,7 +113,6 @@ def slow_values(proc: str, now: float, main: Member | None, members: Collection[
     return [
         *_main_values(now, main),
         None if main is None else descriptors.get(main.pid),
-        sum(member.stat.virtual for member in living),
         sum(status.voluntary for status in switches),
         sum(status.involuntary for status in switches),
         sum_known(descriptors.values()),
