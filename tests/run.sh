@@ -167,6 +167,19 @@ engines() {
     OTEL_MEMWATCH_SNAKEMAKE="$venv-engines/bin/snakemake" run_tests "workflow engines" "$venv-engines" -q tests/e2e/test_shell.py
 }
 
+# Slurm and Snakemake themselves read what is advised to them.
+engines() {
+    as_root=""
+    [ "$(id -u)" = 0 ] || as_root="sudo"
+    if command -v apt-get >/dev/null && ! command -v slurmd >/dev/null; then
+        RUNLEVEL=1 DEBIAN_FRONTEND=noninteractive $as_root apt-get install -y -qq --no-install-recommends \
+            slurmctld slurmd slurm-client munge >/dev/null
+    fi
+    environment python3 "$venv-engines"
+    "$venv-engines/bin/python" -m pip install --quiet "snakemake>=8"
+    MEMWATCH_LONG=1 run_tests "engines of others" "$venv-engines" -q tests/e2e/test_advise_engines.py
+}
+
 long_profiles() {
     MEMWATCH_LONG=1 OTEL_MEMWATCH_TEST_PROGRAMS=300 run_tests "long profiles" "$venv" -q --timeout=0 \
         -o faulthandler_timeout=0 tests/e2e/test_torture_*.py tests/e2e/test_*_certificates.py \
