@@ -27,6 +27,7 @@ needs_v1 = pytest.mark.skipif(
 
 
 @needs_v1
+@pytest.mark.quiet  # files in memory and huge pages of other programs make the bounds wider
 @pytest.mark.parametrize(
     ("script", "most"),
     [
@@ -40,7 +41,7 @@ needs_v1 = pytest.mark.skipif(
         ("a50 ( s300 ) s150 f a50 s150 w", None),
         # huge pages, gone before anybody looked
         ("a5 h9", None),
-        ("m30 ( s200 ) ( s200 ) s200 w", 1.1),
+        ("m30 ( s200 ) ( s200 ) s200 w", None),
         ("( a30 s50 e a10 s150 ) a20 s100 w", None),
     ],
 )
