@@ -48,6 +48,9 @@ _KNOWN_AFTER = 5.0
 _SETTLED_SECONDS = 0.4
 """Time after which a command is no short one: the modules that its end needs are worth loading before it."""
 
+_LOADING_SECONDS = 0.02
+"""Time that loading them takes at one tick, and one module more."""
+
 _PEAKS_SECONDS = 1.0
 """Time between two looks at the peaks so far, for telemetry."""
 
@@ -225,11 +228,9 @@ class RunRecording:
 
     def _on_tick(self, snapshot: Snapshot) -> None:
         columns = self.sampler.columns
-        if self._to_load and snapshot.time - self._target.started > _SETTLED_SECONDS:
-            # What is made at the end is loaded while nobody waits, a module at a tick.
-            with contextlib.suppress(Exception):  # whoever needs it tells what is wrong
-                import_module(self._to_load.pop(0))
         self.writer.tick(snapshot)
+        if self._to_load and snapshot.time - self._target.started > _SETTLED_SECONDS:
+            self._load_what_the_end_needs()
         self.folding.tick(columns, snapshot)
         if snapshot.time >= self._follow_due:
             self._follow(snapshot.time)
@@ -245,6 +246,15 @@ class RunRecording:
                 "rlimit_as_bytes": address_space_limit(self._target.pid),
             }
             self.writer.update(limits=limits)
+
+    def _load_what_the_end_needs(self) -> None:
+        """Imports some of the modules that reports are made with, while nobody waits; the next tick stays in time."""
+        until = time.monotonic() + min(_LOADING_SECONDS, self._settings["interval"] / 4)
+        while self._to_load:
+            with contextlib.suppress(Exception):  # whoever needs it tells what is wrong
+                import_module(self._to_load.pop(0))
+            if time.monotonic() >= until:
+                return
 
     def _on_health(self, name: str, health: SourceHealth) -> None:
         state = "works again" if health.up else f"failed: {health.error}"
