@@ -168,6 +168,8 @@ class NeededMemory:
         """The bound of the tick before, where a process ended while that was taken; `None`: none did."""
         self._first = True
         self._shared = 0
+        self._mapped = 0
+        """Shared memory that processes map, summed: what the machine has more than before may be other programs'."""
         self._by_faults = self._collapsed = 0
         """Bytes of huge pages that page faults brought, and that were made of small ones, since the last scan."""
         self._told: NeededNow | None = None
@@ -244,7 +246,7 @@ class NeededMemory:
         self._told = NeededNow(
             None if self._merges_pages else low + shared_low,
             None if self.broken or self._joining or high >= UNKNOWN else high,
-            guess + burst + self._shared,
+            guess + burst + min(self._shared, self._mapped),
         )
         return self._told
 
@@ -392,6 +394,7 @@ class NeededMemory:
     def _shared_memory(self, members: Mapping[int, Member], new: int) -> tuple[int, int]:
         """Bytes of shared memory to add to the bound since the tick before, and bytes that were certainly there."""
         mapped = [member.shmem for member in members.values() if not member.zombie]
+        self._mapped = sum(mapped)
         before, rise = self._shared, self._machine.shared_rise
         self._shared = certainty.shared_at_tick(sum(mapped), self._machine.shared, rise)
         most = certainty.shared_most(before, self._shared, new)
