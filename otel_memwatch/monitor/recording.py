@@ -163,7 +163,7 @@ class RunRecording:
             adopt=target.mode == "wrap",
             exclude=target.helpers | {os.getpid()},
             on_process=self._on_process,
-            marks_operations=lambda pid: self.follower is not None and self.follower.marks_operations(pid),
+            marks_operations=self._marks_operations,
             own_cgroup=target.own_cgroup,
             environment=target.environment,
         )
@@ -242,6 +242,14 @@ class RunRecording:
 
         if self.follower is None:
             self.follower = OperationFollower(self.writer.path)
+
+    def _marks_operations(self, pid: int) -> bool:
+        """Whether a process resets its own watermark; the first ticks of a run are taken before anybody follows its files."""
+        if self.follower is not None:
+            return self.follower.marks_operations(pid)
+        from otel_memwatch.record.format import OPERATIONS_PREFIX, OPERATIONS_SUFFIX
+
+        return os.path.exists(f"{self.writer.path}/{OPERATIONS_PREFIX}{pid}{OPERATIONS_SUFFIX}")
 
     def read_operations(self) -> bool:
         """Hands what the target has written of its operations since the last time to tally and telemetry.
