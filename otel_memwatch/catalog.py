@@ -133,9 +133,22 @@ MEMWATCH_TREE_MEMORY_PEAK_HIGH = _row(
 MEMWATCH_TREE_MEMORY_BOUND = _row(
     "memwatch.tree.memory.bound", _G, "By", "Upper bound of the tree's resident memory since the tick before, from "
     "windowed watermarks.", (), "process_tree", note="Only with --exact.", profile=_ALL)
+MEMWATCH_TREE_MEMORY_NEEDED = _row(
+    "memwatch.tree.memory.needed", _U, "By", "Private and shared memory of the tree, each page once, without pages of files: "
+    "the best estimate.", (), "process_tree", note="Only where the run has no control group of its own, which tells better.", profile=_ALL)
+MEMWATCH_TREE_MEMORY_NEEDED_LOW = _row(
+    "memwatch.tree.memory.needed.low", _G, "By", "What of it was certainly there at one moment of the tick.", (), "process_tree",
+    note="Only where the run has no control group of its own.", profile=_ALL)
+MEMWATCH_TREE_MEMORY_NEEDED_HIGH = _row(
+    "memwatch.tree.memory.needed.high", _G, "By", "Upper bound of it since the tick before, from page faults.", (),
+    "process_tree", note="Without what processes gained that no tick saw afterwards: one page for each of "
+    "memwatch.tree.unobserved.faults. Only where the run has no control group of its own.", profile=_ALL)
 MEMWATCH_TREE_MEMORY_PSS = _row(
     "memwatch.tree.memory.pss", _U, "By", "Proportional set size of the tree: shared pages divided among those who "
     "share them.", (), "memory_detail", note="Read seldom: reading it stalls the target's mmap calls.")
+MEMWATCH_TREE_MEMORY_PSS_NEEDED = _row(
+    "memwatch.tree.memory.pss.needed", _U, "By", "What of the proportional set size is no page of a file, and was certainly "
+    "there at once.", (), "memory_detail", note="Only where the run has no control group of its own.", profile=_ALL)
 MEMWATCH_TREE_MEMORY_HUGETLB = _row(
     "memwatch.tree.memory.hugetlb", _U, "By", "Huge pages of hugetlbfs (MAP_HUGETLB) in the processes of the tree, summed.",
     (), "process_tree", note="In no resident size, and as a rule in no control group's memory; those shared between "

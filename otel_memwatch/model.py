@@ -87,6 +87,8 @@ class Peak(NamedTuple):
     """Name of the innermost operation that was open at `at`."""
     how: str = ""
     """Where the figure comes from, in words: "VmHWM", "wait4", "cgroup watermark" ..."""
+    estimate: int | None = None
+    """The most likely value between `low` and `high`, in bytes; `None`: none better than these."""
     operations: tuple[str, ...] = ()
     """Where several operations may have held it: the names of up to three, or of the first four of more; `operation` is the
     first of them. Empty: it was in `operation`."""
@@ -122,6 +124,7 @@ class Peak(NamedTuple):
             "pid": self.pid,
             "operation": self.operation,
             "how": self.how,
+            "estimate": self.estimate,
             **({"operations": list(self.operations)} if self.operations else {}),
         }
 
@@ -130,7 +133,7 @@ class Peak(NamedTuple):
         """The inverse of `to_json`; `None` for `None`. Raises `ValueError` or `KeyError` for anything else."""
         if value is None:
             return None
-        fields = {name: value.get(name) for name in ("bytes", "low", "high", "at", "pid", "operation")}
+        fields = {name: value.get(name) for name in _PEAK_FIELDS}
         for name, kind in _PEAK_FIELDS.items():
             if fields[name] is not None and (
                 isinstance(fields[name], bool) or not isinstance(fields[name], kind)
@@ -152,6 +155,7 @@ _PEAK_FIELDS: dict[str, type | tuple[type, ...]] = {
     "bytes": int,
     "low": int,
     "high": int,
+    "estimate": int,
     "at": (int, float),
     "pid": int,
     "operation": str,
@@ -189,6 +193,9 @@ class ProcessNote(str, enum.Enum):
     moment at which it was missed."""
     ALIVE_AT_END = "alive at the end"
     """It lived when the recording ended."""
+    OUTSIDE_LEDGER = "got memory without page faults"
+    """Pages came into the tree that no page fault of it has brought (userfaultfd, another program, pinned pages), or may
+    have: its page faults do not bound what it needs."""
     WATERMARK_RESET = "its watermark was reset by others"
     """Somebody who is not the monitor started its watermark anew: what it had before may be known to nobody."""
     LEFT_CGROUP = "left the run's control group"

@@ -341,6 +341,180 @@ def tree_from_bounds(low: int, high: int | None, error: int, single: int | None 
     return Peak.interval(low, high)
 
 
+# -- what the processes needed, by page faults
+
+_BASE_PAGE = 4096
+"""Bytes that a page fault brings at the least; `gained` is told the size of this machine's."""
+
+
+def gained(faults: int, huge: int = 0, *, page: int = _BASE_PAGE) -> int:
+    """Bytes of anonymous and shared memory that so many page faults can have brought: the **fault ledger**.
+
+    A process gets a new page by a page fault of its own, or of a thread of its own in the kernel (read() into new memory, mlock,
+    MAP_POPULATE), and every fault is counted (`min_flt`, `maj_flt`). One fault brings one base page, or a huge page, and
+    these the kernel counts for the whole machine: the events since, times their size, are `huge`. So is what is
+    collapsed into huge pages without a fault. A fork brings no page, it only makes more entries to those there are. What
+    a fault brings of a file is cache, and is counted here all the same: the ledger is never too low for it.
+
+    Example: 25 600 faults, no huge page on the machine meanwhile: at most 100 MiB, however it was shared or copied since.
+
+    | a page without a fault of the tree | so |
+    | --- | --- |
+    | userfaultfd, a write into it by another program, KVM, KSM, pinned pages at a fork | `is_outside_ledger` |
+    | a memory file's page, written by write() and not mapped | is not in it: `files_in_memory` |
+
+    Args:
+        faults: page faults, minor and major.
+        huge: bytes of the huge pages that were allocated meanwhile.
+        page: bytes of a base page.
+    """
+    return page * faults + huge
+
+
+def family_kept(before: int, new: int, held: int | None) -> int:
+    """Bytes of the private pages that a family of processes has at one moment.
+
+    A **family** are the processes that descend from each other by fork without an exec: a private page is mapped by
+    members of one family only. So all it can have is what it had, and what its members gained since (`gained`); and no
+    more than the resident private memory of all its members summed, since each page is mapped by one of them at least. The
+    latter needs them all: it is `None` where a child may have been born that has not been found.
+
+    Example: a pool of four forked workers, 100 MiB before the forks, 10 gained by each since: 140 MiB, where the sum
+    of resident sizes is 540. A compiler that has freed 200 of 300 MiB: 100.
+
+    Args:
+        before: bytes that it had at the earlier moment.
+        new: bytes that its members, those that have ended meanwhile included, gained since.
+        held: sum of the resident private memory of all its members; `None`: not all are known.
+    """
+    return before + new if held is None else min(before + new, held)
+
+
+def family_most(before: int, new: int, watermarks: int | None) -> int:
+    """Bytes of private pages that a family never exceeded since an earlier moment.
+
+    What it had then is added to all that it gained since: nothing is taken off for what it gave back, which it may have
+    done before or after. Where it was the same processes all the time, and none has executed another program or had a
+    child, it never had more than the sum of their watermarks.
+
+    Example: 100 MiB at the earlier moment, then 5 times 20 MiB allocated and freed: 200 MiB by the ledger, 120 by a watermark
+    of 120.
+
+    Args:
+        before: bytes that it had at the earlier moment.
+        new: bytes that its members gained since.
+        watermarks: sum of the watermarks of its members, error included; `None`: it was not the same processes.
+    """
+    return before + new if watermarks is None else min(before + new, watermarks)
+
+
+def certainly_there(held: int, new: int) -> int:
+    """Bytes that a process certainly had at a moment, by what it holds a little later: less what it gained in between.
+
+    What a process holds and did not gain since a moment was there at that moment. So where all processes have been read
+    once, then all have been read again, the sum of this over families was there at once, in between; of each family
+    only the largest member counts, since all that the others have may be the same pages.
+
+    Example: 300 MiB, and 100 faults between two readings 1 ms apart: 299.6 MiB were there in between.
+
+    Args:
+        held: bytes of private memory at the second reading.
+        new: bytes that it can have gained between the readings.
+    """
+    return max(0, held - new)
+
+
+def certainly_there_of_shares(shares: int, new: int, lost: int) -> int:
+    """Bytes that were certainly there when a sum of proportional sizes began to be read.
+
+    A page that is mapped by several processes counts for each of them with its share, so that the sum has each page once.
+    It takes time: what was gained meanwhile was not there at the beginning, and a page that one of its sharers lost after it
+    was counted there counts with more than one in the end, by half a page at most.
+
+    Example: 300 MiB of shares, 2 MiB gained and 1 MiB lost while they were read: 297 MiB were there.
+
+    Args:
+        shares: the sum.
+        new: bytes that the processes can have gained meanwhile.
+        lost: bytes that they can have lost: by how much each one's resident size grew less than it gained.
+    """
+    return max(0, shares - new - lost)
+
+
+def is_outside_ledger(held_before: int, held: int, new: int, error: int) -> bool:
+    """Whether a process got pages that no page fault of the tree has brought, so that the fault ledger says nothing.
+
+    userfaultfd fills, writes by another program, virtual machines, pages unshared by KSM: all bring pages by somebody
+    else's hand. They show where a process has more than it had and than all of the tree can have gained meanwhile.
+
+    Example: 10 MiB, and 80 MiB at the next tick, with 200 page faults in all of the tree: it was filled from outside.
+
+    Args:
+        held_before: bytes of private memory at a reading.
+        held: bytes at the next one.
+        new: bytes that the whole tree can have gained meanwhile.
+        error: of the kernel's counters, at both readings.
+    """
+    return held > held_before + new + error
+
+
+def shared_at_tick(mapped: int, machine: int, rise: int) -> int:
+    """Bytes of shared memory (shared mappings, memfd, tmpfs) that the tree had at a tick.
+
+    What its processes map, each in full, or what the machine has more than at the least so far, files that nobody maps
+    included, if that is more; but no more than all the machine has.
+
+    Example: four processes that map the same 80 MiB, on a machine that had 8 MiB before: 320 are mapped, 88 there are: 88.
+
+    | what is not in it | so |
+    | --- | --- |
+    | files written while others give back as much, and not mapped | stated: /proc does not tell whose they are |
+    | files that came and went between two ticks by write() | stated |
+
+    Args:
+        mapped: sum of the shared resident memory of all processes.
+        machine: shared memory of the machine.
+        rise: that, less the least of all ticks so far.
+    """
+    return min(machine, max(mapped, rise))
+
+
+def shared_most(before: int, now: int, new: int) -> int:
+    """Bytes of shared memory to be added to what was gained between two ticks (`gained` has what page faults brought).
+
+    Example: 20 MiB at the first tick, 120 at the second, 30 MiB gained by faults: 70 MiB were written to files, and 90 are added.
+
+    Args:
+        before: bytes at the first tick (`shared_at_tick`).
+        now: bytes at the second.
+        new: bytes that the tree gained meanwhile by page faults.
+    """
+    return max(before, now - new)
+
+
+def tree_by_faults(low: int, high: int | None, error: int) -> Peak | None:
+    """The tree's peak where the fault ledger, or another bound, holds it from above: anonymous and shared memory, no files.
+
+    EXACT where both ends are within 1 MiB or 0.5 % of the middle, as all that is called so.
+
+    Args:
+        low: bytes that were certainly needed at one moment.
+        high: bytes that were certainly not exceeded; `None`: not known.
+        error: bytes by which the kernel's counters may be off.
+    """
+    if high is None:
+        return Peak.interval(low, None) if low else None
+    high = max(high, low)
+    middle = (low + high) // 2
+    if high - low <= 2 * max(_EXACT_BYTES, int(_EXACT_SHARE * middle), error):
+        return Peak(middle, Certainty.EXACT, low, high)
+    return Peak.interval(low, high)
+
+
+_EXACT_BYTES = 1 << 20
+_EXACT_SHARE = 0.005
+
+
 def tree_bound_by_group(
     watermark: int | None,
     limits: tuple[int, int] | None,

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from otel_memwatch.analysis import certainty
 from otel_memwatch.analysis.cgroup_bounds import CgroupBounds, CgroupWindow
+from otel_memwatch.analysis.ledger_bounds import LedgerBounds
+from otel_memwatch.analysis.maximum import Maximum
 from otel_memwatch.analysis.results import Peaks
-from otel_memwatch.analysis.tree_bounds import WindowBounds
+from otel_memwatch.analysis.tree_bounds import SumOverTime, WindowBounds
 from otel_memwatch.model import Certainty, Peak
 from otel_memwatch.runtime.typed import TYPE_CHECKING
 
@@ -13,37 +15,6 @@ if TYPE_CHECKING:
     from otel_memwatch.analysis.process_bounds import ProcessBounds, TreeBounds
     from otel_memwatch.analysis.run_conditions import RunConditions
     from otel_memwatch.analysis.tree_bounds import Span
-
-
-class Maximum:
-    """The largest value so far. All are `None` before the first.
-
-    Attributes:
-        value: the largest.
-        at: when it was first seen, in monotonic seconds.
-        first: the first value of all.
-
-    """
-
-    __slots__ = ("at", "first", "value")
-
-    def __init__(self) -> None:
-        self.value: int | None = None
-        self.first: int | None = None
-        self.at: float | None = None
-
-    def copy(self) -> Maximum:
-        """Another one of the same values."""
-        other = Maximum()
-        other.value, other.first, other.at = self.value, self.first, self.at
-        return other
-
-    def add(self, time: float, value: int | None) -> None:
-        """Takes a value in; `None` is no value."""
-        if value is not None and (self.value is None or value > self.value):
-            if self.value is None:
-                self.first = value
-            self.value, self.at = value, time
 
 
 class Evidence:
@@ -58,8 +29,10 @@ class Evidence:
         group_swap, system_swap: most bytes in swap, of the control group and of the machine.
         limits: smallest and largest limit of the control group that was read.
         window_bounds: upper bounds from watermarks that are reset at every tick.
+        ledger: bounds from page faults, of anonymous and shared memory.
         needed: largest charged memory without file cache, at ticks.
         unmapped: largest charged memory that no process's resident size holds (shared memory files, kernel).
+        alive: processes of the tree at the last tick; `None`: not known.
         watermark: of the control group.
         watermark_read: whether the last tick could read it.
         last_tick: monotonic seconds of the last tick.
@@ -74,11 +47,13 @@ class Evidence:
         self.conditions = conditions
         self.processes = processes
         self.rss, self.pss, self.window_bounds = Maximum(), Maximum(), WindowBounds()
+        self.ledger = LedgerBounds(conditions.page_bytes)
         self.needed, self.unmapped = Maximum(), Maximum()
         self.hugetlb, self.shared, self.outside = Maximum(), Maximum(), Maximum()
         self.faults_elsewhere = Maximum()
         self.group_swap, self.system_swap = Maximum(), Maximum()
         self.limits: tuple[int, int] | None = None
+        self.alive: int | None = None
         self.watermark = Maximum()
         self.watermark_read = True
         self.last_tick: float | None = None
@@ -103,6 +78,10 @@ class Evidence:
         if self.needed.at is not None:
             low.add(self.needed.at, self.needed.value)
         return low, high
+
+    def own_group_low(self) -> int:
+        """Bytes that a control group of the run's own was certainly charged, in the time for which it could be read; else 0."""
+        return (self.needed_bounds()[0].value or 0) if self.conditions.own_cgroup else 0
 
     @property
     def unseen_max_bytes(self) -> int | None:
@@ -163,6 +142,8 @@ def tree_low(evidence: Evidence) -> int | None:
         if evidence.processes.left_cgroup:
             low = max(low, evidence.processes.charged_bytes)
         return low or None
+    if evidence.ledger.low.value is not None:
+        return evidence.ledger.low.value or None
     return max(process, evidence.pss.value or 0) or None
 
 
@@ -258,6 +239,8 @@ def _tree(evidence: Evidence, main: Peak | None, process: Peak | None) -> Peak |
         )
     if conditions.own_cgroup and evidence.watermark.value is not None and evidence.watermark_read:
         return _tree_by_cgroup(evidence, evidence.watermark.value)
+    if evidence.ledger.low.value is not None:
+        return _tree_by_ledger(evidence)
     if main is not None and evidence.single_process:
         return main
     return _tree_by_bounds(evidence, process)
@@ -276,6 +259,49 @@ def _tree_by_cgroup(evidence: Evidence, watermark: int) -> Peak | None:
         evidence.conditions.charge_error,
     )
     return peak._replace(at=evidence.conditions.since_start(at))
+
+
+def _tree_by_ledger(evidence: Evidence) -> Peak | None:
+    """What the tree needed, where its page faults were counted: anonymous and shared memory, no pages of files."""
+    conditions, ledger = evidence.conditions, evidence.ledger
+    low, at, how = ledger.low.value or 0, conditions.since_start(ledger.low.at), "at one tick"
+    attained = certainty.charged_of_any(
+        evidence.processes.attained_bytes, evidence.processes.most_file, conditions.floor
+    )
+    if attained > low:
+        low, at, how = attained, None, "largest process"
+    if evidence.own_group_low() > low:
+        low, at, how = evidence.own_group_low(), None, "cgroup less page cache"
+    high, bound = tree_bound(evidence), "sum of VmHWM"
+    by_faults = _bound_by_faults(evidence)
+    if by_faults is not None and (high is None or by_faults < high):
+        high, bound = by_faults, "page faults"
+    by_group = _bound_by_group(evidence)
+    if by_group is not None and low <= by_group and (high is None or by_group < high):
+        high, bound = by_group, f"the control group's {_group_figure(evidence)}"
+    peak = certainty.tree_by_faults(low, high, conditions.rss_error)
+    if peak is None:
+        return None
+    if peak.certainty is Certainty.EXACT or peak.high is None:
+        return peak._replace(at=at, how=how if peak.high is None else f"{how}, {bound}")
+    guess = max(peak.low or 0, min(peak.high, ledger.estimate.value or 0))
+    at = conditions.since_start(ledger.estimate.at) if ledger.estimate.value else at
+    return peak._replace(at=at, how=f"{how}, {bound}", estimate=guess)
+
+
+def _bound_by_faults(evidence: Evidence) -> int | None:
+    """Bytes that the tree never needed more than, by its page faults; `None`: these tell nothing."""
+    processes = evidence.processes
+    if processes.unwatched or processes.outside_ledger:
+        return None
+    target = processes.main
+    over = evidence.alive == 0 or (
+        target is not None
+        and target.end is not None
+        and evidence.last_tick is not None
+        and not certainty.is_after(target.end, evidence.last_tick)
+    )
+    return evidence.ledger.most(_sums(evidence), over=over)
 
 
 def _tree_by_bounds(evidence: Evidence, process: Peak | None) -> Peak | None:
@@ -324,19 +350,26 @@ def _group_figure(evidence: Evidence) -> str:
     return "limit" if reached else "watermark"
 
 
-def tree_bound(evidence: Evidence) -> int | None:
-    """Bytes that the processes of the tree never had together; `None`: no bound can be certified."""
-    processes, conditions = evidence.processes, evidence.conditions
-    unseen_max = evidence.unseen_max_bytes
+def _sums(evidence: Evidence) -> SumOverTime | None:
+    """The bounds of all processes, summed over those that lived at the same time; `None`: not all have one."""
+    processes, unseen_max = evidence.processes, evidence.unseen_max_bytes
     if not _is_bounded(evidence, unseen_max):
         return None
-    weight = 0 if unseen_max is None else unseen_max + conditions.rss_error
+    weight = 0 if unseen_max is None else unseen_max + evidence.conditions.rss_error
     unseen = [] if evidence.unseen is None else [evidence.unseen]
     recent = [processes.span(process) for process in processes.recent()]
-    sums = processes.ended_spans.sum_over_time(weight, [*recent, *unseen])
+    return processes.ended_spans.sum_over_time(weight, [*recent, *unseen])
+
+
+def tree_bound(evidence: Evidence) -> int | None:
+    """Bytes that the processes of the tree never had together; `None`: no bound can be certified."""
+    sums, unseen_max = _sums(evidence), evidence.unseen_max_bytes
+    if sums is None:
+        return None
     by_processes = sums.largest()
-    if not conditions.exact:
+    if not evidence.conditions.exact:
         return by_processes
+    weight = 0 if unseen_max is None else unseen_max + evidence.conditions.rss_error
     return int(min(by_processes, evidence.window_bounds.largest(weight, sums.largest)))
 
 

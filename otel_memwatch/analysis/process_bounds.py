@@ -156,6 +156,7 @@ class TreeBounds:
             tick saw nothing else is known.
         hidden: whether there were processes that /proc did not show to us.
         left_cgroup: whether a process was seen outside the run's own control group.
+        outside_ledger: whether memory came into the tree that no page fault of it has brought.
         largest: the process with the largest certain maximum.
         main: the target's own process.
         ended_spans: what ended some time ago.
@@ -167,7 +168,7 @@ class TreeBounds:
         self.count = 0
         self.reaped_max_bytes: int | None = None
         self.attained_bytes = 0
-        self.unreaped = self.ignores_sigchld = self.hidden = self.left_cgroup = False
+        self.unreaped = self.ignores_sigchld = self.hidden = self.left_cgroup = self.outside_ledger = False
         self.largest: ProcessBounds | None = None
         self.main: ProcessBounds | None = None
         self.ended_spans = EndedSpans()
@@ -196,6 +197,7 @@ class TreeBounds:
         self.ignores_sigchld = self.ignores_sigchld or record.note == ProcessNote.IGNORES_CHILDREN
         self.hidden = self.hidden or record.note == ProcessNote.HIDDEN
         self.left_cgroup = self.left_cgroup or record.note == ProcessNote.LEFT_CGROUP
+        self.outside_ledger = self.outside_ledger or record.note == ProcessNote.OUTSIDE_LEDGER
         if record.file is not None:
             self._most_file = max(record.file, self._most_file or 0)
         if record.event is ProcessEvent.EXIT:
@@ -291,6 +293,11 @@ class TreeBounds:
     def unwatched(self) -> bool:
         """Whether processes of the run could not be watched."""
         return certainty.is_unwatched(blind=self._conditions.blind, hidden=self.hidden)
+
+    @property
+    def most_file(self) -> int | None:
+        """The most file pages that a process was seen with; `None`: nobody looked."""
+        return self._most_file
 
     @property
     def charged_bytes(self) -> int:

@@ -10,6 +10,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _HUGE_PAGE = 2 << 20
+_LARGEST_PAGE = 64 << 10
+"""Bytes of the largest base page that there is."""
 
 
 class RunConditions(NamedTuple):
@@ -31,6 +33,8 @@ class RunConditions(NamedTuple):
     """Bytes by which the kernel's counters of one process may be off."""
     fault_bytes: int
     """Bytes by which a page fault can raise what a process has."""
+    page_bytes: int
+    """Bytes of a base page: what a page fault brings at the least."""
     cpus: int
     portable: bool
     """Whether the figures come from a system without watermarks."""
@@ -61,6 +65,7 @@ class RunConditions(NamedTuple):
             floor=whole(target.get("floor")) or 0,
             rss_error=whole(info.get("rss_error_bytes")) or 0,
             fault_bytes=whole(info.get("fault_bytes")) or _HUGE_PAGE,
+            page_bytes=whole(info.get("page_bytes")) or _LARGEST_PAGE,
             cpus=max(1, whole(mapping(info.get("host")).get("cpus")) or 1),
             portable=info.get("portable") is True,
             blind=info.get("blind") is True,

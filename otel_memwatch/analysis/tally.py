@@ -7,7 +7,8 @@ import threading
 from otel_memwatch import catalog
 from otel_memwatch.analysis.attribution import attribute_peaks
 from otel_memwatch.analysis.cgroup_bounds import CgroupTick
-from otel_memwatch.analysis.peaks import Evidence, Maximum, peaks_from, tree_low
+from otel_memwatch.analysis.maximum import Maximum
+from otel_memwatch.analysis.peaks import Evidence, peaks_from, tree_low
 from otel_memwatch.analysis.process_bounds import TreeBounds
 from otel_memwatch.analysis.run_conditions import RunConditions
 from otel_memwatch.analysis.since import SinceFirst
@@ -44,6 +45,10 @@ METRICS = frozenset(metric for _, metric, _ in _TOTAL_COLUMNS) | {
     catalog.MEMWATCH_TREE_MEMORY_PSS,
     catalog.MEMWATCH_TREE_MEMORY_HUGETLB,
     catalog.MEMWATCH_TREE_MEMORY_BOUND,
+    catalog.MEMWATCH_TREE_MEMORY_NEEDED,
+    catalog.MEMWATCH_TREE_MEMORY_NEEDED_LOW,
+    catalog.MEMWATCH_TREE_MEMORY_NEEDED_HIGH,
+    catalog.MEMWATCH_TREE_MEMORY_PSS_NEEDED,
     catalog.MEMWATCH_TREE_PROCESS_COUNT,
     catalog.MEMWATCH_TREE_UNOBSERVED,
     catalog.MEMWATCH_TREE_UNOBSERVED_FAULTS,
@@ -152,6 +157,7 @@ class Tally:
         largest = {
             catalog.MEMWATCH_TREE_MEMORY_USAGE: evidence.rss,
             catalog.MEMWATCH_TREE_MEMORY_PSS: evidence.pss,
+            catalog.MEMWATCH_TREE_MEMORY_NEEDED_LOW: evidence.ledger.low,
             catalog.MEMWATCH_TREE_MEMORY_HUGETLB: evidence.hugetlb,
             catalog.MEMWATCH_TREE_MEMORY_SHMEM: evidence.shared,
             catalog.MEMWATCH_CGROUP_OUTSIDE: evidence.outside,
@@ -163,6 +169,10 @@ class Tally:
             (indices[metric], maximum) for metric, maximum in largest.items() if metric in indices
         ]
         self._bound = find(catalog.MEMWATCH_TREE_MEMORY_BOUND)
+        self._processes = find(catalog.MEMWATCH_TREE_PROCESS_COUNT)
+        self._needed = find(catalog.MEMWATCH_TREE_MEMORY_NEEDED)
+        self._shares = find(catalog.MEMWATCH_TREE_MEMORY_PSS_NEEDED)
+        self._needed_high = find(catalog.MEMWATCH_TREE_MEMORY_NEEDED_HIGH)
         self._unseen = find(catalog.MEMWATCH_TREE_UNOBSERVED)
         self._faults = find(catalog.MEMWATCH_TREE_UNOBSERVED_FAULTS)
         self._minor_faults = find(catalog.MEMWATCH_TREE_PAGING_FAULTS)
@@ -222,9 +232,13 @@ class Tally:
     def _add_unseen(self, time: float, values: Sequence[Value]) -> None:
         """Takes in the bound of this tick's window, and the processes that began and ended since the tick before."""
         evidence, faults = self._evidence, self._new_faults(values)
+        evidence.alive = _at(values, self._processes)
         new = max(0, (_at(values, self._unseen) or 0) - evidence.unseen_count)
         if self._bound is not None:
             evidence.window_bounds.add_tick(time, _at(values, self._bound), new)
+        if self._needed_high is not None:
+            evidence.ledger.add_tick(time, _at(values, self._needed_high), faults)
+            evidence.ledger.add_guess(time, _at(values, self._needed), _at(values, self._shares))
         self._close_unseen(faults)
         if new:
             begin = self.conditions.started if self._last_time is None else self._last_time

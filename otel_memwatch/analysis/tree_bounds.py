@@ -176,6 +176,13 @@ class WindowBounds:
         """The newest, whose end is the next tick."""
         self._last_tick = -math.inf
 
+    def copy(self) -> WindowBounds:
+        """Another one that knows the same."""
+        other = WindowBounds()
+        other._kept, other._other = list(self._kept), self._other
+        other._open, other._last_tick = self._open, self._last_tick
+        return other
+
     def add_tick(self, time: float, bound: int | None, unseen_count: int) -> None:
         """A tick ends a window and begins the next.
 

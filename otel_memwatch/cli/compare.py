@@ -110,6 +110,12 @@ def command(
         return not wanted or any(name == one or fnmatchcase(name, one) for one in wanted)
 
     found = compare(base, head, effect, is_wanted)
+    if not found.figures:
+        # A name that was mistyped must not let everything pass.
+        raise UsageError(
+            f"No figure of these runs is called {' or '.join(wanted) or 'anything'}.",
+            "compare without --figure",
+        )
     tell(found.left_out)
     found = found._replace(left_out=[*unusable, *more, *failed, *found.left_out])
     give(found, form, others, FORMATS)
@@ -152,4 +158,4 @@ def _code(comparison: Comparison, *, strict: bool, require_operations: bool) -> 
     if comparison.having(ComparisonVerdict.REGRESSED) or (require_operations and gone):
         return FAILED
     open_ = comparison.having(ComparisonVerdict.NOT_ENOUGH, ComparisonVerdict.NOT_COMPARABLE)
-    return UNKNOWN if strict and (open_ or not comparison.figures) else 0
+    return UNKNOWN if strict and open_ else 0

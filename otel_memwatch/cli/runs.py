@@ -10,11 +10,13 @@ from pathlib import Path
 
 import click
 
+from otel_memwatch.analysis import load
+from otel_memwatch.cli import say
 from otel_memwatch.cli.output import print_bytes, print_text
 from otel_memwatch.errors import RunError, UsageError
 from otel_memwatch.reports.formatting import clean
 from otel_memwatch.runs import listing
-from otel_memwatch.runs.index import index, where_named
+from otel_memwatch.runs.index import index, runs_home, where_named
 from otel_memwatch.runs.run_fields import COLUMNS, column
 from otel_memwatch.runs.where import where
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
@@ -192,7 +194,7 @@ def _as_json(row: IndexedRun) -> dict[str, Any]:
             "oom_kills": row.oom_kills,
             "reason": row.reason,
         },
-        "peaks": json.loads(row.peaks_json),
+        "peaks": load(row.path).peaks.to_json(),
         "host": row.host,
         "measured_by": row.by,
         "input_bytes": row.input_bytes,
@@ -203,3 +205,69 @@ def _as_json(row: IndexedRun) -> dict[str, Any]:
             "processes": row.processes,
         },
     }
+
+
+@command.command("prune")
+@click.argument("directories", metavar="[PATH]...", nargs=-1)
+@click.option("--keep", type=click.IntRange(min=0), metavar="N", help="Keep the newest N.")
+@click.option("--older", metavar="DURATION", help="Remove only what is older, as 14d or 6h.")
+@click.option("--where", "condition", metavar="CONDITION", help="Only runs for which this holds.")
+@click.option("--dry-run", is_flag=True, help="Only say what would be removed.")
+def prune_command(
+    directories: tuple[str, ...], *, keep: int | None, older: str | None, condition: str | None, dry_run: bool
+) -> None:
+    """Remove old runs below each PATH. Runs that go on, and what cannot be read, stay."""
+    from otel_memwatch.reports.formatting import count, size
+    from otel_memwatch.runs.prune import disk_bytes, remove, to_prune
+    from otel_memwatch.runs.where import duration
+
+    if keep is None and older is None:
+        raise UsageError(
+            "Say what is to stay: --keep N, --older DURATION, or both.", "as in --keep 30 --older 14d"
+        )
+    seconds = None if older is None else duration(older)
+    if older is not None and (seconds is None or seconds < 0):
+        raise UsageError(f"--older: {older!r} is no duration.", "as 14d or 6h")
+    accepts = where(condition) if condition else None
+    rows = [row for row in index(directories) if accepts is None or accepts(row)]
+    going = to_prune(rows, keep, seconds)
+    freed, removed = 0, 0
+    for row in going:
+        taken = disk_bytes(row.path)
+        problem = None if dry_run else remove(row.path)
+        if problem is not None:
+            say(f"otel-memwatch: {problem}")
+            continue
+        freed, removed = freed + taken, removed + 1
+        click.echo(clean(row.path))
+    done = "would be removed" if dry_run else "removed"
+    say(f"otel-memwatch: {count(removed, 'run')} of {len(rows)} {done}, {size(freed)}")
+
+
+@command.command("import")
+@click.argument("files", metavar="FILE...", nargs=-1, required=True)
+@click.option("--into", metavar="DIR", help="Where the runs are put. Default: memwatch-runs.")
+@click.option(
+    "--tag", "tags", multiple=True, metavar="KEY=VALUE", help="A tag for all of them; may be repeated."
+)
+def import_command(files: tuple[str, ...], *, into: str | None, tags: tuple[str, ...]) -> None:
+    """Take into the table what others have measured: Snakemake benchmarks, Nextflow traces, sacct -P, GNU time -v, con-duct's info.
+
+    Each row becomes a run that is marked as sampled, and by whom.
+    """
+    from otel_memwatch.config import parse_tag
+    from otel_memwatch.reports.formatting import count
+    from otel_memwatch.runs.importing import import_file
+
+    try:
+        given = dict(parse_tag(tag) for tag in tags)
+    except ValueError as error:
+        raise UsageError(f"--tag: {error}.") from None
+    for file in files:
+        done = import_file(file, into or runs_home(), given)
+        parts = [f"{count(done.added, 'run')} of {done.by}"]
+        parts += [f"{done.known} known already"] if done.known else []
+        parts += (
+            [f"{count(done.left_out, 'row')} left out, without a figure of memory"] if done.left_out else []
+        )
+        say(f"otel-memwatch: {clean(file)}: {', '.join(parts)}")

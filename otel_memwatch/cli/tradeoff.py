@@ -26,7 +26,7 @@ from otel_memwatch.errors import UsageError
     type=click.Choice(["size", "peak"]),
     default="size",
     show_default=True,
-    help="Model size from the file, or the measured peak of the run directory that the column 'run' names.",
+    help="Model size from the file, or the measured peak of what the column 'run' names: a run directory, or several, in one directory or with ; between them, whose scatter is shown as error bars.",
 )
 def command(csv_file: str | None, input_file: str | None, output_dir: str | None, footprint: str) -> None:
     """Write a table (.md) and a plot (.png) of accuracy against footprint from the rows of CSV.

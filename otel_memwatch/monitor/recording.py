@@ -166,13 +166,14 @@ class RunRecording:
             marks_operations=self._marks_operations,
             own_cgroup=target.own_cgroup,
             environment=target.environment,
+            allocated_before=target.allocated_before,
         )
 
     def _add_sources(self, sources: Sequence[Any], absent: Mapping[str, Exception]) -> Sequence[Any]:
         """Notes which sources work and which do not, for the next update of `run.json`; gives those that do."""
         from otel_memwatch.monitor.sources.process_tree.windows import fault_bytes
         from otel_memwatch.monitor.sources.quirks import quirks
-        from otel_memwatch.runtime.kernel import rss_error
+        from otel_memwatch.runtime.kernel import PAGE_SIZE, rss_error
 
         self.sources = [*self.sources, *sources]
         self.writer.note(
@@ -183,6 +184,7 @@ class RunRecording:
             quirks=list(quirks()),
             rss_error_bytes=rss_error(),
             fault_bytes=fault_bytes(self._context.sys, os.uname().release),
+            page_bytes=PAGE_SIZE,
             portable=self._context.system != "linux",
             blind=self.tree.blind is not None,
         )

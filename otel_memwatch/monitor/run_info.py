@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from otel_memwatch.model import Attributes, Column, Snapshot
     from otel_memwatch.monitor.limit import HardLimit
     from otel_memwatch.monitor.own_cgroup import OwnCgroup
+    from otel_memwatch.monitor.procfs.system import Allocated
     from otel_memwatch.monitor.sampler import Sampler
     from otel_memwatch.monitor.trace_context import TraceContext
 
@@ -54,6 +55,8 @@ class TargetInfo(NamedTuple):
     """The hard limit that it was given."""
     helpers: frozenset[int] = frozenset()
     """Pids of our own processes beside the target, which are never counted."""
+    allocated_before: Allocated | None = None
+    """What the machine had allocated before the target was started; `None`: not known, or it was not by us."""
 
 
 def start_fields(

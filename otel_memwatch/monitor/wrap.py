@@ -9,6 +9,7 @@ from importlib import import_module
 
 from otel_memwatch.config import OPTIONS, misspelt
 from otel_memwatch.errors import CommandNotStarted, Unavailable, UsageError, describe
+from otel_memwatch.monitor.procfs.system import Allocated, read_allocated
 from otel_memwatch.monitor.run_directory import make_run_directory
 from otel_memwatch.monitor.sources.oom_kills import OomKills
 from otel_memwatch.monitor.supervise import end_like, launch
@@ -65,6 +66,7 @@ def wrap(argv: Sequence[str], settings: Mapping[str, Any], say: Callable[[str], 
             _run_unrecorded(argv)
         trace = run_context(os.environ)
         oom_kills = OomKills()
+        allocated_before = read_allocated()
         variables = _variables(directory, trace, settings, listening)
         enter = _entrance(settings, own_cgroup, scope)
         target = _launch(argv, variables, enter, scope, directory)
@@ -83,6 +85,7 @@ def wrap(argv: Sequence[str], settings: Mapping[str, Any], say: Callable[[str], 
             misplaced=misplaced,
             hint=hint,
             listening=listening,
+            allocated_before=allocated_before,
             limit=limit,
         )
         end = target.wait(monitor.note_exit if monitor else lambda _: None)
@@ -262,6 +265,7 @@ def _start_monitor(
     misplaced: str | None,
     hint: str | None,
     listening: Listening | None,
+    allocated_before: Allocated | None,
     limit: HardLimit | None,
 ) -> Monitor | None:
     """Starts to record the target; `None`, after a line about it, where there can be no monitor. Raises nothing."""
@@ -281,6 +285,7 @@ def _start_monitor(
             own_cgroup=group,
             cgroup_hint=hint if misplaced is None else f"a control group of its own ({misplaced})",
             helpers=target.helpers,
+            allocated_before=allocated_before,
             limit=limit,
         )
         monitor = Monitor(directory, settings, info, trace, Messages(say), listening=listening)

@@ -21,6 +21,7 @@ none changes its meaning. Sizes are bytes, times monotonic seconds of the record
     cgroup_hint     what would have given it one; null where there is one, or where nothing is known to help
     rss_error_bytes how far this kernel's resident-memory counters may be off, per process
     fault_bytes     how much memory one page fault can bring at most
+    page_bytes      how much one brings at the least: a base page
     portable        true where the figures come from psutil and nothing is exact
     blind           true where processes could not be watched: those that were waited for are told, at their end
     host            {"name", "system", "release", "machine", "cpus", "memory_bytes"}
@@ -49,6 +50,8 @@ none changes its meaning. Sizes are bytes, times monotonic seconds of the record
     limit           only under --limit: {"bytes", "by", "breached", "peak", "operation", "largest"}: `by` is "control group"
                     or "process" (each has it), `breached` whether the run was ended for it, null: not known; `operation`
                     the innermost one that was open then, `largest` [{"pid", "command", "bytes"}] the largest processes
+    measured_by     only where others have measured: who; the run has no ticks then, and its peaks are "sampled"
+    imported_from   only there: the path of their file
     recorded_until  only where the recording stopped before the run did, and this file could be written all the same:
                     monotonic seconds of the last tick in the record. Peaks, totals and quality are then from the
                     monitor's memory, and hold up to the end unless they say otherwise

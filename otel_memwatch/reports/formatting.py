@@ -176,6 +176,7 @@ def peak_sentence(peak: Peak | None, *, source: bool = True) -> str:
     not known                 "unknown"
     exact                     "312.4 MiB, exact (control group)"
     interval                  "between 300.0 and 410.0 MiB (certified, page faults)"
+    interval and estimate     "about 340.0 MiB (between 300.0 and 410.0 MiB; certified, page faults)"
     interval, no upper end    "at least 300.0 MiB (certified)"
     censored                  "at least 5.0 MiB and no more than 9.4 MiB"
     censored, no lower end    "no more than 9.4 MiB"
@@ -187,7 +188,7 @@ def peak_sentence(peak: Peak | None, *, source: bool = True) -> str:
     if peak is None:
         return UNKNOWN
     if not source:
-        return peak_sentence(peak._replace(how="")).replace(" (certified)", "")
+        return peak_sentence(peak._replace(how="")).replace(" (certified)", "").replace("; certified)", ")")
     if peak.certainty is Certainty.EXACT:
         return f"{size(peak.bytes)}, {_because('exact', peak.how)}"
     if peak.certainty is Certainty.INTERVAL:
@@ -196,6 +197,8 @@ def peak_sentence(peak: Peak | None, *, source: bool = True) -> str:
             return f"at least {size(low)} {_because('certified', peak.how, inside=True)}"
         bounds = size_range(low, peak.high, " and ")
         words = f"between {bounds}" if " and " in bounds else bounds
+        if peak.estimate is not None and " and " in bounds:
+            return f"about {size(peak.estimate)} ({words}; {_because('certified,', peak.how, plain=True)})"
         return f"{words} {_because('certified', peak.how, inside=True)}"
     if peak.certainty is Certainty.CENSORED:
         low_words = f"at least {size(peak.low)} and " if peak.low else ""
@@ -206,8 +209,10 @@ def peak_sentence(peak: Peak | None, *, source: bool = True) -> str:
     return f"{size(peak.bytes)} seen (sampled{summed}: it may have been more in between)"
 
 
-def _because(word: str, how: str, *, inside: bool = False) -> str:
+def _because(word: str, how: str, *, inside: bool = False, plain: bool = False) -> str:
     how = clean(how)
+    if plain:
+        return f"{word} {how}" if how else word.rstrip(",")
     if inside:
         return f"({word}, {how})" if how else f"({word})"
     return f"{word} ({how})" if how else word

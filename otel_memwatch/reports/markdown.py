@@ -59,6 +59,9 @@ def _rows(run: RecordedRun) -> Iterator[tuple[str, str]]:
     peak = run.peaks.tree
     where = phrases.when_and_where(run, peak)
     yield "**Memory needed**", peak_sentence(peak, source=False) + (f", {where}" if where else "")
+    hint = phrases.would_be_exact(run)
+    if hint:
+        yield "", escape(hint)
     limit = phrases.limit(run)
     used = phrases.limit_share(peak, limit) if limit else None
     if limit and used:

@@ -30,6 +30,12 @@ if TYPE_CHECKING:
 
     from otel_memwatch.analysis import ProcessFigures, RecordedRun
 
+_BY_PROCESSES = ("at one tick", "page faults")
+"""Words of `Peak.how` where needed memory is known from processes alone, each page once."""
+
+_NEAR = 1.2
+"""How many times the lower bound the upper one may be for both to be one answer to a person."""
+
 PEERS = 100
 """Processes of the same program that one is told apart from."""
 
@@ -81,13 +87,42 @@ def headline_meaning(run: RecordedRun) -> str:
     return _SUMMED if run.info.get("portable") is True else _NEEDED
 
 
+def would_be_exact(run: RecordedRun) -> str:
+    """What would make the figure of needed memory exact here, where its bounds are far apart; empty where nothing is known."""
+    peak = run.peaks.tree
+    if peak is None or peak.certainty is not Certainty.INTERVAL:
+        return ""
+    if peak.high is not None and peak.low and peak.high <= _NEAR * peak.low:
+        return ""
+    hint = run.info.get("cgroup_hint")
+    if hint:
+        return f"exact with: {clean(str(hint))}"
+    if peak.high is not None and run.mode == "wrap" and run.settings.get("cgroup") == "off":
+        return "exact with: a control group for the run, where there can be one (without --cgroup off)"
+    return ""
+
+
+def not_seen(run: RecordedRun) -> str:
+    """What of needed memory nobody could see where no control group told; empty where one did."""
+    peak = run.peaks.tree
+    if peak is None or not any(words in peak.how for words in _BY_PROCESSES):
+        return ""
+    return (
+        "Without a control group of the run's own it is the private and shared memory of its processes, and files in memory "
+        "that are there at a tick; kernel memory (page tables, pipes, sockets) is not in it. The upper end assumes that no "
+        "other program writes into these processes."
+    )
+
+
 def above_needed(run: RecordedRun) -> str:
     """Why the largest process is above what all needed, where it is; else empty.
 
-    A process's resident size has the pages of its files and libraries, a control group counts them as page cache.
+    A process's resident size has the pages of its files and libraries. They are page cache, which is not needed memory.
     """
     tree, largest = run.peaks.tree, run.peaks.process
-    if tree is None or largest is None or "cgroup" not in tree.how or largest.bytes <= tree.bytes:
+    if tree is None or largest is None or largest.bytes <= tree.bytes:
+        return ""
+    if not any(words in tree.how for words in ("cgroup", *_BY_PROCESSES)):
         return ""
     if size(largest.bytes) == size(tree.bytes):
         return ""

@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 
 from otel_memwatch.config import OPTIONS
-from otel_memwatch.model import Certainty
 from otel_memwatch.record.format import PAGE_FILE, RUN_FILE
 from otel_memwatch.reports import phrases
 from otel_memwatch.reports.formatting import (
@@ -139,9 +138,9 @@ def _memory(run: RecordedRun, public: bool) -> Iterator[SummaryLine]:  # noqa: A
         peak_sentence(peak, source=False) + so_far + (f", {where}" if where else ""),
         tone="" if peak is None else "strong",
     )
-    hint = run.info.get("cgroup_hint")
-    if hint and peak is not None and peak.certainty is Certainty.INTERVAL:
-        yield SummaryLine("", f"exact with: {clean(str(hint))}")
+    hint = phrases.would_be_exact(run)
+    if hint:
+        yield SummaryLine("", hint)
     beside = phrases.hugetlb(run)
     if beside:
         yield SummaryLine("", beside)

@@ -87,8 +87,6 @@ class IndexedRun(NamedTuple):
     written: int | None = None
     major_faults: int | None = None
     processes: int | None = None
-    peaks_json: str = "null"
-    """All peaks, as the report's contract has them."""
 
     @property
     def command(self) -> tuple[str, ...]:
@@ -157,7 +155,6 @@ def _of_run(run: RecordedRun, path: str) -> IndexedRun:
         written=whole(totals.get("write_bytes")),
         major_faults=whole(totals.get("major_faults")),
         processes=whole(totals.get("processes")),
-        peaks_json=json.dumps(peaks.to_json()),
     )
 
 

@@ -113,6 +113,13 @@ def test_recorded_runs_are_checked_and_unusable_ones_named(tmp_path):
     assert [run(tmp_path, *unknown, *more).returncode for more in ([], ["--strict"])] == [0, 3]
     saved = run(tmp_path, "check", "whole", "--save-baseline=b.json")
     assert (saved.returncode, saved.stdout) == (0, "")
-    grown = run(tmp_path, "check", "whole", "--baseline=b.json", "--budget=process=+5%", "--format=json")
+    grown = run(
+        tmp_path,
+        "check",
+        "whole",
+        "--baseline=b.json",
+        "--budget=operation-process:Train=+5%",
+        "--format=json",
+    )
     assert grown.returncode == 0
     assert json.loads(grown.stdout)["runs"][0]["budgets"][0]["verdict"] == "within"

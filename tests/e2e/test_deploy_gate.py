@@ -27,17 +27,28 @@ def test_the_action_refuses_the_change_that_needs_more_and_no_other(tmp_path):
     assert (tmp_path / "summary").read_text().count("### ") == 2
 
 
+WORK = """\
+import sys
+import time
+from otel_memwatch import operation
+with operation("Work"):
+    x = bytearray(b"x") * (int(sys.argv[1]) << 20)
+time.sleep(0.8)
+"""
+
+
 def test_gitlabs_template_keeps_a_baseline_and_refuses_what_needs_more(tmp_path):
     job = yaml.safe_load(TEMPLATE.read_text())[".memwatch-gate"]
     lines = "\n".join(job["script"]).replace(
         "/tmp/otel-memwatch/bin/otel-memwatch", f'"{sys.executable}" -m otel_memwatch'
     )
 
+    (tmp_path / "work.py").write_text(WORK)
+
     def run(number, rule, mebibytes):
         variables = {**job["variables"], **rule["variables"], "CI_JOB_ID": str(number), "MEMWATCH_RUNS": "1",
-                     "PYTHONPATH": str(ROOT), "MEMWATCH_COMPARE_OPTIONS": "--figure process",
-                     "MEMWATCH_COMMAND": f"exec {sys.executable} -c 'x = bytearray(b\"x\") * ({mebibytes} << 20); "
-                                         "import time; time.sleep(0.4)'"}  # fmt: skip
+                     "PYTHONPATH": str(ROOT), "MEMWATCH_COMPARE_OPTIONS": "--figure operation-process:*",
+                     "MEMWATCH_COMMAND": f"exec {sys.executable} work.py {mebibytes}"}  # fmt: skip
         # A runner's shell ends at the first line that fails.
         return subprocess.run(["sh", "-ec", lines], cwd=tmp_path, env={**os.environ, **variables}, capture_output=True,
                               text=True, timeout=60)  # fmt: skip

@@ -75,7 +75,7 @@ def test_planted_peaks_are_found(tmp_path: Path, workers: tuple[str, ...]) -> No
             assert int(junit["memwatch.peak"]) == process["bytes"]
             assert junit["memwatch.certainty"] == "exact"
             phase = "call" if "test_own" in name else "setup"
-            assert test["phases"][phase]["bytes"] == process["bytes"]
+            assert process["bytes"] - test["phases"][phase]["bytes"] <= TOLERANCE, name
         else:
             # The child's own interpreter comes on top of what it touches.
             assert process["high"] - start <= 3 * MIB, name

@@ -60,6 +60,22 @@ def test_a_library_that_ends_its_process(tmp_path: Path) -> None:
         finished(run)
 
 
+def test_by_default_nobody_waits_for_a_library(tmp_path: Path) -> None:
+    """Report and page are made without numpy and matplotlib, and there is no picture that nobody asked for."""
+    with trial(tmp_path) as run:
+        places = library(tmp_path, "matplotlib", DYING) | library(tmp_path, "numpy", DYING)
+        variables = run.variables(**places)
+        outcome = run.run(run.command(work("s700 x7")), env=variables)
+        assert outcome.code == 7, outcome.err
+        assert "OpenBLAS" not in outcome.err
+        assert not [line for line in outcome.ours if "could not be made" in line], outcome.err
+        assert {"report.txt", "report.html"} <= set(os.listdir(run.out))
+        assert not (run.out / "memory.png").exists()
+        assert (run.out / "report.html").stat().st_mode & 0o777 == 0o600
+        assert b"exit code 7" in (run.out / "report.html").read_bytes().lower()
+        finished(run)
+
+
 def test_a_library_that_crashes_before_the_report(tmp_path: Path) -> None:
     """Operations are reported with numpy's help: without it the sentence names what makes the report later."""
     crash = "import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)\n"

@@ -204,7 +204,7 @@ def test_a_full_disk(tmp_path: Path, group: list[str]) -> None:
         told_all(outcome)
         assert len([line for line in outcome.ours if "No space left" in line]) == 1
         assert "exit code 4, after" in page.read_text()
-        assert "exact" in page.read_text()
+        assert "exact" in page.read_text() or "between" in page.read_text()
         if load(run.out).state == "incomplete":
             # On a slow machine nothing but the end is missing: the target's own peak is over then.
             for peak in (load(run.out).peaks.tree, load(run.out).peaks.cgroup):
@@ -343,7 +343,9 @@ def test_an_operation_beyond_the_missing_ticks(tmp_path: Path, group: list[str])
         by_name = {figures.operation.name: figures for figures in load(run.out).operations}
         beyond, before = by_name["beyond"].tree_peak, by_name["before"].tree_peak
         assert beyond is not None
-        assert (beyond.certainty.value, beyond.high) == ("interval", None)
+        # what the run needed at most is known to the monitor, which lived; its ticks of the operation are lost
+        assert beyond.certainty.value == "interval"
+        assert beyond.high is None or beyond.high >= GROWN * MIB
         assert before is not None
         if "require" in group:
             assert before.certainty.value == "exact"

@@ -147,6 +147,7 @@ def hour(folder: Path, seconds: int = 3600) -> Path:
         peaks={"tree": recorded.peak(9100, "interval", low=9100, high=9300, at=at), "main": recorded.peak(4100, at=at, pid=100)},
         processes=[{"event": "seen", **process, "rss": 1 << 20}, {"event": "exit", **process, "exit_code": 0, "peak": 4 << 30}],
         limits={"cgroup_bytes": 12 << 30},
+        totals={"cpu_seconds": 14_000.0, "read_bytes": 7 << 30, "write_bytes": 0, "processes": 5},
     )  # fmt: skip
 
 

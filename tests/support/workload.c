@@ -1,6 +1,7 @@
 /* Does what its arguments say, one after the other, so that a test knows the truth.
  *
  *   aN  map N MiB of private memory and touch every page     f   unmap the newest mapping
+ *   hN  the same, with huge pages where the kernel gives them  cN  write into the first N MiB of the newest mapping
  *   mN  map N MiB of shared anonymous memory and touch it    sN  sleep N ms
  *   (   fork a child that does what follows up to ) and exits
  *   w   wait for all children                                xN  exit with code N
@@ -196,6 +197,19 @@ int main(int argc, char **argv) {
         switch (*word) {
         case 'a': map(n * MIB, MAP_PRIVATE); break;
         case 'm': map(n * MIB, MAP_SHARED); break;
+        case 'h': {
+            char *p = mmap(0, n * MIB, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+            if (p == MAP_FAILED) die("mmap");
+            madvise(p, n * MIB, MADV_HUGEPAGE);
+            for (size_t at = 0; at < n * MIB; at += 4096) p[at] = 1;
+            maps[top].start = p;
+            maps[top++].size = n * MIB;
+            break;
+        }
+        case 'c':
+            for (size_t at = 0; top && at < maps[top - 1].size && at < n * MIB; at += 4096)
+                maps[top - 1].start[at]++;
+            break;
         case 'f': top--; munmap(maps[top].start, maps[top].size); break;
         case 's': nap(n); break;
         case 'w': while (wait(0) > 0) {} break;

@@ -94,6 +94,15 @@ def parse_resident(data: bytes) -> int:
         raise ValueError("not a statm file") from None
 
 
+def parse_private(data: bytes) -> int:
+    """Private resident memory in bytes, from /proc/PID/statm: without pages of files and of shared memory; 0 for a zombie."""
+    try:
+        f = data.split(None, 3)
+        return max(0, int(f[1]) - int(f[2])) * PAGE_SIZE
+    except IndexError:
+        raise ValueError("not a statm file") from None
+
+
 class Status(NamedTuple):
     """Fields of /proc/PID/status that other files lack. A zombie has no memory fields: `None`."""
 
@@ -172,6 +181,16 @@ def parse_resident_files(data: bytes) -> int | None:
     return _kib(data, b"\nRssFile:")
 
 
+def parse_swapped(data: bytes) -> int:
+    """VmSwap alone from /proc/PID/status, in bytes; 0 for a zombie, and where there is no swap."""
+    return _kib(data, b"\nVmSwap:") or 0
+
+
+def parse_pinned(data: bytes) -> int:
+    """VmPin alone from /proc/PID/status, in bytes: pages that devices or io_uring hold; a fork copies them without a fault."""
+    return _kib(data, b"\nVmPin:") or 0
+
+
 def parse_thread_group(data: bytes) -> int:
     """Process that a thread belongs to (Tgid), from /proc/PID/status."""
     return int(_field(data, b"\nTgid:"))
@@ -185,12 +204,16 @@ class Rollup(NamedTuple):
     uss: int
     """Pages that no other process maps."""
     swap: int
+    needed: int | None = None
+    """Of `pss`, what is no page of a file; `None`: not told (before Linux 5.4)."""
 
 
 def parse_rollup(data: bytes) -> Rollup:
     """Parse /proc/PID/smaps_rollup; a process without memory has no fields and counts as 0."""
     private = (_kib(data, b"\nPrivate_Clean:") or 0) + (_kib(data, b"\nPrivate_Dirty:") or 0)
-    return Rollup(_kib(data, b"\nPss:") or 0, private, _kib(data, b"\nSwap:") or 0)
+    anon, shared = _kib(data, b"\nPss_Anon:"), _kib(data, b"\nPss_Shmem:")
+    needed = anon + shared if anon is not None and shared is not None else None if data else 0
+    return Rollup(_kib(data, b"\nPss:") or 0, private, _kib(data, b"\nSwap:") or 0, needed)
 
 
 def parse_arguments(data: bytes) -> tuple[str, ...]:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from otel_memwatch.model import ProcessRecord, Source, TreeSource
     from otel_memwatch.monitor.own_cgroup import OwnCgroup
+    from otel_memwatch.monitor.procfs.system import Allocated
     from otel_memwatch.runtime.polling import Pace
 
 SLOW_PERIOD = 0.5
@@ -64,6 +65,8 @@ class Context(NamedTuple):
     """Control group made for the run."""
     environment: Mapping[str, str] = {}
     """Of the target."""
+    allocated_before: Allocated | None = None
+    """What the machine had allocated before the target was started; `None`: not known."""
     system: str = THIS_SYSTEM
     """How processes are read: "linux", or "psutil"."""
     tree: TreeSource | None = None

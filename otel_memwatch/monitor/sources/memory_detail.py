@@ -6,13 +6,16 @@ reading takes at most `SHARE` of wall time, and goes on beside the sampler where
 
 from __future__ import annotations
 
+import contextlib
 import time
 
 from otel_memwatch import catalog
+from otel_memwatch.analysis import certainty
 from otel_memwatch.errors import Unavailable
 from otel_memwatch.model import Column, Value
 from otel_memwatch.monitor.procfs.address_spaces import AddressSpaces
-from otel_memwatch.monitor.procfs.process import Rollup, parse_resident, parse_rollup
+from otel_memwatch.monitor.procfs.process import Rollup, parse_resident, parse_rollup, parse_stat
+from otel_memwatch.runtime.kernel import PAGE_SIZE, sum_known
 from otel_memwatch.runtime.threads import Thread
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
 
@@ -56,8 +59,6 @@ class MemoryDetail:
             raise Unavailable(
                 "The kernel does not sum up mappings (smaps_rollup).", "Linux 4.14 and later do"
             )
-        self.idle: Sequence[Value] = (None, None, None)
-        """What is given when nothing is new."""
         self._context = context
         self._proc = str(context.proc)
         period = context.slow_period(1.0)
@@ -74,6 +75,11 @@ class MemoryDetail:
             Column(catalog.MEMWATCH_TREE_MEMORY_USS, (), period),
             Column(catalog.MEMWATCH_TREE_MEMORY_SWAP, (), period),
         )
+        self._bounds_needed = context.own_cgroup is None
+        if self._bounds_needed:
+            self.columns = (*self.columns, Column(catalog.MEMWATCH_TREE_MEMORY_PSS_NEEDED, (), period))
+        self.idle: Sequence[Value] = (None,) * len(self.columns)
+        """What is given when nothing is new."""
 
     def read(self, now: float) -> Sequence[Value]:
         """The sums, at the tick at which they are new."""
@@ -91,7 +97,7 @@ class MemoryDetail:
         self._slower = max(0.1, 0.5 * self._slower + 0.5 * done.seconds / done.expected)
         # not before what was spent has been saved up again
         self._next = max(now + self._period, self._begun + self._spent / SHARE)
-        return (None, None, None) if done.sums is None else done.sums
+        return self.idle if done.sums is None else done.sums[: len(self.columns)]
 
     def _start(self, now: float) -> None:
         """Begin a round if what it is expected to take is within the budget."""
@@ -115,6 +121,8 @@ class MemoryDetail:
     def _round(self, pids: Sequence[int], before: int, expected: float) -> None:
         begun = time.perf_counter()
         sums: Rollup | None = Rollup(0, 0, 0)
+        needed: int | None = 0
+        held = self._held(pids) if self._bounds_needed else {}
         spaces = AddressSpaces(self._proc)
         for pid in pids:
             try:
@@ -127,10 +135,14 @@ class MemoryDetail:
                 continue
             assert sums is not None
             if spaces.is_new(pid, data.split(b" ", 1)[0]):
-                sums = Rollup(*map(int.__add__, sums, parse_rollup(data)))
+                found = parse_rollup(data)
+                sums = Rollup(*map(int.__add__, sums[:3], found[:3]))
+                needed = sum_known((needed, found.needed))
         seconds = time.perf_counter() - begun
         if abs(self._resident(pids) - before) > max(STEADY_BYTES, STEADY_SHARE * before):
             sums = None
+        if sums is not None and needed is not None and self._bounds_needed:
+            sums = sums._replace(needed=_certain(needed, held, self._held(pids)))
         self._done = _Round(sums, seconds, expected)
 
     def _resident(self, pids: Sequence[int]) -> int:
@@ -144,10 +156,39 @@ class MemoryDetail:
                 continue
         return total
 
+    def _held(self, pids: Sequence[int]) -> dict[int, tuple[int, int]]:
+        """Resident memory, and page faults so far, of these processes."""
+        held = {}
+        for pid in pids:
+            folder = f"{self._proc}/{pid}"
+            with (
+                contextlib.suppress(OSError, ValueError),
+                open(f"{folder}/stat", "rb") as file,
+                open(f"{folder}/statm", "rb") as sizes,
+            ):
+                stat = parse_stat(file.read())
+                held[pid] = parse_resident(sizes.read()), stat.minor_faults + stat.major_faults
+        return held
+
     def close(self) -> None:
         """Wait for a reading that is going on; reading is over."""
         if self._thread is not None:
             self._thread.join()
+
+
+def _certain(
+    needed: int, before: dict[int, tuple[int, int]], after: dict[int, tuple[int, int]]
+) -> int | None:
+    """What of the sum of shares was there at once; `None`: a process has ended meanwhile."""
+    if before.keys() != after.keys():
+        return None
+    lost = faults = 0
+    for pid, (resident, count) in after.items():
+        resident_before, count_before = before[pid]
+        new = count - count_before
+        faults += new
+        lost += max(0, resident_before + PAGE_SIZE * new - resident)
+    return certainty.certainly_there_of_shares(needed, certainty.gained(faults, page=PAGE_SIZE), lost)
 
 
 def open_source(context: Context) -> MemoryDetail:

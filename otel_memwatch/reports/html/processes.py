@@ -22,6 +22,8 @@ ROWS = 400
 STACKED = 8
 _POINTS = 600
 _COMMAND = 600
+_NEWS = 1.0
+"""Seconds after which a change of a process is recorded."""
 _NAME = 60
 _THIN = 0.02
 """Share of the largest process's memory below which another one is not drawn by itself: it could not be seen."""
@@ -182,7 +184,11 @@ def _moments(times: Sequence[float], totals: Sequence[float]) -> list[int]:
 
 
 def _memory_at(life: ProcessLife, time: float) -> int:
-    """Resident bytes at a moment: between two readings on the straight line, outside of its life none."""
+    """Resident bytes at a moment; none outside of its life.
+
+    What does not change is not recorded again: a reading holds until shortly before the next one, and a straight line
+    between them stands for the change.
+    """
     points = life.points
     if not points or time < life.start or (life.end is not None and time > life.end):
         return 0
@@ -192,4 +198,7 @@ def _memory_at(life: ProcessLife, time: float) -> int:
     if after == len(points):
         return points[-1][1]
     (begin, low), (end, high) = points[after - 1], points[after]
+    begin = max(begin, end - _NEWS)
+    if time <= begin:
+        return low
     return round(low + (high - low) * (time - begin) / (end - begin)) if end > begin else high

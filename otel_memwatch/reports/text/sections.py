@@ -35,6 +35,8 @@ _NOT_FINISHED = {
     "running": "The run goes on: what it will need is in no figure yet.",
     "incomplete": "The recording stopped before the run did: what was needed after that is in no figure.",
 }
+_BEFORE_ITS_END = ", last read before its end"
+"""How `analysis.certainty` names a watermark that may have grown since."""
 _NARROW = 1024 * 1024
 _NARROW_SHARE = 0.1
 """An exact peak's error is written from so many bytes on, and where it is so large a part of the peak."""
@@ -54,6 +56,7 @@ def memory(run: RecordedRun, page: Page) -> None:
     peaks = run.peaks
     page.section("Memory")
     _peak(run, page, "needed by all", peaks.tree)
+    page.fact("", phrases.would_be_exact(run))
     page.fact("", phrases.hugetlb(run))
     _limit(run, page)
     if peaks.process is not None:
@@ -69,6 +72,7 @@ def memory(run: RecordedRun, page: Page) -> None:
         page.fact("", clean(device))
     page.gap()
     page.paragraph(phrases.headline_meaning(run))
+    page.paragraph(phrases.not_seen(run))
     shown = [peaks.tree, peaks.process, peaks.main, peaks.cgroup, *peaks.gpu.values()]
     used = {certainty(peak) for peak in shown}
     for word, meaning in _MEANINGS.items():
@@ -79,6 +83,9 @@ def memory(run: RecordedRun, page: Page) -> None:
 
 
 def _peak(run: RecordedRun, page: Page, label: str, peak: Peak | None) -> None:
+    if run.state == "running" and peak is not None:
+        # Of what lives the last reading is the latest, not one before an end.
+        peak = peak._replace(how=peak.how.replace(_BEFORE_ITS_END, ""))
     page.fact(label, peak_sentence(peak) + _error(peak))
     where = phrases.when_and_where(run, peak)
     who = phrases.holder(run, peak, 80)

@@ -155,7 +155,7 @@ def _watch(peer: Peer, size: int) -> Result:
         process.returncode = 0
         of_crowd = float(note.read_text().split()[1])
         files = [file for file in where.rglob("*") if file.is_file() and file.name not in {"note", "output"}]
-        rendered = [file for file in files if file.name in {"memory.png", "report.txt"}]
+        rendered = [file for file in files if file.name in {"memory.png", "report.html", "report.txt"}]
         found = read(peer, where, (where / "output").read_text(errors="replace"))
         return {
             "core_share": watch.share,

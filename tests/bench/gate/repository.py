@@ -33,7 +33,7 @@ with operation("Train"):
     train(data)
 with operation("Report"):
     report(data)
-time.sleep(0.4)
+time.sleep(0.8)
 """
 WORK = """\
 import subprocess
@@ -52,10 +52,12 @@ def report(data):
     return len(bytearray(b"x") * (60 << 20)) + len(data)
 """
 HELPED = """\
-    helper = subprocess.Popen([sys.executable, "-c", "x = bytearray(b'x') * (40 << 20); import time; time.sleep(1)"])
-    size = len(bytearray(b"x") * (60 << 20)) + len(data)
-    helper.wait()
-    return size
+    buffer = bytearray(b"x") * (60 << 20)
+    program = "x = bytearray(b'x') * (40 << 20); print(flush=True); input()"
+    helper = subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    helper.stdout.readline()  # both have what they need
+    helper.communicate(b"\\n")
+    return len(buffer) + len(data)
 """
 PLANTED = {
     "Load reads four more": ("range(100)", "range(104)"),

@@ -501,6 +501,55 @@ def test_what_the_group_bounds(
     assert certainty.tree_bound_by_group(watermark, limits, **GROUP | changed) == bound
 
 
+def test_the_fault_ledger_bounds_a_family_by_what_it_gained_or_by_what_it_holds() -> None:
+    new = certainty.gained(2560, 2 << 20, page=4096)
+    assert new == 12 * MIB
+    # four workers hold 100 MiB each, which are one and the same but for what they gained
+    assert certainty.family_kept(100 * MIB, new, 400 * MIB) == 112 * MIB
+    # one process has given 60 MiB back
+    assert certainty.family_kept(100 * MIB, new, 40 * MIB) == 40 * MIB
+    # a child may have been born that nobody has read: it may have what was given back
+    assert certainty.family_kept(100 * MIB, new, None) == 112 * MIB
+    # what was given back may have been given back after the peak
+    assert certainty.family_most(100 * MIB, new, None) == 112 * MIB
+    assert certainty.family_most(100 * MIB, new, 105 * MIB) == 105 * MIB
+
+
+def test_what_was_there_at_once_is_what_was_not_gained_meanwhile() -> None:
+    assert certainty.certainly_there(300 * MIB, MIB) == 299 * MIB
+    assert certainty.certainly_there(MIB, 2 * MIB) == 0
+    assert certainty.certainly_there_of_shares(300 * MIB, 2 * MIB, MIB) == 297 * MIB
+
+
+def test_pages_that_no_fault_brought_are_noticed() -> None:
+    assert certainty.is_outside_ledger(10 * MIB, 80 * MIB, MIB, MIB // 4)
+    assert not certainty.is_outside_ledger(10 * MIB, 80 * MIB, 70 * MIB, MIB // 4)
+
+
+@pytest.mark.parametrize(
+    ("mapped", "machine", "rise", "had"), [(320, 88, 80, 88), (20, 500, 120, 120), (0, 500, 0, 0)]
+)
+def test_shared_memory_counts_once_and_unmapped_files_too(
+    mapped: int, machine: int, rise: int, had: int
+) -> None:
+    assert certainty.shared_at_tick(mapped, machine, rise) == had
+
+
+def test_shared_memory_that_faults_brought_is_not_added_twice() -> None:
+    assert certainty.shared_most(20, 120, 30) == 90
+    assert certainty.shared_most(20, 50, 30) == 20
+
+
+def test_exact_without_a_group_means_a_mebibyte_or_half_a_percent() -> None:
+    near, far = (certainty.tree_by_faults(100 * MIB, high, MIB // 4) for high in (102 * MIB, 103 * MIB))
+    assert near is not None
+    assert near.certainty is Certainty.EXACT
+    assert (near.low, near.high) == (100 * MIB, 102 * MIB)
+    assert far is not None
+    assert far.certainty is Certainty.INTERVAL
+    assert certainty.tree_by_faults(0, None, MIB) is None
+
+
 @pytest.mark.parametrize(
     ("part", "whole", "expected"),
     [

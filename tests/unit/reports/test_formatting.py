@@ -93,6 +93,12 @@ def test_durations(seconds: float | None, words: str) -> None:
             "at most",
         ),
         (
+            Peak.interval(300 * MIB, 410 * MIB, how="page faults", estimate=340 * MIB),
+            "about 340.0 MiB (between 300.0 and 410.0 MiB; certified, page faults)",
+            "300.0-410.0 MiB",
+            "bounds",
+        ),
+        (
             Peak.sampled(300 * MIB),
             "300.0 MiB seen (sampled: it may have been more in between)",
             "300.0 MiB",

@@ -134,7 +134,13 @@ def test_a_run_that_was_cut_off_says_so(tmp_path: Path) -> None:
 
 def test_what_would_make_an_interval_exact_is_one_line(tmp_path: Path) -> None:
     hint = "Delegate=yes in the unit job.service"
-    assert f"exact with: {hint}" in summary(changed(recorded.workers(tmp_path / "w"), cgroup_hint=hint))
+    wide, near = (
+        {"tree": Peak.interval(100 * MIB, high * MIB, estimate=105 * MIB).to_json()} for high in (200, 110)
+    )
+    path = recorded.workers(tmp_path / "w")
+    assert f"exact with: {hint}" in summary(changed(path, cgroup_hint=hint, peaks=wide))
+    assert "about 105.0 MiB (between 100.0 and 200.0 MiB)" in summary(load(path))
+    assert "exact with" not in summary(changed(path, cgroup_hint=hint, peaks=near))
     assert "exact with" not in summary(changed(recorded.short(tmp_path / "s"), cgroup_hint=hint))
 
 
@@ -332,3 +338,22 @@ def test_markdown_is_markdown_and_nothing_else_in_it(name: str, tmp_path: Path) 
 def test_a_run_of_another_that_nobody_waited_for_does_not_stutter(tmp_path: Path) -> None:
     run = changed(recorded.short(tmp_path / "r"), exit={"exit_code": None, "signal": None, "reason": "ended"})
     assert "  ended        after 350 ms\n" in summary(run) + "\n"
+
+
+def test_what_lives_was_not_read_before_its_end(tmp_path: Path) -> None:
+    path = recorded.short(tmp_path / "r")
+    alive = recorded.process(100, 0.0, None, 150)
+    (path / "processes.jsonl").write_text(
+        "".join(
+            json.dumps({**line, "time": recorded.STARTED + line["time"], "start": recorded.STARTED}) + "\n"
+            for line in alive
+        )
+    )
+    unfinished = {"peaks": None, "totals": None, "quality": None, "exit": None, "ended": None}
+    host = {"name": os.uname().nodename}
+    for monitor, told in (({"pid": os.getpid()}, False), ({"pid": 2**22 + 5}, True)):
+        run = changed(
+            path, state="running", host=host, monitor=monitor, started={"wall": 2e9, "monotonic": recorded.STARTED}, **unfinished
+        )  # fmt: skip
+        assert run.state == ("incomplete" if told else "running")
+        assert ("last read before its end" in text(run)) == told

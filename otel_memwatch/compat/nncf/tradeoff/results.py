@@ -11,13 +11,12 @@ import math
 from pathlib import Path
 
 from otel_memwatch.errors import RunError, UsageError
+from otel_memwatch.model import Peak
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Mapping, Sequence
-
-    from otel_memwatch.model import Peak
 
 MODE, INT4, INT8, RANK, NAME = "mode", "%int4", "%int8", "lora rank", "plot name"
 SIZE = "model size, Gb"
@@ -176,23 +175,43 @@ def _row(path: Path, line: int, record: Mapping[str, str], *, measured: bool) ->
 
 
 def _measured_peak(path: Path, line: int, name: str) -> Peak:
-    # Only a table of measured footprints needs the reader of runs.
-    from otel_memwatch.analysis import load
-
     if name.lower() in _ABSENT:
         raise TradeoffError(
             f"{path}, line {line}: {RUN!r} is empty.", "it names the run directory of this variant"
         )
+    # Only a table of measured footprints needs the reader of runs.
+    from otel_memwatch.runs.tree import run_directories
+
+    named = [path.parent / part.strip() for part in name.split(";") if part.strip()]
     try:
-        peaks = load(path.parent / name).peaks
+        runs = [Path(found) for one in named for found in run_directories(str(one)) or [str(one)]]
+        peaks = [_peak_of(path, line, run) for run in runs]
     except RunError as error:
         raise TradeoffError(f"{path}, line {line}: {error.message}", error.hint) from None
+    return peaks[0] if len(peaks) == 1 else _scatter(peaks)
+
+
+def _peak_of(path: Path, line: int, run: Path) -> Peak:
+    from otel_memwatch.analysis import load
+
+    peaks = load(run).peaks
     peak: Peak | None = peaks.tree or peaks.cgroup
     if peak is None or peak.bytes <= 0:
         raise TradeoffError(
-            f"{path}, line {line}: the run {name!r} has no peak.", "it ended before its first tick"
+            f"{path}, line {line}: the run {run.name!r} has no peak.", "it ended before its first tick"
         )
     return peak
+
+
+def _scatter(peaks: Sequence[Peak]) -> Peak:
+    """The peak of several runs of one variant: their median, between the lowest and the highest end of any."""
+    from statistics import median
+
+    ends = [ceiling(peak) for peak in peaks]
+    high = None if math.inf in ends else round(max(ends))
+    low = round(min(floor(peak) for peak in peaks))
+    middle = round(median(peak.bytes for peak in peaks))
+    return Peak.interval(low, high, how=f"{len(peaks)} runs")._replace(bytes=middle)
 
 
 def _baseline(path: Path, rows: Sequence[Row]) -> Row:

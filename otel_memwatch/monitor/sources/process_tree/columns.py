@@ -23,12 +23,20 @@ _PAIRS = {
 }
 
 
+_NEEDED = (
+    catalog.MEMWATCH_TREE_MEMORY_NEEDED_LOW,
+    catalog.MEMWATCH_TREE_MEMORY_NEEDED_HIGH,
+    catalog.MEMWATCH_TREE_MEMORY_NEEDED,
+)
+"""In the order of the fields of `NeededNow`."""
+
+
 def _pair(metric: str, kind: str, period: float = 0.0) -> tuple[Column, Column]:
     attribute, first, second = _PAIRS[kind]
     return Column(metric, ((attribute, first),), period), Column(metric, ((attribute, second),), period)
 
 
-def columns(period: float, *, exact: bool) -> tuple[Column, ...]:
+def columns(period: float, *, exact: bool, needed: bool) -> tuple[Column, ...]:
     """All columns: those read at every tick first, then those read once in `period` seconds."""
     return (
         Column(catalog.PROCESS_MEMORY_USAGE),
@@ -45,6 +53,7 @@ def columns(period: float, *, exact: bool) -> tuple[Column, ...]:
         Column(catalog.MEMWATCH_TREE_UNOBSERVED),
         Column(catalog.MEMWATCH_TREE_UNOBSERVED_FAULTS),
         *((Column(catalog.MEMWATCH_TREE_MEMORY_BOUND),) if exact else ()),
+        *((Column(metric) for metric in _NEEDED) if needed else ()),
         Column(catalog.PROCESS_MEMORY_VIRTUAL, (), period),
         *_pair(catalog.PROCESS_DISK_IO, "io", period),
         *_pair(catalog.PROCESS_PAGING_FAULTS, "faults", period),

@@ -22,6 +22,7 @@ the monitor itself                            the monitor inherited more faults 
 a process that the monitor waited for         it had inherited more than when it was read     `ended`
 a process that a tick sees for the first      it has inherited some already                   `joined`
 time
+a process that vanished with its parent       that it vanished                                `left_to_ancestor`
 a process that vanished, nobody knows where   that it vanished                                `left_to_nobody_known`
 its faults have gone
 nobody, since a member ignores SIGCHLD        that it ignores SIGCHLD                         `close`
@@ -76,7 +77,7 @@ class PidLedger:
         """The last pid that the ticks before have accounted for."""
         self._looked_for = last
         """The last pid that the discovery has looked for."""
-        self._begun = self._ended = last
+        self.begun = self._ended = last
         """The last pid as of the beginning and the end of this tick."""
         self._late = 0
         """Pids that were given during the tick before, and count in this one."""
@@ -91,8 +92,8 @@ class PidLedger:
 
     def open(self) -> None:
         """Begin a tick. Raises `OSError` without /proc."""
-        self._begun = self._forks.read()
-        self.settled = self._begun == self._last and not self._unclaimed
+        self.begun = self._forks.read()
+        self.settled = self.begun == self._last and not self._unclaimed
         if self.moved:
             self.moved, self._threads = False, 0
             self._joined = []
@@ -115,16 +116,16 @@ class PidLedger:
 
     def not_looked_for(self) -> tuple[int, Iterable[int]]:
         """How many pids were given, until this tick began, that have not been looked for; and which. From now on they have."""
-        before, self._looked_for = self._looked_for, self._begun
-        if before == self._begun:
+        before, self._looked_for = self._looked_for, self.begun
+        if before == self.begun:
             return 0, ()
-        return self._forks.between(before, self._begun), self._forks.given(before, self._begun)
+        return self._forks.between(before, self.begun), self._forks.given(before, self.begun)
 
     def unexplained(self) -> bool:
         """Whether pids were given until this tick began of which nobody knows whose they are."""
-        if self._begun == self._last:
+        if self.begun == self._last:
             return False
-        given = self._forks.between(self._last, self._begun)
+        given = self._forks.between(self._last, self.begun)
         return given > self._explained(given)
 
     def _explained(self, given: int) -> int:
@@ -140,7 +141,7 @@ class PidLedger:
 
         Pids that are given while a tick without `signs` is taken are left to the next: whoever got one has left no sign.
         """
-        self._ended = self._forks.read() if signs or not self.settled else self._begun
+        self._ended = self._forks.read() if signs or not self.settled else self.begun
         if self._ended != self._last or self._unclaimed:
             return False
         self._late = 0
@@ -150,7 +151,7 @@ class PidLedger:
         """End a tick. `suspicious`: the ledger of page faults has a sign of unseen processes."""
         given = self._forks.between(self._last, self._ended)
         unexplained = max(0, given - max(0, self._explained(given) - self._late))
-        self._late = self._forks.between(self._begun, self._ended)
+        self._late = self._forks.between(self.begun, self._ended)
         self._last = self._ended
         if suspicious:
             self.unobserved += unexplained + self._unclaimed
@@ -212,12 +213,15 @@ class FaultLedger:
         self.suspicious |= moved != 0
         self._unseen += max(0, moved)
 
-    def ended(self, stat: Stat | None, known_child_faults: int, *, ignored_sigchld: bool) -> None:
+    def ended(
+        self, stat: Stat | None, known_child_faults: int, known_child_major: int = 0, *, ignored_sigchld: bool
+    ) -> None:
         """A process of the tree was waited for by us.
 
         Args:
             stat: its last stat; `None`: it could not be read.
             known_child_faults: minor faults that it had inherited when a tick read it last.
+            known_child_major: major ones.
             ignored_sigchld: when it ended.
         """
         self._ignores_sigchld |= ignored_sigchld
@@ -226,11 +230,12 @@ class FaultLedger:
             return
         self.suspicious |= stat.child_minor_faults != known_child_faults
         self._unseen += max(0, stat.child_minor_faults - known_child_faults)
+        self._unseen += max(0, stat.child_major_faults - known_child_major)
 
     def joined(self, stat: Stat) -> None:
         """A process is seen for the first time: what it has inherited until now was of processes that nobody saw."""
         self.suspicious |= stat.child_minor_faults > 0
-        self._unseen += stat.child_minor_faults
+        self._unseen += stat.child_minor_faults + stat.child_major_faults
 
     def inherited_by_member(self, before: Stat, now: Stat) -> None:
         """A member has been read again."""
@@ -241,6 +246,16 @@ class FaultLedger:
     def left_to_member(self, stat: Stat) -> None:
         """A member has vanished, and a living member has waited for it: these faults were not an unseen process's."""
         self._left += stat.minor_faults + stat.child_minor_faults
+
+    def left_to_ancestor(self, stat: Stat) -> None:
+        """A member has vanished with its parent: an ancestor has inherited these faults, or it was left to us (`was_left_to_us`)."""
+        self.suspicious = True
+        self._left += stat.minor_faults + stat.child_minor_faults
+
+    def was_left_to_us(self, stat: Stat) -> None:
+        """A member that the tick before took for an ancestor's was ours to wait for: nobody has inherited these faults."""
+        self.suspicious = True
+        self._unseen += stat.minor_faults + stat.child_minor_faults
 
     def left_to_us(self) -> None:
         """A member has vanished that the supervisor is waiting for: its faults will be reported at the next tick."""

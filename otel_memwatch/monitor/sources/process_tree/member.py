@@ -14,6 +14,7 @@ from otel_memwatch.monitor.procfs.process import (
     parse_hugetlb,
     parse_ignores_sigchld,
     parse_io,
+    parse_private,
     parse_resident,
     parse_resident_files,
     parse_shmem,
@@ -69,7 +70,7 @@ class Watermark:
     """
 
     __slots__ = (
-        "_last_faults", "before_exec", "bound", "faults", "has_fallen", "largest", "last", "reset_by_others", "was_reset",
+        "before_exec", "bound", "faults", "has_fallen", "largest", "last", "last_faults", "reset_by_others", "was_reset",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -80,7 +81,7 @@ class Watermark:
         self.faults = 0
         """Page faults of the process's own when the last VmHWM but one was read. Not those of the last one, which may be of
         another address space already: the process may have executed a program between the two readings."""
-        self._last_faults: int | None = None
+        self.last_faults: int | None = None
         """Page faults of the process's own when VmHWM was read last."""
         self.before_exec = 0
         """Upper bound of what it had in address spaces that it has left by an exec; 0: there was none."""
@@ -97,8 +98,8 @@ class Watermark:
         """VmHWM was read, after this stat."""
         self.largest = max(mark, self.largest or 0)
         faults = own_faults(stat)
-        self.faults = faults if self._last_faults is None else self._last_faults
-        self._last_faults = faults
+        self.faults = faults if self.last_faults is None else self.last_faults
+        self.last_faults = faults
 
     def grown(self, stat: Stat, fault_bytes: int) -> int:
         """Most that the process can have mapped until this stat, after VmHWM was read: `fault_bytes` for each fault."""
@@ -279,6 +280,13 @@ class Member:
             return self._rss_of_threads()
         return parse_resident(self._statm_file.read())
 
+    def read_private(self) -> int | None:
+        """Bytes of private memory, read anew; `None`: not known, since the leader has ended and its threads live on.
+
+        Raises `OSError` when the process is no more. Where it runs in its parent's memory, that is what it has.
+        """
+        return None if self._leader_ended else parse_private(self._statm_file.read())
+
     def _rss_of_threads(self) -> int:
         """Resident memory by way of a thread that lives on after the leader has ended."""
         return parse_resident(self._of_living_thread("statm") or b"0 0 0")
@@ -337,6 +345,11 @@ class Member:
             return parse_stat(self.stat_file.read()).child_minor_faults != self.stat.child_minor_faults
         except OSError:
             return False
+
+    @property
+    def status_data(self) -> bytes:
+        """What status said when it was last read, as it is; empty before."""
+        return self._status_data or b""
 
     def status(self) -> Status | None:
         """What status said when it was last read; `None` before."""

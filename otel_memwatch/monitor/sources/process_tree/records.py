@@ -72,6 +72,10 @@ class Records:
         """A process was seen outside the run's own control group."""
         self._record(ProcessEvent.FIGURES, member, now, named=True, note=ProcessNote.LEFT_CGROUP)
 
+    def outside_ledger(self, member: Member, now: float) -> None:
+        """Memory came into the tree, of which this is a process, that no page fault has brought."""
+        self._record(ProcessEvent.FIGURES, member, now, note=ProcessNote.OUTSIDE_LEDGER)
+
     def reset_by_others(self, member: Member, now: float) -> None:
         """Somebody else has started a process's watermark anew."""
         self._record(ProcessEvent.FIGURES, member, now, named=True, note=ProcessNote.WATERMARK_RESET)

@@ -9,7 +9,7 @@ from collections import deque
 from otel_memwatch.errors import Unavailable
 from otel_memwatch.model import ChildExit
 from otel_memwatch.monitor.procfs.mounted import hides_others
-from otel_memwatch.monitor.procfs.process import Io, parse_stat
+from otel_memwatch.monitor.procfs.process import Io, Stat, parse_stat
 from otel_memwatch.monitor.sources import Context
 from otel_memwatch.monitor.sources.process_tree.accounting import Account, Fate, Reaped, read_exit
 from otel_memwatch.monitor.sources.process_tree.columns import columns, fast_values, slow_values
@@ -17,6 +17,7 @@ from otel_memwatch.monitor.sources.process_tree.discovery import Discovery, Fork
 from otel_memwatch.monitor.sources.process_tree.files import Descriptors, read_once
 from otel_memwatch.monitor.sources.process_tree.ledgers import FaultLedger, PidLedger
 from otel_memwatch.monitor.sources.process_tree.member import GONE, Member, Totals, own_faults
+from otel_memwatch.monitor.sources.process_tree.needed import NeededMemory, NeededNow, TickFindings
 from otel_memwatch.monitor.sources.process_tree.records import Records
 from otel_memwatch.monitor.sources.process_tree.resets import ForeignResets
 from otel_memwatch.monitor.sources.process_tree.windows import Vanished, WatermarkWindows, fault_bytes
@@ -33,6 +34,8 @@ EVERY_STATUS = 20
 ROUND_SECONDS = 1.0
 EVERY_GROUP = 20
 """Members whose control groups are read at a slow tick, in turn: a quarter of a millisecond."""
+MOST_LATE = 64
+"""Processes born during a tick that are looked at."""
 WALK_SECONDS = 1.0
 """Time between two listings of all children, which find what the fork counter does not lead to."""
 
@@ -44,9 +47,13 @@ _MARKS_BEGIN = 1.0
 class Changes:
     """What one tick has found of the members; the ledgers hold what it has found of their children."""
 
-    __slots__ = ("figures", "reapers_known", "removed", "vanished")
+    __slots__ = ("born", "figures", "presumed", "reapers_known", "removed", "vanished")
 
     def __init__(self) -> None:
+        self.born = False
+        """There are members that the tick before did not have."""
+        self.presumed: dict[int, Stat] = {}
+        """Those of `removed` whose parents are no more either: an ancestor is taken to have waited for them."""
         self.figures = False
         """A figure of a member has changed, or there are others than before: sums have to be made again."""
         self.removed: dict[int, Member] = {}
@@ -85,6 +92,8 @@ class ProcessTree:
         self._hidden: dict[int, float] = {}
         """Those that it hides, and when each was found to be."""
         self._members: dict[int, Member] = {}
+        self._presumed: dict[int, Stat] = {}
+        """Those of `Changes.presumed` that the tick before found."""
         self._removed: dict[int, Member] = {}
         """Members that the tick before found to be no more."""
         self._exits: deque[ChildExit] = deque()
@@ -94,6 +103,8 @@ class ProcessTree:
         self._faults = FaultLedger()
         self._began: float | None = None
         """Time of the first tick."""
+        self._unseen_faults = 0
+        """Page faults of unseen processes, as of the last tick at which they were known."""
         self._account = Account()
         self._records = Records(
             self._proc,
@@ -106,6 +117,7 @@ class ProcessTree:
             if context.exact
             else None
         )
+        self._needed = self._open_needed()
         self._resets = ForeignResets(self._proc, self._descriptors)
         self._reset_since: dict[int, float] = {}
         """When it was noticed of which members that somebody resets their watermark."""
@@ -118,8 +130,25 @@ class ProcessTree:
         self._sum = Totals()
         self._fast: list[Value] = []
         """The values of the last tick at which a figure had changed."""
-        self.columns = columns(context.slow_period(), exact=context.exact)
+        self.columns = columns(context.slow_period(), exact=context.exact, needed=self._needed is not None)
         self._not_due: list[Value] = [None] * sum(column.period > 0 for column in self.columns)
+
+    def _open_needed(self) -> NeededMemory | None:
+        """What bounds the memory that is needed; `None`: a control group of the run's own tells, or /proc lacks counters."""
+        context = self._context
+        if context.own_cgroup is not None:
+            return None
+        try:
+            return NeededMemory(
+                self._proc,
+                context.sys,
+                context.marks_operations,
+                joined=not context.adopt,
+                exact=context.exact,
+                allocated_before=context.allocated_before,
+            )
+        except (OSError, ValueError):
+            return None
 
     def _oldest(self) -> int:
         """Start of the target in clock ticks: what is older is not of its tree."""
@@ -182,6 +211,8 @@ class ProcessTree:
         self._discovery.close()
         if self._windows is not None:
             self._windows.close()
+        if self._needed is not None:
+            self._needed.close()
 
     # -- a tick
 
@@ -192,6 +223,8 @@ class ProcessTree:
         self._find_resets(self._resets.read(), now)
         self._pids.open()
         self._faults.open()
+        if self._needed is not None:
+            self._needed.open()
         self._read_exits(changes)
         self._read_members(changes, now)
         self._find_members(changes, now)
@@ -218,6 +251,9 @@ class ProcessTree:
         pid, stat = reaped.exit.pid, reaped.stat
         if stat is not None and stat.start < self._since:
             return
+        presumed = self._presumed.pop(pid, None)
+        if presumed is not None and (stat is None or presumed.start == stat.start):
+            self._faults.was_left_to_us(presumed)
         member = self._members.get(pid)
         if member is not None and stat is not None and member.stat.start != stat.start:
             member = None  # the pid has been given to another process since
@@ -237,9 +273,12 @@ class ProcessTree:
         self._faults.ended(
             stat,
             0 if member is None else member.stat.child_minor_faults,
+            0 if member is None else member.stat.child_major_faults,
             ignored_sigchld=reaped.ignored_sigchld,
         )
         self._account.reaped(reaped, None if member is None else member.io)
+        if self._needed is not None:
+            self._needed.ended(pid, None if stat is None else own_faults(stat))
         own = self._context.own_cgroup
         if own is not None and own.held(reaped.exit.cgroup) is False:
             self._records.reaped_elsewhere(reaped, member)
@@ -314,8 +353,13 @@ class ProcessTree:
             self._faults.left_to_member(stat)
             self._records.gone(member, now)
             return
-        self._faults.left_to_nobody_known()
         changes.reapers_known = False
+        if heeds and self._adopter is not None:
+            # Whoever waits for the parent inherits what it has inherited; an orphan would be ours to wait for.
+            self._faults.left_to_ancestor(stat)
+            changes.presumed[member.pid] = stat
+        else:
+            self._faults.left_to_nobody_known()
         self._account.vanished(member, now, Fate.PARENTS if heeds else Fate.NOBODYS)
 
     def _remove(self, member: Member, changes: Changes) -> None:
@@ -381,6 +425,7 @@ class ProcessTree:
             member.close()
             return False
         self._members[pid] = member
+        changes.born = True
         self._resets.watch(pid)
         if self._began is not None and not self._context.adopt and member.start < self._began:
             self._account.joined(member)
@@ -485,7 +530,7 @@ class ProcessTree:
     # -- fifth step: the processes that nobody saw
 
     def _close_ledgers(self, changes: Changes) -> None:
-        self._removed = changes.removed
+        self._removed, self._presumed = changes.removed, changes.presumed
         signs = bool(changes.removed) or self._pids.moved or self._faults.signs
         if self._pids.close_if_none_given(signs=signs):
             self._faults.close_if_none_given()
@@ -496,6 +541,48 @@ class ProcessTree:
             )
         )
         self._pids.close(suspicious=self._faults.suspicious)
+
+    # -- sixth step: what the tree needs
+
+    def _bound_needed(self, needed: NeededMemory, changes: Changes, now: float) -> NeededNow:
+        """Bound what the tree needs, where no control group tells."""
+        total, before = self._faults.unseen, self._unseen_faults
+        self._unseen_faults = before if total is None else total
+        unseen = None if total is None else total - before
+        found = TickFindings(changes.born, bool(changes.removed), unseen, self._born_since)
+        told = needed.unchanged()
+        if not changes.figures and unseen == 0 and told is not None:
+            return told
+        whole = not needed.broken
+        values = needed.scan(self._members, found)
+        if whole and needed.broken:
+            main = self._members.get(self._context.root) or next(iter(self._members.values()), None)
+            if main is not None:
+                self._records.outside_ledger(main, now)
+        return values
+
+    def _born_since(self) -> list[int] | None:
+        """Page faults of each process of the tree that was born since this tick began; `None`: too many to look."""
+        newest = self._forks.read()
+        begun = self._pids.begun
+        given = self._forks.between(begun, newest)
+        if not given:
+            return []
+        if given > MOST_LATE:
+            return None
+        known, faults = dict(self._members), []
+
+        def add(pid: int) -> bool:
+            try:
+                stat = parse_stat(read_once(f"{self._proc}/{pid}/stat"))
+            except (OSError, ValueError):
+                return False
+            known[pid] = known.get(stat.ppid, known.get(self._context.root))  # type: ignore[assignment] # for its key alone
+            faults.append(own_faults(stat))
+            return True
+
+        self._discovery.probe(self._forks.given(begun, newest), known, add)
+        return faults
 
     # -- last step: the values
 
@@ -516,6 +603,8 @@ class ProcessTree:
         fast = [*self._fast, self._pids.unobserved, self._faults.unseen]
         if self._windows is not None:
             fast.append(bound if changes.reapers_known else None)
+        if self._needed is not None:
+            fast += self._bound_needed(self._needed, changes, now)
         if not slow:
             return fast + self._not_due
         for member in members:

@@ -277,15 +277,15 @@ function memoryChart(into) {
   lines.forEach((line, i) => {
     const high = column(line.high), first = i === 0;
     const place = add({ label: line.label, how: line.how, shown: first, windows: first, colour: line.id, width: first ? 1.8 : 1.3, points: line.id === "pss", dash: line.id === "group" ? [6, 4] : undefined,
-      fill: first && !line.low ? "needed-fill" : undefined }, high);
+      fill: first && !line.low ? (line.id === "needed" ? "needed-fill" : "cpu-fill") : undefined }, high);
     if (first) {
       for (const v of high) if (v > top) top = v;
       series[place].companions = [];
       if (line.low) {
         const low = add({ label: "", colour: line.id, width: 0, silent: true }, column(line.low));
         series[place].bandTo = low;
-        series[place].bandFill = "needed-band";
-        series[low].fill = "needed-fill";
+        series[place].bandFill = line.id === "needed" ? "needed-band" : "cpu-fill";
+        series[low].fill = line.id === "needed" ? "needed-fill" : "cpu-fill";
         series[place].companions.push(low);
       }
       const most = line.most && column(line.most);
@@ -345,7 +345,7 @@ function memoryChart(into) {
   });
   const far = limit && !near ? `The limit, ${size(limit.bytes)} (${limit.whose}), is far above this scale. ` : "";
   const apart = data.step ? `Each point stands for ${duration(data.step)}: its largest value, so that no peak is left out.` : "";
-  return addChart(into, { title: "Memory", note: (far + apart).trim() || null, height: window.innerWidth < 600 ? 240 : 300, xy: asSteps(columns, (c) => windows && series[c].windows), series, top: () => top,
+  return addChart(into, { title: "Memory", note: ((lines[0].id === "sum" ? lines[0].how + " " : "") + far + apart).trim() || null, height: window.innerWidth < 600 ? 240 : 300, xy: asSteps(columns, (c) => windows && series[c].windows), series, top: () => top,
     splits: sizeSplits(top), text: size, draw, toggles: true });
 }
 

@@ -38,13 +38,13 @@ def test_shared_pages_count_once() -> None:
         known = KnownPids([family.pid, *(child.pid for child in children)])
         context = Context(family.pid, 0.1, tree=known)
         detail = MemoryDetail(context)
-        now, values = time.monotonic(), (None, None, None)
+        now, values = time.monotonic(), detail.idle
         detail.read(now)
         for step in range(1, 600):
             values = detail.read(now + FIRST_AFTER + step)
             if values[0] is not None:
                 break
-        pss, uss, swap = values
+        pss, uss, swap, needed = values
         resident = (
             sum(child.memory_info().rss for child in children) + psutil.Process(family.pid).memory_info().rss
         )
@@ -54,6 +54,8 @@ def test_shared_pages_count_once() -> None:
         assert 64 * MIB <= pss < 120 * MIB
         assert resident >= 4 * 64 * MIB
         assert uss < 40 * MIB
+        assert needed is not None
+        assert 64 * MIB <= needed < pss
         psutils = sum(p.memory_full_info().pss for p in (psutil.Process(family.pid), *children))
         assert pss == pytest.approx(psutils, rel=0.05)
     finally:

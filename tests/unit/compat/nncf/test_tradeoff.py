@@ -233,3 +233,28 @@ def test_measured_peaks_of_runs_can_be_the_footprint(tmp_path: Path) -> None:
     with pytest.raises(TradeoffError, match="line 5: There is no run"):
         read(save(tmp_path / "y.csv", [*header, "run"], body), measured=True)
     assert tradeoff.RUN == "run"
+
+
+def test_several_runs_of_a_variant_are_one_footprint_with_their_scatter(tmp_path: Path) -> None:
+    header, body = rows()
+    mib = 2**20
+    for number, line in enumerate(body):
+        (tmp_path / f"runs/r{number}").mkdir(parents=True)
+        for attempt, size in enumerate((1000, 1040, 1010)):
+            write_run(
+                tmp_path / f"runs/r{number}/{attempt}",
+                (size - 50 * number) * mib,
+                (size - 50 * number) * mib,
+                "exact",
+            )
+        line.append(f"runs/r{number}/0; runs/r{number}/2" if number == 1 else f"runs/r{number}")
+    result = read(save(tmp_path / "x.csv", [*header, "run"], body), measured=True)
+    peaks = {
+        number: next(v.row.peak for v in result.variants if v.row.mode == body[number][header.index("mode")])
+        for number in (0,)
+    }
+    assert peaks[0] is not None
+    assert (peaks[0].bytes, peaks[0].low, peaks[0].high) == (1010 * mib, 1000 * mib, 1040 * mib)
+    int8 = next(variant for variant in result.variants if variant.row.mode == "int8")
+    assert int8.low < int8.rate < int8.high
+    assert "1000.0 to 1040.0 MiB" in markdown(result)

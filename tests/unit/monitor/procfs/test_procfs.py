@@ -69,7 +69,7 @@ def test_io_and_resident_and_rollup() -> None:
     rollup = process.parse_rollup(data("smaps_rollup"))
     assert (rollup.pss, rollup.swap) == (252 << 10, 0)
     assert 0 < rollup.uss <= rollup.pss
-    assert process.parse_rollup(b"") == process.Rollup(0, 0, 0)
+    assert process.parse_rollup(b"") == process.Rollup(0, 0, 0, 0)
 
 
 @pytest.mark.parametrize("text", [b"", b"x", b"rchar: 1\n"])

@@ -1,0 +1,410 @@
+"""What the tree needs, bounded at every tick from page faults and resident private memory: where no control group tells.
+
+The rules, and why they hold, are `gained`, `family_kept`, `family_most` and `certainly_there` of `certainty`. This module
+reads for them, in an order from which the moments follow:
+
+    tick:  stat of all (first) ... new processes ... | t |  statm of all  | b |  stat of all (last)  last pid
+
+* At `t` all processes have been read once, and none has been read again: what each holds a little later, less its page
+  faults in between, was there at `t`, all at once.
+* At `b` a family has no more pages than its members hold. Whatever they gain later is among the faults since `first`.
+* The bound of a window reaches from one tick's `b` to that of the next, and counts all faults up to `last`.
+
+A child that is born while a tick is taken is missed by its discovery, and may hold pages that its parent has given back
+since. So the pids given meanwhile are looked at: the child's faults count, and what the others hold bounds nothing
+at that tick. What ended unseen may have left pages to its children: that is kept beside the families until all is known.
+"""
+
+from __future__ import annotations
+
+import os
+
+from otel_memwatch.analysis import certainty
+from otel_memwatch.monitor.procfs.process import parse_pinned, parse_stat, parse_swapped
+from otel_memwatch.monitor.sources.process_tree.allocations import Allocations
+from otel_memwatch.monitor.sources.process_tree.files import read_once
+from otel_memwatch.monitor.sources.process_tree.member import own_faults
+from otel_memwatch.runtime.kernel import PAGE_SIZE, counter_error, has_thread_counters, parse_release
+from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+    from otel_memwatch.monitor.procfs.system import Allocated
+    from otel_memwatch.monitor.sources.process_tree.member import Member
+
+EXACT_SUMS = (6, 16)
+"""Release since which statm adds up what processors hold back of the counters."""
+UNKNOWN = 1 << 62
+"""Bytes that nothing has: in place of what is not known."""
+
+
+class NeededNow(NamedTuple):
+    """What one tick tells, in bytes; `None`: nothing."""
+
+    low: int | None
+    """Certainly there at one moment of the tick."""
+    high: int | None
+    """Certainly not exceeded since the tick before, but for what processes gained that nobody saw afterwards."""
+    estimate: int | None
+    """The most likely, since the tick before."""
+
+
+class TickFindings(NamedTuple):
+    """What the steps of the tick before this one have found."""
+
+    born: bool
+    """A process was seen for the first time."""
+    gone: bool
+    """A process is no more."""
+    unseen_faults: int | None
+    """Page faults that unseen processes had, and known ones after they were last read; `None`: not known."""
+    late: Callable[[], list[int] | None]
+    """Gives the page faults of each process that was born since the discovery; `None`: there are too many to look."""
+
+
+class _Holder:
+    """One process in one address space, as it was at the tick before."""
+
+    __slots__ = ("base", "family", "held", "is_reset", "mark")
+
+    def __init__(self, family: int, base: int) -> None:
+        self.family = family
+        self.base = base
+        """Page faults up to which its gains are in its family's pages."""
+        self.held: int | None = None
+        """Bytes of private memory that it held; `None`: not known."""
+        self.mark = 0
+        """Its watermark."""
+        self.is_reset = False
+        """Somebody resets its watermark, which then does not reach back to the tick before."""
+
+
+class _Family:
+    """Processes that descend from each other by fork without an exec. Sizes are bytes."""
+
+    __slots__ = ("all_known", "held", "kept", "largest", "members", "new", "same", "watermarks")
+
+    def __init__(self) -> None:
+        self.kept = 0
+        """Its private pages at the tick before."""
+        self.begin()
+
+    def begin(self) -> None:
+        """Begin a tick."""
+        self.members = 0
+        """Those that have an address space."""
+        self.new = 0
+        """What they gained since the tick before."""
+        self.held = 0
+        """What they hold, summed; `all_known`: of all of them."""
+        self.all_known = True
+        self.watermarks = 0
+        """Their watermarks, summed; `same`: they are the same as at the tick before, and these cover all of them."""
+        self.same = True
+        self.largest = 0
+        """What one of them certainly held at the moment `t`."""
+
+
+class _Reading(NamedTuple):
+    """What one tick reads of a process."""
+
+    member: Member
+    holder: _Holder
+    fresh: bool
+    """It was not in this address space at the tick before."""
+    held: int | None
+    first: int
+    last: int
+
+    @property
+    def empty(self) -> bool:
+        """It has no address space any more: a zombie, or one that is about to be."""
+        return self.member.zombie or (self.held == 0 and not self.member.stat.stack)
+
+
+class NeededMemory:
+    """The bounds of one tree. A tick costs 15 us and about 8 us for each process.
+
+    Args:
+        proc, sys: where these file systems are mounted.
+        marks_operations: whether a process resets its own watermark.
+        joined: whether the tree was there before the run: then it has pages that no page fault in the run has brought.
+        exact: whether we reset the watermarks, each time before `scan`.
+        allocated_before: what the machine had allocated before the tree was there; `None`: not known.
+    """
+
+    def __init__(
+        self,
+        proc: str,
+        sys: Path,
+        marks_operations: Callable[[int], bool],
+        *,
+        joined: bool,
+        exact: bool,
+        allocated_before: Allocated | None = None,
+    ) -> None:
+        self._machine = Allocations(proc, sys, allocated_before)
+        self._marks_operations = marks_operations
+        self._exact = exact
+        self._joining = joined
+        self._cpus = os.cpu_count() or 1
+        release = os.uname().release
+        self._thread_counters = has_thread_counters(release)
+        self._exact_sums = parse_release(release) >= EXACT_SUMS
+        self._own_stack = parse_stat(read_once(f"{proc}/self/stat")).stack
+        """Before its exec the target has our memory, which is nothing of the tree's."""
+        self._merges_pages = _merges_pages(sys)
+        self._holders: dict[int, _Holder] = {}
+        self._families: dict[int, _Family] = {}
+        self._ended_new = 0
+        """What processes that we waited for had gained since the tick before."""
+        self._unclaimed = 0
+        """What processes gained that have ended, and that a child of theirs may have: since all was known last."""
+        self._calm = False
+        """No process was born while the tick before was taken."""
+        self._cut_short: int | None = None
+        """The bound of the tick before, where a process ended while that was taken; `None`: none did."""
+        self._first = True
+        self._shared = 0
+        self._by_faults = self._collapsed = 0
+        """Bytes of huge pages that page faults brought, and that were made of small ones, since the last scan."""
+        self._told: NeededNow | None = None
+        self._departed: dict[int, _Holder] = {}
+        """Processes that the last tick did not find any more: it may yet be told how many page faults they had."""
+        self.broken = "huge pages that the kernel does not count" if self._machine.uncounted else ""
+        """Why page faults tell nothing any more, in words; empty: they do."""
+
+    def ended(self, pid: int, faults: int | None) -> None:
+        """A process was waited for by us, which had so many page faults of its own; `None`: not known."""
+        holder = self._holders.get(pid) or self._departed.get(pid)
+        base = 0 if holder is None else holder.base
+        self._ended_new += (
+            UNKNOWN if faults is None else certainty.gained(max(0, faults - base), page=PAGE_SIZE)
+        )
+
+    def open(self) -> None:
+        """Begin a tick. Raises `OSError` without /proc."""
+        self._count_huge()
+
+    def _count_huge(self) -> int:
+        """Count the huge pages that were allocated since the last reading; gives their bytes."""
+        self._machine.read()
+        self._by_faults += self._machine.faulted
+        self._collapsed += self._machine.collapsed
+        return self._machine.faulted + self._machine.collapsed
+
+    def unchanged(self) -> NeededNow | None:
+        """What the tick before told, where no process has changed since; `None`: there was none.
+
+        Then nothing has been gained, and what was given back since is found by the next tick: its window begins where that of
+        the last scan ended.
+        """
+        return self._told
+
+    def scan(self, members: Mapping[int, Member], found: TickFindings) -> NeededNow:
+        """Read all members, and bound what the tree needs. Raises `OSError` without /proc."""
+        readings, cut_short = self._read(members)
+        late = found.late()
+        came_or_went = found.born or found.gone or late != [] or cut_short or self._ended_new > 0
+        quiet = not came_or_went and found.unseen_faults == 0
+        faults = sum(reading.last - reading.holder.base for reading in readings)
+        in_scan = self._count_huge()
+        by_faults, collapsed = self._by_faults, self._collapsed
+        # Where nobody came or went, a huge page that a fault brought is the tree's only where the tree had a fault.
+        huge = (min(by_faults, faults * self._machine.huge_page) if quiet else by_faults) + collapsed
+        if self._first and self._machine.since_unknown and not self._joining:
+            huge = UNKNOWN  # how many of these there were before the first reading is not known
+        self._first = False
+        unseen = (
+            UNKNOWN if found.unseen_faults is None else certainty.gained(found.unseen_faults, page=PAGE_SIZE)
+        )
+        late_new = UNKNOWN if late is None else certainty.gained(sum(late), page=PAGE_SIZE)
+        tree_new = certainty.gained(faults, huge, page=PAGE_SIZE) + self._ended_new + unseen + late_new
+
+        for family in self._families.values():
+            family.begin()
+            family.same = quiet and self._calm
+        for reading in readings:
+            self._enter(reading, in_scan)
+        low, burst = self._judge(readings, huge, tree_new)
+        shared, shared_low = self._shared_memory(members, tree_new)
+        high = self._close_families(
+            self._unclaimed + self._ended_new + late_new + huge, huge, unseen, complete=late == []
+        )
+        guess = sum(f.kept if not f.all_known else min(f.kept, f.held) for k, f in self._families.items())
+        high += shared
+        if self._cut_short is not None:
+            high = max(high, self._cut_short + self._ended_new)
+        self._cut_short = high if cut_short else None
+        self._calm, self._ended_new = late == [], 0
+        self._by_faults = self._collapsed = 0
+        self._departed = {pid: self._holders.pop(pid) for pid in self._holders.keys() - members.keys()}
+        self._told = NeededNow(
+            None if self._merges_pages else low + shared_low,
+            None if self.broken or self._joining or high >= UNKNOWN else high,
+            guess + burst + self._shared,
+        )
+        return self._told
+
+    # -- reading
+
+    def _read(self, members: Mapping[int, Member]) -> tuple[list[_Reading], bool]:
+        """Read statm of all, then stat of all. Also gives whether one has ended meanwhile."""
+        held: list[int | None] = []
+        cut_short = False
+        for member in members.values():
+            size = None
+            if not member.zombie:
+                try:
+                    size = member.read_private()
+                except OSError:
+                    size, cut_short = 0, True
+            held.append(size)
+        readings = []
+        for member, size in zip(members.values(), held, strict=True):
+            first = last = own_faults(member.stat)
+            try:
+                data = member.stat_file.read()
+                if data != member.stat_file.last:
+                    last = own_faults(parse_stat(data))
+            except OSError:
+                cut_short = cut_short or not member.zombie
+            holder, fresh = self._holder(member, size)
+            readings.append(_Reading(member, holder, fresh, size, first, last))
+        return readings, cut_short
+
+    def _holder(self, member: Member, held: int | None) -> tuple[_Holder, bool]:
+        """The process in its present address space, and whether that is a new one."""
+        holder = self._holders.get(member.pid)
+        if holder is not None:
+            same = holder.family == (member.stat.stack or -member.pid)
+            if same or member.zombie or (not member.stat.stack and held == 0):
+                return holder, False
+        base = 0 if holder is None else holder.base
+        if holder is None and self._joining:
+            base = own_faults(member.stat)
+        new = self._holders[member.pid] = _Holder(member.stat.stack or -member.pid, base)
+        return new, True
+
+    # -- families
+
+    def _enter(self, reading: _Reading, huge: int) -> None:
+        """Enter what was read of a process into its family; `huge`: bytes of huge pages that came while the tick was taken."""
+        member, holder, fresh, held, first, last = reading
+        family = self._families.get(holder.family)
+        if family is None:
+            family = self._families[holder.family] = _Family()
+            family.same = False
+        family.new += certainty.gained(last - holder.base, page=PAGE_SIZE)
+        if reading.empty:
+            family.same = False
+            return
+        family.members += 1
+        # Before its watermark, a page is in no figure that a thread in the middle of a page fault is about to map.
+        in_flight = PAGE_SIZE * member.stat.threads
+        error = counter_error(member.stat.threads, self._cpus, per_thread=self._thread_counters)
+        if held is None or holder.family in (self._own_stack, -member.pid):
+            family.all_known = family.same = False
+            return
+        inexact = 0 if self._exact_sums else error
+        family.held += held + parse_swapped(member.status_data) + in_flight + inexact
+        scanned = certainty.gained(
+            last - first, min(huge, (last - first) * self._machine.huge_page), page=PAGE_SIZE
+        )
+        family.largest = max(family.largest, certainty.certainly_there(held - inexact, scanned))
+        watermark = member.watermark
+        mark, marked_at = watermark.last, watermark.last_faults
+        if not fresh and not self._exact and mark is not None and mark < holder.mark:
+            holder.is_reset = True
+        if (
+            mark is None
+            or fresh
+            or holder.is_reset
+            or member.shares_memory
+            or marked_at != first
+            or self._marks_operations(member.pid)
+        ):
+            family.same = False
+        else:
+            family.watermarks += mark + error + in_flight + scanned
+
+    def _judge(self, readings: list[_Reading], huge: int, tree_new: int) -> tuple[int, int]:
+        """Look for what breaks the ledger; gives what was certainly there, and how much more a watermark saw since."""
+        burst = 0
+        for reading in readings:
+            member, holder, fresh, held, first, _ = reading
+            if held is not None and not reading.empty:
+                error = counter_error(member.stat.threads, self._cpus, per_thread=self._thread_counters)
+                in_flight = PAGE_SIZE * member.stat.threads
+                if parse_pinned(member.status_data):
+                    self.broken = self.broken or "pinned memory"
+                if (
+                    not fresh
+                    and holder.held is not None
+                    and certainty.is_outside_ledger(holder.held, held, tree_new + huge + in_flight, 2 * error)
+                ):
+                    self.broken = self.broken or "memory filled from outside"
+                mark = member.watermark.last or 0
+                if mark > holder.mark and not member.shares_memory and holder.family != self._own_stack:
+                    burst = max(burst, mark - (member.file or 0) - member.shmem - held)
+                holder.mark = mark
+            holder.base, holder.held = first, held
+        return sum(family.largest for family in self._families.values()), burst
+
+    def _close_families(self, high: int, huge: int, unseen: int, *, complete: bool) -> int:
+        """The upper bound of private memory since the tick before; what each family has now is entered.
+
+        Args:
+            high: bytes that belong to no family.
+            huge: bytes of huge pages that were allocated since the tick before.
+            unseen: bytes that processes gained which nobody saw.
+            complete: whether every process is known that was alive when the members' memory was read.
+        """
+        complete = complete and not any(key < 0 and f.members for key, f in self._families.items())
+        unclaimed = self._unclaimed + unseen + self._ended_new
+        if unseen or self._ended_new:
+            unclaimed += huge
+        settled = True
+        for key, family in list(self._families.items()):
+            high += certainty.family_most(
+                family.kept, family.new, family.watermarks if family.same and complete else None
+            )
+            if not family.members and complete:
+                del self._families[key]
+                continue
+            held = family.held if complete and family.all_known and family.members else None
+            new = family.new + min(huge, family.new // PAGE_SIZE * self._machine.huge_page + self._collapsed)
+            if held is None:
+                settled = False
+                family.kept = certainty.family_kept(family.kept, new, None)
+            elif self._joining:
+                family.kept = held  # no page fault that we know of has brought it
+            else:
+                family.kept = certainty.family_kept(family.kept, new + unclaimed, held)
+        self._unclaimed = 0 if settled else unclaimed
+        self._joining = self._joining and not settled
+        return high
+
+    # -- shared memory
+
+    def _shared_memory(self, members: Mapping[int, Member], new: int) -> tuple[int, int]:
+        """Bytes of shared memory to add to the bound since the tick before, and bytes that were certainly there."""
+        mapped = [member.shmem for member in members.values() if not member.zombie]
+        before, rise = self._shared, self._machine.shared_rise
+        self._shared = certainty.shared_at_tick(sum(mapped), self._machine.shared, rise)
+        most = certainty.shared_most(before, self._shared, new)
+        return most, min(max(mapped, default=0), rise)
+
+    def close(self) -> None:
+        """Close the files."""
+        self._machine.close()
+
+
+def _merges_pages(sys: Path) -> bool:
+    """Whether KSM merges equal pages, so that several families may have one page."""
+    try:
+        return read_once(str(sys / "kernel/mm/ksm/run")).strip() == b"1"
+    except OSError:
+        return False

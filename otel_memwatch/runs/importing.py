@@ -1,0 +1,339 @@
+"""Takes what others have measured into the run index: each row of theirs becomes a run directory without ticks.
+
+================  =========================================================================  ============================
+file              what is taken for the memory                                               by
+================  =========================================================================  ============================
+Snakemake         max_pss, or max_rss where that is not known                                "Snakemake"
+Nextflow trace    peak_rss                                                                   "Nextflow"
+sacct -P          the largest MaxRSS of the job's steps; a job that was OUT_OF_MEMORY        "sacct"
+                  has been killed for memory
+GNU time -v       maximum resident set size: of the largest process, not of the tree         "GNU time"
+con-duct          peak_rss of its `info.json`                                                "con-duct"
+================  =========================================================================  ============================
+
+All of it is "sampled": those who look now and then do not see what is in between.
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import io
+import json
+import math
+import os
+import re
+import time
+from pathlib import Path
+
+from otel_memwatch.errors import RunError, UsageError
+from otel_memwatch.model import Peak
+from otel_memwatch.record.fields import mapping, number, text, whole
+from otel_memwatch.record.format import DIRECTORY_MODE, FILE_MODE, FINISHED, RUN_FILE, SCHEMA
+from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+_LARGEST_FILE = 256 << 20
+_SIZE = re.compile(r"([0-9]*\.?[0-9]+)\s*([KMGTP]?)i?B?\Z", re.IGNORECASE)
+_POWERS = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4, "P": 5}
+_PART = re.compile(r"([0-9]*\.?[0-9]+)\s*(ms|d|h|m|s)")
+_PARTS = {"ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+
+
+class Measured(NamedTuple):
+    """One execution as somebody else has measured it; `None`: not said."""
+
+    name: str | None
+    memory: int
+    """Bytes."""
+    command: tuple[str, ...] = ()
+    seconds: float | None = None
+    started: float | None = None
+    """Unix seconds."""
+    cpu: float | None = None
+    read: int | None = None
+    written: int | None = None
+    exit_code: int | None = None
+    signal: int | None = None
+    killed_for_memory: bool = False
+    tags: Mapping[str, str] = {}
+    process: bool = False
+    """Whether the memory is that of the largest process only."""
+
+
+class Imported(NamedTuple):
+    """What became of a file."""
+
+    by: str
+    added: int
+    known: int
+    """Rows that had been imported before."""
+    left_out: int
+    """Rows that hold no memory, or are damaged."""
+
+
+def import_file(path: str, into: str, tags: Mapping[str, str]) -> Imported:
+    """Makes a run of each row of a file, in the directory `into`.
+
+    A row that was imported before is not made again. Raises `RunError` where the file cannot be read or a run not be written,
+    `UsageError` where it is in none of the formats.
+    """
+    content = _content(path)
+    found = next((one for one in _FORMATS if one[1](content)), None)
+    if found is None:
+        known = ", ".join(name for name, _, _ in _FORMATS)
+        raise UsageError(f"{path} is in no format that can be imported.", f"known are {known}")
+    by, _, read = found
+    added = already = left_out = 0
+    changed = os.stat(path).st_mtime
+    for index, measured in enumerate(read(content)):
+        if measured is None or measured.memory <= 0:
+            left_out += 1
+        elif _written(
+            measured._replace(tags={**measured.tags, **tags}), by, path, into, index=index, changed=changed
+        ):
+            added += 1
+        else:
+            already += 1
+    return Imported(by, added, already, left_out)
+
+
+def _content(path: str) -> str:
+    try:
+        with open(path, "rb") as file:
+            data = file.read(_LARGEST_FILE + 1)
+    except OSError as error:
+        raise RunError(f"{path} cannot be read: {error.strerror}.") from None
+    if len(data) > _LARGEST_FILE:
+        raise RunError(f"{path} has more than {_LARGEST_FILE >> 20} MiB.")
+    return data.decode("utf-8", "replace")
+
+
+def _written(measured: Measured, by: str, source: str, into: str, *, index: int, changed: float) -> bool:
+    """Writes the run directory of one row; false where it is there."""
+    identity = json.dumps([by, os.path.basename(source), index, measured], sort_keys=True)
+    digest = hashlib.sha256(identity.encode()).hexdigest()[:12]
+    started = measured.started or changed
+    plain = re.sub(
+        r"[^A-Za-z0-9._+-]+", "_", measured.name or (measured.command[0] if measured.command else "job")
+    ).strip("._")
+    directory = Path(into) / f"imported-{plain[:60] or 'job'}-{digest}"
+    peak = Peak.sampled(
+        measured.memory, how=f"{by}{', largest process' if measured.process else ''}"
+    ).to_json()
+    seconds = measured.seconds or 0.0
+    info = {
+        "schema": SCHEMA, "marks": [], "state": FINISHED, "id": directory.name, "name": measured.name, "tags": dict(measured.tags),
+        "measured_by": by, "imported_from": os.path.abspath(source), "command": list(measured.command), "cwd": None,
+        "started": {"wall": started, "monotonic": 0.0}, "ended": {"wall": started + seconds, "monotonic": seconds},
+        "exit": {"exit_code": measured.exit_code, "signal": measured.signal, "oom_kills": 1 if measured.killed_for_memory else None,
+                 "reason": _reason(measured)},
+        "peaks": {"main": None, "process": peak if measured.process else None, "tree": peak, "cgroup": None, "gpu": {}, "hugetlb": None},
+        "totals": {"cpu_seconds": measured.cpu, "read_bytes": measured.read, "write_bytes": measured.written},
+        "quality": {"ticks": 0},
+    }  # fmt: skip
+    try:
+        os.makedirs(into, exist_ok=True)
+        try:
+            os.mkdir(directory, DIRECTORY_MODE)
+        except FileExistsError:
+            return False
+        descriptor = os.open(directory / RUN_FILE, os.O_WRONLY | os.O_CREAT | os.O_EXCL, FILE_MODE)
+        with os.fdopen(descriptor, "w") as file:
+            json.dump(info, file, indent=1)
+    except OSError as error:
+        raise RunError(f"{directory} cannot be written: {error.strerror}.") from None
+    return True
+
+
+def _reason(measured: Measured) -> str:
+    if measured.killed_for_memory:
+        return "killed for memory"
+    if measured.signal is not None:
+        return f"killed by signal {measured.signal}"
+    return "ended" if measured.exit_code is None else f"exit code {measured.exit_code}"
+
+
+# -- values
+
+
+def _bytes(value: Any) -> int | None:
+    """Of "12.5 MB", "812K" or "1024"; units are powers of 1024, as all of these tools mean them."""
+    found = _SIZE.match(str(value or "").strip())
+    return round(float(found[1]) * 1024 ** _POWERS[found[2].upper()]) if found else None
+
+
+def _float(value: Any) -> float | None:
+    try:
+        found = float(value)
+    except (TypeError, ValueError):
+        return None
+    return found if math.isfinite(found) else None
+
+
+def _clock(value: str) -> float | None:
+    """Seconds of "1-02:03:04", "02:03:04", "03:04.5"."""
+    days, _, rest = value.strip().rpartition("-")
+    try:
+        seconds = 0.0
+        for part in rest.split(":"):
+            seconds = seconds * 60 + float(part)
+        return seconds + 86400 * int(days or 0)
+    except ValueError:
+        return None
+
+
+def _duration(value: str) -> float | None:
+    """Seconds of "1h 2m 3.5s" or "120ms"; a bare number is in milliseconds, as in a raw trace."""
+    if value.strip().isdigit():
+        return int(value) / 1000
+    parts = _PART.findall(value)
+    return sum(float(amount) * _PARTS[unit] for amount, unit in parts) if parts else None
+
+
+def _moment(value: str) -> float | None:
+    """Unix seconds of "2026-11-01 10:00:00.123", "2026-11-01T10:00:00", or milliseconds."""
+    if value.strip().isdigit():
+        return int(value) / 1000
+    try:
+        return time.mktime(time.strptime(value.strip()[:19].replace("T", " "), "%Y-%m-%d %H:%M:%S"))
+    except (ValueError, OverflowError):
+        return None
+
+
+def _table(content: str, delimiter: str) -> Iterator[dict[str, str]]:
+    """Rows with as many fields as the header; others are given as empty ones, to be counted."""
+    lines = csv.reader(io.StringIO(content), delimiter=delimiter, quoting=csv.QUOTE_NONE)
+    header = next(lines, [])
+    for line in lines:
+        if line:
+            yield dict(zip(header, line, strict=True)) if len(line) == len(header) else {}
+
+
+def _head(content: str) -> str:
+    return content[: content.find("\n") if "\n" in content else None]
+
+
+# -- formats
+
+
+def _snakemake(content: str) -> Iterator[Measured | None]:
+    rows: Iterator[Mapping[str, Any]] = _table(content, "\t")
+    if content.startswith("{"):
+        rows = (_object(line) for line in content.splitlines() if line.strip())
+    for row in rows:
+        mebibytes = _float(row.get("max_pss")) or _float(row.get("max_rss"))
+        rule = text(row.get("rule_name")) or None
+        tags = {
+            name: str(row[key])
+            for key, name in (("rule_name", "rule"), ("wildcards", "wildcards"))
+            if row.get(key)
+        }
+        read, written = _float(row.get("io_in")), _float(row.get("io_out"))
+        yield None if not mebibytes else Measured(
+            rule, round(mebibytes * 2**20), seconds=_float(row.get("s")), cpu=_float(row.get("cpu_time")),
+            read=None if read is None else round(read * 2**20), written=None if written is None else round(written * 2**20),
+            exit_code=0, tags=tags,
+        )  # fmt: skip
+
+
+def _nextflow(content: str) -> Iterator[Measured | None]:
+    for row in _table(content, "\t"):
+        memory = _bytes(row.get("peak_rss"))
+        if not memory:
+            yield None
+            continue
+        name = row.get("name", "")
+        process = (row.get("process") or name.partition(" (")[0]).rpartition(":")[2]
+        seconds, share = _duration(row.get("realtime", "")), _float(row.get("%cpu", "").rstrip("%"))
+        code = row.get("exit", "")
+        tags = {"rule": process, "nextflow.task": name} | (
+            {"attempt": row["attempt"]} if row.get("attempt", "").isdigit() else {}
+        )
+        yield Measured(
+            process or None, memory, seconds=seconds, started=_moment(row.get("start") or row.get("submit", "")),
+            cpu=seconds * share / 100 if seconds is not None and share is not None else None,
+            read=_bytes(row.get("read_bytes")), written=_bytes(row.get("write_bytes")),
+            exit_code=int(code) if code.isdigit() and int(code) < 128 else None,
+            signal=int(code) - 128 if code.isdigit() and 128 < int(code) < 193 else None, tags=tags,
+        )  # fmt: skip
+
+
+def _sacct(content: str) -> Iterator[Measured | None]:
+    jobs: dict[str, list[dict[str, str]]] = {}
+    for row in _table(content, "|"):
+        if row.get("JobID"):
+            jobs.setdefault(row["JobID"].partition(".")[0], []).append(row)
+        else:
+            yield None
+    for job, rows in jobs.items():
+        head = rows[0]
+        memory = max((_bytes(row.get("MaxRSS")) or 0 for row in rows), default=0)
+        state, code = head.get("State", ""), head.get("ExitCode", "").partition(":")
+        killed = any(row.get("State", "").startswith("OUT_OF_ME") for row in rows)
+        number_of_signal = int(code[2]) if code[2].isdigit() else 0
+        array, _, task = job.partition("_")
+        tags = {"slurm.job": job} | ({"slurm.array": array, "slurm.task": task} if task else {})
+        yield None if not memory else Measured(
+            head.get("JobName") or None, memory, seconds=_clock(head.get("Elapsed", "")), started=_moment(head.get("Start", "")),
+            cpu=_clock(head.get("TotalCPU", "")),
+            exit_code=None if number_of_signal or killed else int(code[0]) if code[0].isdigit() else None if state != "COMPLETED" else 0,
+            signal=number_of_signal or None, killed_for_memory=killed, tags=tags,
+        )  # fmt: skip
+
+
+def _gnu_time(content: str) -> Iterator[Measured | None]:
+    for block in content.split("Command being timed:")[1:]:
+        values = dict(line.strip().rpartition(": ")[::2] for line in block.splitlines() if ": " in line)
+        memory = whole(_float(values.get("Maximum resident set size (kbytes)")))
+        # GNU time writes the words of the command with blanks between them, in quotes.
+        command = tuple(block.splitlines()[0].strip().strip('"').split())
+        user, system = _float(values.get("User time (seconds)")), _float(values.get("System time (seconds)"))
+        code = re.search(r"Exit status: (\d+)", block)
+        signal = re.search(r"terminated by signal (\d+)", content)
+        yield None if not memory else Measured(
+            None, memory * 1024, command, process=True,
+            seconds=_clock(values.get("Elapsed (wall clock) time (h:mm:ss or m:ss)", "")),
+            cpu=None if user is None or system is None else user + system,
+            read=_blocks(values.get("File system inputs")), written=_blocks(values.get("File system outputs")),
+            exit_code=None if signal or not code else int(code[1]), signal=int(signal[1]) if signal else None,
+        )  # fmt: skip
+
+
+def _blocks(value: str | None) -> int | None:
+    amount = _float(value)
+    return None if amount is None else round(amount * 512)
+
+
+def _con_duct(content: str) -> Iterator[Measured | None]:
+    info = _object(content)
+    summary = mapping(info.get("execution_summary"))
+    memory = whole(_float(summary.get("peak_rss")))
+    command = info.get("command") or summary.get("command")
+    yield None if not memory else Measured(
+        None, memory, tuple(str(command).split()) if command else (), seconds=number(_float(summary.get("wall_clock_time"))),
+        started=_float(summary.get("start_time")), exit_code=whole(summary.get("exit_code")),
+    )  # fmt: skip
+
+
+def _object(content: str) -> Mapping[str, Any]:
+    try:
+        return mapping(json.loads(content))
+    except (ValueError, RecursionError):
+        return {}
+
+
+_FORMATS: tuple[tuple[str, Callable[[str], bool], Callable[[str], Iterator[Measured | None]]], ...] = (
+    ("con-duct", lambda content: "execution_summary" in _object(content), _con_duct),
+    ("Snakemake", lambda content: "max_rss" in _head(content), _snakemake),
+    ("Nextflow", lambda content: "peak_rss" in _head(content) and "\t" in _head(content), _nextflow),
+    (
+        "sacct",
+        lambda content: "JobID" in _head(content).split("|") and "MaxRSS" in _head(content).split("|"),
+        _sacct,
+    ),
+    ("GNU time", lambda content: "Maximum resident set size (kbytes)" in content, _gnu_time),
+)
+"""Each format: who measured, whether a text is in it, and its rows, `None` for one that cannot be used."""
