@@ -160,11 +160,18 @@ frameworks() {
         tests/e2e/test_compat_callbacks.py tests/gpu/test_cpu_pytorch.py
 }
 
-# Workflow engines, with the shell that records their rules.
+# Workflow engines with the shell that records their rules; and Slurm and Snakemake read what is advised to them.
 engines() {
+    if command -v apt-get >/dev/null && ! command -v slurmd >/dev/null; then
+        as_root=""
+        [ "$(id -u)" = 0 ] || as_root="sudo"
+        RUNLEVEL=1 DEBIAN_FRONTEND=noninteractive $as_root apt-get install -y -qq --no-install-recommends \
+            slurmctld slurmd slurm-client munge >/dev/null
+    fi
     environment python3 "$venv-engines"
     "$venv-engines/bin/python" -m pip install --quiet --group "$root/pyproject.toml:engines"
-    OTEL_MEMWATCH_SNAKEMAKE="$venv-engines/bin/snakemake" run_tests "workflow engines" "$venv-engines" -q tests/e2e/test_shell.py
+    MEMWATCH_LONG=1 OTEL_MEMWATCH_SNAKEMAKE="$venv-engines/bin/snakemake" run_tests "workflow engines" "$venv-engines" -q \
+        tests/e2e/test_shell.py tests/e2e/test_advise_engines.py
 }
 
 long_profiles() {

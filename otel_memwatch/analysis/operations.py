@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from otel_memwatch.analysis.attribution import SizedOperations
     from otel_memwatch.analysis.process_bounds import ProcessBounds
     from otel_memwatch.analysis.run_conditions import RunConditions
+    from otel_memwatch.analysis.tick_history import HistoricTicks
     from otel_memwatch.analysis.ticks import TreeTicks
     from otel_memwatch.analysis.tree_bounds import SumOverTime
     from otel_memwatch.record.operation_index import OperationTable
@@ -25,7 +26,7 @@ class OperationContext(NamedTuple):
     """What the operations happened in."""
 
     conditions: RunConditions
-    ticks: TreeTicks
+    ticks: TreeTicks | HistoricTicks
     processes: Mapping[int, Sequence[ProcessBounds]]
     """All processes by their pid, which may be used again."""
     sums: SumOverTime | None
@@ -43,7 +44,7 @@ def operation_figures(
 ) -> Iterator[OperationFigures]:
     """The figures of all operations by their start, one by one: a run may have millions of them."""
     never_closed = (position for position, end in enumerate(operations.ends) if math.isinf(end))
-    last = {n: _with_last_figures(operations.operation(n), context).peak for n in never_closed}
+    last = {n: with_last_figures(operations.operation(n), context).peak for n in never_closed}
     sized = TabledOperations(operations, {n: peak for n, peak in last.items() if peak is not None})
     with_peak = position_of_peak(sized, context.conditions, peaks)
     for position, operation in enumerate(operations):
@@ -69,7 +70,7 @@ def figures_of(
 ) -> OperationFigures:
     """The figures of one operation."""
     if operation.status == "open":
-        operation = _with_last_figures(operation, context)
+        operation = with_last_figures(operation, context)
     end = _end(operation, context)
     delta = None
     if operation.start_bytes is not None and operation.end_bytes is not None:
@@ -108,7 +109,7 @@ def _process_of(operation: RecordedOperation, context: OperationContext) -> Proc
     return None
 
 
-def _with_last_figures(operation: RecordedOperation, context: OperationContext) -> RecordedOperation:
+def with_last_figures(operation: RecordedOperation, context: OperationContext) -> RecordedOperation:
     """An operation that was never closed, with what the record says of its process after its last boundary."""
     process = _process_of(operation, context)
     low = (operation.peak.low or 0) if operation.peak is not None else 0

@@ -14,17 +14,22 @@ from otel_memwatch.analysis.run_conditions import RunConditions
 from otel_memwatch.errors import RunError
 from otel_memwatch.record.fields import mapping, moment, number, period, text, texts, trace_ids, whole
 from otel_memwatch.record.format import BUDGETS_FILE
-from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
+from otel_memwatch.record.operation_index import ListedOperations
+from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from otel_memwatch.analysis.curves import DrawnCurves
+    from otel_memwatch.analysis.operation_digest import OperationDigest, OperationsSoFar
     from otel_memwatch.analysis.operations import OperationContext
     from otel_memwatch.analysis.processes import RecordedProcesses
     from otel_memwatch.analysis.replay import Replayed
-    from otel_memwatch.model import Column, Ending, Peak
+    from otel_memwatch.analysis.tick_history import HistoricTicks
+    from otel_memwatch.analysis.ticks import TreeTicks
+    from otel_memwatch.model import Column, Ending, Peak, RecordedOperation
+    from otel_memwatch.record.operation_lines import OperationLines
     from otel_memwatch.record.reader import Record
     from otel_memwatch.record.samples import Samples
 
@@ -40,6 +45,20 @@ def _is_limit(column: Column) -> bool:
     )
 
 
+class KnownOperations(NamedTuple):
+    """What the monitor knows of the operations of its run when that has ended, without reading the record again."""
+
+    so_far: OperationsSoFar | None
+    """The closed ones; `None`: none was marked."""
+    still_open: Sequence[RecordedOperation]
+    lines: Sequence[OperationLines]
+    """What each file of operations says of its process."""
+    ticks: HistoricTicks
+    """Ticks next to their boundaries."""
+    damage: Sequence[tuple[str, int]]
+    """Files with lines that could not be read, and how many."""
+
+
 class RecordedRun:
     """One run: its description, its peaks, its operations, its processes, its samples.
 
@@ -47,8 +66,16 @@ class RecordedRun:
     what the monitor wrote at the end; of any other they are folded from the lines that are there, by the same code.
     """
 
-    def __init__(self, record: Record) -> None:
+    def __init__(self, record: Record, known: KnownOperations | None = None) -> None:
         self.record = record
+        self._known = known
+        if known is not None:
+            table = (
+                known.so_far.table(known.still_open)
+                if known.so_far is not None
+                else ListedOperations(known.still_open)
+            )
+            record.know(table, known.lines, known.damage)
         self.path = record.path
         self.info = record.info
         """`run.json` as it is."""
@@ -187,14 +214,57 @@ class RecordedRun:
 
         yield from operation_figures(operations, self._operation_context, self.peaks)
 
+    @property
+    def too_many_operations(self) -> bool:
+        """Whether it has so many that reports tell them by `operation_digest`."""
+        from otel_memwatch.analysis.operation_digest import LIMIT
+
+        if self._known is not None and self._known.so_far is not None:
+            return self._known.so_far.closed + len(self._known.still_open) > LIMIT
+        return bool(self.record.marked) and len(self.record.operation_table) > LIMIT
+
+    @property
+    def marked(self) -> bool:
+        """Whether any operation was marked."""
+        if self._known is not None:
+            return self._known.so_far is not None or bool(self._known.still_open)
+        return bool(self.record.marked) and len(self.record.operation_table) > 0
+
+    @property
+    def operations_need_numpy(self) -> bool:
+        """Whether the record has to be read again for the operations that reports tell."""
+        return self._known is None and self.record.marked
+
+    @cached_property
+    def operation_digest(self) -> OperationDigest:
+        """Totals of the operations by name, and those that needed most: what reports tell of more than they can list."""
+        from otel_memwatch.analysis.operation_digest import OperationsSoFar
+
+        known = self._known
+        if known is not None and known.so_far is not None:
+            return known.so_far.digest(known.still_open, self._context_of(known.ticks), self.peaks)
+        so_far = OperationsSoFar()
+        still_open: list[RecordedOperation] = []
+        for operation in self.record.operation_table:
+            if operation.status == "open":
+                still_open.append(operation)
+            else:
+                so_far.close(operation)
+        return so_far.digest(still_open, self._operation_context, self.peaks)
+
     @cached_property
     def _operation_context(self) -> OperationContext:
-        from otel_memwatch.analysis.operations import OperationContext
         from otel_memwatch.analysis.ticks import METRICS, TreeTicks
 
-        conditions = RunConditions.of(self.info)
-        processes = self._recorded_processes
-        ticks = TreeTicks(self.samples(METRICS), conditions, all_ended=processes.all_ended)
+        if self._known is not None and not self.too_many_operations:
+            return self._context_of(self._known.ticks)
+        conditions, all_ended = RunConditions.of(self.info), self._recorded_processes.all_ended
+        return self._context_of(TreeTicks(self.samples(METRICS), conditions, all_ended=all_ended))
+
+    def _context_of(self, ticks: TreeTicks | HistoricTicks) -> OperationContext:
+        from otel_memwatch.analysis.operations import OperationContext
+
+        conditions, processes = RunConditions.of(self.info), self._recorded_processes
         sums = processes.sum_over_time(ticks.unseen_spans())
         # Sizes tell who was outside only where the group was read as long as the processes.
         left = (

@@ -172,7 +172,7 @@ class TreeTicks:
         self.unmapped = self._difference(
             catalog.MEMWATCH_CGROUP_MEMORY_SHMEM, catalog.MEMWATCH_CGROUP_MEMORY_KERNEL, sign=1
         )
-        self.counters = {name: series for name in _COUNTERS if (series := self._counter(name)) is not None}
+        self.counters = {name: series for name in COUNTERS if (series := self._counter(name)) is not None}
 
     def unseen_spans(self) -> list[Span]:
         """The processes that no tick saw: how many, between which ticks."""
@@ -235,4 +235,4 @@ class TreeTicks:
         return TickSeries(times, array("d", values[known].astype("f8").tobytes()))
 
 
-_COUNTERS = ("cpu_seconds", "read_bytes", "write_bytes", "read_chars", "write_chars", "major_faults")
+COUNTERS = ("cpu_seconds", "read_bytes", "write_bytes", "read_chars", "write_chars", "major_faults")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from html import escape
 
+from otel_memwatch.analysis.operation_digest import needed_most
 from otel_memwatch.reports import phrases
 from otel_memwatch.reports.formatting import (
     certainty,
@@ -57,7 +58,8 @@ def _text(text: str) -> str:
 def _operations(run: RecordedRun) -> str:
     """The operations that needed most; nothing where none was marked."""
     largest: dict[str, OperationFigures] = {}
-    for figures in sorted(run.operations, key=_need, reverse=True):
+    told = run.operation_digest.largest if run.too_many_operations else run.operations
+    for figures in sorted(told, key=needed_most, reverse=True):
         largest.setdefault(figures.operation.name, figures)
     if not largest:
         return ""
@@ -77,11 +79,6 @@ def _operations(run: RecordedRun) -> str:
     more = f"<div>and {len(largest) - _OPERATIONS} more names</div>" if len(largest) > _OPERATIONS else ""
     head = '<tr><th style="text-align:left">operation</th><th>memory of all</th><th></th><th>time</th><th></th></tr>'
     return f"<table><thead>{head}</thead><tbody>{''.join(rows)}</tbody></table>{more}"
-
-
-def _need(figures: OperationFigures) -> tuple[bool, int]:
-    peak = figures.tree_peak or figures.operation.peak
-    return figures.sets_run_peak, peak.bytes if peak else -1
 
 
 def _status(status: str) -> str:

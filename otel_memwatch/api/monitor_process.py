@@ -9,6 +9,7 @@ is killed, tells the monitor to finish.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
 import select
 import subprocess
@@ -158,6 +159,8 @@ class MonitorProcess:
                 os.environ[RUN_DIRECTORY_VARIABLE] = self._environment
             if self._exact_gpu:
                 allocators.be_exact(wanted=False)
+        with contextlib.suppress(OSError):  # it has ended by itself
+            os.write(self._stop, b"1")
         os.close(self._stop)
         self._stop = -1
         deadline = time.monotonic() + timeout

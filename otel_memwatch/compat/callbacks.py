@@ -92,7 +92,7 @@ class EpochMeter:
         from otel_memwatch.in_target.operations import operation
 
         self.begin_training()
-        self._discard()
+        self.discard()
         self._epoch = epoch
         self._operation = operation(f"epoch {epoch}").__enter__()
 
@@ -108,14 +108,15 @@ class EpochMeter:
             self._report(str(measured))
         return measured
 
-    def _discard(self) -> None:
+    def discard(self) -> None:
+        """Ends the epoch that has begun, and reports nothing of it."""
         if self._operation is not None:
             self._operation.__exit__(None, None, None)
             self._operation = None
 
     def end_training(self) -> None:
         """After the last epoch, also when it failed."""
-        self._discard()
+        self.discard()
         if self._recording is not None:
             release(self._recording, keep=False)
             self._recording = None
@@ -241,11 +242,24 @@ class _FastaiHooks(_EpochCallback):
             "gpu peak": "gpu_peaked",
         }
         self._columns = [column(self.meter, name, field) for name, field in fields.items()]
+        self._trained = False
 
     def before_fit(self) -> None:
         """The training begins."""
         self.meter.begin_training()
+        self._remove_columns()  # a fit that failed has left them
+        self._trained = False
         self.learn.metrics = [*self.learn.metrics, *self._columns]
+
+    def before_train(self) -> None:
+        """It is a training, and no validation by itself."""
+        self._trained = True
+
+    def before_validate(self) -> None:
+        """`learn.validate()` gives the values of all columns: those of a training have no place there."""
+        if not self._trained:
+            self._remove_columns()
+            self.meter.discard()
 
     def before_epoch(self) -> None:
         """An epoch begins."""
@@ -257,8 +271,15 @@ class _FastaiHooks(_EpochCallback):
 
     def after_fit(self) -> None:
         """The training has ended."""
-        self.learn.metrics = [metric for metric in self.learn.metrics if metric not in self._columns]
+        self._remove_columns()
         self.meter.end_training()
+
+    def _remove_columns(self) -> None:
+        self.learn.metrics = [metric for metric in self.learn.metrics if metric not in self._columns]
+        recorder: Any = getattr(self.learn, "recorder", None)
+        if not self._trained and hasattr(recorder, "metric_names"):
+            ours = {column.name for column in self._columns}
+            recorder.metric_names = [name for name in recorder.metric_names if name not in ours]
 
 
 class _FastaiColumn:

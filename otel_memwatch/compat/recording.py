@@ -37,7 +37,6 @@ class ProgramTick(NamedTuple):
     own: float | None = None
     """Resident memory of this process alone."""
     vms: float | None = None
-    """Known only twice a second."""
     system: float | None = None
     """Memory of the machine that is not available."""
     cpu: float | None = None
@@ -203,7 +202,7 @@ class MeasuredPeriod:
     def __init__(self, recording: ToolRecording, name: str) -> None:
         self.recording = recording
         self.name = name
-        self.start = _tick_now()
+        self.start = tick_now()
         self.end: ProgramTick | None = None
         self._own_peak = 0
         self._live = self._open()
@@ -226,7 +225,7 @@ class MeasuredPeriod:
         """Ends the period."""
         if self.end is None:
             self._close()
-            self.end = _tick_now()
+            self.end = tick_now()
 
     def own_peak(self) -> int:
         """Largest resident memory of this process in it, in bytes: exact where the kernel lets us; at least the ends'."""
@@ -237,10 +236,36 @@ class MeasuredPeriod:
 
     def ticks(self) -> list[ProgramTick]:
         """All that is known of it in the order of time: its beginning, the monitor's ticks, its end or this moment."""
-        end = self.end or _tick_now()
-        return [self.start, *self.recording.ticks(self.start.time, end.time), end]
+        end = self.end or tick_now()
+        ticks = list(self.recording.ticks(self.start.time, end.time))
+        # The beginning and the end stand for the ticks next to them, but for one that alone saw most.
+        near = self.recording.run.interval or 0.0
+        since, until = self.start.time + near, end.time - near
+        apart = [tick for tick in ticks if since <= tick.time <= until]
+        seen = max(tick.rss or 0.0 for tick in (self.start, *apart, end))
+        alone = max(ticks, key=lambda tick: tick.rss or 0.0, default=end)
+        if (alone.rss or 0.0) > seen:
+            apart = sorted([*apart, alone], key=lambda tick: tick.time)
+        return [self.start, *apart, end]
 
 
-def _tick_now() -> ProgramTick:
+def tick_now(*, counters: bool = False) -> ProgramTick:
+    """A tick of this very moment.
+
+    `counters`: with CPU time and I/O of this process and the children that it has waited for, where they are known.
+    """
     own, tree = size_of(os.getpid()), tree_now()
-    return ProgramTick(time.monotonic(), tree.rss, own.rss if own else None, tree.vms, system_used())
+    tick = ProgramTick(time.monotonic(), tree.rss, own.rss if own else None, tree.vms, system_used())
+    if not counters:
+        return tick
+    spent = os.times()
+    tick = tick._replace(cpu=spent.user + spent.system + spent.children_user + spent.children_system)
+    with suppress(OSError, ValueError), open("/proc/self/io", "rb") as file:
+        lines = dict(line.split(b": ") for line in file.read().splitlines())
+        tick = tick._replace(
+            read=float(lines[b"rchar"]),
+            written=float(lines[b"wchar"]),
+            stored_read=float(lines[b"read_bytes"]),
+            stored_written=float(lines[b"write_bytes"]),
+        )
+    return tick

@@ -128,6 +128,11 @@ def _wait_for_end(pid: int, pidfd: int | None, stop_fd: int | None, wake: int) -
         ready, _, _ = select.select(list(reasons), [], [], None if pidfd is not None else _POLL_SECONDS)
         if pidfd is not None and pidfd in ready:
             return reasons[pidfd]
+        if stop_fd in ready and stop_fd is not None and os.read(stop_fd, 1) == b"":
+            # Its end was closed without a word: by an exec, which the process survives, or with the process.
+            del reasons[stop_fd]
+            stop_fd = None
+            continue
         if ready:
             return reasons[ready[0]]
         if not _exists(pid):

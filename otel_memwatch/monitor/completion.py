@@ -11,20 +11,31 @@ from collections.abc import Callable, Sequence
 from otel_memwatch.errors import RunError
 from otel_memwatch.monitor.rendering import CompletedRecord
 from otel_memwatch.monitor.run_info import gpu_fields, health_fields, moment
-from otel_memwatch.record.format import FINISHED
-from otel_memwatch.runtime.typed import TYPE_CHECKING
+from otel_memwatch.record.format import FINISHED, TRACES_OTLP_FILE
+from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from otel_memwatch.analysis.curves import DrawnCurves
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from otel_memwatch.analysis.attribution import SizedOperations
+    from otel_memwatch.analysis.run import KnownOperations
     from otel_memwatch.model import Ending, ProcessRecord, RecordedOperation
     from otel_memwatch.monitor.recording import RunRecording
-    from otel_memwatch.record.operation_index import OperationTable
-    from otel_memwatch.record.operation_lines import OperationLines
     from otel_memwatch.record.writer import RunWriter
 
 
-_CATCHING_UP_SECONDS = 0.3
-"""Time that telemetry may read operations on after the end: a burst may have left more of them than can be delivered."""
+class _Operations(NamedTuple):
+    """The operations that the target has marked."""
+
+    sized: SizedOperations | None
+    """What peaks are attributed by; `None`: there were none."""
+    still_open: Sequence[RecordedOperation]
+    closed: int
+    to_export: int
+    """Those of the closed ones that the program does not export itself."""
+    read_again: bool
+    """Whether the record has more than we followed: spans that the program exported into it."""
 
 
 def complete(recording: RunRecording, end: Callable[[], Ending], ended: float) -> CompletedRecord | None:
@@ -40,16 +51,13 @@ def complete(recording: RunRecording, end: Callable[[], Ending], ended: float) -
     recording.tree.finish(time.monotonic())
     ending = end()
     writer.check()
-    lines, operations = _operations(recording)
-    from otel_memwatch.analysis.attribution import TabledOperations
-
+    operations = _operations(recording)
     tally = recording.folding.tally  # with the processes that `finish` has recorded just now
-    tally.boundaries(lines)
     _note_missing_ticks(recording)
-    peaks = tally.peaks(TabledOperations(operations), whole=recording.watched_to_the_end)
+    peaks = tally.peaks(operations.sized, whole=recording.watched_to_the_end)
     if recording.limit is not None:
         peak = None if peaks.tree is None else peaks.tree.bytes
-        writer.note(limit=recording.limit.verdict(operations, _processes(recording), peak))
+        writer.note(limit=recording.limit.verdict(operations.still_open, _processes(recording), peak))
     writer.update(
         state=FINISHED,
         ended=moment(ended),
@@ -60,12 +68,14 @@ def complete(recording: RunRecording, end: Callable[[], Ending], ended: float) -
         sources={**writer.info["sources"], **health_fields(recording.sampler)},
         gpus=gpu_fields(recording.sources),
     )
-    _deliver(recording, ending, ended, list(operations))
+    _deliver(recording, ending, ended, operations)
     curves = recording.folding.curves
     drawn = None if curves is None else curves.drawn(all_ended=not tally.processes.living)
-    completed = _written(writer, drawn)
+    directory, info = _written(writer)
     writer.close()
-    return completed
+    if operations.read_again or "recorded_until" in info:
+        return CompletedRecord(directory, info, drawn, None)
+    return CompletedRecord(directory, info, drawn, _known(recording, operations))
 
 
 def write_end(writer: RunWriter, ending: Ending, ended: float) -> None:
@@ -74,17 +84,43 @@ def write_end(writer: RunWriter, ending: Ending, ended: float) -> None:
     writer.close()
 
 
-def _operations(recording: RunRecording) -> tuple[list[OperationLines], OperationTable]:
-    """The operations that the target has marked; where their files have gone, those that were read before."""
-    from otel_memwatch.record.open import read_run
-    from otel_memwatch.record.operation_index import ListedOperations
-
+def _operations(recording: RunRecording) -> _Operations:
+    """Reads what the target has written of its operations since the last look."""
     assert recording.follower is not None
-    if recording.writer.in_place:
-        with contextlib.suppress(RunError):
-            record = read_run(recording.writer.path)
-            return record.operation_lines, record.operation_table
-    return recording.follower.lines(), ListedOperations(recording.follower.open_operations())
+    while recording.read_operations():
+        pass
+    recording.read_operations(last=True)
+    still_open, so_far = recording.follower.open_operations(), recording.operations
+    path = recording.writer.path
+    if recording.writer.in_place and os.path.isfile(path / TRACES_OTLP_FILE):
+        from otel_memwatch.analysis.attribution import TabledOperations
+        from otel_memwatch.record.open import open_record
+
+        table = open_record(path, recording.writer.info).operation_table
+        to_export = sum(not one.exported for one in table)
+        return _Operations(TabledOperations(table), still_open, len(table), to_export, read_again=True)
+    if so_far is None:
+        return _Operations(None, still_open, 0, 0, read_again=False)
+    return _Operations(
+        so_far.sized(still_open), still_open, so_far.closed, so_far.to_export, read_again=False
+    )
+
+
+def _known(recording: RunRecording, operations: _Operations) -> KnownOperations:
+    """What reports are told of operations, so that nothing is read again that we have read."""
+    from otel_memwatch.analysis.run import KnownOperations
+
+    history, tally, follower = recording.folding.history, recording.folding.tally, recording.follower
+    assert history is not None
+    assert tally is not None
+    assert follower is not None
+    return KnownOperations(
+        recording.operations,
+        operations.still_open,
+        follower.lines(),
+        history.ticks(all_ended=not tally.processes.living),
+        follower.damage(),
+    )
 
 
 def _processes(recording: RunRecording) -> list[ProcessRecord]:
@@ -112,31 +148,25 @@ def _note_missing_ticks(recording: RunRecording) -> None:
         )
 
 
-def _deliver(
-    recording: RunRecording, ending: Ending, ended: float, operations: Sequence[RecordedOperation]
-) -> None:
+def _deliver(recording: RunRecording, ending: Ending, ended: float, operations: _Operations) -> None:
     """Gives telemetry the final figures; what it could not deliver is marked in the record."""
     telemetry = recording.telemetry
     if telemetry is None or not telemetry.active:
         return
-    from otel_memwatch.analysis import Peaks
+    from otel_memwatch.analysis.results import Peaks
     from otel_memwatch.monitor.telemetry import Ended
 
-    until = time.monotonic() + _CATCHING_UP_SECONDS
-    while recording.read_operations() and time.monotonic() < until:
-        pass
     peaks = Peaks.from_json(recording.writer.info["peaks"])
-    still_open = [operation for operation in operations if operation.status == "open"]
-    closed = [operation for operation in operations if operation.status != "open"]
-    for problem in telemetry.finish(Ended(ended, ending, peaks, still_open, closed)):
+    told = Ended(ended, ending, peaks, operations.still_open, operations.closed, operations.to_export)
+    for problem in telemetry.finish(told):
         recording.writer.mark(problem)
 
 
-def _written(writer: RunWriter, curves: DrawnCurves | None) -> CompletedRecord:
-    """What reports are made of, with a mark where the record does not hold the end of the run."""
+def _written(writer: RunWriter) -> tuple[Path, Mapping[str, Any]]:
+    """Directory and description that reports are made of, with a mark where the record does not hold the end of the run."""
     in_place = writer.in_place
     directory = writer.path if in_place else writer.path / f"lost-{os.getpid()}"
     if not writer.written and not writer.update():  # tried again, since there may be space by now
         writer.note_mark("the end could not be recorded" if in_place else "the record is lost")
     # As a reader of the file would have it: tuples become lists, keys text.
-    return CompletedRecord(directory, json.loads(json.dumps(writer.info)), curves)
+    return directory, json.loads(json.dumps(writer.info))

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
 
     from otel_memwatch.analysis.curves import Curves
     from otel_memwatch.analysis.tally import Tally
+    from otel_memwatch.analysis.tick_history import TickHistory
     from otel_memwatch.model import Column, Snapshot
 
 _TICKS = 16
@@ -21,10 +22,17 @@ class Folding:
 
     def __init__(self) -> None:
         self._tally: Tally | None = None
+        self._history: TickHistory | None = None
         self._curves: Curves | None = None
         self._columns: Sequence[Column] = ()
         self._waiting: list[ProcessRecord | tuple[Sequence[Column], Snapshot]] = []
         self._ticks = 0
+
+    @property
+    def history(self) -> TickHistory | None:
+        """The ticks so far as operations will ask about them; `None` before `open`."""
+        self._fold()
+        return self._history
 
     @property
     def tally(self) -> Tally | None:
@@ -41,8 +49,10 @@ class Folding:
     def open(self, columns: Sequence[Column], info: Mapping[str, Any], *, drawn: bool = False) -> None:
         """Begins to fold ticks of these columns; of those taken in before, what they have of them. `drawn`: curves too."""
         from otel_memwatch.analysis.tally import Tally
+        from otel_memwatch.analysis.tick_history import TickHistory
 
         self._tally, self._columns = Tally(columns, info), columns
+        self._history = TickHistory(columns, self._tally.conditions)
         if drawn:
             from otel_memwatch.analysis.curves import Curves
 
@@ -60,8 +70,8 @@ class Folding:
             self._fold()
 
     def _fold(self) -> None:
-        tally, curves = self._tally, self._curves
-        if tally is None:
+        tally, history, curves = self._tally, self._history, self._curves
+        if tally is None or history is None:
             return
         for record in self._waiting:
             if isinstance(record, ProcessRecord):
@@ -74,6 +84,7 @@ class Folding:
                 known = dict(zip(columns, snapshot.values, strict=True))
                 snapshot = snapshot._replace(values=tuple(known.get(column) for column in self._columns))
             tally.tick(snapshot)
+            history.add(snapshot)
             if curves is not None:
                 curves.add(self._columns, snapshot.time, snapshot.values)
         self._waiting.clear()

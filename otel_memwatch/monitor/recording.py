@@ -6,9 +6,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib import import_module
 
 from otel_memwatch.model import ProcessNote, ProcessRecord
@@ -20,6 +22,7 @@ from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from otel_memwatch.analysis import Peaks
+    from otel_memwatch.analysis.operation_digest import OperationsSoFar
     from otel_memwatch.model import Column, Snapshot, Value
     from otel_memwatch.monitor.messages import Messages
     from otel_memwatch.monitor.run_info import MetricSeries, TargetInfo
@@ -33,8 +36,20 @@ if TYPE_CHECKING:
 _FOLLOW_SECONDS = 1.0
 """Time between two looks at the operations that the target has marked, where nobody wants to know of them at once."""
 
+_READING_SHARE = 0.5
+"""Part of the time between two ticks in which operations may be read."""
+
+_MANY = 100
+"""Operations that were closed since the last look, from which on the next look is at the next tick."""
+
+_KNOWN_AFTER = 5.0
+"""Seconds after which a boundary has been read for certain, unless its process was stopped between clock and write."""
+
 _SETTLED_SECONDS = 0.4
 """Time after which a command is no short one: the modules that its end needs are worth loading before it."""
+
+_LOADING_SECONDS = 0.02
+"""Time that loading them takes at one tick, and one module more."""
 
 _PEAKS_SECONDS = 1.0
 """Time between two looks at the peaks so far, for telemetry."""
@@ -73,6 +88,8 @@ class RunRecording:
         self.writer = writer
         self.folding = Folding()
         self.follower: OperationFollower | None = None
+        self.operations: OperationsSoFar | None = None
+        """`None`: none has begun."""
         self.telemetry: Telemetry | None = None
         self.sources: Sequence[Any] = ()
         self.watched_to_the_end = False
@@ -211,14 +228,12 @@ class RunRecording:
 
     def _on_tick(self, snapshot: Snapshot) -> None:
         columns = self.sampler.columns
-        if self._to_load and snapshot.time - self._target.started > _SETTLED_SECONDS:
-            # What is made at the end is loaded while nobody waits, a module at a tick.
-            import_module(self._to_load.pop(0))
         self.writer.tick(snapshot)
+        if self._to_load and snapshot.time - self._target.started > _SETTLED_SECONDS:
+            self._load_what_the_end_needs()
         self.folding.tick(columns, snapshot)
         if snapshot.time >= self._follow_due:
-            self._follow_due = snapshot.time + self._follow_period
-            self.read_operations()
+            self._follow(snapshot.time)
         if snapshot.time >= self._peaks_due:
             self._peaks_due = snapshot.time + _PEAKS_SECONDS
             tally = self.folding.tally
@@ -232,11 +247,26 @@ class RunRecording:
             }
             self.writer.update(limits=limits)
 
+    def _load_what_the_end_needs(self) -> None:
+        """Imports some of the modules that reports are made with, while nobody waits; the next tick stays in time."""
+        until = time.monotonic() + min(_LOADING_SECONDS, self._settings["interval"] / 4)
+        while self._to_load:
+            with contextlib.suppress(Exception):  # whoever needs it tells what is wrong
+                import_module(self._to_load.pop(0))
+            if time.monotonic() >= until:
+                return
+
     def _on_health(self, name: str, health: SourceHealth) -> None:
         state = "works again" if health.up else f"failed: {health.error}"
         self.writer.mark(f"source {name} {state}")
 
     # -- operations
+
+    def _marks_operations(self, pid: int) -> bool:
+        """Whether a process resets its own watermark; asked of few, perhaps before anybody follows operations."""
+        self.follow_operations()
+        assert self.follower is not None
+        return self.follower.marks_operations(pid)
 
     def follow_operations(self) -> None:
         """Begins to follow what the target writes of its operations. Their files are not read yet."""
@@ -253,21 +283,64 @@ class RunRecording:
 
         return os.path.exists(f"{self.writer.path}/{OPERATIONS_PREFIX}{pid}{OPERATIONS_SUFFIX}")
 
-    def read_operations(self) -> bool:
-        """Hands what the target has written of its operations since the last time to tally and telemetry.
+    def read_operations(self, *, last: bool = False) -> bool:
+        """Hands what the target has written of its operations since the last time to tally, digest and telemetry.
 
-        False when it has written nothing.
+        False when there is no more. `last`: all its processes have ended.
         """
         assert self.follower is not None
-        found = self.follower.poll()
-        if not found.closed and not found.opened:
-            return False
+        exporting = self.telemetry is not None and self.telemetry.active
+        before = 0 if self.operations is None else self.operations.closed
+        light = None if exporting or self.operations is None else self.operations.close_lines
+        found = self.follower.poll(last=last, on_close=light)
+        if self.operations is None and (found.closed or found.opened):
+            from otel_memwatch.analysis.operation_digest import OperationsSoFar
+
+            self.operations = OperationsSoFar()
+        if self.operations is None:
+            return found.behind
+        for operation in found.closed:
+            self.operations.close(operation)
+        if self.operations.closed == before and not found.opened:
+            return found.behind
         tally = self.folding.tally
         assert tally is not None
         tally.boundaries(self.follower.lines())
-        if self.telemetry is not None and self.telemetry.active:
+        if exporting:
+            assert self.telemetry is not None
             self.telemetry.operations(found.closed, [one.name for one in self.follower.open_operations()])
-        return True
+        return found.behind
+
+    def _follow(self, now: float) -> None:
+        """Reads operations for a part of the time to the next tick, and makes room for those that come.
+
+        Where there are many, they are read at each tick: who waits for the end does not wait for them then.
+        """
+        until = now + _READING_SHARE * self._settings["interval"]
+        before = 0 if self.operations is None else self.operations.closed
+        behind = self.read_operations()
+        while behind and time.monotonic() < until:
+            behind = self.read_operations()
+        operations, history, tally = self.operations, self.folding.history, self.folding.tally
+        if operations is None or history is None or tally is None or self.follower is None:
+            self._follow_due = now + self._follow_period
+            if history is not None:
+                history.merge(lambda: (), now - _KNOWN_AFTER)
+            return
+        many = behind or operations.closed - before >= _MANY
+        self._follow_due = now + (0.0 if many else self._follow_period)
+        from otel_memwatch.analysis.operation_digest import LIMIT, moments_of
+
+        if operations.closed > LIMIT:
+            moments = moments_of(tally.peaks(), tally.conditions.started)
+            operations.look_at(moments, tally.conditions.interval, self.follower.open_operations())
+        if not behind:
+            history.merge(self._boundaries, now - _KNOWN_AFTER)
+
+    def _boundaries(self) -> Iterable[float]:
+        assert self.follower is not None
+        assert self.operations is not None
+        return self.operations.boundaries(self.follower.open_operations())
 
     # -- telemetry
 

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from otel_memwatch.analysis import RecordedRun
     from otel_memwatch.analysis.curves import DrawnCurves
+    from otel_memwatch.analysis.run import KnownOperations
 
 _DRAWING_BYTES = 96 << 20
 """Memory that drawing takes beside the samples: 73 MiB were measured, most of them the libraries'."""
@@ -70,11 +71,23 @@ class CompletedRecord(NamedTuple):
     """`run.json`, or what it would hold if it could have been written."""
     curves: DrawnCurves | None
     """Its figures over time; `None` where nobody wants them."""
+    operations: KnownOperations | None
+    """What the monitor knows of its operations; `None`: they have to be read from the record."""
 
 
 def needed_to_render(settings: Mapping[str, Any]) -> tuple[str, ...]:
     """The modules that making report, page and summary loads, in their order: importing them takes longer than they do."""
-    base = ("analysis.run", "analysis.processes", "reports.formatting", "reports.phrases")
+    base = (
+        "analysis.run",
+        "analysis.processes",
+        "analysis.gpu",
+        "record.open",
+        "record.reader",
+        "record.samples",
+        "reports.formatting",
+        "reports.phrases",
+        "monitor.ci_summary",
+    )
     pages = (
         "reports.text",
         "reports.text.sections",
@@ -82,13 +95,15 @@ def needed_to_render(settings: Mapping[str, Any]) -> tuple[str, ...]:
         "reports.html.data",
         "reports.html",
     )
+    history = ("runs.history", "runs.advice", "runs.advice_targets", "runs.prediction", "runs.progress")
+    told = not settings["quiet"]
     wanted = (
-        *(base if settings["report"] or not settings["quiet"] else ()),
+        *(base if settings["report"] or told else ()),
         *(pages if settings["report"] else ()),
         *(
-            ()
-            if settings["quiet"]
-            else (f"reports.{'summary' if settings['summary'] == 'text' else 'markdown'}",)
+            (f"reports.{'summary' if settings['summary'] == 'text' else 'markdown'}", *history)
+            if told
+            else ()
         ),
     )
     return tuple(f"otel_memwatch.{name}" for name in wanted)
@@ -117,8 +132,8 @@ def render(
     Whatever needs numpy or matplotlib is made in a process of its own: their libraries may end the process that they
     are loaded in (OpenBLAS does, where it gets no memory), and with ours the target's exit code would go.
     """
-    directory, info, curves = completed
-    run = ended_run(directory, info)
+    directory, info, curves, operations = completed
+    run = ended_run(directory, info, operations)
     if curves is not None:
         run.curves = curves
     wanted = {name: settings.get(name) for name in _ASKED_FOR}
@@ -128,7 +143,11 @@ def render(
     wanted["plot"] = settings["plot"] and writable and not hurried()
     if wanted["plot"] or wanted["log_dir"]:
         _leave_out_what_has_no_room(directory, wanted, messages)
-    needs_libraries = wanted["plot"] or wanted["log_dir"] or run.record.marked
+    recorded = any(isinstance(device, dict) and device.get("recorded") for device in info.get("gpus") or ())
+    judged_apart = wanted["budget"] and run.too_many_operations
+    needs_libraries = (
+        wanted["plot"] or wanted["log_dir"] or run.operations_need_numpy or recorded or judged_apart
+    )
     if not (needs_libraries and make_apart(directory, info, wanted, messages, hurried)):
         make(run, wanted, messages)
 
@@ -163,12 +182,14 @@ def _leave_out_what_has_no_room(directory: Path, wanted: dict[str, Any], message
             )
 
 
-def ended_run(directory: Path, info: Mapping[str, Any]) -> RecordedRun:
-    """The run of a directory whose `run.json` is known."""
+def ended_run(
+    directory: Path, info: Mapping[str, Any], operations: KnownOperations | None = None
+) -> RecordedRun:
+    """The run of a directory whose `run.json` is known, and perhaps its operations."""
     from otel_memwatch.analysis import RecordedRun
     from otel_memwatch.record.open import open_record
 
-    return RecordedRun(open_record(directory, info))
+    return RecordedRun(open_record(directory, info), operations)
 
 
 # -- in this process
@@ -186,7 +207,7 @@ def make(
     def attempt(name: str, work: Callable[[], object]) -> None:
         begin(name)
         try:
-            if run.record.marked:
+            if run.operations_need_numpy:
                 need_numpy()
             work()
         except Exception as error:  # noqa: BLE001 - see `render`

@@ -6,15 +6,18 @@ import os
 
 from otel_memwatch.record.format import OPERATIONS_PREFIX, OPERATIONS_SUFFIX
 from otel_memwatch.record.jsonl import MAX_LINE, open_regular, parse
-from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
+from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from otel_memwatch.model import RecordedOperation
-    from otel_memwatch.record.operation_lines import OperationLines
+    from otel_memwatch.record.operation_lines import OpenOperation, OperationLines
 
-_BLOCK = 1 << 20
+    OnClose = Callable[[OperationLines, OpenOperation, Mapping[str, Any]], None]
+
+_BLOCK = 256 << 10
 """Bytes read of one file at one poll: of a program that marks more than that between two polls the rest is read later."""
 _MAX_DESCRIPTORS = 256
 """Files kept open at once; the others are opened for each look at them."""
@@ -27,6 +30,8 @@ class Followed(NamedTuple):
     """Operations that have ended since the poll before."""
     opened: int
     """How many have begun."""
+    behind: bool = False
+    """Whether there was more than one poll reads."""
 
 
 class _OperationsFile:
@@ -40,11 +45,22 @@ class _OperationsFile:
         self.lines = OperationLines(pid)
         self.damaged = 0
         self.descriptor: int | None = None
+        self.behind = False
+        """Whether there was more than was read."""
         self._rest = b""
         self._offset = 0
 
-    def read(self, keep: bool) -> list[bytes]:
-        """The lines that were completed since the last time; what follows the last newline waits for its rest."""
+    @property
+    def name(self) -> str:
+        """Of the file, without its directory."""
+        return os.path.basename(self.path)
+
+    def read(self, keep: bool, last: bool = False) -> list[bytes]:
+        """The lines that were completed since the last time; what follows the last newline waits for its rest.
+
+        `last`: nothing more will come; what is whole without its newline is a line too.
+        """
+        self.behind = False
         try:
             descriptor = self.descriptor
             if descriptor is None:
@@ -59,7 +75,9 @@ class _OperationsFile:
         except OSError:
             return []
         if not data:
-            return []
+            rest, self._rest = self._rest, b"" if last else self._rest
+            return [rest] if last and parse(rest) is not None else []
+        self.behind = len(data) == _BLOCK
         self._offset += len(data)
         *lines, self._rest = (self._rest + data).split(b"\n")
         if len(self._rest) > MAX_LINE:
@@ -85,26 +103,37 @@ class OperationFollower:
         self._by_pid: dict[int, _OperationsFile] = {}
         self._listed: int | None = None
 
-    def poll(self) -> Followed:
-        """Read what was written since the last poll. Never raises for what a program wrote, or for a missing file."""
+    def poll(self, *, last: bool = False, on_close: OnClose | None = None) -> Followed:
+        """Read what was written since the last poll. Never raises for what a program wrote, or for a missing file.
+
+        Args:
+            last: all processes have ended, so that a line without its newline is complete too.
+            on_close: is given the two lines of each operation that was closed, instead of `closed`: making an operation of
+                them takes longer than reading them.
+
+        """
         self._discover()
         closed: list[RecordedOperation] = []
         opened = 0
         for file in self._files.values():
-            for text in file.read(keep=len(self._files) <= _MAX_DESCRIPTORS):
+            for text in file.read(len(self._files) <= _MAX_DESCRIPTORS, last):
                 line = parse(text) if text else None
                 if not isinstance(line, dict):
                     file.damaged += bool(text)
                     continue
                 try:
-                    operation = file.lines.add(line)
+                    ended = file.lines.match(line)
                 except ValueError:
                     file.damaged += 1
                     continue
                 opened += "open" in line
-                if operation is not None:
-                    closed.append(operation)
-        return Followed(closed, opened)
+                if ended is None:
+                    continue
+                if on_close is None:
+                    closed.append(file.lines.operation(ended, line))
+                else:
+                    on_close(file.lines, ended, line)
+        return Followed(closed, opened, any(file.behind for file in self._files.values()))
 
     def _discover(self) -> None:
         try:
@@ -157,6 +186,10 @@ class OperationFollower:
     def damaged(self) -> int:
         """Lines that were none of ours."""
         return sum(file.damaged for file in self._files.values())
+
+    def damage(self) -> list[tuple[str, int]]:
+        """The files that have such lines, and how many."""
+        return [(file.name, file.damaged) for file in self._files.values() if file.damaged]
 
     def close(self) -> None:
         """Give all descriptors back."""

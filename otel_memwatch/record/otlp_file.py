@@ -25,6 +25,8 @@ from otel_memwatch.record.samples import Samples
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from otel_memwatch.record.operation_index import OperationTable
     from otel_memwatch.record.operation_lines import OperationLines
 
@@ -301,7 +303,7 @@ class OtlpRecord(Record):
         return ListedOperations(self._spans)
 
     @property
-    def operation_lines(self) -> list[OperationLines]:
+    def operation_lines(self) -> Sequence[OperationLines]:
         """None: no process wrote boundaries."""
         return []
 

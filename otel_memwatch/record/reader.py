@@ -16,7 +16,7 @@ from otel_memwatch.record.jsonl import Damage, objects
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from otel_memwatch.record.operation_index import OperationIndex, OperationTable
@@ -39,6 +39,7 @@ class Record:
         self._damage: dict[str, Damage] = {}
         self._samples: Samples | None = None
         self._kept: frozenset[str] | None = frozenset()
+        self._lines: Sequence[OperationLines] | None = None
 
     @property
     def started(self) -> float:
@@ -119,10 +120,23 @@ class Record:
         """The same as a list, made anew at each call: a run may have millions of them."""
         return list(self.operation_table)
 
+    def know(
+        self,
+        table: OperationTable | None,
+        lines: Sequence[OperationLines],
+        damage: Iterable[tuple[str, int]],
+    ) -> None:
+        """Takes what somebody has read of the operations already; without a `table` they are read when they are asked for."""
+        if table is not None:
+            self.operation_table = table
+        self._lines = lines
+        for name, left_out in damage:
+            self._fresh(name).lines = left_out
+
     @property
-    def operation_lines(self) -> list[OperationLines]:
+    def operation_lines(self) -> Sequence[OperationLines]:
         """What each file of operations says of its process."""
-        return self._operation_index.lines
+        return self._operation_index.lines if self._lines is None else self._lines
 
     @property
     def marked(self) -> bool:

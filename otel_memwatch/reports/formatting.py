@@ -72,11 +72,6 @@ def size_in(value: float, scale: float, unit: str) -> str:
     return f"{value / scale:.{decimals}f} {unit}"
 
 
-def series_name(name: str) -> str:
-    """The name without the number at its end: "epoch" of "epoch 12" and of "epoch_12"; a name that is a number stays."""
-    return name.rstrip("0123456789").rstrip(" _-#.:/") or name
-
-
 def duration(seconds: float | None) -> str:
     """Seconds, as "34 ms", "12.4 s", "3 min 05 s", "2 h 05 min" or "1 d 02 h"."""
     if seconds is None or not math.isfinite(seconds):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from otel_memwatch.analysis.operation_digest import needed_most
 from otel_memwatch.reports import phrases
 from otel_memwatch.reports.formatting import (
     certainty,
@@ -21,7 +22,7 @@ from otel_memwatch.runtime.typed import TYPE_CHECKING, BinaryIO
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from otel_memwatch.analysis import OperationFigures, RecordedRun
+    from otel_memwatch.analysis import RecordedRun
     from otel_memwatch.reports import Options
 
 _OPERATIONS = 12
@@ -41,7 +42,7 @@ def markdown(run: RecordedRun) -> str:
     """
     lines = [f"### Memory of {code(shorten(clean(public_name(run.command)), _NAME))}", ""]
     lines += _table(("", ""), [(label, escape(value)) for label, value in _rows(run) if value], "ll")
-    if run.operations:
+    if run.marked:
         lines += ["", *_operations(run)]
     texts = [text for _, text in run.marks] + list(run.damage)
     if texts:
@@ -89,7 +90,10 @@ def _largest(run: RecordedRun) -> str:
 
 def _operations(run: RecordedRun) -> list[str]:
     """The operations that needed most, the one of the run's peak first."""
-    ranked = sorted(run.operations, key=_need, reverse=True)
+    if run.too_many_operations:
+        ranked, number = run.operation_digest.largest, run.operation_digest.number
+    else:
+        ranked, number = tuple(sorted(run.operations, key=needed_most, reverse=True)), len(run.operations)
     rows = []
     for figures in ranked[:_OPERATIONS]:
         peak = figures.tree_peak or figures.operation.peak
@@ -99,14 +103,10 @@ def _operations(run: RecordedRun) -> list[str]:
         status = "" if figures.operation.status == "ok" else figures.operation.status
         rows.append((name, peak_figure(peak), certainty(peak), duration(figures.seconds), escape(status)))
     lines = _table(("Operation", "Peak", "", "Time", ""), rows, "lrlrl")
-    if len(ranked) > _OPERATIONS:
-        lines += ["", f"and {count(len(ranked) - _OPERATIONS, 'more operation')}"]
+    left_out = number - min(_OPERATIONS, len(ranked))
+    if left_out:
+        lines += ["", f"and {count(left_out, 'more operation')}"]
     return lines
-
-
-def _need(figures: OperationFigures) -> tuple[bool, int, float]:
-    peak = figures.tree_peak or figures.operation.peak
-    return figures.sets_run_peak, peak.bytes if peak else -1, figures.seconds
 
 
 def _table(header: Sequence[str], rows: Sequence[Sequence[str]], align: str) -> list[str]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 
+from otel_memwatch.analysis.operation_digest import needed_most
 from otel_memwatch.config import OPTIONS
 from otel_memwatch.record.format import PAGE_FILE, RUN_FILE
 from otel_memwatch.reports import phrases
@@ -187,7 +188,8 @@ def _ended(run: RecordedRun, public: bool) -> Iterator[SummaryLine]:  # noqa: AR
 def _operations(run: RecordedRun, public: bool) -> Iterator[SummaryLine]:  # noqa: ARG001 - as above
     """The names of the operations that needed most, that of the run's peak first."""
     largest: dict[str, OperationFigures] = {}
-    for figures in sorted(run.operations, key=_need, reverse=True):
+    told = run.operation_digest.largest if run.too_many_operations else run.operations
+    for figures in sorted(told, key=needed_most, reverse=True):
         largest.setdefault(figures.operation.name, figures)
     if not largest:
         return
@@ -207,11 +209,6 @@ def _operation(figures: OperationFigures) -> str:
     remarks = ", ".join(filter(None, ("the peak" if figures.sets_run_peak else "", status)))
     figure = "" if peak is None else f" {peak_figure(peak)}"
     return f"{shorten(figures.operation.name, _NAME)}{figure}" + (f" ({remarks})" if remarks else "")
-
-
-def _need(figures: OperationFigures) -> tuple[bool, int, float]:
-    peak = figures.tree_peak or figures.operation.peak
-    return figures.sets_run_peak, peak.bytes if peak else -1, figures.seconds
 
 
 def _largest(run: RecordedRun, public: bool) -> Iterator[SummaryLine]:

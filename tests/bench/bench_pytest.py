@@ -92,7 +92,7 @@ def planted(count: int) -> None:
             directory = Path(name)
             (directory / "test_planted.py").write_text(PLANTED.read_text())
             ran = session(
-                directory, "-c", os.devnull, *OURS, *workers, "--memwatch-json=told", "test_planted.py",
+                directory, "-c", os.devnull, *OURS[2 * INSTALLED :], *workers, "--memwatch-json=told", "test_planted.py",
                 PLANTED_TESTS=str(count), PLANTED_LARGEST="1024",
             )  # fmt: skip
             tests = json.loads((directory / "told").read_text())["tests"]
@@ -154,7 +154,7 @@ def suites() -> None:
             "-o",
             "asyncio_default_fixture_loop_scope=function",
         )  # it warns otherwise, an error to some suites
-        ours = (*(() if INSTALLED else OURS[:2]), "--memwatch")
+        ours = OURS[2 * INSTALLED :]
         for label, place, tests in (
             ("pluggy", pluggy, ("testing", "--ignore=testing/benchmark.py")),
             ("attrs", attrs, ("tests",)),

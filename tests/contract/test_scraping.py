@@ -181,11 +181,43 @@ def test_other_paths_and_methods():
         ("GET", "/x", 404),
         ("POST", "/metrics", 501),
         ("GET", "/metrics?x", 200),
+        ("HEAD", "/metrics", 200),
+        ("HEAD", "/x", 404),
     ):
         connection = http.client.HTTPConnection(host, timeout=20)
         connection.request(method, path)
-        assert connection.getresponse().status == status
+        answer = connection.getresponse()
+        assert answer.status == status
+        assert int(answer.headers["Content-Length"]) > 0
+        assert (answer.read() == b"") == (method == "HEAD")
         connection.close()
+    telemetry.close()
+
+
+@pytest.mark.parametrize(
+    ("request_line", "status"),
+    [
+        (b"GET /metrics\r\n", b"505"),
+        (b"GET /metrics HTTP/9.9\r\n", b"505"),
+        (b"GET /metrics HTTP/1.0\r\nContent-Length: -5\r\n", b"400"),
+        (b"GET /metrics HTTP/1.0\r\nHost: evil.example.com:9090\r\n", b"403"),
+        (b"GET /metrics HTTP/1.0\r\nHost: 127.0.0.1:9090\r\n", b"200"),
+        (b"GET /metrics HTTP/1.0\r\nHost: [::1]:9090\r\n", b"200"),
+        (b"GET /metrics HTTP/1.0\r\nHost: localhost\r\n", b"200"),
+        (b"GET /metrics HTTP/1.0\r\nHost: memwatch:9090\r\n", b"200"),
+        (b"GET /metrics HTTP/1.0\r\n", b"200"),
+    ],
+)
+def test_what_is_asked_in_another_way_or_by_a_name_of_others(request_line, status):
+    """A page in a browser can make a name of its own lead to this machine, but not an address."""
+    telemetry, _, _ = _start({"prometheus": "127.0.0.1:0"})
+    host, _, port = telemetry.endpoint.split("/")[2].rpartition(":")
+    with socket.create_connection((host, int(port)), timeout=20) as connection:
+        connection.sendall(request_line + b"\r\n")
+        answer = b""
+        while data := connection.recv(65536):
+            answer += data
+    assert answer.startswith(b"HTTP/1.1 " + status + b" "), answer[:200]
     telemetry.close()
 
 

@@ -82,6 +82,34 @@ def test_example_1_a_command_with_options_of_its_own(tmp_path: Path) -> None:
     assert not (tmp_path / "mine").exists()
 
 
+@pytest.mark.parametrize(
+    ("line", "code", "printed"),
+    [
+        ("echo 'a b' --flag v", 0, "a b --flag v"),
+        ("true && GREETING=hello printenv GREETING | tr h j", 0, "jello"),
+        ("exit 7", 7, ""),
+        ("kill -9 $$", -9, ""),
+    ],
+)
+def test_a_quoted_command_goes_through_the_shell(line: str, code: int, printed: str, tmp_path: Path) -> None:
+    """The only way in which the older tool took options of the command."""
+    done = run([*MONITOR, "--log-dir", "d", line], tmp_path)
+    assert done.returncode == code, done.stderr
+    assert done.stdout.splitlines()[0] == printed
+    assert {path.name for path in (tmp_path / "d").iterdir() if path.is_file()} == EIGHT
+
+
+def test_there_are_as_many_samples_as_intervals(tmp_path: Path) -> None:
+    run_file(COMPAT / "nncf_samples.py", tmp_path)
+
+
+def test_a_program_whose_name_has_a_blank_is_no_command_line(tmp_path: Path) -> None:
+    tool = tmp_path / "my tool"
+    tool.write_text("#!/bin/sh\necho own\n")
+    tool.chmod(0o755)
+    assert run([*MONITOR, str(tool)], tmp_path).stdout.splitlines()[0] == "own"
+
+
 def test_example_2_three_monitors_that_save_at_exit(tmp_path: Path) -> None:
     run_file(COMPAT / "nncf_three_monitors.py", tmp_path)
     logs = tmp_path / "memory_logs"

@@ -122,11 +122,29 @@ def test_any_run_can_be_reported_and_drawn_so(tmp_path: Path) -> None:
 def test_what_is_not_supported_says_what_to_use() -> None:
     from otel_memwatch.compat import qefficient
 
-    with pytest.raises(NotImplementedError, match="samples"):
-        qefficient.MetricsCollector(qefficient.ProfilerConfig())
     with pytest.raises(NotImplementedError, match="generate_memory_graph"):
         qefficient.QEffMemoryVisualizer(None)
     assert qefficient.ProfilerConfig() == qefficient.ProfilerConfig(0.2, None, False, True, True, True, 1.0)
+
+
+def test_the_collector_reads_this_moment() -> None:
+    """As public harnesses ask it, beside the profiler or without it."""
+    from otel_memwatch.compat.qefficient import ProfilerConfig, QEffMemoryProfiler
+
+    collector = QEffMemoryProfiler().metrics_collector
+    collector.initialize_cpu_monitoring()
+    first, second = collector.collect_sample(), collector.collect_sample()
+    assert first.timestamp < second.timestamp
+    assert 5 < second.rss_mb < second.vms_mb
+    assert second.disk_read_mb >= first.disk_read_mb > 0
+    assert collector.get_memory_usage()[0] > 5
+    assert len(collector.get_disk_io_stats()) == 4
+    assert 0 <= collector.get_cpu_usage() <= 100
+    assert collector.config == ProfilerConfig(0.05, "qeff_memory_profile.png")
+
+
+def test_io_of_a_child_is_counted_in_the_phase_that_waited_for_it(tmp_path: Path) -> None:
+    run_file(COMPAT / "qefficient_io_of_phases.py", tmp_path)
 
 
 def test_the_sample_at_the_stop_belongs_to_the_last_phase() -> None:

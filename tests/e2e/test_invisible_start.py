@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.prefixes import GUARD, WRAPPERS, run
-from tests.support.wrapped import environment
+from tests.support.wrapped import PROGRAM, environment
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the witnesses are read from /proc")
 
@@ -73,7 +73,8 @@ def make_files(place: Path) -> None:
     (place / "binary").write_bytes(b"\x7fELF\0\0\0\0 not really")
     (place / "script-without-first-line").write_text('echo "$0 $1|$2"\nexit 6\n')
     (place / "empty").write_text("")
-    for name in ("no-interpreter", "binary", "script-without-first-line", "empty"):
+    (place / "crlf").write_bytes(b"#!/bin/sh\r\nexit 4\r\n")
+    for name in ("no-interpreter", "crlf", "binary", "script-without-first-line", "empty"):
         (place / name).chmod(0o755)
     (place / "dangling").symlink_to("nowhere")
 
@@ -88,7 +89,8 @@ def make_files(place: Path) -> None:
         ("", 127),
         ("plain", 127),
         ("./plain", 126),
-        ("./no-interpreter", 126),
+        ("./no-interpreter", 127),
+        ("./crlf", 127),
         ("./binary", 126),
         ("./empty", 0),
         ("./plain/below", 126),
@@ -112,6 +114,20 @@ def test_what_cannot_be_executed(prefix: list[str], command: str, code: int, tmp
         left = {path for path in set(tmp_path.iterdir()) - before if path.name != "memwatch-runs"}
         assert not left
         assert not list(tmp_path.glob("memwatch-runs/*"))
+
+
+def test_line_ends_of_windows_are_named(tmp_path: Path) -> None:
+    make_files(tmp_path)
+    done = run([*PROGRAM, "wrap", "--", "./crlf"], tmp_path)
+    assert b"its interpreter /bin/sh\\r does not exist" in done.stderr
+    assert b"line ends of Windows" in done.stderr
+
+
+def test_a_parent_death_signal_is_the_commands(prefix: list[str], tmp_path: Path) -> None:
+    """It is set before the command is executed, and a fork clears it: the one that we make for it."""
+    code = "import ctypes; s = ctypes.c_int(); ctypes.CDLL(None).prctl(2, ctypes.byref(s)); print(s.value)"
+    done = run(["setpriv", "--pdeathsig", "USR1", *prefix, sys.executable, "-c", code], tmp_path)
+    assert done.stdout == b"10\n", done.stderr
 
 
 def test_script_without_interpreter_line(prefix: list[str], tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -76,23 +77,26 @@ def test_by_default_nobody_waits_for_a_library(tmp_path: Path) -> None:
         finished(run)
 
 
-def test_a_library_that_crashes_before_the_report(tmp_path: Path) -> None:
-    """Operations are reported with numpy's help: without it the sentence names what makes the report later."""
+def test_operations_are_reported_without_numpy(tmp_path: Path) -> None:
+    """The monitor knows what reports tell of them: nothing is loaded, and nothing is read again."""
     crash = "import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)\n"
     with trial(tmp_path) as run:
         variables = run.variables(**library(tmp_path, "numpy", crash))
         outcome = run.run(run.command(MARKED), env=variables)
         assert outcome.code == 7, outcome.err
-        why = "report.txt could not be made: its process was ended by SIGSEGV; the record is whole"
-        assert f"otel-memwatch: {why}: otel-memwatch report {run.out}" in outcome.ours
         finished(run)
-        assert "Load" in run.report().text
+        told, again = (run.out / "report.txt").read_text(), run.report().text
+        # The record rounds the moments of ticks, so that bytes between two of them may differ by a few.
+        first, second = (
+            re.sub(r"\d+ B", "B", text[text.index("Operations (1)") :]) for text in (told, again)
+        )
+        assert first == second
 
 
 def test_strict_counts_what_could_not_be_made(tmp_path: Path) -> None:
     with trial(tmp_path) as run:
-        variables = run.variables(**library(tmp_path, "numpy", DYING))
-        assert run.run(run.command(MARKED, "--strict"), env=variables).code == 125
+        variables = run.variables(**library(tmp_path, "matplotlib", DYING))
+        assert run.run(run.command(work("s400 x7"), "--strict", plot=True), env=variables).code == 125
         finished(run)
 
 

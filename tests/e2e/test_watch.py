@@ -12,7 +12,9 @@ from typing import Any
 
 import pytest
 
+from otel_memwatch.api import load_run
 from tests.support.marked import MIB, PRELUDE, PROGRAMS, ROOT, read_file
+from tests.support.torture import wait_for
 from tests.support.wrapped import PROGRAM, environment
 
 pytestmark = pytest.mark.skipif(
@@ -387,3 +389,19 @@ class TestMark:
         done = self.shell(f"MARK {words}", tmp_path)
         assert done.returncode == 2
         assert done.stderr.count("\n") == 1
+
+
+def test_an_exec_does_not_end_the_recording(tmp_path: Path) -> None:
+    """The process goes on as another program, which had the peak; nobody has said that the recording is to end."""
+    program = """
+        run = watch("run", **fast)
+        after = "kept = bytearray(70 << 20); import time; time.sleep(0.5)"
+        os.execv(sys.executable, [sys.executable, "-c", after])
+    """
+    finish(start(program, tmp_path))
+    wait_for(lambda: load_run(tmp_path / "run").state == "finished")
+    run = load_run(tmp_path / "run")
+    assert run.ending.reason == "ended"
+    assert run.peaks.process is not None
+    assert 70 << 20 < run.peaks.process.bytes < 140 << 20
+    assert run.peaks.process.high is None or run.peaks.process.high < 200 << 20

@@ -1,13 +1,14 @@
 """`fastai.utils.mem` of fastai 1.0.61, and the helpers of `fastai.utils.ipython`.
 
-Change the import: `from otel_memwatch.compat.fastai import *` for `from fastai.utils.mem import *`.
+Change the import: `from otel_memwatch.compat.fastai import *` for `from fastai.utils.mem import *`. It hands out the names below
+and no others: what fastai's star brought along (`gc`, `torch`, `np` ...) is imported by itself.
 
 Works the same:
     GPUMemory, b2mb, gpu_mem_get, gpu_mem_get_all, gpu_mem_get_free, gpu_mem_get_free_no_cache, gpu_mem_get_used,
     gpu_mem_get_used_no_cache, gpu_mem_get_used_fast, gpu_with_max_free_mem, preload_pytorch; GPUMemTrace as object and
     context manager, gpu_mem_trace, reduce_mem_usage, gpu_mem_restore, gpu_mem_restore_ctx, get_ref_free_exc_info,
-    is_in_ipython, is_in_colab. MB are 2**20 bytes. Without a GPU all figures are 0, and nothing fails. The older
-    spelling `report(note=...)` of 1.0.46 is taken too.
+    is_in_ipython, is_in_colab, use_gpu, IS_IN_IPYTHON, IS_IN_COLAB. MB are 2**20 bytes. Without a GPU all figures are 0,
+    and none of these functions fails for it. The older spelling `report(note=...)` of 1.0.46 is taken too.
 
 Differs, and why:
     * GPUMemTrace reads PyTorch's allocator: this process and device only, exact to the byte, no blip is missed, and no
@@ -62,6 +63,8 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
+    "IS_IN_COLAB",
+    "IS_IN_IPYTHON",
     "GPUMemTrace",
     "GPUMemory",
     "b2mb",
@@ -81,9 +84,10 @@ __all__ = [
     "is_in_ipython",
     "preload_pytorch",
     "reduce_mem_usage",
+    "use_gpu",
 ]
 
-__getattr__ = lazy.names(
+_named = lazy.names(
     __name__,
     {
         "GPUMemTrace": "trace",
@@ -107,3 +111,18 @@ __getattr__ = lazy.names(
         "reduce_mem_usage": "dataframe",
     },
 )
+
+
+def __getattr__(name: str) -> object:
+    """The names of this package when they are asked for, and three facts about this program, found out at that moment."""
+    if name == "use_gpu":
+        import os
+
+        # Whether CUDA itself answers is not asked: that would load its libraries where a name is imported.
+        hidden = os.environ.get("CUDA_VISIBLE_DEVICES", "0") in ("", "-1")
+        return not hidden and any(map(os.path.exists, ("/dev/nvidiactl", "/dev/dxg")))
+    if name in {"IS_IN_IPYTHON", "IS_IN_COLAB"}:
+        from otel_memwatch.compat.fastai import tracebacks
+
+        return getattr(tracebacks, name.lower())()
+    return _named(name)

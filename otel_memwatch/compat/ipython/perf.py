@@ -12,12 +12,16 @@ import subprocess
 import time
 from typing import NamedTuple
 
+from otel_memwatch.compat.current_memory import size_of
 from otel_memwatch.errors import Unavailable, UsageError
 
 DEFAULT_EVENT = "cache-misses"
 NO_RESULTS = "perf - no results to report, possibly the collection time was too short?"
 
 NOT_COUNTED, NOT_SUPPORTED = "<not counted>", "<not supported>"
+
+_ELAPSED = "seconds"
+"""What stands in the place of an event in perf's last lines."""
 
 _ACKNOWLEDGED_SECONDS = 5.0
 _PARANOID = "/proc/sys/kernel/perf_event_paranoid"
@@ -84,18 +88,18 @@ def _number(text: str, *, fraction: bool) -> float:
     return float(re.sub(_GROUPING, "", text) + ("." + decimals if decimals else ""))
 
 
-def process_line(line: str, event: str = DEFAULT_EVENT) -> float | None:
-    """The count of `event` in one line; `None`: the line has no count of it. Zero is a count."""
+def process_line(line: str, event: str | None = None) -> float | None:
+    """The count in one line, of `event` where it is named; `None`: the line has none. Zero is a count, 1.5 ms is none."""
     count = parse_line(line)
-    return (
-        count.value
-        if count is not None and count.event.partition(":")[0] == event.partition(":")[0]
-        else None
-    )
+    if count is None:
+        return None
+    if event is None:
+        return None if count.unit or count.event == _ELAPSED else count.value
+    return count.value if count.event.partition(":")[0] == event.partition(":")[0] else None
 
 
-def process_lines(text: str, event: str = DEFAULT_EVENT) -> list[float]:
-    """All counts of `event` in perf's output, zeros included."""
+def process_lines(text: str, event: str | None = None) -> list[float]:
+    """All counts in perf's output, of `event` where it is named; zeros included."""
     values = (process_line(line, event) for line in text.splitlines())
     return [value for value in values if value is not None]
 
@@ -199,6 +203,11 @@ class PerfCounter:
                     if not chunk:
                         return
                     answer += chunk
+
+    def resident(self) -> int:
+        """Bytes of perf's own memory, which is no part of what is measured."""
+        size = None if self._process is None else size_of(self._process.pid)
+        return 0 if size is None else size.rss
 
     def stop(self) -> list[Count]:
         """Ends counting and gives the counters."""

@@ -42,13 +42,17 @@ class Measurement:
         """The figures. `before`: resident memory that `used` is set against; `None`: that at the beginning."""
         seconds, ended = time.perf_counter() - self._clock, time.monotonic()
         load = self._processors.load()
+        # perf is a child of this program: ticks have counted it.
+        beside = 0 if self._perf is None else self._perf.resident()
         counts = tuple(self._perf.stop()) if self._perf is not None else ()
         self._operation.__exit__(None if error is None else type(error), error, None)
         size = tree_now()
         figures = self._operation.figures
         peak, certainty = (figures.peak or 0, figures.certainty) if figures is not None else (0, "sampled")
         # The operation's watermark is that of this process alone: where children had more, a tick has seen it.
-        inside = [t.rss for t in self._ticks.read() if t.rss is not None and self._began <= t.time <= ended]
+        inside = [
+            t.rss - beside for t in self._ticks.read() if t.rss is not None and self._began <= t.time <= ended
+        ]
         if inside and max(inside) > peak:
             peak, certainty = int(max(inside)), "sampled"
         start = (figures.start if figures is not None else None) if before is None else before

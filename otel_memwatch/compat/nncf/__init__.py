@@ -1,7 +1,8 @@
 """NNCF's memory monitor (`tools/memory_monitor.py`) and its visualiser of compression results.
 
 Change the import: `from otel_memwatch.compat.nncf import MemoryMonitor, MemoryType` for `from memory_monitor import ...`;
-the command: `python -m otel_memwatch.compat.nncf --log-dir DIR COMMAND...` for `python memory_monitor.py ...`, and
+the command: `python -m otel_memwatch.compat.nncf --log-dir DIR COMMAND...` for `python memory_monitor.py ...`, also with the
+whole command line in quotation marks (`"python x.py --flag v"`, `"a && b"`), and
 `otel-memwatch tradeoff RESULTS.csv --output-dir DIR` for `python visualize_compression_results.py ...`.
 
 Works the same:
@@ -19,7 +20,8 @@ Differs, and why:
     * There are always two samples: a short block gives data, not an exception.
     * Monitors that run at the same time share one recording, and the interval of the first. Under `otel-memwatch wrap`
       they share the wrapped command's, whose whole tree is counted.
-    * The command's arguments arrive as they were written, without a shell; its exit code is handed on, death by a signal
+    * Arguments of a command that is not quoted as a whole arrive as they were written, without a shell. The command's
+      exit code is handed on, death by a signal
       as that signal; logs are written however it ends, a record of the run beside them (`run-...`) even when the
       machine is switched off. Its RSS is that of the command alone: the monitor is not in it.
     * `save_dir` may be text. `interval=None` stands for 0.1.

@@ -1,9 +1,13 @@
-"""`python -m otel_memwatch.compat.nncf [--log-dir DIR] COMMAND...`: runs a command and logs its memory."""
+"""`python -m otel_memwatch.compat.nncf [--log-dir DIR] COMMAND...`: runs a command and logs its memory.
+
+A command in quotation marks, all in one argument, goes through the shell, as the older tool's did.
+"""
 
 from __future__ import annotations
 
 import argparse
 import os
+import shutil
 import sys
 import time
 from contextlib import suppress
@@ -35,6 +39,8 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     parser = _parser()
     given = parser.parse_args(arguments)
     command = given.executable[1:] if given.executable[:1] == ["--"] else given.executable
+    if len(command) == 1 and _is_a_line(command[0]):
+        command = ["/bin/sh", "-c", *command]
     if not command:
         parser.error("the following arguments are required: executable")
     logs = Path(given.log_dir)
@@ -48,6 +54,11 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     with suppress(OSError, NameError):  # a closed stdout is nobody's fault
         os.write(stdout, _summary(logs).encode() + b"\n")
     end_like(ended)
+
+
+def _is_a_line(text: str) -> bool:
+    """Whether a single argument is a command line for the shell, as "python x.py --flag v" and "a && b" are, and no program."""
+    return shutil.which(text) is None and not set(text).isdisjoint(" \t\n;&|<>()$`'\"*?[#~=%")
 
 
 def _summary(logs: Path) -> str:

@@ -176,6 +176,9 @@ class memory_monitor_context:  # noqa: N801 - the name that people import
         return_max_value: whether `memory_data` has the largest value, else times and values.
         save_dir: where logs and plots are written, from zero and not; `None`: nowhere.
 
+    Attributes:
+        memory_monitors: the two monitors, by type.
+
     """
 
     def __init__(
@@ -188,10 +191,10 @@ class memory_monitor_context:  # noqa: N801 - the name that people import
         self.return_max_value = return_max_value
         self.save_dir = save_dir
         self.memory_data: dict[MemoryType, float | tuple[list[float], list[float]]] = {}
-        self._monitors = {kind: MemoryMonitor(interval, kind, memory_unit) for kind in MemoryType}
+        self.memory_monitors = {kind: MemoryMonitor(interval, kind, memory_unit) for kind in MemoryType}
 
     def __enter__(self) -> Self:
-        for monitor in self._monitors.values():
+        for monitor in self.memory_monitors.values():
             monitor.start()
         return self
 
@@ -199,9 +202,9 @@ class memory_monitor_context:  # noqa: N801 - the name that people import
         from otel_memwatch.compat.nncf.monitor_log import FROM_ZERO
 
         # All are stopped before anything is written: drawing is not part of what is measured.
-        for monitor in self._monitors.values():
+        for monitor in self.memory_monitors.values():
             monitor.stop()
-        for kind, monitor in self._monitors.items():
+        for kind, monitor in self.memory_monitors.items():
             times, memory = monitor.get_data(memory_from_zero=True)
             self.memory_data[kind] = max(memory) if self.return_max_value else (times, memory)
             if self.save_dir is not None:

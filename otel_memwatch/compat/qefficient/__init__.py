@@ -5,7 +5,8 @@ Change the import: `from otel_memwatch.compat.qefficient import QEffMemoryProfil
 qefficient` and `otel-memwatch plot RUN --style phases`.
 
 Works the same:
-    QEffMemoryProfiler with every method, property, attribute and keyword, ProfilerConfig, ProfileSample, __version__;
+    QEffMemoryProfiler with its methods, properties, attributes and keywords, MetricsCollector, ProfilerConfig,
+    ProfileSample, __version__;
     the text of the report, the four-panel figure, "MB" as 2**20 bytes, phases marked with mark_operation.
 
 Differs, and why:
@@ -19,13 +20,14 @@ Differs, and why:
       `subprocess.run()` included. I/O per phase is that of read and write calls, as before; what reached storage stands
       apart in a sample's storage_read_mb and storage_write_mb.
     * CPU is not smoothed, and is a share of the processors that the program may use.
-    * Samples are read from the record when they are asked for; the program holds none. `samples` and the properties made
-      from it are new lists at each access; peaks are computed.
+    * Samples are read from the record when they are asked for, and again when it has grown. `samples` and the properties
+      made from it are new lists at each access; `samples` cannot be changed, since that would change nothing. The peak that
+      the kernel knows and no sample saw stands among them as one more.
     * `verbose=True` is heard without further configuration. Averages are over time, not over samples.
 
 Not supported:
-    MetricsCollector and QEffMemoryVisualizer raise on construction: there is no sampling in the program, and
-    `generate_memory_graph` draws. `monitor_thread` and `metrics_collector` are always None.
+    QEffMemoryVisualizer raises on construction: `generate_memory_graph` draws. `monitor_thread` is always None. What
+    `metrics_collector` reads is read at the moment of the call, in the program, and is no part of `samples`.
 """
 
 from __future__ import annotations

@@ -2,29 +2,79 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
+import os
 import time
 import uuid
+from collections import deque
+from dataclasses import replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, ClassVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 from otel_memwatch.compat.current_memory import tree_now
 from otel_memwatch.compat.own_process import run_in_own_process
 from otel_memwatch.compat.qefficient.phases import COLOURS, COMPLETION, INITIALIZATION, MB, OWNER
 from otel_memwatch.compat.qefficient.phases.text import EMPTY
 from otel_memwatch.compat.qefficient.samples import ProfilerConfig, ProfileSample, local_time, samples
-from otel_memwatch.compat.recording import TickReader, ToolRecording, acquire, release
+from otel_memwatch.compat.recording import ProgramTick, TickReader, ToolRecording, acquire, release, tick_now
+from otel_memwatch.record.format import SAMPLES_FILE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from otel_memwatch.in_target.operations.values import LiveOperation
 
 _PHASES = "otel_memwatch.compat.qefficient.phases.own_process"
 """Makes report and picture when it is called in a process of its own."""
 
+_KEPT_BYTES = 4 << 20
+"""Bytes of a record whose samples are kept: some 12 000 of them, which take 6 MiB."""
+
 logger = logging.getLogger("otel_memwatch.compat.qefficient")
+
+
+class _Part:
+    """What was recorded between a start and a stop, in one recording.
+
+    Attributes:
+        recording: in which it is.
+        windows: the stretches of it that count, in monotonic seconds.
+        deltas: bytes that the tree gained in a phase, by the number of its operation.
+        completed: when the end of the last phase was marked.
+
+    """
+
+    def __init__(self, recording: ToolRecording) -> None:
+        self.recording = recording
+        self.windows: list[tuple[float, float]] = []
+        self.deltas: dict[int, float] = {}
+        self.completed: float | None = None
+
+    def ticks(self) -> Iterator[ProgramTick]:
+        """Those that count, one by one."""
+        for tick in TickReader(self.recording.path).read():
+            if tick.processes != 0 and any(since <= tick.time <= until for since, until in self.windows):
+                yield tick
+
+    def size(self) -> tuple[int, int]:
+        """Changes whenever something more has been recorded."""
+        try:
+            return len(self.windows), (self.recording.path / SAMPLES_FILE).stat().st_size
+        except OSError:
+            return len(self.windows), 0
+
+
+class _Samples(list[ProfileSample]):
+    """Samples as a list that cannot be changed: they are those of the record."""
+
+    def _refuse(self, *_: object, **__: object) -> NoReturn:
+        raise TypeError("samples are read from the record: a copy, list(profiler.samples), can be changed")
+
+    append = extend = insert = remove = pop = clear = sort = reverse = _refuse
+    __setitem__ = __delitem__ = __iadd__ = __imul__ = _refuse
 
 
 class QEffMemoryProfiler:
@@ -57,21 +107,19 @@ class QEffMemoryProfiler:
             _make_audible()
         self.monitoring = False
         self.monitor_thread = None
-        self.metrics_collector = None
+        self.metrics_collector = MetricsCollector(self.config)
         self.operations: list[tuple[datetime, str]] = []
         self.current_operation = INITIALIZATION
         self.operation_start_time = datetime.now()  # noqa: DTZ005 - local, as people expect
         self.operation_durations: dict[str, float] = {}
         self.operation_memory_deltas: dict[str, float] = {}
         self._id = uuid.uuid4().hex
-        self._recording: ToolRecording | None = None
-        self._windows: list[tuple[float, float]] = []
-        self._completed: float | None = None
+        self._parts: list[_Part] = []
+        self._read: tuple[object, list[ProfileSample]] = None, []
         self._phase: LiveOperation | None = None
         self._phase_began = time.monotonic()
         self._phase_rss = 0.0
         self._own_peaks: list[tuple[float, float, str]] = []
-        self._deltas: dict[int, float] = {}
 
     # -- what is measured
 
@@ -82,43 +130,41 @@ class QEffMemoryProfiler:
         # The first sample is that of the moment before: it was taken while the recording began.
         begun = time.monotonic() - self.config.sampling_interval
         recording = acquire(self.config.sampling_interval)
-        if self._recording is not None and self._recording is not recording:
-            self._windows.clear()
-            self._own_peaks.clear()
-            self._deltas.clear()
-        self._recording = recording
-        self._windows.append((begun, float("inf")))
-        self._completed = None
+        if not self._parts or self._parts[-1].recording is not recording:
+            self._parts.append(_Part(recording))
+        self._parts[-1].windows.append((begun, float("inf")))
+        self._parts[-1].completed = None
         self.monitoring = True
         self._log("QEff Memory monitoring started (sampling every %ss)", self.config.sampling_interval)
 
     def stop_monitoring(self) -> None:
         """Ends the recording, and the last phase with the mark "Completion"."""
-        if not self.monitoring or self._recording is None:
+        if not self.monitoring:
             return
         self.mark_operation(COMPLETION)
         self.monitoring = False
         # The recording ends with a tick of its own: what happened since the one before is in it.
-        release(self._recording)
-        self._windows[-1] = (self._windows[-1][0], time.monotonic())
+        part = self._parts[-1]
+        release(part.recording)
+        part.windows[-1] = (part.windows[-1][0], time.monotonic())
         self._log("QEff Memory monitoring stopped")
 
-    def mark_operation(self, name: str) -> None:
+    def mark_operation(self, operation_name: str) -> None:
         """Ends the current phase and begins another."""
         now, rss = time.monotonic(), float(tree_now().rss)
         self._end_phase(now, rss)
-        self._begin_phase(name, now, rss)
-        self.operations.append((local_time(now), name))
-        self._log("%s | Memory: %.1f MB RSS", name, rss / MB)
+        self._begin_phase(operation_name, now, rss)
+        self.operations.append((local_time(now), operation_name))
+        self._log("%s | Memory: %.1f MB RSS", operation_name, rss / MB)
 
-    def mark_segment(self, name: str) -> None:
+    def mark_segment(self, segment_name: str) -> None:
         """The same as `mark_operation`."""
-        self.mark_operation(name)
+        self.mark_operation(segment_name)
 
     def _end_phase(self, now: float, rss: float) -> None:
         if self._phase is not None:
             self._phase.recorder.close(self._phase)
-            self._deltas[self._phase.id] = rss - self._phase_rss
+            self._parts[-1].deltas[self._phase.id] = rss - self._phase_rss
             figures = self._phase.figures
             if figures is not None and figures.peak is not None:
                 middle = (self._phase_began + now) / 2
@@ -132,7 +178,8 @@ class QEffMemoryProfiler:
         self.current_operation, self._phase_began, self._phase_rss = name, now, rss
         self.operation_start_time = local_time(now)
         if name == COMPLETION:
-            self._completed = now
+            if self._parts:
+                self._parts[-1].completed = now
         elif self.monitoring:
             from otel_memwatch.in_target.operations.recorder import get_recorder
 
@@ -141,19 +188,38 @@ class QEffMemoryProfiler:
 
     # -- what is known
 
-    def _samples(self) -> Iterator[ProfileSample]:
-        if self._recording is None:
-            return iter(())
-        wanted = self._windows
-        ticks = (
-            t for t in TickReader(self._recording.path).read() if any(a <= t.time <= b for a, b in wanted)
-        )
-        return samples((tick for tick in ticks if tick.processes != 0), self.config)
+    def _samples(self) -> Iterable[ProfileSample]:
+        """All of them. A short record is kept until it has grown; of a long one the program holds nothing."""
+        sizes = [part.size() for part in self._parts]
+        if sum(size for _, size in sizes) > _KEPT_BYTES:
+            return self._with_peak()
+        state = sizes, len(self._own_peaks)
+        if self._read[0] != state:
+            self._read = state, list(self._with_peak())
+        return self._read[1]
+
+    def _recorded(self) -> Iterator[ProfileSample]:
+        return samples((tick for part in self._parts for tick in part.ticks()), self.config)
+
+    def _with_peak(self) -> Iterator[ProfileSample]:
+        """With the kernel's watermark of this process as one more sample, where that is above them all."""
+        peak, moment, _ = max(self._own_peaks, default=(0.0, 0.0, ""))
+        above = peak and peak / MB > max((sample.rss_mb for sample in self._recorded()), default=peak)
+        at = local_time(moment)
+        before: ProfileSample | None = None
+        for sample in self._recorded():
+            if above and before is not None and sample.timestamp > at:
+                yield _at_the_peak(before, at, peak / MB)
+                above = False
+            yield sample
+            before = sample
+        if above and before is not None:
+            yield _at_the_peak(before, max(at, before.timestamp), peak / MB)
 
     @property
     def samples(self) -> list[ProfileSample]:
-        """All samples; read from the record at every access."""
-        return list(self._samples())
+        """All samples, a new list at each access, which cannot be changed."""
+        return _Samples(self._samples())
 
     @property
     def timestamps(self) -> list[datetime]:
@@ -284,40 +350,48 @@ class QEffMemoryProfiler:
     def _selection(self) -> str:
         """What the process that reports has to know."""
         config = self.config
-        assert self._recording is not None
+        common = {
+            "owner": self._id,
+            "own_peak": max((peak for peak, _, _ in self._own_peaks), default=0.0),
+            "cpu": config.enable_cpu_monitoring,
+            "disk": config.enable_disk_monitoring,
+            "interval": config.sampling_interval,
+        }
         return json.dumps(
-            {
-                "run": str(self._recording.path),
-                "windows": [(a, time.monotonic() if b == float("inf") else b) for a, b in self._windows],
-                "owner": self._id,
-                "own_peak": max((peak for peak, _, _ in self._own_peaks), default=0.0),
-                "deltas": self._deltas,
-                "cpu": config.enable_cpu_monitoring,
-                "disk": config.enable_disk_monitoring,
-                "interval": config.sampling_interval,
-                "completed": self._completed,
-            }
+            [
+                {
+                    **common,
+                    "run": str(part.recording.path),
+                    "windows": [(a, time.monotonic() if b == float("inf") else b) for a, b in part.windows],
+                    "deltas": part.deltas,
+                    "completed": part.completed,
+                }
+                for part in self._parts
+            ]
         )
 
     def _has_samples(self) -> bool:
-        return next(self._samples(), None) is not None
+        return next(iter(self._recorded()), None) is not None
 
     def get_memory_report(self) -> str:
         """The report; made in a process of its own, so that it costs this one no memory."""
         if not self._has_samples():
             return EMPTY
-        assert self._recording is not None
-        with self._recording.unwanted():
+        with self._parts[-1].recording.unwanted():
             return run_in_own_process(_PHASES, "report", description=self._selection())
 
     def generate_memory_graph(self, filename: str | None = None) -> None:
-        """Writes the figure as PNG, drawn in a process of its own; does nothing but say so without samples."""
+        """Writes the figure as PNG, drawn in a process of its own; does nothing but say so without samples.
+
+        Raises `FileNotFoundError` where there is no such directory, `MemwatchError` where it cannot be drawn.
+        """
         if not self._has_samples():
             logger.warning("No data to plot")
             return
-        assert self._recording is not None
         file = filename or self.config.output_file or "qeff_memory_profile.png"
-        with self._recording.unwanted():
+        if not Path(file).absolute().parent.is_dir():
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(file))
+        with self._parts[-1].recording.unwanted():
             run_in_own_process(_PHASES, "picture", file, description=self._selection())
         self._log("Enhanced synchronized memory profile saved: %s", file)
 
@@ -332,6 +406,10 @@ class QEffMemoryProfiler:
             logger.info(text, *arguments)
 
 
+def _at_the_peak(before: ProfileSample, at: datetime, peak: float) -> ProfileSample:
+    return replace(before, timestamp=at, rss_mb=peak, vms_mb=max(before.vms_mb, peak))
+
+
 def _make_audible() -> None:
     """`verbose` means that something is heard, also in a program that has not configured its logging."""
     logger.setLevel(logging.INFO)
@@ -342,12 +420,43 @@ def _make_audible() -> None:
 
 
 class MetricsCollector:
-    """Not supported: nothing is read inside the program."""
+    """What this program and its descendants have at the moment of each call. The profiler itself does not use it.
 
-    def __init__(self, *_: object, **__: object) -> None:
-        raise NotImplementedError(
-            "There is no collector in the program; QEffMemoryProfiler.samples has the samples."
-        )
+    Args:
+        config: of the profiler.
+
+    """
+
+    def __init__(self, config: ProfilerConfig) -> None:
+        self.config = config
+        self._before: deque[ProgramTick] = deque(maxlen=2)
+
+    def initialize_cpu_monitoring(self) -> None:
+        """CPU use is counted from now on."""
+        self._before.clear()
+        self._look()
+
+    def get_memory_usage(self) -> tuple[float, float]:
+        """RSS and VMS in MB."""
+        size = tree_now()
+        return size.rss / MB, size.vms / MB
+
+    def get_cpu_usage(self) -> float:
+        """Per cent of the processors that the program may use, since a moment before the last call."""
+        return self._look().cpu_percent
+
+    def get_disk_io_stats(self) -> tuple[float, float, float, float]:
+        """MB read and written so far, and MB a second since the last call."""
+        sample = self._look()
+        return sample.disk_read_mb, sample.disk_write_mb, sample.disk_read_rate, sample.disk_write_rate
+
+    def collect_sample(self) -> ProfileSample:
+        """A sample of this moment."""
+        return self._look()
+
+    def _look(self) -> ProfileSample:
+        self._before.append(tick_now(counters=True))
+        return list(samples(self._before, self.config))[-1]
 
 
 class QEffMemoryVisualizer:

@@ -73,7 +73,10 @@ class Command:
         if number == errno.ENOENT:
             interpreter = _interpreter(path)
             if interpreter:
-                return CommandNotStarted(f"{shown_path}: its interpreter {interpreter} does not exist", 126)
+                hint = "the file has the line ends of Windows" if interpreter.endswith("\\r") else None
+                return CommandNotStarted(
+                    f"{shown_path}: its interpreter {interpreter} does not exist", 127, hint
+                )
             if b"/" in self.argv[0]:
                 return CommandNotStarted(f"{name}: no such file", 127)
             return CommandNotStarted(f"{name}: command not found", 127, _what_was_meant(self.argv, name))
@@ -156,15 +159,18 @@ def _looks_like_text(path: bytes) -> bool:
 
 
 def _interpreter(path: bytes) -> str | None:
-    """What the first line of a script names, when the script is there and that is not."""
+    """What the first line of a script names, when the script is there and that is not.
+
+    Read as the kernel reads it: the carriage return at the end of a line from Windows is a part of the name.
+    """
     try:
         with open(path, "rb") as file:
             first = file.readline(256)
     except OSError:
         return None
-    words = first[2:].split()
-    if first.startswith(b"#!") and words and not os.path.exists(words[0]):
-        return _readable(words[0])
+    words = first[2:].rstrip(b"\n").strip(b" \t").replace(b"\t", b" ").split(b" ")
+    if first.startswith(b"#!") and words[0] and not os.path.exists(words[0]):
+        return _readable(words[0]).replace("\r", "\\r")
     return None
 
 

@@ -54,6 +54,7 @@ def launch(
     command = Command(argv, variables)
     children = _children()
     system.prctl(system.PR_SET_CHILD_SUBREAPER, 1)
+    parent_death = system.parent_death_signal()
     inherited = signals.hold()
     try:
         reader, writer = os.pipe()
@@ -64,6 +65,8 @@ def launch(
         raise CommandNotStarted(f"No process can be started for it: {error.strerror}", 126) from error
     if pid == 0:
         os.close(go)
+        if parent_death:  # a fork clears it; it was set for the command
+            system.prctl(system.PR_SET_PDEATHSIG, parent_death)
         _become(command, inherited, writer, ready, before_exec)
     os.close(writer)
     os.close(ready)

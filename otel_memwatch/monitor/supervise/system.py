@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import sys
 
 from otel_memwatch.runtime.typed import Any
 
+PR_SET_PDEATHSIG = 1
+PR_GET_PDEATHSIG = 2
 PR_SET_DUMPABLE = 4
 PR_SET_NAME = 15
 PR_SET_CHILD_SUBREAPER = 36
@@ -25,6 +28,13 @@ def prctl(option: int, argument: int | bytes) -> bool:
         return bool(call_function(address, (option, argument, 0, 0, 0)) == 0)
     except (ImportError, OSError):
         return False
+
+
+def parent_death_signal() -> int:
+    """The signal that this process gets when its parent dies; 0: none, or it cannot be asked."""
+    # The kernel writes into these bytes, which nobody else has: a pointer is passed of bytes only.
+    answer = bytes(bytearray(4))
+    return int.from_bytes(answer, sys.byteorder) if prctl(PR_GET_PDEATHSIG, answer) else 0
 
 
 def open_files() -> list[int]:

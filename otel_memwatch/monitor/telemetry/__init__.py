@@ -53,8 +53,10 @@ class Ended(NamedTuple):
     peaks: Peaks | None
     open_operations: Sequence[RecordedOperation] = ()
     """Operations that were never closed, with their peak so far."""
-    closed_operations: Sequence[RecordedOperation] = ()
-    """All that were closed: more than `Telemetry.operations` has been given, where that is behind."""
+    closed: int = 0
+    """How many were closed: more than `Telemetry.operations` has been given, where that is behind."""
+    to_export: int = 0
+    """How many of these the program does not export itself."""
 
 
 class Parts:
@@ -174,16 +176,15 @@ class Telemetry:
         self._measure_until = until - _LAST_EXPORT_SECONDS
         self._wake.set()
         self._thread.join(DELIVERY_SECONDS)
-        unmeasured = len(self._closed) + max(0, len(ended.closed_operations) - self._handed)
+        unmeasured = len(self._closed) + max(0, ended.closed - self._handed)
         if unmeasured and self._pipeline is not None and self._pipeline.measures:
             self._tell(
                 f"{unmeasured} operations are missing in the metrics: there was no time to measure them"
             )
-        to_export = sum(not operation.exported for operation in ended.closed_operations)
         if self._pipeline is not None:
             try:
                 self._pipeline.end(ended, until - _LAST_EXPORT_SECONDS)
-                self._pipeline.deliver(until, max(to_export, self._to_export))
+                self._pipeline.deliver(until, max(ended.to_export, self._to_export))
             except Exception as error:  # noqa: BLE001 - the run's end must not depend on telemetry
                 self._tell(f"telemetry could not be completed: {describe(error)}")
         return self.problems

@@ -23,6 +23,8 @@ class QuietHandler(BaseHTTPRequestHandler):
 
     timeout = CONNECTION_SECONDS
     protocol_version = "HTTP/1.1"
+    default_request_version = "HTTP/1.0"
+    """Of what cannot be understood: of 0.9, the answer would have no status line."""
     disable_nagle_algorithm = True
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class's signature
@@ -32,6 +34,18 @@ class QuietHandler(BaseHTTPRequestHandler):
         """What the Server header says."""
         return "otel-memwatch"
 
+    def parse_request(self) -> bool:
+        """False, with an answer sent, for what is no request of HTTP/1.x, or has no length of its own."""
+        if not super().parse_request():
+            return False
+        length = self.headers.get("Content-Length")
+        versioned = len(self.requestline.split()) == 3
+        if versioned and (length is None or (length.isascii() and length.isdigit())):
+            return True
+        self.close_connection = True
+        self.answer(400 if versioned else 505, "text/plain", b"")
+        return False
+
     def answer(self, status: int, content_type: str, body: bytes, **headers: str) -> None:
         """Sends a whole response."""
         self.send_response(status)
@@ -40,7 +54,8 @@ class QuietHandler(BaseHTTPRequestHandler):
         for name, value in headers.items():
             self.send_header(name.replace("_", "-"), value)
         self.end_headers()
-        self.wfile.write(body)
+        if self.command != "HEAD":
+            self.wfile.write(body)
 
 
 class QuietServer(ThreadingHTTPServer):

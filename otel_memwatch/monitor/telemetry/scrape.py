@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import gzip
+import ipaddress
 import os
+import socket
 import ssl
 import threading
 import time
@@ -56,6 +58,7 @@ class PrometheusEndpoint:
         except OSError as error:
             raise Unavailable(f"Prometheus cannot be served at {address}: {error.strerror}.") from None
         self.host, self.port = host, self._server.port
+        self.is_local = _is_loopback(host)
         self.url = f"{'https' if tls else 'http'}://{host}:{self.port}/metrics"
 
     def text(self, accept: str | None) -> tuple[bytes, str]:
@@ -86,6 +89,9 @@ class _ScrapeHandler(QuietHandler):
     endpoint: PrometheusEndpoint
 
     def do_GET(self) -> None:  # noqa: N802 - the name that http.server calls
+        if self.endpoint.is_local and not _is_of_this_machine(self.headers.get("Host")):
+            self.answer(403, "text/plain", b"this endpoint is for this machine: ask for it by its address\n")
+            return
         if self.path.partition("?")[0] not in {"/metrics", "/"}:
             self.answer(404, "text/plain", b"the metrics are at /metrics\n")
             return
@@ -94,7 +100,34 @@ class _ScrapeHandler(QuietHandler):
         if "gzip" in (self.headers.get("Accept-Encoding") or ""):
             body, encoding = gzip.compress(body, 1), {"Content_Encoding": "gzip"}
         self.answer(200, content_type, body, **encoding)
-        self.endpoint.note_scrape()
+        if self.command == "GET":
+            self.endpoint.note_scrape()
+
+    def do_HEAD(self) -> None:  # noqa: N802 - the name that http.server calls
+        """As GET without the metrics: some health checks ask so."""
+        self.do_GET()
+
+
+def _is_loopback(host: str) -> bool:
+    with contextlib.suppress(ValueError):
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    return host == "localhost"
+
+
+def _is_of_this_machine(host: str | None) -> bool:
+    """Whether a Host header can be that of somebody on this machine.
+
+    A page in a browser here could ask us by a name of its own that it makes lead to this machine (DNS rebinding), and read
+    the answer. Such a name is a public one, with a dot. Addresses and names without a dot are nobody's but ours.
+    """
+    if not host:
+        return True
+    name = host.rpartition(":")[0] if host.rpartition(":")[2].isdigit() else host
+    name = name.strip("[]").rstrip(".").lower()
+    with contextlib.suppress(ValueError):
+        ipaddress.ip_address(name)
+        return True
+    return "." not in name or name.endswith(".localhost") or name == socket.gethostname().lower()
 
 
 def _reader(keep: Callable[[str], bool]) -> tuple[PrometheusMetricReader, CollectorRegistry]:

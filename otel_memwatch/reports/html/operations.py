@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from otel_memwatch.reports.formatting import clean, series_name, shorten
+from otel_memwatch.analysis.operation_names import series_name
+from otel_memwatch.reports.formatting import clean, shorten
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from otel_memwatch.analysis import OperationFigures, RecordedRun
+    from otel_memwatch.analysis.operation_digest import OperationDigest
     from otel_memwatch.model import Peak
 
 ROWS = 2000
@@ -23,6 +25,8 @@ _NAME = 200
 
 def operations_data(run: RecordedRun) -> dict[str, Any] | None:
     """Rows, groups, bars and lanes; `None` for a program that marked none."""
+    if run.too_many_operations:
+        return _digest_data(run, run.operation_digest)
     listed = run.operations
     if not listed:
         return None
@@ -35,6 +39,34 @@ def operations_data(run: RecordedRun) -> dict[str, Any] | None:
             _row(listed[index], lanes.lane_of[index], row_of.get(listed[index].parent)) for index in rows
         ],
         "groups": _groups(listed),
+        "lanes": lanes.labels,
+        "hidden": lanes.hidden,
+        "bars": lanes.bars(row_of, run.seconds / _PARTS),
+    }
+
+
+def _digest_data(run: RecordedRun, digest: OperationDigest) -> dict[str, Any]:
+    """The same of a run that has more than can be listed: those that needed most, those that were never closed, names."""
+    shown = {
+        (figures.operation.pid, figures.operation.id, figures.operation.start): figures
+        for figures in (*digest.open, *digest.largest)
+    }
+    listed = sorted(shown.values(), key=lambda figures: (figures.start, -figures.end))
+    lanes = _Lanes(listed)
+    row_of: dict[int | None, int] = {index: index for index in range(len(listed))}
+    return {
+        "total": digest.number,
+        "rows": [_row(figures, lanes.lane_of[index], None) for index, figures in enumerate(listed)],
+        "groups": [
+            {
+                "name": shorten(totals.name, _NAME),
+                "times": totals.number,
+                "seconds": round(totals.seconds, 6),
+                "longest": round(totals.longest, 6),
+                "largest": -1 if totals.largest_peak is None else totals.largest_peak,
+            }
+            for totals in digest.names[:_GROUPS]
+        ],
         "lanes": lanes.labels,
         "hidden": lanes.hidden,
         "bars": lanes.bars(row_of, run.seconds / _PARTS),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from otel_memwatch.reports.formatting import series_name
+from otel_memwatch.analysis.operation_names import series_name
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from matplotlib.patches import Rectangle
 
-from otel_memwatch.reports.formatting import count, series_name, shorten
+from otel_memwatch.analysis.operation_names import series_name
+from otel_memwatch.reports.formatting import count, shorten
 from otel_memwatch.reports.plot import style
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
 

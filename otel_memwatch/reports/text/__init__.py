@@ -38,14 +38,14 @@ def text(run: RecordedRun, display: Display = FILE) -> str:
     page = Page(display)
     _what_ran(run, page)
     memory(run, page)
-    if run.operations:
+    if run.marked:
         from otel_memwatch.reports.text.operations import operations
 
         operations(run, page)
     elif run.seconds >= _WORTH_MARKING:
         page.gap()
         page.paragraph(_HOW_TO_MARK)
-    if run.operations or run.info.get("gpus"):
+    if run.marked or run.info.get("gpus"):
         from otel_memwatch.reports.text.gpus import gpus
 
         gpus(run, page)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from otel_memwatch.reports.formatting import series_name
+from otel_memwatch.analysis.operation_names import series_name
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:

@@ -40,7 +40,8 @@ def gpus(run: RecordedRun, page: Page) -> None:
         samples = run.samples(METRICS)
         for device in recorded:
             _device(run, samples, device, page)
-    operations = [figures for figures in run.operations if figures.operation.gpu]
+    told = run.operation_digest.on_devices if run.too_many_operations else run.operations
+    operations = [figures for figures in told if figures.operation.gpu]
     if told_by_allocators(figures.operation for figures in operations):
         _operations(operations, page)
 

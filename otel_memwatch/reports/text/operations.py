@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from otel_memwatch.analysis import OperationFigures, RecordedRun
+    from otel_memwatch.analysis.operation_digest import NameTotals, OperationDigest
     from otel_memwatch.model import Peak
     from otel_memwatch.reports.text.page import Page
 
@@ -49,17 +50,61 @@ _HEADER = (
 )
 _ALIGNED = "rrlrrlrlrrrl"
 _FIRST_TO_GO = ("read", "written", "CPU", "change", "start", "duration")
+_BY_NAME = ("operation", "times", "in all", "mean", "longest", "mean peak", "largest peak", "CPU in all")
+_BY_NAME_FIRST_TO_GO = ("mean", "longest", "mean peak")
 _PEAK, _TREE = _HEADER.index("peak"), _HEADER.index("all processes")
 
 
 def operations(run: RecordedRun, page: Page) -> None:
     """Writes the section; nothing when the program marked no operation."""
+    if run.too_many_operations:
+        _digest(run, run.operation_digest, page)
+        return
     listed = run.operations
     if not listed:
         return
     page.section(f"Operations ({len(listed)})")
     several = len({figures.operation.pid for figures in listed}) > 1
-    timeline = _timeline(listed, several=several)
+    _table(_timeline(listed, several=several), page)
+    _totals_by_name(listed, page)
+    _open_at_the_end(run, page)
+
+
+def _digest(run: RecordedRun, digest: OperationDigest, page: Page) -> None:
+    """The section of a run that has more operations than anybody reads: by name, and those that needed most."""
+    page.section(f"Operations ({digest.number})")
+    page.table(
+        [_named(totals) for totals in digest.names[:_NAMES]],
+        _BY_NAME,
+        "lrrrrrrr",
+        _BY_NAME_FIRST_TO_GO,
+        "operation",
+    )
+    rest = sum(totals.number for totals in digest.names[_NAMES:]) + digest.unnamed
+    if rest:
+        page.paragraph(f"... and {count(rest, 'operation')} of other names.")
+    page.gap()
+    page.paragraph("Those that needed most, one of each name:")
+    several = digest.processes > 1
+    _table([_row(Shown(0, (figures,)), several=several) for figures in digest.largest[:LAST]], page)
+    page.paragraph("--json lists them all.")
+    _open(run, [(figures, shorten(figures.operation.name, _NAME)) for figures in digest.open], page)
+
+
+def _named(totals: NameTotals) -> tuple[str, ...]:
+    return (
+        shorten(totals.name, _NAME) + (f" ({totals.failed} failed)" if totals.failed else ""),
+        str(totals.number),
+        duration(totals.seconds),
+        duration(totals.seconds / totals.number),
+        duration(totals.longest),
+        "-" if totals.mean_peak is None else size(totals.mean_peak),
+        "-" if totals.largest_peak is None else size(totals.largest_peak),
+        "-" if totals.cpu_seconds is None else duration(totals.cpu_seconds),
+    )
+
+
+def _table(timeline: list[tuple[str, ...]], page: Page) -> None:
     alone = all(row[_TREE] == row[_PEAK] for row in timeline)
     if alone:
         # A program of one process: what it needed is what all needed.
@@ -70,8 +115,6 @@ def operations(run: RecordedRun, page: Page) -> None:
         page.paragraph(
             "Peak is that of the process that the operation ran in, all processes that of the whole tree meanwhile."
         )
-    _totals_by_name(listed, page)
-    _open_at_the_end(run, page)
 
 
 def _timeline(listed: Sequence[OperationFigures], *, several: bool) -> list[tuple[str, ...]]:
@@ -193,12 +236,11 @@ def _totals_by_name(listed: Iterable[OperationFigures], page: Page) -> None:
     repeated.sort(key=lambda item: -sum(figures.seconds for figures in item[1]))
     page.gap()
     page.paragraph("Names that occur more than once:")
-    header = ("operation", "times", "in all", "mean", "longest", "mean peak", "largest peak", "CPU in all")
     page.table(
         [_group(name, group) for name, group in repeated[:_NAMES]],
-        header,
+        _BY_NAME,
         "lrrrrrrr",
-        ("mean", "longest", "mean peak"),
+        _BY_NAME_FIRST_TO_GO,
         "operation",
     )
     if len(repeated) > _NAMES:
@@ -224,7 +266,12 @@ def _group(name: str, group: Sequence[OperationFigures]) -> tuple[str, ...]:
 
 
 def _open_at_the_end(run: RecordedRun, page: Page) -> None:
-    still_open = [figures for figures in run.operations if figures.operation.status == "open"]
+    listed = run.operations
+    still_open = [figures for figures in listed if figures.operation.status == "open"]
+    _open(run, [(figures, _path(listed, figures)) for figures in still_open], page)
+
+
+def _open(run: RecordedRun, still_open: Sequence[tuple[OperationFigures, str]], page: Page) -> None:
     if not still_open:
         return
     page.gap()
@@ -236,10 +283,10 @@ def _open_at_the_end(run: RecordedRun, page: Page) -> None:
         else "at its death"
     )
     page.paragraph(f"Open {when}:")
-    for figures in still_open[:LAST]:
+    for figures, path in still_open[:LAST]:
         operation = figures.operation
         page.item(
-            f"{_path(run.operations, figures)} (pid {operation.pid}), for {duration(figures.seconds)}, "
+            f"{path} (pid {operation.pid}), for {duration(figures.seconds)}, "
             f"peak so far {peak_sentence(operation.peak or figures.tree_peak)}"
         )
     if len(still_open) > LAST:

@@ -71,3 +71,10 @@ def test_all_shims_are_tested_here() -> None:
 def test_public_names_are_all_explained() -> None:
     for path in Path(otel_memwatch.compat.__path__[0]).rglob("*.py"):
         assert ast.get_docstring(ast.parse(path.read_text())), path
+
+
+def test_the_facts_that_fastai_named_at_import(monkeypatch: pytest.MonkeyPatch) -> None:
+    from otel_memwatch.compat import fastai
+
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    assert (fastai.use_gpu, fastai.IS_IN_IPYTHON, fastai.IS_IN_COLAB) == (False, False, False)

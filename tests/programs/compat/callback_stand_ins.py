@@ -118,3 +118,20 @@ fastai.after_epoch()
 fastai.after_fit()
 assert fastai.learn.metrics == ["accuracy"]
 check(fastai)
+
+# A fit that fails calls no after_fit; a validation by itself has an epoch around it, and no training.
+for _ in range(2):
+    fastai.before_fit()
+    fastai.before_epoch()
+    fastai.before_train()
+assert len(fastai.learn.metrics) == 5
+fastai.learn.recorder = types.SimpleNamespace(metric_names=["epoch", "accuracy"])
+fastai.before_fit()
+fastai.learn.recorder.metric_names += [column.name for column in fastai.learn.metrics[1:]]
+fastai.before_epoch()
+fastai.before_validate()
+assert fastai.learn.metrics == ["accuracy"], "learn.validate() gives what it gives without the callback"
+assert fastai.learn.recorder.metric_names == ["epoch", "accuracy"]
+fastai.after_epoch()
+fastai.after_fit()
+check(fastai)

@@ -11,10 +11,10 @@ profiler.start_monitoring()
 profiler.mark_operation("Work")
 time.sleep(0.3)
 profiler.stop_monitoring()
-path = profiler._recording.path / "samples.jsonl"
+path = profiler._parts[0].recording.path / "samples.jsonl"
 header, *ticks = path.read_text().splitlines()
-began, ended = profiler._windows[0]
-profiler._windows[0] = (began, ended + 1e6)
+began, ended = profiler._parts[0].windows[0]
+profiler._parts[0].windows[0] = (began, ended + 1e6)
 last = ticks[1].partition(",")[2]
 with path.open("a") as file:
     for i in range(100_000):

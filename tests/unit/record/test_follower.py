@@ -38,19 +38,19 @@ def append(path: Path, text: str) -> None:
 
 def test_it_follows_a_growing_file(tmp_path: Path) -> None:
     follower = OperationFollower(tmp_path)
-    assert follower.poll() == ([], 0)
+    assert follower.poll() == ([], 0, False)
     path = tmp_path / "operations-7.jsonl"
     append(path, header(7) + opening(1, "outer") + opening(2, "inner"))
-    assert follower.poll() == ([], 2)
+    assert follower.poll() == ([], 2, False)
     assert [operation.name for operation in follower.open_operations()] == ["outer", "inner"]
     append(path, closing(2))
-    (closed,), opened = follower.poll()
+    (closed,), opened, _ = follower.poll()
     assert (closed.name, closed.peak and closed.peak.bytes, opened) == ("inner", 5000, 0)
     (outer,) = follower.open_operations()
     assert outer.status == "open"
     assert outer.peak is not None
     assert outer.peak.low == 5000
-    assert follower.poll() == ([], 0)
+    assert follower.poll() == ([], 0, False)
     follower.close()
 
 
@@ -103,5 +103,5 @@ def test_who_starts_its_own_watermark_anew(tmp_path: Path) -> None:
 
 def test_a_directory_that_is_gone(tmp_path: Path) -> None:
     follower = OperationFollower(tmp_path / "gone")
-    assert follower.poll() == ([], 0)
+    assert follower.poll() == ([], 0, False)
     assert not follower.marks_operations(1)

@@ -1,7 +1,7 @@
 """The profiler's report and picture, made in a process of its own.
 
-Arguments: `picture IMAGE` draws the timeline of the selection on stdin, `report` prints it. The selection is JSON: a run
-directory, and the fields of `timeline.Selection`.
+Arguments: `picture IMAGE` draws the timeline of the selection on stdin, `report` prints it. The selection is JSON: a list of
+objects, each with a run directory and the fields of `timeline.Selection`; the recordings follow each other.
 """
 
 from __future__ import annotations
@@ -35,8 +35,7 @@ def main(arguments: list[str]) -> None:
 
 def _timeline() -> Timeline:
     from otel_memwatch.analysis import load
-    from otel_memwatch.compat.qefficient.phases.timeline import Selection, timeline
+    from otel_memwatch.compat.qefficient.phases.timeline import Selection, joined, timeline
 
-    fields = json.load(sys.stdin)
-    run = load(fields.pop("run"))
-    return timeline(run, Selection(**fields))
+    parts = json.load(sys.stdin)
+    return joined([timeline(load(part.pop("run")), Selection(**part)) for part in parts])

@@ -49,6 +49,7 @@ def columns(period: float, *, exact: bool, needed: bool) -> tuple[Column, ...]:
         Column(catalog.MEMWATCH_TREE_THREAD_COUNT),
         Column(catalog.MEMWATCH_TREE_MEMORY_HUGETLB),
         Column(catalog.MEMWATCH_TREE_MEMORY_SHMEM),
+        Column(catalog.MEMWATCH_TREE_MEMORY_VIRTUAL),
         *_pair(catalog.MEMWATCH_TREE_PAGING_FAULTS, "faults"),
         Column(catalog.MEMWATCH_TREE_UNOBSERVED),
         Column(catalog.MEMWATCH_TREE_UNOBSERVED_FAULTS),
@@ -65,7 +66,6 @@ def columns(period: float, *, exact: bool, needed: bool) -> tuple[Column, ...]:
         Column(catalog.MEMWATCH_PROCESS_MEMORY_PEAK, (), period),
         Column(catalog.PROCESS_UPTIME, (), period),
         Column(catalog.PROCESS_UNIX_FILE_DESCRIPTOR_COUNT, (), period),
-        Column(catalog.MEMWATCH_TREE_MEMORY_VIRTUAL, (), period),
         *_pair(catalog.MEMWATCH_TREE_CONTEXT_SWITCHES, "switches", period),
         Column(catalog.MEMWATCH_TREE_FILE_DESCRIPTOR_COUNT, (), period),
     )
@@ -73,12 +73,13 @@ def columns(period: float, *, exact: bool, needed: bool) -> tuple[Column, ...]:
 
 def fast_values(main: Member | None, members: Collection[Member], total: Totals) -> list[Value]:
     """Values of the columns read at every tick, up to those of what was not observed."""
-    rss = threads = processes = hugetlb = shmem = 0
+    rss = threads = processes = hugetlb = shmem = virtual = 0
     for member in members:
         if not member.zombie:
             rss += member.rss
             hugetlb += member.hugetlb
             shmem += member.shmem
+            virtual += member.stat.virtual
             threads += member.stat.threads
             processes += 1
     living = main is not None and not main.zombie
@@ -98,6 +99,7 @@ def fast_values(main: Member | None, members: Collection[Member], total: Totals)
         threads,
         hugetlb,
         shmem,
+        virtual,
         total.minor_faults,
         total.major_faults,
     ]
@@ -111,7 +113,6 @@ def slow_values(proc: str, now: float, main: Member | None, members: Collection[
     return [
         *_main_values(now, main),
         None if main is None else descriptors.get(main.pid),
-        sum(member.stat.virtual for member in living),
         sum(status.voluntary for status in switches),
         sum(status.involuntary for status in switches),
         sum_known(descriptors.values()),

@@ -49,14 +49,16 @@ def test_lines_for_people() -> None:
         ("     <not counted>      cache-misses", None),
         ("     <not supported>      cache-misses", None),
         ("     1.5 msec task-clock", None),
-        ("     99      cache-misses-all", None),
+        ("     99      cache-misses-all", 99.0),
+        ("  3.50  471,219,787 stalled-cycles-frontend", 471219787.0),
         ("       0.001017841 seconds time elapsed", None),
         (" Performance counter stats for 'true':", None),
         ("", None),
     ],
 )
-def test_counts_of_one_event_in_any_locale(line: str, value: float | None) -> None:
+def test_counts_in_any_locale(line: str, value: float | None) -> None:
     assert process_line(line) == value
+    assert process_line(line, "cycles") is None
 
 
 def test_what_is_not_counted_is_told_apart_from_what_is_absent() -> None:
