@@ -275,14 +275,6 @@ class RunRecording:
         if self.follower is None:
             self.follower = OperationFollower(self.writer.path)
 
-    def _marks_operations(self, pid: int) -> bool:
-        """Whether a process resets its own watermark; the first ticks of a run are taken before anybody follows its files."""
-        if self.follower is not None:
-            return self.follower.marks_operations(pid)
-        from otel_memwatch.record.format import OPERATIONS_PREFIX, OPERATIONS_SUFFIX
-
-        return os.path.exists(f"{self.writer.path}/{OPERATIONS_PREFIX}{pid}{OPERATIONS_SUFFIX}")
-
     def read_operations(self, *, last: bool = False) -> bool:
         """Hands what the target has written of its operations since the last time to tally, digest and telemetry.
 
