@@ -14,8 +14,8 @@ not comparable                  made on another machine, kernel or allocator, kn
                                 roughly, not there, or a time that may be the machine's
 ==============================  =======================================================================================
 
-Times of runs that were not made in turns tell as much of the machine's hours as of the program: they have to differ by
-`DRIFT` before they are said to.
+Times of runs that were not made in turns tell as much of the machine's hours as of the program: those that are not the same
+are not comparable, however far apart.
 """
 
 from __future__ import annotations
@@ -37,9 +37,6 @@ if TYPE_CHECKING:
 
 ENOUGH = 5
 """Runs of each side from which on noise can be learnt."""
-
-DRIFT = 0.25
-"""Share by which times may differ because the machine was another one in that hour: neighbours, clock rate, caches."""
 
 _RESOLUTION = {"By": 4096.0, "s": 0.001}
 """The step in which figures are counted: a page, a millisecond."""
@@ -243,10 +240,11 @@ def _compare(
     smallest = effect.of(base_group.typical)
     if min(len(base), len(head)) < ENOUGH:
         return _compare_few(name, base, head, smallest)
-    drift = 0.0
-    if name in TIMES and not in_turns:
-        drift = DRIFT * base_group.typical
-    return _compare_many(name, base_group, head_group, smallest, drift)
+    found = _compare_many(name, base_group, head_group, smallest)
+    if name in TIMES and not in_turns and found.verdict is not ComparisonVerdict.SAME:
+        why = "not run in turns, so that it may be the machine's hours"
+        return found._replace(verdict=ComparisonVerdict.NOT_COMPARABLE, why=why, more_runs=None)
+    return found
 
 
 def _missing(base: Sequence[Figure], head: Sequence[Figure]) -> str:
@@ -327,21 +325,18 @@ def _known_roughly(base: RunValues, head: RunValues, smallest: float) -> bool:
     return max(widths) > smallest
 
 
-def _compare_many(name: str, base: RunValues, head: RunValues, smallest: float, drift: float) -> Compared:
+def _compare_many(name: str, base: RunValues, head: RunValues, smallest: float) -> Compared:
     """By the noise of the runs themselves. What the test says is corrected when all figures are there."""
     resolution = _RESOLUTION[unit_of(name)]
     found = difference(base, head, resolution)
     ends = None if math.isinf(found.low) else found.low, None if math.isinf(found.high) else found.high
     if -smallest <= found.low and found.high <= smallest:
         return Compared(name, ComparisonVerdict.SAME, base, head, *ends, p=found.p)
-    if found.low > drift:
+    if found.low > 0:
         return Compared(name, ComparisonVerdict.REGRESSED, base, head, *ends, p=found.p)
-    if found.high < -drift:
+    if found.high < 0:
         return Compared(name, ComparisonVerdict.IMPROVED, base, head, *ends, p=found.p)
     open_ = Compared(name, ComparisonVerdict.NOT_ENOUGH, base, head, *ends, p=found.p)
-    if drift and (found.low > 0 or found.high < 0):
-        why = "not run in turns, so that it may be the machine's hours"
-        return open_._replace(verdict=ComparisonVerdict.NOT_COMPARABLE, why=why)
     if _known_roughly(base, head, smallest):
         return open_._replace(verdict=ComparisonVerdict.NOT_COMPARABLE, why="known too roughly")
     return _open(open_, smallest)

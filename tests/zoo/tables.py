@@ -78,24 +78,25 @@ def _cell(trials: Sequence[Trial]) -> str:
     return f"{100 * found.exact:.0f} %; {_times(found.median)}, {_times(found.most)}{near}"
 
 
-def _row(name: str, trials: Sequence[Trial]) -> str:
-    cells = [_cell([trial for trial in trials if trial.mode == mode]) for mode in MODES]
+_MODES = {"group": "group", "off": "no group", "exact": "no group, --exact"}
+
+
+def _row(name: str, trials: Sequence[Trial], modes: Sequence[str]) -> str:
+    cells = [_cell([trial for trial in trials if trial.mode == mode]) for mode in modes]
     false = figures(trials)
     return f"| {name} | {len(trials)} | {' | '.join(cells)} | {false.false_exact} | {false.false_bounds} |"
-
-
-_HEAD = """\
-| {} | runs | group | no group | no group, --exact | false exact | false bounds |
-| --- | ---: | --- | --- | --- | ---: | ---: |"""
 
 
 def _table(
     head: str, rows: Iterable[tuple[str, Callable[[Trial], bool]]], trials: Sequence[Trial]
 ) -> Iterator[str]:
-    yield _HEAD.format(head)
+    """The ways in which nobody was watched have no column."""
+    modes = [mode for mode in MODES if any(trial.mode == mode for trial in trials)]
+    yield f"| {head} | runs | {' | '.join(_MODES[mode] for mode in modes)} | false exact | false bounds |"
+    yield f"| --- | ---: | {' | '.join('---' for _ in modes)} | ---: | ---: |"
     for name, belongs in rows:
         if of_row := [trial for trial in trials if belongs(trial)]:
-            yield _row(name, of_row)
+            yield _row(name, of_row, modes)
 
 
 def markdown(trials: Sequence[Trial]) -> str:

@@ -132,7 +132,7 @@ def run(part: Part, mode: str, user: str, interval: str) -> Trial:
             watermark, kernel, seen = map(int, line.split()[1:])
             truth = _truth(part, watermark, kernel, seen, elsewhere.peak)
         info = json.loads((folder / "run/run.json").read_text())
-        if _unknowable(part, (folder / "run/processes.jsonl").read_text()):
+        if not inside and _unknowable(part, (folder / "run/processes.jsonl").read_text()):
             truth = truth._replace(least=0.0)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
@@ -141,12 +141,15 @@ def run(part: Part, mode: str, user: str, interval: str) -> Trial:
 
 
 def _unknowable(part: Part, told: str) -> bool:
-    """Whether children of a parent that ignores SIGCHLD may have come and gone with it, all between two ticks.
+    """Whether nobody can be told of what a process had, as README and ARCHITECTURE say.
 
-    Nobody is told of these: ARCHITECTURE says so.
+    Children of a parent that ignores SIGCHLD may have come and gone with it, all between two ticks; a process may have
+    reset its own watermark before any tick saw it.
     """
-    ignores = any(leaf.kind == "nobody_waits" for leaf in leaves(part))
-    return ignores and ProcessNote.IGNORES_CHILDREN not in told
+    kinds = {leaf.kind for leaf in leaves(part)}
+    return ("nobody_waits" in kinds and ProcessNote.IGNORES_CHILDREN not in told) or (
+        "own_watermark_reset" in kinds and ProcessNote.WATERMARK_RESET not in told
+    )
 
 
 def _truth(part: Part, watermark: int, kernel: int, seen: int, elsewhere: int) -> Truth:
