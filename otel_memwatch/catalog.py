@@ -161,7 +161,7 @@ MEMWATCH_TREE_MEMORY_USS = _row(
     "memwatch.tree.memory.uss", _U, "By", "Memory private to the processes of the tree, summed.", (), "memory_detail",
     profile=_ALL)
 MEMWATCH_TREE_MEMORY_SWAP = _row(
-    "memwatch.tree.memory.swap", _U, "By", "Swapped-out memory of the tree.", (), "memory_detail")
+    "memwatch.tree.memory.swap", _U, "By", "Swapped-out memory of the tree.", (), "memory_detail", profile=_ALL)
 MEMWATCH_TREE_CPU_TIME = _row(
     "memwatch.tree.cpu.time", _C, "s", "CPU time of the tree, reaped children included.", _CPU_MODE, "process_tree",
     note="Begins with the run, also where the tree was there before it (attach, watch); process.cpu.time begins with "
@@ -239,7 +239,7 @@ MEMWATCH_CGROUP_MEMORY_EVENTS = _row(
     ("memwatch.cgroup.memory.event.type",), "cgroup", profile=_MIN)
 MEMWATCH_CGROUP_CPU_THROTTLED = _row(
     "memwatch.cgroup.cpu.throttled", _C, "s", "Time for which the control group was stopped by its CPU limit.",
-    (), "cgroup", integer=False)
+    (), "cgroup", integer=False, profile=_ALL)
 MEMWATCH_CGROUP_PRESSURE_TIME = _row(
     "memwatch.cgroup.pressure.time", _C, "s", "Time in which tasks of the control group waited for a resource.",
     _PRESSURE, "cgroup", integer=False, profile=_ALL)

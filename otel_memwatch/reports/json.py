@@ -93,13 +93,13 @@ def _parts(run: RecordedRun) -> Iterator[tuple[str, Any]]:
 def _run(run: RecordedRun) -> dict[str, Any]:
     return {
         "id": run.id,
-        "name": run.name,
-        "tags": dict(run.tags),
         "command": list(run.command),
         "started": _iso(run.started_wall),
         "seconds": _rounded(run.seconds),
         "host": dict(run.host),
         "state": run.state,
+        "name": run.name,
+        "tags": dict(run.tags),
         "cwd": run.cwd,
         "mode": run.mode,
         "path": str(run.path),

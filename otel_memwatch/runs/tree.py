@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 _DEEPEST = 8
 """Directories below the named one in which runs are looked for."""
 
+_NO_DISK = frozenset({"/proc", "/sys", "/dev"})
+"""Where no run can lie, and a great deal of else: looked into only where it is named itself."""
+
 Signature = tuple[int, int, int]
 """Modification time in nanoseconds, size and inode of a `run.json`: another one has another signature."""
 
@@ -49,7 +52,7 @@ def _below(parent: str, depth: int) -> Iterator[tuple[str, dict[str, Signature |
             kind, signature = _looked_at(entry, follow=depth == 0, ours=ours)
             if kind == "run":
                 found[entry.name] = signature
-            elif kind == "directory" and depth < _DEEPEST and not entry.name.startswith("."):
+            elif kind == "directory" and depth < _DEEPEST and not _is_passed_over(entry):
                 deeper.append(entry.path)
     if found:
         yield parent, found
@@ -58,6 +61,10 @@ def _below(parent: str, depth: int) -> Iterator[tuple[str, dict[str, Signature |
             yield from _below(path, depth + 1)
         except OSError:
             continue  # it was removed meanwhile, or is not ours to read
+
+
+def _is_passed_over(entry: os.DirEntry[str]) -> bool:
+    return entry.name.startswith(".") or entry.path in _NO_DISK
 
 
 def _looked_at(entry: os.DirEntry[str], *, follow: bool, ours: bool) -> tuple[str, Signature | None]:

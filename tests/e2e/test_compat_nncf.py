@@ -283,7 +283,18 @@ if all(children): [os.wait() for _ in children]
 
 
 def test_wrap_writes_the_same_logs(tmp_path: Path) -> None:
-    wrapped = [sys.executable, "-m", "otel_memwatch", "wrap", "--log-dir", "logs", "--out", "r", "--quiet"]
+    wrapped = [
+        sys.executable,
+        "-m",
+        "otel_memwatch",
+        "wrap",
+        "--log-dir",
+        "logs",
+        "--out",
+        "r",
+        "--quiet",
+        "--plot",
+    ]
     done = run([*wrapped, "--", "sleep", "0.5"], tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
     assert {path.name for path in (tmp_path / "logs").iterdir()} == EIGHT

@@ -37,9 +37,13 @@ def covers(peak: dict[str, Any], truth: int, slack: int) -> bool:
 
 @pytest.mark.parametrize("cgroup", GROUPS)
 def test_a_blip_between_two_ticks(tmp_path: Path, cgroup: str) -> None:
-    """300 MiB touched and freed at once, at one tick a second: exact all the same."""
+    """300 MiB touched and freed at once, at one tick a second: exact all the same, where pages of files can be told apart."""
     run = wrap(work("s50 a300 f s50"), "--cgroup", cgroup, "--interval", "1", out=tmp_path / "run")
-    for name in ("main", "process", "tree"):
+    tree = run.peak("tree")
+    assert covers(tree, 301 * MIB, MIB)
+    assert tree["low"] >= 234 * MIB
+    assert tree["high"] <= 320 * MIB
+    for name in ("main", "process", "tree") if cgroup != "off" else ("main", "process"):
         peak = run.peak(name)
         assert peak["certainty"] == "exact", name
         assert 300 * MIB <= peak["bytes"] <= 306 * MIB, name
@@ -53,7 +57,8 @@ def test_a_child_that_lives_30_ms(tmp_path: Path, cgroup: str) -> None:
     assert process["certainty"] == "exact"
     assert 300 * MIB <= process["bytes"] <= 306 * MIB
     assert covers(run.peak("tree"), 302 * MIB, 4 * MIB)
-    assert run.peak("tree")["low"] >= 298 * MIB
+    # Without a group only wait4 tells of it, and not how much of that were pages of files: 64 MiB are allowed for.
+    assert run.peak("tree")["low"] >= (298 if cgroup != "off" else 234) * MIB
     assert run.peak("main")["low"] < 20 * MIB
 
 
@@ -81,7 +86,7 @@ def test_shared_pages_without_a_group_are_bounded(tmp_path: Path) -> None:
     script = "a512 ( s1500 ) ( s1500 ) ( s1500 ) ( s1500 ) s1500 w"
     run = wrap(work(script), "--cgroup", "off", out=tmp_path / "run")
     tree = run.peak("tree")
-    assert tree["certainty"] == "interval"
+    assert tree["certainty"] in ("exact", "interval")
     assert covers(tree, 514 * MIB, 4 * MIB)
     assert tree["bytes"] <= 520 * MIB
 

@@ -235,7 +235,9 @@ def test_a_monitor_in_a_monitor_in_a_monitor(tmp_path: Path) -> None:
         for place in places:
             report = Report(place)
             assert report.ended["exit_code"] == 11
-            assert report.json["peaks"]["process"]["high"] >= 50 * MIB
+            # Those around the innermost see that somebody resets the watermark: what it was in between they cannot know.
+            assert report.json["peaks"]["process"]["low"] >= 50 * MIB
+            assert (report.json["peaks"]["process"]["high"] or 1 << 62) >= 50 * MIB
         traces = [json.loads((place / "run.json").read_text())["trace"] for place in places]
         assert len({trace["trace_id"] for trace in traces}) == 1
         assert traces[1]["parent_span_id"] == traces[0]["span_id"]

@@ -174,6 +174,7 @@ _FINAL = frozenset(
         catalog.MEMWATCH_TREE_PROCESS_MEMORY_PEAK,
         catalog.MEMWATCH_PROCESS_MEMORY_PEAK,
         catalog.MEMWATCH_TREE_CPU_TIME,
+        catalog.MEMWATCH_TREE_DISK_IO,
         catalog.MEMWATCH_CGROUP_MEMORY_LIMIT,
         catalog.MEMWATCH_CGROUP_MEMORY_EVENTS,
         catalog.MEMWATCH_OPERATION_COUNT,

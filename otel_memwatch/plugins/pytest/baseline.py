@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 
 from otel_memwatch.analysis import load
 from otel_memwatch.errors import MemwatchError
+from otel_memwatch.record.format import RUN_FILE
 from otel_memwatch.runs import baseline as baselines
 from otel_memwatch.runs.comparison import ComparisonVerdict, Effect, compare
 from otel_memwatch.runs.comparison_formats import as_table
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
 
 _PREFIX = "test:"
 """What the names of the figures of tests begin with."""
+_START_SECONDS = 5.0
+"""Time that a monitor gets to begin."""
 _LEAST = 1 << 20
 """Bytes below which no difference counts."""
 
@@ -38,12 +42,18 @@ def session_figures(tests: Iterable[MeasuredTest], directories: Iterable[Path]) 
         if test.passed and test.added is not None
     }
     conditions = Conditions()
+    until = time.monotonic() + _START_SECONDS
     for directory in directories:
         try:
             conditions = conditions_of(load(directory))
         except MemwatchError:
-            continue
-        break
+            # The monitor of a session of no length may not have begun to record.
+            while not (directory / RUN_FILE).exists() and time.monotonic() < until:
+                time.sleep(0.02)
+            with contextlib.suppress(MemwatchError):
+                conditions = conditions_of(load(directory))
+        if conditions != Conditions():
+            break
     return RunFigures(figures, conditions, time.time(), "this session")
 
 

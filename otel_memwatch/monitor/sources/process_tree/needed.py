@@ -84,7 +84,7 @@ class _Holder:
 class _Family:
     """Processes that descend from each other by fork without an exec. Sizes are bytes."""
 
-    __slots__ = ("all_known", "held", "kept", "largest", "members", "new", "same", "watermarks")
+    __slots__ = ("all_known", "held", "kept", "largest", "members", "most", "new", "same", "watermarks")
 
     def __init__(self) -> None:
         self.kept = 0
@@ -105,6 +105,8 @@ class _Family:
         self.same = True
         self.largest = 0
         """What one of them certainly held at the moment `t`."""
+        self.most = 0
+        """What one of them certainly holds."""
 
 
 class _Reading(NamedTuple):
@@ -230,6 +232,7 @@ class NeededMemory:
             family.same = quiet and self._calm
         for reading in readings:
             self._enter(reading, in_scan)
+        self._judge_families(huge, unseen + late_new)
         low, burst = self._judge(readings, huge, tree_new)
         shared, shared_low = self._shared_memory(members, tree_new)
         high = self._close_families(
@@ -311,6 +314,7 @@ class NeededMemory:
             family.all_known = family.same = False
             return
         inexact = 0 if self._exact_sums else error
+        family.most = max(family.most, held - error)
         family.held += held + parse_swapped(member.status_data) + in_flight + inexact
         scanned = certainty.gained(
             last - first, min(huge, (last - first) * self._machine.huge_page), page=PAGE_SIZE
@@ -331,6 +335,20 @@ class NeededMemory:
             family.same = False
         else:
             family.watermarks += mark + error + in_flight + scanned
+
+    def _judge_families(self, huge: int, unseen: int) -> None:
+        """Look for a process with more than its whole family can have: also one that no earlier tick has seen.
+
+        Args:
+            huge: bytes of huge pages that were allocated since the tick before.
+            unseen: bytes that processes gained which nobody saw, and that a child of theirs may have.
+        """
+        if self._joining:
+            return
+        elsewhere = huge + unseen + self._unclaimed + self._ended_new
+        for family in self._families.values():
+            if certainty.is_outside_ledger(family.kept, family.most, family.new + elsewhere, PAGE_SIZE):
+                self.broken = self.broken or "memory filled from outside"
 
     def _judge(self, readings: list[_Reading], huge: int, tree_new: int) -> tuple[int, int]:
         """Look for what breaks the ledger; gives what was certainly there, and how much more a watermark saw since."""
