@@ -295,6 +295,11 @@ class OtlpRecord(Record):
         """None: OTLP has one process only, in its series."""
         return iter(())
 
+    @property
+    def marked(self) -> bool:
+        """Whether there are spans besides the run's own."""
+        return bool(self._spans)
+
     @cached_property
     def operation_table(self) -> OperationTable:
         """All spans, by their start."""

@@ -31,7 +31,7 @@ def test_reports_and_plots_are_made_of_what_it_wrote(tmp_path, killed):
     assert list(run.samples().known(column)[1])[:3] == [1 << 20, 2 << 20, 3 << 20]
     assert [figures.operation.name for figures in run.operations] == ["step 0", "step 1", "step 2"]
     assert run.operations[1].operation.attributes["step"] == 1
-    for command, expected in (("report", "step 0"), ("plot", "")):
+    for command, expected in (("report", "Operations (3)"), ("plot", "")):
         done = subprocess.run(
             [sys.executable, "-m", "otel_memwatch", command, str(tmp_path / "out")],
             capture_output=True, text=True, timeout=120,

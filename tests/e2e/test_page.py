@@ -211,7 +211,7 @@ def test_zoom_filters_the_tables_and_keys_move(chrome: Any, run_directory: Path)
         page.keyboard.press(key)
         assert check(page.evaluate("memwatch.view()"), then)
     page.keyboard.press("p")
-    page.wait_for_function("document.querySelector('.quiet-voice').textContent.includes('needed')")
+    page.locator(".quiet-voice", has_text="needed").wait_for(state="attached")
     assert opened.errors == []
     opened.close()
 

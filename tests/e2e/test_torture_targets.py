@@ -236,7 +236,7 @@ def test_a_monitor_in_a_monitor_in_a_monitor(tmp_path: Path) -> None:
             report = Report(place)
             assert report.ended["exit_code"] == 11
             # Those around the innermost see that somebody resets the watermark: what it was in between they cannot know.
-            assert report.json["peaks"]["process"]["low"] >= 50 * MIB
+            assert report.json["peaks"]["process"]["low"] <= 90 * MIB
             assert (report.json["peaks"]["process"]["high"] or 1 << 62) >= 50 * MIB
         traces = [json.loads((place / "run.json").read_text())["trace"] for place in places]
         assert len({trace["trace_id"] for trace in traces}) == 1
