@@ -30,7 +30,10 @@ class LedgerBounds:
         self.low, self.estimate = Maximum(), Maximum()
         self._share: float | None = None
         """What the shares of all pages are of the guess; `None`: they have not been read yet."""
-        self._windows = WindowBounds()
+        self._unknown = WindowBounds()
+        """Windows of which page faults tell nothing; in place of the others, ones of nothing."""
+        self._most = 0
+        """The largest bound of the others."""
         self._open: tuple[float, int | None, int | None] | None = None
         self.known = False
         """Whether there is any bound."""
@@ -46,7 +49,9 @@ class LedgerBounds:
         """
         if self._open is not None:
             before, bound, first = self._open
-            self._windows.add_tick(before, self._bound(bound, first, faults), 0)
+            told = self._bound(bound, first, faults)
+            self._unknown.add_tick(before, None if told is None else 0, 0)
+            self._most = max(self._most, told or 0)
         self._open = time, high, faults
         self.known = self.known or high is not None
 
@@ -79,7 +84,8 @@ class LedgerBounds:
     def most(self, sums: SumOverTime | None, *, over: bool) -> int | None:
         """Bytes that the tree never needed more than; `None`: not known. Asking changes nothing.
 
-        Where page faults tell nothing of a window, the processes that lived in it do.
+        Where page faults tell nothing of a window, the processes that lived in it do; elsewhere they bound nothing, since
+        what nobody maps (a file in /dev/shm) is in none of them.
 
         Args:
             sums: the bounds of all processes over time; `None`: not all have one.
@@ -90,13 +96,14 @@ class LedgerBounds:
         if self._open is None or not self.known:
             return None
         time, high, faults = self._open
-        windows = self._windows.copy()
-        windows.add_tick(time, self._bound(high if over else None, faults), 0)
+        told = self._bound(high if over else None, faults)
+        windows = self._unknown.copy()
+        windows.add_tick(time, None if told is None else 0, 0)
 
         def by_processes(start: float, end: float) -> int:
             if over and start > time:
                 return 0
             return UNCAPPED if sums is None else sums.largest(start, end)
 
-        most = windows.largest(0, by_processes)
+        most = max(windows.largest(0, by_processes), self._most, told or 0)
         return None if most >= UNCAPPED else int(most)

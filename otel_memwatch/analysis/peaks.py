@@ -274,7 +274,8 @@ def _tree_by_ledger(evidence: Evidence) -> Peak | None:
         low, at, how = evidence.own_group_low(), None, "cgroup less page cache"
     high, bound = tree_bound(evidence), "sum of VmHWM"
     by_faults = _bound_by_faults(evidence)
-    if by_faults is not None and (high is None or by_faults < high):
+    if by_faults is not None:
+        # Also where it is the higher one: memory files that nobody maps are in no process's watermark.
         high, bound = by_faults, "page faults"
     by_group = _bound_by_group(evidence)
     if by_group is not None and low <= by_group and (high is None or by_group < high):

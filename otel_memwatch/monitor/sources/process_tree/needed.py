@@ -175,6 +175,8 @@ class NeededMemory:
         self._by_faults = self._collapsed = 0
         """Bytes of huge pages that page faults brought, and that were made of small ones, since the last scan."""
         self._told: NeededNow | None = None
+        self._left: set[int] = set()
+        """Families that a member has left since the tick before, by an exec: their watermarks are not of all that were there."""
         self._departed: dict[int, _Holder] = {}
         """Processes that the last tick did not find any more: it may yet be told how many page faults they had."""
         self.broken = "huge pages that the kernel does not count" if self._machine.uncounted else ""
@@ -209,6 +211,7 @@ class NeededMemory:
 
     def scan(self, members: Mapping[int, Member], found: TickFindings) -> NeededNow:
         """Read all members, and bound what the tree needs. Raises `OSError` without /proc."""
+        self._left.clear()
         readings, cut_short = self._read(members)
         late = found.late()
         came_or_went = found.born or found.gone or late != [] or cut_short or self._ended_new > 0
@@ -227,9 +230,9 @@ class NeededMemory:
         late_new = UNKNOWN if late is None else certainty.gained(sum(late), page=PAGE_SIZE)
         tree_new = certainty.gained(faults, huge, page=PAGE_SIZE) + self._ended_new + unseen + late_new
 
-        for family in self._families.values():
+        for key, family in self._families.items():
             family.begin()
-            family.same = quiet and self._calm
+            family.same = quiet and self._calm and key not in self._left
         for reading in readings:
             self._enter(reading, in_scan)
         self._judge_families(huge, unseen + late_new)
@@ -288,6 +291,8 @@ class NeededMemory:
             if same or member.zombie or (not member.stat.stack and held == 0):
                 return holder, False
         base = 0 if holder is None else holder.base
+        if holder is not None:
+            self._left.add(holder.family)
         if holder is None and self._joining:
             base = own_faults(member.stat)
         new = self._holders[member.pid] = _Holder(member.stat.stack or -member.pid, base)
