@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -76,8 +77,11 @@ def test_attach_by_name(tmp_path: Path) -> None:
             [*PROGRAM, "attach", name, "--no-plot", "--out", "run"], cwd=tmp_path, env=environment(),
             stderr=subprocess.PIPE, text=True,
         )  # fmt: skip
-        while not (tmp_path / "run/run.json").exists():
+        # Not before its first tick: a process that ends earlier is gone when it is to be read.
+        samples = tmp_path / "run/samples.jsonl"
+        while not samples.exists() or samples.read_bytes().count(b"\n") < 2:
             assert watcher.poll() is None
+            time.sleep(0.02)
         jobs[0].communicate()
         _, told = watcher.communicate(timeout=60)
         assert watcher.returncode == 0
