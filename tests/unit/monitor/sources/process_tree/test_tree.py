@@ -15,6 +15,7 @@ from otel_memwatch.monitor.sources import Context
 from otel_memwatch.monitor.sources.process_tree import ProcessTree
 from otel_memwatch.monitor.sources.process_tree.discovery import ForkCounter
 from otel_memwatch.monitor.sources.process_tree.files import Descriptors, KeptFile
+from otel_memwatch.runtime.kernel import rss_error
 from tests.support.proc_tree import ProcTree
 
 MIB = 1 << 20
@@ -52,6 +53,19 @@ def open_tree(
         root, 0.1, adopt=adopt, proc=proc.path, on_process=records.append, own_cgroup=own_cgroup
     )
     return Watched(ProcessTree(context), records)
+
+
+@pytest.mark.parametrize(("errors", "noticed"), [(1, False), (2, False), (3, False), (4, True)])
+def test_a_watermark_falls_a_little_by_itself(tmp_path: Path, errors: int, noticed: bool) -> None:
+    """The kernel notes it from counters of anonymous pages, files and shared memory, each of which holds pages back."""
+    proc = ProcTree(tmp_path / "proc")
+    proc.process(50, 1, rss=8 * MIB, peak=64 * MIB)
+    watched = open_tree(proc)
+    watched.tick(1000.0)
+    proc.process(50, 1, rss=7 * MIB, peak=64 * MIB - errors * rss_error(), minor=11)
+    for now in (1001.0, 1003.0, 1005.0):
+        watched.tick(now)
+    assert (ProcessNote.WATERMARK_RESET in {record.note for record in watched.records}) is noticed
 
 
 @pytest.mark.parametrize("children_files", [True, False])
