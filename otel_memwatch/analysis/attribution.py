@@ -69,19 +69,15 @@ class SizedOperations(Protocol):
 
     def holding(self, low: int, pid: int | None) -> Sequence[Sized]:
         """Those that may have had `low` bytes, of one process or of all, but for those that certainly had less than another."""
-        raise NotImplementedError
 
     def open_between(self, begin: float, end: float) -> Iterable[Sized]:
         """Those that were open at some time between two moments."""
-        raise NotImplementedError
 
     def name(self, operation: Sized) -> str:
         """The name of one of them."""
-        raise NotImplementedError
 
     def with_allocators(self) -> Sequence[RecordedOperation]:
         """Those with figures of GPU allocators; of many, those that had most."""
-        raise NotImplementedError
 
 
 class TabledOperations:

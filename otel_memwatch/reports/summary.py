@@ -207,7 +207,8 @@ def _operation(figures: OperationFigures) -> str:
     peak = figures.tree_peak or figures.operation.peak
     status = {"error": "failed", "open": "open at the end"}.get(figures.operation.status, "")
     remarks = ", ".join(filter(None, ("the peak" if figures.sets_run_peak else "", status)))
-    figure = "" if peak is None else f" {peak_figure(peak)}"
+    # Its own bounds are those of the ticks around it, so that its figure may be a little off the run's, which stands above.
+    figure = "" if peak is None or figures.sets_run_peak else f" {peak_figure(peak)}"
     return f"{shorten(figures.operation.name, _NAME)}{figure}" + (f" ({remarks})" if remarks else "")
 
 
