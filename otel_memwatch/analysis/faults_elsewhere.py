@@ -1,18 +1,14 @@
 """Page faults of the tree that its own control group was not told of: memory that was taken in another group."""
 
 from collections import deque
-from typing import Final
 
-LAG_SECONDS: Final = 5.0
-"""How long a group's count may be behind. Counts of the groups below it are added when a threshold is passed, which updates
-in a group below can fail to pass on, and every two seconds at the latest (FLUSH_TIME in mm/memcontrol.c, by a timer that an
-idle CPU puts off)."""
+from otel_memwatch.runtime.kernel import GROUP_LAG_SECONDS
 
 
 class FaultsElsewhere:
     """The most page faults that the group was still not told of once its count had the time to follow.
 
-    Both counts only grow. Each count of the tree is held against the first of the group `LAG_SECONDS` later, the last ones
+    Both counts only grow. Each count of the tree is held against the first of the group `GROUP_LAG_SECONDS` later, the last ones
     against the group's last.
 
     Example: the tree had 52 000 faults and the group 27 000 for a second, then 52 000: none were elsewhere.
@@ -28,7 +24,7 @@ class FaultsElsewhere:
 
     def add(self, time: float, faults: int, charged: int) -> None:
         """Takes what a tick told in: both counts, at monotonic seconds."""
-        while self._waiting and self._waiting[0][0] + LAG_SECONDS <= time:
+        while self._waiting and self._waiting[0][0] + GROUP_LAG_SECONDS <= time:
             self._settled = max(self._settled, self._waiting.popleft()[1] - charged)
         if not self._waiting or self._waiting[-1][1] != faults:
             self._waiting.append((time, faults))

@@ -9,10 +9,10 @@ from math import inf
 
 from otel_memwatch import catalog
 from otel_memwatch.analysis.cgroup_bounds import CgroupBounds, CgroupTick, CgroupWindow
-from otel_memwatch.analysis.faults_elsewhere import LAG_SECONDS
 from otel_memwatch.analysis.tally import METRICS as TALLIED
 from otel_memwatch.analysis.tally import columns_for_total
 from otel_memwatch.analysis.tree_bounds import Span
+from otel_memwatch.runtime.kernel import GROUP_LAG_SECONDS
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -190,7 +190,7 @@ class TreeTicks:
         if not both.any():
             return 0
         time, faults, charged = samples.time[both], faults[both], charged[both]
-        later = time.searchsorted(time + LAG_SECONDS).clip(max=len(time) - 1)
+        later = time.searchsorted(time + GROUP_LAG_SECONDS).clip(max=len(time) - 1)
         return max(0, int((faults - charged[later]).max()))
 
     def _windows(self, conditions: RunConditions) -> CgroupHistory:
