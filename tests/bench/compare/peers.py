@@ -16,7 +16,7 @@ import sqlite3
 import subprocess
 import sys
 import venv
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
@@ -299,7 +299,7 @@ def _as_test(command: Argv, folder: Path) -> str:
 
 def _pytest_memray(command: Argv, folder: Path) -> Argv:
     test = _as_test(command, folder)
-    options = ["--memray", f"--memray-bin-path={folder}", "--memray-bin-prefix=out", "-p", "no:cacheprovider"]
+    options = ["--memray", "-p", "no:cacheprovider"]
     return [
         program("pytest-memray", "python"),
         "-m",
@@ -312,8 +312,11 @@ def _pytest_memray(command: Argv, folder: Path) -> Argv:
     ]
 
 
-def _read_pytest_memray(folder: Path, _: str) -> Reported:
-    return _peak_of_memray("pytest-memray", folder.glob("out-*"), folder)
+def _read_pytest_memray(_: Path, output: str) -> Reported:
+    """What it prints of a test: what was allocated at the worst moment, whatever the line calls it."""
+    found = re.search(r"Total memory allocated: ([\d.]+)([KMG]?)i?B", output)
+    scale = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+    return Reported(float(found[1]) * scale[found[2]] if found else None)
 
 
 def _pytest_monitor(command: Argv, folder: Path) -> Argv:
@@ -343,15 +346,10 @@ def _memray(command: Argv, folder: Path) -> Argv:
 
 
 def _read_memray(folder: Path, _: str) -> Reported:
-    return _peak_of_memray("memray", folder.glob("out.bin*"), folder)
-
-
-def _peak_of_memray(package: str, files: Iterable[Path], folder: Path) -> Reported:
-    """The largest of what memray recorded of one process each."""
     peaks = []
-    for place, file in enumerate(files):
+    for place, file in enumerate(folder.glob("out.bin*")):
         target = folder / f"stats{place}.json"
-        argv = [program(package, "memray"), "stats", "--json", "-o", str(target), str(file)]
+        argv = [program("memray", "memray"), "stats", "--json", "-o", str(target), str(file)]
         if subprocess.run(argv, capture_output=True).returncode == 0:
             peaks.append(json.loads(target.read_text())["metadata"]["peak_memory"])
     return Reported(max(peaks, default=None))
