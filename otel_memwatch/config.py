@@ -1,4 +1,4 @@
-"""THE option table: every setting once; Click, README and `doctor` are fed from it.
+"""THE option table: every setting once; Click, the manual and `doctor` are fed from it.
 
 A setting is taken from, in this order: the command line (or the keyword of the Python call), its environment
 variable `OTEL_MEMWATCH_<NAME>`, its default.

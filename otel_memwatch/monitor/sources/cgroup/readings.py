@@ -41,7 +41,7 @@ class OfTick(NamedTuple):
 class Slow(NamedTuple):
     """What is read about once a second, in bytes and seconds."""
 
-    working_set: int
+    working_set: int | None
     anon: int | None
     file: int | None
     shmem: int | None
