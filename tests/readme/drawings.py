@@ -377,6 +377,25 @@ def part() -> Drawing:
     )
 
 
+def moment() -> Drawing:
+    """The run's peak was in this operation: both have the same figure."""
+    whole, part = Peak.exact(496 * MIB, 5 * MIB), Peak.interval(430 * MIB, 496 * MIB)
+    peak = rules.of_one_moment(part, whole)
+    drawn = (
+        Drawing(600)
+        .line([(0, 60), (3, 200), (5, 496), (6, 250), (10, 250)])
+        .band(430, 496, 3, 7)
+        .edge(3, "Sort")
+        .edge(7, "")
+    )
+    return drawn.said(
+        496,
+        words_of(peak),
+        "Sort by itself: between 430 and 496",
+        "the run, at its worst in Sort: 496, exact",
+    )
+
+
 def stopped() -> Drawing:
     """The recording stopped before the run did."""
     peak = rules.stopped(Peak.exact(500 * MIB))
@@ -395,7 +414,7 @@ DRAWINGS: dict[str, Callable[[], Drawing]] = {
     one.__name__.replace("_", "-"): one
     for one in (
         watermark, process, process_unknown, floor, before, unseen, largest, unwatched, group, group_cache, left, there_at_once,
-        overlap, ledger, outside, shared, narrow, around, operation, part, stopped,
+        overlap, ledger, outside, shared, narrow, around, operation, part, moment, stopped,
     )
 }  # fmt: skip
 
