@@ -150,9 +150,9 @@ class Monitored:
         self.server.close()
 
 
-def values(server: Prometheus, expression: str, begin: float, end: float) -> list[float]:
-    """All finite values of an expression within a time, one second after the other."""
-    arguments = {"query": expression, "start": begin, "end": end, "step": "1s"}
+def values(server: Prometheus, expression: str, begin: float, end: float, step: str = "1s") -> list[float]:
+    """All finite values of an expression within a time, one after each step."""
+    arguments = {"query": expression, "start": begin, "end": end, "step": step}
     return [value for series in _get(server, "query_range", arguments) for value in _finite(series["values"])]
 
 
