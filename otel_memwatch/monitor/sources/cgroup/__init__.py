@@ -27,6 +27,7 @@ _OWN = (
     Column(catalog.MEMWATCH_CGROUP_MEMORY_FILE),
     Column(catalog.MEMWATCH_CGROUP_PAGING_FAULTS),
     Column(catalog.MEMWATCH_CGROUP_MEMORY_UNEVICTABLE),
+    Column(catalog.MEMWATCH_CGROUP_MEMORY_ANON),
 )
 """Columns that a group of the run's own has beside the others."""
 _SLOW = {
@@ -60,7 +61,7 @@ class Cgroup:
         self._outside = None if groups.own else Outside(context, groups)
         period = context.slow_period(1.0)
         self._pace = context.pace(1.0)
-        self._slow_parts = [part for part in _SLOW if not (groups.own and part == "file")]
+        self._slow_parts = [part for part in _SLOW if not (groups.own and part in ("file", "anon"))]
         events = [name for name in self._readings.events if name != "oom_kill"]
         self._event_names = events
         self.columns: Sequence[Column] = (
