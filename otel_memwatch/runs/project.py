@@ -121,11 +121,16 @@ def _parse(text: bytes, path: str) -> Project:
         effect = None if "effect" not in table else parse_share(str(table["effect"]))
     except ValueError as error:
         raise UsageError(f"{path}: {error}.") from None
-    baseline = table.get("baseline")
-    if baseline is not None and not isinstance(baseline, str):
+    return Project(texts, effect, _baseline(table.get("baseline"), path))
+
+
+def _baseline(name: object, path: str) -> str | None:
+    """The project's baseline, whose name is relative to its file; `None`: it has none, or nobody has made it yet."""
+    if not name:
+        return None
+    if not isinstance(name, str):
         raise UsageError(f"{path}: the baseline is the name of a file.")
-    if baseline and not baseline.startswith("git:"):
-        baseline = os.path.join(os.path.dirname(path), baseline)
-        if not os.path.exists(baseline):  # nobody has made one yet
-            baseline = None
-    return Project(texts, effect, baseline)
+    if name.startswith("git:"):
+        return name
+    found = os.path.join(os.path.dirname(path), name)
+    return found if os.path.exists(found) else None
