@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from otel_memwatch.runs.tree import Signature
 
-_VERSION = 2
+_VERSION = 3
 """Of the rows: raised whenever a row is made in another way, so that old ones are made again."""
 _PATIENCE = 0.2
 """Seconds that another reader, who is writing what it found, is waited for."""
@@ -56,20 +56,21 @@ class IndexCache:
     def rows(
         self, entries: Mapping[str, Signature | None], make: Callable[[str], IndexedRun]
     ) -> Iterator[IndexedRun]:
-        """The row of each run directory in `entries`: the one that is kept where its signature is the same, else made anew."""
-        kept = self._kept()
+        """The row of each run directory in `entries`, in no order: the one that is kept where its signature is the same, else made anew."""
         fresh: list[tuple[str, Signature, IndexedRun]] = []
-        for name, signature in entries.items():
-            path = f"{self._directory}/{name}"
-            found = kept.pop(name, None)
-            if found is not None and found[0] == signature:
-                yield IndexedRun(path, *found[1])
-                continue
-            row = make(path)
+        missing, gone = dict(entries), []
+        for name, known, values in self._kept():
+            if name not in entries:
+                gone.append(name)
+            elif entries[name] == known:
+                del missing[name]
+                yield tuple.__new__(IndexedRun, (f"{self._directory}/{name}", *values))
+        for name, signature in missing.items():
+            row = make(f"{self._directory}/{name}")
             if signature is not None and row.state in _FINAL:
                 fresh.append((name, signature, row))
             yield row
-        self._keep(fresh, [name for name in kept if name not in entries])
+        self._keep(fresh, gone)
 
     # -- the file
 
@@ -94,15 +95,15 @@ class IndexCache:
             return None
         return database
 
-    def _kept(self) -> dict[str, tuple[Signature, tuple[Any, ...]]]:
+    def _kept(self) -> Iterator[tuple[str, Signature, tuple[Any, ...]]]:
+        """Name, signature and values of each row in the file; fewer where it is damaged."""
         if self._database is None:
-            return {}
+            return
         try:
-            found = self._database.execute(f"SELECT {_COLUMNS} FROM runs")  # noqa: S608 - names of our own
-            return {os.fsdecode(row[0]): (row[1:4], row[4:]) for row in found}
+            for row in self._database.execute(f"SELECT {_COLUMNS} FROM runs"):  # noqa: S608 - names of our own
+                yield os.fsdecode(row[0]), row[1:4], row[4:]
         except (sqlite3.Error, TypeError) as error:
             self._give_up(error)
-            return {}
 
     def _keep(self, fresh: list[tuple[str, Signature, IndexedRun]], gone: list[str]) -> None:
         if self._database is None or not (fresh or gone):
