@@ -59,12 +59,13 @@ class IndexCache:
         """The row of each run directory in `entries`, in no order: the one that is kept where its signature is the same, else made anew."""
         fresh: list[tuple[str, Signature, IndexedRun]] = []
         missing, gone = dict(entries), []
-        for name, known, values in self._kept():
+        for kept in self._kept():
+            name = os.fsdecode(kept[0])
             if name not in entries:
                 gone.append(name)
-            elif entries[name] == known:
+            elif entries[name] == kept[1:4]:
                 del missing[name]
-                yield tuple.__new__(IndexedRun, (f"{self._directory}/{name}", *values))
+                yield tuple.__new__(IndexedRun, (f"{self._directory}/{name}", *kept[4:]))
         for name, signature in missing.items():
             row = make(f"{self._directory}/{name}")
             if signature is not None and row.state in _FINAL:
@@ -95,14 +96,13 @@ class IndexCache:
             return None
         return database
 
-    def _kept(self) -> Iterator[tuple[str, Signature, tuple[Any, ...]]]:
-        """Name, signature and values of each row in the file; fewer where it is damaged."""
+    def _kept(self) -> Iterator[tuple[Any, ...]]:
+        """The rows in the file, as its columns are; fewer where it is damaged."""
         if self._database is None:
             return
         try:
-            for row in self._database.execute(f"SELECT {_COLUMNS} FROM runs"):  # noqa: S608 - names of our own
-                yield os.fsdecode(row[0]), row[1:4], row[4:]
-        except (sqlite3.Error, TypeError) as error:
+            yield from self._database.execute(f"SELECT {_COLUMNS} FROM runs WHERE typeof(directory) = 'blob'")  # noqa: S608 - names of our own
+        except sqlite3.Error as error:
             self._give_up(error)
 
     def _keep(self, fresh: list[tuple[str, Signature, IndexedRun]], gone: list[str]) -> None:
