@@ -6,11 +6,13 @@ import click
 
 from otel_memwatch.analysis import load
 from otel_memwatch.analysis.live import LiveRun
+from otel_memwatch.cli.groups import group_options, print_group
 from otel_memwatch.cli.output import print_report, put
 from otel_memwatch.errors import UsageError
 from otel_memwatch.reports import REPORTS
 from otel_memwatch.runs.find import find_run
 from otel_memwatch.runs.find_running import find_running
+from otel_memwatch.runs.groups import find_group
 
 _FORMATS = [
     name for name, report in REPORTS.items() if not report.binary and (name == "json" or not report.exported)
@@ -44,6 +46,7 @@ _NAMED = "|".join(name for name in _FORMATS if REPORTS[name].module.startswith("
     show_default=True,
     help="Seconds between lines of --follow.",
 )
+@group_options
 def command(
     run: str | None,
     *,
@@ -53,11 +56,14 @@ def command(
     form: str | None,
     follow: bool,
     every: float,
+    barrier: str | None,
+    clock_error: float | None,
 ) -> None:
     """Print what the run directory RUN tells: memory, operations, processes, quality of the record.
 
     Without RUN, or with "latest", it is the newest run below memwatch-runs. A run that is still going on, and one
-    that was cut off, can be reported too.
+    that was cut off, can be reported too. RUN may be a group, by its name or as the directory of its runs: then it is what
+    all its ranks needed together, and each of them.
     """
     if as_json and form not in (None, "json"):
         raise UsageError(f"--json and --format {form} exclude each other.", "give one of them")
@@ -70,5 +76,9 @@ def command(
         from otel_memwatch.cli.live.follow import follow as print_lines
 
         print_lines(LiveRun(find_running(run)), every)
+        return
+    group = find_group(run, barrier=barrier, clock_error=clock_error)
+    if group is not None:
+        print_group(group, "json" if as_json else form or "text")
         return
     print_report("json" if as_json else form or "text", load(find_run(run)))
