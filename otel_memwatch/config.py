@@ -298,6 +298,9 @@ _OPTIONS: tuple[Option, ...] = (
            "(GITHUB_STEP_SUMMARY).", parse_flag, None, (), ("wrap",)),
     Option("termination_log", None, "Write the summary into this file at the end: /dev/termination-log in Kubernetes.",
            _text, "FILE", (), ("wrap",)),
+    Option("tracker", None, "Send the figures and the page to this experiment tracker at the end, or (auto) to those of which the "
+           "environment names a run: MLFLOW_RUN_ID, WANDB_RUN_ID ... Nobody waits longer than 2 s for it.",
+           _text, "auto|mlflow|wandb|tensorboard|trackio", ("auto", "mlflow", "wandb", "tensorboard", "trackio"), ("wrap",)),
     Option("report", True, "Write report.txt and report.html into the run directory at the end.", parse_flag),
     Option("plot", False, "Draw memory.png into the run directory at the end: takes about a second.", parse_flag),
     Option("prometheus", None, "Serve the metrics to Prometheus at this address while the command runs; 127.0.0.1 unless "

@@ -258,6 +258,7 @@ def _tree_by_cgroup(evidence: Evidence, watermark: int) -> Peak | None:
         tree_low(evidence) or 0,
         watermark if most.value is None else most.value,
         evidence.conditions.charge_error,
+        charged=watermark,
     )
     return peak._replace(at=evidence.conditions.since_start(at))
 

@@ -16,7 +16,7 @@ _GROUPS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("Limits and budgets", ("limit", "limit_fallback", "budget")),
     (
         "At the end",
-        ("quiet", "summary", "summary_file", "step_summary", "termination_log", "report", "page", "plot", "log_dir"),
+        ("quiet", "summary", "summary_file", "step_summary", "termination_log", "report", "page", "plot", "log_dir", "tracker"),
     ),
     (
         "Telemetry",

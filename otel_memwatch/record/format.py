@@ -95,8 +95,9 @@ none changes its meaning. Sizes are bytes, times monotonic seconds of the record
     figures of memory). Objects, one a line:
 
     header
-        {"schema": 1, "pid", "start", "program", "exact": true|false, "floor"}: `start` is the start of the process
-        in monotonic seconds, `exact` whether it resets its own watermark.
+        {"schema": 1, "pid", "start", "program", "exact": true|false, "floor", "rank"}: `start` is the start of the
+        process in monotonic seconds, `exact` whether it resets its own watermark; `rank` is there where a launcher of many
+        processes gave it one.
     opening
         {"open": id, "time", "name", "trace", "span", "parent", "thread", "rss", "segment", "attributes",
         "exported"}: `exported` is true where the program's own tracer made a span of it

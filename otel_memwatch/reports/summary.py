@@ -158,6 +158,7 @@ def _limit(run: RecordedRun, public: bool) -> Iterator[SummaryLine]:  # noqa: AR
     words, largest = phrases.breach(run)
     if words:
         yield SummaryLine("limit", words, largest, tone="bad")
+        return
     limit, peak = phrases.limit(run), run.peaks.tree
     used = phrases.limit_share(peak, limit) if limit else None
     if limit and used and peak is not None:
