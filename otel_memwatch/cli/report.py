@@ -79,7 +79,8 @@ def command(
     if by is not None or within is not None:
         if by is None or form is not None or page is not None or follow:
             raise UsageError("--by output goes with --json and --within only.")
-        print_report("outputs", load(find_run(run)), as_json=as_json, within=_size(within))
+        room = _size(within)
+        print_report("outputs", load(find_run(run)), as_json=as_json, within=room)
         return
     if page is not None:
         if as_json or form is not None or follow:
