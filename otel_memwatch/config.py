@@ -229,6 +229,14 @@ def parse_tag(text: str) -> tuple[str, str]:
     return key, value.strip()
 
 
+def parse_store(text: str) -> str:
+    """The URL of a directory in a store."""
+    kind, divider, path = text.strip().partition("://")
+    if not divider or not kind.replace("+", "").isalnum() or not path.strip("/"):
+        raise ValueError(f"{text!r} is no URL of a directory, as s3://bucket/runs")
+    return text.strip()
+
+
 def parse_rank(text: str) -> int:
     """A number of a rank."""
     stripped = text.strip()
@@ -289,6 +297,8 @@ _OPTIONS: tuple[Option, ...] = (
     Option("group", None, "Name of the group that the run belongs to: the runs of one job on several ranks or hosts, which other "
            "commands take as one. Default: what torchrun, MPI, Slurm, Kubernetes or Ray tell.", parse_name, "NAME"),
     Option("rank", None, "Its number in the group, from 0 on. Default: what the launcher tells.", parse_rank, "NUMBER"),
+    Option("upload", None, "Upload the run directory into this directory of a store, once a minute and at the end: s3://..., "
+           "gs://..., whatever fsspec knows.", parse_store, "URL"),
     Option("interval", 0.1, "Time between ticks, in seconds (or 50ms, 1s).", parse_interval, "SECONDS"),
     Option("cgroup", "auto", "Use a control group of the run's own for the tree's exact peak: where that is ours to do "
            "(auto), never (off), or not start without (require).", _text, "auto|off|require",

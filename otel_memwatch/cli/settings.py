@@ -12,7 +12,7 @@ from otel_memwatch.config import OPTIONS, Option
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 _GROUPS: tuple[tuple[str, tuple[str, ...]], ...] = (
-    ("Record", ("out", "runs", "name", "tag", "group", "rank", "interval", "cgroup", "exact", "exact_gpu", "receive_otlp", "strict", "repeat", "warmup")),
+    ("Record", ("out", "runs", "name", "tag", "group", "rank", "upload", "interval", "cgroup", "exact", "exact_gpu", "receive_otlp", "strict", "repeat", "warmup")),
     ("Limits and budgets", ("limit", "limit_fallback", "budget", "baseline", "budget_exit_code")),
     (
         "At the end",
