@@ -157,8 +157,22 @@ def markdown(results: Path) -> str:
     lines: list[str] = []
     if truth is not None:
         lines += [*truth_table(truth), ""]
-    lines += [*cost_table(parts, list(known[0]["versions"])), "", described(known[0])]
-    return "\n".join(lines)
+    tools = [
+        tool
+        for tool in known[0]["versions"]
+        if any(tool in part["versions"] for part in parts.values() if part is not None)
+    ]
+    lines += [*cost_table(parts, tools), ""]
+    costs = next((part for part in parts.values() if part is not None), None)
+    if truth is not None:
+        lines.append(f"Truth: {described(truth)}")
+    if costs is not None:
+        lines.append(f"Costs: {described(costs)}")
+    return (
+        "\n\n".join(["\n".join(lines[:-2]), *lines[-2:]])
+        if truth is not None and costs is not None
+        else "\n".join(lines)
+    )
 
 
 NEAR, SOME, FAR = 0.03, 0.10, 0.5
