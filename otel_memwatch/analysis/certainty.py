@@ -325,7 +325,7 @@ def tree_from_bounds(low: int, high: int | None, error: int, single: int | None 
 
     The lower end is the largest process, or the proportional sizes of all at one moment (each page counted once). The
     sum of resident sizes is none: it counts shared pages several times. Where both ends are one process's and its error,
-    the tree was one process: EXACT.
+    and as near as all that is called so, the tree was one process: EXACT.
 
     Args:
         low: bytes that were certainly there at one moment.
@@ -336,9 +336,18 @@ def tree_from_bounds(low: int, high: int | None, error: int, single: int | None 
     if high is None:
         return Peak.interval(low, None) if low else None
     high = max(high, low)
-    if high <= low + 2 * error:
+    if high <= low + min(2 * error, _apart(high)):
         return Peak.exact(max(low, high - error) if single is None else single, error)
     return Peak.interval(low, high)
+
+
+_EXACT_BYTES = 1 << 20
+_EXACT_SHARE = 0.005
+
+
+def _apart(high: int) -> int:
+    """Bytes between two bounds of what is one figure: its error is 1 MiB or 0.5 % to either side."""
+    return 2 * max(_EXACT_BYTES, int(_EXACT_SHARE * high))
 
 
 # -- what the processes needed, by page faults
@@ -492,27 +501,31 @@ def shared_most(before: int, now: int, new: int) -> int:
     return max(before, now - new)
 
 
-def tree_by_faults(low: int, high: int | None, error: int) -> Peak | None:
-    """The tree's peak where the fault ledger, or another bound, holds it from above: anonymous and shared memory, no files.
+def tree_of_processes(low: int, high: int | None) -> Peak | None:
+    """The tree's peak where no control group of its own tells: never EXACT, however near both ends are.
 
-    EXACT where both ends are within 1 MiB or 0.5 % of the middle, as all that is called so.
+    What processes do not map is in none of these bounds: kernel memory (page tables, pipes, sockets) and files in memory that
+    came and went between two ticks. No counter that is kept tells how much of it there was, so that nobody can say that
+    it was nothing.
+
+    Example: processes that needed 100 to 101 MiB: between 100 and 101 MiB. With 80 MiB in its sockets, which nothing in
+    /proc tells, the tree needed 181.
 
     Args:
         low: bytes that were certainly needed at one moment.
-        high: bytes that were certainly not exceeded; `None`: not known.
-        error: bytes by which the kernel's counters may be off.
+        high: bytes that processes certainly did not exceed; `None`: not known.
     """
     if high is None:
         return Peak.interval(low, None) if low else None
-    high = max(high, low)
-    middle = (low + high) // 2
-    if high - low <= 2 * max(_EXACT_BYTES, int(_EXACT_SHARE * middle), error):
-        return Peak(middle, Certainty.EXACT, low, high)
-    return Peak.interval(low, high)
+    return Peak.interval(low, max(low, high))
 
 
-_EXACT_BYTES = 1 << 20
-_EXACT_SHARE = 0.005
+def tree_of_one_process(peak: Peak) -> Peak:
+    """The tree's peak from that of the only process there was: the same bounds, and not EXACT (`tree_of_processes`)."""
+    if peak.certainty is not Certainty.EXACT:
+        return peak
+    low = peak.bytes if peak.low is None else peak.low
+    return peak._replace(bytes=low, certainty=Certainty.INTERVAL, low=low, estimate=peak.bytes)
 
 
 def tree_bound_by_group(
@@ -567,8 +580,6 @@ def tree_bound_by_group(
 _CHARGE_BATCH = 64 * 4096
 """Bytes that the kernel charges to a control group ahead of their use, per processor."""
 
-_NEAR_SHARE = 0.02
-_NEAR_BYTES = 4 * 1024**2
 _TOUCHED_PER_SECOND = 5e9
 """Bytes that one processor can bring into memory in a second, generously (measured: 2 with small pages, 5 with huge)."""
 
@@ -579,8 +590,12 @@ def charge_error(cpus: int) -> int:
 
 
 def near(high: int, charge_error: int) -> int:
-    """Bytes between two bounds of charged memory up to which they count as one figure: 4 MiB, 2 % or four errors."""
-    return max(4 * charge_error, int(_NEAR_SHARE * high), _NEAR_BYTES)
+    """Bytes between two bounds of charged memory up to which they count as one figure.
+
+    1 MiB or 0.5 % to either side; or the error of the group's counters, where so many processors make that larger, and
+    0.5 MiB. Example: 100 MiB on two processors: 2 MiB; on 64: 33 MiB.
+    """
+    return max(_apart(high), 2 * charge_error + _EXACT_BYTES)
 
 
 def needed_between_ticks(

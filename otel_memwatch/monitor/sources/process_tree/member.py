@@ -23,7 +23,7 @@ from otel_memwatch.monitor.procfs.process import (
     parse_watermark,
 )
 from otel_memwatch.monitor.sources.process_tree.files import Descriptors, KeptFile
-from otel_memwatch.runtime.kernel import falls_by_itself, monotonic_start
+from otel_memwatch.runtime.kernel import rss_error, monotonic_start
 from otel_memwatch.runtime.typed import NamedTuple
 
 GONE = (ProcessLookupError, FileNotFoundError)
@@ -327,7 +327,7 @@ class Member:
 
     def _has_lost(self, size: int) -> bool:
         """Whether so many bytes of its watermark are gone by a reset that is not ours: an exec begins another one too."""
-        if self.watermark.was_reset or size <= falls_by_itself(self.stat.threads):
+        if self.watermark.was_reset or size <= rss_error(self.stat.threads):
             return False
         return parse_stat(self.stat_file.read()).stack == self.stat.stack == self.recorded.stack
 

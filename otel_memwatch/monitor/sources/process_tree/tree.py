@@ -21,7 +21,7 @@ from otel_memwatch.monitor.sources.process_tree.needed import NeededMemory, Need
 from otel_memwatch.monitor.sources.process_tree.records import Records
 from otel_memwatch.monitor.sources.process_tree.resets import ForeignResets
 from otel_memwatch.monitor.sources.process_tree.windows import Vanished, WatermarkWindows, fault_bytes
-from otel_memwatch.runtime.kernel import falls_by_itself
+from otel_memwatch.runtime.kernel import rss_error
 from otel_memwatch.runtime.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -295,7 +295,7 @@ class ProcessTree:
         if watermark.largest is None or end.max_rss <= 0 or self._context.marks_operations(member.pid):
             return False
         unknown = watermark.was_reset or watermark.reset_by_others
-        return not unknown and end.max_rss < watermark.largest - falls_by_itself(member.stat.threads)
+        return not unknown and end.max_rss < watermark.largest - rss_error(member.stat.threads)
 
     # -- second step: what the members have now
 
