@@ -369,7 +369,7 @@ def gained(faults: int, huge: int = 0, *, page: int = _BASE_PAGE) -> int:
 
     | a page without a fault of the tree | so |
     | --- | --- |
-    | userfaultfd, a write into it by another program, KVM, KSM, pinned pages at a fork | `is_outside_ledger` |
+    | userfaultfd, a write into it by another program, KVM, KSM, pinned pages at a fork | `is_outside_ledger`, `beyond_ledger` |
     | a memory file's page, written by write() and not mapped | is not in it: `files_in_memory` |
 
     Args:
@@ -467,11 +467,40 @@ def is_outside_ledger(held_before: int, held: int, new: int, error: int) -> bool
     return held > held_before + new + error
 
 
-def shared_at_tick(mapped: int, machine: int, rise: int) -> int:
+def beyond_ledger(mark: int, before: int, new: int, mapped: int, error: int) -> int:
+    """Bytes of a process's watermark that nothing known has brought: it may have been filled from outside and given it back.
+
+    A process has no more than it had, what its page faults brought since, and what it maps more of files and of shared
+    memory than before, which one fault may bring many pages of. What its watermark has risen beyond that may be memory
+    that userfaultfd or another program filled, gone again before a tick looked; or files that it mapped in between, which
+    nobody can tell from it. So it counts as gained. Less than the error of the counters says nothing.
+
+    Example: 5 MiB, then 30 page faults, 1 MiB more of libraries, and a watermark of 30 MiB: 24 MiB were filled, or
+    mapped and unmapped.
+
+    | not noticed | |
+    | --- | --- |
+    | what was filled while the process had less than its watermark | stated |
+    | what was filled after pages of files, or those of a parent, had been given back | stated |
+    | a fill by a process that nobody saw, and that another one has waited for | stated |
+
+    Args:
+        mark: the watermark.
+        before: resident memory at the reading before, of all kinds.
+        new: bytes that page faults can have brought since.
+        mapped: bytes of files and shared memory that it maps more.
+        error: of the kernel's counters.
+    """
+    beyond = mark - before - new - max(0, mapped)
+    return beyond if beyond > error else 0
+
+
+def shared_at_tick(mapped: int, machine: int, rise: int, secret: int = 0) -> int:
     """Bytes of shared memory (shared mappings, memfd, tmpfs) that the tree had at a tick.
 
     What its processes map, each in full, or what the machine has more than at the least so far, files that nobody maps
-    included, if that is more; but no more than all the machine has.
+    included, if that is more; but no more than all the machine has. Pages of memfd_secret (`secret`) are in no figure of the
+    machine, and look like those of a file that is locked in memory.
 
     Example: four processes that map the same 80 MiB, on a machine that had 8 MiB before: 320 are mapped, 88 there are: 88.
 
@@ -484,8 +513,9 @@ def shared_at_tick(mapped: int, machine: int, rise: int) -> int:
         mapped: sum of the shared resident memory of all processes.
         machine: shared memory of the machine.
         rise: that, less the least of all ticks so far.
+        secret: pages of files that processes have locked in memory, summed.
     """
-    return min(machine, max(mapped, rise))
+    return min(machine, max(mapped, rise)) + secret
 
 
 def shared_most(before: int, now: int, new: int) -> int:
@@ -499,6 +529,21 @@ def shared_most(before: int, now: int, new: int) -> int:
         new: bytes that the tree gained meanwhile by page faults.
     """
     return max(before, now - new)
+
+
+def with_unseen_fill(high: int, attained: int, file: int | None, floor: int) -> int:
+    """An upper bound by page faults, no lower than what one process had, whoever brought it, less the most files of any.
+
+    Example: 3 MiB of page faults, and wait4 told of 60 MiB, when no process was seen with more than 5 MiB of files: 55 MiB
+    may have been filled by userfaultfd, between two ticks.
+
+    Args:
+        high: the bound by page faults.
+        attained: the largest maximum that wait4 told.
+        file: the most file pages that a process was seen with; `None`: nobody looked.
+        floor: bytes up to which wait4's figure may be that of the launcher.
+    """
+    return high if attained <= floor else max(high, attained - (file or 0))
 
 
 def tree_of_processes(low: int, high: int | None) -> Peak | None:

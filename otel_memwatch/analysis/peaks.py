@@ -276,7 +276,12 @@ def _tree_by_ledger(evidence: Evidence) -> Peak | None:
     by_faults = _bound_by_faults(evidence)
     if by_faults is not None:
         # Also where it is the higher one: memory files that nobody maps are in no process's watermark.
-        high, bound = by_faults, "page faults"
+        high, bound = (
+            certainty.with_unseen_fill(
+                by_faults, evidence.processes.attained_bytes, evidence.processes.most_file, conditions.floor
+            ),
+            "page faults",
+        )
     by_group = _bound_by_group(evidence)
     if by_group is not None and low <= by_group and (high is None or by_group < high):
         high, bound = by_group, f"the control group's {_group_figure(evidence)}"

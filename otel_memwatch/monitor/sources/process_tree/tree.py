@@ -278,7 +278,10 @@ class ProcessTree:
         )
         self._account.reaped(reaped, None if member is None else member.io)
         if self._needed is not None:
-            self._needed.ended(pid, None if stat is None else own_faults(stat))
+            childless = stat is not None and not stat.child_minor_faults
+            self._needed.ended(
+                pid, None if stat is None else own_faults(stat), reaped.exit.max_rss if childless else None
+            )
         own = self._context.own_cgroup
         if own is not None and own.held(reaped.exit.cgroup) is False:
             self._records.reaped_elsewhere(reaped, member)
