@@ -105,7 +105,7 @@ class _Family:
         self.kept = 0
         """Its private pages at the tick before."""
         self.resident = 0
-        """The largest resident size of its members; `before`: at the tick before."""
+        """The largest private memory that one of its members had; `before`: at the tick before."""
         self.begin()
 
     def begin(self) -> None:
@@ -388,7 +388,7 @@ class NeededMemory:
         """What a process's watermark has risen by, and nothing has brought that is known, since it was read before."""
         member, holder, last = reading.member, reading.holder, reading.last
         mark, before, data = member.watermark.last, holder.reading, member.status_data
-        others, family.resident = family.resident, max(family.resident, member.rss)
+        others, family.resident = family.resident, max(family.resident, member.rss - member.mapped)
         if mark is None or member.shares_memory or (before is not None and before.data is data):
             return 0
         now = _StatusReading(data, member.rss, member.mapped, reading.first, self._huge_so_far)
