@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from dashboards.panels import DATASOURCE, Json, Panel
-from dashboards.promql import DASHBOARD, OURS, PLACE
+from dashboards.promql import DASHBOARD, FLEET, OURS, PLACE
+from dashboards.records import BRANCH, CI_LARGEST
 
 WIDTH = 24
 TAG = "otel-memwatch"
@@ -65,8 +66,8 @@ def _datasource(name: str, label: str, kind: str) -> Json:
     )
 
 
-def variables(*more: Json, one_run: bool = False) -> list[Json]:
-    """Data source, service, host and run, then `more`."""
+def fleet_variables(*more: Json) -> list[Json]:
+    """Data source, cluster, namespace and service, then `more`: what many runs are chosen by."""
     place = ",".join(PLACE)
     cluster = _query_variable(
         "cluster", "Cluster", "label_values(memwatch_run_active, cluster)", everything=".*"
@@ -78,22 +79,34 @@ def variables(*more: Json, one_run: bool = False) -> list[Json]:
         everything=".*",
     )
     service = _query_variable("service", "Service", f"label_values(memwatch_run_active{{{place}}}, job)")
-    host = _query_variable(
-        "host", "Host", f'label_values(target_info{{{place},job=~"$service",{OURS}}}, host_name)'
-    )
+    return [_datasource("datasource", "Data source", "prometheus"), cluster, namespace, service, *more]
+
+
+def variables(*more: Json, one_run: bool = False) -> list[Json]:
+    """Those of a fleet, traces, host and run, then `more`."""
+    scope = ",".join((*FLEET, OURS))
+    host = _query_variable("host", "Host", f"label_values(target_info{{{scope}}}, host_name)")
     # Without target_info there is no host to choose from, but there are runs.
-    runs = f'{place},job=~"$service",{OURS},host_name=~"$host"'
+    runs = f'{scope},host_name=~"$host"'
     run = _query_variable("run", "Run", f"label_values(target_info{{{runs}}}, instance)", several=not one_run)
-    return [
-        _datasource("datasource", "Data source", "prometheus"),
-        _datasource("traces", "Traces", "tempo"),
-        cluster,
-        namespace,
-        service,
-        host,
-        run,
-        *more,
-    ]
+    return fleet_variables(_datasource("traces", "Traces", "tempo"), host, run, *more)
+
+
+def text_variable(name: str, label: str, default: str) -> Json:
+    """A field to write into."""
+    return _variable(
+        name,
+        label,
+        "textbox",
+        query=default,
+        current={"selected": True, "text": default, "value": default},
+        options=[{"selected": True, "text": default, "value": default}],
+    )
+
+
+def branch_variable() -> Json:
+    """Choice of branches."""
+    return _query_variable("branch", "Branch", f"label_values({CI_LARGEST}{{{','.join(FLEET)}}}, {BRANCH})")
 
 
 def gpu_variable() -> Json:
@@ -196,6 +209,7 @@ def dashboard(
     annotations: Sequence[Json] = (),
     links: Sequence[Json] = (),
     since: str = "now-6h",
+    refresh: str = "30s",
 ) -> Json:
     """The whole of a dashboard's JSON."""
     others = {
@@ -222,7 +236,7 @@ def dashboard(
         "graphTooltip": 1,
         "timezone": "browser",
         "time": {"from": since, "to": "now"},
-        "refresh": "30s",
+        "refresh": refresh,
         "templating": {"list": list(templates)},
         "annotations": {"list": list(annotations)},
         "links": [others, *links],

@@ -12,7 +12,7 @@ Scope = tuple[str, ...]
 
 def _of_run(metric: str, matcher: str, scope: Scope, how: str, *, ended: bool) -> str:
     if ended:
-        return last_per_run(metric, *filter(None, (matcher,)), how=how)
+        return last_per_run(metric, *filter(None, (matcher,)), how=how, scope=scope)
     return per_run(metric, *filter(None, (matcher,)), scope=scope, how=how)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from dashboards.promql import names_in
+from dashboards.records import metrics_in
 from otel_memwatch.catalog import METRICS, Profile
 
 Json = dict[str, Any]
@@ -51,7 +51,7 @@ def _targets(queries: Sequence[Query], *, instant: bool, form: str) -> list[Json
 def _description(words: str, queries: Sequence[Query]) -> str:
     """The panel's own words, then what the catalogue says of each metric in it."""
     lines = [words]
-    for name in names_in(" ".join(query.expression for query in queries)):
+    for name in metrics_in(" ".join(query.expression for query in queries)):
         row = METRICS[name]
         needs = "Only with --metrics all." if row.profile is Profile.ALL else ""
         lines.append(" ".join(filter(None, (f"- `{name}`: {row.description}", row.note, needs))))

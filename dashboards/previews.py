@@ -74,6 +74,8 @@ class Asked(NamedTuple):
             ("$__rate_interval", f"{max(4, round(4 * self.step))}s"),
             ("$__range", f"{max(1, round(self.end - self.start))}s"),
             ("$run", self.run),
+            ("$main", "main|master"),
+            ("$price", "1"),
             ("$cluster", ".*"),
             ("$namespace", ".*"),
         ):

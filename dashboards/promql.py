@@ -17,6 +17,9 @@ PLACE = ('cluster=~"$cluster"', 'namespace=~"$namespace"')
 DASHBOARD = (*PLACE, 'job=~"$service"', 'instance=~"$run"')
 """What every query of a dashboard is limited to."""
 
+FLEET = (*PLACE, 'job=~"$service"')
+"""What queries over many runs are limited to: among ten thousand runs nobody chooses by their names."""
+
 EVERYTHING: tuple[str, ...] = ()
 """Rules look at all runs."""
 
@@ -65,14 +68,19 @@ def per_run(metric: str, *matchers: str, scope: tuple[str, ...] = DASHBOARD, how
     return f"{how} by ({RUN}) ({series(metric, *matchers, scope=scope)})"
 
 
-def last(metric: str, *matchers: str, part: str = "") -> str:
+def last(metric: str, *matchers: str, part: str = "", scope: tuple[str, ...] = DASHBOARD) -> str:
     """The last value within the dashboard's time: runs that have ended are in it."""
-    return f"last_over_time({series(metric, *matchers, part=part, window='$__range')})"
+    return f"last_over_time({series(metric, *matchers, part=part, scope=scope, window='$__range')})"
 
 
-def last_per_run(metric: str, *matchers: str, how: str = "max") -> str:
+def last_per_run(metric: str, *matchers: str, how: str = "max", scope: tuple[str, ...] = DASHBOARD) -> str:
     """`last`, one value for each run."""
-    return f"{how} by ({RUN}) ({last(metric, *matchers)})"
+    return f"{how} by ({RUN}) ({last(metric, *matchers, scope=scope)})"
+
+
+def recorded(name: str, *matchers: str, window: str = "") -> str:
+    """Selector of a series that a rule records for each service."""
+    return _selector(name, ",".join((*FLEET, *matchers)), window)
 
 
 def rate(metric: str, *matchers: str, by: str = "", part: str = "") -> str:
@@ -109,13 +117,19 @@ def overall_mean(metric: str, by: str) -> str:
     return f"sum by ({by}) ({total}) / sum by ({by}) ({count})"
 
 
-def with_info(expression: str, *labels: str, window: str = "") -> str:
+def with_info(
+    expression: str,
+    *labels: str,
+    scope: tuple[str, ...] = DASHBOARD,
+    matchers: tuple[str, ...] = (),
+    window: str = "",
+) -> str:
     """Joins labels of `target_info` to an expression that has one series for each run, or several.
 
-    A run without that attribute keeps its series, without the label.
+    A run without that attribute keeps its series, without the label; one whose `target_info` does not match is left out.
     """
     added = ", ".join(labels)
-    selector = _selector("target_info", ",".join((*DASHBOARD, OURS)), window)
+    selector = _selector("target_info", ",".join((*scope, OURS, *matchers)), window)
     info = f"last_over_time({selector})" if window else selector
     return f"{expression} * on ({RUN}) group_left ({added}) max by ({RUN}, {added}) ({info})"
 

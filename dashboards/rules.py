@@ -1,11 +1,20 @@
-"""Recording and alerting rules. Each alert has a heading in runbook.md and scenarios in tests/data/alerts."""
+"""Alerting rules, and both kinds as documents. Each alert has a heading in runbook.md and scenarios in tests/data/alerts."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
 from dashboards import measures
-from dashboards.promql import EVERYTHING, JOB, RUN, per_run, series
+from dashboards.promql import EVERYTHING, RUN, per_run, series
+from dashboards.records import (
+    GPU_BUSY,
+    GPU_USED,
+    PEAK,
+    TREE,
+    USED,
+    ended_long_ago,
+    records,
+)
 from dashboards.thresholds import (
     GPU_HELD,
     GPU_IDLE,
@@ -17,25 +26,10 @@ from dashboards.thresholds import (
     LIMIT_SOON_SECONDS,
     LIMIT_SOON_SHARE,
     MISSED_TICKS,
-    RECENT_SECONDS,
     REGRESSION,
-    RUNBOOK,
+    RULE_SECONDS,
     SILENT_WINDOW,
 )
-
-USED = "job_instance:memwatch_memory_used:ratio"
-AVAILABLE = "job_instance:memwatch_memory_available_bytes:min"
-TREE = "job_instance:memwatch_tree_memory_usage_bytes:max"
-PEAK = "job:memwatch_tree_memory_peak_bytes:max"
-GPU_USED = "job_instance_hw_id:hw_gpu_memory_used:ratio"
-GPU_BUSY = "job_instance_hw_id:hw_gpu_utilization:ratio"
-
-
-class Record(NamedTuple):
-    """A recording rule."""
-
-    name: str
-    expression: str
 
 
 class Alert(NamedTuple):
@@ -49,21 +43,6 @@ class Alert(NamedTuple):
     severity: str
     summary: str
     description: str
-
-
-def records() -> list[Record]:
-    """Recording rules: what alerts look at over longer times, once for each run or service."""
-    scope = EVERYTHING
-    by_device = f"max by ({RUN}, hw_id)"
-    return [
-        Record(AVAILABLE, measures.available(scope)),
-        Record(USED, measures.used_share(scope)),
-        Record(TREE, per_run("memwatch.tree.memory.usage", scope=scope)),
-        Record(PEAK, f"max by ({JOB}) ({series('memwatch.tree.memory.peak', scope=scope)})"),
-        Record(GPU_USED, measures.gpu_share(scope)),
-        # Gauges of unit 1 have two names, by the way that they came.
-        Record(GPU_BUSY, f"{by_device} ({series('hw.gpu.utilization', scope=scope)})"),
-    ]
 
 
 def alerts() -> list[Alert]:
@@ -122,11 +101,9 @@ def _oom_kill() -> Alert:
     kills = series("memwatch.cgroup.memory.events", measures.OOM_KILL, scope=EVERYTHING, window="15m")
     counted = per_run("memwatch.cgroup.memory.events", measures.OOM_KILL, scope=EVERYTHING)
     killed = per_run("memwatch.run.exit.code", scope=EVERYTHING)
-    # A textfile keeps what the run said last for as long as it lies there.
-    long_ago = f"time() - {per_run('memwatch.run.end.time', scope=EVERYTHING)} > {RECENT_SECONDS}"
     return Alert(
         "MemwatchOomKill",
-        f"max by ({RUN}) (increase({kills})) > 0 or ({counted} > 0 and {killed} == 137 unless {long_ago})",
+        f"max by ({RUN}) (increase({kills})) > 0 or ({counted} > 0 and {killed} == 137 unless {ended_long_ago()})",
         f"max by ({RUN}) (increase({kills})) or {counted}",
         "0m",
         "critical",
@@ -256,11 +233,11 @@ def _regression() -> Alert:
 def recording_document() -> dict[str, object]:
     """The file of recording rules."""
     rules = [{"record": rule.name, "expr": rule.expression} for rule in records()]
-    return {"groups": [{"name": "otel-memwatch.records", "interval": "30s", "rules": rules}]}
+    return {"groups": [{"name": "otel-memwatch.records", "interval": f"{RULE_SECONDS}s", "rules": rules}]}
 
 
-def alerting_document() -> dict[str, object]:
-    """The file of alerting rules. It needs the recorded series."""
+def alerting_document(runbook: str) -> dict[str, object]:
+    """The file of alerting rules, which send people to `runbook` (a URL). It needs the recorded series."""
     rules = [
         {
             "alert": alert.name,
@@ -270,7 +247,7 @@ def alerting_document() -> dict[str, object]:
             "annotations": {
                 "summary": alert.summary,
                 "description": alert.description,
-                "runbook_url": f"{RUNBOOK}#{alert.name.lower()}",
+                "runbook_url": f"{runbook}#{alert.name.lower()}",
             },
         }
         for alert in alerts()

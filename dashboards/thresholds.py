@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-RUNBOOK = "dashboards/runbook.md"
-"""Where alerts send people. Set it to the address under which your people can read that page."""
-
 LIMIT_WARNING = 0.8
 """Share of the memory limit that is drawn in yellow. Lower it where reclaim hurts before the kill."""
 
@@ -40,6 +37,12 @@ MISSED_TICKS = 0.1
 
 SILENT_WINDOW = "15m"
 """How far back a run that was active is looked for. Longer than the longest pause of your pushes."""
+
+RULE_SECONDS = 30
+"""Time between two evaluations of the recording rules. Ended runs are counted by it, each at one evaluation."""
+
+ARRIVAL_SECONDS = 120
+"""A run that ended is counted so long after its end: by then its last values have arrived. Longer where clocks differ more."""
 
 RECENT_SECONDS = 900
 """For so long the last values of a run that has ended alert. A textfile keeps them until somebody deletes it."""

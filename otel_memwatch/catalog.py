@@ -1,6 +1,6 @@
 """THE metric table: every metric once, with all that is said about it anywhere.
 
-Instruments, the reference table in README, dashboards, alerts and tests come from `METRICS`. Names are those of
+Instruments, the reference table in the manual, dashboards, alerts and tests come from `METRICS`. Names are those of
 OpenTelemetry's semantic conventions where one exists (`stability` tells which), `memwatch.*` otherwise.
 """
 

@@ -1,4 +1,4 @@
-"""THE option table: every setting once; Click, README and `doctor` are fed from it.
+"""THE option table: every setting once; Click, the manual and `doctor` are fed from it.
 
 A setting is taken from, in this order: the command line (or the keyword of the Python call), its environment
 variable `OTEL_MEMWATCH_<NAME>`, its default.
@@ -229,6 +229,14 @@ def parse_tag(text: str) -> tuple[str, str]:
     return key, value.strip()
 
 
+def parse_rank(text: str) -> int:
+    """A number of a rank."""
+    stripped = text.strip()
+    if not (stripped.isascii() and stripped.isdecimal() and len(stripped) < 10):
+        raise ValueError(f"{text!r} is not a number of a rank: 0 or more")
+    return int(stripped)
+
+
 MOST_REPEATS = 20
 """Runs of `--repeat auto` at most."""
 
@@ -271,6 +279,9 @@ _OPTIONS: tuple[Option, ...] = (
            "that of the command in the run directory's.", parse_name, "NAME"),
     Option("tag", (), "A tag of the run, for tables of many runs; may be repeated. Engines add their own: rule, slurm.job ...",
            parse_tag, "KEY=VALUE", repeated=True),
+    Option("group", None, "Name of the group that the run belongs to: the runs of one job on several ranks or hosts, which other "
+           "commands take as one. Default: what torchrun, MPI, Slurm, Kubernetes or Ray tell.", parse_name, "NAME"),
+    Option("rank", None, "Its number in the group, from 0 on. Default: what the launcher tells.", parse_rank, "NUMBER"),
     Option("interval", 0.1, "Time between ticks, in seconds (or 50ms, 1s).", parse_interval, "SECONDS"),
     Option("cgroup", "auto", "Use a control group of the run's own for the tree's exact peak: where that is ours to do "
            "(auto), never (off), or not start without (require).", _text, "auto|off|require",
@@ -287,6 +298,9 @@ _OPTIONS: tuple[Option, ...] = (
            "(GITHUB_STEP_SUMMARY).", parse_flag, None, (), ("wrap",)),
     Option("termination_log", None, "Write the summary into this file at the end: /dev/termination-log in Kubernetes.",
            _text, "FILE", (), ("wrap",)),
+    Option("tracker", None, "Send the figures and the page to this experiment tracker at the end, or (auto) to those of which the "
+           "environment names a run: MLFLOW_RUN_ID, WANDB_RUN_ID ... Nobody waits longer than 2 s for it.",
+           _text, "auto|mlflow|wandb|tensorboard|trackio", ("auto", "mlflow", "wandb", "tensorboard", "trackio"), ("wrap",)),
     Option("report", True, "Write report.txt and report.html into the run directory at the end.", parse_flag),
     Option("plot", False, "Draw memory.png into the run directory at the end: takes about a second.", parse_flag),
     Option("prometheus", None, "Serve the metrics to Prometheus at this address while the command runs; 127.0.0.1 unless "

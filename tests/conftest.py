@@ -10,6 +10,8 @@ import pytest
 TOGETHER = (
     "tests/contract/test_dashboards_data.py",
     "tests/contract/test_exports.py",
+    "tests/e2e/test_compare.py",
+    "tests/e2e/test_page.py",
     "tests/e2e/test_secrets.py",
     "tests/e2e/test_telemetry.py::test_spans_of_a_node_program",
 )

@@ -1,7 +1,8 @@
 #!/bin/sh
 # Installs what the tests need and runs them, against the wheel as a user would install it.
 #   sh tests/run.sh                 lint, types, layers, then every test on this Python
-#   sh tests/run.sh all             also the long profiles, the other Pythons, the lowest versions, frameworks, coverage
+#   sh tests/run.sh more            the thorough tests, which repeat in large what others prove in small
+#   sh tests/run.sh all             also these, the long profiles, the other Pythons, the lowest versions, frameworks, coverage
 #   sh tests/run.sh coverage        how much of the package the unit tests run
 #   sh tests/run.sh tests/unit -k x only these tests (arguments are pytest's)
 set -eu
@@ -59,7 +60,7 @@ environment() {
 stage_tests() {
     rm -rf "$stage"
     mkdir -p "$stage"
-    for part in tests pyproject.toml README.md CHANGELOG.md dashboards deploy; do
+    for part in tests pyproject.toml README.md CHANGELOG.md CONTRIBUTING.md SECURITY.md mkdocs.yml docs dashboards deploy .github; do
         [ ! -e "$part" ] || cp -r "$part" "$stage"
     done
 }
@@ -117,8 +118,14 @@ lint() {
 
 every_test() {
     # shellcheck disable=SC2086  # a list of words
-    run_beside_others "all tests" "$venv" $beside -m "not quiet" --durations=25
-    run_tests "tests that measure time" "$venv" -q -m quiet --durations=10
+    run_beside_others "all tests" "$venv" $beside -m "not quiet and not thorough" --durations=25
+    run_tests "tests that measure time" "$venv" -q -m "quiet and not thorough" --durations=10
+}
+
+thorough_tests() {
+    # shellcheck disable=SC2086  # a list of words
+    run_beside_others "thorough tests" "$venv" $beside -m "thorough and not quiet" --durations=10
+    run_tests "thorough tests that measure time" "$venv" -q -m "thorough and quiet"
 }
 
 # The contract test drives both implementations of operations in every run; this is the rest of their tests with the plain one.
@@ -171,13 +178,14 @@ engines() {
     environment python3 "$venv-engines"
     "$venv-engines/bin/python" -m pip install --quiet --group "$root/pyproject.toml:engines"
     MEMWATCH_LONG=1 OTEL_MEMWATCH_SNAKEMAKE="$venv-engines/bin/snakemake" run_tests "workflow engines" "$venv-engines" -q \
-        tests/e2e/test_shell.py tests/e2e/test_advise_engines.py
+        tests/e2e/test_shell.py tests/e2e/test_advise_engines.py tests/e2e/test_ray.py \
+        tests/e2e/test_trackers.py
 }
 
 long_profiles() {
     MEMWATCH_LONG=1 OTEL_MEMWATCH_TEST_PROGRAMS=300 run_tests "long profiles" "$venv" -q --timeout=0 \
         -o faulthandler_timeout=0 tests/e2e/test_torture_*.py tests/e2e/test_*_certificates.py \
-        tests/unit/record/test_fuzz_records.py tests/unit/monitor/procfs/test_fuzz_parsers.py
+        tests/contract/docs tests/unit/record/test_fuzz_records.py tests/unit/monitor/procfs/test_fuzz_parsers.py
 }
 
 debian_packages
@@ -190,9 +198,11 @@ case "${1-}" in
     lint
     every_test
     ;;
+more) thorough_tests ;;
 all)
     lint
     every_test
+    thorough_tests
     plain_operations
     coverage
     other_pythons

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dashboards.boards import fleet, gpu, operations, run
+from dashboards.boards import ci, cost, fleet, gpu, operations, run
 from dashboards.panels import Json
 
 
@@ -11,6 +11,8 @@ def boards() -> dict[str, Json]:
     return {
         "memwatch-run.json": run.build(),
         "memwatch-fleet.json": fleet.build(),
+        "memwatch-ci.json": ci.build(),
+        "memwatch-cost.json": cost.build(),
         "memwatch-gpu.json": gpu.build(),
         "memwatch-operations.json": operations.build(),
     }

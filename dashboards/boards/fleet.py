@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dashboards.board import Row, annotation, dashboard, run_link, variables
+from dashboards.board import Row, annotation, dashboard, fleet_variables, run_link
 from dashboards.boards.shared import KILL_LEVELS, SHARE_LEVELS, oom_kills, state_of_run
-from dashboards.measures import OOM_KILL, charged, limit, share_of_limit
+from dashboards.measures import share_of_limit
 from dashboards.panels import (
     BLUE,
     GREEN,
@@ -19,10 +19,26 @@ from dashboards.panels import (
     table,
     timeseries,
 )
-from dashboards.promql import JOB, RUN, last, last_per_run, per_run, rate, series, with_info
+from dashboards.promql import FLEET, JOB, RUN, last_per_run, per_run, recorded, series
+from dashboards.records import (
+    ACTIVE,
+    CPU,
+    DISK,
+    ENDED,
+    FAILING,
+    FULLEST,
+    KILLS,
+    NEEDED_BYTES,
+    NEVER_NEEDED,
+    OPERATION_PEAK,
+    PEAK,
+    REQUESTED_BYTES,
+    USED_BYTES,
+)
 from dashboards.thresholds import LIMIT_NEAR, SILENT_WINDOW
 
 _TOP, _ROWS = 20, 200
+_BADLY = 'ended!="well"'
 
 
 def build() -> Json:
@@ -38,11 +54,11 @@ def build() -> Json:
             Row("Peaks over time", _peaks()),
             Row("Ends and monitors", _ends()),
         ],
-        variables(),
+        fleet_variables(),
         annotations=[
             annotation(
                 "OOM kills",
-                f"sum by ({JOB}) (increase({series('memwatch.cgroup.memory.events', OOM_KILL, window='$__rate_interval')})) > 0",
+                f"{recorded(KILLS)} > 0",
                 "OOM kill",
                 "{{job}}",
                 "red",
@@ -50,42 +66,46 @@ def build() -> Json:
             ),
         ],
         since="now-24h",
+        refresh="1m",
     )
 
 
 def _now() -> list[Panel]:
-    silent = f"max by ({RUN}) (last_over_time({series('memwatch.run.active', window=SILENT_WINDOW)}))"
+    silent = (
+        f"max by ({RUN}) (last_over_time({series('memwatch.run.active', scope=FLEET, window=SILENT_WINDOW)}))"
+    )
     # None silent is 0, but only where there were runs.
-    gone = f"sum (({silent} == 1) unless {per_run('memwatch.run.active')}) or sum ({silent}) * 0"
+    gone = f"sum (({silent} == 1) unless {per_run('memwatch.run.active', scope=FLEET)}) or sum ({silent}) * 0"
     return [
         stat(
             "Runs active",
             "short",
             "Runs whose monitor says that they run.",
-            Query(f"sum ({per_run('memwatch.run.active')})", "active"),
+            Query(f"sum ({recorded(ACTIVE)})", "active"),
             unknown="no monitor reports",
         ),
         stat(
             "Runs seen",
             "short",
             "Runs that reported within the dashboard's time, ended ones too.",
-            Query(f"count ({last_per_run('memwatch.run.active')})", "seen"),
+            Query(f"count ({last_per_run('memwatch.run.active', scope=FLEET)})", "seen"),
             unknown="no monitor reports",
         ),
         stat(
             "Near the limit now",
             "short",
             f"Active runs above {LIMIT_NEAR:.0%} of their memory limit; runs without one are not counted.",
-            Query(f"sum ({share_of_limit()} > bool {LIMIT_NEAR:g})", "near"),
+            Query(f"sum ({share_of_limit(FLEET)} > bool {LIMIT_NEAR:g})", "near"),
             unknown="no run has a limit",
             levels=KILL_LEVELS,
         ),
-        oom_kills(),
+        oom_kills(scope=FLEET),
         stat(
             "Ended badly",
             "short",
-            "Runs with an exit code other than 0.",
-            Query(f"sum ({last_per_run('memwatch.run.exit.code')} > bool 0)", "ended badly"),
+            "Runs that ended within the dashboard's time with an exit code other than 0.",
+            # None is 0, but only where there were ends.
+            Query(f"sum ({_ended(_BADLY)}) or sum ({_ended()}) * 0", "ended badly"),
             unknown="no run has ended",
             levels=((None, GREEN), (1, YELLOW)),
         ),
@@ -102,12 +122,13 @@ def _now() -> list[Panel]:
 
 
 def _nearest() -> list[Panel]:
+    neediest = f"topk({_ROWS}, {_peak()})"
     return [
         bars(
             "Nearest to the limit now",
             "percentunit",
             "Active runs that have a memory limit, by what counts against it.",
-            Query(f"topk({_TOP}, {share_of_limit()})", "{{job}} {{instance}}"),
+            Query(f"topk({_TOP}, {share_of_limit(FLEET)})", "{{job}} {{instance}}"),
             levels=SHARE_LEVELS,
             maximum=1,
             links=[run_link()],
@@ -116,7 +137,7 @@ def _nearest() -> list[Panel]:
             "Share of the limit",
             "percentunit",
             "The same over time, of each service its run that is nearest: a line for each run would be thousands.",
-            Query(f"topk({_TOP}, max by ({JOB}) ({share_of_limit()}))", "{{namespace}} {{job}}"),
+            Query(f"topk({_TOP}, {recorded(FULLEST)})", "{{namespace}} {{job}}"),
             maximum=1,
             height=9,
         ),
@@ -124,21 +145,13 @@ def _nearest() -> list[Panel]:
             "Runs",
             f"The {_ROWS} runs within the dashboard's time that needed most. Click on one to open it.",
             {"job": "Service", "instance": "Run"},
-            TableColumn("Memory needed", "bytes", f"topk({_ROWS}, {_peak()})"),
+            TableColumn("Memory needed", "bytes", neediest),
             TableColumn(
-                "Needed of its limit",
-                "percentunit",
-                f"{_peak()} / {limit(ended=True)}",
-                SHARE_LEVELS,
+                "Exit code (-1: runs)",
+                "short",
+                f"({state_of_run(FLEET)}) and on ({RUN}) {neediest}",
+                ((None, BLUE), (0, GREEN), (1, RED)),
             ),
-            TableColumn("Limit", "bytes", limit(ended=True)),
-            TableColumn(
-                "OOM kills", "short", last_per_run("memwatch.cgroup.memory.events", OOM_KILL), KILL_LEVELS
-            ),
-            TableColumn(
-                "Exit code (-1: runs)", "short", state_of_run(), ((None, BLUE), (0, GREEN), (1, RED))
-            ),
-            TableColumn("CPU seconds", "s", last_per_run("memwatch.tree.cpu.time", how="sum")),
             height=12,
             links={"instance": run_link("${__value.raw}")},
         ),
@@ -146,7 +159,12 @@ def _nearest() -> list[Panel]:
 
 
 def _peak() -> str:
-    return last_per_run("memwatch.tree.memory.peak")
+    return last_per_run("memwatch.tree.memory.peak", scope=FLEET)
+
+
+def _ended(*matchers: str) -> str:
+    """How many runs ended within the dashboard's time."""
+    return f"sum_over_time({recorded(ENDED, *matchers, window='$__range')})"
 
 
 def _requested() -> list[Panel]:
@@ -156,37 +174,32 @@ def _requested() -> list[Panel]:
             "bytes",
             "Sums over active runs. What is requested is the control groups' limits: runs without one are in none of the "
             "three.",
-            Query(f"sum ({limit()})", "requested"),
-            Query(
-                f"sum ({charged()} and {limit()})",
-                "used",
-            ),
-            Query(
-                f"sum ({per_run('memwatch.tree.memory.peak')} and {limit()})",
-                "needed at the peaks",
-            ),
+            Query(f"sum ({recorded(REQUESTED_BYTES)})", "requested"),
+            Query(f"sum ({recorded(USED_BYTES)})", "used"),
+            Query(f"sum ({recorded(NEEDED_BYTES)})", "needed at the peaks so far"),
             height=9,
         ),
         bars(
             "Most that was never needed, by service",
             "bytes",
             "Limit less peak of the hungriest run of each service: what its limit can be lowered by, with a margin.",
-            Query(f"topk({_TOP}, min by ({JOB}) ({limit(ended=True)} - {_peak()}))", "{{job}}"),
+            Query(
+                f"topk({_TOP}, min_over_time({recorded(NEVER_NEEDED, window='$__range')}))",
+                "{{namespace}} {{job}}",
+            ),
         ),
     ]
 
 
 def _peaks() -> list[Panel]:
     operation = "memwatch_operation_name"
-    by_branch = with_info(per_run("memwatch.tree.memory.peak"), "vcs_ref_head_name")
-    largest = f"max by ({JOB}, {operation}) ({last('memwatch.operation.memory.peak.max')})"
+    largest = f"max_over_time({recorded(OPERATION_PEAK, window='$__range')})"
     return [
         timeseries(
-            "Peak by service and branch",
+            "Peak by service",
             "bytes",
-            "The largest peak of the runs at each time. The branch is the resource attribute vcs.ref.head.name, which the "
-            "recipes in deploy/ set.",
-            Query(f"max by ({JOB}, vcs_ref_head_name) ({by_branch})", "{{job}} {{vcs_ref_head_name}}"),
+            "The largest peak of the runs at each time. By branch and test job: the dashboard CI.",
+            Query(f"topk({_TOP}, {recorded(PEAK)})", "{{namespace}} {{job}}"),
             height=9,
         ),
         bars(
@@ -199,37 +212,32 @@ def _peaks() -> list[Panel]:
             "CPU by service",
             "short",
             "Cores in use.",
-            Query(rate("memwatch.tree.cpu.time", by="job"), "{{job}}"),
+            Query(f"topk({_TOP}, {recorded(CPU)})", "{{namespace}} {{job}}"),
         ),
         timeseries(
             "Disk by service",
             "Bps",
             "Bytes that reached storage, both ways.",
-            Query(
-                rate("memwatch.tree.disk.io", by="job, disk_io_direction"), "{{job}} {{disk_io_direction}}"
-            ),
+            Query(f"topk({_TOP}, {recorded(DISK)})", "{{namespace}} {{job}} {{disk_io_direction}}"),
         ),
     ]
 
 
 def _ends() -> list[Panel]:
-    codes = f'count_values by ({JOB}) ("exit_code", max by ({RUN}) ({last("memwatch.run.exit.code")}))'
+    codes = f"sum by ({JOB}, ended) ({_ended()})"
     return [
         table(
             "How runs ended",
-            "Runs by service and exit code; 137 is SIGKILL, which the OOM killer sends.",
-            {"job": "Service", "exit_code": "Exit code"},
+            "Runs by service: exit code 0, 137 (SIGKILL, which the OOM killer sends), any other.",
+            {"job": "Service", "ended": "Ended"},
             TableColumn("Runs", "short", codes),
             width=8,
         ),
         timeseries(
             "OOM kills by service",
             "short",
-            "As they are seen; one that came before a run's second sample is only in the table of runs.",
-            Query(
-                f"sum by ({JOB}) (increase({series('memwatch.cgroup.memory.events', OOM_KILL, window='$__rate_interval')}))",
-                "{{job}}",
-            ),
+            "Within five minutes, as they are seen; one that came before a run's second sample is only in the table of runs.",
+            Query(recorded(KILLS), "{{namespace}} {{job}}"),
             width=8,
             height=9,
         ),
@@ -237,10 +245,7 @@ def _ends() -> list[Panel]:
             "Failing sources of monitors",
             "short",
             "Monitors in which a source can not be read.",
-            Query(
-                f"sum by (memwatch_source_name) ({series('memwatch.source.up')} == bool 0)",
-                "{{memwatch_source_name}}",
-            ),
+            Query(f"sum by (memwatch_source_name) ({recorded(FAILING)})", "{{memwatch_source_name}}"),
             width=8,
             height=9,
         ),

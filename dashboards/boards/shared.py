@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dashboards.measures import OOM_KILL
 from dashboards.panels import GREEN, GREY, RED, YELLOW, Json, Panel, Query, stat
-from dashboards.promql import RUN, last
+from dashboards.promql import DASHBOARD, RUN, last
 from dashboards.thresholds import LIMIT_NEAR, LIMIT_WARNING
 
 SHARE_LEVELS = ((None, GREEN), (LIMIT_WARNING, YELLOW), (LIMIT_NEAR, RED))
@@ -24,21 +24,22 @@ RUN_STATES: Json = {
 """Of `state_of_run`."""
 
 
-def state_of_run() -> str:
+def state_of_run(scope: tuple[str, ...] = DASHBOARD) -> str:
     """The exit code of each run; -1 while it runs; -2 where it ended and its code is not known."""
-    code = f"max by ({RUN}) ({last('memwatch.run.exit.code')})"
-    active = f"max by ({RUN}) ({last('memwatch.run.active')})"
+    code = f"max by ({RUN}) ({last('memwatch.run.exit.code', scope=scope)})"
+    active = f"max by ({RUN}) ({last('memwatch.run.active', scope=scope)})"
     return f"{code} or {active} - 2"
 
 
-def oom_kills(width: int = 4) -> Panel:
+def oom_kills(width: int = 4, scope: tuple[str, ...] = DASHBOARD) -> Panel:
     """Kills within the dashboard's time."""
+    kills = last("memwatch.cgroup.memory.events", OOM_KILL, scope=scope)
     return stat(
         "OOM kills",
         "short",
         "Processes that the kernel's OOM killer ended in the control groups of these runs, since each group was made. "
         "The counter itself is shown: an increase would leave out a kill that came before the second sample.",
-        Query(f"sum (max by ({RUN}) ({last('memwatch.cgroup.memory.events', OOM_KILL)}))", "OOM kills"),
+        Query(f"sum (max by ({RUN}) ({kills}))", "OOM kills"),
         unknown="not recorded",
         levels=KILL_LEVELS,
         width=width,

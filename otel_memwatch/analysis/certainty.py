@@ -798,7 +798,7 @@ def tree_low_in_cgroup(needed: int | None, watermark: int, process: int, *, stil
     return low if still_read else max(process, low)
 
 
-def tree_from_cgroup(low: int, high: int, charge_error: int) -> Peak:
+def tree_from_cgroup(low: int, high: int, charge_error: int, charged: int | None = None) -> Peak:
     """The tree's peak from a control group of its own.
 
     Two bounds that are `near` are one figure: that in the middle, which is the least wrong. What the processes had, and the
@@ -811,10 +811,19 @@ def tree_from_cgroup(low: int, high: int, charge_error: int) -> Peak:
         low: bytes that were certainly needed.
         high: bytes that were certainly not exceeded.
         charge_error: of the machine.
+        charged: bytes that the group had at most, page cache included, as it was read: what is needed is a part of them, so
+            that the middle is not above it.
     """
     low = min(low, high)
     if high - low <= near(high, charge_error):
-        return Peak((low + high) // 2, Certainty.EXACT, low, high, how="cgroup watermark")
+        middle = (low + high) // 2
+        return Peak(
+            middle if charged is None else max(low, min(middle, charged)),
+            Certainty.EXACT,
+            low,
+            high,
+            how="cgroup watermark",
+        )
     return Peak.interval(low, high, how="cgroup watermark less page cache")
 
 
@@ -863,6 +872,32 @@ def no_more_than(part: Peak | None, whole: Peak | None) -> Peak | None:
         return part
     low = None if part.low is None else min(part.low, whole.high)
     return part._replace(bytes=min(part.bytes, whole.high), low=low, high=whole.high)
+
+
+def of_one_moment(part: Peak | None, whole: Peak | None) -> Peak | None:
+    """The peak of a part of the run in which the whole run's peak was: both are one figure, known as well as both tell.
+
+    Example: the tree needed 49.6 MiB exactly (49.1 to 50.1), at its worst during "Sort", of which its own ticks tell 48.6 (48.0
+    to 49.6): in "Sort" it needed 49.6 MiB, exactly, between 49.1 and 49.6.
+
+    | their bounds | becomes |
+    | --- | --- |
+    | overlap | the whole's figure, within the bounds of both |
+    | do not, or are unknown: it was not in this part after all | stays |
+    """
+    if part is None or whole is None or part.low is None or whole.low is None:
+        return part
+    if not {part.certainty, whole.certainty} <= {Certainty.EXACT, Certainty.INTERVAL}:
+        return part
+    low, highs = max(part.low, whole.low), [peak.high for peak in (part, whole) if peak.high is not None]
+    high = min(highs, default=None)
+    if high is not None and low > high:
+        return part
+    exact = next((peak for peak in (whole, part) if peak.certainty is Certainty.EXACT), None)
+    if exact is None or high is None:
+        return part._replace(bytes=low, low=low, high=high)
+    figure = max(low, min(exact.bytes, high))
+    return part._replace(bytes=figure, certainty=Certainty.EXACT, low=low, high=high)
 
 
 # -- a recording that stopped before the run did

@@ -57,14 +57,14 @@ class CgroupBounds:
 
     def add_tick(self, tick: CgroupTick) -> CgroupWindow | None:
         """Takes a tick in; gives the window that ended at the tick before, when there is one."""
-        self._last.append(tick)
         if tick.gap and tick.window is not None:
             self.most_in_gap = max(self.most_in_gap, tick.window + certainty.touched(tick.gap, self._cpus))
-        if len(self._last) <= 2:
+        if len(self._last) < 2:
+            self._last.append(tick)
             return None
-        before, current, after = self._last[-3:]
-        self._last = self._last[-2:]
-        return self._window(before, current, after)
+        before, current = self._last
+        self._last = [current, tick]
+        return self._window(before, current, tick)
 
     def rest(self, *, all_ended: bool) -> Iterator[CgroupWindow]:
         """The window that no later tick completes; asking changes nothing.

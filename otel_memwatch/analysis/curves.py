@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from array import array
 from itertools import pairwise
+from operator import itemgetter
 
 from otel_memwatch import catalog
 from otel_memwatch.analysis.cgroup_bounds import CgroupBounds, CgroupTick, CgroupWindow
@@ -22,7 +23,7 @@ from otel_memwatch.analysis.run_conditions import RunConditions
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from otel_memwatch.model import Column, Value
     from otel_memwatch.record.reader import Record
@@ -110,14 +111,14 @@ class _Extremes:
         self.known = False
         """Whether any value ever was."""
 
-    def take(self, value: float, *, counter: bool = False) -> None:
-        """Takes a value into the last bucket; of a counter the last one stands."""
+    def take(self, low: float, high: float, *, counter: bool = False) -> None:
+        """Takes the smallest and the largest of some values into the last bucket; of a counter the last one stands."""
         self.known = True
         # "not at most" is true of an unknown value too.
-        if counter or not self.low[-1] <= value:
-            self.low[-1] = value
-        if counter or not self.high[-1] >= value:
-            self.high[-1] = value
+        if counter or not self.low[-1] <= low:
+            self.low[-1] = low
+        if counter or not self.high[-1] >= high:
+            self.high[-1] = high
 
 
 class _Buckets:
@@ -130,26 +131,53 @@ class _Buckets:
         self.figures: dict[Key, _Extremes] = {}
         self._points = points
         self._step = step
-        self._keys: Sequence[Key] | None = None
+        self._keys: Sequence[Key] = ()
         self._row: list[tuple[_Extremes, bool]] = []
         """What the values of a tick with these keys belong to, and whether each is a counter."""
         self._place: int | None = None
         """Number of the stretch of time that the last bucket stands for."""
+        self._waiting: list[Sequence[Value]] = []
+        self._windows: list[CgroupWindow] = []
+        """Ticks and windows of the last bucket that are not in its figures yet: some hundreds at once take a tenth of the time."""
 
     def add(
-        self, time: float, keys: Sequence[Key], values: Sequence[float], window: CgroupWindow | None
+        self, time: float, keys: Sequence[Key], values: Sequence[Value], window: CgroupWindow | None
     ) -> None:
         """Takes in a tick with the window that it ended."""
-        self._open(time)
+        if self.width and self._place == math.floor(time / self.width):
+            self.last[-1] = time
+        else:
+            self.fold()
+            self._open(time)
         if keys is not self._keys:
+            self.fold()
             self._keys, self._row = keys, [(self._figure(key), key[0] in COUNTERS) for key in keys]
-        for (figure, counter), value in zip(self._row, values, strict=True):
-            if value == value:  # noqa: PLR0124 - not NaN
-                figure.take(value, counter=counter)
+        self._waiting.append(values)
         if window is not None:
-            for name, bound in ((LEAST, window.low), (MOST, window.high)):
-                if bound is not None:
-                    self._figure((name, ())).take(bound)
+            self._windows.append(window)
+
+    def fold(self) -> None:
+        """Brings the figures of the last bucket up to date."""
+        if len(self._waiting) == 1:
+            for (figure, counter), value in zip(self._row, self._waiting[0], strict=True):
+                if value is not None and value == value:  # noqa: PLR0124 - not NaN
+                    figure.take(value, value, counter=counter)
+        elif self._waiting:
+            columns = zip(*self._waiting, strict=True)
+            for (figure, counter), column in zip(self._row, columns, strict=True):
+                known = [value for value in column if value is not None and value == value]  # noqa: PLR0124
+                if known and counter:
+                    figure.take(known[-1], known[-1], counter=True)
+                elif known:
+                    figure.take(min(known), max(known))
+        for name, bounds in (
+            (LEAST, [window.low for window in self._windows if window.low is not None]),
+            (MOST, [window.high for window in self._windows if window.high is not None]),
+        ):
+            if bounds:
+                self._figure((name, ())).take(min(bounds), max(bounds))
+        self._waiting.clear()
+        self._windows.clear()
 
     def _figure(self, key: Key) -> _Extremes:
         figure = self.figures.get(key)
@@ -158,9 +186,9 @@ class _Buckets:
         return figure
 
     def _open(self, time: float) -> None:
-        """Makes the last bucket the one of a tick at `time`."""
+        """Makes the last bucket the one of a tick at `time`, which is none of those of the last one as it is."""
         place = math.floor(time / self.width) if self.width else None
-        if place is not None and place == self._place:
+        if place is not None and place == self._place:  # since neighbours were joined
             self.last[-1] = time
             return
         if len(self.last) >= self._points:
@@ -176,6 +204,7 @@ class _Buckets:
 
     def copy(self) -> _Buckets:
         """A twin that can be changed."""
+        self.fold()
         twin = _Buckets(self._points, self._step)
         twin.first, twin.last, twin.width, twin._place = self.first[:], self.last[:], self.width, self._place
         for key, figure in self.figures.items():
@@ -214,7 +243,7 @@ def _latest(values: list[float]) -> float:
 
 
 class Curves:
-    """Takes in ticks and keeps their curves; costs some 15 us a tick, 1 MiB in all.
+    """Takes in ticks and keeps their curves; costs some 10 us a tick, 1 MiB in all.
 
     Args:
         info: `run.json` as it is at the start: what `RunConditions.of` reads has to be in it.
@@ -226,28 +255,39 @@ class Curves:
         self._conditions = conditions = RunConditions.of(info)
         self._buckets = _Buckets(points, conditions.interval or 0.1)
         self._bounds = CgroupBounds(conditions.started, conditions.charge_error, conditions.cpus)
-        self._held: tuple[float, Sequence[Key], list[float]] | None = None
+        self._held: tuple[float, Sequence[Key], Sequence[Value]] | None = None
         """The last tick: what its window can have needed is known with the next one."""
         self._columns: Sequence[Column] | None = None
         self.lives = ProcessLives(conditions.started)
 
     def add(self, columns: Sequence[Column], time: float, values: Sequence[Value]) -> None:
         """Takes in a tick; `time` is monotonic seconds, `values` has one for each column. A tick out of order is left out."""
+        self.add_rows(columns, ((time, *values),))
+
+    def add_rows(self, columns: Sequence[Column], rows: Iterable[Sequence[Value]]) -> None:
+        """Takes in ticks: rows of monotonic seconds and values, at most one for each column; the rest is not known."""
         if columns is not self._columns:
             self._columns = columns
             self._find(columns)
-        since_start = time - self._conditions.started
-        if self._held is not None and since_start < self._held[0]:
-            return
-        kept = [_UNKNOWN if (value := values[index]) is None else value for index in self._indices]
-        window = None
-        if self._charged is not None and self._file is not None:
-            charged, file = values[self._charged], values[self._file]
-            kept.append(_UNKNOWN if charged is None or file is None else max(0, charged - file))
-            window = self._bounds.add_tick(self._cgroup_tick(time, values))
-        if self._held is not None:
-            self._buckets.add(*self._held, window)
-        self._held = since_start, self._keys, kept
+        started, buckets, keys, width = self._conditions.started, self._buckets, self._keys, self._width
+        kept, group, moved_of = self._kept, self._of_group, self._moved
+        for row in rows:
+            tick = row if len(row) == width else (*row, *[None] * (width - len(row)))
+            time = tick[0] or 0.0
+            since_start = time - started
+            if self._held is not None and since_start < self._held[0]:
+                continue
+            values, window = kept(tick), None
+            if group is not None:
+                usage, top, gap, peak, file = group(tick)
+                needed = None if usage is None or file is None else max(0, usage - file)
+                values = (*values, needed)
+                moved = moved_of(tick)
+                known = None if None in moved or not moved else int(sum(moved))
+                window = self._bounds.add_tick(CgroupTick(time, usage, top, gap, peak, file, known))
+            if self._held is not None:
+                buckets.add(*self._held, window)
+            self._held = since_start, keys, values
 
     def _find(self, columns: Sequence[Column]) -> None:
         kept = [
@@ -255,52 +295,48 @@ class Curves:
             for index, column in enumerate(columns)
             if column.metric in GAUGES or column.metric in COUNTERS
         ]
-        self._indices = [index for index, _ in kept]
+        # Of a tick the time stands first; where a column is missing, the value behind all is taken, which is not known.
+        self._kept = _getter([1 + index for index, _ in kept])
         self._keys: list[Key] = [key for _, key in kept]
-        indices = {column.metric: index for index, column in reversed(list(enumerate(columns)))}
-        self._charged = self._file = None
-        if self._conditions.own_cgroup:
-            self._charged, self._file = indices.get(_CGROUP_TICK[0]), indices.get(_CGROUP_TICK[-1])
-        if self._charged is not None and self._file is not None:
+        self._width = len(columns) + 1
+        places = {column.metric: 1 + index for index, column in reversed(list(enumerate(columns)))}
+        self._of_group: Callable[[Sequence[Value]], tuple[Any, ...]] | None = None
+        if self._conditions.own_cgroup and _CGROUP_TICK[0] in places and _CGROUP_TICK[-1] in places:
             self._keys.append((NEEDED, ()))
-        self._of_group = [indices.get(metric) for metric in _CGROUP_TICK]
-        self._moved = [
-            i for i, column in enumerate(columns) if column.metric == catalog.MEMWATCH_TREE_DISK_IO
-        ]
-
-    def _cgroup_tick(self, time: float, values: Sequence[Value]) -> CgroupTick:
-        usage, window, gap, peak, file = (
-            None if index is None else values[index] for index in self._of_group
+            if not all(metric in places for metric in _CGROUP_TICK):
+                self._width += 1
+            self._of_group = _getter([places.get(metric, len(columns) + 1) for metric in _CGROUP_TICK])
+        self._moved = _getter(
+            [1 + i for i, column in enumerate(columns) if column.metric == catalog.MEMWATCH_TREE_DISK_IO]
         )
-        moved = [value for value in (values[index] for index in self._moved) if value is not None]
-        return CgroupTick(
-            time, _whole(usage), _whole(window), gap, _whole(peak), _whole(file),
-            int(sum(moved)) if moved and len(moved) == len(self._moved) else None,
-        )  # fmt: skip
 
     def drawn(self, *, all_ended: bool) -> DrawnCurves:
         """The curves so far; more ticks may follow. `all_ended`: no process of the tree was alive at the last tick."""
         buckets = self._buckets.copy()
         if self._held is not None:
-            in_group = self._charged is not None and self._file is not None
+            in_group = self._of_group is not None
             window = next(self._bounds.rest(all_ended=all_ended), None) if in_group else None
             buckets.add(*self._held, window)
+            buckets.fold()
         curves = {
             key: Curve(figure.low, figure.high) for key, figure in buckets.figures.items() if figure.known
         }
         return DrawnCurves(buckets.first, buckets.last, buckets.width, curves, self.lives)
 
 
-def _whole(value: Value) -> int | None:
-    return None if value is None else int(value)
+def _getter(places: Sequence[int]) -> Callable[[Sequence[Value]], tuple[Any, ...]]:
+    """What gives the values at these places."""
+    if len(places) > 1:
+        return itemgetter(*places)
+    return lambda tick: tuple(tick[place] for place in places)
 
 
 def curves_of(record: Record) -> Curves:
     """The curves of a record: the same that its monitor had at the end. Reads all ticks and lines of processes once."""
     curves = Curves(record.info)
     columns = record.columns
-    for time, values in record.ticks():
-        curves.add(columns, time, values)
+    for rows in record.tick_rows():
+        curves.add_rows(columns, rows)
     for process in record.process_records():
         curves.lives.add(process)
     return curves

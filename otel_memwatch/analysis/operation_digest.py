@@ -122,6 +122,57 @@ class _TwoLines(NamedTuple):
     closing: Mapping[str, Any]
 
 
+class _Holders:
+    """The operations of one process that may hold its peak: of each name the first and the largest; none certainly had more.
+
+    Attributes:
+        best: the most that one of them certainly had, in bytes.
+        names: the first and the largest by name.
+
+    """
+
+    __slots__ = ("_by_high", "best", "names")
+
+    def __init__(self) -> None:
+        self.best = 0
+        self.names: dict[str, tuple[RecordedOperation, RecordedOperation]] = {}
+        self._by_high: list[tuple[float, str]] = []
+        """A heap, so that each of a thousand growing steps finds those which it leaves behind without a look at the others."""
+
+    def add(self, operation: RecordedOperation, low: int, room: int) -> None:
+        """Takes one in that certainly had `low` bytes, where it may hold the peak; of more than `room` names those that come first."""
+        high = _high(operation)
+        if high < self.best:
+            return
+        if low > self.best:
+            self.best = low
+            self._leave_out()
+        name = operation.name
+        first, largest = before = self.names.get(name) or (operation, operation)
+        if name not in self.names and len(self.names) >= room:
+            return
+        inside = operation.start >= largest.start and _end(operation) <= _end(largest)
+        if low > _need(largest)[0] or (low == _need(largest)[0] and inside):
+            largest = operation
+        if operation.start < first.start and not (_end(operation) >= _end(first)):
+            first = operation
+        if name in self.names and first is before[0] and largest is before[1]:
+            return
+        self.names[name] = first, largest
+        heapq.heappush(self._by_high, (high, name))
+        if len(self._by_high) > 64 + 4 * len(self.names):
+            self._by_high = [(_high(one), name) for name, pair in self.names.items() for one in pair]
+            heapq.heapify(self._by_high)
+
+    def _leave_out(self) -> None:
+        """What certainly had less."""
+        while self._by_high and self._by_high[0][0] < self.best:
+            _, name = heapq.heappop(self._by_high)
+            left = [one for one in self.names.pop(name, ()) if _high(one) >= self.best]
+            if left:
+                self.names[name] = left[0], left[-1]
+
+
 class OperationsSoFar:
     """Operations as they are closed; for one thread."""
 
@@ -134,9 +185,8 @@ class OperationsSoFar:
         self._unnamed = 0
         self._pids: set[int] = set()
         self._largest: list[tuple[tuple[int, float], int, RecordedOperation]] = []
-        self._holders: dict[int, tuple[int, dict[str, tuple[RecordedOperation, RecordedOperation]]]] = {}
-        """By process: the most that one of its operations certainly had, and by name the first and the largest of those that
-        may have had as much."""
+        self._holders: dict[int, _Holders] = {}
+        """By process."""
         self._recent: deque[RecordedOperation | _TwoLines] = deque(maxlen=_RECENT)
         self._moments: dict[float, RecordedOperation | None] = {}
         """By the moments at which the peaks so far were first seen: of those that were open then, whose process had most."""
@@ -179,10 +229,11 @@ class OperationsSoFar:
             closing.get("cpu_system"),
         )
         known = self._names.get(series_name(text)) if type(text) is str else None
-        best, names = self._holders.get(lines.pid) or (0, {})
-        held = names.get(text) if type(text) is str else None
+        holders = self._holders.get(lines.pid)
+        held = None if holders is None or type(text) is not str else holders.names.get(text)
         if (
             known is None
+            or holders is None
             or held is None
             or known.largest is None
             or not (type(low) is type(high) is type(peak) is int)
@@ -196,7 +247,10 @@ class OperationsSoFar:
             (low, seconds) > self._largest[0][0]
             or len(self._largest) < _LARGEST
             or low > _need(known.largest)[0]
-            or (high >= best and (low > _need(largest)[0] or start < first.start or end <= _end(largest)))
+            or (
+                high >= holders.best
+                and (low > _need(largest)[0] or start < first.start or end <= _end(largest))
+            )
             or any(start <= moment and end >= moment - self._interval for moment in self._moments)
         ):
             return False
@@ -234,33 +288,15 @@ class OperationsSoFar:
             heapq.heappush(self._largest, (need, self.closed, operation))
         elif need > self._largest[0][0]:
             heapq.heapreplace(self._largest, (need, self.closed, operation))
-        self._add_holder(operation, need[0])
+        if need[0] > 0 and (operation.pid in self._holders or len(self._holders) < _PROCESSES):
+            holders = self._holders.setdefault(operation.pid, _Holders())
+            holders.add(operation, need[0], _HOLDERS if len(self._holders) <= _MANY else _HOLDERS_OF_MANY)
         self._recent.append(operation)
         for moment, best in self._moments.items():
             if self._was_open(operation, moment) and (best is None or _goes_before(operation, best)):
                 self._moments[moment] = operation
         if operation.gpu:
             self._add_devices(operation)
-
-    def _add_holder(self, operation: RecordedOperation, low: int) -> None:
-        """Keeps it where it may hold the peak of its process: none certainly had more."""
-        best, names = self._holders.get(operation.pid) or (0, {})
-        if low <= 0 or _high(operation) < best or (not names and len(self._holders) >= _PROCESSES):
-            return
-        if low > best:
-            best = low
-            held = {name: tuple(one for one in pair if _high(one) >= best) for name, pair in names.items()}
-            names = {name: (pair[0], pair[-1]) for name, pair in held.items() if pair}
-        first, largest = names.get(operation.name) or (operation, operation)
-        room = _HOLDERS if len(self._holders) <= _MANY else _HOLDERS_OF_MANY
-        if operation.name in names or len(names) < room:
-            inside = operation.start >= largest.start and _end(operation) <= _end(largest)
-            if low > _need(largest)[0] or (low == _need(largest)[0] and inside):
-                largest = operation
-            if operation.start < first.start and not (_end(operation) >= _end(first)):
-                first = operation
-            names[operation.name] = first, largest
-        self._holders[operation.pid] = best, names
 
     def _add_devices(self, operation: RecordedOperation) -> None:
         for figures in allocator_figures(operation):
@@ -310,7 +346,7 @@ class OperationsSoFar:
         return [
             *(one for *_, one in self._largest),
             *(name.largest for name in self._names.values() if name.largest is not None),
-            *(one for _, names in self._holders.values() for pair in names.values() for one in pair),
+            *(one for holders in self._holders.values() for pair in holders.names.values() for one in pair),
             *(one for one in self._moments.values() if one is not None),
             *self._on_devices.values(),
         ]

@@ -47,6 +47,11 @@ def operation_figures(
     last = {n: with_last_figures(operations.operation(n), context).peak for n in never_closed}
     sized = TabledOperations(operations, {n: peak for n, peak in last.items() if peak is not None})
     with_peak = position_of_peak(sized, context.conditions, peaks)
+    around: set[int] = set()
+    outer = -1 if with_peak is None else operations.parents[with_peak]
+    while outer >= 0:
+        around.add(outer)
+        outer = operations.parents[outer]
     for position, operation in enumerate(operations):
         parent = operations.parents[position]
         yield figures_of(
@@ -56,6 +61,7 @@ def operation_figures(
             depth=operations.depths[position],
             parent=None if parent < 0 else parent,
             sets_run_peak=position == with_peak,
+            around_run_peak=position in around,
         )
 
 
@@ -67,20 +73,23 @@ def figures_of(
     depth: int,
     parent: int | None,
     sets_run_peak: bool,
+    around_run_peak: bool = False,
 ) -> OperationFigures:
-    """The figures of one operation."""
+    """The figures of one operation; `around_run_peak`: the run's peak was in one inside it."""
     if operation.status == "open":
         operation = with_last_figures(operation, context)
     end = _end(operation, context)
     delta = None
     if operation.start_bytes is not None and operation.end_bytes is not None:
         delta = operation.end_bytes - operation.start_bytes
-    tree_peak = _tree_peak(operation, end, context)
+    tree_peak = certainty.no_more_than(_tree_peak(operation, end, context), peaks.tree)
+    if sets_run_peak or around_run_peak:
+        tree_peak = certainty.of_one_moment(tree_peak, peaks.tree)
     return OperationFigures(
         operation._replace(peak=certainty.no_more_than(operation.peak, peaks.process)),
         round(operation.start - context.conditions.started, 6),
         round(end - context.conditions.started, 6),
-        certainty.no_more_than(tree_peak, peaks.tree),
+        tree_peak,
         delta,
         _totals(operation, end, context),
         depth,

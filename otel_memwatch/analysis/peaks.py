@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from otel_memwatch.analysis import certainty
 from otel_memwatch.analysis.cgroup_bounds import CgroupBounds, CgroupWindow
+from otel_memwatch.analysis.faults_elsewhere import FaultsElsewhere
 from otel_memwatch.analysis.ledger_bounds import LedgerBounds
 from otel_memwatch.analysis.maximum import Maximum
 from otel_memwatch.analysis.results import Peaks
@@ -25,7 +26,7 @@ class Evidence:
         pss: largest sum of proportional set sizes.
         hugetlb, shared: largest sum of huge pages of hugetlbfs, and of resident shared memory.
         outside: processes seen outside of the control group; no value: nobody looked.
-        faults_elsewhere: by how much the tree's page faults exceeded those that its own control group was told of.
+        faults_elsewhere: page faults of the tree that its own control group was not told of.
         group_swap, system_swap: most bytes in swap, of the control group and of the machine.
         limits: smallest and largest limit of the control group that was read.
         window_bounds: upper bounds from watermarks that are reset at every tick.
@@ -50,7 +51,7 @@ class Evidence:
         self.ledger = LedgerBounds(conditions.page_bytes)
         self.needed, self.unmapped = Maximum(), Maximum()
         self.hugetlb, self.shared, self.outside = Maximum(), Maximum(), Maximum()
-        self.faults_elsewhere = Maximum()
+        self.faults_elsewhere = FaultsElsewhere()
         self.group_swap, self.system_swap = Maximum(), Maximum()
         self.limits: tuple[int, int] | None = None
         self.alive: int | None = None
@@ -248,7 +249,7 @@ def _tree(evidence: Evidence, main: Peak | None, process: Peak | None) -> Peak |
 
 def _tree_by_cgroup(evidence: Evidence, watermark: int) -> Peak | None:
     needed, most = evidence.needed_bounds()
-    if evidence.processes.have_left(watermark, evidence.faults_elsewhere.value or 0):
+    if evidence.processes.have_left(watermark, evidence.faults_elsewhere.most):
         return certainty.tree_around_cgroup(
             tree_low(evidence) or 0, tree_bound(evidence), evidence.unmapped.value
         )
@@ -257,6 +258,7 @@ def _tree_by_cgroup(evidence: Evidence, watermark: int) -> Peak | None:
         tree_low(evidence) or 0,
         watermark if most.value is None else most.value,
         evidence.conditions.charge_error,
+        charged=watermark,
     )
     return peak._replace(at=evidence.conditions.since_start(at))
 

@@ -54,7 +54,8 @@ def telling(argvs: Sequence[Sequence[str] | None]) -> list[tuple[str, ...] | Non
     =========================================  ======================================================
     a compiler with a source file              `cc1plus file19.cc`
     others of the same program and script,     program, script, and the words that not all of them have,
-    with other words                           each after its option: `python worker.py --rank 1`
+    with other words                           each after its option: `python worker.py --rank 1`; and what they are all
+                                               told to do, where that comes first: `git fetch origin`
     else                                       all of it, without the folders of program and script
     =========================================  ======================================================
 
@@ -78,9 +79,14 @@ def telling(argvs: Sequence[Sequence[str] | None]) -> list[tuple[str, ...] | Non
                 result[index] = (words[0], source)
             elif common:
                 told = _told(words[len(head) :], common)
-                # A program that stands in the command line itself is the same for all, and long.
-                named = head[:1] if head[1:] == ("-c",) else head
-                result[index] = (*named, *told) if told else words
+                if not told:
+                    result[index] = words
+                elif head[1:] == (
+                    "-c",
+                ):  # what stands in the command line itself is the same for all, and long
+                    result[index] = (*head[:1], *told)
+                else:
+                    result[index] = (*head, *_verb(words[len(head) :], common), *told)
     return result
 
 
@@ -110,6 +116,12 @@ def _common(lines: Sequence[tuple[str, ...]]) -> Counter[str]:
     for words in lines[1:]:
         common &= Counter(words)
     return common
+
+
+def _verb(words: Sequence[str], common: Counter[str]) -> list[str]:
+    """The first word where all have it and it is no option: what the program is to do, as in `git fetch origin`."""
+    first = words[:1]
+    return list(first) if first and common[first[0]] > 0 and not first[0].startswith("-") else []
 
 
 def _told(words: Sequence[str], common: Counter[str]) -> list[str]:

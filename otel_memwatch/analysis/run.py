@@ -230,6 +230,13 @@ class RecordedRun:
             return self._known.so_far is not None or bool(self._known.still_open)
         return bool(self.record.marked) and len(self.record.operation_table) > 0
 
+    @cached_property
+    def ranks(self) -> Mapping[int, int]:
+        """By pid: the number that a launcher (torchrun, mpirun, srun) gave a process, of those that marked operations."""
+        if not self.record.marked:
+            return {}
+        return {lines.pid: lines.rank for lines in self.record.operation_lines if lines.rank is not None}
+
     @property
     def operations_need_numpy(self) -> bool:
         """Whether the record has to be read again for the operations that reports tell."""

@@ -288,7 +288,7 @@ class Tally:
             evidence.limits = min(low, limit), max(high, limit)
         faults, charged_faults = _at(values, self._minor_faults), _at(values, self._charged_faults)
         if faults is not None and charged_faults is not None:
-            evidence.faults_elsewhere.add(time, faults - charged_faults)
+            evidence.faults_elsewhere.add(time, faults, charged_faults)
         shmem, kernel = _at(values, self._shmem), _at(values, self._kernel)
         if shmem is not None and kernel is not None:
             evidence.unmapped.add(time, shmem + kernel)

@@ -17,6 +17,7 @@ from bisect import bisect_left, bisect_right
 
 from otel_memwatch import catalog
 from otel_memwatch.analysis.cgroup_bounds import CgroupBounds, CgroupTick, CgroupWindow
+from otel_memwatch.analysis.faults_elsewhere import FaultsElsewhere
 from otel_memwatch.analysis.tally import columns_for_total
 from otel_memwatch.analysis.ticks import COUNTERS, CgroupHistory, TickSeries
 from otel_memwatch.analysis.tree_bounds import Span
@@ -84,7 +85,7 @@ class TickHistory:
         self._locked = find(catalog.MEMWATCH_CGROUP_MEMORY_UNEVICTABLE)
         self._faults = find(catalog.MEMWATCH_TREE_PAGING_FAULTS)
         self._charged_faults = find(catalog.MEMWATCH_CGROUP_PAGING_FAULTS)
-        self._faults_elsewhere = 0
+        self._faults_elsewhere = FaultsElsewhere()
         self._mapped = find(catalog.MEMWATCH_PROCESS_MEMORY_LINUX_FILE)
         self._counters: dict[str, list[int]] = {}
         for name in COUNTERS:
@@ -128,7 +129,7 @@ class TickHistory:
             self._most_charged = time, int(watermark)
         faults, charged = _at(values, self._faults), _at(values, self._charged_faults)
         if faults is not None and charged is not None:
-            self._faults_elsewhere = max(self._faults_elsewhere, int(faults - charged))
+            self._faults_elsewhere.add(time, int(faults), int(charged))
         self._most_mapped = max(self._most_mapped, int(_at(values, self._mapped) or 0))
         if self._conditions.own_cgroup:
             moved = _sum(values, self._counters["read_bytes"] + self._counters["write_bytes"])
@@ -190,7 +191,7 @@ class TickHistory:
             ),
             windows=CgroupHistory(windows if known else ()),
             most_charged=marks[0][1] if marks else 0,
-            faults_elsewhere=self._faults_elsewhere,
+            faults_elsewhere=self._faults_elsewhere.most,
             mapped=self._most_mapped,
             counters=counters,
             unseen=tuple(self._unseen()),

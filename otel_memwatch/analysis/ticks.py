@@ -12,6 +12,7 @@ from otel_memwatch.analysis.cgroup_bounds import CgroupBounds, CgroupTick, Cgrou
 from otel_memwatch.analysis.tally import METRICS as TALLIED
 from otel_memwatch.analysis.tally import columns_for_total
 from otel_memwatch.analysis.tree_bounds import Span
+from otel_memwatch.runtime.kernel import GROUP_LAG_SECONDS
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -156,13 +157,8 @@ class TreeTicks:
         self.watermark = self._series(catalog.MEMWATCH_CGROUP_MEMORY_PEAK)
         self.most_charged = self.watermark.largest(-inf, inf) or 0
         """The control group's watermark at the last tick that could read it, in bytes."""
-        self.faults_elsewhere = int(
-            self._difference(
-                catalog.MEMWATCH_TREE_PAGING_FAULTS, catalog.MEMWATCH_CGROUP_PAGING_FAULTS
-            ).largest(-inf, inf)
-            or 0
-        )
-        """By how much the tree's page faults exceeded those that its own control group was told of."""
+        self.faults_elsewhere = self._find_faults_elsewhere()
+        """Page faults of the tree that its own control group was not told of."""
         self.windows = self._windows(conditions)
         self.mapped = self._series(catalog.MEMWATCH_PROCESS_MEMORY_LINUX_FILE).largest(-inf, inf) or 0
         """Most file-backed memory that the target's own process was seen with, in bytes."""
@@ -183,6 +179,19 @@ class TreeTicks:
 
     def _difference(self, metric: str, other: str, sign: int = -1) -> TickSeries:
         return self._of(self._samples.column(metric) + sign * self._samples.column(other))
+
+    def _find_faults_elsewhere(self) -> int:
+        """As `FaultsElsewhere` has it, of all ticks at once."""
+        samples = self._samples
+        faults = samples.column(catalog.MEMWATCH_TREE_PAGING_FAULTS)
+        charged = samples.column(catalog.MEMWATCH_CGROUP_PAGING_FAULTS)
+        elsewhere = faults - charged
+        both = elsewhere > -inf  # which NaN is not
+        if not both.any():
+            return 0
+        time, faults, charged = samples.time[both], faults[both], charged[both]
+        later = time.searchsorted(time + GROUP_LAG_SECONDS).clip(max=len(time) - 1)
+        return max(0, int((faults - charged[later]).max()))
 
     def _windows(self, conditions: RunConditions) -> CgroupHistory:
         known = conditions.own_cgroup and self.watermark.known

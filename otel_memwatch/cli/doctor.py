@@ -33,7 +33,7 @@ class Finding(NamedTuple):
 @click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
 def command(*, as_json: bool) -> None:
     """Tell, source by source, what works here, how exact it will be, and what would improve it."""
-    findings = [*_peaks(), *_sources(), *_exporters()]
+    findings = [*_peaks(), *_sources(), *_exporters(), *_engines()]
     if as_json:
         click.echo(json.dumps([finding._asdict() for finding in findings], indent=1))
         return
@@ -206,6 +206,45 @@ def _exporters() -> Iterator[Finding]:
             yield Finding(name, "ok", f"{module} is installed")
         else:
             yield Finding(name, "absent", f"{module} is not installed", f"pip install {package}")
+
+
+_ENGINES = (
+    ("pytest", "pytest", "pytest --memwatch"),
+    (
+        "Dask",
+        "distributed",
+        "DASK_DISTRIBUTED__WORKER__PRELOAD=otel_memwatch.plugins.dask, the same with SCHEDULER",
+    ),
+    ("Ray", "ray", 'runtime_env={"worker_process_setup_hook": "otel_memwatch.plugins.ray.setup"}'),
+    (
+        "Snakemake",
+        "snakemake",
+        "otel-memwatch shell --install shells; --default-resources \"shell_exec='$PWD/shells/bash'\"",
+    ),
+)
+"""Engines that load us: a name, what there is where the engine is, how it is told."""
+
+
+def _engines() -> Iterator[Finding]:
+    """The engines and trackers beside which we are installed, and in one line those that are not here."""
+    from otel_memwatch.runs.trackers import TRACKERS
+
+    missing = []
+    for name, module, way in _ENGINES:
+        if _installed(module):
+            yield Finding(name, "ok", way)
+        else:
+            missing.append(module)
+    for tracker in TRACKERS.values():
+        if _installed(tracker.module):
+            yield Finding(tracker.name, "ok", f"--tracker auto, or export --to {tracker.name}")
+        else:
+            missing.append(tracker.package)
+    if missing:
+        where = "the Python that otel-memwatch is installed in"
+        yield Finding(
+            "engines, trackers", "absent", f"not in {where}: {', '.join(missing)}", "pip install them there"
+        )
 
 
 def _installed(module: str) -> bool:

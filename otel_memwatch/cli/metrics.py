@@ -1,4 +1,4 @@
-"""`metrics`: the table of all metrics, for a person, for README, for a program."""
+"""`metrics`: the table of all metrics, for a person, for the manual, for a program."""
 
 from __future__ import annotations
 

@@ -12,11 +12,11 @@ from otel_memwatch.config import OPTIONS, Option
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 _GROUPS: tuple[tuple[str, tuple[str, ...]], ...] = (
-    ("Record", ("out", "runs", "name", "tag", "interval", "cgroup", "exact", "exact_gpu", "receive_otlp", "strict", "repeat", "warmup")),
+    ("Record", ("out", "runs", "name", "tag", "group", "rank", "interval", "cgroup", "exact", "exact_gpu", "receive_otlp", "strict", "repeat", "warmup")),
     ("Limits and budgets", ("limit", "limit_fallback", "budget")),
     (
         "At the end",
-        ("quiet", "summary", "summary_file", "step_summary", "termination_log", "report", "page", "plot", "log_dir"),
+        ("quiet", "summary", "summary_file", "step_summary", "termination_log", "report", "page", "plot", "log_dir", "tracker"),
     ),
     (
         "Telemetry",

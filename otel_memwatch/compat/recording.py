@@ -95,7 +95,7 @@ class TickReader:
 
         # The reports of the run say what could not be read; here it is only left out.
         damage = Damage(self._path.name)
-        for columns, rows in tick_blocks(self._path, damage, self._begin, self._columns):
+        for columns, rows, _ in tick_blocks(self._path, damage, self._begin, self._columns):
             fields = [_field_of(column) for column in columns]
             for moment, *row in rows:
                 assert moment is not None

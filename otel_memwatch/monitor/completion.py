@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from otel_memwatch.analysis.attribution import SizedOperations
+    from otel_memwatch.analysis.process_bounds import ProcessBounds
     from otel_memwatch.analysis.run import KnownOperations
     from otel_memwatch.model import Ending, ProcessRecord, RecordedOperation
     from otel_memwatch.monitor.recording import RunRecording
@@ -51,6 +52,8 @@ def complete(recording: RunRecording, end: Callable[[], Ending], ended: float) -
     recording.tree.finish(time.monotonic())
     ending = end()
     writer.check()
+    if writer.info.get("group"):
+        writer.clock()
     operations = _operations(recording)
     tally = recording.folding.tally  # with the processes that `finish` has recorded just now
     _note_missing_ticks(recording)
@@ -101,9 +104,29 @@ def _operations(recording: RunRecording) -> _Operations:
         return _Operations(TabledOperations(table), still_open, len(table), to_export, read_again=True)
     if so_far is None:
         return _Operations(None, still_open, 0, 0, read_again=False)
-    return _Operations(
-        so_far.sized(still_open), still_open, so_far.closed, so_far.to_export, read_again=False
-    )
+    sized = so_far.sized(_at_their_last(recording, still_open))
+    return _Operations(sized, still_open, so_far.closed, so_far.to_export, read_again=False)
+
+
+def _at_their_last(
+    recording: RunRecording, still_open: Sequence[RecordedOperation]
+) -> Sequence[RecordedOperation]:
+    """Operations that were never closed, with what ticks and the ends of their processes tell beyond their last boundary.
+
+    The one in which a program was killed for its memory is among them: by its lines alone it had what it began with.
+    """
+    history, tally = recording.folding.history, recording.folding.tally
+    if not still_open or history is None or tally is None:
+        return still_open
+    from otel_memwatch.analysis.operations import OperationContext, with_last_figures
+
+    processes: dict[int, list[ProcessBounds]] = {}
+    for process in tally.processes.recent():
+        processes.setdefault(process.pid, []).append(process)
+    now = time.monotonic()
+    ticks = history.ticks(all_ended=not tally.processes.living)
+    context = OperationContext(tally.conditions, ticks, processes, None, False, now, now)
+    return [with_last_figures(operation, context) for operation in still_open]
 
 
 def _known(recording: RunRecording, operations: _Operations) -> KnownOperations:

@@ -179,6 +179,10 @@ class Monitor:
             hurried,
             writable=self._writer.stopped is None,
         )
+        if self._settings.get("tracker") and self._writer.stopped is None:
+            from otel_memwatch.monitor.tracking import track
+
+            track(self._directory, self._settings["tracker"], self.messages, hurried)
 
     # -- the monitor's thread
 

@@ -46,6 +46,10 @@ none changes its meaning. Sizes are bytes, times monotonic seconds of the record
     totals          null, or as in the report's contract
     quality         null, or as in the report's contract
     resource        attributes of the run as an OpenTelemetry resource: service, process, host, container ...
+    group           null, or who it is among the runs of one job: {"group", "launcher", "rank", "local_rank", "size", "first",
+                    "step", "node", "attempt"}; `first` is the lowest rank, `step` what is from one to the next
+    clock           {"boot_id", "monotonic_offset"}: which clocks the monotonic seconds are of, and by how many seconds a time
+                    namespace has moved them
     ci              attributes of the CI run that it belongs to; on spans, not on metrics
     limit           only under --limit: {"bytes", "by", "breached", "peak", "operation", "largest"}: `by` is "control group"
                     or "process" (each has it), `breached` whether the run was ended for it, null: not known; `operation`
@@ -76,6 +80,12 @@ none changes its meaning. Sizes are bytes, times monotonic seconds of the record
     Where the run was given budgets, what came of them: {"schema": 1, "budgets": [{"figure", "unit", "limit", "verdict",
     "value", "low", "high", "certainty", "why"}]}; the verdict is "within", "over" or "cannot tell".
 
+`clock.jsonl`
+    Only of a run that belongs to a group: what ties its clock to others', at its start, every minute and at its end.
+    {"monotonic", "wall", "error"}: both clocks at one moment, and by how many seconds the wall clock is off at most, as the
+    kernel has it (null: nobody corrects it). {"by", "before", "stamp", "resolution", "after"}: a server stamped something
+    with its Unix time `stamp`, which it tells in steps of `resolution`, between two monotonic moments of ours.
+
 `.reserve`
     64 KiB kept aside for `run.json` while the run is recorded, so that a full disk can still be told of.
 
@@ -85,8 +95,9 @@ none changes its meaning. Sizes are bytes, times monotonic seconds of the record
     figures of memory). Objects, one a line:
 
     header
-        {"schema": 1, "pid", "start", "program", "exact": true|false, "floor"}: `start` is the start of the process
-        in monotonic seconds, `exact` whether it resets its own watermark.
+        {"schema": 1, "pid", "start", "program", "exact": true|false, "floor", "rank"}: `start` is the start of the
+        process in monotonic seconds, `exact` whether it resets its own watermark; `rank` is there where a launcher of many
+        processes gave it one.
     opening
         {"open": id, "time", "name", "trace", "span", "parent", "thread", "rss", "segment", "attributes",
         "exported"}: `exported` is true where the program's own tracer made a span of it
@@ -117,6 +128,7 @@ BUDGETS_FILE = "budgets.json"
 REPORT_FILE = "report.txt"
 PAGE_FILE = "report.html"
 PLOT_FILE = "memory.png"
+CLOCK_FILE = "clock.jsonl"
 INDEX_FILE = ".memwatch-index.sqlite"
 """Beside many runs, not in one: what was read of them, which may be deleted at any time."""
 METRICS_OTLP_FILE = "metrics.otlp.jsonl"

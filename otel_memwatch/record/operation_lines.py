@@ -32,6 +32,7 @@ class OperationLines:
         pid: the process; from the header, else as given (the file's name).
         start: its start in monotonic seconds; `None`: the header is missing.
         exact: whether it resets its own watermark at each boundary.
+        rank: its number among those that a launcher (torchrun, mpirun, srun) started; `None`: not told.
         largest: (bytes, monotonic seconds) of the largest segment so far: with resets, the process's lifetime peak
             up to its last boundary; `None` before the first.
 
@@ -41,6 +42,7 @@ class OperationLines:
         self.pid = pid
         self.start: float | None = None
         self.exact = False
+        self.rank: int | None = None
         self.largest: tuple[int, float] | None = None
         self.last_time: float | None = None
         """Monotonic seconds of the last boundary."""
@@ -64,6 +66,7 @@ class OperationLines:
             self.pid = whole(line.get("pid")) or self.pid
             self.start = moment(line.get("start"))
             self.exact = line.get("exact") is True
+            self.rank = whole(line.get("rank"))
             return None
         raise ValueError("neither header nor boundary")
 

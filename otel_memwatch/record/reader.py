@@ -60,25 +60,24 @@ class Record:
 
     def ticks(self) -> Iterator[tuple[float, tuple[Value, ...]]]:
         """Monotonic time and values (for `columns`) of every tick, in the order of the record."""
+        width = len(self.columns) + 1
+        for rows in self.tick_rows():
+            for row in rows:
+                yield float(row[0] or 0.0), (*row[1:], *[None] * (width - len(row)))
+
+    def tick_rows(self) -> Iterator[Sequence[Sequence[Value]]]:
+        """The same, some thousand ticks at a time: rows of time and values. A row may be shorter: the rest is not known."""
         from otel_memwatch.record.samples import is_tick, tick_blocks
 
         indexes: dict[Column, int] = {column: index for index, column in enumerate(self.columns)}
-        for columns, rows in tick_blocks(self.path / SAMPLES_FILE, self._fresh(SAMPLES_FILE)):
+        for columns, read, all_sound in tick_blocks(self.path / SAMPLES_FILE, self._fresh(SAMPLES_FILE)):
+            sound = read if all_sound else [row for row in read if is_tick(row)]
+            self._damage[SAMPLES_FILE].lines += len(read) - len(sound)
             order = [indexes.get(column) for column in columns]
-            in_order = order == list(range(len(order)))
-            for row in rows:
-                if not is_tick(row):
-                    self._damage[SAMPLES_FILE].lines += 1
-                    continue
-                if in_order:  # as a rule: sources that open late come last
-                    yield float(row[0] or 0.0), (*row[1:], *[None] * (len(indexes) + 1 - len(row)))
-                    continue
-                values: list[Value] = [None] * len(indexes)
-                for index, value in zip(order, row[1:], strict=False):
-                    if index is not None:
-                        values[index] = value
-                assert row[0] is not None
-                yield float(row[0]), tuple(values)
+            if order == list(range(len(order))):  # as a rule: sources that open late come last
+                yield sound
+            else:
+                yield [_reordered(row, order, len(indexes)) for row in sound]
 
     def samples(self, metrics: Iterable[str] | None = None) -> Samples:
         """The ticks as numpy arrays: those columns whose metric is named, all when `None`.
@@ -159,6 +158,15 @@ class Record:
     def _fresh(self, name: str) -> Damage:
         damage = self._damage[name] = Damage(name)
         return damage
+
+
+def _reordered(row: Sequence[Value], order: Sequence[int | None], width: int) -> list[Value]:
+    """A tick with its values where `order` says that they belong."""
+    values: list[Value] = [row[0], *[None] * width]
+    for index, value in zip(order, row[1:], strict=False):
+        if index is not None:
+            values[index + 1] = value
+    return values
 
 
 _WHOLES = (

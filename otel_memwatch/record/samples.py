@@ -47,10 +47,23 @@ _VALUES_PER_BYTE = 4
 what is not known, so that a few megabytes could stand for terabytes; ours have a value for every five bytes."""
 
 
+Row = list[float | None]
+
+
 def column_name(metric: str, attributes: Iterable[tuple[str, str]]) -> str:
     """`name{key=value,...}`, or the name alone."""
     text = ",".join(f"{key}={value}" for key, value in attributes)
     return f"{metric}{{{text}}}" if text else metric
+
+
+class TickBlock(NamedTuple):
+    """Some thousand ticks that have the same columns."""
+
+    columns: tuple[Column, ...]
+    rows: list[Row]
+    """Of each the time and then the values; it may be shorter than the columns (the rest is not known), never longer."""
+    sound: bool
+    """Whether all are surely ticks: then `is_tick` need not be asked, which takes as long as parsing them."""
 
 
 class Reduced(NamedTuple):
@@ -230,18 +243,14 @@ def _objects(file: io.FileIO) -> Iterator[bytes]:
         offset, before = offset + len(data), data[-1:]
 
 
-Row = list[float | None]
-
-
 def tick_blocks(
     path: Path, damage: Damage, begin: int = 0, columns: tuple[Column, ...] | None = None
-) -> Iterator[tuple[tuple[Column, ...], list[Row]]]:
+) -> Iterator[TickBlock]:
     """The ticks of `samples.jsonl`, some thousands at a time, with the columns that they have.
 
     `begin` bytes of the file are left out; `columns` are those in force there, see `last_columns`.
 
-    A row is the time and then the values; it may be shorter than the columns (the rest is not known), never
-    longer. Ticks before the first header cannot be understood: they are damage.
+    Ticks before the first header cannot be understood: they are damage.
     """
     known = set(columns or ())
     values, size = 0, 0
@@ -263,14 +272,14 @@ def tick_blocks(
         if columns is None:
             damage.lines += len(ticks)
             continue
-        rows = _rows(ticks, len(columns), damage)
+        rows, sound = _rows(ticks, len(columns), damage)
         values += len(rows) * len(columns)
         size += sum(map(len, ticks))
         if values > _VALUES + _VALUES_PER_BYTE * size:
             damage.give_up(f"its ticks leave out most of the {len(columns)} columns that it declares")
             return
         if rows or fresh:
-            yield columns, rows
+            yield TickBlock(columns, rows, sound)
 
 
 def _stretches(path: Path, damage: Damage, begin: int) -> Iterator[list[bytes]]:
@@ -281,14 +290,15 @@ def _stretches(path: Path, damage: Damage, begin: int) -> Iterator[list[bytes]]:
             yield lines[first:end]
 
 
-def _rows(lines: list[bytes], width: int, damage: Damage) -> list[Row]:
-    """The rows of lines that are arrays; all at once when they are sound, else one by one."""
+def _rows(lines: list[bytes], width: int, damage: Damage) -> tuple[list[Row], bool]:
+    """The rows of lines that are arrays, all at once when they are sound, else one by one; and whether all are surely ticks."""
+    text = b"[" + b",".join(lines) + b"]"
     try:
-        rows = json.loads(b"[" + b",".join(lines) + b"]", parse_constant=_not_known)
+        rows = json.loads(text, parse_constant=_not_known)
     except (ValueError, RecursionError):
         rows = None
     if rows is not None and len(rows) == len(lines) and all(_fits(row, width) for row in rows):
-        return rows  # type: ignore[no-any-return]
+        return rows, bool(rows) and _are_numbers(text, len(rows)) and _are_moments([row[0] for row in rows])
     kept = []
     for line in lines:
         row = parse(line)
@@ -296,7 +306,26 @@ def _rows(lines: list[bytes], width: int, damage: Damage) -> list[Row]:
             kept.append(row)
         else:
             damage.lines += 1
-    return kept
+    return kept, False
+
+
+_DIGITS = 300
+"""Digits in a row of which every number is finite, as long as it has no exponent."""
+_KINDS = bytes(48 if 48 <= byte <= 57 else 32 if byte in b",.-[] \tnul" else 33 for byte in range(256))
+"""Of each byte whether it is a digit, another one of arrays of numbers and nulls, or none of these."""
+
+
+def _are_numbers(text: bytes, rows: int) -> bool:
+    """Whether an array of `rows` arrays holds nothing but finite numbers and nulls.
+
+    Seen from its text: a look at each of the thirty million values of a day would take as long as parsing them.
+    """
+    kinds = text.translate(_KINDS)
+    return b"!" not in kinds and b"0" * _DIGITS not in kinds and text.count(b"[") == rows + 1
+
+
+def _are_moments(times: list[float]) -> bool:
+    return min(times) >= -FARTHEST and max(times) <= FARTHEST
 
 
 def _not_known(_: str) -> None:
@@ -332,7 +361,7 @@ def read_samples(path: Path, damage: Damage, started: float, wanted: Iterable[st
     names = None if wanted is None else frozenset(wanted)
     time = _Growing(0.0)
     growing: dict[Column, _Growing] = {}
-    for columns, rows in tick_blocks(path, damage):
+    for columns, rows, _ in tick_blocks(path, damage):
         for column in columns:
             if column not in growing and (names is None or column.metric in names):
                 growing[column] = _Growing(math.nan)

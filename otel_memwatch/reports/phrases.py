@@ -6,9 +6,10 @@ Nothing here reads the whole record: the summary has to be there at once, after 
 from __future__ import annotations
 
 import os
+from collections import Counter
 
 from otel_memwatch.analysis.process_names import INTERPRETERS, telling
-from otel_memwatch.model import Certainty, Peak
+from otel_memwatch.model import Certainty, Peak, ProcessNote
 from otel_memwatch.record.fields import mapping, number, text
 from otel_memwatch.reports.formatting import (
     amount,
@@ -20,13 +21,14 @@ from otel_memwatch.reports.formatting import (
     duration,
     share,
     shorten,
+    signal_name,
     size,
 )
 from otel_memwatch.runtime.masking import public_name
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from otel_memwatch.analysis import ProcessFigures, RecordedRun
 
@@ -35,6 +37,9 @@ _BY_PROCESSES = ("at one tick", "page faults")
 
 _NEAR = 1.2
 """How many times the lower bound the upper one may be for both to be one answer to a person."""
+
+_USUAL = (ProcessNote.ALIVE_AT_END, ProcessNote.ZOMBIE, ProcessNote.EXEC)
+"""Notes that say nothing of a process that a person would wonder about."""
 
 PEERS = 100
 """Processes of the same program that one is told apart from."""
@@ -291,7 +296,6 @@ def holder(run: RecordedRun, peak: Peak | None, width: int, *, public: bool = Fa
 
 
 def target_pid(run: RecordedRun) -> object:
-    """The pid of the target; `None` where it is not known."""
     """The target's pid; `None` where it is not known."""
     target = run.info.get("target")
     return target.get("pid") if isinstance(target, dict) else None
@@ -326,6 +330,33 @@ def process_name(command: str | None, argv: Sequence[str] | None, width: int) ->
     program = os.path.basename(argv[0]) or argv[0]
     script = [os.path.basename(word) or word for word in argv[1:2] if program.startswith(INTERPRETERS)]
     return command_line([program, *script, *argv[1 + len(script) :]], width)
+
+
+def process_ending(process: ProcessFigures) -> str:
+    """How a process ended, as far as that is known; with what is special about it."""
+    if process.signal is not None:
+        words = signal_name(process.signal)
+    elif process.exit_code is not None:
+        words = f"exit {process.exit_code}"
+    else:
+        words = "alive" if process.end is None else "ended"
+    note = clean(process.note or "")
+    return f"{words}, {note}" if note and note not in _USUAL else words
+
+
+def process_start(run: RecordedRun, process: ProcessFigures) -> float:
+    """Seconds since the start of the run. A command's own process is there a moment before the command is: that is 0."""
+    return process.start if run.mode != "wrap" else max(0.0, process.start)
+
+
+def lane_owners(run: RecordedRun, pids: Iterable[int]) -> dict[int, str]:
+    """What the lanes of each process are called: "rank 3" where that names one process, else "pid 4711"."""
+    pids = set(pids)
+    told = Counter(run.ranks[pid] for pid in pids if pid in run.ranks)
+    return {
+        pid: f"rank {run.ranks[pid]}" if told.get(run.ranks.get(pid, -1)) == 1 else f"pid {pid}"
+        for pid in pids
+    }
 
 
 def main_is_largest(run: RecordedRun) -> bool:
@@ -364,9 +395,15 @@ def processes(run: RecordedRun) -> str:
 
 
 def of_processes(run: RecordedRun) -> str:
-    """What follows the largest one: ", of 4 processes"; "" where there was one only, or where it is unknown."""
-    number = processes(run)
-    return "" if number in ("", "1 process") else f", of {number}"
+    """What follows the largest one: ", of 4 processes", ", of at least 4" where ticks cannot have seen them all.
+
+    How many there can have been at most is in the report: pids of other programs are counted there too. "" where there was one
+    only, or where it is unknown.
+    """
+    seen, unseen = run.totals.get("processes"), run.totals.get("unseen_processes")
+    if not seen or (seen == 1 and not unseen):
+        return ""
+    return f", of {'at least ' if unseen else ''}{count(seen, 'process', 'processes')}"
 
 
 def recording(run: RecordedRun) -> str:

@@ -87,6 +87,13 @@ class IndexedRun(NamedTuple):
     written: int | None = None
     major_faults: int | None = None
     processes: int | None = None
+    group: str | None = None
+    """The group that it belongs to: the runs of one job on several ranks or hosts."""
+    rank: int | None = None
+    span: str | None = None
+    """Id of its span."""
+    parent: str | None = None
+    """Id of the span that it was started in: perhaps another run's."""
 
     @property
     def command(self) -> tuple[str, ...]:
@@ -192,6 +199,10 @@ def _described(run: RecordedRun, path: str) -> IndexedRun:
         started=run.started_wall,
         limit=run.limits.get("cgroup_bytes"),
         input_bytes=whole(info.get("input_bytes")),
+        group=None if (group := text(mapping(info.get("group")).get("group"))) is None else _storable(group),
+        rank=whole(mapping(info.get("group")).get("rank")),
+        span=run.trace.get("span_id"),
+        parent=run.trace.get("parent_span_id"),
     )
 
 

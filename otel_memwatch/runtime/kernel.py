@@ -32,6 +32,13 @@ PER_THREAD_PAGES = _COUNTERS * 64
 PER_CPU_COUNTERS = (6, 2)
 """Release with which the counters went from threads to processors."""
 
+GROUP_LAG_SECONDS = 5.0
+"""How long what memory.stat says of a group may be behind what happened in groups below it.
+
+A group's figures are brought up to date when enough has changed, which a group below can fail to tell it, and every two
+seconds at the latest (FLUSH_TIME in mm/memcontrol.c), by a timer that an idle processor puts off. In a group that has none
+below, they are off by some hundred pages at the most."""
+
 
 def parse_release(release: str) -> tuple[int, int]:
     """Major and minor number of a kernel release such as "6.1.0-18-amd64"; (0, 0) when it has none."""

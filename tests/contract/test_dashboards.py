@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from dashboards.boards import boards
-from dashboards.generate import documents, main
-from dashboards.promql import names_in, series
+from dashboards.generate import documents, main, project_runbook
+from dashboards.promql import series
+from dashboards.records import metrics_in, records
 from otel_memwatch.catalog import METRICS, Instrument, prometheus_names
 
 ROOT = Path(__file__).parents[2]
@@ -28,6 +29,9 @@ RUN_ONLY = {"memwatch-run.json": "it shows one run: several would be drawn over 
 """Dashboards whose run variable takes one value only (template-instance-rule asks for several)."""
 
 TOTALS = "counters of a run begin with it at 0: the last value is its total, and a short run has no increase"
+OF_A_FLEET = ("memwatch-fleet.json", "memwatch-ci.json", "memwatch-cost.json")
+"""Dashboards of many runs: what they show is chosen by service, as among thousands nobody chooses a run."""
+
 UNITS = {
     "bytes", "Bps", "s", "short", "percentunit", "ops", "watt", "joule", "celsius",
 }  # fmt: skip
@@ -57,24 +61,47 @@ every_board = pytest.mark.parametrize("name", list(BOARDS))
 
 
 def test_what_is_committed_is_what_is_generated():
-    for path, text in documents().items():
+    for path, text in documents(project_runbook()).items():
         assert path.read_text() == text, f"{path.name}: run python -m dashboards.generate"
     assert main(["--check"]) == 0
 
 
 def test_nothing_else_lies_among_the_generated_files():
     for directory in (ROOT / "dashboards" / "grafana", ROOT / "dashboards" / "prometheus"):
-        assert set(directory.iterdir()) <= set(documents())
+        assert set(directory.iterdir()) <= set(documents(project_runbook()))
 
 
 def test_check_notices_a_difference(monkeypatch, capsys):
     import dashboards.generate as module
 
     path = ROOT / "dashboards" / "grafana" / "memwatch-run.json"
-    monkeypatch.setattr(module, "documents", lambda: {path: "{}"})
+    monkeypatch.setattr(module, "documents", lambda _: {path: "{}"})
     assert main(["--check"]) == 1
     assert "memwatch-run.json" in capsys.readouterr().err
     assert path.read_text() != "{}"
+
+
+def test_alerts_lead_to_an_absolute_address_which_one_can_choose(tmp_path, monkeypatch, capsys):
+    import yaml
+
+    import dashboards.generate as module
+
+    def links(runbook):
+        (text,) = (text for path, text in documents(runbook).items() if path.name == "memwatch-alerts.yml")
+        return {rule["annotations"]["runbook_url"] for rule in yaml.safe_load(text)["groups"][0]["rules"]}
+
+    assert all(
+        re.fullmatch(r"https://\S+/dashboards/runbook\.md#memwatch\w+", one)
+        for one in links(project_runbook())
+    )
+    written = tmp_path / "alerts.yml"
+    monkeypatch.setattr(module, "HERE", tmp_path.parent)
+    monkeypatch.setattr(module, "documents", lambda runbook: {written: "\n".join(links(runbook))})
+    assert main(["--runbook-url", "https://wiki.example.org/memwatch"]) == 0
+    assert "https://wiki.example.org/memwatch#memwatchoomkill" in written.read_text()
+    with pytest.raises(SystemExit):
+        main(["--runbook-url", "dashboards/runbook.md"])
+    assert "leads nowhere" in capsys.readouterr().err
 
 
 # -- the rules of dashboard-linter
@@ -100,7 +127,8 @@ def test_template_variables_reload_on_time_change_and_have_labels(name):
         # A series without a cluster or namespace is one of all.
         everything = ".*" if variable["name"] in ("cluster", "namespace") else ".+"
         assert variable.get("allValue") == (everything if several else None)
-    assert {"cluster", "namespace", "service", "host", "run"} <= {one["name"] for one in queries}
+    asked = {"cluster", "namespace", "service"} | (set() if name in OF_A_FLEET else {"host", "run"})
+    assert asked <= {one["name"] for one in queries}
 
 
 @every_board
@@ -170,13 +198,28 @@ def test_target_counter_agg_rule(expression):
                 assert before.endswith(("rate(", "increase(", "last_over_time(")), TOTALS
 
 
-@every_expression
-def test_every_query_is_limited_to_the_chosen_service_and_run(expression):
+@every_board
+def test_every_query_is_limited_to_the_chosen_service_and_run(name):
     """Stands for target-job-rule and target-instance-rule."""
-    for selector in re.findall(r"\{([^}]*)\}", expression):
-        assert 'job=~"$service"' in selector
-        assert 'instance=~"$run"' in selector
-        assert 'cluster=~"$cluster",namespace=~"$namespace"' in selector
+    for panel in BOARDS[name]["panels"]:
+        for target in panel.get("targets", ()):
+            for selector in re.findall(r"\{([^}]*)\}", target["expr"]):
+                assert 'job=~"$service"' in selector
+                assert ('instance=~"$run"' in selector) is (name not in OF_A_FLEET)
+                assert 'cluster=~"$cluster",namespace=~"$namespace"' in selector
+
+
+@pytest.mark.parametrize("name", OF_A_FLEET)
+def test_curves_of_a_fleet_are_of_recorded_series(name):
+    """One for each service: those of single runs would be read at each point of the curve."""
+    recorded = {rule.name for rule in records()}
+    curves = [panel for panel in BOARDS[name]["panels"] if panel["type"] == "timeseries"]
+    assert curves
+    for panel in curves:
+        for target in panel["targets"]:
+            assert set(re.findall(r"([a-zA-Z_:][\w:]*)\{", target["expr"])) <= recorded
+    for one in BOARDS[name]["annotations"]["list"]:
+        assert set(re.findall(r"([a-zA-Z_:][\w:]*)\{", one["expr"])) <= recorded
 
 
 def test_exclusions_have_reasons():
@@ -190,8 +233,8 @@ def test_exclusions_have_reasons():
 def test_metrics_are_those_of_the_catalogue(expression):
     """What stands before a selector is a metric, and known."""
     for name in re.findall(r"([a-zA-Z_:][\w:]*)\{", expression):
-        assert name == "target_info" or names_in(name), name
-    assert names_in(expression)
+        assert name == "target_info" or metrics_in(name), name
+    assert metrics_in(expression)
 
 
 @every_expression
@@ -221,7 +264,7 @@ def test_absence_is_not_drawn_as_calm(panel):
 @every_panel
 def test_descriptions_say_what_each_metric_is(panel):
     for target in panel["targets"]:
-        for name in names_in(target["expr"]):
+        for name in metrics_in(target["expr"]):
             assert METRICS[name].description in panel["description"]
 
 
@@ -229,7 +272,7 @@ def noted():
     """Each panel with each metric of its that misleads at times."""
     for parameter in ALL:
         (panel,) = parameter.values
-        drawn = {name for target in panel["targets"] for name in names_in(target["expr"])}
+        drawn = {name for target in panel["targets"] for name in metrics_in(target["expr"])}
         for name in sorted(drawn):
             if METRICS[name].note:
                 yield pytest.param(panel, METRICS[name].note, id=f"{parameter.id}/{name}")
@@ -265,8 +308,8 @@ def test_panels_do_not_overlap_and_fill_the_width(name):
 
 
 def test_dashboards_are_told_apart():
-    assert len({board["uid"] for board in BOARDS.values()}) == 4
-    assert len({board["title"] for board in BOARDS.values()}) == 4
+    assert len({board["uid"] for board in BOARDS.values()}) == len(BOARDS)
+    assert len({board["title"] for board in BOARDS.values()}) == len(BOARDS)
     assert all(board["tags"] == ["otel-memwatch"] for board in BOARDS.values())
 
 

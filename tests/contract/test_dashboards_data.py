@@ -11,7 +11,8 @@ import pytest
 from dashboards import previews
 from dashboards.boards import boards
 from dashboards.promql import names_in
-from dashboards.rules import alerts, records
+from dashboards.records import records
+from dashboards.rules import alerts
 from otel_memwatch.analysis import load
 from otel_memwatch.catalog import METRICS
 from otel_memwatch.monitor.telemetry import Parts, start
@@ -35,7 +36,8 @@ def fill(expression):
     for name, value in values.items():
         expression = expression.replace(name, value)
     expression = re.sub(r"\$(cluster|namespace)\b", ".*", expression)
-    expression = re.sub(r"\$(service|run|host|gpu|operation)\b", ".+", expression)
+    expression = expression.replace("$main", "main").replace("$price", "1")
+    expression = re.sub(r"\$(service|run|host|gpu|operation|branch)\b", ".+", expression)
     assert "$" not in expression, expression
     return expression
 
@@ -102,7 +104,11 @@ def absent(expression):
     return [ABSENT[name] for name in names_in(expression) if name in ABSENT]
 
 
-@pytest.mark.parametrize("expression", list(panel_expressions()))
+OF_A_FLEET = ("memwatch-ci/", "memwatch-cost/", "memwatch-fleet/")
+"""Three runs of half a minute are no fleet: these are asked of several hundred in test_fleet_data.py."""
+
+
+@pytest.mark.parametrize("expression", [p for p in panel_expressions() if not p.id.startswith(OF_A_FLEET)])
 def test_a_panel_has_data(monitored, expression):
     values = monitored.values(fill(expression))
     assert values or absent(expression)
@@ -128,19 +134,14 @@ def test_variables_have_choices(monitored, name):
         if variable["type"] == "query":
             match = re.fullmatch(r"label_values\((.+), (\w+)\)", variable["query"]["query"])
             choices = monitored.label_values(fill(match[1]), match[2])
-            # Labels that a scrape of one machine has not.
-            assert choices or variable["name"] in ("cluster", "namespace"), variable["name"]
+            # Labels that a scrape of one machine has not; series of branches are asked for in test_fleet_data.py.
+            assert choices or variable["name"] in ("cluster", "namespace", "branch"), variable["name"]
 
 
 def test_what_variables_offer_is_what_there_is(monitored):
     assert monitored.label_values("memwatch_run_active", "job") == ["demo", "gpu", "oom"]
     runs = 'target_info{telemetry_distro_name="otel-memwatch"}'
     assert monitored.label_values(runs, "instance") == ["demo-1", "gpu-1", "oom-1"]
-
-
-@pytest.mark.parametrize("rule", records(), ids=lambda rule: rule.name)
-def test_a_recording_rule_records(monitored, rule):
-    assert monitored.values(rule.name)
 
 
 @pytest.mark.parametrize("alert", alerts(), ids=lambda alert: alert.name)
@@ -172,8 +173,6 @@ def test_figures_of_panels_are_those_of_the_runs(monitored):
     assert max(closed) == 10
     share = monitored.values(fill(expressions["memwatch-gpu/Fullest/A"]))
     assert max(share) == 79 / 80
-    bad = monitored.values(fill(expressions["memwatch-fleet/Ended badly/A"]))
-    assert bad[-1] == 1
 
 
 @pytest.mark.parametrize("name", list(boards()))
@@ -227,7 +226,6 @@ def recorded_later(monitored, tmp_path_factory):
         "memwatch-run/GPU busy/A",
         "memwatch-fleet/Runs seen/A",
         "memwatch-fleet/Runs/A",
-        "memwatch-fleet/Peak by service and branch/A",
         "memwatch-gpu/Busy/A",
         "memwatch-gpu/Memory bus busy/A",
         "memwatch-gpu/Idle while held now/A",

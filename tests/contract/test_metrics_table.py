@@ -1,4 +1,4 @@
-"""`otel-memwatch metrics`, and the table in README that comes from it."""
+"""`otel-memwatch metrics`, and the table in the manual that comes from it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from otel_memwatch.catalog import METRICS
 
 COMMAND = [sys.executable, "-m", "otel_memwatch", "metrics"]
-README = Path(__file__).parents[2] / "README.md"
+PAGE = Path(__file__).parents[2] / "docs/reference/metrics.md"
 
 
 def _run(*arguments):
@@ -45,6 +45,6 @@ def test_a_document_is_checked_and_brought_up_to_date(tmp_path):
     assert "cannot be read" in _run("--check", tmp_path / "none").stderr
 
 
-def test_the_readme_has_this_versions_table():
-    checked = _run("--check", README)
+def test_the_manual_has_this_versions_table():
+    checked = _run("--check", PAGE)
     assert checked.returncode == 0, checked.stderr

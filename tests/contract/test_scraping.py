@@ -17,6 +17,7 @@ import urllib.request
 import pytest
 
 from otel_memwatch.monitor.telemetry import Parts, start
+from otel_memwatch.monitor.telemetry.scrape import PrometheusEndpoint
 from tests.support.peers import Prometheus
 from tests.support.telemetry_run import all_columns, finished, health, peaks, run_info, snapshot
 
@@ -283,6 +284,31 @@ def test_it_lingers_until_the_end_has_been_seen():
     while not seen:
         time.sleep(0.05)
     assert "memwatch_run_exit_code 3.0" in seen[0]
+    telemetry.close()
+
+
+def test_a_scrape_that_began_before_the_end_has_not_seen_it(monkeypatch):
+    """It holds the values of before, however late its client has got them."""
+    collected, go_on = threading.Event(), threading.Event()
+    text = PrometheusEndpoint.text
+
+    def slow(endpoint, accept):
+        page = text(endpoint, accept)
+        collected.set()
+        assert go_on.wait(30)
+        return page
+
+    monkeypatch.setattr(PrometheusEndpoint, "text", slow)
+    telemetry, _, info = _start({"prometheus": "127.0.0.1:0", "linger": 0.5})
+    pages = []
+    client = threading.Thread(target=lambda: pages.append(_get(telemetry.endpoint)))
+    client.start()
+    assert collected.wait(30)
+    telemetry.finish(finished(info))
+    go_on.set()
+    client.join(30)
+    assert "memwatch_run_active 1.0" in pages[0]
+    assert telemetry.linger() is False
     telemetry.close()
 
 

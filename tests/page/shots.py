@@ -21,7 +21,7 @@ from tests.support import recorded
 from tests.support.browser import Opened, browser
 from tests.support.wrapped import PROGRAM, environment
 
-README = Path(__file__).parents[1] / "readme" / "page.png"
+README = Path(__file__).parents[2] / "docs" / "pictures" / "page.png"
 
 TRAINING = """
     import multiprocessing, time

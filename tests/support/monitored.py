@@ -26,11 +26,15 @@ RULES = ROOT / "dashboards" / "prometheus"
 OOM_LIMIT = 2 << 30
 
 GPU_PROGRAM = """
-import time
+import os, sys, time
 from otel_memwatch import operation
 with operation("train"):
-    time.sleep(SECONDS)
+    time.sleep(float(sys.argv[1]))
+    while not os.path.exists(sys.argv[2]):
+        time.sleep(0.1)
 """
+_SLOW = ("memwatch_tree_gpu_memory_usage_bytes", "memwatch_gpu_throttled", "hw_gpu_io_bytes_total")
+"""Read seldom: on a busy machine long after the run has begun."""
 
 
 class Monitored:
@@ -77,14 +81,18 @@ class Monitored:
                 "demo", ["-m", "otel_memwatch", "demo", "--seconds", str(seconds), "--scale", "0.3"]
             )
             oom = self._start("oom", ["-m", "otel_memwatch", "demo", "--oom"], enter=place.enter)
+            may_end = self.directory / "gpu-may-end"
             gpu = self._start(
-                "gpu", ["-c", GPU_PROGRAM.replace("SECONDS", str(seconds))], environment=machine.environment()
+                "gpu", ["-c", GPU_PROGRAM, str(seconds), str(may_end)], environment=machine.environment()
             )
             self._hold_memory(machine)
             drawing = threading.Thread(target=_draw_power, args=(machine, gpu))
             drawing.start()
             # An alert on what is scraped goes with its target: it is looked at while it is there.
             self.killed = self.server.wait(lambda: self.alerts("MemwatchOomKill"), 60)
+            for name in _SLOW:
+                self.server.wait(lambda name=name: self.server.query(f"count_over_time({name}[2m]) > 2"), 60)
+            may_end.touch()
             drawing.join(90)
             codes = {"oom": oom.wait(90), "demo": demo.wait(90), "gpu": gpu.wait(90)}
         assert codes == {"oom": -signal.SIGKILL, "demo": 0, "gpu": 0}, self._said()
@@ -150,9 +158,9 @@ class Monitored:
         self.server.close()
 
 
-def values(server: Prometheus, expression: str, begin: float, end: float) -> list[float]:
-    """All finite values of an expression within a time, one second after the other."""
-    arguments = {"query": expression, "start": begin, "end": end, "step": "1s"}
+def values(server: Prometheus, expression: str, begin: float, end: float, step: str = "1s") -> list[float]:
+    """All finite values of an expression within a time, one after each step."""
+    arguments = {"query": expression, "start": begin, "end": end, "step": step}
     return [value for series in _get(server, "query_range", arguments) for value in _finite(series["values"])]
 
 

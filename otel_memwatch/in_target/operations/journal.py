@@ -169,9 +169,20 @@ class Journal:
 def header_line(exact: bool, floor: int | None) -> bytes:
     """The line that stands before the boundaries of a process."""
     program = sys.argv[0] if getattr(sys, "argv", None) else sys.executable
-    start = process_start()
+    start, number = process_start(), rank()
+    told = "" if number is None else f',"rank":{number}'
     return (
         f'{{"schema":{SCHEMA},"pid":{os.getpid()},"start":{"null" if start is None else round(start, 3)},'
         f'"program":{quote(str(program) or "python")},"exact":{"true" if exact else "false"},'
-        f'"floor":{"null" if floor is None else floor}}}\n'
+        f'"floor":{"null" if floor is None else floor}{told}}}\n'
     ).encode()
+
+
+_RANKS = ("RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "FLUX_TASK_RANK", "SLURM_PROCID")
+"""Variables by which launchers tell each process its number, those of the innermost one first."""
+
+
+def rank() -> int | None:
+    """Which of a launcher's processes this is, from its environment; `None`: no launcher told."""
+    told = next((value for name in _RANKS if (value := os.environ.get(name))), "")
+    return int(told) if told.isascii() and told.isdigit() and len(told) < 10 else None

@@ -68,13 +68,13 @@ class PrometheusEndpoint:
         with self._lock:
             return encoder(self._registry), content_type
 
-    def note_scrape(self) -> None:
-        """A client has got everything."""
-        self._scraped.set()
+    def scrape_begins(self) -> threading.Event:
+        """What is to be set once the client has got everything."""
+        return self._scraped
 
     def forget_scrapes(self) -> None:
-        """Scrapes before now do not count as having seen the end."""
-        self._scraped.clear()
+        """Scrapes that began before now do not count as having seen the end: also those that are still under way."""
+        self._scraped = threading.Event()
 
     def wait_for_scrape(self, seconds: float) -> bool:
         """Whether somebody scrapes within `seconds`."""
@@ -95,13 +95,14 @@ class _ScrapeHandler(QuietHandler):
         if self.path.partition("?")[0] not in {"/metrics", "/"}:
             self.answer(404, "text/plain", b"the metrics are at /metrics\n")
             return
+        scraped = self.endpoint.scrape_begins()
         body, content_type = self.endpoint.text(self.headers.get("Accept"))
         encoding = {}
         if "gzip" in (self.headers.get("Accept-Encoding") or ""):
             body, encoding = gzip.compress(body, 1), {"Content_Encoding": "gzip"}
         self.answer(200, content_type, body, **encoding)
         if self.command == "GET":
-            self.endpoint.note_scrape()
+            scraped.set()
 
     def do_HEAD(self) -> None:  # noqa: N802 - the name that http.server calls
         """As GET without the metrics: some health checks ask so."""

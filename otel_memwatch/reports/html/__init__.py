@@ -27,9 +27,9 @@ SCRIPTS = ("uPlot.iife.min.js", "page.js")
 
 HASHES = {
     "uPlot.min.css": "32MMao1vjur/JktQ9zzlsRT2Rv/ZoLt08EmwoAE1+gQ=",
-    "page.css": "oA09kZhJ98m2Rdx0xQU4aZ1Ht2ZhaJoAp85c88XdTVk=",
+    "page.css": "3R1/frwhPpicwg1MYOrTbBHT3kUd4avuzstfgmrk7Mw=",
     "uPlot.iife.min.js": "GcjUxq2Ikpp59K5J1vcWFWbf0Lo9FcxJXpdPeH63jx8=",
-    "page.js": "Np+obCrpDCwYVQZEuppGaxIbvhm8GxJK3mYYNpeYorQ=",
+    "page.js": "OWErE+TIF/tYe+f6+CFpMb21Az43dcC56lVanGYnIEE=",
 }
 """SHA-256 of each file in `assets`, as the policy has it; after a change `python -m tests.page.hashes` writes them."""
 

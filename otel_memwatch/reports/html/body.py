@@ -163,9 +163,9 @@ def _cards(run: RecordedRun) -> str:
         cards.append(_card("CPU", duration(cpu), cores))
     totals = run.totals
     if totals.get("read_bytes") or totals.get("write_bytes"):
-        cards.append(
-            _card("Disk", size(totals.get("write_bytes")), f"written; {size(totals.get('read_bytes'))} read")
-        )
+        ways = [(totals.get("write_bytes") or 0, "written"), (totals.get("read_bytes") or 0, "read")]
+        (most, way), (least, other) = sorted(ways, key=lambda one: -one[0])
+        cards.append(_card("Disk", size(most), f"{way}; {size(least) if least else 'nothing'} {other}"))
     return tag("section", "\n".join(cards), class_="cards", aria_label="Figures") + "\n"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from otel_memwatch.analysis.operation_names import series_name
+from otel_memwatch.reports import phrases
 from otel_memwatch.reports.formatting import clean, shorten
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 
@@ -32,7 +33,7 @@ def operations_data(run: RecordedRun) -> dict[str, Any] | None:
         return None
     rows = _chosen(listed)
     row_of: dict[int | None, int] = {index: row for row, index in enumerate(rows)}
-    lanes = _Lanes(listed)
+    lanes = _Lanes(run, listed)
     return {
         "total": len(listed),
         "rows": [
@@ -52,7 +53,7 @@ def _digest_data(run: RecordedRun, digest: OperationDigest) -> dict[str, Any]:
         for figures in (*digest.open, *digest.largest)
     }
     listed = sorted(shown.values(), key=lambda figures: (figures.start, -figures.end))
-    lanes = _Lanes(listed)
+    lanes = _Lanes(run, listed)
     row_of: dict[int | None, int] = {index: index for index in range(len(listed))}
     return {
         "total": digest.number,
@@ -150,7 +151,7 @@ def _groups(listed: Sequence[OperationFigures]) -> list[dict[str, Any]]:
 class _Lanes:
     """Which lane each operation is drawn in: those of a process together, nested ones below the one around them."""
 
-    def __init__(self, listed: Sequence[OperationFigures]) -> None:
+    def __init__(self, run: RecordedRun, listed: Sequence[OperationFigures]) -> None:
         self._listed = listed
         self.lane_of: list[int | None] = [None] * len(listed)
         self.labels: list[str] = []
@@ -158,8 +159,9 @@ class _Lanes:
         by_pid: dict[int, list[int]] = {}
         for index, figures in enumerate(listed):
             by_pid.setdefault(figures.operation.pid, []).append(index)
+        owners = phrases.lane_owners(run, by_pid)
         for pid, members in by_pid.items():
-            self._lay_out(members, f"pid {pid}" if len(by_pid) > 1 else "")
+            self._lay_out(members, owners[pid] if len(by_pid) > 1 else "")
 
     def _lay_out(self, members: Sequence[int], label: str) -> None:
         first = len(self.labels)

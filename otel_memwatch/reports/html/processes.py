@@ -5,9 +5,8 @@ from __future__ import annotations
 from bisect import bisect_right
 
 from otel_memwatch import catalog
-from otel_memwatch.model import ProcessNote
 from otel_memwatch.reports import phrases
-from otel_memwatch.reports.formatting import clean, command_line, shorten, signal_name
+from otel_memwatch.reports.formatting import clean, command_line, shorten
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -97,28 +96,17 @@ def _row(run: RecordedRun, process: ProcessFigures, name: str, depth: int) -> di
         "pid": process.pid,
         "ppid": process.ppid,
         "depth": depth,
-        "start": process.start,
+        "start": phrases.process_start(run, process),
         "seconds": round(max(0.0, end - process.start), 4),
         "peak": None if peak is None else [peak.bytes, peak.certainty.value, peak.low, peak.high],
         "how": clean(peak.how) if peak is not None else None,
         "cpu": process.cpu_seconds,
         "read": process.read_bytes,
         "write": process.write_bytes,
-        "end": _end(process),
+        "end": phrases.process_ending(process),
         "bad": bool(process.signal or process.exit_code) or None,
     }
     return {key: value for key, value in row.items() if value is not None}
-
-
-def _end(process: ProcessFigures) -> str:
-    if process.signal is not None:
-        words = signal_name(process.signal)
-    elif process.exit_code is not None:
-        words = f"exit {process.exit_code}"
-    else:
-        words = "alive" if process.end is None else "ended"
-    note = clean(process.note or "")
-    return f"{words}, {note}" if note and note != ProcessNote.ALIVE_AT_END else words
 
 
 def _stack(

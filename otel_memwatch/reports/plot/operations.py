@@ -5,15 +5,19 @@ from __future__ import annotations
 from matplotlib.patches import Rectangle
 
 from otel_memwatch.analysis.operation_names import series_name
+from otel_memwatch.reports import phrases
 from otel_memwatch.reports.formatting import count, shorten
 from otel_memwatch.reports.plot import style
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from matplotlib.axes import Axes
     from matplotlib.backends.backend_agg import RendererAgg
 
     from otel_memwatch.reports.plot.lanes import Bar, Lanes
+    from otel_memwatch.reports.plot.series import View
 
 _SHADED = 60
 """Outermost operations up to which the memory panel is shaded; more would be a carpet."""
@@ -34,12 +38,12 @@ class Drawn(NamedTuple):
     """Whether the names of colours stand below."""
 
 
-def draw_lanes(axes: Axes, lanes: Lanes, scale: float, end: float, renderer: RendererAgg) -> Drawn:
+def draw_lanes(axes: Axes, lanes: Lanes, view: View, renderer: RendererAgg) -> Drawn:
     """Draws the bars, their names where there is room."""
     axes.set_axis_off()
     axes.set_ylim(lanes.lanes, 0)
     colours = _colours(lanes.bars)
-    least = _LEAST * end
+    scale, least = view.scale, _LEAST * (view.end - view.begin)
     for bar in lanes.bars:
         width = max(bar.end - bar.start, least)
         axes.add_patch(_rectangle(bar, width, scale, colours))
@@ -50,18 +54,18 @@ def draw_lanes(axes: Axes, lanes: Lanes, scale: float, end: float, renderer: Ren
             1.004, 0.0, f"+{lanes.hidden}", transform=axes.transAxes, va="bottom", ha="left", color=style.SOFT,
             fontproperties=style.font(style.SMALL - 1), gid=f"{count(lanes.hidden, 'operation')} not shown",
         )  # fmt: skip
-    _owners(axes, lanes)
+    _owners(axes, lanes, phrases.lane_owners(view.run, lanes.owners))
     return Drawn(lanes.bars, colours, key=axes.get_legend() is not None)
 
 
-def _owners(axes: Axes, lanes: Lanes) -> None:
+def _owners(axes: Axes, lanes: Lanes, names: Mapping[int, str]) -> None:
     """To the left of the lanes whose they are, where several processes have some."""
     several = len(set(lanes.owners)) > 1
     before = None
     for lane, owner in enumerate(lanes.owners):
         if several and owner != before:
             axes.text(
-                -0.008, lane + 0.5, f"pid {owner}", transform=axes.get_yaxis_transform(), va="center", ha="right",
+                -0.008, lane + 0.5, names[owner], transform=axes.get_yaxis_transform(), va="center", ha="right",
                 color=style.SOFT, fontproperties=style.font(style.SMALL - 1),
             )  # fmt: skip
         before = owner

@@ -125,7 +125,7 @@ def _panels(figure: Figure, renderer: RendererAgg, view: View) -> list[_Panel]:
     below_title = 0.0
     if lanes.lanes:
         strip = _axes(figure, memory)
-        drawn = draw_lanes(strip, lanes, view.scale, view.end - view.begin, renderer)
+        drawn = draw_lanes(strip, lanes, view, renderer)
         shade(memory, drawn, view.scale)
         panels.append(_Panel(strip, lanes.lanes * _LANE, 0.04))
         below_title = _KEY if drawn.key else 0.0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from otel_memwatch.model import Certainty, Peak, ProcessNote
+from otel_memwatch.model import Certainty, Peak
 from otel_memwatch.reports import phrases
 from otel_memwatch.reports.formatting import (
     certainty,
@@ -11,7 +11,6 @@ from otel_memwatch.reports.formatting import (
     duration,
     peak_figure,
     peak_sentence,
-    signal_name,
     size,
 )
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
@@ -141,26 +140,14 @@ def _process(run: RecordedRun, process: ProcessFigures, name: str) -> tuple[str,
         parent,
         peak_figure(process.peak),
         certainty(process.peak),
-        duration(process.start),
+        duration(phrases.process_start(run, process)),
         duration(max(0.0, end - process.start)),
         "-" if process.cpu_seconds is None else duration(process.cpu_seconds),
         "-" if process.read_bytes is None else size(process.read_bytes),
         "-" if process.write_bytes is None else size(process.write_bytes),
-        _end(process),
+        phrases.process_ending(process),
         name,
     )
-
-
-def _end(process: ProcessFigures) -> str:
-    """How it ended, as far as that is known; with what is special about it."""
-    if process.signal is not None:
-        words = signal_name(process.signal)
-    elif process.exit_code is not None:
-        words = f"exit {process.exit_code}"
-    else:
-        words = "alive" if process.end is None else "ended"
-    note = clean(process.note or "")
-    return f"{words}, {note}" if note and note != ProcessNote.ALIVE_AT_END else words
 
 
 def recording(run: RecordedRun, page: Page) -> None:

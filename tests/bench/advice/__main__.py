@@ -2,7 +2,7 @@
 
     python -m tests.bench.advice record DIR [--runs 16]      twenty jobs, each so often, recorded under `wrap`
     python -m tests.bench.advice judge DIR [--runs 8]        each job again, in a control group with the advised limit
-    python -m tests.bench.advice table DIR                   the table of README, from both
+    python -m tests.bench.advice table DIR                   the table of the manual, from both
 
 `judge` needs a memory hierarchy that it may make groups in: root, control groups of version 1 or 2. The replay leaves out
 one run at a time: the advice of the others is held against what that one needed.
@@ -157,7 +157,7 @@ def judge(base: Path, runs: int, odds: float, only: list[str]) -> None:
 
 
 def table(base: Path) -> str:
-    """The results, as README shows them."""
+    """The results, as the manual shows them."""
     every = {job.name: rows for job in JOBS if len(rows := recorded(base, job)) > 2}
     jobs = {job.name: job for job in JOBS}
     lots = random.Random(1)

@@ -4,7 +4,7 @@
     python -m tests.bench.gate table  [--comparisons 5000] [--file FILE]
 
 `record` takes about ten minutes on an idle machine with two processors. What it keeps are figures, no command lines:
-`results/runs.json` holds those of the machine that the table in README is from. `table` draws the runs of either side by lot
+`results/runs.json` holds those of the machine that the figures in the manual are from. `table` draws the runs of either side by lot
 from those that are recorded, without putting back; the drawn comparisons share runs, so that their shares are no surer than
 the number of recorded runs makes them.
 """

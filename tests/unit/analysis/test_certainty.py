@@ -329,6 +329,12 @@ def test_tree_from_cgroup(low: int, high: int, expected: tuple[Any, int, int]) -
         assert peak.bytes == (least + most) * MIB // 2
 
 
+def test_what_is_needed_is_not_above_what_the_group_was_charged() -> None:
+    peak = certainty.tree_from_cgroup(100 * MIB, 101 * MIB, MIB // 4, charged=100 * MIB + 1)
+    assert (peak.bytes, peak.low, peak.high) == (100 * MIB + 1, 100 * MIB, 101 * MIB)
+    assert certainty.tree_from_cgroup(100, 101, 1, charged=90).bytes == 100
+
+
 def test_lifetime_watermark() -> None:
     assert shape(certainty.lifetime_watermark(800, 900, ERROR)) == (EXACT, 898, 902)
     assert shape(certainty.lifetime_watermark(800, 800, ERROR)) == (CENSORED, None, 800)
@@ -576,3 +582,24 @@ def test_a_part_has_no_upper_bound_above_that_of_the_whole(
     part: Peak | None, whole: Peak | None, expected: Peak | None
 ) -> None:
     assert certainty.no_more_than(part, whole) == expected
+
+
+@pytest.mark.parametrize(
+    ("part", "whole", "expected"),
+    [
+        (Peak.exact(48, 2), Peak.exact(50, 1), Peak(50, Certainty.EXACT, 49, 50)),
+        (Peak.interval(40, 60), Peak.exact(50, 1), Peak(50, Certainty.EXACT, 49, 51)),
+        (Peak.exact(50, 1), Peak.interval(40, None), Peak(50, Certainty.EXACT, 49, 51)),
+        (Peak.interval(40, None), Peak.interval(45, None), Peak.interval(45, None)),
+        (Peak.interval(40, 60), Peak.interval(45, 70), Peak.interval(45, 60)),
+        (Peak.exact(40, 1), Peak.exact(50, 1), Peak.exact(40, 1)),  # it was not in this part
+        (Peak.sampled(9), Peak.exact(10), Peak.sampled(9)),
+        (Peak.censored(9), Peak.exact(10), Peak.censored(9)),
+        (None, Peak.exact(7), None),
+        (Peak.exact(7), None, Peak.exact(7)),
+    ],
+)
+def test_where_the_peak_was_both_figures_are_one(
+    part: Peak | None, whole: Peak | None, expected: Peak | None
+) -> None:
+    assert certainty.of_one_moment(part, whole) == expected

@@ -42,9 +42,13 @@ CC1 = ["/usr/libexec/gcc/x/12/cc1plus", "-quiet", "-imultiarch", "x86_64-linux-g
             [["python", "w.py", f"--local-rank={n}", "--lr", "0.1"] for n in (0, 1)],
             [("python", "w.py", "--local-rank=0"), ("python", "w.py", "--local-rank=1")],
         ),
+        (  # what they are to do, where it comes first, is part of the name
+            [["python", "/bin/git-annex", "get", "--jobs", "2", name] for name in "ab"],
+            [("python", "git-annex", "get", "a"), ("python", "git-annex", "get", "b")],
+        ),
         (  # the one that has nothing of its own keeps its line
             [["python", "w.py", "all"], ["python", "w.py", "all", "child"]],
-            [("python", "w.py", "all"), ("python", "w.py", "child")],
+            [("python", "w.py", "all"), ("python", "w.py", "all", "child")],
         ),
         ([["python", "w.py", "x"]] * 2, [("python", "w.py", "x")] * 2),  # forked: nothing tells them apart
         (

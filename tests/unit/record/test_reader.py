@@ -15,7 +15,9 @@ from otel_memwatch.analysis import load
 from otel_memwatch.errors import RunError
 from otel_memwatch.model import Certainty, ProcessEvent, ProcessRecord
 from otel_memwatch.record.format import PROCESSES_FILE, RUN_FILE, SAMPLES_FILE
+from otel_memwatch.record.jsonl import Damage
 from otel_memwatch.record.open import read_run
+from otel_memwatch.record.samples import is_tick, tick_blocks
 from tests.support.run_directory import MIB, PID, STARTED, RunDirectory, column
 
 RSS = column("memwatch.tree.memory.usage")
@@ -251,6 +253,25 @@ class TestDamage:
         for value in (7, "x", None, [], [7], {"": 7}):
             directory.write_info(**dict.fromkeys(wrong, value) | {"schema": 1})
             touch_everything(directory.path)
+
+
+ODD = ["true", '"1"', "[2]", "{}", "1e999", "-1e999", "9" * 400, "1e5", "-0", "null", "NaN", "0.5", "9" * 299]
+"""Values of a tick as they may stand in a file, most of which no tick has."""
+
+
+@settings(max_examples=60)
+@given(st.lists(st.lists(st.sampled_from(ODD), min_size=1, max_size=3), min_size=1, max_size=4))
+def test_a_block_of_ticks_is_looked_at_as_each_of_them_would_be(
+    tmp_path_factory: pytest.TempPathFactory, rows: list[list[str]]
+) -> None:
+    path = tmp_path_factory.mktemp("odd") / SAMPLES_FILE
+    header = json.dumps({"columns": [{"metric": "a"}, {"metric": "b"}]})
+    path.write_text("\n".join([header, *(f"[{','.join(row)}]" for row in rows), ""]))
+    for block in tick_blocks(path, Damage(SAMPLES_FILE)):
+        assert not block.sound or all(map(is_tick, block.rows))
+    plain = {"-0", "null", "0.5"}
+    if all(set(row) <= plain and row[0] != "null" for row in rows):
+        assert next(tick_blocks(path, Damage(SAMPLES_FILE))).sound
 
 
 class TestReduced:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from importlib.resources import files
 from io import BytesIO
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from otel_memwatch.reports import render
 from otel_memwatch.reports.json import document
 from tests.support import recorded
 
-SCHEMA = json.loads((Path(__file__).parents[2] / "data/report.schema.json").read_text())
+SCHEMA = json.loads((files("otel_memwatch.reports") / "report.schema.json").read_text())
 
 
 @pytest.mark.parametrize("name", ["short", "workers", "nested", "gpus"])

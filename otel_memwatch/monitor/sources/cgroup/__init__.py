@@ -10,6 +10,7 @@ import errno
 from otel_memwatch import catalog
 from otel_memwatch.model import Column, Value
 from otel_memwatch.monitor.sources import Context
+from otel_memwatch.monitor.sources.cgroup.below import GroupsBelow
 from otel_memwatch.monitor.sources.cgroup.files import Groups, find
 from otel_memwatch.monitor.sources.cgroup.outside import Outside
 from otel_memwatch.monitor.sources.cgroup.readings import readings
@@ -26,6 +27,7 @@ _OWN = (
     Column(catalog.MEMWATCH_CGROUP_MEMORY_FILE),
     Column(catalog.MEMWATCH_CGROUP_PAGING_FAULTS),
     Column(catalog.MEMWATCH_CGROUP_MEMORY_UNEVICTABLE),
+    Column(catalog.MEMWATCH_CGROUP_MEMORY_ANON),
 )
 """Columns that a group of the run's own has beside the others."""
 _SLOW = {
@@ -55,10 +57,11 @@ class Cgroup:
         self._gone = False
         """The group has been removed."""
         self._readings = readings(groups)
+        self._below = GroupsBelow(groups.memory) if groups.own else None
         self._outside = None if groups.own else Outside(context, groups)
         period = context.slow_period(1.0)
         self._pace = context.pace(1.0)
-        self._slow_parts = [part for part in _SLOW if not (groups.own and part == "file")]
+        self._slow_parts = [part for part in _SLOW if not (groups.own and part in ("file", "anon"))]
         events = [name for name in self._readings.events if name != "oom_kill"]
         self._event_names = events
         self.columns: Sequence[Column] = (
@@ -95,11 +98,14 @@ class Cgroup:
 
     def _values(self, now: float) -> Sequence[Value]:
         due = self._pace.due(now)
+        late = self._below is not None and self._below.lately(now)
         usage, peak, oom_kills = self._readings.fast()
         fast: tuple[Value, ...] = (usage, peak, oom_kills)
         if self.groups.own:
             # The cache first: what leaves it before the watermark is reset does then not count as needed memory.
             stat = self._readings.of_tick()
+            if late:
+                stat = stat._replace(file=None)
             window, gap = self._readings.window()
             if peak is None:
                 peak = self._readings.highest
@@ -109,6 +115,8 @@ class Cgroup:
         if not due:
             return (*fast, *(None,) * (len(self.columns) - len(fast)))
         slow, events = self._readings.slow(), self._readings.all_events()
+        if late:
+            slow = slow._replace(working_set=None, anon=None, file=None, shmem=None, kernel=None)
         known = slow._asdict()
         values: list[Value] = [
             *fast,
@@ -124,6 +132,8 @@ class Cgroup:
     def close(self) -> None:
         """Close the files; reading is over."""
         self._readings.close()
+        if self._below is not None:
+            self._below.close()
 
 
 def open_source(context: Context) -> Cgroup:

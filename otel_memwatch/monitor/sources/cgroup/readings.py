@@ -34,12 +34,14 @@ class OfTick(NamedTuple):
     """Page faults so far."""
     unevictable: int | None
     """Bytes that cannot be reclaimed."""
+    anon: int | None
+    """Bytes of private memory: the part of what is charged that comes by page faults alone."""
 
 
 class Slow(NamedTuple):
     """What is read about once a second, in bytes and seconds."""
 
-    working_set: int
+    working_set: int | None
     anon: int | None
     file: int | None
     shmem: int | None
@@ -209,6 +211,7 @@ class Version1(_Files):
             None if cache is None else cache - shmem,
             parse_key(stat, b"total_pgfault"),
             parse_key(stat, b"total_unevictable"),
+            parse_key(stat, b"total_rss"),
         )
 
     def window(self) -> tuple[int | None, float | None]:
@@ -268,6 +271,7 @@ class Version2(_Files):
             None if file is None else file - (parse_key(stat, b"shmem") or 0),
             parse_key(stat, b"pgfault"),
             parse_key(stat, b"unevictable"),
+            parse_key(stat, b"anon"),
         )
 
     def window(self) -> tuple[int | None, float | None]:

@@ -338,9 +338,9 @@ function memoryChart(into) {
       const words = `peak ${peakFigure([peak.bytes, peak.certainty, peak.low, peak.high])}`;
       const left = at + 10 * ratio + c.measureText(words).width > right;
       c.textAlign = left ? "right" : "left";
-      // Beside the line of a limit it would be struck through: then it stands below.
+      // Beside the line of a limit it would be struck through: then it stands above that line, as the limit's own words do.
       const crossed = near && Math.abs(y(limit.bytes) - level + 11 * ratio) < 16 * ratio;
-      c.fillText(words, at + (left ? -9 : 9) * ratio, crossed ? level + 18 * ratio : Math.max(level - 7 * ratio, u.bbox.top + 12 * ratio));
+      c.fillText(words, at + (left ? -9 : 9) * ratio, Math.max((crossed ? Math.min(y(limit.bytes), level) : level) - 7 * ratio, u.bbox.top + 12 * ratio));
     }
   });
   const far = limit && !near ? `The limit, ${size(limit.bytes)} (${limit.whose}), is far above this scale. ` : "";
@@ -356,6 +356,14 @@ function hue(name) {
   return hues.get(name);
 }
 function stem(name) { return name.replace(/[\s_:#-]*\d[\d.,/:]*\s*$/, "") || name; }
+
+// As much of a name as there is room for; nothing where that would not tell one from another.
+function fitted(c, words, room) {
+  if (c.measureText(words).width <= room) return words;
+  let left = words.length - 1;
+  while (left > 3 && c.measureText(words.slice(0, left) + "\u2026").width > room) left--;
+  return left > 3 ? words.slice(0, left).trimEnd() + "\u2026" : "";
+}
 
 function lanesChart(into) {
   const found = data.operations;
@@ -383,12 +391,8 @@ function lanesChart(into) {
         if (bar[6] & 1) { c.fillStyle = bad; c.fillRect(shown, y + h - 3 * ratio, width, 3 * ratio); }
         if (bar[6] & 4) { c.strokeStyle = ink; c.lineWidth = 2 * ratio; c.strokeRect(shown + ratio, y, Math.max(2 * ratio, width - 2 * ratio), h); }
         const words = bar[4] > 1 ? `${bar[4]} ${bar[3] ? "x " + bar[3] : "operations"}` : bar[3];
-        if (width > 26 * ratio) {
-          c.save(); c.beginPath(); c.rect(shown, y, width - 4 * ratio, h); c.clip();
-          c.fillStyle = onHue; c.textAlign = "left";
-          c.fillText(words, shown + 5 * ratio, y + h / 2 + ratio);
-          c.restore();
-        }
+        const fits = width > 26 * ratio ? fitted(c, words, width - 10 * ratio) : "";
+        if (fits) { c.fillStyle = onHue; c.textAlign = "left"; c.fillText(fits, shown + 5 * ratio, y + h / 2 + ratio); }
       }
     });
   });
@@ -579,12 +583,12 @@ function operationsTable() {
     { title: "Time", number: true, sort: (r) => r.seconds, show: (r) => duration(r.seconds) },
     trees ? { title: "Needed by all", number: true, sort: (r) => (r.largest ?? (r.tree || [])[0]), show: (r) => (r.times ? size(r.largest) : peakFigure(r.tree)) } : null,
     trees ? { title: "", sort: () => 0, show: (r) => (r.times ? "largest" : certaintyWord(r.tree)) } : null,
-    { title: "Its process", number: true, sort: (r) => (r.peak || [])[0], show: (r) => peakFigure(r.peak) },
-    { title: "", sort: () => 0, show: (r) => certaintyWord(r.peak) },
-    { title: "Change", number: true, sort: (r) => r.change, show: (r) => maybe(r.change, change) },
+    { title: "Its process", optional: true, number: true, sort: (r) => (r.peak || [])[0], show: (r) => peakFigure(r.peak) },
+    { title: "", optional: true, sort: () => 0, show: (r) => certaintyWord(r.peak) },
+    { title: "Change", optional: true, number: true, sort: (r) => r.change, show: (r) => maybe(r.change, change) },
     { title: "CPU", number: true, sort: (r) => r.cpu, show: (r) => maybe(r.cpu, duration) },
     { title: "", sort: () => 0, show: (r) => [r.top ? "the run's peak" : "", r.status === "error" ? "failed" + (r.error ? ": " + r.error : "") : r.status === "open" ? "open at the end" : ""].filter(Boolean).join(", ") },
-  ].filter(Boolean);
+  ].filter((one) => one && (!one.optional || found.rows.some((row) => one.show(row) !== "")));
   let groups = null;
   if (found.groups.length && found.rows.length > 12) {
     const named = new Map(found.groups.map((group) => [group.name, group])), met = new Set();

@@ -1,0 +1,154 @@
+"""Recording rules: one series for each run that alerts look back on, and one for each service, or each test job of a branch.
+
+The dashboards of a fleet are drawn from the latter: a panel over a day reads as many series as there are services, however
+many runs there were.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from dashboards import measures
+from dashboards.promql import EVERYTHING, JOB, RUN, names_in, per_run, series, with_info
+from dashboards.thresholds import ARRIVAL_SECONDS, RECENT_SECONDS, RULE_SECONDS
+
+USED = "job_instance:memwatch_memory_used:ratio"
+AVAILABLE = "job_instance:memwatch_memory_available_bytes:min"
+TREE = "job_instance:memwatch_tree_memory_usage_bytes:max"
+GPU_USED = "job_instance_hw_id:hw_gpu_memory_used:ratio"
+GPU_BUSY = "job_instance_hw_id:hw_gpu_utilization:ratio"
+
+PEAK = "job:memwatch_tree_memory_peak_bytes:max"
+ACTIVE = "job:memwatch_run_active:sum"
+FULLEST = "job:memwatch_limit_used:ratio"
+REQUESTED_BYTES = "job:memwatch_requested_bytes:sum"
+USED_BYTES = "job:memwatch_used_bytes:sum"
+NEEDED_BYTES = "job:memwatch_needed_bytes:sum"
+CPU = "job:memwatch_tree_cpu_time_seconds:rate5m"
+DISK = "job_direction:memwatch_tree_disk_io_bytes:rate5m"
+KILLS = "job:memwatch_oom_kills:increase5m"
+FAILING = "job_source:memwatch_source_failing:sum"
+NEVER_NEEDED = "job:memwatch_never_needed_bytes:min"
+OPERATION_PEAK = "job_operation:memwatch_operation_memory_peak_bytes:max"
+
+TASK = f"{JOB}, cicd_pipeline_name, cicd_pipeline_task_name"
+"""Labels that are one test job: a service within one job of one pipeline."""
+
+BRANCH = "vcs_ref_head_name"
+OF_BRANCH = f'{BRANCH}!=""'
+ENDED = "task_branch_end:memwatch_runs_ended:count"
+"""Runs that ended, each counted at one evaluation: their sum over a time is how many ended in it. The label `ended` says how."""
+_ENDS = {"well": "== 0", "killed": "== 137", "badly": "!= 0 != 137"}
+"""Exit codes of each `ended`. Not count_values: with several labels Prometheus 2.42 loses some of them when it evaluates again."""
+CI_LARGEST = "task_branch:memwatch_tree_memory_peak_bytes:max"
+CI_SMALLEST = "task_branch:memwatch_tree_memory_peak_bytes:min"
+
+
+_LOOK_BACK = "10m"
+
+
+class Record(NamedTuple):
+    """A recording rule."""
+
+    name: str
+    expression: str
+
+
+def records() -> list[Record]:
+    """All recording rules."""
+    return [*_of_runs(), *_of_services(), *_of_test_jobs()]
+
+
+def _of_runs() -> list[Record]:
+    """What alerts look at over longer times, once for each run."""
+    scope = EVERYTHING
+    return [
+        Record(AVAILABLE, measures.available(scope)),
+        Record(USED, measures.used_share(scope)),
+        Record(TREE, per_run("memwatch.tree.memory.usage", scope=scope)),
+        Record(GPU_USED, measures.gpu_share(scope)),
+        # Gauges of unit 1 have two names, by the way that they came.
+        Record(GPU_BUSY, f"max by ({RUN}, hw_id) ({series('hw.gpu.utilization', scope=scope)})"),
+    ]
+
+
+def _of_services() -> list[Record]:
+    scope = EVERYTHING
+    # Of a run that has ended, its last values stay for a while: nobody asks for its memory any more. 0, rather than nothing: what
+    # is recorded ends at once, also where a series that ends leaves no mark.
+    active = f"({per_run('memwatch.run.active', scope=scope)} == bool 1)"
+    limit, charged = measures.limit(scope), measures.charged(scope)
+    peak = per_run("memwatch.tree.memory.peak", scope=scope)
+    kills = series("memwatch.cgroup.memory.events", measures.OOM_KILL, scope=scope, window="5m")
+    source_up = series("memwatch.source.up", scope=scope)
+    operation_peak = series("memwatch.operation.memory.peak.max", scope=scope)
+    return [
+        Record(PEAK, f"max by ({JOB}) ({_not_long_ago(peak)})"),
+        Record(ACTIVE, f"sum by ({JOB}) ({per_run('memwatch.run.active', scope=scope)})"),
+        Record(FULLEST, f"max by ({JOB}) ({measures.share_of_limit(scope)} * {active})"),
+        Record(REQUESTED_BYTES, f"sum by ({JOB}) ({limit} * {active})"),
+        Record(USED_BYTES, f"sum by ({JOB}) (({charged} and {limit}) * {active})"),
+        Record(NEEDED_BYTES, f"sum by ({JOB}) (({peak} and {limit}) * {active})"),
+        Record(CPU, _rate("memwatch.tree.cpu.time", JOB)),
+        Record(DISK, _rate("memwatch.tree.disk.io", f"{JOB}, disk_io_direction")),
+        Record(KILLS, f"sum by ({JOB}) (increase({kills}))"),
+        Record(FAILING, f"sum by ({JOB}, memwatch_source_name) ({source_up} == bool 0)"),
+        Record(NEVER_NEEDED, f"min by ({JOB}) ({limit} - {_not_long_ago(peak)})"),
+        Record(OPERATION_PEAK, f"max by ({JOB}, memwatch_operation_name) ({operation_peak})"),
+    ]
+
+
+def _of_test_jobs() -> list[Record]:
+    """Peaks of runs that know their branch and have ended well: one that failed may have ended before it needed most."""
+    well = f"{per_run('memwatch.run.exit.code', scope=EVERYTHING)} == 0"
+    peak = _not_long_ago(f"{per_run('memwatch.tree.memory.peak', scope=EVERYTHING)} and ({well})")
+    by = f"{TASK}, {BRANCH}"
+    of_branch = _with_task(f"({peak})", OF_BRANCH)
+    return [
+        Record(ENDED, " or ".join(_counted(by, how, code) for how, code in _ENDS.items())),
+        Record(CI_LARGEST, f"max by ({by}) ({of_branch})"),
+        Record(CI_SMALLEST, f"min by ({by}) ({of_branch})"),
+    ]
+
+
+def _counted(by: str, how: str, code: str) -> str:
+    return f'label_replace(count by ({by}) ({_with_task(_just_ended())} {code}), "ended", "{how}", "", "")'
+
+
+def _with_task(per_run_expression: str, *matchers: str) -> str:
+    labels = ("cicd_pipeline_name", "cicd_pipeline_task_name", BRANCH)
+    return with_info(per_run_expression, *labels, scope=EVERYTHING, matchers=matchers, window=_LOOK_BACK)
+
+
+def _just_ended() -> str:
+    """Exit code of each run that ended `ARRIVAL_SECONDS` ago, at one evaluation of the rules and at no other.
+
+    The last values are looked for further back: of a scraped run nothing is left a moment after its end.
+    """
+
+    def latest(metric: str) -> str:
+        return f"max by ({RUN}) (last_over_time({series(metric, scope=EVERYTHING, window=_LOOK_BACK)}))"
+
+    ago = f"(time() - {latest('memwatch.run.end.time')})"
+    window = f"({ago} >= {ARRIVAL_SECONDS} < {ARRIVAL_SECONDS + RULE_SECONDS})"
+    return f"({latest('memwatch.run.exit.code')} and {window})"
+
+
+def _rate(metric: str, by: str) -> str:
+    return f"sum by ({by}) (rate({series(metric, scope=EVERYTHING, window='5m')}))"
+
+
+def _not_long_ago(per_run_expression: str) -> str:
+    """Without runs that ended long ago: a textfile keeps what a run said last for as long as it lies there."""
+    return f"{per_run_expression} unless {ended_long_ago()}"
+
+
+def ended_long_ago() -> str:
+    """Runs whose end is no news any more."""
+    return f"(time() - {per_run('memwatch.run.end.time', scope=EVERYTHING)} > {RECENT_SECONDS})"
+
+
+def metrics_in(expression: str) -> list[str]:
+    """`names_in`, with the metrics that the recorded series in the expression are made of."""
+    made_of = [rule.expression for rule in records() if rule.name in expression]
+    return names_in(" ".join((expression, *made_of)))

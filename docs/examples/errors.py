@@ -1,0 +1,8 @@
+"""Errors are sentences."""
+
+from otel_memwatch import MemwatchError, load_run
+
+try:
+    load_run("no/such/run")
+except MemwatchError as error:
+    print(error)

@@ -1,0 +1,8 @@
+"""`gpus`, `best_gpu`: which GPUs there are for this program, and which has most free memory."""
+
+from otel_memwatch import best_gpu, gpus
+
+for gpu in gpus():
+    print(gpu.ordinal, gpu.name, gpu.memory.free if gpu.memory else "not told")
+best = best_gpu()
+device = "cpu" if best is None else f"cuda:{best.ordinal}"

@@ -1,0 +1,187 @@
+"""What several runs needed together at one instant: the rules, with why they hold. Pure functions on arrays of numbers.
+
+The figure is the largest sum, over all instants, of what every run needed at that instant; never the sum of peaks that were
+reached at different times. It is known between two bounds:
+
+* **From above.** Between two ticks no run had more than its watermark, or its fault ledger, allows (`certainty`). At an instant
+  all runs together had no more than the sum of these. So they never had more than the largest such sum.
+* **From below.** What a run holds at a tick, and did not gain since an earlier tick, it held all the time in between
+  (`held_through`). At an instant all runs together had at least the sum of these. So the largest such sum was there.
+* **Clocks.** Where the clock of a host may be off by `e`, what it tells of an instant happened at most `e` before or after. So its
+  upper bound at an instant is the largest within `e` around it, and its lower bound the smallest (`widened`). Where nothing
+  bounds a clock, the first is its largest of all, and the second 0. Hosts are added up exactly before that, since all runs
+  of one start of a machine have one monotonic clock.
+
+Proof for the lower bound: let S be the true sum, L_h(t) a lower bound of host h at time t of its own clock, and d_h the true
+difference of that clock, |d_h| <= e_h. At a true instant T host h had at least L_h(T + d_h), which is no less than the smallest of L_h
+within e_h around T. The sum over h of these is no more than S(T), for each T, and so its largest value is no more than the
+largest of S. For the upper bound the same with "largest" and the signs turned; the sum over h of the largest values bounds S(T)
+for each T, hence for the T at which S is largest.
+
+Time is cut into **bins** of one length. A bin has the largest upper bound and the smallest lower bound of all windows that
+touch it: that widens the interval by what changes within a bin, and never makes it wrong.
+"""
+
+from __future__ import annotations
+
+import math
+
+from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Array = NDArray[np.float64]
+
+
+class Windows(NamedTuple):
+    """What is known of one run between its ticks; rows by time, each from one tick to the next."""
+
+    start: Array
+    """Seconds."""
+    end: Array
+    low: Array
+    """Bytes that it had all the time in between."""
+    high: Array
+    """Bytes that it never exceeded; infinite: not known."""
+    guess: Array
+    """Bytes at the end of the window, as they were read."""
+
+
+class Bins(NamedTuple):
+    """A stretch of time in bins: where it begins, how long each is, how many there are."""
+
+    begin: float
+    width: float
+    number: int
+
+    def middles(self) -> Array:
+        """The middle of each bin."""
+        import numpy as np
+
+        middles: Array = self.begin + (np.arange(self.number, dtype=np.float64) + 0.5) * self.width
+        return middles
+
+    def of(self, times: Array) -> NDArray[np.int64]:
+        """The bin of each moment; moments outside count as in the nearest."""
+        import numpy as np
+
+        places = np.floor((times - self.begin) / self.width)
+        return np.clip(places, 0, self.number - 1).astype(np.int64)
+
+
+class Bound(NamedTuple):
+    """Bounds in each bin."""
+
+    low: Array
+    high: Array
+
+    def plus(self, other: Bound) -> Bound:
+        """The sum at each instant, of what is in one clock's time."""
+        return Bound(self.low + other.low, self.high + other.high)
+
+
+def held_through(held: Array, faults: Array, per_fault: float) -> Array:
+    """Bytes that a run had all the time between two ticks, for the window that ends at each tick.
+
+    A page comes into a tree by a page fault of one of its processes, and each is counted (`certainty.gained`). So what was there
+    at a tick and was not there all the time since the tick before came by a fault meanwhile:
+
+        held through the window  >=  held at its end  -  faults meanwhile * bytes of one fault
+
+    A tick takes a moment: a fault may be counted at the next tick only, and the count at the beginning may already have some
+    of before the window's beginning left out. So all faults from the tick before the window to the tick after it count.
+
+    Example: 300 MiB at a tick, no fault around the window: 300 MiB all the time. 100 faults of up to 4 KiB: 299.6 MiB.
+
+    Args:
+        held: bytes of private memory at each tick; NaN: not known, and then nothing is certain.
+        faults: page faults so far, at each tick.
+        per_fault: bytes that one fault can bring.
+    """
+    import numpy as np
+
+    if not len(held):
+        return held
+    known = np.maximum.accumulate(np.nan_to_num(faults, nan=0.0))
+    after = np.append(known[1:], known[-1])
+    before = np.concatenate((known[:1] * 0, known[:1] * 0, known[:-2])) if len(known) > 1 else known * 0
+    low = held - (after - before) * per_fault
+    low[np.isnan(held) | np.isnan(faults)] = 0.0
+    above: Array = np.maximum(low, 0.0)
+    return above
+
+
+def in_bins(windows: Windows, bins: Bins, *, outside: float = 0.0) -> Bound:
+    """The bounds of a run in each bin. Before its first window and after its last one it had nothing.
+
+    Args:
+        windows: of the run, in the time of the bins.
+        bins: the stretch of time.
+        outside: bytes that it may have had after its last window: of one whose record stops early.
+    """
+    import numpy as np
+
+    low = np.full(bins.number, math.inf)
+    high = np.zeros(bins.number)
+    if not len(windows.start):
+        return Bound(np.zeros(bins.number), np.full(bins.number, outside))
+    first, last = bins.of(windows.start), bins.of(windows.end)
+    np.maximum.at(high, first, windows.high)
+    np.minimum.at(low, first, windows.low)
+    longest = int((last - first).max())
+    for step in range(1, longest + 1):
+        reach = first + step <= last
+        if not reach.any():
+            break
+        if step > 64 and reach.sum() < 8:
+            # A few long windows: each at once.
+            for index in np.flatnonzero(reach):
+                part = slice(int(first[index]) + step, int(last[index]) + 1)
+                np.maximum(high[part], windows.high[index], out=high[part])
+                np.minimum(low[part], windows.low[index], out=low[part])
+            break
+        np.maximum.at(high, first[reach] + step, windows.high[reach])
+        np.minimum.at(low, first[reach] + step, windows.low[reach])
+    # The bins at both ends are partly outside of the run, and those that no window touches are not in it.
+    begin, end = int(first[0]), int(last.max())
+    low[: begin + 1] = 0.0
+    low[end:] = 0.0
+    low[np.isinf(low)] = 0.0
+    if outside:
+        high[end:] = np.maximum(high[end:], outside)
+    return Bound(low, high)
+
+
+def widened(bound: Bound, bins: int) -> Bound:
+    """The bounds where the clock may be off by so many bins to either side.
+
+    In log2 steps: the largest of 2n neighbours is the larger of the largest of n and of the next n.
+    """
+    if bins <= 0:
+        return bound
+    return Bound(-_spread(-bound.low, bins), _spread(bound.high, bins))
+
+
+def _spread(values: Array, bins: int) -> Array:
+    """The largest value within `bins` to either side; what lies outside counts as 0."""
+    import numpy as np
+
+    bins = min(bins, len(values))
+    # Outside of all bins a run had nothing: that lowers a lower bound (here negative), and raises no upper one.
+    padded = np.concatenate((np.zeros(bins), values, np.zeros(bins)))
+    reach = 1
+    wanted = 2 * bins + 1
+    while reach * 2 <= wanted:
+        padded = np.maximum(padded[: len(padded) - reach], padded[reach:])
+        reach *= 2
+    rest = wanted - reach
+    if rest:
+        padded = np.maximum(padded[: len(padded) - rest], padded[rest:])
+    return padded
+
+
+def steps(error: float, bins: Bins) -> int:
+    """How many bins an error of a clock reaches over."""
+    return bins.number if math.isinf(error) else min(bins.number, math.ceil(error / bins.width))

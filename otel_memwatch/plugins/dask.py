@@ -1,0 +1,127 @@
+"""Dask: each task of a worker as an operation, and the memory of all tasks by their names on the scheduler.
+
+Without an edit: `DASK_DISTRIBUTED__WORKER__PRELOAD=otel_memwatch.plugins.dask`, the same with `SCHEDULER`, or `--preload
+otel_memwatch.plugins.dask` of `dask worker` and `dask scheduler`. From a program: `install(client)`, then `tasks(client)`.
+
+A task begins where the worker takes it up and ends where the worker has its result, both in the worker's event loop. A worker
+with one thread has exact figures; with more threads those of tasks that ran beside others are bounds.
+"""
+
+from __future__ import annotations
+
+from dask.utils import key_split
+from distributed.diagnostics.plugin import SchedulerPlugin, WorkerPlugin
+
+from otel_memwatch.plugins.tasks import (
+    METER,
+    NamedTasks,
+    RunningTask,
+    TaskFigures,
+    by_name,
+    record_worker,
+    worker_tags,
+)
+from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from distributed import Client, Scheduler, Worker
+
+    from otel_memwatch.api import Run
+
+TOPIC = "memwatch"
+"""Of the events in which workers tell the scheduler of their tasks: `client.get_events("memwatch")` has the last of them."""
+
+_BEGUN = {"executing", "long-running", "cancelled", "resumed"}
+"""States of a task that a thread is busy with; the last two: nobody wants its result any more, or again."""
+
+
+class DaskTaskPlugin(WorkerPlugin):
+    """Measures the tasks of a worker, and sees to it that the worker's process is recorded."""
+
+    name = "memwatch"
+    idempotent = True
+
+    def __init__(self) -> None:
+        self._worker: Worker | None = None
+        self._running: dict[Any, RunningTask] = {}
+        self._run: Run | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """It is sent to the workers as it was before it began."""
+        return {"_worker": None, "_running": {}, "_run": None}
+
+    def setup(self, worker: Worker) -> None:
+        """The worker is there."""
+        self._worker = worker
+        tags = worker_tags("dask", worker=worker.name, scheduler=worker.scheduler.address)
+        self._run = record_worker(f"dask-worker-{worker.name}", tags)
+
+    def transition(self, key: Any, start: str, finish: str, **_: Any) -> None:  # noqa: ARG002 - Dask's signature
+        """A task goes from one state to the next."""
+        if finish == "executing" and key not in self._running:
+            self._running[key] = METER.begin(key_split(key), {"dask.key": str(key)})
+        elif finish not in _BEGUN and key in self._running:
+            self._tell(METER.end(self._running.pop(key), self._failure(key) if finish == "error" else None))
+
+    def teardown(self, worker: Worker) -> None:  # noqa: ARG002 - Dask's signature
+        """The worker goes: what still runs ends here."""
+        while self._running:
+            METER.end(self._running.popitem()[1])
+        if self._run is not None:
+            self._run.stop()
+
+    def _tell(self, figures: TaskFigures) -> None:
+        assert self._worker is not None
+        self._worker.log_event(TOPIC, figures._asdict())
+
+    def _failure(self, key: Any) -> BaseException:
+        """Of a task's exception the worker keeps the text: an exception with its name stands for it."""
+        assert self._worker is not None
+        task = self._worker.state.tasks.get(key)
+        text = (task.exception_text if task is not None else "") or "Exception"
+        name = text.partition("(")[0]
+        return type(name if name.isidentifier() else "Exception", (Exception,), {})()  # type: ignore[no-any-return]
+
+
+class DaskTaskTable(SchedulerPlugin):
+    """Gathers on the scheduler what the workers tell of their tasks."""
+
+    name = "memwatch"
+    idempotent = True
+
+    def __init__(self) -> None:
+        self.groups: dict[str, NamedTasks] = {}
+
+    def log_event(self, topic: str, msg: Any) -> None:
+        """A worker tells of a task."""
+        if topic == TOPIC and isinstance(msg, dict):
+            fields = {name: msg[name] for name in TaskFigures._fields if name in msg}
+            if len(fields) == len(TaskFigures._fields):
+                self.groups = by_name([TaskFigures(**fields)], self.groups)
+
+
+def install(client: Client) -> None:
+    """Measures all tasks of a cluster from now on, those of workers that join it later too."""
+    client.register_plugin(DaskTaskTable())
+    client.register_plugin(DaskTaskPlugin())
+
+
+def tasks(client: Client) -> dict[str, NamedTasks]:
+    """The memory of all tasks that have ended, by their names; nothing where nobody has called `install`."""
+    rows: list[list[Any]] = client.run_on_scheduler(_rows)  # type: ignore[no-untyped-call]
+    return {row[0]: NamedTasks(*row) for row in rows}
+
+
+def _rows(dask_scheduler: Scheduler) -> list[list[Any]]:
+    plugin = dask_scheduler.plugins.get(DaskTaskTable.name)
+    return [list(group) for group in plugin.groups.values()] if isinstance(plugin, DaskTaskTable) else []
+
+
+async def dask_setup(service: Worker | Scheduler) -> None:
+    """What `--preload` calls, in a worker and in the scheduler."""
+    from distributed import Worker as AnyWorker
+
+    if isinstance(service, AnyWorker):
+        await service.plugin_add(DaskTaskPlugin(), name=DaskTaskPlugin.name)
+    elif hasattr(service, "add_plugin"):
+        service.add_plugin(DaskTaskTable(), name=DaskTaskTable.name)

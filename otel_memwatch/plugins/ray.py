@@ -1,0 +1,166 @@
+"""Ray: each task and each call of an actor as an operation of the worker that runs it.
+
+`ray.init(runtime_env={"worker_process_setup_hook": "otel_memwatch.plugins.ray.setup"})`, or the same in `ray job submit
+--runtime-env-json` and in the runtime environment of one task or actor. A worker that runs one task at a time has exact
+figures; those of calls of an actor that ran beside others are bounds.
+
+Ray's own metrics have the largest peak of each name (`ray_memwatch_operation_memory_peak_max_bytes`), and the run has all.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+
+from otel_memwatch import catalog
+from otel_memwatch.in_target.operations.journal import warn_once
+from otel_memwatch.plugins.tasks import (
+    METER,
+    NamedTasks,
+    RunningTask,
+    TaskFigures,
+    by_name,
+    record_worker,
+    worker_tags,
+)
+from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_OWN = "__ray_"
+"""How the names of methods begin that every actor has from Ray itself."""
+
+
+def setup() -> None:
+    """What Ray calls in each worker before its first task. Raises nothing: a worker must not fail because it is watched."""
+    try:
+        import ray
+        from ray._private.worker import global_worker
+
+        context = ray.get_runtime_context()
+        tags = worker_tags(
+            "ray", job=context.get_job_id(), node=context.get_node_id(), worker=context.get_worker_id()
+        )
+        record_worker("ray-worker", tags)
+        manager = global_worker.function_actor_manager
+        manager.get_execution_info = _measuring(manager.get_execution_info)
+    except Exception as error:  # noqa: BLE001 - whatever Ray raises must not reach the worker
+        warn_once("ray", f"tasks of this Ray worker are not recorded: {type(error).__name__}: {error}")
+
+
+def _measuring(find: Callable[..., Any]) -> Callable[..., Any]:
+    """Ray asks once for each function what is to be run: it is given the function with an operation around it."""
+    found: dict[Any, Any] = {}
+
+    @functools.wraps(find)
+    def find_measured(job: Any, descriptor: Any) -> Any:
+        info = find(job, descriptor)
+        name = descriptor.function_name
+        if name.startswith(_OWN):
+            return info
+        if descriptor.class_name:
+            name = f"{descriptor.class_name}.{name}"
+        key = descriptor.function_id, info.function
+        if key not in found:
+            found[key] = info._replace(function=measured(info.function, name))
+        return found[key]
+
+    return find_measured
+
+
+def measured(function: Callable[..., Any], name: str) -> Callable[..., Any]:
+    """The function with a task around each call, of the same kind: Ray asks what kind of function it runs."""
+    # Of an actor's method Ray makes a plain function, and keeps the method as its attribute.
+    kind = getattr(function, "method", function)
+    if inspect.iscoroutinefunction(kind):
+
+        @functools.wraps(function)
+        async def run_coroutine(*args: Any, **kwargs: Any) -> Any:
+            with _Task(name):
+                return await function(*args, **kwargs)
+
+        return run_coroutine
+    if inspect.isasyncgenfunction(kind):
+
+        @functools.wraps(function)
+        async def run_async_generator(*args: Any, **kwargs: Any) -> Any:
+            with _Task(name):
+                async for value in function(*args, **kwargs):
+                    yield value
+
+        return run_async_generator
+    if inspect.isgeneratorfunction(kind):
+
+        @functools.wraps(function)
+        def run_generator(*args: Any, **kwargs: Any) -> Any:
+            with _Task(name):
+                return (yield from function(*args, **kwargs))
+
+        return run_generator
+
+    @functools.wraps(function)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        with _Task(name):
+            return function(*args, **kwargs)
+
+    return run
+
+
+class _Task:
+    """One call, from its beginning to its end."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._running: RunningTask | None = None
+
+    def __enter__(self) -> None:
+        self._running = METER.begin(self._name, _identity(), here=True)
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        assert self._running is not None
+        _PEAKS.add(METER.end(self._running, error))
+
+
+def _identity() -> dict[str, object]:
+    """The ids by which Ray's own tools name the running call."""
+    try:
+        import ray
+
+        context = ray.get_runtime_context()
+        found = {"ray.task_id": context.get_task_id(), "ray.actor_id": context.get_actor_id()}
+    except Exception:  # noqa: BLE001 - outside of a worker there is none
+        return {}
+    return {name: value for name, value in found.items() if value}
+
+
+class _PeaksInRay:
+    """The largest peak of each name as a metric of Ray's, which its dashboard and Prometheus have."""
+
+    def __init__(self) -> None:
+        self._groups: dict[str, NamedTasks] = {}
+        self._gauge: Any = None
+        self._broken = False
+
+    def add(self, figures: TaskFigures) -> None:
+        """A call has ended. Raises nothing."""
+        if self._broken:
+            return
+        self._groups = by_name([figures], self._groups)
+        high = self._groups[figures.name].high
+        if high is None:
+            return
+        try:
+            if self._gauge is None:
+                from ray.util.metrics import Gauge
+
+                metric = catalog.METRICS[catalog.MEMWATCH_OPERATION_MEMORY_PEAK_MAX]
+                name, *_ = catalog.prometheus_names(metric)
+                self._gauge = Gauge(name, metric.description, tag_keys=("name",))
+            self._gauge.set(float(high), tags={"name": figures.name})
+        except Exception as error:  # noqa: BLE001 - as above
+            self._broken = True
+            warn_once("ray metrics", f"Ray's metrics do not have the peaks of tasks: {error}")
+
+
+_PEAKS = _PeaksInRay()

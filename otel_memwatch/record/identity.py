@@ -1,0 +1,233 @@
+"""Which group a run belongs to, and which rank it is: what the launcher's environment tells. Stdlib only.
+
+A **group** are the runs of one job on several ranks or hosts. Nobody coordinates them: every launcher tells each process who it
+is, and those that were told the same group belong together. The innermost launcher says the rank:
+
+==================  =============================================  =======================================================
+launcher            group                                          rank, local rank, size
+==================  =============================================  =======================================================
+torchrun            `TORCHELASTIC_RUN_ID`, where it is one         `RANK`, `LOCAL_RANK`, `WORLD_SIZE`
+Open MPI            `PMIX_NAMESPACE`, `OMPI_MCA_ess_base_jobid`    `OMPI_COMM_WORLD_RANK`, `_LOCAL_RANK`, `_SIZE`
+MPICH, Intel MPI    `PMI_JOBID`, `PMI_KVSNAME`                     `PMI_RANK`, `MPI_LOCALRANKID`, `PMI_SIZE`
+PMIx                `PMIX_NAMESPACE`                               `PMIX_RANK`
+Flux                `FLUX_JOB_ID`                                  `FLUX_TASK_RANK`, `FLUX_TASK_LOCAL_ID`, `FLUX_JOB_SIZE`
+RANK alone          `MASTER_ADDR`, `MASTER_PORT`                   `RANK`, `LOCAL_RANK`, `WORLD_SIZE`
+Slurm step          `SLURM_JOB_ID`, `SLURM_STEP_ID`                `SLURM_PROCID`, `SLURM_LOCALID`, `SLURM_STEP_NUM_TASKS`
+Slurm array         `SLURM_ARRAY_JOB_ID`                           `SLURM_ARRAY_TASK_ID`, its size from the array's limits
+Kubernetes Job      the Job's name                                 `JOB_COMPLETION_INDEX`
+Ray                 `RAY_JOB_ID`                                   none, but for Ray Train's `RANK`
+==================  =============================================  =======================================================
+
+Where the launcher has no name for the group, the job of the batch system around it is one (Slurm, PBS, LSF, Flux). What the
+person set, `--group` and `--rank`, comes first.
+"""
+
+from __future__ import annotations
+
+import re
+
+from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    Environment = Mapping[str, str]
+
+_NO_IDS = frozenset(("", "none", "static", "0"))
+"""What launchers say where they were given no id: `torchrun` without --rdzv-id says "none"."""
+_BATCH_JOBS = {"SLURM_JOB_ID": "slurm", "PBS_JOBID": "pbs", "LSB_JOBID": "lsf", "FLUX_JOB_ID": "flux"}
+_LONGEST = 200
+"""Characters of a group's id, as of a run's name."""
+_POD_OF_JOB = re.compile(r"(?P<job>.+?)-(?P<index>[0-9]+)(?:-[a-z0-9]{5})?\Z")
+"""A pod of an indexed Job: its name, the index and five characters by lot; its host name: without the latter."""
+
+
+class GroupIdentity(NamedTuple):
+    """Who a run is among those of its group; `None`: nobody told."""
+
+    group: str
+    launcher: str
+    """"torchrun", "openmpi", "mpi", "pmix", "flux", "env", "slurm", "slurm array", "kubernetes", "ray" or "given"."""
+    rank: int | None = None
+    local_rank: int | None = None
+    size: int | None = None
+    """Ranks that the group has."""
+    first: int = 0
+    """The lowest rank; a Slurm array may begin with any number."""
+    step: int = 1
+    """From one rank to the next: of a Slurm array."""
+    node: int | None = None
+    """Number of the host in the group."""
+    attempt: int = 0
+    """How often the launcher has started it before this."""
+
+    @property
+    def together(self) -> bool:
+        """Whether all ranks start and end together, so that an attempt is one of all; tasks of an array are tried again one by one."""
+        return self.launcher not in ("slurm array", "kubernetes", "ray")
+
+
+def identity(
+    environ: Environment, resource: Mapping[str, object], group: str | None = None, rank: int | None = None
+) -> GroupIdentity | None:
+    """Group and rank of a process, of its environment; `None`: it belongs to no group.
+
+    Args:
+        environ: environment that the target was started with.
+        resource: the run's resource, for the name of a Kubernetes Job.
+        group: what the person set.
+        rank: what the person set.
+
+    """
+    found = _told(environ, resource)
+    if group is not None:
+        found = (found or GroupIdentity(group, "given"))._replace(group=group)
+    if rank is not None and found is not None:
+        found = found._replace(rank=rank)
+    if found is None or not found.group:
+        return None
+    return found._replace(group=_printable(found.group))
+
+
+def group_attributes(own: GroupIdentity) -> dict[str, str | int]:
+    """The identity as attributes of a resource: what live series are summed by."""
+    numbers = {"rank": own.rank, "local_rank": own.local_rank, "size": own.size}
+    return {
+        "memwatch.group.id": own.group,
+        **{f"memwatch.group.{name}": number for name, number in numbers.items() if number is not None},
+    }
+
+
+def _told(environ: Environment, resource: Mapping[str, object]) -> GroupIdentity | None:
+    for launcher in (_torchrun, _open_mpi, _mpich, _flux, _plain_ranks, _slurm):
+        found = launcher(environ)
+        if found is not None:
+            # Without a name of its own it has that of the job around it; without either it is known by its rank alone.
+            named = found.group or _batch_job(environ) or _address(environ)
+            return found._replace(group=named)
+    return _kubernetes(environ, resource) or _ray(environ)
+
+
+def _torchrun(environ: Environment) -> GroupIdentity | None:
+    if "TORCHELASTIC_RUN_ID" not in environ:
+        return None
+    return GroupIdentity(
+        _id(environ, "TORCHELASTIC_RUN_ID"),
+        "torchrun",
+        _number(environ, "RANK"),
+        _number(environ, "LOCAL_RANK"),
+        _number(environ, "WORLD_SIZE"),
+        node=_number(environ, "GROUP_RANK"),
+        attempt=_number(environ, "TORCHELASTIC_RESTART_COUNT") or 0,
+    )
+
+
+def _open_mpi(environ: Environment) -> GroupIdentity | None:
+    rank = _number(environ, "OMPI_COMM_WORLD_RANK")
+    if rank is None:
+        return None
+    job = _id(environ, "PMIX_NAMESPACE") or _id(environ, "OMPI_MCA_ess_base_jobid")
+    return GroupIdentity(
+        f"mpi-{job}" if job else "",
+        "openmpi",
+        rank,
+        _number(environ, "OMPI_COMM_WORLD_LOCAL_RANK"),
+        _number(environ, "OMPI_COMM_WORLD_SIZE"),
+    )
+
+
+def _mpich(environ: Environment) -> GroupIdentity | None:
+    for variable, launcher in (("PMI_RANK", "mpi"), ("PMIX_RANK", "pmix")):
+        rank = _number(environ, variable)
+        if rank is None or ("SLURM_STEP_ID" in environ and "SLURM_PROCID" in environ):
+            continue  # Slurm's step says the same, with its name
+        names = ("PMI_JOBID", "PMI_KVSNAME", "PMIX_NAMESPACE")
+        job = next((known for known in (_id(environ, name) for name in names) if known), "")
+        local, size = _number(environ, "MPI_LOCALRANKID"), _number(environ, "PMI_SIZE")
+        return GroupIdentity(f"mpi-{job}" if job else "", launcher, rank, local, size)
+    return None
+
+
+def _flux(environ: Environment) -> GroupIdentity | None:
+    rank = _number(environ, "FLUX_TASK_RANK")
+    if rank is None:
+        return None
+    local, size = _number(environ, "FLUX_TASK_LOCAL_ID"), _number(environ, "FLUX_JOB_SIZE")
+    return GroupIdentity("", "flux", rank, local, size)
+
+
+def _plain_ranks(environ: Environment) -> GroupIdentity | None:
+    """RANK, WORLD_SIZE and MASTER_ADDR, as Kubeflow, DeepSpeed and Ray Train set them."""
+    rank, size = _number(environ, "RANK"), _number(environ, "WORLD_SIZE")
+    if rank is None or size is None or not environ.get("MASTER_ADDR"):
+        return None
+    return GroupIdentity("", "env", rank, _number(environ, "LOCAL_RANK"), size)
+
+
+def _slurm(environ: Environment) -> GroupIdentity | None:
+    job, array = environ.get("SLURM_JOB_ID", ""), environ.get("SLURM_ARRAY_JOB_ID", "")
+    attempt = _number(environ, "SLURM_RESTART_COUNT") or 0
+    # In a batch script SLURM_PROCID is 0 too; only srun makes steps.
+    rank = _number(environ, "SLURM_PROCID") if environ.get("SLURM_STEP_ID") else None
+    size = _number(environ, "SLURM_STEP_NUM_TASKS") or _number(environ, "SLURM_NTASKS")
+    if job and rank is not None and ((size or 1) > 1 or not array):
+        local, node = _number(environ, "SLURM_LOCALID"), _number(environ, "SLURM_NODEID")
+        step = environ["SLURM_STEP_ID"]
+        return GroupIdentity(f"slurm-{job}.{step}", "slurm", rank, local, size, node=node, attempt=attempt)
+    task = _number(environ, "SLURM_ARRAY_TASK_ID")
+    if not array or task is None:
+        return None
+    first, step_of = _number(environ, "SLURM_ARRAY_TASK_MIN"), _number(environ, "SLURM_ARRAY_TASK_STEP")
+    return GroupIdentity(
+        f"slurm-array-{array}", "slurm array", task, None, _number(environ, "SLURM_ARRAY_TASK_COUNT"),
+        first or 0, max(1, step_of or 1), attempt=attempt,
+    )  # fmt: skip
+
+
+def _kubernetes(environ: Environment, resource: Mapping[str, object]) -> GroupIdentity | None:
+    index = _number(environ, "JOB_COMPLETION_INDEX")
+    if index is None:
+        return None
+    job = str(resource.get("k8s.job.name") or "")
+    if not job:
+        for pod in (str(resource.get("k8s.pod.name") or ""), environ.get("HOSTNAME", "")):
+            found = _POD_OF_JOB.match(pod)
+            if found and int(found["index"]) == index:
+                job = found["job"]
+                break
+    if not job:
+        return None
+    namespace = str(resource.get("k8s.namespace.name") or "")
+    return GroupIdentity(f"{namespace}.{job}" if namespace else job, "kubernetes", index)
+
+
+def _ray(environ: Environment) -> GroupIdentity | None:
+    job = _id(environ, "RAY_JOB_ID")
+    return GroupIdentity(f"ray-{job}", "ray") if job else None
+
+
+def _batch_job(environ: Environment) -> str:
+    return next((f"{kind}-{environ[name]}" for name, kind in _BATCH_JOBS.items() if environ.get(name)), "")
+
+
+def _address(environ: Environment) -> str:
+    """Where the ranks of PyTorch meet: the same for all of a job, and for another one after it."""
+    address, port = environ.get("MASTER_ADDR", ""), environ.get("MASTER_PORT", "")
+    return f"{address}:{port}" if address and port else address
+
+
+def _id(environ: Environment, variable: str) -> str:
+    """A name, unless it says that there is none."""
+    value = environ.get(variable, "").strip()
+    return "" if value.lower() in _NO_IDS else value
+
+
+def _number(environ: Environment, variable: str) -> int | None:
+    """A number from 0 on; `None`: it is not there, or none."""
+    text = environ.get(variable, "").strip()
+    return int(text) if text.isascii() and text.isdecimal() and len(text) < 10 else None
+
+
+def _printable(text: str) -> str:
+    """One line without a slash: it is named on the command line beside paths."""
+    return "".join(c if c.isprintable() and c != "/" else "_" for c in text.strip())[:_LONGEST]

@@ -1,0 +1,3 @@
+"""Stands for a service that ends."""
+
+weights = bytearray(10 << 20)
