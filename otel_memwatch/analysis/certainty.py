@@ -738,6 +738,10 @@ def tree_low_in_cgroup(needed: int | None, watermark: int, process: int, *, stil
     return low if still_read else max(process, low)
 
 
+BY_GROUP = "cgroup watermark"
+"""How figures begin to be told that are what a control group was charged: with what the kernel takes for the processes."""
+
+
 def tree_from_cgroup(low: int, high: int, charge_error: int, charged: int | None = None) -> Peak:
     """The tree's peak from a control group of its own.
 
@@ -762,9 +766,9 @@ def tree_from_cgroup(low: int, high: int, charge_error: int, charged: int | None
             Certainty.EXACT,
             low,
             high,
-            how="cgroup watermark",
+            how=BY_GROUP,
         )
-    return Peak.interval(low, high, how="cgroup watermark less page cache")
+    return Peak.interval(low, high, how=f"{BY_GROUP} less page cache")
 
 
 # -- a control group's own peak

@@ -6,7 +6,17 @@ from fnmatch import fnmatchcase
 
 import click
 
-from otel_memwatch.cli.verdicts import FAILED, UNKNOWN, fail, find_runs, give, parse_also, some, tell
+from otel_memwatch.cli.verdicts import (
+    FAILED,
+    UNKNOWN,
+    fail,
+    find_groups,
+    find_runs,
+    give,
+    parse_also,
+    some,
+    tell,
+)
 from otel_memwatch.config import parse_effect
 from otel_memwatch.errors import UsageError
 from otel_memwatch.runs import baseline as baselines
@@ -94,6 +104,8 @@ def command(
         raise UsageError("There are two bases." if divider else "The base is missing.", _USAGE)
     if not head_names or (divider and not base_names):
         raise UsageError("There are no runs on one side.", _USAGE)
+    base_names, base_groups = find_groups(base_names)
+    head_names, head_groups = find_groups(head_names)
     before, unusable = find_runs(base_names)
     after, more = find_runs(head_names)
     succeeded, failed = successful([*before, *after], must=baseline is not None)
@@ -101,6 +113,8 @@ def command(
     head, damaged_too = comparable(run for run in after if run in succeeded)
     if baseline is not None:
         base = baselines.load(baseline)
+    base = [*base, *base_groups]
+    head = [*head, *head_groups]
     failed += [*damaged, *damaged_too]
     tell(failed)
     some(base, "run of the base")

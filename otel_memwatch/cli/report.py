@@ -6,8 +6,9 @@ import click
 
 from otel_memwatch.analysis import load
 from otel_memwatch.analysis.live import LiveRun
-from otel_memwatch.cli.groups import group_options, print_group
+from otel_memwatch.cli.groups import group_options, print_group, put_group
 from otel_memwatch.cli.output import print_report, put
+from otel_memwatch.config import parse_size
 from otel_memwatch.errors import UsageError
 from otel_memwatch.reports import REPORTS
 from otel_memwatch.runs.find import find_run
@@ -46,6 +47,12 @@ _NAMED = "|".join(name for name in _FORMATS if REPORTS[name].module.startswith("
     show_default=True,
     help="Seconds between lines of --follow.",
 )
+@click.option(
+    "--by",
+    type=click.Choice(["output"]),
+    help="Of a build: its largest actions by the file that each made, and the -j that fits.",
+)
+@click.option("--within", metavar="SIZE", help="Of --by output: the memory that there will be.")
 @group_options
 def command(
     run: str | None,
@@ -56,6 +63,8 @@ def command(
     form: str | None,
     follow: bool,
     every: float,
+    by: str | None,
+    within: str | None,
     barrier: str | None,
     clock_error: float | None,
 ) -> None:
@@ -67,10 +76,22 @@ def command(
     """
     if as_json and form not in (None, "json"):
         raise UsageError(f"--json and --format {form} exclude each other.", "give one of them")
+    if by is not None or within is not None:
+        if by is None or form is not None or page is not None or follow:
+            raise UsageError("--by output goes with --json and --within only.")
+        room = _size(within)
+        print_report("outputs", load(find_run(run)), as_json=as_json, within=room)
+        return
     if page is not None:
         if as_json or form is not None or follow:
             raise UsageError("--html and another form exclude each other.", "give one of them")
-        put("html", load(find_run(run)), page, force=force)
+        group = find_group(run, barrier=barrier, clock_error=clock_error)
+        if group is None:
+            put("html", load(find_run(run)), page, force=force)
+        else:
+            from otel_memwatch.reports.group.page import page as group_page
+
+            put_group(group_page(group).encode("utf-8", "backslashreplace"), page, force=force)
         return
     if follow:
         from otel_memwatch.cli.live.follow import follow as print_lines
@@ -82,3 +103,10 @@ def command(
         print_group(group, "json" if as_json else form or "text")
         return
     print_report("json" if as_json else form or "text", load(find_run(run)))
+
+
+def _size(text: str | None) -> int | None:
+    try:
+        return None if text is None else parse_size(text)
+    except ValueError as error:
+        raise UsageError(f"--within: {error}") from None

@@ -9,8 +9,11 @@ from otel_memwatch.cli import say
 from otel_memwatch.cli.output import print_text
 from otel_memwatch.errors import UsageError, describe
 from otel_memwatch.monitor.ci_summary import add_to_step
+from otel_memwatch.runs.comparison import LeftOut
 from otel_memwatch.runs.find import find_paths
 from otel_memwatch.runs.gate import annotation
+from otel_memwatch.runs.group_figures import group_figures
+from otel_memwatch.runs.groups import groups_and_runs
 from otel_memwatch.runs.run_figures import usable
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 
@@ -18,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from otel_memwatch.analysis import RecordedRun
-    from otel_memwatch.runs.comparison import LeftOut
+    from otel_memwatch.runs.figures import RunFigures
 
 FAILED, UNKNOWN = 1, 3
 """Exit codes: over budget or regressed; it cannot be told, under --strict. 2 is a usage error."""
@@ -32,6 +35,22 @@ def find_runs(named: Sequence[str]) -> tuple[list[RecordedRun], list[LeftOut]]:
     found, left_out = usable(path for name in named for path in find_paths(name))
     tell(left_out)
     return found, left_out
+
+
+def find_groups(named: Sequence[str]) -> tuple[list[str], list[RunFigures]]:
+    """The names that are no groups, and the figures of those that are, each as one run. Groups that go on are left out."""
+    runs: list[str] = []
+    figures = []
+    for name in named:
+        groups, others = groups_and_runs(name)
+        runs += others
+        for group in groups:
+            if group.state == "finished":
+                figures.append(group_figures(group))
+                continue
+            why = "it is still running" if group.state == "running" else "the record of a rank was cut off"
+            tell([LeftOut(group.name, why)])
+    return runs, figures
 
 
 def tell(left_out: Iterable[LeftOut]) -> None:

@@ -283,20 +283,12 @@ def _summary_file(run: RecordedRun, wanted: Mapping[str, Any]) -> None:
 
 def _draw(run: RecordedRun, wanted: Mapping[str, Any], messages: Messages) -> None:
     from otel_memwatch.reports import write
+    from otel_memwatch.reports.formatting import from_here
 
     with _drawing():
         picture = write("plot", run, Path(run.path) / PLOT_FILE)
     if not wanted["quiet"] and wanted["summary"] == "text":
-        messages.info(f"  picture      {_from_here(picture)}")
-
-
-def _from_here(path: Path) -> str:
-    """The path as it is written from the working directory, where it is below it."""
-    try:
-        here = os.path.relpath(path)
-    except OSError:  # the working directory is gone
-        return str(path)
-    return str(path) if here.startswith("..") else here
+        messages.info(f"  picture      {from_here(picture)}")
 
 
 @contextlib.contextmanager

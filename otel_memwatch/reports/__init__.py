@@ -60,6 +60,10 @@ if TYPE_CHECKING:
         """Of "openmetrics": only the figures at the end."""
         memory_type: str
         """Of "monitor-log": "rss" (the default) or "system"."""
+        as_json: bool
+        """Of "outputs": JSON instead of text."""
+        within: int | None
+        """Of "outputs": bytes that actions at once have to fit into; `None`: the limit of the run, or its machine."""
         from_zero: bool
         """Of "monitor-log": less the first sample."""
 
@@ -106,6 +110,12 @@ _ROWS = (
     Report("text", "The whole story for a person: memory, operations, processes.", ".txt", ".text"),
     Report("summary", "The few lines that stand at the end of wrap.", ".txt", ".summary"),
     Report("markdown", "The summary for a page in CI: tables of GitHub's Markdown.", ".md", ".markdown"),
+    Report(
+        "outputs",
+        "The largest actions of a build by what they made, and the -j that fits.",
+        ".txt",
+        ".outputs",
+    ),
     Report("html", "The page: one file that opens in any browser, offline.", ".html", ".html", binary=True),
     Report("json", "The figures as JSON, schema 1: a contract.", ".json", ".json", exported=True),
     Report(
@@ -247,6 +257,13 @@ def clear_away(path: Path) -> None:
         for name in os.listdir(path.parent):
             if name.startswith(f".{path.name[:200]}.") and name.endswith(_PART):
                 path.with_name(name).unlink()
+
+
+def write_data(data: bytes, path: Path, *, force: bool = False) -> str:
+    """Writes what a report has made, whole or not at all; gives the path, for a message. Raises as `write`."""
+    with _destination(path, path.parent / "-", force=force) as out:
+        out.write(data)
+    return str(path)
 
 
 def write_files(name: str, run: RecordedRun, directory: str | os.PathLike[str]) -> Path:

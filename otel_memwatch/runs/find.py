@@ -7,6 +7,7 @@ nothing, "latest"  the newest run where runs are kept
 "latest:NAME"      the newest of the runs of that name; where NAME is a directory, the newest run in it
 a path             the run directory, or that of its `run.json`; for a command about many runs all runs in that tree
 a name             for a command about one run the newest of that name, else all of that name; the name of a run directory
+GROUP/RANK         the newest run of that rank of a group; GROUP alone, for a command about many runs: all of the group
 =================  ==================================================================================================
 """
 
@@ -47,7 +48,7 @@ def find_run(given: str | None) -> Path:
         if os.path.isdir(of):
             return _newest(index([of]), f"in {of}")
         return _newest(_named(of), f"of the name {of}")
-    found = _named(given)
+    found = _named(given) or _rank(given)
     return Path(found[-1].path) if found else Path(given)
 
 
@@ -83,7 +84,7 @@ def _meant(given: str) -> Iterable[IndexedRun]:
         return index([path.parent if path.name == RUN_FILE and os.path.isfile(path) else path])
     if given == LATEST or given.startswith(_LATEST_OF):
         return index([find_run(given)])
-    found = _named(given)
+    found = _named(given) or _rank(given) or [row for row in index() if row.group == given]
     if not found:
         raise UsageError(
             f"There is no run {given}: neither a path nor the name of a run below {runs_home()}.",
@@ -100,6 +101,14 @@ def _named(name: str) -> list[IndexedRun]:
     return [row for row in rows if row.name == name] or [
         row for row in rows if os.path.basename(row.path) == name
     ]
+
+
+def _rank(given: str) -> list[IndexedRun]:
+    """The runs of one rank of a group, named as GROUP/RANK, the oldest first."""
+    group, slash, rank = given.rpartition("/")
+    if not slash or not (rank.isascii() and rank.isdecimal()):
+        return []
+    return [row for row in index() if row.group == group and row.rank == int(rank)]
 
 
 def _newest(rows: Sequence[IndexedRun], where: str) -> Path:

@@ -74,6 +74,29 @@ def find_group(
     return opened(found[0], barrier=barrier, clock_error=clock_error) if found else None
 
 
+def groups_and_runs(given: str) -> tuple[list[RankGroup], list[str]]:
+    """What a command about many runs is given, as groups that count as one run each, and as paths of single runs.
+
+    A tree may hold many of both. Tasks of an array, that are started one by one, and a group of one rank are single runs
+    there; by its name any group is one.
+    """
+    if not os.path.isdir(given) or os.path.isfile(os.path.join(given, RUN_FILE)):
+        group = find_group(given)
+        return ([], [given]) if group is None else ([group], [])
+    rows = index([given])
+    groups, in_groups = [], set()
+    for found in groups_of(rows):
+        if len({row.rank for row in found.rows}) < 2:
+            continue
+        group = opened(found)
+        if group.launcher not in _APART:
+            groups.append(group)
+            in_groups |= {row.path for row in found.rows}
+    if not groups:
+        return [], [given]
+    return groups, [row.path for row in rows if row.path not in in_groups]
+
+
 def groups_of(rows: Iterable[IndexedRun]) -> list[FoundGroup]:
     """The groups among some runs, the oldest first; runs that belong to none are left out."""
     listed = [row for row in rows if row.state != "broken"]

@@ -16,6 +16,7 @@ import json
 import os
 from pathlib import Path
 
+from otel_memwatch.analysis.certainty import BY_GROUP
 from otel_memwatch.analysis.ending import state_of
 from otel_memwatch.analysis.run import RecordedRun, load
 from otel_memwatch.errors import RunError
@@ -69,6 +70,8 @@ class IndexedRun(NamedTuple):
     low: int | None = None
     high: int | None = None
     certainty: str | None = None
+    how: str | None = None
+    """What it is known by, as "cgroup watermark"."""
     process: int | None = None
     """The largest process."""
     process_high: int | None = None
@@ -112,6 +115,11 @@ class IndexedRun(NamedTuple):
         return self.cpu / self.seconds if self.cpu is not None and self.seconds else None
 
     @property
+    def charged(self) -> bool:
+        """Whether the memory is what a control group was charged, with that which the kernel takes for the processes."""
+        return (self.how or "").startswith(BY_GROUP)
+
+    @property
     def killed_for_memory(self) -> bool:
         """Whether the kernel's OOM killer had a part in its end: it would have needed more than it was given."""
         return bool(self.oom_kills)
@@ -152,6 +160,7 @@ def _of_run(run: RecordedRun, path: str) -> IndexedRun:
         low=tree.low if tree else None,
         high=tree.high if tree else None,
         certainty=tree.certainty.value if tree else None,
+        how=_storable(tree.how) if tree and tree.how else None,
         process=_bytes(process),
         process_high=process.high if process else None,
         main=_bytes(peaks.main),

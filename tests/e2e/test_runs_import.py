@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from tests.support import recorded
-from tests.support.wrapped import PROGRAM, environment
+from tests.support.wrapped import call
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -46,18 +45,6 @@ FILES = {
     ),
 }
 """A file of each format, with rows that hold nothing among them."""
-
-
-def call(*words: object, cwd: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [*PROGRAM, *map(str, words)],
-        capture_output=True,
-        text=True,
-        cwd=cwd,
-        timeout=200,
-        check=False,
-        env=environment(),
-    )
 
 
 @pytest.fixture

@@ -24,7 +24,7 @@ from otel_memwatch.cli.metrics import markdown
 from otel_memwatch.config import OPTIONS
 from tests.bench import bench_install
 from tests.page.shots import shoot_for_readme
-from tests.readme import reference
+from tests.readme import drawings, reference
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -133,6 +133,7 @@ def replaced(text: str, blocks: dict[str, Callable[[], str]]) -> str:
 def made(blocks: dict[str, Callable[[], str]]) -> dict[Path, str]:
     """Each document as it should be."""
     pages = {DOCS / f"reference/{name}.md": make() for name, make in PAGES.items()}
+    pages |= {DOCS / "pictures/known" / name: text for name, text in drawings.pictures().items()}
     return pages | {path: replaced(path.read_text(), blocks) for path in documents()}
 
 
@@ -142,7 +143,7 @@ def main() -> int:
         with tempfile.TemporaryDirectory() as folder:
             demo, operations = run_demo(Path(folder)), run_script(Path(folder))
         blocks |= {"demo": lambda: demo, "operations": lambda: operations}
-    stale = [path for path, text in made(blocks).items() if path.read_text() != text]
+    stale = [path for path, text in made(blocks).items() if not path.exists() or path.read_text() != text]
     if "--check" in sys.argv:
         for path in stale:
             print(

@@ -346,6 +346,7 @@ def _described(body: str) -> Iterator[str]:
 
 SCHEMAS = {
     "report": ("report RUN --json", "reports/report.schema.json"),
+    "group": ("report GROUP --json", "reports/group/group.schema.json"),
     "check": ("check --format json", "runs/budgets.schema.json"),
     "compare": ("compare --format json", "runs/comparison.schema.json"),
 }

@@ -10,6 +10,7 @@ import csv
 import json
 import os
 import re
+import shlex
 import shutil
 import sqlite3
 import subprocess
@@ -25,6 +26,7 @@ ENVIRONMENTS = ROOT / "build/peers"
 MIB = 1 << 20
 PAGE = os.sysconf("SC_PAGE_SIZE")
 TRACKED = Path(__file__).with_name("tracked.py")
+POLLED = Path(__file__).with_name("polled.py")
 
 
 class Reported(NamedTuple):
@@ -103,7 +105,13 @@ def version(peer: Peer) -> str:
     if peer.python is None:
         argv = ["dpkg-query", "-W", "-f", "${Version}", peer.packages[0]]
         return subprocess.run(argv, capture_output=True, text=True).stdout.strip()
-    argv = [program(peer.python, "python"), "-m", "pip", "show", peer.python]
+    argv = [
+        program(peer.python, "python"),
+        "-m",
+        "pip",
+        "show",
+        peer.packages[0] if peer.packages != _OURS else peer.python,
+    ]
     shown = subprocess.run(argv, capture_output=True, text=True).stdout
     found = re.search(r"^Version: (.*)$", shown, re.MULTILINE)
     return found[1] if found else ""
@@ -231,7 +239,98 @@ def _read_procpath(folder: Path, _: str) -> Reported:
     return Reported(None if peak is None else peak * PAGE, written=written, ticks=ticks)
 
 
+def _polled(interval: float) -> Callable[[Argv, Path], Argv]:
+    def start(command: Argv, folder: Path) -> Argv:
+        return [program("polling", "python"), str(POLLED), f"{folder}/polled", str(interval), *command]
+
+    return start
+
+
+def _read_polled(folder: Path, _: str) -> Reported:
+    peak, looks = (folder / "polled").read_text().split()
+    return Reported(float(peak) or None, ticks=int(looks))
+
+
+def _snakemake(command: Argv, folder: Path) -> Argv:
+    """A rule with `benchmark:`; its braces are doubled, since the engine fills them in."""
+    shell = shlex.join(command).replace("{", "{{").replace("}", "}}")
+    rule = f"rule job:\n    output: touch('done')\n    benchmark: 'benchmark.tsv'\n    shell: {shell!r}\n"
+    (folder / "Snakefile").write_text(rule)
+    return [
+        program("snakemake", "snakemake"),
+        "-c",
+        "4",
+        "--quiet",
+        "all",
+        "-d",
+        str(folder),
+        "-s",
+        f"{folder}/Snakefile",
+    ]
+
+
+def _read_snakemake(folder: Path, _: str) -> Reported:
+    with open(folder / "benchmark.tsv", newline="") as file:
+        (row,) = csv.DictReader(file, delimiter="\t")
+
+    def number(name: str) -> float | None:
+        return None if row[name] in {"NA", "-", ""} else float(row[name])
+
+    peak, written = number("max_rss"), number("io_out")
+    return Reported(
+        None if peak is None else peak * MIB,
+        cpu=number("cpu_time"),
+        written=None if written is None else written * MIB,
+    )
+
+
 # -- profilers inside a Python program
+
+
+def _as_test(command: Argv, folder: Path) -> str:
+    """A file with a test that runs a Python program."""
+    file = folder / "test_program.py"
+    file.write_text(
+        "import runpy, sys\n\n\ndef test_program():\n"
+        f"    sys.argv = {command[1:]!r}\n    runpy.run_path({command[1]!r}, run_name='__main__')\n"
+    )
+    return str(file)
+
+
+def _pytest_memray(command: Argv, folder: Path) -> Argv:
+    test = _as_test(command, folder)
+    options = ["--memray", "-p", "no:cacheprovider"]
+    return [
+        program("pytest-memray", "python"),
+        "-m",
+        "pytest",
+        "-q",
+        *options,
+        "--rootdir",
+        str(folder),
+        test,
+    ]
+
+
+def _read_pytest_memray(_: Path, output: str) -> Reported:
+    """What it prints of a test: what was allocated at the worst moment, whatever the line calls it."""
+    found = re.search(r"Total memory allocated: ([\d.]+)([KMG]?)i?B", output)
+    scale = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+    return Reported(float(found[1]) * scale[found[2]] if found else None)
+
+
+def _pytest_monitor(command: Argv, folder: Path) -> Argv:
+    test = _as_test(command, folder)
+    options = ["--db", f"{folder}/out.pymon", "-p", "no:cacheprovider", "--rootdir", str(folder)]
+    return [program("pytest-monitor", "python"), "-m", "pytest", "-q", *options, test]
+
+
+def _read_pytest_monitor(folder: Path, _: str) -> Reported:
+    with sqlite3.connect(folder / "out.pymon") as base:
+        peak, user, system = base.execute(
+            "select MEM_USAGE, USER_TIME, KERNEL_TIME from TEST_METRICS"
+        ).fetchone()
+    return Reported(float(peak) * MIB, cpu=float(user) + float(system))
 
 
 def _memray(command: Argv, folder: Path) -> Argv:
@@ -307,6 +406,26 @@ def _read_gnu_time(folder: Path, _: str) -> Reported:
     )
 
 
+def _hyperfine(command: Argv, folder: Path) -> Argv:
+    return [
+        "hyperfine",
+        "--runs",
+        "1",
+        "--show-output",
+        "--export-json",
+        f"{folder}/out.json",
+        shlex.join(command),
+    ]
+
+
+def _read_hyperfine(folder: Path, _: str) -> Reported:
+    """The times of the run; memory, which newer ones tell of one process, where it is there."""
+    (found,) = json.loads((folder / "out.json").read_text())["results"]
+    return Reported(
+        max(found.get("memory_usage_byte", ()), default=None), cpu=found["user"] + found["system"]
+    )
+
+
 def _heaptrack(command: Argv, folder: Path) -> Argv:
     return ["heaptrack", "-o", f"{folder}/heap", *command]
 
@@ -338,8 +457,13 @@ PEERS: tuple[Peer, ...] = (
     Peer("resource-tracker", ("resource-tracker",), _tracker(1), _read_tracker, python="resource-tracker",
          at_10_hz=_tracker(0.1)),
     Peer("procpath -i 1", ("procpath",), _procpath(1), _read_procpath, python="procpath", at_10_hz=_procpath(0.1)),
+    Peer("polling as Slurm does, 30 s", ("psutil",), _polled(30), _read_polled, python="polling", at_10_hz=_polled(0.1)),
+    Peer("Snakemake's benchmark", ("snakemake",), _snakemake, _read_snakemake, python="snakemake"),
+    Peer("hyperfine", ("hyperfine",), _hyperfine, _read_hyperfine),
     Peer("heaptrack", ("heaptrack",), _heaptrack, _read_heaptrack),
     Peer("memray", ("memray",), _memray, _read_memray, python="memray", inside=True),
+    Peer("pytest-memray", ("pytest-memray",), _pytest_memray, _read_pytest_memray, python="pytest-memray", inside=True),
+    Peer("pytest-monitor", ("pytest-monitor",), _pytest_monitor, _read_pytest_monitor, python="pytest-monitor", inside=True),
     Peer("fil", ("filprofiler",), _fil, _read_fil, python="filprofiler", inside=True),
     Peer("scalene", ("scalene",), _scalene, _read_scalene, python="scalene", inside=True),
     Peer("OTel system-metrics, 1 s", (SYSTEM_METRICS, "opentelemetry-distro"), _otel, _read_otel,

@@ -249,7 +249,7 @@ def known(number: int) -> int | None:
 
 
 @compiled
-@settings(max_examples=2000)
+@settings(max_examples=PROGRAMS * 100 or 500)
 @given(*[st.booleans()] * 4, *[SIZE] * 5, LARGE | SIZE, LARGE)
 def test_both_judge_alike(
     own: bool, resets: bool, foreign: bool, per_thread: bool,

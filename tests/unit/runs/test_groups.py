@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
+from importlib.resources import files
 
 import jsonschema
 import pytest
@@ -15,7 +15,6 @@ from otel_memwatch.runs.groups import find_group
 from tests.support.rank_runs import Clock, Course, rank_run
 from tests.support.run_directory import MIB
 
-DATA = Path(__file__).parents[2] / "data"
 SHORT = Course([0.0, 0.5, 2.0, 2.5], [10 * MIB, 100 * MIB, 10 * MIB, 0])
 KILLED = {"exit_code": None, "signal": 9, "oom_kills": 0, "reason": "killed by SIGKILL"}
 STOPPED = {"exit_code": None, "signal": 15, "oom_kills": 0, "reason": "killed by SIGTERM"}
@@ -218,7 +217,7 @@ def test_the_document_is_as_its_schema_says(tmp_path):
     rank_run(tmp_path / "r0", SHORT, rank=0, size=3, exit=KILLED)
     rank_run(tmp_path / "r2", SHORT, rank=2, size=3, clock=Clock("other"))
     document = json.loads(group_json.text(find_group(str(tmp_path))))
-    schema = json.loads((DATA / "group.schema.json").read_text())
+    schema = json.loads((files("otel_memwatch.reports.group") / "group.schema.json").read_text())
     jsonschema.validate(document, schema)
     assert document["missing"] == [1]
     assert document["first_death"]["rank"] == 0

@@ -1,0 +1,103 @@
+"""`report --by output` after a real `make`: what each action needed by what it made, and the -j that fits."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.wrapped import MIB, PROGRAM, environment, wrap
+
+COMPILER = """
+import sys
+held = bytearray(int(sys.argv[3]) << 20)
+open("made-" + sys.argv[2], "w").close()
+ready = sys.argv[2] + ".ready"
+open(ready, "w").close()
+import os, time
+while not os.path.exists("samples-seen"):
+    time.sleep(0.01)
+open(sys.argv[2], "w").close()
+"""
+MAKEFILE = """
+all: a.o b.o c.o
+a.o: ; PYTHON -S compiler.py -o $@ 60
+b.o: ; PYTHON -S compiler.py -o $@ 120
+c.o: ; PYTHON -S compiler.py -o $@ 30
+"""
+WATCHER = """
+import os, pathlib, sys, time
+# All three hold their memory; then two more ticks, so that each was looked at.
+while not all(os.path.exists(name + ".ready") for name in ("a.o", "b.o", "c.o")):
+    time.sleep(0.01)
+samples = pathlib.Path(os.environ["OTEL_MEMWATCH_RUN_DIR"], "samples.jsonl")
+def ticks():
+    return len(samples.read_bytes().splitlines()) if samples.exists() else 0
+before = ticks()
+while ticks() < before + 3:
+    time.sleep(0.02)
+open("samples-seen", "w").close()
+"""
+
+
+def report(place: Path, *options: str) -> str:
+    done = subprocess.run(
+        [*PROGRAM, "report", "run", "--by", "output", *options],
+        cwd=place, env=environment(), capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_actions_of_make_by_their_outputs(tmp_path: Path) -> None:
+    (tmp_path / "compiler.py").write_text(COMPILER)
+    (tmp_path / "watcher.py").write_text(WATCHER)
+    (tmp_path / "Makefile").write_text(MAKEFILE.replace("PYTHON", sys.executable))
+    script = f"{sys.executable} -S watcher.py & make -s -j3; code=$?; wait; exit $code"
+    done = wrap(["sh", "-c", script], out=tmp_path / "run", cwd=tmp_path)
+    assert done.code == 0, done.err
+
+    found: dict[str, Any] = json.loads(report(tmp_path, "--json", "--within", "10GiB"))
+    actions = found["actions"]
+    assert [action["output"] for action in actions] == ["b.o", "a.o", "c.o"]
+    bare = [action["peak"]["bytes"] / MIB - size for action, size in zip(actions, (120, 60, 30), strict=True)]
+    assert max(bare) - min(bare) < 2, "what Python itself takes is the same in all"
+    needed = [action["needed"] for action in actions]
+    beside = found["parallelism"]["needed"] - sum(needed)
+    two = beside + needed[0] + needed[1]
+    for within, jobs in ((two // 1024, 2), (two // 1024 - 1, 1)):
+        assert (
+            json.loads(report(tmp_path, "--json", "--within", f"{within}KiB"))["parallelism"]["jobs"] == jobs
+        )
+
+    text = report(tmp_path, "--within", "10GiB")
+    assert text.splitlines()[1].endswith("b.o")
+    assert "memory sets no limit to -j" in text
+    assert "Not even the largest alone fits into 100.0 MiB" in report(tmp_path, "--within", "100MiB")
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (["--within", "1GiB"], "goes with"),
+        (["--by", "output", "--html", "x"], "goes with"),
+        (["--by", "output", "--within", "much"], "--within"),
+        (["--by", "input"], "output"),
+    ],
+)
+def test_a_mistake_is_one_sentence(tmp_path: Path, options: list[str], expected: str) -> None:
+    done = subprocess.run(
+        [*PROGRAM, "report", "run", *options],
+        cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert expected in done.stderr
+
+
+def test_a_run_that_made_nothing_says_so(tmp_path: Path) -> None:
+    wrap(["true"], out=tmp_path / "run", cwd=tmp_path)
+    assert "no build actions" in report(tmp_path)
