@@ -312,7 +312,7 @@ def _adapting(rows: Sequence[IndexedRun]) -> list[str]:
 
 def _page_cache(row: IndexedRun) -> int | None:
     """Bytes that were used beside what was needed: the group's, or file pages of the largest process that others were charged."""
-    used = [figure for figure in (row.cgroup, row.process) if figure is not None]
+    used = [figure for figure in (row.cgroup, row.process_low) if figure is not None]
     return max(used) - row.memory if used and row.memory else None
 
 

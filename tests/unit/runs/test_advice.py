@@ -97,10 +97,11 @@ def test_the_monitor_and_the_page_cache_are_named() -> None:
 
 
 def test_programs_that_are_larger_than_what_is_needed_are_named() -> None:
-    (advice,) = advise([row(6, process=19 * MIB)] * 3, by=job_of)
+    (advice,) = advise([row(6, process=19 * MIB, process_low=19 * MIB)] * 3, by=job_of)
     assert any(note.startswith("13.0 MiB of page cache (files, programs") for note in advice.notes)
-    (little,) = advise([row(100, process=105 * MIB)] * 3, by=job_of)
-    assert little.notes == ()
+    (little,) = advise([row(100, process=105 * MIB, process_low=105 * MIB)] * 3, by=job_of)
+    (short,) = advise([row(1, process=11 * MIB)] * 3, by=job_of)  # no larger than its launcher was
+    assert little.notes == short.notes == ()
 
 
 def test_what_a_control_group_was_charged_needs_no_share_for_the_kernel() -> None:
