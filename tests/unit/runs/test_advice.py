@@ -117,6 +117,7 @@ def test_runs_known_between_wide_bounds_only_are_named() -> None:
     assert advice.memory is not None
     assert advice.memory < 115 * MIB
     assert any(note.startswith("1 run known between wide bounds only") for note in advice.notes)
+    assert advice.largest == 101 * MIB
 
 
 def test_an_input_that_explains_the_memory_scales_it() -> None:
@@ -129,6 +130,10 @@ def test_an_input_that_explains_the_memory_scales_it() -> None:
     tagged = [row(20 + 2 * size, tags_json=json.dumps({"rows": str(size)})) for size in range(10, 40)]
     (advice,) = advise(tagged, by=job_of, feature="rows")
     assert advice.input_name == "rows"
+    for target in ("slurm", "kubernetes", "docker", "snakemake", "nextflow"):
+        comment = next(line for line in TARGETS[target](advice).splitlines() if "it grows with rows" in line)
+        assert comment.endswith(f"{-(-(advice.memory or 0) // MIB)} MiB up to 39")
+        assert "up to 17.25," in comment
     (advice,) = advise([row(100, input_bytes=n) for n in range(10)], by=job_of, feature="input")
     assert advice.line is None
     assert any("does not explain" in note for note in advice.notes)
