@@ -798,6 +798,27 @@ def tree_low_in_cgroup(needed: int | None, watermark: int, process: int, *, stil
     return low if still_read else max(process, low)
 
 
+BY_GROUP = "cgroup watermark"
+"""How figures begin to be told that are what a control group was charged: with what the kernel takes for the processes."""
+
+
+def within_limit(high: int, limits: tuple[int, int] | None, error: int) -> int:
+    """An upper bound of what a control group of the run's own was charged, where the group has a hard limit.
+
+    Where nobody looked for a while at the moment of a reset, nothing else says that little came meanwhile.
+
+    Example: 120 MiB and 447 MiB that processors can have touched in the 47 ms until the reset, below a limit of 120 MiB: 120 MiB.
+
+    Args:
+        high: bytes that were certainly not exceeded otherwise.
+        limits: the smallest and the largest limit of the group that was read; `None`: it has none.
+        error: bytes by which the group's counters may be off.
+    """
+    if limits is None or limits[0] != limits[1]:
+        return high
+    return min(high, limits[0] + error)
+
+
 def tree_from_cgroup(low: int, high: int, charge_error: int, charged: int | None = None) -> Peak:
     """The tree's peak from a control group of its own.
 
@@ -822,9 +843,9 @@ def tree_from_cgroup(low: int, high: int, charge_error: int, charged: int | None
             Certainty.EXACT,
             low,
             high,
-            how="cgroup watermark",
+            how=BY_GROUP,
         )
-    return Peak.interval(low, high, how="cgroup watermark less page cache")
+    return Peak.interval(low, high, how=f"{BY_GROUP} less page cache")
 
 
 # -- a control group's own peak

@@ -254,10 +254,11 @@ def _tree_by_cgroup(evidence: Evidence, watermark: int) -> Peak | None:
             tree_low(evidence) or 0, tree_bound(evidence), evidence.unmapped.value
         )
     at = needed.at if needed.value else evidence.watermark.at
+    error = evidence.conditions.charge_error
     peak = certainty.tree_from_cgroup(
         tree_low(evidence) or 0,
-        watermark if most.value is None else most.value,
-        evidence.conditions.charge_error,
+        certainty.within_limit(watermark if most.value is None else most.value, evidence.limits, error),
+        error,
         charged=watermark,
     )
     return peak._replace(at=evidence.conditions.since_start(at))

@@ -16,7 +16,7 @@ from otel_memwatch.analysis.rank_windows import windows_of
 from otel_memwatch.errors import RunError
 from otel_memwatch.model import Certainty, Peak
 from otel_memwatch.record.fields import mapping, moment, number, text, whole
-from otel_memwatch.record.format import CLOCK_FILE
+from otel_memwatch.record.format import CLOCK_FILE, CLOCK_UPLOAD_FILE
 from otel_memwatch.record.jsonl import Damage, objects
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
 
@@ -195,8 +195,9 @@ class RankGroup:
             wall, monotonic = moment(started.get("wall")), moment(started.get("monotonic"))
             if wall is not None and monotonic is not None:
                 walls.append((monotonic - shift, wall, None))
-            for line in objects(rank.run.path / CLOCK_FILE, Damage(CLOCK_FILE)):
-                _take_clock(line, shift, walls, stamps)
+            for name in (CLOCK_FILE, CLOCK_UPLOAD_FILE):
+                for line in objects(rank.run.path / name, Damage(name)):
+                    _take_clock(line, shift, walls, stamps)
         return {clock: ClockRecord(sorted(w, key=lambda one: one[0]), s) for clock, (w, s) in found.items()}
 
     @cached_property

@@ -6,6 +6,7 @@ what is given      what is meant
 nothing, "latest"  the newest run where runs are kept
 "latest:NAME"      the newest of the runs of that name; where NAME is a directory, the newest run in it
 a path             the run directory, or that of its `run.json`; for a command about many runs all runs in that tree
+a URL              as a path, of a store to which runs were uploaded: they are fetched
 a name             for a command about one run the newest of that name, else all of that name; the name of a run directory
 GROUP/RANK         the newest run of that rank of a group; GROUP alone, for a command about many runs: all of the group
 =================  ==================================================================================================
@@ -19,6 +20,7 @@ from pathlib import Path
 from otel_memwatch.errors import UsageError
 from otel_memwatch.record.format import RUN_FILE
 from otel_memwatch.runs.index import index, runs_home
+from otel_memwatch.runs.remote import here
 from otel_memwatch.runtime.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -40,6 +42,7 @@ def find_run(given: str | None) -> Path:
             return Path(LATEST)
         return _newest(index(), f"below {runs_home()}")
     assert given is not None
+    given = here(given)
     if os.path.lexists(given):
         path = Path(given)
         return path.parent if path.name == RUN_FILE and os.path.isfile(path) else path
@@ -58,7 +61,7 @@ def find_runs(given: Sequence[str]) -> list[IndexedRun]:
     Raises `UsageError` for what is neither a path nor the name of a run, `RunError` for a path that cannot be read.
     """
     rows: dict[str, IndexedRun] = {}
-    for one in given:
+    for one in map(here, given):
         for row in _meant(one):
             rows.setdefault(os.path.realpath(row.path), row)
     found = rows.values() if given else index()
@@ -69,6 +72,7 @@ def find_paths(given: str | None) -> list[Path]:
     """As `find_run`, for a command about many runs: all in a tree, all of a name; the oldest first."""
     if given is None or given == LATEST or given.startswith(_LATEST_OF):
         return [find_run(given)]
+    given = here(given)
     if os.path.isdir(given) and not os.path.lexists(f"{given}/{RUN_FILE}"):
         return [Path(row.path) for row in index([given])] or [Path(given)]
     return (

@@ -106,6 +106,14 @@ def test_unseen_max(facts: dict[str, Any], bound: int | None) -> None:
 
 
 @pytest.mark.parametrize(
+    ("limits", "bound"),
+    [(None, 447), ((120, 120), 121), ((120, 130), 447), ((500, 500), 447)],
+)
+def test_within_limit(limits: tuple[int, int] | None, bound: int) -> None:
+    assert certainty.within_limit(447, limits, 1) == bound
+
+
+@pytest.mark.parametrize(
     ("low", "high", "expected"),
     [
         (300, None, (INTERVAL, 300, None)),
