@@ -229,6 +229,14 @@ def parse_tag(text: str) -> tuple[str, str]:
     return key, value.strip()
 
 
+def parse_store(text: str) -> str:
+    """The URL of a directory in a store."""
+    kind, divider, path = text.strip().partition("://")
+    if not divider or not kind.replace("+", "").isalnum() or not path.strip("/"):
+        raise ValueError(f"{text!r} is no URL of a directory, as s3://bucket/runs")
+    return text.strip()
+
+
 def parse_rank(text: str) -> int:
     """A number of a rank."""
     stripped = text.strip()
@@ -258,6 +266,13 @@ def _count(text: str, least: int) -> int:
     return int(stripped)
 
 
+def _exit_code(text: str) -> int:
+    stripped = text.strip()
+    if not (stripped.isascii() and stripped.isdecimal() and int(stripped[:4]) <= 255):
+        raise ValueError(f"{text!r} is not an exit code from 0 to 255")
+    return int(stripped)
+
+
 def _budget(text: str) -> str:
     """A budget, as it is recorded."""
     parse_budget(text)
@@ -282,6 +297,8 @@ _OPTIONS: tuple[Option, ...] = (
     Option("group", None, "Name of the group that the run belongs to: the runs of one job on several ranks or hosts, which other "
            "commands take as one. Default: what torchrun, MPI, Slurm, Kubernetes or Ray tell.", parse_name, "NAME"),
     Option("rank", None, "Its number in the group, from 0 on. Default: what the launcher tells.", parse_rank, "NUMBER"),
+    Option("upload", None, "Upload the run directory into this directory of a store, once a minute and at the end: s3://..., "
+           "gs://..., whatever fsspec knows.", parse_store, "URL"),
     Option("interval", 0.1, "Time between ticks, in seconds (or 50ms, 1s).", parse_interval, "SECONDS"),
     Option("cgroup", "auto", "Use a control group of the run's own for the tree's exact peak: where that is ours to do "
            "(auto), never (off), or not start without (require).", _text, "auto|off|require",
@@ -331,8 +348,13 @@ _OPTIONS: tuple[Option, ...] = (
            "operations of the run, and forward them to the endpoint that was configured.", parse_flag, None, (), ("wrap",)),
     Option("log_dir", None, "Write memory logs with their plots (monitor-log) into DIR at the end.", _text, "DIR"),
     Option("budget", (), "What a figure may be at most: memory=2GiB, process=, operation:NAME=, gpu=, written=, cpu=, "
-           "seconds=600. Where it was more, and the command's own exit code is 0, ours is 1. May be repeated; more in "
+           "seconds=600, or memory=+5% against --baseline. Where it was more, and the command's own exit code is 0, ours is 1. "
+           "May be repeated; more in "
            "[tool.otel-memwatch.budgets] of pyproject.toml.", _budget, "NAME=LIMIT", (), ("wrap",), repeated=True),
+    Option("baseline", None, "What budgets such as memory=+5% are held against: what check --save-baseline wrote; "
+           "git:REF:PATH too.", _text, "FILE", (), ("wrap",)),
+    Option("budget_exit_code", 1, "Exit code where a figure was over its budget and the command's own is 0; 0: it is only "
+           "told.", _exit_code, "CODE", (), ("wrap",)),
     Option("repeat", None, "Run the command so often, each a run of its own in one directory, for compare; auto: until the "
            f"figures of memory are known to within 1 % and 1 MiB, at least 3 and at most {MOST_REPEATS} times. A run that fails is "
            "the last.", _repeat, "N|auto", (), ("wrap",)),

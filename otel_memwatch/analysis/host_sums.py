@@ -117,7 +117,7 @@ def _of_host(host: HostRuns, bins: Bins) -> tuple[Bound, Array, HostFigures]:
         peak = run.peaks.tree
         least = max(least, float(peak.low or 0) if peak is not None else 0.0)
         most += float(windows.high.max()) if peak is None or peak.high is None else float(peak.high)
-        read.append(_moved(windows, place.shift, host.alignment))
+        read.append(in_reference(windows, place.shift, host.alignment))
     if math.isinf(host.alignment.error) and read:
         own = _own_bins(read, bins)
         inside = (
@@ -142,7 +142,7 @@ def _of_host(host: HostRuns, bins: Bins) -> tuple[Bound, Array, HostFigures]:
     return total, likely, HostFigures(host.host, low, max(low, high), float(guess.max()), len(host.runs))
 
 
-def _moved(windows: Windows, shift: float, alignment: Alignment) -> Windows:
+def in_reference(windows: Windows, shift: float, alignment: Alignment) -> Windows:
     """The windows in the reference's time."""
     import numpy as np
 
@@ -164,6 +164,5 @@ def _likely(windows: Windows, bins: Bins) -> Array:
     """What it had most likely in the middle of each bin: as at the end of the window."""
     import numpy as np
 
-    middles = bins.begin + (np.arange(bins.number) + 0.5) * bins.width
-    values: Array = np.interp(middles, windows.end, windows.guess, left=0.0, right=0.0)
+    values: Array = np.interp(bins.middles(), windows.end, windows.guess, left=0.0, right=0.0)
     return values

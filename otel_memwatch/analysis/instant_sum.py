@@ -56,6 +56,13 @@ class Bins(NamedTuple):
     width: float
     number: int
 
+    def middles(self) -> Array:
+        """The middle of each bin."""
+        import numpy as np
+
+        middles: Array = self.begin + (np.arange(self.number, dtype=np.float64) + 0.5) * self.width
+        return middles
+
     def of(self, times: Array) -> NDArray[np.int64]:
         """The bin of each moment; moments outside count as in the nearest."""
         import numpy as np

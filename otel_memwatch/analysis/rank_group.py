@@ -10,12 +10,13 @@ import math
 from functools import cached_property
 
 from otel_memwatch.analysis.clock_bounds import ClockRecord, Distance, common_reference, of_stamp
-from otel_memwatch.analysis.host_sums import HostFigures, HostRuns, RankPlace, sum_of_hosts
-from otel_memwatch.analysis.instant_sum import Bins
+from otel_memwatch.analysis.host_sums import HostFigures, HostRuns, RankPlace, in_reference, sum_of_hosts
+from otel_memwatch.analysis.instant_sum import Bins, in_bins
+from otel_memwatch.analysis.rank_windows import windows_of
 from otel_memwatch.errors import RunError
 from otel_memwatch.model import Certainty, Peak
 from otel_memwatch.record.fields import mapping, moment, number, text, whole
-from otel_memwatch.record.format import CLOCK_FILE
+from otel_memwatch.record.format import CLOCK_FILE, CLOCK_UPLOAD_FILE
 from otel_memwatch.record.jsonl import Damage, objects
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
 
@@ -194,8 +195,9 @@ class RankGroup:
             wall, monotonic = moment(started.get("wall")), moment(started.get("monotonic"))
             if wall is not None and monotonic is not None:
                 walls.append((monotonic - shift, wall, None))
-            for line in objects(rank.run.path / CLOCK_FILE, Damage(CLOCK_FILE)):
-                _take_clock(line, shift, walls, stamps)
+            for name in (CLOCK_FILE, CLOCK_UPLOAD_FILE):
+                for line in objects(rank.run.path / name, Damage(name)):
+                    _take_clock(line, shift, walls, stamps)
         return {clock: ClockRecord(sorted(w, key=lambda one: one[0]), s) for clock, (w, s) in found.items()}
 
     @cached_property
@@ -304,10 +306,39 @@ class RankGroup:
             int(low), math.ceil(high), at=round(at, 3), how=how, estimate=int(min(max(guess, low), high))
         )
 
-    @cached_property
-    def per_host(self) -> Sequence[HostFigures]:
-        """What the runs of each host needed together at one instant: exact in time, since they have one clock."""
-        return self.together.hosts
+    def sum_curve(self, points: int) -> tuple[Array, Array, Array, Array]:
+        """Seconds since the first start, and at most so many points of the lower bound, the upper bound and the likely sum.
+
+        Each point is the largest value of its stretch of time, so that no peak is lost.
+        """
+        import numpy as np
+
+        together = self.together
+        edges = np.unique(np.linspace(0, together.bins.number, points + 1).astype(int)[:-1])
+        low, high, guess = (
+            np.maximum.reduceat(one, edges) for one in (together.low, together.high, together.guess)
+        )
+        ends = np.append(edges[1:], together.bins.number)
+        seconds = together.bins.begin + (edges + ends) / 2 * together.bins.width - self.started
+        return seconds, low, np.maximum(high, guess), guess
+
+    def rank_curves(self, points: int) -> tuple[Array, list[tuple[Rank, Array]]]:
+        """Seconds since the first start, and at most so many points of each rank's memory, each the largest of its stretch."""
+        span = self.together.bins
+        bins = Bins(span.begin, span.number * span.width / points, points)
+        curves = []
+        for rank in self.numbered:
+            try:
+                windows = windows_of(rank.run)
+            except OSError:
+                continue
+            moved = in_reference(windows, _shift(rank.run), self.reference.alignments[rank.clock])
+            curves.append((rank, in_bins(moved._replace(high=moved.guess), bins).high))
+        return bins.middles() - self.started, curves
+
+    def end_of(self, rank: Rank) -> float:
+        """When a run ended, in seconds since the first start."""
+        return max(0.0, self._wall(rank, rank.run.started + rank.run.seconds) - self.started)
 
     # -- ends
 

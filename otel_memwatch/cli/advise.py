@@ -102,7 +102,9 @@ def command(
     advised than a run has needed.
     """
     asked = _odds(odds)
-    rows = find_runs(runs)
+    rows, hosts = find_runs(runs), _hosts_of_groups(runs)
+    # Slurm is asked for the memory of a host, whatever each rank on it needs; people want to know both.
+    rows = hosts if hosts and target == "slurm" else [*rows, *hosts]
     if condition:
         accepts = where(condition)
         rows = [row for row in rows if accepts(row)]
@@ -111,8 +113,11 @@ def command(
     same_job = _grouping(by)
     inside = monitor if monitor is not None else target in INSIDE or manifest is not None
     share = (EXPORTING_SHARE if settings_export(rows) else MONITOR_SHARE) if inside else 0
+    of_hosts = {same_job(row) for row in hosts}
     advised = [
-        one._replace(cores=cores_over_time(_of(rows, one, same_job)) or one.cores)
+        one
+        if one.job in of_hosts
+        else one._replace(cores=cores_over_time(_of(rows, one, same_job)) or one.cores)
         for one in advise(rows, by=same_job, odds=asked, feature=feature, monitor_share=share)
     ]
     if manifest is not None:
@@ -126,6 +131,14 @@ def command(
             print_text("\n" + "\n".join(_compared(rows, advised, same_job)) + "\n")
     if verify:
         _verify(rows, advised, same_job)
+
+
+def _hosts_of_groups(named: tuple[str, ...]) -> list[IndexedRun]:
+    """A row for each host of the groups that are named: what has to be asked for a host is not what each rank needs."""
+    from otel_memwatch.runs.group_figures import host_rows
+    from otel_memwatch.runs.groups import groups_and_runs
+
+    return [row for name in named for group in groups_and_runs(name)[0] for row in host_rows(group)]
 
 
 def _odds(text: str) -> float:

@@ -6,7 +6,18 @@ from fnmatch import fnmatchcase
 
 import click
 
-from otel_memwatch.cli.verdicts import FAILED, UNKNOWN, fail, find_runs, give, parse_also, some, tell
+from otel_memwatch.cli.verdicts import (
+    FAILED,
+    UNKNOWN,
+    fail,
+    find_groups,
+    find_runs,
+    give,
+    parse_also,
+    some,
+    tell,
+    verdict_options,
+)
 from otel_memwatch.config import parse_effect
 from otel_memwatch.errors import UsageError
 from otel_memwatch.runs import baseline as baselines
@@ -26,7 +37,7 @@ _DIVIDER = "\0"
 """What stands for `--` among the runs: no path can be called so."""
 
 
-_USAGE = "compare BASE... -- HEAD..., or compare --baseline FILE RUN..."
+_USAGE = "compare BASE HEAD, compare BASE... -- HEAD..., or compare --baseline FILE RUN..."
 
 
 class _TwoSides(click.Command):
@@ -55,23 +66,8 @@ class _TwoSides(click.Command):
 @click.option(
     "--figure", "wanted", multiple=True, metavar="NAME", help="Compare only these: memory, operation:*."
 )
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(list(FORMATS)),
-    default="table",
-    help="What to print. [default: table]",
-)
-@click.option(
-    "--also",
-    multiple=True,
-    metavar="FORMAT=FILE",
-    help="Write it in another form, into FILE; may be repeated.",
-)
 @click.option("--require-operations", is_flag=True, help="Fail where an operation of the base has vanished.")
-@click.option(
-    "--strict", is_flag=True, help="Exit with 3 where a figure needs more runs or is not comparable."
-)
+@verdict_options(FORMATS)
 def command(
     runs: tuple[str, ...],
     *,
@@ -89,11 +85,13 @@ def command(
     under --strict where it cannot be told. One run of each is enough for figures that one process and one thread made.
     """
     effect, others = _effect(effects), parse_also(also, FORMATS)
-    base_names, divider, head_names = _sides(runs)
+    base_names, divider, head_names = _sides(runs, two=baseline is None)
     if divider == (baseline is not None):
         raise UsageError("There are two bases." if divider else "The base is missing.", _USAGE)
     if not head_names or (divider and not base_names):
         raise UsageError("There are no runs on one side.", _USAGE)
+    base_names, base_groups = find_groups(base_names)
+    head_names, head_groups = find_groups(head_names)
     before, unusable = find_runs(base_names)
     after, more = find_runs(head_names)
     succeeded, failed = successful([*before, *after], must=baseline is not None)
@@ -101,6 +99,8 @@ def command(
     head, damaged_too = comparable(run for run in after if run in succeeded)
     if baseline is not None:
         base = baselines.load(baseline)
+    base = [*base, *base_groups]
+    head = [*head, *head_groups]
     failed += [*damaged, *damaged_too]
     tell(failed)
     some(base, "run of the base")
@@ -123,10 +123,10 @@ def command(
     return _code(found, strict=strict, require_operations=require_operations)
 
 
-def _sides(runs: tuple[str, ...]) -> tuple[Sequence[str], bool, Sequence[str]]:
-    """The base, whether it is divided from the head, and the head."""
+def _sides(runs: tuple[str, ...], *, two: bool) -> tuple[Sequence[str], bool, Sequence[str]]:
+    """The base, whether it is divided from the head, and the head; `two`: of two names the first is the base."""
     if _DIVIDER not in runs:
-        return (), False, runs
+        return (runs[:1], True, runs[1:]) if two and len(runs) == 2 else ((), False, runs)
     place = runs.index(_DIVIDER)
     return runs[:place], True, runs[place + 1 :]
 

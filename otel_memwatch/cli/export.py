@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 
 from otel_memwatch.analysis import load
+from otel_memwatch.cli.groups import put_group
 from otel_memwatch.cli.output import STDOUT, put
 from otel_memwatch.errors import UsageError
-from otel_memwatch.reports import REPORTS, write_files
+from otel_memwatch.reports import REPORTS, write, write_files
 from otel_memwatch.runs.find import find_run
+from otel_memwatch.runs.groups import find_group
 from otel_memwatch.runs.trackers import TRACKERS, send
+from otel_memwatch.runtime.typed import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from otel_memwatch.analysis.rank_group import RankGroup
 
 _FORMATS = {name: report.help for name, report in REPORTS.items() if report.exported} | {
     name: tracker.help for name, tracker in TRACKERS.items()
@@ -29,7 +37,8 @@ _FORMATS = {name: report.help for name, report in REPORTS.items() if report.expo
 def command(run: str | None, *, form: str | None, output: str | None, force: bool, into: str | None) -> None:
     """Write the run directory RUN in another format, or send its figures and its page to an experiment tracker.
 
-    Without RUN, or with "latest", it is the newest run below memwatch-runs. A FILE is there whole or not at all.
+    Without RUN, or with "latest", it is the newest run below memwatch-runs. A FILE is there whole or not at all. Of a group,
+    -o is a directory with a file of each rank.
     """
     if form is None:
         raise UsageError("Say in which format, with --to.", "there are " + ", ".join(_FORMATS))
@@ -40,8 +49,36 @@ def command(run: str | None, *, form: str | None, output: str | None, force: boo
         return
     if into is not None:
         raise UsageError("--into is for trackers.", "-o names the file")
+    group = find_group(run)
+    if group is not None:
+        _export_group(group, form, output, force=force)
+        return
     found, directory = load(find_run(run)), REPORTS[form].directory
     if directory and output != STDOUT:
         click.echo(write_files(form, found, output or directory), err=True)
     else:
         put(form, found, output, force=force)
+
+
+def _export_group(group: RankGroup, form: str, output: str | None, *, force: bool) -> None:
+    """Writes a file, or a directory, of each run of a group; json: the figures of the group in one."""
+    from otel_memwatch.reports.group.json import text
+
+    if form == "json":
+        put_group(text(group).encode(), output or STDOUT, force=force)
+        return
+    if output in (None, STDOUT):
+        raise UsageError("Say where the files of the ranks are to go.", "with -o DIRECTORY")
+    directory = Path(str(output))
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"{directory} cannot be made: {error.strerror}.") from None
+    digits = len(str(max((rank.rank or 0 for rank in group.ranks), default=0)))
+    for number, rank in enumerate(group.ranks):
+        name = f"host-{number}" if rank.rank is None else f"rank-{rank.rank:0{digits}d}"
+        if REPORTS[form].directory:
+            write_files(form, rank.run, directory / name)
+        else:
+            write(form, rank.run, directory / f"{name}{REPORTS[form].suffix}", force=force)
+    click.echo(str(directory), err=True)

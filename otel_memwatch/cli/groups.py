@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
 from otel_memwatch.analysis.rank_group import RankGroup
-from otel_memwatch.cli.output import print_text
+from otel_memwatch.cli.output import STDOUT, print_bytes, print_text
 from otel_memwatch.config import parse_seconds
 from otel_memwatch.errors import UsageError
+from otel_memwatch.reports import write_data
 from otel_memwatch.runtime.terminal import display_of
 
 _F = TypeVar("_F", bound=Callable[..., Any])
@@ -39,6 +41,14 @@ def group_options(function: _F) -> _F:
         help="Of a group: how far the hosts' wall clocks were apart at most, where you know.",
     )
     return barrier(clock_error(function))
+
+
+def put_group(data: bytes, output: str, *, force: bool) -> None:
+    """Writes what was made of a group to a file, and says which; to stdout where it is "-"."""
+    if output == STDOUT:
+        print_bytes(data)
+        return
+    click.echo(write_data(data, Path(output), force=force), err=True)
 
 
 def print_group(group: RankGroup, form: str) -> None:

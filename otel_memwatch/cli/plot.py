@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import io
 import math
 from pathlib import Path
 
 import click
 
 from otel_memwatch.analysis import load
+from otel_memwatch.cli.groups import put_group
 from otel_memwatch.cli.output import put
 from otel_memwatch.config import parse_seconds
 from otel_memwatch.errors import UsageError
 from otel_memwatch.record.format import PLOT_FILE
 from otel_memwatch.reports.plot import STYLES
 from otel_memwatch.runs.find import find_run
+from otel_memwatch.runs.groups import find_group
 from otel_memwatch.runtime.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from otel_memwatch.analysis.rank_group import RankGroup
     from otel_memwatch.reports import Options
 
 _OLD_STYLE = "phases"
@@ -62,8 +66,12 @@ def command(
     """Draw the run directory RUN: memory, CPU, I/O, GPUs and operations over time.
 
     Without RUN, or with "latest", it is the newest run below memwatch-runs. Several runs are drawn into one picture, each
-    from its own start. What there was nothing of has no panel.
+    from its own start. What there was nothing of has no panel. Of a group, it is what all its ranks needed together, and each.
     """
+    group = find_group(runs[0]) if len(runs) == 1 else None
+    if group is not None:
+        _draw_group(group, output, force=force, title=title, dark=dark, size=_inches(size), dpi=dpi)
+        return
     found = [load(find_run(run)) for run in runs or (None,)]
     options: Options = {
         "style": style,
@@ -82,6 +90,28 @@ def command(
         raise UsageError("Say where a picture of several runs is to go.", "with -o FILE")
     else:
         put(name, found[0], str(Path(found[0].path) / file), force=True, **options)
+
+
+def _draw_group(
+    group: RankGroup,
+    output: str | None,
+    *,
+    force: bool,
+    title: str | None,
+    dark: bool,
+    size: tuple[float, float | None] | None,
+    dpi: int | None,
+) -> None:
+    from otel_memwatch.reports.group.picture import draw
+
+    if output is None:
+        raise UsageError("Say where a picture of a group is to go.", "with -o FILE")
+    form = Path(output).suffix.lstrip(".").lower() or "png"
+    if form not in ("png", "pdf", "svg"):
+        raise UsageError(f"{output}: a picture is a .png, .pdf or .svg file.")
+    made = io.BytesIO()
+    draw(group, made, form=form, title=title, dark=dark, size=size, dpi=dpi)
+    put_group(made.getvalue(), output, force=force)
 
 
 def _seconds(text: str | None, option: str) -> float | None:

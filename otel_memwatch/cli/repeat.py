@@ -47,9 +47,10 @@ def repeat(argv: Sequence[str], given: Mapping[str, Any], settings: Mapping[str,
         runs.append(parent / str(len(runs) + 1))
         _once(runs[-1], argv, options, keep=True)
     if not settings["quiet"]:
-        say(
-            f"otel-memwatch: {len(runs)} runs in {_from_here(parent)}: otel-memwatch compare BASE... -- {_from_here(parent)}"
-        )
+        from otel_memwatch.reports.formatting import from_here
+
+        here = from_here(parent)
+        say(f"otel-memwatch: {len(runs)} runs in {here}: otel-memwatch compare BASE... -- {here}")
     sys.exit(0)
 
 
@@ -135,8 +136,3 @@ def _once(directory: Path, argv: Sequence[str], options: Sequence[str], *, keep:
         sys.exit(shell_code(-code))
     if code:
         sys.exit(code)
-
-
-def _from_here(path: Path) -> str:
-    here = os.path.relpath(path)
-    return str(path) if here.startswith("..") else here

@@ -6,7 +6,7 @@ import click
 
 from otel_memwatch.analysis import load
 from otel_memwatch.analysis.live import LiveRun
-from otel_memwatch.cli.groups import group_options, print_group
+from otel_memwatch.cli.groups import group_options, print_group, put_group
 from otel_memwatch.cli.output import print_report, put
 from otel_memwatch.config import parse_size
 from otel_memwatch.errors import UsageError
@@ -85,7 +85,13 @@ def command(
     if page is not None:
         if as_json or form is not None or follow:
             raise UsageError("--html and another form exclude each other.", "give one of them")
-        put("html", load(find_run(run)), page, force=force)
+        group = find_group(run, barrier=barrier, clock_error=clock_error)
+        if group is None:
+            put("html", load(find_run(run)), page, force=force)
+        else:
+            from otel_memwatch.reports.group.page import page as group_page
+
+            put_group(group_page(group).encode("utf-8", "backslashreplace"), page, force=force)
         return
     if follow:
         from otel_memwatch.cli.live.follow import follow as print_lines

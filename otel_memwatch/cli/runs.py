@@ -81,7 +81,7 @@ def list_command(
 
     CONDITION: tag.rule=align and peak>2GiB and started>14d; = != < <= > >=, ~ (contains), and, or, not, parentheses.
 
-    FIELD: run, id, name, state, started, duration, memory (or peak), low, high, certainty, process, main, gpu, cgroup,
+    FIELD: run, id, name, state, started, duration, memory (or peak), low, high, certainty, how, process, main, gpu, cgroup,
     limit, input, cpu, cores, read, written, faults, processes, exit, signal, oom, end, key (the command without its
     arguments), command, cwd, host, system, cpus, mode, by, error, tag.NAME.
     """

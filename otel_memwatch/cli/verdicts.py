@@ -5,23 +5,50 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import click
+
 from otel_memwatch.cli import say
 from otel_memwatch.cli.output import print_text
 from otel_memwatch.errors import UsageError, describe
 from otel_memwatch.monitor.ci_summary import add_to_step
+from otel_memwatch.runs.comparison import LeftOut
 from otel_memwatch.runs.find import find_paths
 from otel_memwatch.runs.gate import annotation
+from otel_memwatch.runs.group_figures import group_figures
+from otel_memwatch.runs.groups import groups_and_runs
 from otel_memwatch.runs.run_figures import usable
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
+    from typing import TypeVar
 
     from otel_memwatch.analysis import RecordedRun
-    from otel_memwatch.runs.comparison import LeftOut
+    from otel_memwatch.runs.figures import RunFigures
+
+    _F = TypeVar("_F", bound=Callable[..., object])
 
 FAILED, UNKNOWN = 1, 3
 """Exit codes: over budget or regressed; it cannot be told, under --strict. 2 is a usage error."""
+
+
+def verdict_options(forms: Iterable[str]) -> Callable[[_F], _F]:
+    """Adds the options of how verdicts are told: `--format` and `--also`, in one of the `forms`, and `--strict`."""
+    chosen = click.option(
+        "--format",
+        "form",
+        type=click.Choice(list(forms)),
+        default="table",
+        help="What to print. [default: table]",
+    )
+    also = click.option(
+        "--also",
+        multiple=True,
+        metavar="FORMAT=FILE",
+        help="Write it in another form, into FILE; may be repeated.",
+    )
+    strict = click.option("--strict", is_flag=True, help="Exit with 3 where it cannot be told.")
+    return lambda function: chosen(also(strict(function)))
 
 
 def find_runs(named: Sequence[str]) -> tuple[list[RecordedRun], list[LeftOut]]:
@@ -32,6 +59,22 @@ def find_runs(named: Sequence[str]) -> tuple[list[RecordedRun], list[LeftOut]]:
     found, left_out = usable(path for name in named for path in find_paths(name))
     tell(left_out)
     return found, left_out
+
+
+def find_groups(named: Sequence[str]) -> tuple[list[str], list[RunFigures]]:
+    """The names that are no groups, and the figures of those that are, each as one run. Groups that go on are left out."""
+    runs: list[str] = []
+    figures = []
+    for name in named:
+        groups, others = groups_and_runs(name)
+        runs += others
+        for group in groups:
+            if group.state == "finished":
+                figures.append(group_figures(group))
+                continue
+            why = "it is still running" if group.state == "running" else "the record of a rank was cut off"
+            tell([LeftOut(group.name, why)])
+    return runs, figures
 
 
 def tell(left_out: Iterable[LeftOut]) -> None:

@@ -62,8 +62,16 @@ def attach(
     trace = run_context(environment)
     mode = "attach" if stop_fd is None else "watch"
     target = TargetInfo(mode, argv, pid, started=time.monotonic(), environment=environment)
+    uploader = None
+    if settings["upload"] is not None:
+        from otel_memwatch.monitor.uploading import Uploader
+
+        uploader = Uploader(settings["upload"])
+        target = target._replace(helpers=frozenset((uploader.pid,)))
     monitor = Monitor(directory, settings, target, trace, Messages(say))
     monitor.start()
+    if uploader is not None:
+        uploader.begin(directory)
     if ready_fd is not None:
         monitor.wait_for_first_tick(30.0)
         with contextlib.suppress(OSError):
@@ -71,6 +79,8 @@ def attach(
             os.close(ready_fd)
     why = _wait_for_end(pid, pidfd, stop_fd, wake)
     monitor.finish(lambda: _ending(monitor, why), lambda: bool(select.select([wake], [], [], 0)[0]))
+    if uploader is not None and (problem := uploader.finish()) is not None:
+        monitor.messages.problem(problem)
 
 
 def _command_of(pid: int) -> tuple[str, ...]:

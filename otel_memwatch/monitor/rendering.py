@@ -36,6 +36,7 @@ _STDERR = 2
 
 _ASKED_FOR = (
     "budget",
+    "baseline",
     "report",
     "quiet",
     "summary",
@@ -233,7 +234,12 @@ def _judge(run: RecordedRun, wanted: Mapping[str, Any], messages: Messages) -> N
     """Holds the run against its budgets, before anything is told of it."""
     from otel_memwatch.runs.gate import annotation, judge_run, over, record
 
-    verdicts = judge_run(run, wanted["budget"])
+    earlier = None
+    if wanted["baseline"]:
+        from otel_memwatch.runs.baseline import load
+
+        earlier = [one.figures for one in load(wanted["baseline"])]
+    verdicts = judge_run(run, wanted["budget"], earlier)
     record(run, verdicts, write=wanted["writable"])
     for sentence in over(verdicts):
         messages.over(sentence)
@@ -283,20 +289,12 @@ def _summary_file(run: RecordedRun, wanted: Mapping[str, Any]) -> None:
 
 def _draw(run: RecordedRun, wanted: Mapping[str, Any], messages: Messages) -> None:
     from otel_memwatch.reports import write
+    from otel_memwatch.reports.formatting import from_here
 
     with _drawing():
         picture = write("plot", run, Path(run.path) / PLOT_FILE)
     if not wanted["quiet"] and wanted["summary"] == "text":
-        messages.info(f"  picture      {_from_here(picture)}")
-
-
-def _from_here(path: Path) -> str:
-    """The path as it is written from the working directory, where it is below it."""
-    try:
-        here = os.path.relpath(path)
-    except OSError:  # the working directory is gone
-        return str(path)
-    return str(path) if here.startswith("..") else here
+        messages.info(f"  picture      {from_here(picture)}")
 
 
 @contextlib.contextmanager

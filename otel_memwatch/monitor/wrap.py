@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from otel_memwatch.monitor.supervise import Target
     from otel_memwatch.monitor.telemetry.listening import Listening
     from otel_memwatch.monitor.trace_context import TraceContext
+    from otel_memwatch.monitor.uploading import Uploader
 
 _FIRST_NEEDED = (
     "monitor.monitor",
@@ -42,10 +43,6 @@ _FIRST_NEEDED = (
 
 STRICT_EXIT_CODE = 125
 """Exit code of a run that was not recorded whole, under --strict."""
-
-
-OVER_EXIT_CODE = 1
-"""Exit code of a run that was over a budget, where the command's own is 0."""
 
 
 def wrap(argv: Sequence[str], settings: Mapping[str, Any], say: Callable[[str], None]) -> NoReturn:
@@ -64,6 +61,7 @@ def wrap(argv: Sequence[str], settings: Mapping[str, Any], say: Callable[[str], 
         directory = _run_directory(argv, settings, say)
         if directory is None:
             _run_unrecorded(argv)
+        uploader = _uploader(settings, say)
         trace = run_context(os.environ)
         oom_kills = OomKills()
         allocated_before = read_allocated()
@@ -87,12 +85,13 @@ def wrap(argv: Sequence[str], settings: Mapping[str, Any], say: Callable[[str], 
             listening=listening,
             allocated_before=allocated_before,
             limit=limit,
+            uploader=uploader,
         )
         end = target.wait(monitor.note_exit if monitor else lambda _: None)
         if limit is not None:
             limit.stop()
         if monitor is not None:
-            _finish(monitor, end, group, oom_kills)
+            _finish(monitor, end, group, oom_kills, uploader)
     finally:
         if target is not None:
             target.end_witness()
@@ -103,7 +102,7 @@ def wrap(argv: Sequence[str], settings: Mapping[str, Any], say: Callable[[str], 
     if settings["strict"] and (monitor is None or monitor.messages.problems):
         raise SystemExit(STRICT_EXIT_CODE)
     if end.exit_code == 0 and monitor is not None and monitor.messages.over_budget:
-        raise SystemExit(OVER_EXIT_CODE)
+        raise SystemExit(settings["budget_exit_code"])
     end_like(end)
 
 
@@ -187,6 +186,19 @@ def _run_unrecorded(argv: Sequence[str]) -> NoReturn:
     end_like(launch(argv, variables={}).wait(lambda _: None))
 
 
+def _uploader(settings: Mapping[str, Any], say: Callable[[str], None]) -> Uploader | None:
+    """The process that uploads the record, where it is asked for. The command runs without it too, after a line about it."""
+    if settings["upload"] is None:
+        return None
+    try:
+        from otel_memwatch.monitor.uploading import Uploader
+
+        return Uploader(settings["upload"])
+    except (OSError, ImportError) as error:
+        say(f"otel-memwatch: the record is not uploaded: {describe(error)}")
+        return None
+
+
 def _variables(
     directory: Path, trace: TraceContext, settings: Mapping[str, Any], listening: Listening | None
 ) -> dict[str, str]:
@@ -267,6 +279,7 @@ def _start_monitor(
     listening: Listening | None,
     allocated_before: Allocated | None,
     limit: HardLimit | None,
+    uploader: Uploader | None,
 ) -> Monitor | None:
     """Starts to record the target; `None`, after a line about it, where there can be no monitor. Raises nothing."""
     monitor: Monitor | None = None
@@ -284,7 +297,7 @@ def _start_monitor(
             floor=target.floor,
             own_cgroup=group,
             cgroup_hint=hint if misplaced is None else f"a control group of its own ({misplaced})",
-            helpers=target.helpers,
+            helpers=target.helpers if uploader is None else target.helpers | {uploader.pid},
             allocated_before=allocated_before,
             limit=limit,
         )
@@ -292,6 +305,8 @@ def _start_monitor(
         if misplaced is not None and settings["cgroup"] == "require":
             monitor.messages.problem(f"the command is not in its control group: {misplaced}")
         monitor.start()
+        if uploader is not None:
+            uploader.begin(directory)
     except Exception as error:  # noqa: BLE001 - as when there is no memory left
         say(f"otel-memwatch: nothing is recorded: {describe(error)}")
         if monitor is None and listening is not None:
@@ -299,7 +314,9 @@ def _start_monitor(
     return monitor
 
 
-def _finish(monitor: Monitor, end: ChildExit, group: OwnCgroup | None, oom_kills: OomKills) -> None:
+def _finish(
+    monitor: Monitor, end: ChildExit, group: OwnCgroup | None, oom_kills: OomKills, uploader: Uploader | None
+) -> None:
     """Completes the record; a signal that asks us to go, now that the target has ended, cuts short what can wait."""
 
     def ending() -> Ending:
@@ -309,10 +326,14 @@ def _finish(monitor: Monitor, end: ChildExit, group: OwnCgroup | None, oom_kills
                 killed = group.oom_kills()
         return monitor.ending(end.exit_code, end.signal, oom_kills.since() if killed is None else killed)
 
-    def interrupted() -> bool:
-        import signal
+    monitor.finish(ending, _interrupted)
+    if uploader is not None and (problem := uploader.finish(_interrupted)) is not None:
+        monitor.messages.problem(problem)
 
-        # All signals are blocked in this thread, so that what was sent to us is pending.
-        return bool(signal.sigpending() & {signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT})
 
-    monitor.finish(ending, interrupted)
+def _interrupted() -> bool:
+    """Whether a signal asks us to go."""
+    import signal
+
+    # All signals are blocked in this thread, so that what was sent to us is pending.
+    return bool(signal.sigpending() & {signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT})

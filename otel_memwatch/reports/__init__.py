@@ -266,6 +266,13 @@ def clear_away(path: Path) -> None:
                 path.with_name(name).unlink()
 
 
+def write_data(data: bytes, path: Path, *, force: bool = False) -> str:
+    """Writes what a report has made, whole or not at all; gives the path, for a message. Raises as `write`."""
+    with _destination(path, path.parent / "-", force=force) as out:
+        out.write(data)
+    return str(path)
+
+
 def write_files(name: str, run: RecordedRun, directory: str | os.PathLike[str]) -> Path:
     """Writes the files of a report that has several into a directory, and gives its path.
 

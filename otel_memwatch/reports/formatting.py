@@ -6,6 +6,7 @@ Every text here is ASCII unless a name of the user's is not, holds no control ch
 from __future__ import annotations
 
 import math
+import os
 import signal
 
 from otel_memwatch.model import Certainty, Peak
@@ -14,6 +15,7 @@ from otel_memwatch.runtime.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
 UNKNOWN = "unknown"
 ELLIPSIS = "..."
@@ -308,6 +310,15 @@ def shell_word(word: str) -> str:
     import shlex
 
     return shlex.quote(word)
+
+
+def from_here(path: Path) -> str:
+    """The path as it is written from the working directory, where it is below that; else, and where that is gone, as it is."""
+    try:
+        here = os.path.relpath(path)
+    except OSError:
+        return str(path)
+    return str(path) if here.startswith(os.pardir) else here
 
 
 def pad(text: str, width: int, *, right: bool = False) -> str:

@@ -16,6 +16,7 @@ from otel_memwatch.reports.formatting import (
     clean,
     command_line,
     count,
+    from_here,
     peak_figure,
     peak_sentence,
     shell_word,
@@ -283,8 +284,7 @@ def _record(run: RecordedRun) -> Iterator[SummaryLine]:
 
 def _near(path: Path) -> str:
     """The path as one would type it in a shell here; bytes that are no text as bash, zsh and ksh take them."""
-    relative = os.path.relpath(path)
-    near = str(path) if relative.startswith(os.pardir) else relative
+    near = from_here(path)
     if near.isprintable():
         return shell_word(near)
     return "$'" + "".join(_escaped(byte) for byte in os.fsencode(near)) + "'"

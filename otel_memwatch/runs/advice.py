@@ -17,6 +17,7 @@ import math
 
 from otel_memwatch.errors import RunError
 from otel_memwatch.record.fields import number
+from otel_memwatch.reports.formatting import count, size
 from otel_memwatch.runs.prediction import (
     ONE_RUN_MARGIN,
     Interval,
@@ -25,6 +26,7 @@ from otel_memwatch.runs.prediction import (
     above_mean,
     mean_of,
     median_of,
+    narrowed,
     prediction_bound,
     scaled_bound,
 )
@@ -39,7 +41,7 @@ MIB = 1 << 20
 ODDS = 1e-3
 """Of a run that needs more than is advised, where nobody says otherwise."""
 KERNEL_SHARE = MIB
-"""Bytes added for what the kernel charges in steps: each processor holds up to 64 pages in advance."""
+"""Bytes added for what the kernel charges beside the pages of processes, where no control group was charged in the runs."""
 MONITOR_SHARE, EXPORTING_SHARE = 25 * MIB, 50 * MIB
 """What the monitor takes beside the command where both run in one group: recording only, and exporting."""
 KILLED_MARGIN = 1.5
@@ -51,6 +53,7 @@ _TIME_PRIOR = 0.1
 _ONE_RUN_TIME = 2.0
 _CACHE_WORTH_NAMING = 0.2
 """Share of what was needed from which on page cache beside it is named."""
+_LEAST_CACHE = 8 * MIB
 _INPUTS = "input"
 
 
@@ -69,6 +72,7 @@ class Advice(NamedTuple):
     median: int | None
     """Bytes that half of the runs needed."""
     largest: int | None
+    """Bytes that none of them needed more than, as far as they are known."""
     cores: float | None
     """Processors that are not exceeded in 95 % of the time."""
     seconds: float | None
@@ -146,15 +150,13 @@ def _of_job(
         notes.append("no run has ended well: no less than this is needed")
         return _advice(job, system, partial, None, notes, at_least=floor or None)
 
-    bound = prediction_bound(
-        [*(Interval(row.low or row.memory or 1, row.high or row.memory) for row in whole),
-         *(Interval(row.low or 1, None) for row in partial)],
-        odds,
-    )  # fmt: skip
+    known = [Interval(row.low or row.memory or 1, row.high or row.memory) for row in whole]
+    bound = prediction_bound([*known, *(Interval(row.low or 1, None) for row in partial)], odds)
     assert bound is not None
     value = bound.value
-    notes += _about(bound, whole)
-    line, input_name = _scaled(whole, feature, odds, notes)
+    notes += _about(bound)
+    highs = [interval.high or interval.low for interval in narrowed(known)]
+    line, input_name = _scaled(whole, highs, feature, odds, notes)
     if line is not None:
         value = line.at(line.largest)  # enough for the inputs that were measured
     guess = polled
@@ -170,14 +172,15 @@ def _of_job(
         notes.append(
             "runs were killed under a limit above what the others needed: this is a guess, from that limit"
         )
-    memory = math.ceil(value) + KERNEL_SHARE + monitor_share
+    beside = monitor_share + (0 if all(row.charged for row in whole) else KERNEL_SHARE)
+    memory = math.ceil(value) + beside
     notes += _adapting(whole)
     if monitor_share:
         notes.append(f"{monitor_share >> 20} MiB of it are for the monitor, which runs under the same limit")
     return _advice(
         job, system, whole, memory, notes, guess=guess, odds=None if guess else bound.odds, target_odds=odds,
-        line=line and line._replace(above=line.above + KERNEL_SHARE + monitor_share, least=line.least + KERNEL_SHARE + monitor_share),
-        input_name=input_name,
+        line=line and line._replace(above=line.above + beside, least=line.least + beside),
+        input_name=input_name, largest=max(highs),
     )  # fmt: skip
 
 
@@ -194,12 +197,15 @@ def _advice(
     at_least: int | None = None,
     line: ScaledBound | None = None,
     input_name: str | None = None,
+    largest: float | None = None,
 ) -> Advice:
+    if largest is None:
+        largest = max((row.high or row.memory or 0 for row in rows), default=None)
     needed = [row.memory for row in rows if row.memory is not None]
     return Advice(
         job, system, len(rows), memory, odds,
         median=round(median_of(needed)) if needed else None,
-        largest=max((row.high or row.memory or 0 for row in rows), default=None),
+        largest=None if largest is None else round(largest),
         cores=cores_needed(rows),
         seconds=_time_needed([row.seconds for row in rows if row.seconds], target_odds),
         at_least=at_least, guess=guess, line=line, input_name=input_name, notes=tuple(notes),
@@ -242,19 +248,25 @@ def _killed_at(row: IndexedRun) -> int:
     return max(row.low or 0, min(row.limit or 0, row.cgroup or row.limit or 0))
 
 
-def _about(bound: PredictionBound, rows: Sequence[IndexedRun]) -> list[str]:
+def _about(bound: PredictionBound) -> list[str]:
     notes = []
     if bound.runs == 1:
         notes.append(f"from one run: {ONE_RUN_MARGIN:.0%} are added, and no odds can be told")
-    if bound.runs < len(rows):
-        notes.append("runs that are known between wide bounds only count by their lower ones")
+    if bound.lowered:
+        notes.append(
+            f"{count(bound.lowered, 'run')} known between wide bounds only: taken to be as far above the lower one as the better known"
+        )
     if bound.odd:
         notes.append("the runs are of more than one kind, or have outliers: the odds are rough")
     return notes
 
 
 def _scaled(
-    rows: Sequence[IndexedRun], feature: str | None, odds: float, notes: list[str]
+    rows: Sequence[IndexedRun],
+    highs: Sequence[float],
+    feature: str | None,
+    odds: float,
+    notes: list[str],
 ) -> tuple[ScaledBound | None, str | None]:
     """The line over the input that explains the memory best; one that was asked for and does not is told in a note."""
     candidates = (
@@ -263,8 +275,8 @@ def _scaled(
     best: tuple[ScaledBound | None, str | None] = None, None
     for name in candidates:
         pairs = [
-            (amount, float(row.high or row.memory or 0))
-            for row in rows
+            (amount, high)
+            for row, high in zip(rows, highs, strict=True)
             if (amount := input_of(row, name)) is not None
         ]
         line = (
@@ -291,16 +303,21 @@ def input_of(row: IndexedRun, name: str) -> float | None:
 
 def _adapting(rows: Sequence[IndexedRun]) -> list[str]:
     """What the job used beside what it needed, and would do with less of."""
-    cache = [row.cgroup - row.memory for row in rows if row.cgroup and row.memory]
-    if not cache:
+    pairs = [(row.memory, beside) for row in rows if row.memory and (beside := _page_cache(row)) is not None]
+    if not pairs:
         return []
-    typical = median_of(cache)
-    needed = median_of([row.memory for row in rows if row.memory])
-    if typical < max(_CACHE_WORTH_NAMING * needed, 16 * MIB):
+    typical, needed = median_of([beside for _, beside in pairs]), median_of([memory for memory, _ in pairs])
+    if typical < max(_CACHE_WORTH_NAMING * needed, _LEAST_CACHE):
         return []
     return [
-        f"{typical / MIB:.0f} MiB of page cache, which give way, are not in it: with less of it files are read again"
+        f"{size(typical)} of page cache (files, programs, libraries), which give way, are not in it: with less of it files are read again"
     ]
+
+
+def _page_cache(row: IndexedRun) -> int | None:
+    """Bytes that were used beside what was needed: the group's, or file pages of the largest process that others were charged."""
+    used = [figure for figure in (row.cgroup, row.process_low) if figure is not None]
+    return max(used) - row.memory if used and row.memory else None
 
 
 def cores_needed(rows: Sequence[IndexedRun]) -> float | None:

@@ -6,7 +6,9 @@ what is given      what is meant
 nothing, "latest"  the newest run where runs are kept
 "latest:NAME"      the newest of the runs of that name; where NAME is a directory, the newest run in it
 a path             the run directory, or that of its `run.json`; for a command about many runs all runs in that tree
+a URL              as a path, of a store to which runs were uploaded: they are fetched
 a name             for a command about one run the newest of that name, else all of that name; the name of a run directory
+GROUP/RANK         the newest run of that rank of a group; GROUP alone, for a command about many runs: all of the group
 =================  ==================================================================================================
 """
 
@@ -18,6 +20,7 @@ from pathlib import Path
 from otel_memwatch.errors import UsageError
 from otel_memwatch.record.format import RUN_FILE
 from otel_memwatch.runs.index import index, runs_home
+from otel_memwatch.runs.remote import here
 from otel_memwatch.runtime.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -39,6 +42,7 @@ def find_run(given: str | None) -> Path:
             return Path(LATEST)
         return _newest(index(), f"below {runs_home()}")
     assert given is not None
+    given = here(given)
     if os.path.lexists(given):
         path = Path(given)
         return path.parent if path.name == RUN_FILE and os.path.isfile(path) else path
@@ -47,7 +51,7 @@ def find_run(given: str | None) -> Path:
         if os.path.isdir(of):
             return _newest(index([of]), f"in {of}")
         return _newest(_named(of), f"of the name {of}")
-    found = _named(given)
+    found = _named(given) or _rank(given)
     return Path(found[-1].path) if found else Path(given)
 
 
@@ -57,7 +61,7 @@ def find_runs(given: Sequence[str]) -> list[IndexedRun]:
     Raises `UsageError` for what is neither a path nor the name of a run, `RunError` for a path that cannot be read.
     """
     rows: dict[str, IndexedRun] = {}
-    for one in given:
+    for one in map(here, given):
         for row in _meant(one):
             rows.setdefault(os.path.realpath(row.path), row)
     found = rows.values() if given else index()
@@ -68,6 +72,7 @@ def find_paths(given: str | None) -> list[Path]:
     """As `find_run`, for a command about many runs: all in a tree, all of a name; the oldest first."""
     if given is None or given == LATEST or given.startswith(_LATEST_OF):
         return [find_run(given)]
+    given = here(given)
     if os.path.isdir(given) and not os.path.lexists(f"{given}/{RUN_FILE}"):
         return [Path(row.path) for row in index([given])] or [Path(given)]
     return (
@@ -83,7 +88,7 @@ def _meant(given: str) -> Iterable[IndexedRun]:
         return index([path.parent if path.name == RUN_FILE and os.path.isfile(path) else path])
     if given == LATEST or given.startswith(_LATEST_OF):
         return index([find_run(given)])
-    found = _named(given)
+    found = _named(given) or _rank(given) or [row for row in index() if row.group == given]
     if not found:
         raise UsageError(
             f"There is no run {given}: neither a path nor the name of a run below {runs_home()}.",
@@ -100,6 +105,14 @@ def _named(name: str) -> list[IndexedRun]:
     return [row for row in rows if row.name == name] or [
         row for row in rows if os.path.basename(row.path) == name
     ]
+
+
+def _rank(given: str) -> list[IndexedRun]:
+    """The runs of one rank of a group, named as GROUP/RANK, the oldest first."""
+    group, slash, rank = given.rpartition("/")
+    if not slash or not (rank.isascii() and rank.isdecimal()):
+        return []
+    return [row for row in index() if row.group == group and row.rank == int(rank)]
 
 
 def _newest(rows: Sequence[IndexedRun], where: str) -> Path:

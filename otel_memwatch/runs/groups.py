@@ -25,6 +25,7 @@ from otel_memwatch.errors import RunError, UsageError
 from otel_memwatch.record.fields import mapping, text, whole
 from otel_memwatch.record.format import RUN_FILE
 from otel_memwatch.runs.index import index
+from otel_memwatch.runs.remote import here
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -54,6 +55,7 @@ def find_group(
 
     Raises `UsageError` where a tree holds several, and the name does not say which.
     """
+    given = None if given is None else here(given)
     if given is None or os.path.isfile(os.path.join(given, RUN_FILE)) or os.path.isfile(given):
         return None
     if os.path.isdir(given):
@@ -72,6 +74,30 @@ def find_group(
         rows, name = index([directory]), of
     found = [group for group in groups_of(rows if rows is not None else index()) if name in group.names]
     return opened(found[0], barrier=barrier, clock_error=clock_error) if found else None
+
+
+def groups_and_runs(given: str) -> tuple[list[RankGroup], list[str]]:
+    """What a command about many runs is given, as groups that count as one run each, and as paths of single runs.
+
+    A tree may hold many of both. Tasks of an array, that are started one by one, and a group of one rank are single runs
+    there; by its name any group is one.
+    """
+    given = here(given)
+    if not os.path.isdir(given) or os.path.isfile(os.path.join(given, RUN_FILE)):
+        group = find_group(given)
+        return ([], [given]) if group is None else ([group], [])
+    rows = index([given])
+    groups, in_groups = [], set()
+    for found in groups_of(rows):
+        if len({row.rank for row in found.rows}) < 2:
+            continue
+        group = opened(found)
+        if group.launcher not in _APART:
+            groups.append(group)
+            in_groups |= {row.path for row in found.rows}
+    if not groups:
+        return [], [given]
+    return groups, [row.path for row in rows if row.path not in in_groups]
 
 
 def groups_of(rows: Iterable[IndexedRun]) -> list[FoundGroup]:

@@ -6,6 +6,9 @@ since; without that file everything is as before, only slower.
 
 from __future__ import annotations
 
+import contextlib
+import gc
+import operator
 import os
 
 from otel_memwatch.errors import RunError
@@ -36,13 +39,27 @@ def index(paths: Iterable[str | os.PathLike[str]] = ()) -> list[IndexedRun]:
     read. Cost, of finished runs on a machine at rest: 0.2 ms a run, 10 us where it stands in the cache.
     """
     given = [os.fspath(path) for path in paths]
-    rows: dict[str, IndexedRun] = {}
-    for path in given or (runs_home(),):
-        if given and not os.path.lexists(path):
-            raise RunError(f"There is no directory {path}.")
-        for row in _below(path):
-            rows.setdefault(os.path.realpath(row.path) if len(given) > 1 else row.path, row)
-    return sorted(rows.values(), key=lambda row: (row.started, row.path))
+    rows: list[IndexedRun] = []
+    with _no_collection():
+        for path in given or (runs_home(),):
+            if given and not os.path.lexists(path):
+                raise RunError(f"There is no directory {path}.")
+            rows += _below(path)
+        if len(given) > 1:
+            rows = list({os.path.realpath(row.path): row for row in reversed(rows)}.values())
+        return sorted(rows, key=operator.attrgetter("started", "path"))
+
+
+@contextlib.contextmanager
+def _no_collection() -> Iterator[None]:
+    """Keeps the garbage collector from looking through rows that all are kept: a quarter of the time of a listing."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def _below(root: str) -> Iterator[IndexedRun]:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from otel_memwatch.runs.tree import Signature
 
-_VERSION = 3
+_VERSION = 5
 """Of the rows: raised whenever a row is made in another way, so that old ones are made again."""
 _PATIENCE = 0.2
 """Seconds that another reader, who is writing what it found, is waited for."""
@@ -56,20 +56,22 @@ class IndexCache:
     def rows(
         self, entries: Mapping[str, Signature | None], make: Callable[[str], IndexedRun]
     ) -> Iterator[IndexedRun]:
-        """The row of each run directory in `entries`: the one that is kept where its signature is the same, else made anew."""
-        kept = self._kept()
+        """The row of each run directory in `entries`, in no order: the one that is kept where its signature is the same, else made anew."""
         fresh: list[tuple[str, Signature, IndexedRun]] = []
-        for name, signature in entries.items():
-            path = f"{self._directory}/{name}"
-            found = kept.pop(name, None)
-            if found is not None and found[0] == signature:
-                yield IndexedRun(path, *found[1])
-                continue
-            row = make(path)
+        missing, gone = dict(entries), []
+        for kept in self._kept():
+            name = os.fsdecode(kept[0])
+            if name not in entries:
+                gone.append(name)
+            elif entries[name] == kept[1:4]:
+                del missing[name]
+                yield tuple.__new__(IndexedRun, (f"{self._directory}/{name}", *kept[4:]))
+        for name, signature in missing.items():
+            row = make(f"{self._directory}/{name}")
             if signature is not None and row.state in _FINAL:
                 fresh.append((name, signature, row))
             yield row
-        self._keep(fresh, [name for name in kept if name not in entries])
+        self._keep(fresh, gone)
 
     # -- the file
 
@@ -94,15 +96,14 @@ class IndexCache:
             return None
         return database
 
-    def _kept(self) -> dict[str, tuple[Signature, tuple[Any, ...]]]:
+    def _kept(self) -> Iterator[tuple[Any, ...]]:
+        """The rows in the file, as its columns are; fewer where it is damaged."""
         if self._database is None:
-            return {}
+            return
         try:
-            found = self._database.execute(f"SELECT {_COLUMNS} FROM runs")  # noqa: S608 - names of our own
-            return {os.fsdecode(row[0]): (row[1:4], row[4:]) for row in found}
-        except (sqlite3.Error, TypeError) as error:
+            yield from self._database.execute(f"SELECT {_COLUMNS} FROM runs WHERE typeof(directory) = 'blob'")  # noqa: S608 - names of our own
+        except sqlite3.Error as error:
             self._give_up(error)
-            return {}
 
     def _keep(self, fresh: list[tuple[str, Signature, IndexedRun]], gone: list[str]) -> None:
         if self._database is None or not (fresh or gone):

@@ -16,6 +16,7 @@ import json
 import os
 from pathlib import Path
 
+from otel_memwatch.analysis.certainty import BY_GROUP
 from otel_memwatch.analysis.ending import state_of
 from otel_memwatch.analysis.run import RecordedRun, load
 from otel_memwatch.errors import RunError
@@ -69,8 +70,11 @@ class IndexedRun(NamedTuple):
     low: int | None = None
     high: int | None = None
     certainty: str | None = None
+    how: str | None = None
+    """What it is known by, as "cgroup watermark"."""
     process: int | None = None
     """The largest process."""
+    process_low: int | None = None
     process_high: int | None = None
     main: int | None = None
     gpu: int | None = None
@@ -110,6 +114,11 @@ class IndexedRun(NamedTuple):
     def cores(self) -> float | None:
         """Processors used on average."""
         return self.cpu / self.seconds if self.cpu is not None and self.seconds else None
+
+    @property
+    def charged(self) -> bool:
+        """Whether the memory is what a control group was charged, with that which the kernel takes for the processes."""
+        return (self.how or "").startswith(BY_GROUP)
 
     @property
     def killed_for_memory(self) -> bool:
@@ -152,7 +161,9 @@ def _of_run(run: RecordedRun, path: str) -> IndexedRun:
         low=tree.low if tree else None,
         high=tree.high if tree else None,
         certainty=tree.certainty.value if tree else None,
+        how=_storable(tree.how) if tree and tree.how else None,
         process=_bytes(process),
+        process_low=process.low if process else None,
         process_high=process.high if process else None,
         main=_bytes(peaks.main),
         gpu=max((peak.bytes for peak in peaks.gpu.values()), default=None),

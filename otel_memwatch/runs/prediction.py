@@ -5,16 +5,16 @@ runs                      bound
 ========================  ===========================================================================================
 one                       its high end and a stated margin; no odds can be told
 two and more              mean + t * s * sqrt(1 + 1/n) of the logarithms: the next run is above it with the odds asked
-ones that scatter oddly   the same from the median, with the scatter of those above it; and no less than as far above the
-                          largest as that is above the median
+ones that scatter oddly   the same, or where that is less from the median with the scatter of those above it: a few low
+                          ones widen nothing. And no less than as far above the largest as that is above the median
 ========================  ===========================================================================================
 
 The bound is never below the largest high end that is known. The scatter of few runs is itself uncertain: to theirs is added
 that which jobs have on the whole, worth four runs (a prior of the inverse gamma kind, under which the bound keeps its form).
 Without it two runs that happen to be alike would promise anything, and two that are not would ask for ten times what is needed.
 
-A run that is known only between wide bounds, where others are known well, says that it needed no less than its low end, and
-nothing else: that its high end is far away tells of the record, not of the job.
+That a run's high end is far above its low one tells of the record, not of the job. Three runs and a quarter of all have to
+show how far the job can be above its low ends; the others are taken to be no further above theirs.
 
 Pure functions on numbers: the summary of every run is made with them, and `statistics` takes 15 ms to load.
 """
@@ -34,10 +34,8 @@ _PRIOR_SCATTER, _PRIOR_RUNS = 0.02, 4
 """Scatter of jobs on the whole, as a standard deviation of logarithms, and how many runs it is worth."""
 _WIDE = 0.05, 3 << 20
 """An interval that is narrower than this share of its low end, or than so many bytes, is never wide."""
-_WIDER = 1.5
-"""How much wider than those of the best known quarter of the runs an interval has to be to be wide."""
 _LEAST_KNOWN = 3
-"""Well-known runs that there have to be for the high ends of the others to count for nothing."""
+"""Runs, and a quarter of all, that show how far above its low end a run can be."""
 _REJECTED = 1.035
 """Value of the Anderson-Darling statistic above which 1 % of normal samples lie."""
 _LEAST_TESTED = 8
@@ -74,8 +72,8 @@ class PredictionBound(NamedTuple):
     """Those that it is from."""
     odds: float | None
     """Of a run that needs more; `None`: one run cannot tell."""
-    left_out: int = 0
-    """Runs that count by their low ends only."""
+    lowered: int = 0
+    """Runs that count by less than their high ends."""
     scatter: float | None = None
     """Standard deviation of the logarithms: for small ones as a share of the mean."""
     odd: bool = False
@@ -90,33 +88,38 @@ def prediction_bound(known: Sequence[Interval], odds: float) -> PredictionBound 
         odds: of the next run needing more than the bound, as 0.001.
 
     """
-    used = well_known(known)
+    used = narrowed(known)
     highs = [float(interval.high) for interval in used if interval.high]
     if not highs:
         return None
     least = max([*highs, *(interval.low for interval in known)])
-    if len(used) < _LEAST_KNOWN:
-        least = max([least, *(interval.high for interval in known if interval.high is not None)])
-    left_out = len(known) - len(used)
+    lowered = sum(1 for one, other in zip(used, known, strict=True) if one.high != other.high)
     if len(highs) == 1:
-        return PredictionBound(max(highs[0] * (1 + ONE_RUN_MARGIN), least), 1, None, left_out)
+        return PredictionBound(max(highs[0] * (1 + ONE_RUN_MARGIN), least), 1, None, lowered)
     logarithms = [math.log(high) for high in highs]
     above, scatter = above_mean(logarithms, odds, _PRIOR_SCATTER)
     value = math.exp(mean_of(logarithms) + above)
     odd = not looks_normal(logarithms)
     if odd:
-        value = max(_above_median(logarithms, odds), 2 * max(highs) - median_of(highs))
-    return PredictionBound(max(value, least), len(highs), odds, left_out, scatter, odd)
+        value = max(min(value, _above_median(logarithms, odds)), 2 * max(highs) - median_of(highs))
+    return PredictionBound(max(value, least), len(highs), odds, lowered, scatter, odd)
 
 
-def well_known(known: Sequence[Interval]) -> list[Interval]:
-    """Those with a high end that is not far away, as the others of the same job show."""
-    closed = [interval for interval in known if interval.high is not None]
+def narrowed(known: Sequence[Interval]) -> list[Interval]:
+    """The same runs in their order; one with a high end that is far away has it as far above its low one as better known runs show."""
+    widths = sorted(interval.width for interval in known if interval.high is not None)
+    if len(widths) < _LEAST_KNOWN:
+        return list(known)
+    reach = widths[max(_LEAST_KNOWN - 1, (len(widths) - 1) // 4)]
     share, least = _WIDE
-    widths = sorted(interval.width for interval in closed)
-    accepted = max(share, _WIDER * widths[(len(widths) - 1) // 4]) if widths else share
-    narrow = [one for one in closed if one.width <= accepted or (one.high or 0.0) - one.low <= least]
-    return narrow or closed
+    return [
+        interval._replace(high=interval.low * (1 + reach))
+        if interval.high is not None
+        and interval.width > max(share, reach)
+        and interval.high - interval.low > least
+        else interval
+        for interval in known
+    ]
 
 
 def _above_median(logarithms: Sequence[float], odds: float) -> float:

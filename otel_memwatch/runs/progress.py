@@ -1,7 +1,8 @@
-"""How far a run is that is still being recorded, from its last tick: as cheap for a day as for a second.
+"""How far a run is that is still being recorded, from its last ticks: as cheap for a day as for a second.
 
-The watermark of the target's own process is a column that never falls, and so is CPU time: the last tick has them. The rest
-of the record is not read, so that fifty running jobs can be listed every second.
+Most ticks hold only some of the columns, those in front. CPU time stands in all of them; what the tree certainly needed may
+stand some ticks back. The rest of the record is not read, so that fifty running jobs can be listed every second: a peak of
+some time ago is in `live`, and in the row once the run has ended.
 """
 
 from __future__ import annotations
@@ -18,8 +19,14 @@ from otel_memwatch.runtime.typed import NamedTuple
 _END = 64 * 1024
 """Bytes at either end of the file that are read: a line has some 300."""
 
-_NEEDED_NOW = (catalog.MEMWATCH_CGROUP_MEMORY_ANON, catalog.MEMWATCH_CGROUP_MEMORY_SHMEM)
-"""What is charged to a group of the run's own and cannot be dropped."""
+_FLOORS = (
+    (catalog.MEMWATCH_TREE_MEMORY_NEEDED_LOW,),
+    (catalog.MEMWATCH_TREE_MEMORY_PSS_NEEDED,),
+    (catalog.MEMWATCH_PROCESS_MEMORY_LINUX_ANON, catalog.MEMWATCH_PROCESS_MEMORY_LINUX_SHMEM),
+)
+"""Columns that together are no more than what the tree needed at that moment: no pages of files, each page once."""
+_GROUP_FLOOR = (catalog.MEMWATCH_CGROUP_MEMORY_ANON, catalog.MEMWATCH_CGROUP_MEMORY_SHMEM)
+"""The same of a control group, where it is the run's own: of another one they are other programs' too."""
 
 
 class Progress(NamedTuple):
@@ -48,11 +55,15 @@ def progress(directory: Path) -> Progress:
             columns = (
                 [str(mapping(one).get("metric")) for one in listed] if isinstance(listed, list) else columns
             )
+    last: Progress | None = None
     for line in reversed(tail.split(b"\n")):
         values = parse(line) if line.startswith(b"[") else None
         if isinstance(values, list) and values:
-            return _of_tick(columns, values)
-    return Progress()
+            found = _of_tick(columns, values)
+            last = last or found
+            if found.at_least is not None:
+                return last._replace(at_least=found.at_least)
+    return last or Progress()
 
 
 def _of_tick(columns: list[str], values: list[object]) -> Progress:
@@ -67,9 +78,8 @@ def _of_tick(columns: list[str], values: list[object]) -> Progress:
         amounts = [amount for metric, amount in known if metric in metrics]
         return sum(amounts) if amounts else None
 
-    floors = [added(*_NEEDED_NOW), added(catalog.MEMWATCH_TREE_MEMORY_PSS)]
-    if floors[0] is None:
-        floors.append(added(catalog.MEMWATCH_PROCESS_MEMORY_PEAK))
+    own = catalog.MEMWATCH_CGROUP_MEMORY_WINDOW in columns
+    floors = [added(*metrics) for metrics in (*_FLOORS, *((_GROUP_FLOOR,) if own else ()))]
     certain = [floor for floor in floors if floor is not None]
     return Progress(
         number(values[0]),

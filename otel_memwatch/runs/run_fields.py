@@ -29,7 +29,7 @@ def _plain(name: str, kind: str, field: str | None = None) -> RunField:
 _COLUMNS = (
     _plain("run", "text", "path"), _plain("id", "text"), _plain("name", "text"), _plain("state", "text"),
     _plain("started", "moment"), _plain("duration", "duration", "seconds"), _plain("memory", "size"), _plain("low", "size"),
-    _plain("high", "size"), _plain("certainty", "text"), _plain("process", "size"), _plain("main", "size"),
+    _plain("high", "size"), _plain("certainty", "text"), _plain("how", "text"), _plain("process", "size"), _plain("main", "size"),
     _plain("gpu", "size"), _plain("cgroup", "size"), _plain("limit", "size"), _plain("input", "size", "input_bytes"),
     _plain("cpu", "duration"), RunField("cores", "number", lambda row: row.cores), _plain("read", "size"),
     _plain("written", "size"), _plain("faults", "number", "major_faults"), _plain("processes", "number"),

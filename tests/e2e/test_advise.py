@@ -15,7 +15,7 @@ import yaml
 
 from tests.support import recorded
 from tests.support.control_group import memory_parent
-from tests.support.wrapped import PROGRAM, environment
+from tests.support.wrapped import call
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -44,18 +44,6 @@ apiVersion: v1
 kind: ConfigMap
 metadata: {name: settings}
 """
-
-
-def call(*words: object, cwd: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [*PROGRAM, *map(str, words)],
-        capture_output=True,
-        text=True,
-        cwd=cwd,
-        timeout=200,
-        check=False,
-        env=environment(),
-    )
 
 
 @pytest.fixture

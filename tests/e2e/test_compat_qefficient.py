@@ -77,7 +77,7 @@ def test_a13_what_a_reaped_child_wrote_is_no_spike(tmp_path: Path) -> None:
 def test_a10_a_long_record_costs_the_program_no_memory(tmp_path: Path) -> None:
     output = run_file(COMPAT / "qefficient_long_record.py", tmp_path)
     assert int(output.splitlines()[0]) < 8 * 1024, "KiB"
-    assert int(re.findall(r"Data Points: +(\d+)", output)[0]) > 100_000, output
+    assert int(re.findall(r"Data Points: +(\d+)", output)[0]) > 40_000, output
 
 
 def test_a6_a_record_remains_when_the_program_is_killed(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from tests.support.wrapped import environment, wrap
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="the programs fork")
 
 STORM = Path(__file__).parents[1] / "support" / "fork_storm.py"
-FORKS = {"first": (150, 10_000), "busy": (300, 10_000), "handler": (150, 10_000), "unseen": (50, 1_000)}
+FORKS = {"first": (60, 10_000), "busy": (100, 10_000), "handler": (60, 10_000), "unseen": (30, 1_000)}
 """How many, and how many in the long profile."""
 
 

@@ -5,28 +5,19 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
+import shutil
 import subprocess
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from tests.support import recorded
-from tests.support.wrapped import PROGRAM, environment
+from tests.support.wrapped import PROGRAM, call, environment
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-
-def call(*words: object, cwd: Path, **variables: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [*PROGRAM, *map(str, words)],
-        capture_output=True,
-        text=True,
-        cwd=cwd,
-        timeout=120,
-        check=False,
-        env=environment(**variables),
-    )
 
 
 def test_a_run_is_found_by_the_name_and_the_tags_that_it_was_given(tmp_path: Path) -> None:
@@ -145,3 +136,57 @@ def test_a_mistake_is_one_sentence(words: list[str], said: str, place: Path) -> 
     done = call("runs", *words, cwd=place)
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
     assert said in done.stderr
+
+
+def test_the_table_is_true_while_jobs_write_and_several_people_ask(tmp_path: Path) -> None:
+    """Six jobs go on beside forty finished runs, from which on rows are kept; four ask at once. The benchmark has fifty."""
+    home, jobs = tmp_path / "memwatch-runs", 6
+    finished = recorded.short(home / "finished-00")
+    for number in range(1, 40):
+        shutil.copytree(finished, home / f"finished-{number:02}")
+    os.mkfifo(tmp_path / "gate")
+    going = [
+        subprocess.Popen(
+            [*PROGRAM, "wrap", "--quiet", "--no-report", "--interval", "0.05", "--name", f"job {number}", "--", "cat", "gate"],
+            cwd=tmp_path, env=environment(), stdout=subprocess.DEVNULL,
+        )
+        for number in range(jobs)
+    ]  # fmt: skip
+
+    def asked() -> list[dict[str, Any]]:
+        asking = [
+            subprocess.Popen([*PROGRAM, "runs", "--format", "json", "--columns", "name,state,low,high,error"],
+                             cwd=tmp_path, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+            for _ in range(4)
+        ]  # fmt: skip
+        answers: list[list[dict[str, Any]]] = []
+        for process in asking:
+            out, err = process.communicate(timeout=100)
+            assert (process.returncode, err) == (0, b"")
+            answers.append(json.loads(out))
+        for rows in answers:
+            assert sum(row["name"] is None and row["state"] == "finished" for row in rows) == 40
+        return answers[0]
+
+    try:
+        until = time.monotonic() + 100
+        while True:
+            rows = [row for row in asked() if row["name"]]
+            if (
+                {row["state"] for row in rows} == {"running"}
+                and len(rows) == jobs
+                and all(row["low"] for row in rows)
+            ):
+                break
+            assert time.monotonic() < until, rows
+        with (tmp_path / "gate").open("wb"):
+            pass
+        assert [process.wait(timeout=100) for process in going] == [0] * jobs
+    finally:
+        for process in going:
+            process.kill()
+            process.wait()
+    done = {row["name"]: row for row in asked() if row["name"]}
+    assert sorted(done) == [f"job {number}" for number in range(jobs)]
+    assert {row["state"] for row in done.values()} == {"finished"}
+    assert all(row["low"] <= done[row["name"]]["high"] for row in rows), "more was certain than there was"

@@ -182,6 +182,8 @@ def test_a_working_directory_that_is_gone(tmp_path: Path) -> None:
             outcome = run.run(["sh", "-c", script, "sh", *command])
             assert outcome.code == 4, outcome.err
             assert "Traceback" not in outcome.err
+            assert "could not be made" not in outcome.err
+            assert "otel-memwatch report /" in outcome.err, "the summary names the record by its whole path"
             if not options:
                 (runs,) = run.temporary.iterdir()
                 (run.out,) = runs.iterdir()

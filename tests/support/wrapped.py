@@ -46,6 +46,19 @@ def environment(**changes: str) -> dict[str, str]:
     return kept | changes
 
 
+def call(*words: object, cwd: Path, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Runs the command line with these words in `cwd`, with `variables` in its environment."""
+    return subprocess.run(
+        [*PROGRAM, *map(str, words)],
+        capture_output=True,
+        text=True,
+        cwd=cwd,
+        timeout=200,
+        check=False,
+        env=environment(**variables),
+    )
+
+
 class Wrapped:
     """A finished `wrap`: its outcome and its record."""
 

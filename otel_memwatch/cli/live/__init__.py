@@ -13,6 +13,7 @@ from otel_memwatch.analysis.live import LiveRun
 from otel_memwatch.cli.output import print_report, print_text
 from otel_memwatch.errors import Unavailable
 from otel_memwatch.runs.find_running import find_running
+from otel_memwatch.runs.groups import find_group
 
 
 @click.command()
@@ -25,10 +26,16 @@ def command(run: str | None, *, every: float, once: bool) -> None:
     """Show a run that goes on: what it needs now, its peak so far, when the limit is reached, who has the memory.
 
     From any terminal, or over ssh; the record is read, and nothing else is touched. PID is a process of the run. Without
-    RUN, or with "latest", it is the newest run below memwatch-runs. Needs rich: pip install 'otel-memwatch[live]'.
+    RUN, or with "latest", it is the newest run below memwatch-runs. RUN may be a group. Needs rich: pip install 'otel-memwatch[live]'.
     """
     from otel_memwatch.cli.live.follow import one_look
 
+    group = find_group(run)
+    if group is not None:
+        from otel_memwatch.cli.live import group as of_group
+
+        of_group.show(group, every, once=once or not (sys.stdin.isatty() and sys.stdout.isatty()))
+        return
     found = LiveRun(find_running(run))
     if once or not (sys.stdin.isatty() and sys.stdout.isatty()) or os.environ.get("TERM") == "dumb":
         one_look(found)
@@ -44,7 +51,7 @@ def command(run: str | None, *, every: float, once: bool) -> None:
     ended_by = show(found, every)
     if ended_by is not None:
         sys.exit(128 + ended_by)
-    figures = found.look()
+    figures = found.look(0.0)
     if figures.state == "running":
         # The screen is gone: what it said last stays to be read.
         print_text(lines.one_line(figures).strip() + "\n")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from otel_memwatch.reports.formatting import certainty, count, peak_figure, size, table
+from otel_memwatch.reports.formatting import certainty, count, from_here, peak_figure, size, table
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def summary_lines(found: SessionSummary, top: int) -> list[str]:
     if advice or found.directories:
         lines.append("")
     lines += advice
-    lines += [f"recorded  {_from_here(directory)}" for directory in found.directories]
+    lines += [f"recorded  {from_here(directory)}" for directory in found.directories]
     return lines + [f"otel-memwatch: {problem}" for problem in dict.fromkeys(found.problems)]
 
 
@@ -127,8 +127,3 @@ def _room() -> tuple[int, str] | None:
         return int(fields["MemAvailable"].split()[0]) * 1024, "that the machine has available"
     except (OSError, KeyError, ValueError):
         return None
-
-
-def _from_here(path: Path) -> str:
-    here = os.path.relpath(path)
-    return str(path) if here.startswith("..") else here

@@ -125,7 +125,7 @@ JOBS: tuple[Job, ...] = (
     Job("javac", "compiler", "javac -d classes Words.java"),
     Job("java", "garbage collector", "java -Xmx256m -cp . Words"),
     Job("node", "garbage collector", "node rows.js"),
-    Job("mypy", "checker", "{python} -m mypy --no-incremental --cache-dir=/dev/null --follow-imports=silent package > types.txt || true"),
+    Job("mypy", "checker", "{python} -m mypy --no-incremental --cache-dir=/dev/null --follow-imports=skip package/runs package/record > types.txt || true"),
     Job("ruff", "threads", "{python} -m ruff check --no-cache --exit-zero -q package"),
     Job("training", "training on CPU", "{python} training.py"),
     Job("fork pool", "pool", "{python} pool.py"),
@@ -136,7 +136,7 @@ JOBS: tuple[Job, ...] = (
     Job("sort", "sort", "sort --parallel=2 -S 64M data.csv > sorted.csv"),
     Job("sqlite", "sort", 'sqlite3 :memory: ".import --csv data.csv t" "select count(*) from (select * from t order by value)"'),
     Job("pipeline", "pipeline", "awk -F, '{print $1}' data.csv | sort | uniq -c | sort -rn | head -20"),
-    Job("xz", "compression", "xz -3 -T2 -k -c data.csv > data.csv.xz"),
+    Job("xz", "compression", "xz -1 -T2 -k -c data.csv > data.csv.xz"),
     Job("git", "short", "git -C repository log --stat --oneline > log.txt"),
     Job("svd", "varying input", "{python} scaled.py {input}", (40, 80, 120, 160, 200, 240, 280, 320)),
 )  # fmt: skip
@@ -154,9 +154,9 @@ def prepare(directory: Path) -> None:
     (directory / "data.json").write_text(f"[{rows}]")
     texts = {
         "training.py": _TRAINING, "pool.py": _POOL, "threads.py": _THREADS, "groups.py": _GROUPS, "arrow.py": _ARROW,
-        "scaled.py": _SCALED, "rows.js": _NODE, "Words.java": _JAVA, "main.rs": _RUST, "one.cc": _CXX % (0, 14),
+        "scaled.py": _SCALED, "rows.js": _NODE, "Words.java": _JAVA, "main.rs": _RUST, "one.cc": _CXX % (0, 8),
     }  # fmt: skip
-    units = [f"unit{number}" for number in range(6)]
+    units = [f"unit{number}" for number in range(4)]
     texts |= {f"{unit}.cc": _CXX % (number, 1 + number) for number, unit in enumerate(units)}
     objects = " ".join(f"{unit}.o" for unit in units)
     texts["Makefile"] = f"all: {objects}\n%.o: %.cc\n\tg++ -O0 -c $< -o $@\n"

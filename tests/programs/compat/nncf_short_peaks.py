@@ -1,8 +1,8 @@
-"""Twenty peaks of 400 MiB, each shorter than the interval."""
+"""Eight peaks of 400 MiB, each shorter than the interval."""
 
 from otel_memwatch.compat.nncf import MemoryMonitor, MemoryUnit
 
-for _ in range(20):
+for _ in range(8):
     with MemoryMonitor(interval=0.1, memory_unit=MemoryUnit.MiB) as monitor:
         blip = bytearray(400 << 20)
         del blip

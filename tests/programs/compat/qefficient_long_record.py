@@ -1,4 +1,4 @@
-"""A record of 100 000 ticks, read and reported by the program."""
+"""A record of 40 000 ticks, read and reported by the program."""
 
 import re
 import time
@@ -17,7 +17,7 @@ began, ended = profiler._parts[0].windows[0]
 profiler._parts[0].windows[0] = (began, ended + 1e6)
 last = ticks[1].partition(",")[2]
 with path.open("a") as file:
-    for i in range(100_000):
+    for i in range(40_000):
         file.write(f"[{ended + i * 0.05:.4f},{last}\n")
 
 

@@ -20,10 +20,20 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
+NEEDED: recorded.Series = ("memwatch.tree.memory.needed.low", {})
+OTHERS_ANON: recorded.Series = ("memwatch.cgroup.memory.anon", {})
+
+
 def growing(path: Path) -> Path:
     """A run whose tree has needed 120 MiB in its last tick."""
-    ticks = [(0.1, 100 * recorded.MIB), (0.2, 120 * recorded.MIB)]
-    return recorded.record(path, seconds=0.2, series=[recorded.PSS], ticks=ticks)
+    series = [recorded.CPU_USER, NEEDED, OTHERS_ANON, recorded.PSS]
+    # The last tick has the columns in front only; a proportional set size has pages of files in it, a group may be others' too.
+    ticks = [
+        (0.1, 0.1, 100 * recorded.MIB, 999 * recorded.MIB, 999 * recorded.MIB),
+        (0.2, 0.2, 120 * recorded.MIB, 999 * recorded.MIB, 999 * recorded.MIB),
+        (0.3, 0.3),
+    ]
+    return recorded.record(path, seconds=0.3, series=series, ticks=ticks)
 
 
 def run(path: Path, **changes: Any) -> Path:
@@ -188,7 +198,7 @@ def test_a_run_that_goes_on_is_not_kept(many: Path) -> None:
     (path / "run.json").write_text(json.dumps(info))
     (row,) = [row for row in index() if row.id == "going"]
     assert (row.state, row.high, row.certainty) == ("running", None, "interval")
-    assert row.low == 120 * recorded.MIB
+    assert (row.low, row.cpu) == (120 * recorded.MIB, 0.3)
     with sqlite3.connect(many / INDEX_FILE) as database:
         kept = database.execute("SELECT id FROM runs").fetchall()
     database.close()

@@ -11,6 +11,7 @@ from scipy import stats
 from otel_memwatch.runs.prediction import (
     Interval,
     looks_normal,
+    narrowed,
     prediction_bound,
     scaled_bound,
     student_exceeds,
@@ -66,15 +67,30 @@ def test_a_bound_is_never_below_what_was_seen() -> None:
     assert killed.value >= 300 * MIB
 
 
-def test_wide_bounds_count_by_their_low_end_beside_runs_that_are_known() -> None:
+def test_wide_bounds_count_as_far_above_their_low_ends_as_better_known_runs_show() -> None:
     wide = Interval(100 * MIB, 900 * MIB)
     bound = prediction_bound([*exact(100, 101, 102), wide], 1e-3)
     assert bound is not None
-    assert bound.left_out == 1
+    assert bound.lowered == 1
     assert bound.value < 130 * MIB
     alone = prediction_bound([wide, *exact(100)], 1e-3)
     assert alone is not None
-    assert alone.value == 900 * MIB
+    assert alone.value > 900 * MIB
+    two = prediction_bound([wide, wide, *exact(100)], 1e-3)
+    assert two is not None
+    assert two.value > 900 * MIB
+
+
+def test_a_quarter_of_the_runs_shows_how_far_above_its_low_end_a_run_can_be() -> None:
+    lots = random.Random(4)
+    known = [
+        Interval(low := 100 * MIB * math.exp(lots.gauss(0, 0.005)), low * (1 + n / 100)) for n in range(8, 28)
+    ]
+    for found, given in zip(narrowed(known), known, strict=True):
+        assert (found.low, found.high) == (given.low, pytest.approx(min(given.high or 0, given.low * 1.12)))
+    small = [Interval(8 * MIB, 9 * MIB)] * 6 + [Interval(8 * MIB, 10.5 * MIB)]
+    assert narrowed(small) == small
+    assert narrowed([Interval(8 * MIB, None), *small])[0].high is None
 
 
 def test_runs_of_two_kinds_are_told_from_a_normal_scatter() -> None:
@@ -84,6 +100,10 @@ def test_runs_of_two_kinds_are_told_from_a_normal_scatter() -> None:
     assert bound is not None
     assert bound.odd
     assert bound.value > 300 * MIB
+    few_low_ones = prediction_bound(exact(50, 51, *(100.0 + i / 10 for i in range(14))), 1e-3)
+    assert few_low_ones is not None
+    assert few_low_ones.odd
+    assert few_low_ones.value < 106 * MIB
     lots = random.Random(3)
     assert sum(looks_normal([lots.gauss(0, 1) for _ in range(20)]) for _ in range(300)) > 285
 

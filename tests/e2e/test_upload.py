@@ -1,0 +1,141 @@
+"""`--upload`: the record in a store, while the run goes on and at its end, and read from there."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+
+import pytest
+
+from otel_memwatch.monitor.uploading import Mirror
+from otel_memwatch.runs.groups import find_group
+from otel_memwatch.runs.remote import here
+from tests.support.programs import need
+from tests.support.rank_runs import Course, rank_run
+from tests.support.run_directory import MIB
+from tests.support.wrapped import PROGRAM, environment, work
+
+TIMEOUT = 120
+
+
+def wrap(runs, url, *command, **variables):
+    argv = [*PROGRAM, "wrap", "--quiet", "--runs", str(runs), "--upload", url, "--", *command]
+    return subprocess.run(argv, env=environment(**variables), capture_output=True, text=True, timeout=TIMEOUT)
+
+
+def report(place, **variables):
+    done = subprocess.run(
+        [*PROGRAM, "report", place, "--json"],
+        env=environment(**variables),
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT,
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.fixture(scope="module")
+def store():
+    """An S3 that is moto's, with a bucket; gives the variables by which clients find it."""
+    need("moto")
+    need("s3fs")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    variables = {
+        "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}", "AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b",
+        "AWS_DEFAULT_REGION": "us-east-1",
+    }  # fmt: skip
+    server = subprocess.Popen(
+        [sys.executable, "-c", "import sys; from moto.server import main; main(sys.argv[1:])", "-H", "127.0.0.1", "-p", str(port)],
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    make = "import s3fs; s3fs.S3FileSystem().mkdir('bucket')"
+    try:
+        until = time.monotonic() + 60
+        while subprocess.run(
+            [sys.executable, "-c", make], env=environment(**variables), capture_output=True
+        ).returncode:
+            assert time.monotonic() < until
+            time.sleep(0.3)
+        yield variables
+    finally:
+        server.kill()
+        server.wait()
+
+
+def test_ranks_uploaded_to_s3_are_a_group_there(tmp_path, store):
+    for rank in range(2):
+        done = wrap(tmp_path / f"node{rank}", "s3://bucket/train", *work("a40 s300"), **store, RANK=str(rank), WORLD_SIZE="3",
+                    MASTER_ADDR="head", MASTER_PORT="1")  # fmt: skip
+        assert (done.returncode, done.stderr) == (0, "")
+    document = report("s3://bucket/train", **store)
+    assert [rank["rank"] for rank in document["ranks"]] == [0, 1]
+    assert document["missing"] == [2]
+    assert document["memory"]["together"]["high"] >= 40 * MIB
+
+
+def test_a_store_that_is_not_there_is_one_line_and_the_command_s_end_is_its_own(tmp_path):
+    done = wrap(tmp_path / "runs", "nothing://here/runs", *work("a10 x7"))
+    assert done.returncode == 7
+    assert len(done.stderr.splitlines()) == 1
+    assert "was not uploaded to nothing://here/runs" in done.stderr
+    assert len(list((tmp_path / "runs").iterdir())) == 1
+
+
+def test_the_uploading_process_is_no_part_of_the_run(tmp_path):
+    done = wrap(tmp_path / "runs", f"file://{tmp_path}/store", *work("a10 s700"))
+    assert (done.returncode, done.stderr) == (0, "")
+    (there,) = (tmp_path / "store").iterdir()
+    (mine,) = (tmp_path / "runs").iterdir()
+    assert sorted(path.name for path in there.iterdir()) == sorted(
+        path.name for path in mine.iterdir() if not path.name.startswith(".")
+    )
+    assert json.loads((there / "run.json").read_text())["peaks"]["tree"]["bytes"] < 20 * MIB
+    assert all(path.read_bytes() == (mine / path.name).read_bytes() for path in there.iterdir())
+
+
+def test_what_is_uploaded_while_a_run_goes_on_is_a_run_at_any_time(tmp_path):
+    made = rank_run(
+        tmp_path / "runs" / "r0", Course([0, 0.5, 2, 2.5], [10 * MIB, 50 * MIB, MIB, 0]), rank=0, size=1
+    )
+    whole = (made.path / "samples.jsonl").read_bytes()
+    store = f"file://{tmp_path}/store"
+    mirror = Mirror(made.path, store)
+    head = whole.index(b"\n") + 1
+    for end in (head + (len(whole) - head) // 3, head + 2 * (len(whole) - head) // 3, len(whole)):
+        (made.path / "samples.jsonl").write_bytes(whole[:end])
+        mirror.upload()
+    parts = [
+        path
+        for path in (tmp_path / "store" / "r0").iterdir()
+        if ".part-" in path.name and "samples" in path.name
+    ]
+    assert len(parts) == 3
+    fetched = os.path.join(here(store), "r0", "samples.jsonl")
+    with open(fetched, "rb") as file:
+        assert file.read() == whole
+    # A part that never came: the record ends before it.
+    sorted(parts)[1].unlink()
+    group = find_group(store + "/")
+    assert group.ranks[0].run.record.samples([]).time[-1] < 1.5
+    mirror.upload(last=True)
+    assert not [path for path in (tmp_path / "store" / "r0").iterdir() if ".part-" in path.name]
+    assert (tmp_path / "store" / "r0" / "samples.jsonl").read_bytes() == whole
+
+
+def test_a_url_without_runs_is_one_sentence(tmp_path):
+    done = subprocess.run(
+        [*PROGRAM, "report", f"file://{tmp_path}/none"],
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT,
+    )
+    assert done.returncode != 0
+    assert len(done.stderr.splitlines()) == 1
