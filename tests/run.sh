@@ -178,7 +178,7 @@ engines() {
     environment python3 "$venv-engines"
     "$venv-engines/bin/python" -m pip install --quiet --group "$root/pyproject.toml:engines"
     MEMWATCH_LONG=1 OTEL_MEMWATCH_SNAKEMAKE="$venv-engines/bin/snakemake" run_tests "workflow engines" "$venv-engines" -q \
-        tests/e2e/test_shell.py tests/e2e/test_advise_engines.py tests/e2e/test_ray.py \
+        tests/e2e/test_shell.py tests/e2e/test_snakemake.py tests/e2e/test_advise_engines.py tests/e2e/test_ray.py \
         tests/e2e/test_trackers.py
 }
 
