@@ -28,15 +28,15 @@ def main(arguments: Sequence[str]) -> None:
         sys.stderr.write(f"otel-memwatch: pytest {death.words}\n")
 
 
-class Death(NamedTuple):
-    """How a process ended in the middle of a test."""
+class KilledTest(NamedTuple):
+    """A test in the middle of which its process ended."""
 
     words: str
     peak: Peak | None
     """What the test had with its children; `None`: not known."""
 
 
-def death_in(directory: Path, pid: int | None = None) -> Death | None:
+def death_in(directory: Path, pid: int | None = None) -> KilledTest | None:
     """How the process that was recorded there ended, in which test and with how much memory; `None`: in none.
 
     `pid`: the process; `None`: whichever.
@@ -53,7 +53,7 @@ def death_in(directory: Path, pid: int | None = None) -> Death | None:
             had = whole or peak
             size = "an unknown size" if had is None else peak_sentence(had._replace(how=""))
             words = f"{how} in the middle of {test}, which had {size}"
-            return Death(f"{words}; recorded in {shell_word(str(directory))}", had)
+            return KilledTest(f"{words}; recorded in {shell_word(str(directory))}", had)
     return None
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from otel_memwatch.model import Peak
-    from otel_memwatch.plugins.pytest.aftermath import Death
+    from otel_memwatch.plugins.pytest.aftermath import KilledTest
     from otel_memwatch.plugins.pytest.figures import BaselineOptions, TreeKey
 
 
@@ -114,7 +114,7 @@ class Gathering:
         if directory is not None:
             self._directories.append(directory)
 
-    def add_death(self, death: Death) -> None:
+    def add_death(self, death: KilledTest) -> None:
         """Adds a test in which a worker died: what that had is not in any report."""
         if death.peak is not None:
             self._killed.append(death.peak)
