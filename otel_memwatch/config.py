@@ -266,6 +266,13 @@ def _count(text: str, least: int) -> int:
     return int(stripped)
 
 
+def _exit_code(text: str) -> int:
+    stripped = text.strip()
+    if not (stripped.isascii() and stripped.isdecimal() and int(stripped[:4]) <= 255):
+        raise ValueError(f"{text!r} is not an exit code from 0 to 255")
+    return int(stripped)
+
+
 def _budget(text: str) -> str:
     """A budget, as it is recorded."""
     parse_budget(text)
@@ -341,8 +348,13 @@ _OPTIONS: tuple[Option, ...] = (
            "operations of the run, and forward them to the endpoint that was configured.", parse_flag, None, (), ("wrap",)),
     Option("log_dir", None, "Write memory logs with their plots (monitor-log) into DIR at the end.", _text, "DIR"),
     Option("budget", (), "What a figure may be at most: memory=2GiB, process=, operation:NAME=, gpu=, written=, cpu=, "
-           "seconds=600. Where it was more, and the command's own exit code is 0, ours is 1. May be repeated; more in "
+           "seconds=600, or memory=+5% against --baseline. Where it was more, and the command's own exit code is 0, ours is 1. "
+           "May be repeated; more in "
            "[tool.otel-memwatch.budgets] of pyproject.toml.", _budget, "NAME=LIMIT", (), ("wrap",), repeated=True),
+    Option("baseline", None, "What budgets such as memory=+5% are held against: what check --save-baseline wrote; "
+           "git:REF:PATH too.", _text, "FILE", (), ("wrap",)),
+    Option("budget_exit_code", 1, "Exit code where a figure was over its budget and the command's own is 0; 0: it is only "
+           "told.", _exit_code, "CODE", (), ("wrap",)),
     Option("repeat", None, "Run the command so often, each a run of its own in one directory, for compare; auto: until the "
            f"figures of memory are known to within 1 % and 1 MiB, at least 3 and at most {MOST_REPEATS} times. A run that fails is "
            "the last.", _repeat, "N|auto", (), ("wrap",)),

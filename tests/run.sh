@@ -60,7 +60,7 @@ environment() {
 stage_tests() {
     rm -rf "$stage"
     mkdir -p "$stage"
-    for part in tests pyproject.toml README.md CHANGELOG.md CONTRIBUTING.md SECURITY.md mkdocs.yml docs dashboards deploy .github; do
+    for part in tests pyproject.toml README.md CHANGELOG.md CODE_OF_CONDUCT.md CONTRIBUTING.md SECURITY.md mkdocs.yml docs dashboards deploy .github; do
         [ ! -e "$part" ] || cp -r "$part" "$stage"
     done
 }
@@ -74,7 +74,7 @@ run_tests() {
     (
         cd "$stage"
         code=0
-        PATH="$bin:$PATH" "$bin/python" -m pytest -o cache_dir="$cache" "$@" || code=$?
+        PATH="$bin:$PATH" OTEL_MEMWATCH_TEST_SOURCES="$root" "$bin/python" -m pytest -o cache_dir="$cache" "$@" || code=$?
         echo "$code" >"$status"
     ) 2>&1 | tee "$log"
     printf '%s: %s\n' "$name" "$(tail -n 1 "$log")" >>"$results"
@@ -178,14 +178,14 @@ engines() {
     environment python3 "$venv-engines"
     "$venv-engines/bin/python" -m pip install --quiet --group "$root/pyproject.toml:engines"
     MEMWATCH_LONG=1 OTEL_MEMWATCH_SNAKEMAKE="$venv-engines/bin/snakemake" run_tests "workflow engines" "$venv-engines" -q \
-        tests/e2e/test_shell.py tests/e2e/test_advise_engines.py tests/e2e/test_ray.py \
+        tests/e2e/test_shell.py tests/e2e/test_snakemake.py tests/e2e/test_advise_engines.py tests/e2e/test_ray.py \
         tests/e2e/test_trackers.py
 }
 
 long_profiles() {
     MEMWATCH_LONG=1 OTEL_MEMWATCH_TEST_PROGRAMS=300 run_tests "long profiles" "$venv" -q --timeout=0 \
         -o faulthandler_timeout=0 tests/e2e/test_torture_*.py tests/e2e/test_*_certificates.py \
-        tests/contract/docs tests/unit/record/test_fuzz_records.py tests/unit/monitor/procfs/test_fuzz_parsers.py
+        tests/contract/docs tests/contract/test_release.py tests/unit/record/test_fuzz_records.py tests/unit/monitor/procfs/test_fuzz_parsers.py
 }
 
 debian_packages

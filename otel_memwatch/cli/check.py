@@ -4,7 +4,17 @@ from __future__ import annotations
 
 import click
 
-from otel_memwatch.cli.verdicts import FAILED, UNKNOWN, fail, find_runs, give, parse_also, some, tell
+from otel_memwatch.cli.verdicts import (
+    FAILED,
+    UNKNOWN,
+    fail,
+    find_runs,
+    give,
+    parse_also,
+    some,
+    tell,
+    verdict_options,
+)
 from otel_memwatch.errors import UsageError
 from otel_memwatch.runs import baseline as baselines
 from otel_memwatch.runs.budget_formats import FORMATS
@@ -29,20 +39,7 @@ from otel_memwatch.runs.run_figures import comparable, successful
     "--baseline", metavar="FILE", help="What budgets such as +5% are held against; git:REF:PATH too."
 )
 @click.option("--save-baseline", metavar="FILE", help="Keep the figures of the runs in FILE, for compare.")
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(list(FORMATS)),
-    default="table",
-    help="What to print. [default: table]",
-)
-@click.option(
-    "--also",
-    multiple=True,
-    metavar="FORMAT=FILE",
-    help="Write it in another form, into FILE; may be repeated.",
-)
-@click.option("--strict", is_flag=True, help="Exit with 3 where it cannot be told.")
+@verdict_options(FORMATS)
 def command(
     runs: tuple[str, ...],
     *,
@@ -60,7 +57,8 @@ def command(
     """
     for text in budgets:
         Budget.parse(text)
-    texts = with_budgets({"budget": budgets})["budget"]
+    chosen = with_budgets({"budget": budgets, "baseline": baseline})
+    texts, baseline = chosen["budget"], chosen["baseline"]
     others = parse_also(also, FORMATS)
     if not texts and save_baseline is None:
         raise UsageError(

@@ -16,6 +16,7 @@ from otel_memwatch.cli.verdicts import (
     parse_also,
     some,
     tell,
+    verdict_options,
 )
 from otel_memwatch.config import parse_effect
 from otel_memwatch.errors import UsageError
@@ -36,7 +37,7 @@ _DIVIDER = "\0"
 """What stands for `--` among the runs: no path can be called so."""
 
 
-_USAGE = "compare BASE... -- HEAD..., or compare --baseline FILE RUN..."
+_USAGE = "compare BASE HEAD, compare BASE... -- HEAD..., or compare --baseline FILE RUN..."
 
 
 class _TwoSides(click.Command):
@@ -65,23 +66,8 @@ class _TwoSides(click.Command):
 @click.option(
     "--figure", "wanted", multiple=True, metavar="NAME", help="Compare only these: memory, operation:*."
 )
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(list(FORMATS)),
-    default="table",
-    help="What to print. [default: table]",
-)
-@click.option(
-    "--also",
-    multiple=True,
-    metavar="FORMAT=FILE",
-    help="Write it in another form, into FILE; may be repeated.",
-)
 @click.option("--require-operations", is_flag=True, help="Fail where an operation of the base has vanished.")
-@click.option(
-    "--strict", is_flag=True, help="Exit with 3 where a figure needs more runs or is not comparable."
-)
+@verdict_options(FORMATS)
 def command(
     runs: tuple[str, ...],
     *,
@@ -99,7 +85,7 @@ def command(
     under --strict where it cannot be told. One run of each is enough for figures that one process and one thread made.
     """
     effect, others = _effect(effects), parse_also(also, FORMATS)
-    base_names, divider, head_names = _sides(runs)
+    base_names, divider, head_names = _sides(runs, two=baseline is None)
     if divider == (baseline is not None):
         raise UsageError("There are two bases." if divider else "The base is missing.", _USAGE)
     if not head_names or (divider and not base_names):
@@ -137,10 +123,10 @@ def command(
     return _code(found, strict=strict, require_operations=require_operations)
 
 
-def _sides(runs: tuple[str, ...]) -> tuple[Sequence[str], bool, Sequence[str]]:
-    """The base, whether it is divided from the head, and the head."""
+def _sides(runs: tuple[str, ...], *, two: bool) -> tuple[Sequence[str], bool, Sequence[str]]:
+    """The base, whether it is divided from the head, and the head; `two`: of two names the first is the base."""
     if _DIVIDER not in runs:
-        return (), False, runs
+        return (runs[:1], True, runs[1:]) if two and len(runs) == 2 else ((), False, runs)
     place = runs.index(_DIVIDER)
     return runs[:place], True, runs[place + 1 :]
 

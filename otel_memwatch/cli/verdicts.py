@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import click
+
 from otel_memwatch.cli import say
 from otel_memwatch.cli.output import print_text
 from otel_memwatch.errors import UsageError, describe
@@ -19,12 +21,34 @@ from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
+    from typing import TypeVar
 
     from otel_memwatch.analysis import RecordedRun
     from otel_memwatch.runs.figures import RunFigures
 
+    _F = TypeVar("_F", bound=Callable[..., object])
+
 FAILED, UNKNOWN = 1, 3
 """Exit codes: over budget or regressed; it cannot be told, under --strict. 2 is a usage error."""
+
+
+def verdict_options(forms: Iterable[str]) -> Callable[[_F], _F]:
+    """Adds the options of how verdicts are told: `--format` and `--also`, in one of the `forms`, and `--strict`."""
+    chosen = click.option(
+        "--format",
+        "form",
+        type=click.Choice(list(forms)),
+        default="table",
+        help="What to print. [default: table]",
+    )
+    also = click.option(
+        "--also",
+        multiple=True,
+        metavar="FORMAT=FILE",
+        help="Write it in another form, into FILE; may be repeated.",
+    )
+    strict = click.option("--strict", is_flag=True, help="Exit with 3 where it cannot be told.")
+    return lambda function: chosen(also(strict(function)))
 
 
 def find_runs(named: Sequence[str]) -> tuple[list[RecordedRun], list[LeftOut]]:

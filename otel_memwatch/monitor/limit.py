@@ -14,7 +14,7 @@ import signal
 import threading
 import time
 
-from otel_memwatch.errors import Unavailable
+from otel_memwatch.errors import Unavailable, UsageError
 from otel_memwatch.model import ProcessEvent
 from otel_memwatch.monitor.procfs.process import parse_resident
 from otel_memwatch.runtime.threads import Thread
@@ -206,9 +206,9 @@ def limit_data(size: int) -> Callable[[], None]:
     return enter
 
 
-def needs_group(reason: Unavailable) -> Unavailable:
+def needs_group(reason: Unavailable) -> UsageError:
     """Why a run cannot have its limit where it can have no group, and what would help."""
-    return Unavailable(
+    return UsageError(
         f"--limit needs a control group of the run's own: {reason.message}",
         f"{reason.hint or 'wrap as root'}; or --limit-fallback rlimit, which limits each process",
     )

@@ -34,13 +34,23 @@ if TYPE_CHECKING:
     from otel_memwatch.record.writer import RunWriter
 
 _FOLLOW_SECONDS = 1.0
-"""Time between two looks at the operations that the target has marked, where nobody wants to know of them at once."""
+"""Time after which what operations tell goes into the tally, where nobody wants to know of it at once."""
 
-_READING_SHARE = 0.5
-"""Part of the time between two ticks in which operations may be read."""
+_FOLLOWED = 16
+"""Processes that mark operations up to which each tick looks at what they have written: who waits for the end does not wait
+for it to be read then. Of more, a look in `_FOLLOW_SECONDS` is what a tick has time for."""
 
 _MANY = 100
-"""Operations that were closed since the last look, from which on the next look is at the next tick."""
+"""Operations that were closed since the last look, from which on they are read between two ticks too."""
+
+_READING_SHARE = 0.9 if (os.cpu_count() or 1) > 1 else 0.5
+"""Part of the time that reading may take while so many are marked: on one processor the program needs the rest."""
+
+_LEAST_SHARE = 0.5
+"""Part of the time between two ticks in which they are read, even though that makes the next tick late."""
+
+_PAUSE = 0.01
+"""Seconds between two looks then, where all had been read."""
 
 _KNOWN_AFTER = 5.0
 """Seconds after which a boundary has been read for certain, unless its process was stopped between clock and write."""
@@ -102,7 +112,14 @@ class RunRecording:
         self._peaks: Peaks | None = None
         """Peaks so far. Telemetry looks at these from threads of its own; the tally itself is for one thread."""
         self._peaks_due = self._follow_due = self._clock_due = math.inf
-        self._follow_period = _FOLLOW_SECONDS
+        self._settle_due, self._settled = 0.0, 0
+        """When what was read goes into the tally, and how many closed operations have."""
+        self._at_once = False
+        """Whether somebody wants to know of operations as they close."""
+        self._followed = 0
+        """How many had been closed at the last tick."""
+        self._many = False
+        """Whether operations are marked faster than a look at each tick reads them."""
         self._drivers_asked = drivers_asked
         self._to_load = list(needed_to_render(settings))
         self._context = self._make_context()
@@ -149,9 +166,21 @@ class RunRecording:
 
     def run(self, stop: Flag) -> None:
         """Ticks until the target has ended, and once more then."""
-        self.sampler.run(stop)
+        while not self._wait(stop):
+            self.sampler.tick()
         self.sampler.tick(last=True)
         self.watched_to_the_end = True
+
+    def _wait(self, stop: Flag) -> bool:
+        """Waits for the next tick (`False`) or for `stop` (`True`). While a program marks very many operations they are read."""
+        interval = self._settings["interval"]
+        # Where ticks are late there is little time to the next one, and yet no less to be read.
+        until = time.monotonic() + max(_READING_SHARE * self.sampler.left(), _LEAST_SHARE * interval)
+        while self._many and time.monotonic() < until:
+            # No pause while there is more: on a busy machine it would be one's turn again much later.
+            if stop.is_set() if self.read_operations() else stop.wait(_PAUSE):
+                return True
+        return self.sampler.wait(stop)
 
     # -- values of the control group
 
@@ -295,34 +324,44 @@ class RunRecording:
             return found.behind
         for operation in found.closed:
             self.operations.close(operation)
+        if last:
+            self._tell_tally()
         if self.operations.closed == before and not found.opened:
             return found.behind
-        tally = self.folding.tally
-        assert tally is not None
-        tally.boundaries(self.follower.lines())
         if exporting:
             assert self.telemetry is not None
             self.telemetry.operations(found.closed, [one.name for one in self.follower.open_operations()])
         return found.behind
 
-    def _follow(self, now: float) -> None:
-        """Reads operations for a part of the time to the next tick, and makes room for those that come.
+    def _tell_tally(self) -> None:
+        """Tells the tally what processes said of themselves at the boundaries of their operations."""
+        tally = self.folding.tally
+        assert tally is not None
+        assert self.follower is not None
+        tally.boundaries(self.follower.lines())
 
-        Where there are many, they are read at each tick: who waits for the end does not wait for them then.
+    def _follow(self, now: float) -> None:
+        """Reads operations, and makes room for those that come.
+
+        What is read waits for the tally, which is told once a second, or of many at once: a tick that finds its caches cold has
+        no time for it.
         """
-        until = now + _READING_SHARE * self._settings["interval"]
-        before = 0 if self.operations is None else self.operations.closed
+        assert self.follower is not None
         behind = self.read_operations()
-        while behind and time.monotonic() < until:
-            behind = self.read_operations()
-        operations, history, tally = self.operations, self.folding.history, self.folding.tally
-        if operations is None or history is None or tally is None or self.follower is None:
-            self._follow_due = now + self._follow_period
-            if history is not None:
-                history.merge(lambda: (), now - _KNOWN_AFTER)
+        closed = 0 if self.operations is None else self.operations.closed
+        self._many, self._followed = behind or closed - self._followed >= _MANY, closed
+        few = self.follower.files <= _FOLLOWED
+        self._follow_due = now + (0.0 if few or self._many or self._at_once else _FOLLOW_SECONDS)
+        if now < self._settle_due and closed - self._settled < _MANY and not self._at_once:
             return
-        many = behind or operations.closed - before >= _MANY
-        self._follow_due = now + (0.0 if many else self._follow_period)
+        self._settle_due, self._settled = now + _FOLLOW_SECONDS, closed
+        operations, history, tally = self.operations, self.folding.history, self.folding.tally
+        if history is None or tally is None:
+            return
+        if operations is None:
+            history.merge(lambda: (), now - _KNOWN_AFTER)
+            return
+        self._tell_tally()
         from otel_memwatch.analysis.operation_digest import LIMIT, moments_of
 
         if operations.closed > LIMIT:
@@ -370,7 +409,7 @@ class RunRecording:
         if self.telemetry.active or self._settings["exact"]:
             # Spans are exported as they close, and under --exact a watermark that a process resets itself must be known
             # before the next tick resets it.
-            self._follow_period = 0.0
+            self._at_once = True
 
     def _join_group(self, resource: dict[str, Any]) -> None:
         """Notes which group the run belongs to, also among the attributes of its resource, and what its clock is worth."""

@@ -36,6 +36,7 @@ _STDERR = 2
 
 _ASKED_FOR = (
     "budget",
+    "baseline",
     "report",
     "quiet",
     "summary",
@@ -233,7 +234,12 @@ def _judge(run: RecordedRun, wanted: Mapping[str, Any], messages: Messages) -> N
     """Holds the run against its budgets, before anything is told of it."""
     from otel_memwatch.runs.gate import annotation, judge_run, over, record
 
-    verdicts = judge_run(run, wanted["budget"])
+    earlier = None
+    if wanted["baseline"]:
+        from otel_memwatch.runs.baseline import load
+
+        earlier = [one.figures for one in load(wanted["baseline"])]
+    verdicts = judge_run(run, wanted["budget"], earlier)
     record(run, verdicts, write=wanted["writable"])
     for sentence in over(verdicts):
         messages.over(sentence)

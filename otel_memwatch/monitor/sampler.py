@@ -318,6 +318,10 @@ class Sampler:
         clock = self._clock
         return clock.wait(stop, max(0.0, self._deadline - clock.monotonic()))
 
+    def left(self) -> float:
+        """Seconds until the next tick is due; 0 where it is."""
+        return 0.0 if self._deadline is None else max(0.0, self._deadline - self._clock.monotonic())
+
     def joined_by(self, sources: Sequence[Source]) -> Sampler:
         """A sampler that goes on where this one stands, with more sources; subscribers have to subscribe again."""
         joined = Sampler(

@@ -45,10 +45,6 @@ STRICT_EXIT_CODE = 125
 """Exit code of a run that was not recorded whole, under --strict."""
 
 
-OVER_EXIT_CODE = 1
-"""Exit code of a run that was over a budget, where the command's own is 0."""
-
-
 def wrap(argv: Sequence[str], settings: Mapping[str, Any], say: Callable[[str], None]) -> NoReturn:
     """Runs `argv` and ends the calling process as the command ended.
 
@@ -106,7 +102,7 @@ def wrap(argv: Sequence[str], settings: Mapping[str, Any], say: Callable[[str], 
     if settings["strict"] and (monitor is None or monitor.messages.problems):
         raise SystemExit(STRICT_EXIT_CODE)
     if end.exit_code == 0 and monitor is not None and monitor.messages.over_budget:
-        raise SystemExit(OVER_EXIT_CODE)
+        raise SystemExit(settings["budget_exit_code"])
     end_like(end)
 
 

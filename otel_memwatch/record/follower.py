@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from otel_memwatch.record.format import OPERATIONS_PREFIX, OPERATIONS_SUFFIX
-from otel_memwatch.record.jsonl import MAX_LINE, open_regular, parse
+from otel_memwatch.record.jsonl import MAX_LINE, open_regular, parse, parse_all
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     OnClose = Callable[[OperationLines, OpenOperation, Mapping[str, Any]], None]
 
-_BLOCK = 256 << 10
+_BLOCK = 64 << 10
 """Bytes read of one file at one poll: of a program that marks more than that between two polls the rest is read later."""
 _MAX_DESCRIPTORS = 256
 """Files kept open at once; the others are opened for each look at them."""
@@ -116,10 +116,10 @@ class OperationFollower:
         closed: list[RecordedOperation] = []
         opened = 0
         for file in self._files.values():
-            for text in file.read(len(self._files) <= _MAX_DESCRIPTORS, last):
-                line = parse(text) if text else None
+            texts = [text for text in file.read(len(self._files) <= _MAX_DESCRIPTORS, last) if text]
+            for line in parse_all(texts):
                 if not isinstance(line, dict):
-                    file.damaged += bool(text)
+                    file.damaged += 1
                     continue
                 try:
                     ended = file.lines.match(line)
@@ -158,6 +158,11 @@ class OperationFollower:
             self._files[name] = file
             if middle.isdigit():
                 self._by_pid[int(middle)] = file
+
+    @property
+    def files(self) -> int:
+        """Processes that mark operations, as of the last poll."""
+        return len(self._files)
 
     def open_operations(self) -> list[RecordedOperation]:
         """The operations that are open as of the last poll, with their peak so far, in the order of their start."""

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from otel_memwatch.model import Certainty, Peak, RecordedOperation
-from otel_memwatch.record.fields import mapping, moment, number, text, whole
+from otel_memwatch.record.fields import FARTHEST, mapping, moment, number, text, whole
 from otel_memwatch.record.segments import Segments
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+_MOST = 1 << 62
 _TOTALS = ("minor_faults", "major_faults", "read_bytes", "write_bytes", "read_chars", "write_chars")
 
 
@@ -79,10 +80,14 @@ class OperationLines:
         return list(self._open.values())
 
     def _add_boundary(self, line: Mapping[str, Any]) -> float:
-        time = moment(line.get("time"))
+        # As ours are, and a program may write a hundred thousand a second; `moment` and `whole` look at what is odd.
+        time, segment = line.get("time"), line.get("segment")
+        if type(time) is not float or not 0 <= time <= FARTHEST:
+            time = moment(time)
         if time is None:
             raise ValueError("a boundary without a time")
-        segment = whole(line.get("segment"))
+        if type(segment) is not int or not 0 <= segment < _MOST:
+            segment = whole(segment)
         self._boundaries += 1
         if segment is not None:
             self._segments.push(self._boundaries, segment)

@@ -8,7 +8,7 @@ Snakemake      `rule`, `wildcards`, `attempt`: its executors other than the loca
 Nextflow       `rule` (the process), `nextflow.task`: the first lines of `.command.run` in the working directory
 Slurm          `slurm.job`, `slurm.name`, `slurm.array`, `slurm.task`, `attempt` where it was requeued
 GitHub         `github.workflow`, `github.job`, `github.run`, `github.repository`, `branch`, `commit`, `attempt`
-GitLab         `gitlab.pipeline`, `gitlab.job`, `gitlab.project`, `branch`, `commit`
+GitLab         `gitlab.run`, `gitlab.pipeline`, `gitlab.job`, `gitlab.project`, `branch`, `commit`
 MLflow         `mlflow.run`, `mlflow.name`, `mlflow.experiment`
 W&B            `wandb.run`, `wandb.name`, `wandb.project`, `wandb.group`, `wandb.sweep`
 Kubernetes     `k8s.pod`, `k8s.namespace`, `k8s.container`, `k8s.job`, `k8s.index`: from the run's resource and the Job's index
@@ -31,7 +31,8 @@ _VARIABLES = {
     "SLURM_ARRAY_TASK_ID": "slurm.task",
     "MLFLOW_RUN_ID": "mlflow.run",
     "MLFLOW_RUN_NAME": "mlflow.name",
-    "MLFLOW_EXPERIMENT_NAME": "mlflow.experiment",
+    "MLFLOW_EXPERIMENT_ID": "mlflow.experiment",
+    "MLFLOW_EXPERIMENT_NAME": "mlflow.experiment",  # where both are there it is the name
     "WANDB_RUN_ID": "wandb.run",
     "WANDB_NAME": "wandb.name",
     "WANDB_PROJECT": "wandb.project",
@@ -48,6 +49,7 @@ _GITHUB = {
     "GITHUB_RUN_ATTEMPT": "attempt",
 }
 _GITLAB = {
+    "CI_PIPELINE_ID": "gitlab.run",
     "CI_PIPELINE_NAME": "gitlab.pipeline",
     "CI_JOB_NAME": "gitlab.job",
     "CI_PROJECT_PATH": "gitlab.project",

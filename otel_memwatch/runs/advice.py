@@ -72,6 +72,7 @@ class Advice(NamedTuple):
     median: int | None
     """Bytes that half of the runs needed."""
     largest: int | None
+    """Bytes that none of them needed more than, as far as they are known."""
     cores: float | None
     """Processors that are not exceeded in 95 % of the time."""
     seconds: float | None
@@ -179,7 +180,7 @@ def _of_job(
     return _advice(
         job, system, whole, memory, notes, guess=guess, odds=None if guess else bound.odds, target_odds=odds,
         line=line and line._replace(above=line.above + beside, least=line.least + beside),
-        input_name=input_name,
+        input_name=input_name, largest=max(highs),
     )  # fmt: skip
 
 
@@ -196,12 +197,15 @@ def _advice(
     at_least: int | None = None,
     line: ScaledBound | None = None,
     input_name: str | None = None,
+    largest: float | None = None,
 ) -> Advice:
+    if largest is None:
+        largest = max((row.high or row.memory or 0 for row in rows), default=None)
     needed = [row.memory for row in rows if row.memory is not None]
     return Advice(
         job, system, len(rows), memory, odds,
         median=round(median_of(needed)) if needed else None,
-        largest=max((row.high or row.memory or 0 for row in rows), default=None),
+        largest=None if largest is None else round(largest),
         cores=cores_needed(rows),
         seconds=_time_needed([row.seconds for row in rows if row.seconds], target_odds),
         at_least=at_least, guess=guess, line=line, input_name=input_name, notes=tuple(notes),
@@ -312,7 +316,7 @@ def _adapting(rows: Sequence[IndexedRun]) -> list[str]:
 
 def _page_cache(row: IndexedRun) -> int | None:
     """Bytes that were used beside what was needed: the group's, or file pages of the largest process that others were charged."""
-    used = [figure for figure in (row.cgroup, row.process) if figure is not None]
+    used = [figure for figure in (row.cgroup, row.process_low) if figure is not None]
     return max(used) - row.memory if used and row.memory else None
 
 

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from otel_memwatch.runs.advice import Advice
+    from otel_memwatch.runs.prediction import ScaledBound
 
 _MINUTE = 60.0
 
@@ -116,7 +117,8 @@ def snakemake(advice: Advice) -> str:
     assert advice.memory is not None
     memory = str(math.ceil(advice.memory / 1e6))
     line = advice.line
-    if line is not None and advice.input_name == "input":
+    scaled = line is not None and advice.input_name == "input"
+    if line is not None and scaled:
         base, least = math.ceil((line.base + line.above) / 1e6), math.ceil(line.least / 1e6)
         # input.size_mb is in units of 10^6 bytes too, so that the slope stays as it is.
         memory = (
@@ -124,7 +126,7 @@ def snakemake(advice: Advice) -> str:
         )
     return "\n".join(
         [
-            *_comments(advice, "# "),
+            *_comments(advice, "# ", scaled=scaled),
             f"threads: {processors(advice)}",
             "resources:",
             f"    mem_mb={memory},",
@@ -152,8 +154,19 @@ def nextflow(advice: Advice) -> str:
     )
 
 
-def _comments(advice: Advice, mark: str) -> list[str]:
-    return [f"{mark}{clean(advice.job)}: {sentence(advice)}", *(f"{mark}{note}" for note in advice.notes)]
+def _comments(advice: Advice, mark: str, *, scaled: bool = False) -> list[str]:
+    """Comments of a target; `scaled`: it says itself how the memory grows with the input."""
+    said = [f"{clean(advice.job)}: {sentence(advice)}", *advice.notes]
+    if advice.line is not None and not scaled:
+        said.append(f"it grows with {advice.input_name}: {', '.join(size_classes(advice.line))}")
+    return [f"{mark}{one}" for one in said]
+
+
+def size_classes(line: ScaledBound, most: int = 4) -> list[str]:
+    """What to ask for by size of the input, for those who take no function of it: "87 MiB up to 110", "340 MiB up to 320"."""
+    step = (line.largest - line.smallest) / most
+    ends = [line.smallest + step * number for number in range(1, most + 1)]
+    return [f"{mebibytes(line.at(end))} MiB up to {end:.4g}" for end in ends]
 
 
 TARGETS: dict[str, Callable[[Advice], str]] = {

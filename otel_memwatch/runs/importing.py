@@ -6,7 +6,7 @@ file              what is taken for the memory                                  
 Snakemake         max_pss, or max_rss where that is not known                                "Snakemake"
 Nextflow trace    peak_rss                                                                   "Nextflow"
 sacct -P          the largest MaxRSS of the job's steps; a job that was OUT_OF_MEMORY        "sacct"
-                  has been killed for memory
+                  has been killed for memory; one that goes on is left out
 GNU time -v       maximum resident set size: of the largest process, not of the tree         "GNU time"
 con-duct          peak_rss of its `info.json`                                                "con-duct"
 ================  =========================================================================  ============================
@@ -19,10 +19,12 @@ from __future__ import annotations
 import csv
 import hashlib
 import io
+import itertools
 import json
 import math
 import os
 import re
+import signal
 import time
 from pathlib import Path
 
@@ -40,6 +42,11 @@ _SIZE = re.compile(r"([0-9]*\.?[0-9]+)\s*([KMGTP]?)i?B?\Z", re.IGNORECASE)
 _POWERS = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4, "P": 5}
 _PART = re.compile(r"([0-9]*\.?[0-9]+)\s*(ms|d|h|m|s)")
 _PARTS = {"ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+
+
+_GO_ON = ("RUNNING", "PENDING", "SUSPENDED", "REQUEUED", "RESIZING", "CONFIGURING")
+_ENDED_BY_SLURM = ("TIMEOUT", "CANCELLED", "DEADLINE", "PREEMPTED", "NODE_FAIL", "BOOT_FAIL")
+"""States whose exit code may be 0:0 though the job did not come to its end: Slurm sends SIGTERM."""
 
 
 class Measured(NamedTuple):
@@ -61,6 +68,8 @@ class Measured(NamedTuple):
     tags: Mapping[str, str] = {}
     process: bool = False
     """Whether the memory is that of the largest process only."""
+    identity: str | None = None
+    """What those who measured call it, so that it is the same in another of their files; `None`: they have no such name."""
 
 
 class Imported(NamedTuple):
@@ -91,9 +100,10 @@ def import_file(path: str, into: str, tags: Mapping[str, str]) -> Imported:
     for index, measured in enumerate(read(content)):
         if measured is None or measured.memory <= 0:
             left_out += 1
-        elif _written(
-            measured._replace(tags={**measured.tags, **tags}), by, path, into, index=index, changed=changed
-        ):
+            continue
+        named = measured.name or (None if measured.command else Path(path).stem)
+        tagged = measured._replace(name=named, tags={**measured.tags, **tags})
+        if _written(tagged, by, path, into, index=index, changed=changed):
             added += 1
         else:
             already += 1
@@ -113,7 +123,8 @@ def _content(path: str) -> str:
 
 def _written(measured: Measured, by: str, source: str, into: str, *, index: int, changed: float) -> bool:
     """Writes the run directory of one row; false where it is there."""
-    identity = json.dumps([by, os.path.basename(source), index, measured], sort_keys=True)
+    place = measured.identity or [os.path.basename(source), index]
+    identity = json.dumps([by, place, measured], sort_keys=True)
     digest = hashlib.sha256(identity.encode()).hexdigest()[:12]
     started = measured.started or changed
     plain = re.sub(
@@ -225,7 +236,7 @@ def _snakemake(content: str) -> Iterator[Measured | None]:
         rows = (_object(line) for line in content.splitlines() if line.strip())
     for row in rows:
         mebibytes = _float(row.get("max_pss")) or _float(row.get("max_rss"))
-        rule = text(row.get("rule_name")) or None
+        rule = text(row.get("rule_name")) or None  # which only `--benchmark-extended` writes
         tags = {
             name: str(row[key])
             for key, name in (("rule_name", "rule"), ("wildcards", "wildcards"))
@@ -248,7 +259,7 @@ def _nextflow(content: str) -> Iterator[Measured | None]:
         name = row.get("name", "")
         process = (row.get("process") or name.partition(" (")[0]).rpartition(":")[2]
         seconds, share = _duration(row.get("realtime", "")), _float(row.get("%cpu", "").rstrip("%"))
-        code = row.get("exit", "")
+        code, state = row.get("exit", ""), row.get("status", "")
         tags = {"rule": process, "nextflow.task": name} | (
             {"attempt": row["attempt"]} if row.get("attempt", "").isdigit() else {}
         )
@@ -256,8 +267,10 @@ def _nextflow(content: str) -> Iterator[Measured | None]:
             process or None, memory, seconds=seconds, started=_moment(row.get("start") or row.get("submit", "")),
             cpu=seconds * share / 100 if seconds is not None and share is not None else None,
             read=_bytes(row.get("read_bytes")), written=_bytes(row.get("write_bytes")),
-            exit_code=int(code) if code.isdigit() and int(code) < 128 else None,
-            signal=int(code) - 128 if code.isdigit() and 128 < int(code) < 193 else None, tags=tags,
+            exit_code=int(code) if code.isdigit() and int(code) < 128 else 1 if state == "FAILED" else None,
+            signal=int(code) - 128 if code.isdigit() and 128 < int(code) < 193 else signal.SIGTERM if state == "ABORTED" else None,
+            # A task that is taken from the cache is a row of each later trace too.
+            tags=tags, identity=" ".join((row.get("hash", ""), row.get("native_id", ""), row.get("submit", ""))).strip() or None,
         )  # fmt: skip
 
 
@@ -272,33 +285,39 @@ def _sacct(content: str) -> Iterator[Measured | None]:
         head = rows[0]
         memory = max((_bytes(row.get("MaxRSS")) or 0 for row in rows), default=0)
         state, code = head.get("State", ""), head.get("ExitCode", "").partition(":")
+        if state.startswith(_GO_ON):
+            yield None
+            continue
         killed = any(row.get("State", "").startswith("OUT_OF_ME") for row in rows)
         number_of_signal = int(code[2]) if code[2].isdigit() else 0
+        if state.startswith(_ENDED_BY_SLURM) and code[0] in ("", "0"):
+            number_of_signal = number_of_signal or signal.SIGTERM
         array, _, task = job.partition("_")
         tags = {"slurm.job": job} | ({"slurm.array": array, "slurm.task": task} if task else {})
         yield None if not memory else Measured(
             head.get("JobName") or None, memory, seconds=_clock(head.get("Elapsed", "")), started=_moment(head.get("Start", "")),
             cpu=_clock(head.get("TotalCPU", "")),
             exit_code=None if number_of_signal or killed else int(code[0]) if code[0].isdigit() else None if state != "COMPLETED" else 0,
-            signal=number_of_signal or None, killed_for_memory=killed, tags=tags,
+            signal=number_of_signal or None, killed_for_memory=killed, tags=tags, identity=f"{job} {head.get('Start', '')}",
         )  # fmt: skip
 
 
 def _gnu_time(content: str) -> Iterator[Measured | None]:
-    for block in content.split("Command being timed:")[1:]:
+    # How a command ended stands in front of its block, but for its exit status.
+    for before, block in itertools.pairwise(content.split("Command being timed:")):
         values = dict(line.strip().rpartition(": ")[::2] for line in block.splitlines() if ": " in line)
         memory = whole(_float(values.get("Maximum resident set size (kbytes)")))
         # GNU time writes the words of the command with blanks between them, in quotes.
         command = tuple(block.splitlines()[0].strip().strip('"').split())
         user, system = _float(values.get("User time (seconds)")), _float(values.get("System time (seconds)"))
         code = re.search(r"Exit status: (\d+)", block)
-        signal = re.search(r"terminated by signal (\d+)", content)
+        killed = re.search(r"terminated by signal (\d+)\s*\Z", before)
         yield None if not memory else Measured(
             None, memory * 1024, command, process=True,
             seconds=_clock(values.get("Elapsed (wall clock) time (h:mm:ss or m:ss)", "")),
             cpu=None if user is None or system is None else user + system,
             read=_blocks(values.get("File system inputs")), written=_blocks(values.get("File system outputs")),
-            exit_code=None if signal or not code else int(code[1]), signal=int(signal[1]) if signal else None,
+            exit_code=None if killed or not code else int(code[1]), signal=int(killed[1]) if killed else None,
         )  # fmt: skip
 
 

@@ -74,6 +74,7 @@ class IndexedRun(NamedTuple):
     """What it is known by, as "cgroup watermark"."""
     process: int | None = None
     """The largest process."""
+    process_low: int | None = None
     process_high: int | None = None
     main: int | None = None
     gpu: int | None = None
@@ -162,6 +163,7 @@ def _of_run(run: RecordedRun, path: str) -> IndexedRun:
         certainty=tree.certainty.value if tree else None,
         how=_storable(tree.how) if tree and tree.how else None,
         process=_bytes(process),
+        process_low=process.low if process else None,
         process_high=process.high if process else None,
         main=_bytes(peaks.main),
         gpu=max((peak.bytes for peak in peaks.gpu.values()), default=None),

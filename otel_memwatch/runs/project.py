@@ -4,6 +4,7 @@
 
     [tool.otel-memwatch]
     effect = "2%"                    # the smallest difference that compare looks for
+    baseline = "memory.json"         # what budgets such as "+5%" are held against
 
     [tool.otel-memwatch.budgets]
     memory = "2GiB"
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 FILE = "pyproject.toml"
 _TABLE = b"tool.otel-memwatch"
+_KEYS = {"budgets", "effect", "baseline"}
 
 
 class Project(NamedTuple):
@@ -33,6 +35,8 @@ class Project(NamedTuple):
     """Each as "NAME=LIMIT"."""
     effect: float | None = None
     """Share by which a figure has to differ."""
+    baseline: str | None = None
+    """File that growths are held against."""
 
 
 def project(directory: str = ".") -> Project:
@@ -54,11 +58,24 @@ def project(directory: str = ".") -> Project:
 
 
 def with_budgets(settings: Mapping[str, Any], directory: str = ".") -> dict[str, Any]:
-    """The settings of `wrap` with the project's budgets beside those given; of one figure the given one counts."""
-    given = tuple(settings["budget"])
+    """The settings "budget" and "baseline" with the project's own; of one figure the budget that was given counts.
+
+    Raises `UsageError` for a growth that was given and a baseline that there is not, before anything starts.
+    """
+    given, ours = tuple(settings["budget"]), project(directory)
     named = {text.rpartition("=")[0].strip() for text in given}
-    more = tuple(text for text in project(directory).budgets if text.rpartition("=")[0].strip() not in named)
-    return {**settings, "budget": given + more}
+    more = tuple(text for text in ours.budgets if text.rpartition("=")[0].strip() not in named)
+    baseline = settings["baseline"] or ours.baseline
+    growth = next((text for text in given if parse_budget(text)[2]), None)
+    if growth is not None and baseline is None:
+        raise UsageError(
+            f"The budget {growth} is against a baseline, and none is named.", "add --baseline FILE"
+        )
+    if settings["baseline"]:
+        from otel_memwatch.runs.baseline import load
+
+        load(settings["baseline"])  # raises what is wrong with it
+    return {**settings, "budget": given + more, "baseline": baseline}
 
 
 def _nearest(directory: str) -> str | None:
@@ -91,9 +108,9 @@ def _parse(text: bytes, path: str) -> Project:
     table = tool.get("otel-memwatch") if isinstance(tool, dict) else None
     if table is None:
         return Project()
-    if not isinstance(table, dict) or set(table) - {"budgets", "effect"}:
-        unknown = ", ".join(sorted(set(table) - {"budgets", "effect"})) if isinstance(table, dict) else "it"
-        raise UsageError(f"{path}: [tool.otel-memwatch] may hold budgets and effect, not {unknown}.")
+    if not isinstance(table, dict) or set(table) - _KEYS:
+        unknown = ", ".join(sorted(set(table) - _KEYS)) if isinstance(table, dict) else "it"
+        raise UsageError(f"{path}: [tool.otel-memwatch] may hold {', '.join(sorted(_KEYS))}, not {unknown}.")
     budgets = table.get("budgets", {})
     if not isinstance(budgets, dict):
         raise UsageError(f"{path}: [tool.otel-memwatch.budgets] is a table of names and limits.")
@@ -104,4 +121,16 @@ def _parse(text: bytes, path: str) -> Project:
         effect = None if "effect" not in table else parse_share(str(table["effect"]))
     except ValueError as error:
         raise UsageError(f"{path}: {error}.") from None
-    return Project(texts, effect)
+    return Project(texts, effect, _baseline(table.get("baseline"), path))
+
+
+def _baseline(name: object, path: str) -> str | None:
+    """The project's baseline, whose name is relative to its file; `None`: it has none, or nobody has made it yet."""
+    if not name:
+        return None
+    if not isinstance(name, str):
+        raise UsageError(f"{path}: the baseline is the name of a file.")
+    if name.startswith("git:"):
+        return name
+    found = os.path.join(os.path.dirname(path), name)
+    return found if os.path.exists(found) else None

@@ -84,6 +84,44 @@ def test_what_is_no_budget_is_refused_before_anything_starts(tmp_path, budget):
     assert "Traceback" not in done.stderr
 
 
+def test_a_growth_is_held_against_a_baseline_and_the_exit_code_can_be_chosen(tmp_path):
+    assert wrap(tmp_path, "--quiet", "--out=r").returncode == 0
+    assert run(tmp_path, "check", "r", "--save-baseline", "memory.json").returncode == 0
+    grown = PROGRAM.replace("120", "140")
+    growth = ("--quiet", "--budget=process=+5%")
+    done = wrap(tmp_path, *growth, "--baseline=memory.json", "--budget-exit-code=42", program=grown)
+    assert done.returncode == 42, done.stderr
+    assert wrap(tmp_path, *growth, "--baseline=memory.json").returncode == 0
+    assert (
+        wrap(tmp_path, *growth, "--baseline=memory.json", "--budget-exit-code=0", program=grown).returncode
+        == 0
+    )
+    # The same from the project, whose baseline need not be there yet.
+    project = (
+        '[tool.otel-memwatch]\nbaseline = "memory.json"\n[tool.otel-memwatch.budgets]\nprocess = "+5%"\n'
+    )
+    (tmp_path / "pyproject.toml").write_text(project)
+    assert wrap(tmp_path, "--quiet", program=grown).returncode == 1
+    assert run(tmp_path, "check").returncode == 1
+    (tmp_path / "memory.json").unlink()
+    assert wrap(tmp_path, "--quiet", program=grown).returncode == 0
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--budget=memory=+5%",),
+        ("--baseline=none.json",),
+        ("--budget-exit-code=256",),
+        ("--budget-exit-code=x",),
+    ],
+)
+def test_a_baseline_that_is_not_there_is_told_before_anything_starts(tmp_path, options):
+    done = wrap(tmp_path, *options, program="open('started', 'w')")
+    assert done.returncode == 2, done.stderr
+    assert not (tmp_path / "started").exists()
+
+
 def test_recorded_runs_are_checked_and_unusable_ones_named(tmp_path):
     wrap(tmp_path, "--out=whole", "--quiet")
     (tmp_path / "damaged").mkdir()

@@ -14,6 +14,25 @@ from tests.support.wrapped import call
 if TYPE_CHECKING:
     from pathlib import Path
 
+EXTENDED = (
+    "s\th:m:s\tmax_rss\tmax_vms\tmax_uss\tmax_pss\tio_in\tio_out\tmean_load\tcpu_time\tjobid\trule_name\twildcards\tparams"
+    "\tthreads\tcpu_usage\tresources\tinput_size_mb\n"
+    "2.46\t0:00:02\t96.27\t100.44\t86.98\t87.33\t0.00\t0.00\t3.63\t0.09\t1\tone\t{'s': 'a'}\t{}\t1\t8.94\t{'_cores': 1}\t{}\n"
+)
+TRACE = "task_id\thash\tnative_id\tname\tstatus\texit\tsubmit\tduration\trealtime\t%cpu\tpeak_rss\tpeak_vmem\trchar\twchar\n"
+TASK = "{id}\t02/5852bd\t2315074\tPREPARE:UNZIP (hg19.zip)\t{status}\t{code}\t2026-05-14 10:51:17.964\t7.2s\t4s\t79.6%\t11 MB\t36 MB\t1 MB\t3 MB\n"
+SACCT = """\
+JobID|JobName|State|ExitCode|Elapsed|Start|TotalCPU|MaxRSS
+7|fit|TIMEOUT|0:0|01:00:05|2026-09-24T12:00:01|59:00.040|
+7.batch|batch|CANCELLED|0:15|01:00:05|2026-09-24T12:00:01|59:00.040|2048K
+7.extern|extern|COMPLETED|0:0|01:00:05|2026-09-24T12:00:01|00:00.001|0
+8|fit|CANCELLED by 1000|0:0|00:00:05|2026-09-24T12:00:01|00:01.040|
+8.batch|batch|CANCELLED|0:15|00:00:05|2026-09-24T12:00:01|00:01.040|1024K
+9|fit|RUNNING|0:0|00:00:05|2026-09-24T12:00:01|00:01.040|
+9.batch|batch|RUNNING|0:0|00:00:05|2026-09-24T12:00:01|00:01.040|512K
+10|fit|COMPLETED|0:0|00:00:05|2026-09-24T12:00:01|00:01.040|
+10.batch|batch|COMPLETED|0:0|00:00:05|2026-09-24T12:00:01|00:01.040|4096K
+"""
 FILES = {
     "align.tsv": (
         "s\th:m:s\tmax_rss\tmax_vms\tmax_uss\tmax_pss\tio_in\tio_out\tmean_load\tcpu_time\n"
@@ -67,6 +86,7 @@ def test_each_format_is_taken_in_as_sampled_and_by_whom(place: Path) -> None:
     }  # fmt: skip
     assert {row["peaks"]["tree"]["certainty"] for row in rows.values()} == {"sampled"}
     assert {row["tags"]["batch"] for row in rows.values()} == {"1"}
+    assert rows["Snakemake"]["name"] == "align"
     assert (rows["Nextflow"]["tags"]["rule"], rows["Nextflow"]["seconds"]) == ("BWA", 125.0)
     assert rows["Nextflow"]["totals"]["cpu_seconds"] == 187.5
     assert (rows["sacct"]["ended"]["oom_kills"], rows["sacct"]["seconds"]) == (1, 86401.0)
@@ -80,6 +100,64 @@ def test_each_format_is_taken_in_as_sampled_and_by_whom(place: Path) -> None:
     ]
     assert told["guess"]
     assert call("report", rows["sacct"]["path"], cwd=place).returncode == 0
+
+
+def rows_of(place: Path, *columns: str) -> list[list[Any]]:
+    done = call("runs", "--format", "json", "--columns", ",".join(columns), cwd=place)
+    return [list(row.values()) for row in json.loads(done.stdout)]
+
+
+def test_a_task_from_the_cache_is_one_run_in_however_many_traces(tmp_path: Path) -> None:
+    (tmp_path / "first.txt").write_text(TRACE + TASK.format(id=5, status="COMPLETED", code=0))
+    (tmp_path / "second.txt").write_text(TRACE + "4\ttorn\n" + TASK.format(id=9, status="CACHED", code=0))
+    (tmp_path / "third.txt").write_text(TRACE + TASK.format(id=9, status="ABORTED", code="-"))
+    done = call("runs", "import", "first.txt", "second.txt", "third.txt", cwd=tmp_path)
+    assert "second.txt: 0 runs of Nextflow, 1 known already, 1 row left out" in done.stderr
+    assert sorted(rows_of(tmp_path, "name", "exit", "signal"), key=str) == [
+        ["UNZIP", 0, None],
+        ["UNZIP", None, 15],
+    ]
+
+
+def test_jobs_that_slurm_ended_or_that_go_on_are_no_jobs_that_needed_no_more(tmp_path: Path) -> None:
+    for name in ("week1.txt", "week2.txt"):
+        (tmp_path / name).write_text(SACCT)
+        told = call("runs", "import", name, cwd=tmp_path).stderr
+    assert "0 runs of sacct, 3 known already, 1 row left out" in told
+    found = sorted(rows_of(tmp_path, "tag.slurm.job", "exit", "signal", "memory", "cpu"), key=str)
+    assert found == [
+        ["10", 0, None, 4 << 20, 1.04],
+        ["7", None, 15, 2 << 20, 3540.04],
+        ["8", None, 15, 1 << 20, 1.04],
+    ]
+    (advice,) = json.loads(call("advise", "--for", "json", cwd=tmp_path).stdout)["advice"]
+    assert advice["runs"] == 1
+
+
+def test_what_has_no_name_is_called_as_its_file(tmp_path: Path) -> None:
+    (tmp_path / "sort.tsv").write_text(FILES["align.tsv"])
+    (tmp_path / "align.tsv").write_text(FILES["align.tsv"])
+    (tmp_path / "extended.tsv").write_text(EXTENDED)
+    call("runs", "import", "sort.tsv", "align.tsv", "extended.tsv", cwd=tmp_path)
+    found = sorted(rows_of(tmp_path, "name", "tag.wildcards"), key=str)
+    assert found == [["align", None], ["one", "{'s': 'a'}"], ["sort", None]]
+
+
+def test_each_command_of_a_file_ended_in_its_own_way(tmp_path: Path) -> None:
+    def block(command: str, code: int, first: str = "") -> str:
+        told = (
+            f'{first}\tCommand being timed: "sh -c {command}"\n\tMaximum resident set size (kbytes): 1456\n'
+        )
+        return f"{told}\tPage size (bytes): 4096\n\tExit status: {code}\n"
+
+    (tmp_path / "log").write_text(
+        block("true", 0)
+        + block("killed", 0, "Command terminated by signal 9\n")
+        + block("false", 1, "Command exited with non-zero status 1\n")
+    )
+    call("runs", "import", "log", cwd=tmp_path)
+    found = sorted(rows_of(tmp_path, "command", "exit", "signal"), key=str)
+    assert found == [["sh -c false", 1, None], ["sh -c killed", None, 9], ["sh -c true", 0, None]]
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,8 @@ if "MEMWATCH_VM_RESULTS" not in os.environ:
 MIB = 1 << 20
 RESULTS = Path(os.environ["MEMWATCH_VM_RESULTS"])
 KERNELS = os.environ["MEMWATCH_VM_KERNELS"].split()
+SLOWER = 5 if os.environ.get("MEMWATCH_VM_ACCEL", "tcg").startswith("tcg") else 1
+"""How much longer than a real machine an emulated one may take."""
 GIVEN = r"user@1000.service/app.slice/memwatch-"
 
 
@@ -185,6 +187,38 @@ def test_a_kill_for_want_of_memory_is_named(machine: Path) -> None:
     assert ended["signal"] == 9
     assert ended["oom_kills"] == 1
     assert "100.0 MiB" in ended["reason"]
+
+
+@pytest.mark.parametrize("name", ["limit-user", "limit-root", "limit-delegated"])
+def test_a_limit_ends_the_whole_tree_and_tells_who_wanted_more(machine: Path, name: str) -> None:
+    job = Job(machine, name)
+    assert job.exit_code in (137, -9), job.output
+    limit = job.json("run")["limit"]
+    main, *idle = json.loads((job.folder / "truth.json").read_text())["pids"]
+    assert (limit["bytes"], limit["by"], limit["breached"]) == (120 * MIB, "control group", True)
+    assert limit["operation"] == "Grow"
+    assert limit["largest"][0]["pid"] == main
+    assert limit["largest"][0]["pid"] not in idle
+    assert 60 * MIB < limit["peak"] <= 1.01 * 120 * MIB
+    assert "ended, since it wanted more than 120.0 MiB, in Grow" in job.output
+    job.is_clean()
+    written = job.json("command")["written"]
+    assert written["run/run.json"] - written["truth.json"] <= 1.0 * SLOWER
+
+
+def test_a_limit_without_a_group_of_its_own_says_what_it_needs_and_starts_nothing(machine: Path) -> None:
+    job = Job(machine, "limit-no-group")
+    assert job.exit_code == 2
+    assert "--limit-fallback rlimit" in job.output
+    assert "Delegate=yes" in job.output
+    assert not (job.folder / "truth.json").exists()
+
+
+def test_each_process_is_limited_where_that_is_asked_for(machine: Path) -> None:
+    job = Job(machine, "limit-rlimit")
+    assert job.exit_code == 1, job.output
+    assert "MemoryError" in job.output
+    assert job.json("run")["limit"]["by"] == "process"
 
 
 def test_a_signal_comes_once_and_the_exit_code_is_the_commands(machine: Path) -> None:

@@ -51,7 +51,7 @@ def command(run: str | None, *, every: float, once: bool) -> None:
     ended_by = show(found, every)
     if ended_by is not None:
         sys.exit(128 + ended_by)
-    figures = found.look()
+    figures = found.look(0.0)
     if figures.state == "running":
         # The screen is gone: what it said last stays to be read.
         print_text(lines.one_line(figures).strip() + "\n")

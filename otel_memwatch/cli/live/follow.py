@@ -13,11 +13,15 @@ if TYPE_CHECKING:
 
 _WIDTH = 100
 _PROCESSES = 6
+_ONE_LOOK = 2.0
+"""Seconds that a person waits for one look at a long record."""
+_SHARE = 0.5
+"""Part of the time between two looks in which a long record is read."""
 
 
 def one_look(run: LiveRun) -> None:
     """Prints what is known now."""
-    figures = run.look()
+    figures = run.look(_ONE_LOOK)
     told = [lines.title(figures, _WIDTH), lines.state(figures), ""]
     told += [
         f"{fact.label:<14}{fact.text}" for fact in lines.facts(figures, run.last_tick_wall, run.interval)
@@ -34,7 +38,7 @@ def follow(run: LiveRun, every: float) -> None:
     """Prints a line every so many seconds until the run has ended, then its summary."""
     from otel_memwatch.analysis import load
 
-    while (figures := run.look()).state == "running":
+    while (figures := run.look(_SHARE * every)).state == "running":
         print_text(lines.one_line(figures) + "\n")
         time.sleep(every)
     print_report("summary", load(run.path))

@@ -62,6 +62,11 @@ def facts(figures: LiveFigures, last_tick_wall: float | None, interval: float) -
     operation = f", in {shorten(peak.operation, _OPERATION)}" if peak is not None and peak.operation else ""
     at = "" if peak is None or peak.at is None else f", at {duration(min(peak.at, figures.seconds))}"
     yield Fact("peak so far", peak_sentence(peak, source=False) + at + operation, "strong")
+    if figures.read < 1:
+        # What is now stands at the end of the record; what was before is still being read.
+        yield Fact(
+            "record", f"{100 * figures.read:.0f} % of it read so far: the peak may be higher", "warning"
+        )
     yield from _limit(figures)
     silence = None if last_tick_wall is None else time.time() - last_tick_wall
     if (
@@ -136,6 +141,8 @@ def one_line(figures: LiveFigures) -> str:
         f"peak {peak_figure(peak)}",
         count(len(figures.processes), "process", "processes"),
     ]
+    if figures.read < 1:
+        parts.append(f"{100 * figures.read:.0f} % of the record read")
     if figures.to_limit is not None and figures.to_limit < _FAR:
         parts.append(f"limit in {duration(figures.to_limit)}")
     if figures.operations:

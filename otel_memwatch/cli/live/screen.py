@@ -28,6 +28,8 @@ _STYLES = {"strong": "bold", "bad": "bold red", "warning": "yellow", "": ""}
 _PROCESSES = 6
 _OPERATIONS = 6
 _DEVICES = 4
+_SHARE = 0.5
+"""Part of the time between two frames in which a long record is read."""
 _LEAST_CURVE, _MOST_CURVE = 4, 14
 
 
@@ -47,7 +49,7 @@ def show(run: LiveRun, every: float) -> int | None:
             # Two frames a second are few enough for a slow connection; rich writes each in one piece.
             with Live(console=console, screen=True, auto_refresh=False, transient=True) as live:
                 while True:
-                    figures = run.look()
+                    figures = run.look(_SHARE * every)
                     live.update(_frame(run, figures, console, blocks=blocks), refresh=True)
                     if figures.state != "running" or pressed(every):
                         return None

@@ -40,6 +40,10 @@ except ImportError:
 Lock = _thread.RLock if TYPE_CHECKING or not COMPILED else _native.Lock
 
 
+children_mark = _native.children_mark if TYPE_CHECKING or COMPILED else None
+"""What is known of this process's children, in one call; `None`: there is no compiled code."""
+
+
 def in_main_interpreter() -> bool:
     """Whether this is not a subinterpreter, which ends before its process does."""
     if COMPILED:

@@ -61,6 +61,17 @@ def plain_figures(pid: int, identity: int, figures: Figures) -> tuple[Any, ...]:
     )
 
 
+class TestEnd(NamedTuple):
+    """What is known of a test as a whole when it has ended."""
+
+    alone: bool
+    """Its process had no children."""
+    whole: bool
+    """It had nothing to set up, so that its only figures are those of all of it."""
+    children: tuple[int, int] | None
+    """What they can have needed together, and the largest of them; `None`: not known, or there were none."""
+
+
 class BaselineOptions(NamedTuple):
     """What is wanted of a session's figures."""
 

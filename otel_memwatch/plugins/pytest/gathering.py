@@ -6,7 +6,14 @@ import pytest
 
 from otel_memwatch.errors import MemwatchError
 from otel_memwatch.plugins.pytest import document
-from otel_memwatch.plugins.pytest.figures import PEAK, FixtureFigures, MeasuredTest, PhaseFigures, tree_peak
+from otel_memwatch.plugins.pytest.figures import (
+    PEAK,
+    FixtureFigures,
+    MeasuredTest,
+    PhaseFigures,
+    TestEnd,
+    tree_peak,
+)
 from otel_memwatch.plugins.pytest.limits import MemoryLimit, judge
 from otel_memwatch.plugins.pytest.summary import SessionSummary, summary_lines
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
@@ -35,8 +42,10 @@ class Gathering:
         self._baseline = baseline
         self._comparison: list[str] = []
         """Lines about the tests that need more or less than in the baseline."""
-        self._reports: list[tuple[str, str, Sequence[Any], dict[str, Any] | None, str, bool]] = []
-        """Test, phase, figures, what else was told, worker, whether it passed."""
+        self._reports: list[tuple[str, str, str, bool, Sequence[Any], Sequence[Any] | None]] = []
+        """Test, phase, worker, whether it passed, figures, and of the last phase what is known of the test."""
+        self._more: list[tuple[str, dict[str, Any]]] = []
+        """Test, its fixtures, limits of which nobody can tell."""
         self._largest: dict[str, Sequence[Any]] = {}
         """The figures of each test's phase with the largest peak."""
         self.tests: list[MeasuredTest] = []
@@ -53,37 +62,40 @@ class Gathering:
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Takes the figures that came with a report, and gives those of the whole test to JUnit's."""
-        fields, told = getattr(report, "memwatch", (None, None))
-        if fields is None:
+        # Taken out: pytest keeps all reports, and each thing that is kept makes Python's collections of garbage longer.
+        found = report.__dict__.pop("memwatch", None)
+        if found is None:
             return
-        when = report.when or ""
-        worker = getattr(report, "worker_id", "")
-        self._reports.append((report.nodeid, when, fields, told, worker, report.passed))
-        largest = self._largest.get(report.nodeid)
+        fields, test, more = found
+        nodeid, when = report.nodeid, report.when or ""
+        self._reports.append((nodeid, when, getattr(report, "worker_id", ""), report.passed, fields, test))
+        if more is not None:
+            self._more.append((nodeid, more))
+        largest = self._largest.get(nodeid)
         if largest is None or (fields[PEAK] or 0) > (largest[PEAK] or 0):
-            self._largest[report.nodeid] = largest = fields
+            self._largest[nodeid] = largest = fields
         if when == "teardown":
             report.user_properties += _properties(largest)
 
     def _tests(self) -> list[MeasuredTest]:
         """All tests, from their reports."""
         tests: dict[str, MeasuredTest] = {}
-        for nodeid, when, fields, told, worker, passed in self._reports:
+        for nodeid, when, worker, passed, fields, told in self._reports:
             test = tests.get(nodeid)
             if test is None:
                 test = tests[nodeid] = MeasuredTest(nodeid, worker)
             test.passed = test.passed and passed
+            ended = None if told is None else TestEnd._make(told)
             # A test with nothing to set up was measured as a whole, when it had ended.
-            whole = told is not None and "whole" in told
+            whole = ended is not None and ended.whole
             test.add("call" if whole else when, PhaseFigures._make(fields))
-            if told is None:
-                continue
-            for name, scope, of_fixture in told.get("fixtures", ()):
+            if ended is not None:
+                test.alone, test.children = ended.alone, ended.children
+        for nodeid, more in self._more:
+            for name, scope, of_fixture in more["fixtures"]:
                 self._fixtures.append(FixtureFigures(name, scope, nodeid, PhaseFigures._make(of_fixture)))
-            if when == "teardown":
-                test.alone, test.children = told["alone"], told.get("children")
-                for kind, limit, source, text in told.get("undecided", ()):
-                    self._undecided.append((test, MemoryLimit(kind, limit, source), text))
+            for kind, limit, source, text in more["undecided"]:
+                self._undecided.append((tests[nodeid], MemoryLimit(kind, limit, source), text))
         return list(tests.values())
 
     def add_record(

@@ -24,6 +24,27 @@ if TYPE_CHECKING:
     from otel_memwatch.plugins.pytest.recording import SessionRecord
 
 _SKIPPED = pytest.skip.Exception
+_PLAIN = (True, True, None)
+"""A `TestEnd` of a test without children that had nothing to set up."""
+
+
+class Judging:
+    """Holds calls against their limits; a plugin of its own, which tests without limits need not pass.
+
+    Args:
+        measuring: what knows the limits.
+
+    """
+
+    def __init__(self, measuring: Measuring) -> None:
+        self._measuring = measuring
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_call(self, item: pytest.Item) -> Generator[None, object, object]:
+        """Fails a test that has passed but is beyond its limit."""
+        result = yield
+        self._measuring.judge(item)
+        return result
 
 
 class Measuring:
@@ -42,9 +63,11 @@ class Measuring:
         self._record = record
         self._limits: dict[pytest.Item, tuple[MemoryLimit, ...]] = {}
         self._operation: Operation | None = None
-        """That of the phase which has ended last."""
-        self._whole: Operation | None = None
-        """That of a whole test, which has nothing to set up; `None`: its phases are measured apart."""
+        """That of the phase which runs, or which its limits have ended."""
+        self._is_whole = False
+        """Whether the test has nothing to set up, so that it is measured as a whole."""
+        self._error: BaseException | None = None
+        """What ended the phase, or an earlier one of a whole test."""
         self._fixtures: list[tuple[str, str, tuple[Any, ...]]] = []
         """Fixtures that the set-up has made: name, scope, figures."""
         self._undecided: list[tuple[Any, ...]] = []
@@ -55,12 +78,14 @@ class Measuring:
         self._began = 0.0
 
     @pytest.hookimpl(trylast=True)
-    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+    def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
         """Reads all marks before any test runs: a mistake in one is told at once."""
         for item in items:
             limits = limits_of(item, self._every)
             if limits:
                 self._limits[item] = limits
+        if self._limits:
+            config.pluginmanager.register(Judging(self), "memwatch-judging")
 
     @pytest.hookimpl(wrapper=True)
     def pytest_make_collect_report(self) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
@@ -87,56 +112,64 @@ class Measuring:
         self._record.launched()
         self._children.turn()
 
-    @pytest.hookimpl(wrapper=True, tryfirst=True)
-    def pytest_runtest_setup(self, item: pytest.Item) -> Generator[None, object, object]:
-        """Measures a set-up; with it, where there is nothing to set up, the whole test."""
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_setup(self, item: pytest.Item) -> None:
+        """Begins a set-up; with it, where there is nothing to set up, the whole test."""
         self._began = monotonic()
-        self._whole = None
-        if item not in self._limits and not _has_fixtures(item):
-            self._whole = operation(_name(item.nodeid, ""))
-            self._whole.__enter__()
-            return (yield)
-        measured = self._operation = operation(_name(item.nodeid, " [set-up]"))
-        measured.__enter__()
-        try:
-            result = yield
-        except BaseException as error:
-            _fail(measured, error)
-            raise
-        measured.__exit__(None, None, None)
-        return result
+        self._is_whole = item not in self._limits and not _has_fixtures(item)
+        self._begin(item, "" if self._is_whole else " [set-up]")
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_call(self, item: pytest.Item) -> None:
+        """Begins a call."""
+        if not self._is_whole:
+            self._begin(item, "")
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_teardown(self, item: pytest.Item) -> None:
+        """Begins a tear-down."""
+        if not self._is_whole:
+            self._begin(item, " [tear-down]")
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
-    def pytest_runtest_call(self, item: pytest.Item) -> Generator[None, object, object]:
-        """Measures a call, and fails a test that has passed but is beyond its limit."""
-        if self._whole is not None:
-            return (yield)
-        measured = self._operation = operation(_name(item.nodeid, ""))
-        measured.__enter__()
-        try:
-            result = yield
-        except BaseException as error:
-            _fail(measured, error)
-            raise
-        measured.__exit__(None, None, None)
-        if self._limits:
-            self._judge(item, measured)
-        return result
+    def pytest_runtest_makereport(
+        self, call: pytest.CallInfo[None]
+    ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+        """Ends a phase, and gives its figures to the report, with which they reach the process that prints them."""
+        if call.excinfo is not None:
+            self._error = call.excinfo.value
+        ended = None if self._is_whole and call.when != "teardown" else self._end()
+        report = yield
+        fields = None if ended is None else _fields(ended)
+        if fields is None:
+            return report
+        test = more = None
+        if call.when == "teardown":
+            test = self._told_of_test(fields)
+        else:
+            self._ids.append(fields[1])
+        if self._fixtures or self._undecided:
+            more = {"fixtures": self._fixtures, "undecided": self._undecided}
+            self._fixtures, self._undecided = [], []
+        report.memwatch = fields, test, more  # type: ignore[attr-defined]
+        return report
 
-    @pytest.hookimpl(wrapper=True, tryfirst=True)
-    def pytest_runtest_teardown(self, item: pytest.Item) -> Generator[None, object, object]:
-        """Measures a tear-down."""
-        measured = self._operation = self._whole
-        if measured is None:
-            measured = self._operation = operation(_name(item.nodeid, " [tear-down]"))
-            measured.__enter__()
-        try:
-            result = yield
-        except BaseException as error:
-            _fail(measured, error)
-            raise
-        measured.__exit__(None, None, None)
-        return result
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionfinish(self) -> None:
+        """Ends the phase of a test in which somebody stopped the session: nobody killed it."""
+        self._end()
+
+    def _begin(self, item: pytest.Item, ending: str) -> None:
+        self._operation = operation(_name(item.nodeid, ending))
+        self._operation.__enter__()
+
+    def _end(self) -> Operation | None:
+        """Ends the phase that is measured; `None`: there is none."""
+        measured, self._operation = self._operation, None
+        error, self._error = self._error, None
+        if measured is not None:
+            _leave(measured, error)
+        return measured
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_fixture_setup(self, fixturedef: pytest.FixtureDef[Any]) -> Generator[None, object, object]:
@@ -148,52 +181,30 @@ class Measuring:
         try:
             result = yield
         except BaseException as error:
-            _fail(measured, error)
+            _leave(measured, error)
             raise
-        measured.__exit__(None, None, None)
+        _leave(measured, None)
         fields = _fields(measured)
         if fields is not None:
             self._fixtures.append((fixturedef.argname, fixturedef.scope, fields))
         return result
 
-    @pytest.hookimpl(wrapper=True, tryfirst=True)
-    def pytest_runtest_makereport(
-        self, call: pytest.CallInfo[None]
-    ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-        """Gives the figures to the report, with which they reach the process that prints them, wherever that is."""
-        report = yield
-        measured, self._operation = self._operation, None
-        fields = None if measured is None else _fields(measured)
-        if fields is None:
-            return report
-        self._ids.append(fields[1])
-        if call.when == "teardown":
-            told = self._told_of_test()
-        elif self._fixtures:
-            told, self._fixtures = {"fixtures": self._fixtures}, []
-        else:
-            told = None
-        report.memwatch = fields, told  # type: ignore[attr-defined]
-        return report
+    def _told_of_test(self, last: tuple[Any, ...]) -> tuple[Any, ...]:
+        """What is known of a test that has ended, as `TestEnd`: `last` are the figures of its last phase."""
+        alone, children = self._children.turn()
+        self._record.note_test(self._began, alone, (*self._ids, last[1]))
+        self._ids.clear()
+        # Of most tests the same object: each one that is kept makes Python's collections of garbage longer.
+        return _PLAIN if alone and self._is_whole else (alone, self._is_whole, children)
 
-    def _told_of_test(self) -> dict[str, Any]:
-        """What is known of a test as a whole, when it has ended."""
-        alone, most = self._children.turn()
-        told: dict[str, Any] = {"alone": alone, "time": (self._began, monotonic()), "ids": self._ids}
-        self._ids = []
-        if most is not None:
-            told["children"] = most
-        if self._whole is not None:
-            told["whole"] = True
-        if self._undecided:
-            told["undecided"], self._undecided = self._undecided, []
-        return told
-
-    def _judge(self, item: pytest.Item, measured: Operation) -> None:
-        """Fails a test that is certainly beyond a limit."""
-        fields = _fields(measured)
+    def judge(self, item: pytest.Item) -> None:
+        """Fails a test whose call has passed but is certainly beyond a limit; its call is over then."""
         limits = self._limits.get(item)
-        if not limits or fields is None:
+        if not limits or self._operation is None:
+            return
+        _leave(self._operation, None)
+        fields = _fields(self._operation)
+        if fields is None:
             return
         call = PhaseFigures(*fields)
         bounds = bounds_of_call(call)
@@ -222,10 +233,10 @@ class Measuring:
 def _has_fixtures(item: pytest.Item) -> bool:
     """Whether a test has anything to set up; fixtures of classes and modules, and `setup_method`, are among them."""
     names = getattr(item, "fixturenames", None)
-    if not isinstance(item, pytest.Function) or names is None:
+    if not isinstance(item, pytest.Function) or names is None or isinstance(item.parent, pytest.Class):
         return True
     callspec = getattr(item, "callspec", None)
-    return len(names) > (0 if callspec is None else len(callspec.params)) or item.cls is not None
+    return len(names) > (0 if callspec is None else len(callspec.params))
 
 
 def _name(nodeid: str, ending: str) -> str:
@@ -234,9 +245,9 @@ def _name(nodeid: str, ending: str) -> str:
     return (nodeid if len(nodeid) <= room else nodeid[: room - 3] + "...") + ending
 
 
-def _fail(measured: Operation, error: BaseException) -> None:
-    """Ends an operation that has raised. A test that was skipped has not failed."""
-    if isinstance(error, _SKIPPED):
+def _leave(measured: Operation, error: BaseException | None) -> None:
+    """Ends an operation. A test that was skipped has not failed."""
+    if error is None or isinstance(error, _SKIPPED):
         measured.__exit__(None, None, None)
     else:
         measured.__exit__(type(error), error, error.__traceback__)

@@ -21,7 +21,7 @@ from otel_memwatch.in_target.operations import RUN_DIRECTORY_VARIABLE, activate,
 from otel_memwatch.model import ProcessEvent
 from otel_memwatch.monitor.run_directory import absolute, create_directory, run_name, temporary_runs
 from otel_memwatch.record.format import RUN_FILE, RUNS_DIRECTORY, SAMPLES_FILE
-from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
+from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -70,6 +70,17 @@ class SessionRecord:
         self._wanted = directory
         self._aftermath = aftermath
         self._monitor: MonitorProcess | None = None
+        self._alone: list[tuple[Any, ...]] = []
+        """When tests without children began and ended, and their operations."""
+        self._shared: list[int] = []
+        """The operations of tests with children."""
+
+    def note_test(self, began: float, alone: bool, ids: tuple[int, ...]) -> None:
+        """Keeps whether the record has to be asked about a test that has just ended; `ids`: its operations."""
+        if alone:
+            self._alone.append((began, time.monotonic(), *ids))
+        else:
+            self._shared += ids
 
     def begin(self) -> None:
         """Starts recording; the monitor comes up beside us."""
@@ -117,7 +128,17 @@ class SessionRecord:
         if self._monitor is not None:
             self._monitor.launched()
 
-    def company(self) -> list[tuple[float, float]]:
+    def _wanted_keys(self) -> list[TreeKey]:
+        """The operations of the tests that were not alone, as far as anybody can tell."""
+        # A process that no test waits for may have outlived the one that started it: not the kernel but the record tells.
+        company = self._company()
+        wanted = list(self._shared)
+        for began, ended, *ids in self._alone if company else ():
+            if any(start <= ended and end >= began for start, end in company):
+                wanted += ids
+        return [(os.getpid(), identity) for identity in wanted]
+
+    def _company(self) -> list[tuple[float, float]]:
         """From which tick to which other processes of ours were seen, in monotonic seconds; infinite: to the end."""
         if self.directory is None or self.joined:
             return []
@@ -170,9 +191,9 @@ class SessionRecord:
             seen = now
             time.sleep(0.01)
 
-    def finish(self, wanted: Iterable[TreeKey]) -> dict[TreeKey, Peak]:
-        """Ends the recording; the tree's peak in each of the operations that are asked for."""
-        wanted = list(wanted)
+    def finish(self) -> dict[TreeKey, Peak]:
+        """Ends the recording; the tree's peak in all operations of tests that were not alone."""
+        wanted = self._wanted_keys()
         monitor, self._monitor = self._monitor, None
         if monitor is not None:
             complete = monitor.stop(_COMPLETE_SECONDS if wanted else 0.0)

@@ -118,10 +118,6 @@ class Recording:
         self._config = config
         self._record = record
         self._gathering = gathering
-        self._alone: list[tuple[float, float, list[TreeKey]]] = []
-        """When tests without children began and ended, and their operations."""
-        self._shared: list[TreeKey] = []
-        """The operations of tests with children."""
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionstart(self) -> None:
@@ -132,19 +128,6 @@ class Recording:
         else:
             with capture.global_and_fixture_disabled():
                 self._record.begin()
-
-    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Keeps which tests the record has to be asked about."""
-        if report.when != "teardown":
-            return
-        fields, told = getattr(report, "memwatch", (None, None))
-        if fields is None or told is None:
-            return
-        keys = [(fields[0], identity) for identity in told["ids"]]
-        if told["alone"]:
-            self._alone.append((*told["time"], keys))
-        else:
-            self._shared += keys
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self) -> None:
@@ -165,13 +148,7 @@ class Recording:
 
     def finish(self) -> tuple[dict[TreeKey, Peak], list[str]]:
         """The tree's peak in all operations of tests that were not alone, and what is missing."""
-        # A process that no test waits for may have outlived the one that started it: not the kernel but the record tells.
-        company = self._record.company()
-        wanted = list(self._shared)
-        for began, ended, keys in self._alone if company else ():
-            if any(start <= ended and end >= began for start, end in company):
-                wanted += keys
-        return self._record.finish(wanted), self._record.problems
+        return self._record.finish(), self._record.problems
 
 
 class Workers:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from otel_memwatch.analysis import live as live_module
 from otel_memwatch.analysis import load
 from otel_memwatch.analysis.live import LiveRun
 from otel_memwatch.model import Certainty
@@ -138,3 +139,30 @@ def test_a_look_writes_nothing(bare: Path) -> None:
     before = {file.name: file.stat().st_mtime_ns for file in bare.iterdir()}
     LiveRun(bare).look()
     assert {file.name: file.stat().st_mtime_ns for file in bare.iterdir()} == before
+
+
+def test_a_first_look_at_a_long_record_does_not_wait_for_all_of_it(
+    bare: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is now stands at the end; the peak is that of what has been read, until all has been."""
+    monkeypatch.setattr(live_module, "_BLOCK", 4096)
+    monkeypatch.setattr(live_module, "_END", 4096)
+    sizes = [900.0 if n == 2500 else 100.0 + n / 100 for n in range(3000)]
+    grow(bare / "samples.jsonl", ticks(sizes))
+    live = LiveRun(bare)
+    first = live.look(0)
+    assert 0 < first.read < 0.5
+    assert first.now == round(sizes[-1] * MIB)
+    assert first.seconds == pytest.approx(299.9)
+    assert first.curve[-1] == (pytest.approx(299.9), first.now)
+    assert first.peaks.tree is not None
+    assert (first.peaks.tree.low, first.peaks.tree.high) == (first.now, None)
+    looks = 1
+    while (figures := live.look(0)).read < 1:
+        looks += 1
+        assert figures.now == first.now
+    assert looks > 3
+    whole = LiveRun(bare).look()
+    assert whole.read == 1
+    assert (figures.peaks, figures.curve, figures.now) == (whole.peaks, whole.curve, whole.now)
+    assert max(value for _, value in whole.curve) == 900 * MIB

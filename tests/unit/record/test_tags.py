@@ -30,7 +30,12 @@ if TYPE_CHECKING:
             {"github.job": "test", "commit": "abc", "branch": "main"},
         ),
         ({"GITHUB_JOB": "not in Actions"}, {}),
-        ({"GITLAB_CI": "true", "CI_JOB_NAME": "test"}, {"gitlab.job": "test"}),
+        (
+            {"GITLAB_CI": "true", "CI_JOB_NAME": "test", "CI_PIPELINE_ID": "9"},
+            {"gitlab.job": "test", "gitlab.run": "9"},
+        ),
+        ({"MLFLOW_EXPERIMENT_ID": "0"}, {"mlflow.experiment": "0"}),
+        ({"MLFLOW_EXPERIMENT_NAME": "base", "MLFLOW_EXPERIMENT_ID": "0"}, {"mlflow.experiment": "base"}),
         (
             {"MLFLOW_RUN_ID": "r", "WANDB_RUN_ID": "w", "WANDB_PROJECT": ""},
             {"mlflow.run": "r", "wandb.run": "w"},

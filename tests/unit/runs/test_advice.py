@@ -97,10 +97,11 @@ def test_the_monitor_and_the_page_cache_are_named() -> None:
 
 
 def test_programs_that_are_larger_than_what_is_needed_are_named() -> None:
-    (advice,) = advise([row(6, process=19 * MIB)] * 3, by=job_of)
+    (advice,) = advise([row(6, process=19 * MIB, process_low=19 * MIB)] * 3, by=job_of)
     assert any(note.startswith("13.0 MiB of page cache (files, programs") for note in advice.notes)
-    (little,) = advise([row(100, process=105 * MIB)] * 3, by=job_of)
-    assert little.notes == ()
+    (little,) = advise([row(100, process=105 * MIB, process_low=105 * MIB)] * 3, by=job_of)
+    (short,) = advise([row(1, process=11 * MIB)] * 3, by=job_of)  # no larger than its launcher was
+    assert little.notes == short.notes == ()
 
 
 def test_what_a_control_group_was_charged_needs_no_share_for_the_kernel() -> None:
@@ -116,6 +117,7 @@ def test_runs_known_between_wide_bounds_only_are_named() -> None:
     assert advice.memory is not None
     assert advice.memory < 115 * MIB
     assert any(note.startswith("1 run known between wide bounds only") for note in advice.notes)
+    assert advice.largest == 101 * MIB
 
 
 def test_an_input_that_explains_the_memory_scales_it() -> None:
@@ -128,6 +130,10 @@ def test_an_input_that_explains_the_memory_scales_it() -> None:
     tagged = [row(20 + 2 * size, tags_json=json.dumps({"rows": str(size)})) for size in range(10, 40)]
     (advice,) = advise(tagged, by=job_of, feature="rows")
     assert advice.input_name == "rows"
+    for target in ("slurm", "kubernetes", "docker", "snakemake", "nextflow"):
+        comment = next(line for line in TARGETS[target](advice).splitlines() if "it grows with rows" in line)
+        assert comment.endswith(f"{-(-(advice.memory or 0) // MIB)} MiB up to 39")
+        assert "up to 17.25," in comment
     (advice,) = advise([row(100, input_bytes=n) for n in range(10)], by=job_of, feature="input")
     assert advice.line is None
     assert any("does not explain" in note for note in advice.notes)

@@ -23,7 +23,10 @@ def test_the_nearest_file_counts_and_given_budgets_go_before_its(tmp_path):
     below.mkdir(parents=True)
     texts = ("memory=2GiB", "operation:Train=1.5GiB", "seconds=600")
     assert project(str(below)) == Project(texts, 0.02)
-    assert with_budgets({"budget": ("memory=1GiB",)}, str(below))["budget"] == ("memory=1GiB", *texts[1:])
+    assert with_budgets({"budget": ("memory=1GiB",), "baseline": None}, str(below))["budget"] == (
+        "memory=1GiB",
+        *texts[1:],
+    )
     (below / "pyproject.toml").write_text("[tool.other]\n")
     assert project(str(below)) == Project()
 
@@ -32,7 +35,7 @@ def test_the_nearest_file_counts_and_given_budgets_go_before_its(tmp_path):
     "text",
     ["[tool.otel-memwatch", '[tool.otel-memwatch]\nbudget = "x"', '[tool.otel-memwatch]\nbudgets = "memory=2GiB"',
      "[tool.otel-memwatch.budgets]\nmemory = 2", '[tool.otel-memwatch.budgets]\nmemory = "-2GiB"',
-     "[tool.otel-memwatch.budgets]\nseconds = nan", "[tool.otel-memwatch]\neffect = 2"],
+     "[tool.otel-memwatch.budgets]\nseconds = nan", "[tool.otel-memwatch]\neffect = 2", "[tool.otel-memwatch]\nbaseline = 2"],
 )  # fmt: skip
 def test_what_cannot_be_used_is_refused_with_the_file_s_name(tmp_path, text):
     (tmp_path / "pyproject.toml").write_text(text)

@@ -1,6 +1,6 @@
 """The jobs that run in the machine, each with its results in a folder of its own below the one that is named.
 
-command.json   exit code of the job and its seconds
+command.json   exit code of the job, its seconds, and when files of the run were written last
 output         what it wrote
 truth.json     what the workload found (workload.py)
 report.json    `report --json` of the run
@@ -35,6 +35,12 @@ def wrap(name: str, *words: str, options: str = "") -> str:
     return f"{PATIENT} wrap --out /tmp/{name}/run {options} -- {WORKLOAD} /tmp/{name}/truth.json {' '.join(words)}"
 
 
+def limited(name: str, options: str = "") -> str:
+    """`wrap --limit` of a program that takes ever more."""
+    grows = f"{BIN}/python /opt/jobs/grows.py /tmp/{name}/truth.json"
+    return f"{PATIENT} wrap --limit 120MiB --out /tmp/{name}/run {options} -- {grows}"
+
+
 def jobs() -> dict[str, str]:
     """Every job as a line of shell, run as root in a service."""
     lingerer = LINGERER.format(uid=subprocess.check_output(["id", "-u", "lingerer"], text=True).strip())
@@ -60,6 +66,11 @@ def jobs() -> dict[str, str]:
         f'{wrap("user-service-limited")}"',
         "lingerer-service": f"{lingerer} {wrap('lingerer-service')}",
         "memory-limit": f"systemd-run --quiet --scope -p MemoryMax=100M {PATIENT} wrap --out /tmp/memory-limit/run -- {hog}",
+        "limit-user": f'{TESTER} "{limited("limit-user")}"',
+        "limit-root": f'su -l root -c "{limited("limit-root")}"',
+        "limit-delegated": "systemd-run --quiet --scope -p Delegate=yes " + limited("limit-delegated"),
+        "limit-no-group": limited("limit-no-group"),
+        "limit-rlimit": limited("limit-rlimit", "--limit-fallback rlimit"),
         "terminated": f'{TESTER} "{wrap("terminated", "term")} & sleep 8; kill \\$!; wait \\$!"',
         "monitor-killed": f'{TESTER} "{wrap("monitor-killed", "hold", "6")} &'
         ' sleep 7; kill -9 \\$!; wait \\$!; sleep 9"',
@@ -106,11 +117,16 @@ def run(name: str, line: str, results: Path) -> None:
             ).returncode
         except subprocess.TimeoutExpired:
             code = -1
+    written = {
+        file: (place / file).stat().st_mtime
+        for file in ("truth.json", "run/run.json")
+        if (place / file).exists()
+    }
     (folder / "command.json").write_text(
-        json.dumps({"line": line, "exit_code": code, "seconds": time.monotonic() - begun})
+        json.dumps({"line": line, "exit_code": code, "seconds": time.monotonic() - begun, "written": written})
     )
     (folder / "after.json").write_text(json.dumps(left()))
-    for file in ("truth.json", "run/run.json", "run/report.txt"):
+    for file in ("truth.json", "run/run.json", "run/samples.jsonl", "run/report.txt"):
         if (place / file).exists():
             shutil.copy(place / file, folder)
     if (place / "outer/run.json").exists():

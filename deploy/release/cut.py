@@ -1,0 +1,86 @@
+"""Cuts a release: what is unreleased gets a number and a date, and the number stands where it stands.
+
+python deploy/release/cut.py 0.2.0         changes the files: look at them, commit, then tag v0.2.0
+python deploy/release/cut.py --notes       prints what CHANGELOG says of the version, for the release's page
+python deploy/release/cut.py --check TAG   fails unless the tag is that of the version and CHANGELOG has it
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+VERSION_FILE = ROOT / "otel_memwatch/_version.py"
+CHANGELOG = ROOT / "CHANGELOG.md"
+
+
+def version() -> str:
+    """The one place where it stands."""
+    found = re.search(r'^__version__ = "([^"]+)"$', VERSION_FILE.read_text(), re.MULTILINE)
+    assert found, VERSION_FILE
+    return found[1]
+
+
+def notes(of: str) -> str:
+    """The section of a version."""
+    found = re.search(
+        rf"^## {re.escape(of)}\b[^\n]*\n(.*?)(?=^## |\Z)", CHANGELOG.read_text(), re.MULTILINE | re.DOTALL
+    )
+    return found[1].strip() if found else ""
+
+
+def cut(new: str) -> str | None:
+    """Changes the files; the reason where it cannot be."""
+    old = version()
+    if not re.fullmatch(r"\d+\.\d+\.\d+((a|b|rc)\d+)?", new):
+        return f"{new} is no version: 1.2.3, or 1.2.3rc1"
+    if not notes("Unreleased"):
+        return "CHANGELOG.md has nothing that is unreleased"
+    if notes(new):
+        return f"CHANGELOG.md has a section {new} already"
+    VERSION_FILE.write_text(
+        VERSION_FILE.read_text().replace(f'__version__ = "{old}"', f'__version__ = "{new}"')
+    )
+    today = dt.datetime.now(dt.timezone.utc).date().isoformat()
+    text = CHANGELOG.read_text().replace("## Unreleased\n", f"## Unreleased\n\n## {new} ({today})\n", 1)
+    CHANGELOG.write_text(text)
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "deploy"], cwd=ROOT, check=True, capture_output=True, text=True
+    ).stdout
+    for name in filter(None, listed.split("\0")):
+        path = ROOT / name
+        content = path.read_text()
+        if f"otel-memwatch:{old}" in content:
+            path.write_text(content.replace(f"otel-memwatch:{old}", f"otel-memwatch:{new}"))
+    return None
+
+
+def check(tag: str) -> str | None:
+    """The reason why a tag is no release."""
+    if tag.removeprefix("refs/tags/") != f"v{version()}":
+        return f"the tag is {tag}, the version {version()}"
+    return None if notes(version()) else f"CHANGELOG.md has no section {version()}"
+
+
+def main() -> int:
+    """Command line."""
+    wrong: str | None = None
+    if sys.argv[1:] == ["--notes"]:
+        print(notes(version()))
+    elif len(sys.argv) == 3 and sys.argv[1] == "--check":
+        wrong = check(sys.argv[2])
+    elif len(sys.argv) == 2 and not sys.argv[1].startswith("-"):
+        wrong = cut(sys.argv[1])
+    else:
+        wrong = __doc__
+    if wrong:
+        print(wrong, file=sys.stderr)
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
