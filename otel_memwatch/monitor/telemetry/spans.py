@@ -5,11 +5,11 @@ They are built whole, at their end: the SDK's tracer would make ids of its own, 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from opentelemetry.sdk.trace import Event, ReadableSpan
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
-from opentelemetry.trace import NonRecordingSpan, SpanContext, SpanKind, TraceFlags, set_span_in_context
+from opentelemetry.trace import Link, NonRecordingSpan, SpanContext, SpanKind, TraceFlags, set_span_in_context
 from opentelemetry.trace.status import Status, StatusCode
 
 from otel_memwatch._version import __version__
@@ -87,8 +87,13 @@ class Spans:
             instrumentation_scope=self._scope,
         )
 
-    def of_run(self, end: float, ending: Any, peaks: Any) -> ReadableSpan:
-        """Span of the whole run, which ended at `end` (monotonic seconds) as `ending` says."""
+    def of_run(
+        self, end: float, ending: Any, peaks: Any, roots: Sequence[tuple[str, str]] = ()
+    ) -> ReadableSpan:
+        """Span of the whole run, which ended at `end` (monotonic seconds) as `ending` says.
+
+        It is linked with those of `roots` (trace and span ids of spans that the program sent) that began traces of their own.
+        """
         events = []
         if ending is not None and ending.oom_kills:
             events.append(
@@ -100,6 +105,11 @@ class Spans:
             parent=self._context(self._trace_id, self._parent, remote=True) if self._parent else None,
             resource=self._resource,
             attributes=run_attributes(self._run, ending, peaks),
+            links=[
+                Link(self._context(trace, span, remote=True))
+                for trace, span in roots
+                if trace != self._trace_id
+            ],
             events=events,
             kind=SpanKind.INTERNAL,
             status=Status(StatusCode.ERROR, ending.reason)
