@@ -473,3 +473,13 @@ for name in ("First", "Second"):
     assert len(roots) == 2
     assert {link.span_id for link in run.links} == roots
     assert {link.trace_id for link in run.links} == {span.trace_id for span in spans if span is not run}
+
+
+def test_what_vendors_say_of_the_trace_is_on_the_runs_span_live_and_replayed(sink, tmp_path):
+    env = _environment(TRACEPARENT=f"00-{'ab' * 16}-{'cd' * 8}-01", TRACESTATE="vendor=x,other=1")
+    done = _wrap(tmp_path / "run", "--quiet", "--otlp", sink.url, "--", "true", env=env)
+    assert (done.returncode, done.stderr) == (0, "")
+    replay = [sys.executable, "-m", "otel_memwatch", "replay", str(tmp_path / "run"), "--otlp", sink.url]
+    subprocess.run(replay, check=True, capture_output=True, timeout=60)
+    spans = [span for _, span in sink.spans()]
+    assert [span.trace_state for span in spans] == ["vendor=x,other=1"] * 2

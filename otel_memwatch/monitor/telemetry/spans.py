@@ -9,7 +9,15 @@ from collections.abc import Mapping, Sequence
 
 from opentelemetry.sdk.trace import Event, ReadableSpan
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
-from opentelemetry.trace import Link, NonRecordingSpan, SpanContext, SpanKind, TraceFlags, set_span_in_context
+from opentelemetry.trace import (
+    Link,
+    NonRecordingSpan,
+    SpanContext,
+    SpanKind,
+    TraceFlags,
+    TraceState,
+    set_span_in_context,
+)
 from opentelemetry.trace.status import Status, StatusCode
 
 from otel_memwatch._version import __version__
@@ -47,6 +55,7 @@ class Spans:
         self._span_id: str = trace["span_id"]
         self._parent: str | None = trace.get("parent_span_id")
         self._flags = TraceFlags(int(str(trace.get("flags") or "01"), 16))
+        self._state = TraceState.from_header([str(trace.get("state") or "")])
         started = run["started"]
         self._offset = float(started["wall"]) - float(started["monotonic"])
         self._started = float(started["monotonic"])
@@ -121,7 +130,10 @@ class Spans:
         )
 
     def _context(self, trace_id: str, span_id: str, *, remote: bool = False) -> SpanContext:
-        return SpanContext(int(trace_id, 16), int(span_id, 16), is_remote=remote, trace_flags=self._flags)
+        state = self._state if trace_id == self._trace_id else None
+        return SpanContext(
+            int(trace_id, 16), int(span_id, 16), is_remote=remote, trace_flags=self._flags, trace_state=state
+        )
 
     def _nanoseconds(self, monotonic: float) -> int:
         return int((monotonic + self._offset) * 1e9)
