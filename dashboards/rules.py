@@ -31,7 +31,6 @@ from dashboards.thresholds import (
     SILENT_WINDOW,
 )
 
-
 TEAM = "{{ $labels.namespace }}"
 """By which alerts are routed: as a rule a team has a namespace. Another label of the alerts would do as well."""
 
