@@ -243,7 +243,7 @@ def _tree(evidence: Evidence, main: Peak | None, process: Peak | None) -> Peak |
     if evidence.ledger.low.value is not None:
         return _tree_by_ledger(evidence)
     if main is not None and evidence.single_process:
-        return main
+        return certainty.tree_of_one_process(main)
     return _tree_by_bounds(evidence, process)
 
 
@@ -279,15 +279,18 @@ def _tree_by_ledger(evidence: Evidence) -> Peak | None:
     by_faults = _bound_by_faults(evidence)
     if by_faults is not None:
         # Also where it is the higher one: memory files that nobody maps are in no process's watermark.
-        high, bound = by_faults, "page faults"
+        high, bound = (
+            certainty.with_unseen_fill(
+                by_faults, evidence.processes.attained_bytes, evidence.processes.most_file, conditions.floor
+            ),
+            "page faults",
+        )
     by_group = _bound_by_group(evidence)
     if by_group is not None and low <= by_group and (high is None or by_group < high):
         high, bound = by_group, f"the control group's {_group_figure(evidence)}"
-    peak = certainty.tree_by_faults(low, high, conditions.rss_error)
-    if peak is None:
-        return None
-    if peak.certainty is Certainty.EXACT or peak.high is None:
-        return peak._replace(at=at, how=how if peak.high is None else f"{how}, {bound}")
+    peak = certainty.tree_of_processes(low, high)
+    if peak is None or peak.high is None:
+        return None if peak is None else peak._replace(at=at, how=how)
     guess = max(peak.low or 0, min(peak.high, ledger.estimate.value or 0))
     at = conditions.since_start(ledger.estimate.at) if ledger.estimate.value else at
     return peak._replace(at=at, how=f"{how}, {bound}", estimate=guess)
@@ -324,12 +327,10 @@ def _tree_by_bounds(evidence: Evidence, process: Peak | None) -> Peak | None:
     # What the tree certainly had and the group was not charged for breaks what the group's bound rests on.
     if by_group is not None and low <= by_group and (high is None or by_group < high):
         high, bound = by_group, f"the control group's {_group_figure(evidence)}"
-    peak = certainty.tree_from_bounds(low, high, evidence.conditions.rss_error)
+    peak = certainty.tree_of_processes(low, high)
     if peak is None:
         return None
-    if peak.certainty is Certainty.INTERVAL and peak.high is not None:
-        how += f", {bound}"
-    return peak._replace(at=at, how=how)
+    return peak._replace(at=at, how=how if peak.high is None else f"{how}, {bound}")
 
 
 def _bound_by_group(evidence: Evidence) -> int | None:

@@ -1,4 +1,4 @@
-"""What a run and its operations say about themselves as OpenTelemetry spans, live and from the record alike."""
+"""What a run and its operations say about themselves as OpenTelemetry spans and events, live and from the record alike."""
 
 from __future__ import annotations
 
@@ -18,6 +18,9 @@ SCHEMA_URL = "https://opentelemetry.io/schemas/1.44.0"
 
 SCOPE = "otel_memwatch"
 """Name of the instrumentation scope."""
+
+RUN_ENDED = "memwatch.run.ended"
+"""Name of the event that tells how a run ended and what it needed."""
 
 _TOTALS = {
     "cpu_seconds": "memwatch.cpu.time",
@@ -65,6 +68,11 @@ def run_attributes(info: Mapping[str, Any], ending: Ending | None, peaks: Peaks 
 def run_failed(ending: Ending | None) -> bool:
     """Whether the run's span has the status of an error."""
     return ending is not None and bool(ending.signal or ending.exit_code or ending.oom_kills)
+
+
+def ended_sentence(info: Mapping[str, Any], ending: Ending | None) -> str:
+    """What the event of a run's end says to a person."""
+    return f"{run_name(info)} has ended{'' if ending is None else f': {ending.reason}'}."
 
 
 def operation_attributes(operation: RecordedOperation) -> Attributes:

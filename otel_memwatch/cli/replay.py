@@ -9,12 +9,13 @@ import click
 
 from otel_memwatch.analysis import RecordedRun, load
 from otel_memwatch.cli import say
-from otel_memwatch.config import parse_url
+from otel_memwatch.config import parse_metrics, parse_url
 from otel_memwatch.errors import MemwatchError, Unanswered, UsageError
-from otel_memwatch.monitor.telemetry.settings import Endpoint, wanted
+from otel_memwatch.monitor.telemetry.settings import Endpoint, wanted, wanted_metrics
 from otel_memwatch.reports.otlp import SIGNALS, requests
 from otel_memwatch.runtime.masking import mask_url
 
+_PARTS = {"metrics": "points", "traces": "spans", "logs": "log records"}
 _HINT_OF_OLD = "Prometheus takes samples older than an hour only with storage.tsdb.out_of_order_time_window"
 
 
@@ -29,17 +30,36 @@ _HINT_OF_OLD = "Prometheus takes samples older than an hour only with storage.ts
 @click.option(
     "--signal", type=click.Choice(["all", *SIGNALS]), default="all", show_default=True, help="What to send."
 )
-def command(run: str, otlp: str | None, otlp_protocol: str | None, signal: str) -> None:
+@click.option(
+    "--metrics",
+    metavar="minimal|default|all|NAMES",
+    help="The metrics. Default: those that the run was to send.",
+)
+@click.option(
+    "--operation-metrics",
+    type=click.Choice(["off", "gauges", "histograms"]),
+    help="Metrics of each name of an operation. Default: those that the run was to send.",
+)
+def command(
+    run: str,
+    *,
+    otlp: str | None,
+    otlp_protocol: str | None,
+    signal: str,
+    metrics: str | None,
+    operation_metrics: str | None,
+) -> None:
     """Send the recorded run RUN to an OTLP endpoint, as it would have been sent while it ran.
 
-    Metrics keep the times at which they were measured, spans their ids. Headers, compression and certificates come
+    Metrics keep the times at which they were measured, spans their ids; of logs there is the event of the run's end. Headers, compression and certificates come
     from the OTEL_EXPORTER_OTLP_* variables. Sending a run twice gives the same series twice the same points.
     """
     recorded = load(run)
     where = wanted({"otlp": _url(otlp), "otlp_protocol": otlp_protocol}, os.environ)
-    endpoints = {"metrics": where.metrics, "traces": where.spans}
+    endpoints = {"metrics": where.metrics, "traces": where.spans, "logs": where.logs}
     if not any(endpoints.values()):
         raise UsageError("There is no endpoint to send to.", "--otlp URL, or OTEL_EXPORTER_OTLP_ENDPOINT")
+    chosen = _chosen(recorded, metrics, operation_metrics)
     failures: list[MemwatchError] = []
     silent: set[str] = set()
     for name in SIGNALS if signal == "all" else (signal,):
@@ -48,7 +68,7 @@ def command(run: str, otlp: str | None, otlp_protocol: str | None, signal: str) 
             continue
         # What one signal's endpoint does not take is no reason to keep the other back; a server that does not answer is.
         try:
-            _send(recorded, name, endpoint)
+            _send(recorded, name, endpoint, chosen)
         except MemwatchError as error:
             failures.append(error)
             if isinstance(error, Unanswered):
@@ -59,22 +79,37 @@ def command(run: str, otlp: str | None, otlp_protocol: str | None, signal: str) 
         raise failures[-1]
 
 
-def _send(recorded: RecordedRun, name: str, endpoint: Endpoint) -> None:
+def _chosen(recorded: RecordedRun, metrics: str | None, operation_metrics: str | None) -> frozenset[str]:
+    """Names of the metrics to send."""
+    try:
+        return wanted_metrics(
+            {
+                "metrics": parse_metrics(metrics or str(recorded.settings.get("metrics") or "default")),
+                "operation_metrics": operation_metrics or recorded.settings.get("operation_metrics"),
+            }
+        )
+    except ValueError as error:
+        raise UsageError(f"--metrics: {error}.") from None
+
+
+def _send(recorded: RecordedRun, name: str, endpoint: Endpoint, metrics: frozenset[str]) -> None:
     """Sends all requests of one signal. Raises `MemwatchError`, in one sentence, for what is not taken."""
     from otel_memwatch.monitor.telemetry.replay import Sender  # it loads OpenTelemetry's SDK
 
     sender = Sender(name, endpoint)
     sent = 0
     try:
-        for request in requests(recorded, name):
+        for request in requests(recorded, name, metrics):
             sender.send(request)
             sent += 1
     finally:
         sender.close()
     where = mask_url(endpoint.url)
+    if sender.unknown:
+        return
     say(f"otel-memwatch: {name}: {sent} requests sent to {where}")
     if sender.rejected:
-        what = "points" if name == "metrics" else "spans"
+        what = _PARTS[name]
         said = f": {sender.words}" if sender.words else "."
         raise MemwatchError(f"{where} rejected {sender.rejected} {what} of them{said}", _HINT_OF_OLD)
 

@@ -238,7 +238,7 @@ COLLECTORS = ["collector/gateway.yaml", "collector/sidecar.yaml", "compose/colle
 def test_pipelines_use_what_is_defined_and_all_of_it(path):
     config = load(DEPLOY / path)
     pipelines = config["service"]["pipelines"].values()
-    assert set(config["service"]["pipelines"]) == {"metrics", "traces"}
+    assert set(config["service"]["pipelines"]) == {"metrics", "traces", "logs"}
     for part in ("receivers", "processors", "exporters"):
         assert {name for pipeline in pipelines for name in pipeline[part]} == set(config[part])
     assert set(config.get("extensions", ())) == set(config["service"].get("extensions", ()))
@@ -283,7 +283,7 @@ def test_compose_mounts_what_there_is_and_shows_nothing_to_the_network():
 
 def test_grafana_gets_the_dashboards_and_their_sources():
     sources = load(DEPLOY / "compose" / "grafana" / "datasources" / "sources.yaml")["datasources"]
-    assert {source["type"] for source in sources} == {"prometheus", "tempo"}
+    assert {source["type"] for source in sources} == {"prometheus", "tempo", "loki"}
     (destination,) = sources[0]["jsonData"]["exemplarTraceIdDestinations"]
     assert destination["datasourceUid"] in {source["uid"] for source in sources}
     provider = load(DEPLOY / "compose" / "grafana" / "dashboards" / "provider.yaml")["providers"][0]
@@ -302,6 +302,50 @@ def test_shellcheck():
     assert len(scripts()) == 7
     done = run(needed("shellcheck"), *scripts())
     assert done.returncode == 0, done.stdout
+
+
+def test_hadolint():
+    done = run(needed("hadolint"), "--no-color", DEPLOY / "container" / "Dockerfile")
+    assert (done.returncode, done.stdout) == (0, ""), done.stderr
+
+
+def test_actionlint(tmp_path):
+    """The workflows that use the actions, with the actions where they say: inputs and outputs are looked up there."""
+    actions = tmp_path / ".github" / "actions"
+    shutil.copytree(DEPLOY / "github-actions", actions / "otel-memwatch")
+    workflows = tmp_path / ".github" / "workflows"
+    workflows.mkdir()
+    for name in ("example.yml", "gate/example.yml"):
+        shutil.copy(DEPLOY / "github-actions" / name, workflows / name.replace("/", "-"))
+    assert run("git", "init", "-q", cwd=tmp_path).returncode == 0
+    done = run(needed("actionlint"), "-no-color", cwd=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    example = workflows / "example.yml"
+    example.write_text(example.read_text().replace("otlp-headers:", "otlp-haeders:"))
+    assert "otlp-haeders" in run(needed("actionlint"), "-no-color", cwd=tmp_path).stdout
+
+
+def test_actions_of_others_are_pinned_to_a_commit():
+    found = [
+        line.strip().removeprefix("- ")
+        for path in DEPLOY.rglob("*.yml")
+        for line in path.read_text().splitlines()
+        if re.match(r"\s*(- )?uses: (?!\./)", line)
+    ]
+    assert len(found) >= 6
+    for line in found:
+        assert re.fullmatch(r"uses: actions/[\w/-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+", line), line
+
+
+def test_the_labels_that_dashboards_choose_by_are_there_for_what_is_pushed():
+    gateway = load(DEPLOY / "collector" / "gateway.yaml")
+    made = {one["key"] for one in gateway["processors"]["resource/place"]["attributes"]}
+    assert "resource/place" in gateway["service"]["pipelines"]["metrics"]["processors"]
+    promoted = load(DEPLOY / "prometheus" / "otlp.yml")["otlp"]["promote_resource_attributes"]
+    board = (ROOT / "dashboards" / "grafana" / "memwatch-fleet.json").read_text()
+    chosen_by = set(re.findall(r'(\w+)=~\\"\$(?:cluster|namespace)\\"', board))
+    assert chosen_by == made == {"cluster", "namespace"}
+    assert made <= set(promoted)
 
 
 def test_scripts_may_be_executed():

@@ -277,7 +277,47 @@ def test_replay_says_what_the_endpoint_did_not_like(recorded, answer, expected):
     sink.close()
     assert done.returncode == 1
     lines = done.stderr.splitlines()
-    assert [expected in line for line in lines] == [True, True], "one sentence for each signal"
+    # Of an endpoint that does not know log records nobody need be told.
+    signals = 2 if answer[0] == 404 else 3
+    assert [expected in line for line in lines] == [True] * signals, "one sentence for each signal"
+
+
+def test_what_is_replayed_is_what_was_sent_live(tmp_path):
+    """The event of the end to the last attribute, and of the metrics those that the run was to send."""
+    live, later, all_of_them = OtlpSink(), OtlpSink(), OtlpSink()
+    directory = tmp_path / "run"
+    program = "from otel_memwatch import operation\nwith operation('Load'):\n    pass\nraise SystemExit(3)"
+    done = subprocess.run(
+        [sys.executable, "-m", "otel_memwatch", "wrap", "--quiet", "--otlp", live.url, "--metrics", "minimal",
+         "--out", str(directory), "--", sys.executable, "-c", program],
+        capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (3, "")
+    assert _replay(directory, "--otlp", later.url).returncode == 0
+    more = _replay(directory, "--otlp", all_of_them.url, "--metrics=all", "--operation-metrics=histograms")
+    assert more.returncode == 0
+
+    def event(sink):
+        ((resource, record),) = sink.events()
+        told = attributes(record)
+        duration = told.pop("memwatch.run.duration")
+        who = {name: value for name, value in resource.items() if not name.startswith("telemetry.")}
+        return (
+            who, record.event_name, record.severity_number, record.body.string_value, record.trace_id, record.span_id,
+            told, round(duration, 1), round(record.time_unix_nano / 1e9),
+        )  # fmt: skip
+
+    def names(sink):
+        return {metric.name for _, metric, _ in sink.metrics()}
+
+    assert event(live) == event(later)
+    # What the monitor tells of itself, and what only goes on while a run does, is not recorded.
+    assert names(live) - {"memwatch.operation.active"} == names(later)
+    assert len(names(later)) < 20 < 40 < len(names(all_of_them))
+    assert "memwatch.operation.memory.peak" in names(all_of_them) - names(later)
+    for sink in (live, later, all_of_them):
+        assert sink.defects == []
+        sink.close()
 
 
 def test_one_signal_that_is_refused_does_not_keep_the_other_back(recorded):

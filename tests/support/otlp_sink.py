@@ -31,7 +31,7 @@ _KINDS = {
 class OtlpSink:
     """Listens on a free loopback port.
 
-    `answer(path)` may give (status, content type, body) instead of success, or "hang", "reset".
+    `answer(path)` may give (status, content type, body) instead of success, with further headers as a fourth, or "hang", "reset".
     """
 
     def __init__(self, answer=lambda _path: None, prefix=""):
@@ -59,8 +59,10 @@ class OtlpSink:
                 if said is None:
                     headers = {name.lower(): value for name, value in self.headers.items()}
                     said = sink.take(self.path.removeprefix(prefix), headers, body)
-                status, kind, payload = said
+                status, kind, payload, *headers = said
                 self.send_response(status)
+                for name, value in (headers[0] if headers else {}).items():
+                    self.send_header(name.replace("_", "-"), value)
                 self.send_header("Content-Type", kind)
                 self.send_header("Content-Length", str(len(payload)))
                 self.end_headers()

@@ -36,9 +36,6 @@ _QUEUE = 2048
 _POLL = 0.2
 """Seconds between two looks for operations."""
 
-_UNKNOWN_SIGNAL = frozenset({404, 405, 501})
-"""What endpoints answer that take no log records: many take spans or metrics alone, which is nothing to tell of."""
-
 LAST_SPANS = 256
 """Spans that are put into a queue at the end, at most: those of operations still open, and the run's.
 
@@ -174,9 +171,7 @@ class ExporterDelivery:
                 if answer.rejected or answer.words:
                     self.health.said(self.signal, answer)
                 return result
-            if self.signal == "logs" and (
-                answer.status in _UNKNOWN_SIGNAL or "UNIMPLEMENTED" in answer.problem
-            ):
+            if self.signal == "logs" and answer.knows_no_signal:
                 return result
             self.failures += 1
             self.health.failed(self.signal, answer.problem)

@@ -14,7 +14,15 @@ from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
 from otel_memwatch import catalog
 from otel_memwatch._version import __version__
-from otel_memwatch.analysis.spans import SCHEMA_URL, SCOPE, run_attributes, run_failed, run_name
+from otel_memwatch.analysis.spans import (
+    RUN_ENDED,
+    SCHEMA_URL,
+    SCOPE,
+    ended_sentence,
+    run_attributes,
+    run_failed,
+    run_name,
+)
 from otel_memwatch.runtime.threads import Thread
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 
@@ -27,7 +35,6 @@ if TYPE_CHECKING:
     from otel_memwatch.monitor.telemetry.delivery import ExporterDelivery
     from otel_memwatch.monitor.telemetry.frame import Frame
 
-ENDED = "memwatch.run.ended"
 OOM_KILL = "memwatch.oom_kill"
 
 
@@ -99,9 +106,9 @@ class RunEvents:
         """Takes in how the run ended (nanoseconds since 1970); the record goes with the last delivery."""
         attributes = self._figures(frame) | run_attributes(self._run, ending, peaks)
         attributes["memwatch.run.duration"] = (end - start) / 1e9
-        name, reason = run_name(self._run), "" if ending is None else f": {ending.reason}"
         failed = run_failed(ending)
-        self._last = self._record(ENDED, f"{name} has ended{reason}.", attributes, end, failed=failed)
+        body = ended_sentence(self._run, ending)
+        self._last = self._record(RUN_ENDED, body, attributes, end, failed=failed)
 
     def _record(
         self, event: str, body: str, attributes: Mapping[str, Any], time: int, *, failed: bool

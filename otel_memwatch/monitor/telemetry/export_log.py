@@ -14,6 +14,9 @@ _GRPC_TRANSIENT = frozenset(
 """Codes after which a request may be sent again (OTLP specification, "Failures")."""
 
 
+_UNKNOWN_SIGNAL = frozenset({404, 405, 501})
+
+
 class Answer(NamedTuple):
     """What an endpoint answered to one request."""
 
@@ -29,6 +32,11 @@ class Answer(NamedTuple):
     """Seconds for which the endpoint wants to be left alone."""
     status: int | None = None
     """HTTP status; `None`: there was no answer, or it did not come by HTTP."""
+
+    @property
+    def knows_no_signal(self) -> bool:
+        """Whether the endpoint does not know the signal at all: many take spans or metrics alone, and no log records."""
+        return self.status in _UNKNOWN_SIGNAL or "UNIMPLEMENTED" in (self.problem or "")
 
 
 class ExportLog(logging.Handler):

@@ -1,13 +1,16 @@
 """Sends requests in the form of OTLP JSON to an endpoint, by the SDK's exporters.
 
 The exporters take the SDK's own values, so a request is read into these. It has what `reports.otlp` writes: gauges, sums
-and histograms, and spans without links.
+and histograms, spans without links, log records.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from opentelemetry._logs import LogRecord, SeverityNumber
+from opentelemetry.context import Context
+from opentelemetry.sdk._logs import ReadableLogRecord
 from opentelemetry.sdk.metrics.export import (
     AggregationTemporality,
     Gauge,
@@ -23,7 +26,7 @@ from opentelemetry.sdk.metrics.export import (
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import Event, ReadableSpan
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
-from opentelemetry.trace import SpanContext, SpanKind, TraceFlags
+from opentelemetry.trace import NonRecordingSpan, SpanContext, SpanKind, TraceFlags, set_span_in_context
 from opentelemetry.trace.status import Status, StatusCode
 
 from otel_memwatch.errors import Unanswered, Unavailable, describe
@@ -46,12 +49,15 @@ class Sender:
 
     def __init__(self, signal: str, endpoint: Endpoint) -> None:
         EXPORT_LOG.catch()
-        self._read: Callable[[Json], Any] = metrics_data if signal == "metrics" else spans
+        self._read = _READERS[signal]
+        self._may_be_unknown = signal == "logs"
         self._where = mask_url(endpoint.url)
         self._opened = open_exporter(signal, endpoint, compression="gzip")
         self._attempts = Attempts(self._opened.answer)
         self.rejected = 0
         """Points or spans that the endpoint did not take, by its own word."""
+        self.unknown = False
+        """Whether the endpoint takes no log records at all, as many do."""
         self.words = ""
         """What the endpoint last said of a request that it took."""
 
@@ -62,7 +68,9 @@ class Sender:
             _, answer = self._attempts.make(lambda: self._opened.exporter.export(data))
         except Exception as error:
             raise Unavailable(f"{self._where} could not be sent to: {describe(error)}") from error
-        if answer.problem is not None:
+        if answer.problem is not None and self._may_be_unknown and answer.knows_no_signal:
+            self.unknown = True
+        elif answer.problem is not None:
             wrong = answer.status == 404 or "text/html" in answer.problem
             hint = "is it an OTLP endpoint?" if wrong and (answer.status or 0) >= 300 else None
             kind = Unanswered if answer.transient and answer.status is None else Unavailable
@@ -160,6 +168,38 @@ def _span(span: Json, resource: Resource, scope: InstrumentationScope) -> Readab
     )
 
 
+def log_records(request: Json) -> Sequence[ReadableLogRecord]:
+    """The SDK's values of a request of log records."""
+    return [
+        ReadableLogRecord(_log_record(record), _resource(group), _scope(scope))
+        for group in request["resourceLogs"]
+        for scope in group["scopeLogs"]
+        for record in scope["logRecords"]
+    ]
+
+
+def _log_record(record: Json) -> LogRecord:
+    return LogRecord(
+        timestamp=int(record["timeUnixNano"]),
+        observed_timestamp=int(record["observedTimeUnixNano"]),
+        context=_of_span(record),
+        severity_text=record["severityText"],
+        severity_number=SeverityNumber(record["severityNumber"]),
+        body=_value(record["body"]),
+        attributes=_attributes(record),
+        event_name=record["eventName"],
+    )
+
+
+def _of_span(record: Json) -> Context | None:
+    """With which the record is found beside its span."""
+    if "traceId" not in record:
+        return None
+    return set_span_in_context(
+        NonRecordingSpan(_context(int(record["traceId"], 16), record["spanId"])), Context()
+    )
+
+
 def _context(trace_id: int, span_id: str) -> SpanContext:
     return SpanContext(
         trace_id, int(span_id, 16), is_remote=False, trace_flags=TraceFlags(TraceFlags.SAMPLED)
@@ -191,3 +231,10 @@ def _value(value: Json) -> Any:
         items: Iterable[Json] = content["values"]
         return [_value(item) for item in items]
     return content
+
+
+_READERS: Mapping[str, Callable[[Json], Any]] = {
+    "metrics": metrics_data,
+    "traces": spans,
+    "logs": log_records,
+}

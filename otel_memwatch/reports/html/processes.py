@@ -89,15 +89,15 @@ def _in_order(
 
 def _row(run: RecordedRun, process: ProcessFigures, name: str, depth: int) -> dict[str, Any]:
     end = run.seconds if process.end is None else process.end
-    peak = process.peak
+    peak, start = process.peak, phrases.process_start(run, process)
     row = {
         "name": name,
         "command": command_line(process.argv, _COMMAND) if process.argv else None,
         "pid": process.pid,
         "ppid": process.ppid,
         "depth": depth,
-        "start": phrases.process_start(run, process),
-        "seconds": round(max(0.0, end - process.start), 4),
+        "start": start,
+        "seconds": round(max(0.0, end - start), 4),
         "peak": None if peak is None else [peak.bytes, peak.certainty.value, peak.low, peak.high],
         "how": clean(peak.how) if peak is not None else None,
         "cpu": process.cpu_seconds,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 
 from otel_memwatch import catalog
 from otel_memwatch.analysis.run_conditions import RunConditions
@@ -22,20 +22,24 @@ _POINTS_PER_LINE = 4000
 _CUMULATIVE = 2
 
 
-def metric_requests(run: RecordedRun) -> Iterator[Mapping[str, Any]]:
-    """Requests with all ticks, then one with the figures of the end: peaks, exit code, operations."""
+def metric_requests(run: RecordedRun, chosen: Container[str] | None = None) -> Iterator[Mapping[str, Any]]:
+    """Requests with all ticks, then one with the figures of the end: peaks, exit code, operations.
+
+    `chosen`: names of the metrics that are wanted; `None`: all.
+    """
+    wanted: Container[str] = METRICS if chosen is None else chosen
     times = Times(run)
     columns = run.record.columns
     since = SinceFirst(columns, joined=RunConditions.of(run.info).joined)
-    batch = _Batch(columns, times)
+    batch = _Batch(columns, times, wanted)
     for time, values in run.record.ticks():
         batch.add(times.of(time), [since.of(index, value) for index, value in enumerate(values)])
         if batch.points >= _POINTS_PER_LINE:
             yield _request(run, batch.metrics())
-            batch = _Batch(columns, times)
+            batch = _Batch(columns, times, wanted)
     if batch.points:
         yield _request(run, batch.metrics())
-    last = list(_final(run, times))
+    last = [metric for metric in _final(run, times) if metric["name"] in wanted]
     if last:
         yield _request(run, last)
 
@@ -55,16 +59,17 @@ def _request(run: RecordedRun, metrics: Iterable[Json]) -> Json:
 class _Batch:
     """The points of some ticks, series by series."""
 
-    def __init__(self, columns: tuple[Column, ...], times: Times) -> None:
+    def __init__(self, columns: tuple[Column, ...], times: Times, wanted: Container[str]) -> None:
         self.points = 0
         self._columns = columns
         self._times = times
         self._attributes = [attributes(dict(column.attributes)) for column in columns]
         self._series: list[list[Json]] = [[] for _ in columns]
+        self._wanted = [column.metric in wanted and column.metric in METRICS for column in columns]
 
     def add(self, time: str, values: Iterable[Value]) -> None:
         for index, value in enumerate(values):
-            if value is not None:
+            if value is not None and self._wanted[index]:
                 self._series[index].append(
                     _point(
                         self._columns[index].metric, self._attributes[index], value, time, self._times.start
@@ -77,7 +82,7 @@ class _Batch:
         for column, points in zip(self._columns, self._series, strict=True):
             by_name.setdefault(column.metric, []).extend(points)
         for name, points in by_name.items():
-            if points and name in METRICS:
+            if points:
                 yield _metric(name, points)
 
 
