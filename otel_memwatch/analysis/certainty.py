@@ -325,7 +325,7 @@ def tree_from_bounds(low: int, high: int | None, error: int, single: int | None 
 
     The lower end is the largest process, or the proportional sizes of all at one moment (each page counted once). The
     sum of resident sizes is none: it counts shared pages several times. Where both ends are one process's and its error,
-    the tree was one process: EXACT.
+    and as near as all that is called so, the tree was one process: EXACT.
 
     Args:
         low: bytes that were certainly there at one moment.
@@ -336,9 +336,18 @@ def tree_from_bounds(low: int, high: int | None, error: int, single: int | None 
     if high is None:
         return Peak.interval(low, None) if low else None
     high = max(high, low)
-    if high <= low + 2 * error:
+    if high <= low + min(2 * error, _apart(high)):
         return Peak.exact(max(low, high - error) if single is None else single, error)
     return Peak.interval(low, high)
+
+
+_EXACT_BYTES = 1 << 20
+_EXACT_SHARE = 0.005
+
+
+def _apart(high: int) -> int:
+    """Bytes between two bounds of what is one figure: its error is 1 MiB or 0.5 % to either side."""
+    return 2 * max(_EXACT_BYTES, int(_EXACT_SHARE * high))
 
 
 # -- what the processes needed, by page faults
@@ -360,7 +369,7 @@ def gained(faults: int, huge: int = 0, *, page: int = _BASE_PAGE) -> int:
 
     | a page without a fault of the tree | so |
     | --- | --- |
-    | userfaultfd, a write into it by another program, KVM, KSM, pinned pages at a fork | `is_outside_ledger` |
+    | userfaultfd, a write into it by another program, KVM, KSM, pinned pages at a fork | `is_outside_ledger`, `beyond_ledger` |
     | a memory file's page, written by write() and not mapped | is not in it: `files_in_memory` |
 
     Args:
@@ -458,11 +467,40 @@ def is_outside_ledger(held_before: int, held: int, new: int, error: int) -> bool
     return held > held_before + new + error
 
 
-def shared_at_tick(mapped: int, machine: int, rise: int) -> int:
+def beyond_ledger(mark: int, before: int, new: int, mapped: int, error: int) -> int:
+    """Bytes of a process's watermark that nothing known has brought: it may have been filled from outside and given it back.
+
+    A process has no more than it had, what its page faults brought since, and what it maps more of files and of shared
+    memory than before, which one fault may bring many pages of. What its watermark has risen beyond that may be memory
+    that userfaultfd or another program filled, gone again before a tick looked; or files that it mapped in between, which
+    nobody can tell from it. So it counts as gained. Less than the error of the counters says nothing.
+
+    Example: 5 MiB, then 30 page faults, 1 MiB more of libraries, and a watermark of 30 MiB: 24 MiB were filled, or
+    mapped and unmapped.
+
+    | not noticed | |
+    | --- | --- |
+    | what was filled while the process had less than its watermark | stated |
+    | what was filled after pages of files, or those of a parent, had been given back | stated |
+    | a fill by a process that nobody saw, and that another one has waited for | stated |
+
+    Args:
+        mark: the watermark.
+        before: resident memory at the reading before, of all kinds.
+        new: bytes that page faults can have brought since.
+        mapped: bytes of files and shared memory that it maps more.
+        error: of the kernel's counters.
+    """
+    beyond = mark - before - new - max(0, mapped)
+    return beyond if beyond > error else 0
+
+
+def shared_at_tick(mapped: int, machine: int, rise: int, secret: int = 0) -> int:
     """Bytes of shared memory (shared mappings, memfd, tmpfs) that the tree had at a tick.
 
     What its processes map, each in full, or what the machine has more than at the least so far, files that nobody maps
-    included, if that is more; but no more than all the machine has.
+    included, if that is more; but no more than all the machine has. Pages of memfd_secret (`secret`) are in no figure of the
+    machine, and look like those of a file that is locked in memory.
 
     Example: four processes that map the same 80 MiB, on a machine that had 8 MiB before: 320 are mapped, 88 there are: 88.
 
@@ -475,8 +513,9 @@ def shared_at_tick(mapped: int, machine: int, rise: int) -> int:
         mapped: sum of the shared resident memory of all processes.
         machine: shared memory of the machine.
         rise: that, less the least of all ticks so far.
+        secret: pages of files that processes have locked in memory, summed.
     """
-    return min(machine, max(mapped, rise))
+    return min(machine, max(mapped, rise)) + secret
 
 
 def shared_most(before: int, now: int, new: int) -> int:
@@ -492,27 +531,46 @@ def shared_most(before: int, now: int, new: int) -> int:
     return max(before, now - new)
 
 
-def tree_by_faults(low: int, high: int | None, error: int) -> Peak | None:
-    """The tree's peak where the fault ledger, or another bound, holds it from above: anonymous and shared memory, no files.
+def with_unseen_fill(high: int, attained: int, file: int | None, floor: int) -> int:
+    """An upper bound by page faults, no lower than what one process had, whoever brought it, less the most files of any.
 
-    EXACT where both ends are within 1 MiB or 0.5 % of the middle, as all that is called so.
+    Example: 3 MiB of page faults, and wait4 told of 60 MiB, when no process was seen with more than 5 MiB of files: 55 MiB
+    may have been filled by userfaultfd, between two ticks.
+
+    Args:
+        high: the bound by page faults.
+        attained: the largest maximum that wait4 told.
+        file: the most file pages that a process was seen with; `None`: nobody looked.
+        floor: bytes up to which wait4's figure may be that of the launcher.
+    """
+    return high if attained <= floor else max(high, attained - (file or 0))
+
+
+def tree_of_processes(low: int, high: int | None) -> Peak | None:
+    """The tree's peak where no control group of its own tells: never EXACT, however near both ends are.
+
+    What processes do not map is in none of these bounds: kernel memory (page tables, pipes, sockets) and files in memory that
+    came and went between two ticks. No counter that is kept tells how much of it there was, so that nobody can say that
+    it was nothing.
+
+    Example: processes that needed 100 to 101 MiB: between 100 and 101 MiB. With 80 MiB in its sockets, which nothing in
+    /proc tells, the tree needed 181.
 
     Args:
         low: bytes that were certainly needed at one moment.
-        high: bytes that were certainly not exceeded; `None`: not known.
-        error: bytes by which the kernel's counters may be off.
+        high: bytes that processes certainly did not exceed; `None`: not known.
     """
     if high is None:
         return Peak.interval(low, None) if low else None
-    high = max(high, low)
-    middle = (low + high) // 2
-    if high - low <= 2 * max(_EXACT_BYTES, int(_EXACT_SHARE * middle), error):
-        return Peak(middle, Certainty.EXACT, low, high)
-    return Peak.interval(low, high)
+    return Peak.interval(low, max(low, high))
 
 
-_EXACT_BYTES = 1 << 20
-_EXACT_SHARE = 0.005
+def tree_of_one_process(peak: Peak) -> Peak:
+    """The tree's peak from that of the only process there was: the same bounds, and not EXACT (`tree_of_processes`)."""
+    if peak.certainty is not Certainty.EXACT:
+        return peak
+    low = peak.bytes if peak.low is None else peak.low
+    return peak._replace(bytes=low, certainty=Certainty.INTERVAL, low=low, estimate=peak.bytes)
 
 
 def tree_bound_by_group(
@@ -567,8 +625,6 @@ def tree_bound_by_group(
 _CHARGE_BATCH = 64 * 4096
 """Bytes that the kernel charges to a control group ahead of their use, per processor."""
 
-_NEAR_SHARE = 0.02
-_NEAR_BYTES = 4 * 1024**2
 _TOUCHED_PER_SECOND = 5e9
 """Bytes that one processor can bring into memory in a second, generously (measured: 2 with small pages, 5 with huge)."""
 
@@ -579,8 +635,12 @@ def charge_error(cpus: int) -> int:
 
 
 def near(high: int, charge_error: int) -> int:
-    """Bytes between two bounds of charged memory up to which they count as one figure: 4 MiB, 2 % or four errors."""
-    return max(4 * charge_error, int(_NEAR_SHARE * high), _NEAR_BYTES)
+    """Bytes between two bounds of charged memory up to which they count as one figure.
+
+    1 MiB or 0.5 % to either side; or the error of the group's counters, where so many processors make that larger, and
+    0.5 MiB. Example: 100 MiB on two processors: 2 MiB; on 64: 33 MiB.
+    """
+    return max(_apart(high), 2 * charge_error + _EXACT_BYTES)
 
 
 def needed_between_ticks(

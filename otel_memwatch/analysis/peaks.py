@@ -32,6 +32,7 @@ class Evidence:
         window_bounds: upper bounds from watermarks that are reset at every tick.
         ledger: bounds from page faults, of anonymous and shared memory.
         needed: largest charged memory without file cache, at ticks.
+        private: most private memory in the group, at ticks.
         unmapped: largest charged memory that no process's resident size holds (shared memory files, kernel).
         alive: processes of the tree at the last tick; `None`: not known.
         watermark: of the control group.
@@ -49,7 +50,7 @@ class Evidence:
         self.processes = processes
         self.rss, self.pss, self.window_bounds = Maximum(), Maximum(), WindowBounds()
         self.ledger = LedgerBounds(conditions.page_bytes)
-        self.needed, self.unmapped = Maximum(), Maximum()
+        self.needed, self.unmapped, self.private = Maximum(), Maximum(), Maximum()
         self.hugetlb, self.shared, self.outside = Maximum(), Maximum(), Maximum()
         self.faults_elsewhere = FaultsElsewhere()
         self.group_swap, self.system_swap = Maximum(), Maximum()
@@ -136,8 +137,12 @@ def tree_low(evidence: Evidence) -> int | None:
         return max(process, evidence.rss.value or 0) or None
     if evidence.conditions.own_cgroup and evidence.watermark.value is not None:
         needed, _ = evidence.needed_bounds()
+        private = max(0, (evidence.private.value or 0) - evidence.conditions.charge_error)
         low = certainty.tree_low_in_cgroup(
-            needed.value, evidence.watermark.value, process, still_read=evidence.watermark_read
+            max(needed.value or 0, private),
+            evidence.watermark.value,
+            process,
+            still_read=evidence.watermark_read,
         )
         # A leave that only sizes tell of may be files that no reading found mapped: then the group counted all.
         if evidence.processes.left_cgroup:
@@ -243,7 +248,7 @@ def _tree(evidence: Evidence, main: Peak | None, process: Peak | None) -> Peak |
     if evidence.ledger.low.value is not None:
         return _tree_by_ledger(evidence)
     if main is not None and evidence.single_process:
-        return main
+        return certainty.tree_of_one_process(main)
     return _tree_by_bounds(evidence, process)
 
 
@@ -279,15 +284,18 @@ def _tree_by_ledger(evidence: Evidence) -> Peak | None:
     by_faults = _bound_by_faults(evidence)
     if by_faults is not None:
         # Also where it is the higher one: memory files that nobody maps are in no process's watermark.
-        high, bound = by_faults, "page faults"
+        high, bound = (
+            certainty.with_unseen_fill(
+                by_faults, evidence.processes.attained_bytes, evidence.processes.most_file, conditions.floor
+            ),
+            "page faults",
+        )
     by_group = _bound_by_group(evidence)
     if by_group is not None and low <= by_group and (high is None or by_group < high):
         high, bound = by_group, f"the control group's {_group_figure(evidence)}"
-    peak = certainty.tree_by_faults(low, high, conditions.rss_error)
-    if peak is None:
-        return None
-    if peak.certainty is Certainty.EXACT or peak.high is None:
-        return peak._replace(at=at, how=how if peak.high is None else f"{how}, {bound}")
+    peak = certainty.tree_of_processes(low, high)
+    if peak is None or peak.high is None:
+        return None if peak is None else peak._replace(at=at, how=how)
     guess = max(peak.low or 0, min(peak.high, ledger.estimate.value or 0))
     at = conditions.since_start(ledger.estimate.at) if ledger.estimate.value else at
     return peak._replace(at=at, how=f"{how}, {bound}", estimate=guess)
@@ -324,12 +332,10 @@ def _tree_by_bounds(evidence: Evidence, process: Peak | None) -> Peak | None:
     # What the tree certainly had and the group was not charged for breaks what the group's bound rests on.
     if by_group is not None and low <= by_group and (high is None or by_group < high):
         high, bound = by_group, f"the control group's {_group_figure(evidence)}"
-    peak = certainty.tree_from_bounds(low, high, evidence.conditions.rss_error)
+    peak = certainty.tree_of_processes(low, high)
     if peak is None:
         return None
-    if peak.certainty is Certainty.INTERVAL and peak.high is not None:
-        how += f", {bound}"
-    return peak._replace(at=at, how=how)
+    return peak._replace(at=at, how=how if peak.high is None else f"{how}, {bound}")
 
 
 def _bound_by_group(evidence: Evidence) -> int | None:

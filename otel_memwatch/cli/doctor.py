@@ -219,7 +219,7 @@ _ENGINES = (
     (
         "Snakemake",
         "snakemake",
-        "otel-memwatch shell --install shells; --default-resources \"shell_exec='$PWD/shells/bash'\"",
+        'otel-memwatch shell --install shells; PATH="$PWD/shells:$PATH" snakemake',
     ),
 )
 """Engines that load us: a name, what there is where the engine is, how it is told."""

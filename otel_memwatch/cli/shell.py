@@ -32,8 +32,8 @@ fi
 
 
 @click.command(
-    epilog="make SHELL=DIR/bash    snakemake --default-resources \"shell_exec='DIR/bash'\"    "
-    "Nextflow: process.shell = ['DIR/bash', '-euo', 'pipefail']    else: PATH=DIR:$PATH"
+    epilog="make SHELL=DIR/bash    PATH=DIR:$PATH snakemake (and Airflow, cwltool, whatever looks for bash)    "
+    "Nextflow: process.shell = ['DIR/bash', '-euo', 'pipefail']"
 )
 @click.option("--install", "directory", metavar="DIR", required=True, help="Where the file is written to.")
 @click.option(

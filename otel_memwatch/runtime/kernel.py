@@ -2,10 +2,11 @@
 
 The watched program imports this too, so it imports nothing that a bare Python has not loaded already.
 
-Why a watermark can be off: the kernel does not add every page to a process's counters at once. Before Linux 6.2 each
-thread held back up to 64 pages of each counter. Since 6.2 each processor holds back up to a batch of
-max(32, 2 x processors) - 1 pages; statm and status add these up exactly (6.16, and stable releases that have the change),
-/proc/PID/stat and the watermark do not.
+Why a watermark can be off: a resident size is the sum of three counters, of anonymous pages, files and shared memory, and
+the kernel does not add every page to them at once. Before Linux 6.2 each thread held back up to 64 pages of each. Since 6.2
+each processor holds back up to a batch of max(32, 2 x processors) - 1 pages of each; statm and status add these up exactly
+(6.16, and stable releases that have the change), /proc/PID/stat and the watermark do not. Seen: a sort whose watermark fell
+by 268 KiB on two processors, where one counter can be off by 248.
 """
 
 from __future__ import annotations
@@ -24,10 +25,10 @@ PAGE_SIZE = os.sysconf("SC_PAGE_SIZE") if _SYSCONF else 4096
 CLOCK_TICKS = os.sysconf("SC_CLK_TCK") if _SYSCONF else 100
 """Clock ticks in a second: the times in /proc/PID/stat are counted in them."""
 
-PER_THREAD_PAGES = 64
-"""Pages of one counter that a thread held back before 6.2."""
 _COUNTERS = 3
 """Counters of pages whose sum is a resident size."""
+PER_THREAD_PAGES = _COUNTERS * 64
+"""Pages that a thread held back before 6.2."""
 PER_CPU_COUNTERS = (6, 2)
 """Release with which the counters went from threads to processors."""
 
@@ -56,12 +57,15 @@ def has_thread_counters(release: str) -> bool:
 def counter_error(threads: int, cpus: int, *, per_thread: bool) -> int:
     """Bytes by which a watermark (VmHWM, ru_maxrss) of a process can be below or above the truth.
 
+    By as much it may fall without a reset: a reading of a living process adds up all that processors hold back; what the
+    kernel notes when memory is given back, and what wait4 tells, does not.
+
     Args:
         threads: threads of the process, the most it had.
         cpus: processors that the process can run on.
         per_thread: what `has_thread_counters` says of the kernel, asked once by who calls this often.
     """
-    pages = PER_THREAD_PAGES * threads if per_thread else (max(32, 2 * cpus) - 1) * cpus
+    pages = PER_THREAD_PAGES * threads if per_thread else _COUNTERS * (max(32, 2 * cpus) - 1) * cpus
     return pages * PAGE_SIZE
 
 
@@ -70,16 +74,6 @@ def rss_error(threads: int = 1, cpus: int | None = None, release: str | None = N
     release = os.uname().release if release is None else release
     cpus = os.cpu_count() or 1 if cpus is None else cpus
     return counter_error(threads, cpus, per_thread=has_thread_counters(release))
-
-
-def falls_by_itself(threads: int) -> int:
-    """Bytes by which a process's watermark may be below an earlier reading, or wait4's maximum below it, without a reset.
-
-    A reading of a living process adds up all that processors hold back; what the kernel notes when memory is given back,
-    and what wait4 tells, does not. A resident size is the sum of three counters, of anonymous pages, files and shared
-    memory, each with an error of its own. Seen: a sort whose watermark fell by 268 KiB, on two processors.
-    """
-    return _COUNTERS * rss_error(threads)
 
 
 def boot_offset() -> float:

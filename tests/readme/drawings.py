@@ -330,8 +330,8 @@ def shared() -> Drawing:
 
 
 def narrow() -> Drawing:
-    """Two bounds that are near are one figure."""
-    peak = rules.tree_by_faults(169 * MIB, 170 * MIB, ERROR)
+    """Two bounds that are near, and what neither of them has."""
+    peak = rules.tree_of_processes(169 * MIB, 170 * MIB)
     drawn = Drawing(220).band(169, 170).line([(0, 30), (4, 120), (6, 169.5), (8, 100), (10, 90)])
     return drawn.said(170, words_of(peak), "at least 169.0, no more than 170.0")
 

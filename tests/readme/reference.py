@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import html
 import inspect
 import json
 import re
@@ -36,11 +37,25 @@ def page(title: str, *parts: str) -> str:
 
 
 def table(head: list[str], rows: list[list[str]]) -> str:
-    cells = [
-        [cell.replace("|", "\\|").replace("\n", " ") for cell in row]
-        for row in [head, ["---"] * len(head), *rows]
-    ]
-    return "\n".join("| " + " | ".join(row) + " |" for row in cells)
+    return "\n".join("| " + " | ".join(map(cell, row)) + " |" for row in [head, ["---"] * len(head), *rows])
+
+
+def cell(text: str) -> str:
+    """Text of a cell as every reader of Markdown takes it: no bar in it, and no markup but what stands in back quotes."""
+    parts = re.split(r"(`[^`]*`)", text.replace("\n", " "))
+    return "".join(code(part) if part.startswith("`") else plain(part) for part in parts)
+
+
+def code(quoted: str) -> str:
+    """A bar in code is one that readers of tables do not agree about."""
+    if "|" not in quoted:
+        return quoted
+    return f"<code>{html.escape(quoted[1:-1]).replace('|', '&#124;')}</code>"
+
+
+def plain(text: str) -> str:
+    """What looks like a tag is none."""
+    return text.replace("<", "&lt;").replace("|", "&#124;")
 
 
 # -- commands
@@ -70,12 +85,12 @@ def _command(name: str, found: click.Command, level: str) -> Iterator[str]:
     for paragraph in (found.help or "").replace("\f", "").split("\n\n"):
         words = paragraph.replace("\b", "").strip()
         if words:
-            yield " ".join(words.split())
+            yield plain(" ".join(words.split()))
     settings = {option.flag for option in config.OPTIONS.values() if name in option.commands}
     rows = [
         [f"`{record[0]}`", record[1]]
         for option in found.get_params(context)
-        if (record := option.get_help_record(context)) and not {*option.opts} & settings
+        if (record := option.get_help_record(context)) and record[1] and not {*option.opts} & settings
         if "--help" not in option.opts
     ]
     if settings:
@@ -173,7 +188,9 @@ def _prose(docstring: str) -> Iterator[str]:
     """A docstring as Markdown: its sections become lists."""
     for paragraph in docstring.split("\n\n"):
         head, _, rest = paragraph.partition("\n")
-        if head in {"Args:", "Returns:", "Raises:", "Attributes:"}:
+        if head == "Returns:":
+            yield f"Returns: {' '.join(rest.split())}"
+        elif head in {"Args:", "Raises:", "Attributes:"}:
             items: list[str] = []
             for line in textwrap.dedent(rest).splitlines():
                 if line[:1].strip() or not items:
@@ -201,7 +218,7 @@ def _fields(node: ast.ClassDef) -> Iterator[tuple[str, str, str]]:
         ):
             told = " ".join(after.value.value.split())
         if isinstance(entry, ast.AnnAssign) and isinstance(entry.target, ast.Name):
-            yield entry.target.id, ast.unparse(entry.annotation), told
+            yield entry.target.id, ast.unparse(entry.annotation).replace(" | ", " or "), told
         elif isinstance(entry, ast.Assign) and isinstance(entry.targets[0], ast.Name) and told:
             yield entry.targets[0].id, ast.unparse(entry.value), told
 

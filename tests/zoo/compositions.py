@@ -13,17 +13,19 @@ class Kind(NamedTuple):
     Attributes:
         unmapped: most that it keeps where no process maps it, so that only a control group counts it.
         cache: most new page cache that it leaves.
+        unfaulted: most that comes without a page fault: without a group, it is seen only while it is there.
 
     """
 
     name: str
     unmapped: float = 0
     cache: float = 0
+    unfaulted: float = 0
 
 
 _PLAIN = """
     plain waves calloc_untouched small_pieces dontneed lazily_freed huge huge_split collapsed populated locked locked_all
-    remapped program_break deep_stack in_threads sparse zero_page merged faulted_by_hand secret shared_block shared_writers
+    remapped program_break deep_stack in_threads sparse zero_page merged secret shared_block shared_writers
     system_v file_mapped file_private_written file_shared_written file_read pipes sockets spliced_file descriptors dentries
     fork_reading fork_writing fork_kept fork_exchanged fork_then_exec pool_churning workers_replaced bursts burst_together
     deep_tree spawned memory_in_common exec_chain exec_in_thread leader_gone daemonized adopting nobody_waits zombies killed
@@ -34,6 +36,7 @@ KINDS = {
     kind.name: kind
     for kind in (
         *map(Kind, _PLAIN.split()),
+        Kind("faulted_by_hand", unfaulted=1),
         *(
             Kind(name, unmapped=1)
             for name in (

@@ -130,7 +130,7 @@ def run(part: Part, mode: str, user: str, interval: str) -> Trial:
                 return Trial(part, mode, user, interval, Truth(0, 0, 0), {"tree": None}, words, (trouble,))
             (line,) = [line for line in done.stdout.splitlines() if line.startswith("referee")]
             watermark, kernel, seen = map(int, line.split()[1:])
-            truth = _truth(part, watermark, kernel, seen, elsewhere.peak)
+            truth = _truth(part, watermark, kernel, seen, elsewhere.peak, float(interval))
         info = json.loads((folder / "run/run.json").read_text())
         if not inside and _unknowable(part, (folder / "run/processes.jsonl").read_text()):
             truth = truth._replace(least=0.0)
@@ -152,11 +152,18 @@ def _unknowable(part: Part, told: str) -> bool:
     )
 
 
-def _truth(part: Part, watermark: int, kernel: int, seen: int, elsewhere: int) -> Truth:
+_LATE = 0.1
+"""Seconds by which a tick may be late on a busy machine."""
+
+
+def _truth(part: Part, watermark: int, kernel: int, seen: int, elsewhere: int, interval: float) -> Truth:
     cache = unmapped = 0.0
     for leaf in leaves(part):
-        cache += KINDS[leaf.kind].cache * leaf.mib * MIB
-        unmapped += KINDS[leaf.kind].unmapped * leaf.mib * MIB
+        kind = KINDS[leaf.kind]
+        cache += kind.cache * leaf.mib * MIB
+        unmapped += kind.unmapped * leaf.mib * MIB
+        if leaf.ms / 1000 < interval + _LATE:
+            unmapped += kind.unfaulted * leaf.mib * MIB
     least = max(watermark - cache, seen, elsewhere)
     return Truth(max(0.0, least), watermark + elsewhere, kernel + unmapped)
 

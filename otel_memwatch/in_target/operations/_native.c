@@ -124,7 +124,7 @@ static int64_t smaller(int64_t one, int64_t other)
 #define LIFE 100e-6
 #define FILL_RATE 8e9 /* bytes a second */
 #define HUGE_PAGE (2 * MIB)
-#define THREAD_PAGES 64
+#define THREAD_PAGES (3 * 64) /* of each of three counters */
 #define IGNORED_FAULTS 8
 #define FOREIGN_SLACK (4 * MIB)
 #define LARGE_GAP MIB

@@ -191,6 +191,12 @@ def parse_pinned(data: bytes) -> int:
     return _kib(data, b"\nVmPin:") or 0
 
 
+def parse_secret(data: bytes) -> int:
+    """Bytes of resident file pages that may be memfd_secret's, from /proc/PID/status: no more than what is locked (VmLck)."""
+    locked = _kib(data, b"\nVmLck:") or 0
+    return min(locked, _kib(data, b"\nRssFile:") or 0) if locked else 0
+
+
 def parse_thread_group(data: bytes) -> int:
     """Process that a thread belongs to (Tgid), from /proc/PID/status."""
     return int(_field(data, b"\nTgid:"))

@@ -461,7 +461,7 @@ def test_the_error_of_older_kernels_grows_with_the_threads(
     threads = [threading.Thread(target=ended.wait) for _ in range(extra)]
     for thread in threads:
         thread.start()
-    error = 64 * os.sysconf("SC_PAGE_SIZE") * len(os.listdir("/proc/self/task"))
+    error = 3 * 64 * os.sysconf("SC_PAGE_SIZE") * len(os.listdir("/proc/self/task"))
     live = recording.open("one")
     recording.close(live)
     failing = recording.open("failing")

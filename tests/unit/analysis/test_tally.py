@@ -52,9 +52,15 @@ class TestOneProcess:
         figures(tally, PID, 0, 0.7, rss=20 * MIB, peak=300 * MIB)
         ended(tally, PID, 0, 0.9, peak=300 * MIB, peak_bound=300 * MIB, exit_code=0)
         peaks = tally.peaks()
-        for peak in (peaks.main, peaks.process, peaks.tree):
+        for peak in (peaks.main, peaks.process):
             assert peak is not None
             assert (peak.bytes, peak.certainty, peak.at, peak.pid) == (300 * MIB, Certainty.EXACT, 0.7, PID)
+        tree = peaks.tree
+        assert tree is not None
+        assert peaks.main is not None
+        # Nothing tells of its kernel memory, nor of files in memory that it had between two ticks.
+        assert (tree.certainty, tree.estimate, tree.at, tree.pid) == (Certainty.INTERVAL, 300 * MIB, 0.7, PID)
+        assert (tree.low, tree.high) == (peaks.main.low, peaks.main.high)
 
     def test_it_grew_after_its_watermark_was_last_read(self) -> None:
         tally = tally_of()
@@ -63,7 +69,9 @@ class TestOneProcess:
         main = tally.peaks().main
         assert main is not None
         assert (main.bytes, main.certainty, main.how) == (300 * MIB, Certainty.EXACT, "wait4")
-        assert tally.peaks().tree == main
+        tree = tally.peaks().tree
+        assert tree is not None
+        assert (tree.low, tree.high, tree.certainty) == (main.low, main.high, Certainty.INTERVAL)
 
     def test_what_wait4_told_may_be_a_descendants(self) -> None:
         tally = tally_of(column("memwatch.tree.unobserved"))
@@ -110,7 +118,7 @@ class TestOneProcess:
         tally = tally_of()
         seen(tally, PID, 0, rss=2 * MIB, peak=3 * MIB)
         ended(tally, PID, 0, 0.5, peak=8 * MIB, peak_bound=8 * MIB, exit_code=0)
-        assert tally.peaks().tree == Peak.exact(8 * MIB, EPS, at=0.5, pid=PID, how="VmHWM")
+        assert tally.peaks().main == Peak.exact(8 * MIB, EPS, at=0.5, pid=PID, how="VmHWM")
 
     def test_still_running(self) -> None:
         tally = tally_of(column("process.memory.usage"), column("memwatch.process.memory.peak"))
@@ -126,9 +134,12 @@ class TestOneProcess:
         tally = tally_of()
         seen(tally, PID, 0, rss=5 * MIB, peak=5 * MIB)
         figures(tally, PID, 0, 0.9, rss=5 * MIB, peak=70 * MIB, note="alive at the end")
-        for peak in tally.peaks()[:3]:
+        main, process, tree, *_ = tally.peaks()
+        for peak in (main, process):
             assert isinstance(peak, Peak)
             assert (peak.certainty, peak.bytes) == (Certainty.EXACT, 70 * MIB)
+        assert isinstance(tree, Peak)
+        assert (tree.certainty, tree.estimate) == (Certainty.INTERVAL, 70 * MIB)
 
     def test_nothing_known(self) -> None:
         tally = tally_of()
@@ -508,7 +519,7 @@ class TestStoppedInTheMiddle:
         assert peaks.cgroup is not None
         assert peaks.cgroup.high is None
         assert peaks.tree is not None
-        assert peaks.tree.bytes == 700 * MIB
+        assert peaks.tree.estimate == 700 * MIB
         tick(tally, 1.0, 500 * MIB, 2 * MIB, 0, MIB, 800 * MIB)
         peaks = tally.peaks()
         assert peaks.cgroup is not None
@@ -536,7 +547,7 @@ def test_segments_of_a_process_that_resets_its_own_watermark() -> None:
             tally.boundaries([lines])
         tree = tally.peaks().tree
         assert tree is not None
-        assert (tree.certainty, tree.bytes, tree.at) == (Certainty.EXACT, 700 * MIB, 0.3)
+        assert (tree.certainty, tree.estimate, tree.at) == (Certainty.INTERVAL, 700 * MIB, 0.3)
 
 
 def test_segments_of_a_process_that_ended_long_ago() -> None:

@@ -15,9 +15,10 @@ PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
 def test_counters_before_and_after_linux_6_2() -> None:
-    assert kernel.rss_error(256, 4, "6.1.0-53-amd64") == 64 * 256 * PAGE
-    assert kernel.rss_error(256, 2, "6.18.44") == 31 * 2 * PAGE
-    assert kernel.rss_error(1, 64, "6.2.0") == 127 * 64 * PAGE
+    """A resident size is the sum of three counters, each of which holds something back."""
+    assert kernel.rss_error(256, 4, "6.1.0-53-amd64") == 3 * 64 * 256 * PAGE
+    assert kernel.rss_error(256, 2, "6.18.44") == 3 * 31 * 2 * PAGE
+    assert kernel.rss_error(1, 64, "6.2.0") == 3 * 127 * 64 * PAGE
     assert kernel.has_thread_counters("5.15.0-generic")
     assert not kernel.has_thread_counters("6.2")
 

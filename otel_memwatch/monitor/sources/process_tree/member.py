@@ -17,13 +17,14 @@ from otel_memwatch.monitor.procfs.process import (
     parse_private,
     parse_resident,
     parse_resident_files,
+    parse_secret,
     parse_shmem,
     parse_stat,
     parse_status,
     parse_watermark,
 )
 from otel_memwatch.monitor.sources.process_tree.files import Descriptors, KeptFile
-from otel_memwatch.runtime.kernel import falls_by_itself, monotonic_start
+from otel_memwatch.runtime.kernel import monotonic_start, rss_error
 from otel_memwatch.runtime.typed import NamedTuple
 
 GONE = (ProcessLookupError, FileNotFoundError)
@@ -133,6 +134,8 @@ class Member:
         zombie: it has ended and has not been waited for. A leader whose threads live on is no zombie.
         rss, io: bytes of resident memory, and I/O, as read last.
         hugetlb, shmem: bytes of huge pages of hugetlbfs, and of resident shared memory, as of the last reading of status.
+        mapped: bytes of its resident files and shared memory, as of the last reading of status.
+        secret: of these, what may be memory of memfd_secret.
         file: most file pages in its resident memory, of the readings of status; `None`: not known.
         left_cgroup: it was seen outside the run's own control group.
         ignores_sigchld: its children leave no trace in the accounting, as of the last reading of status.
@@ -159,9 +162,11 @@ class Member:
         "ignores_sigchld",
         "io",
         "left_cgroup",
+        "mapped",
         "pid",
         "recorded",
         "rss",
+        "secret",
         "shares_memory",
         "shmem",
         "start",
@@ -186,7 +191,7 @@ class Member:
         self._status_data: bytes | None = None
         self._totals: Totals | None = None
         self.io: Io | None = None
-        self.rss = self.hugetlb = self.shmem = 0
+        self.rss = self.hugetlb = self.shmem = self.mapped = self.secret = 0
         self.status_outdated = True
         self.ignores_sigchld = self.shares_memory = self.left_cgroup = False
         self.file: int | None = None
@@ -311,9 +316,9 @@ class Member:
             data = self._of_living_thread("status") or data
         self._status_data = data
         self.ignores_sigchld = parse_ignores_sigchld(data)
-        self.hugetlb = self.shmem = 0
+        self.hugetlb = self.shmem = self.secret = 0
         if not self.shares_memory:
-            self.hugetlb, self.shmem = parse_hugetlb(data), parse_shmem(data)
+            self.hugetlb, self.shmem, self.secret = parse_hugetlb(data), parse_shmem(data), parse_secret(data)
         before = self.watermark.last
         self.watermark.last = mark = parse_watermark(data)
         if mark is not None and before is not None and mark < before and self._has_lost(before - mark):
@@ -321,13 +326,14 @@ class Member:
         if mark is not None and not self.shares_memory:
             self.watermark.note(mark, self.stat)
             file = parse_resident_files(data)
+            self.mapped = (file or 0) + self.shmem
             if file is not None and (self.file is None or file > self.file):
                 self.file = file
         return mark is not None
 
     def _has_lost(self, size: int) -> bool:
         """Whether so many bytes of its watermark are gone by a reset that is not ours: an exec begins another one too."""
-        if self.watermark.was_reset or size <= falls_by_itself(self.stat.threads):
+        if self.watermark.was_reset or size <= rss_error(self.stat.threads):
             return False
         return parse_stat(self.stat_file.read()).stack == self.stat.stack == self.recorded.stack
 

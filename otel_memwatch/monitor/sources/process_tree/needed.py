@@ -18,6 +18,7 @@ at that tick. What ended unseen may have left pages to its children: that is kep
 from __future__ import annotations
 
 import os
+import resource
 
 from otel_memwatch.analysis import certainty
 from otel_memwatch.monitor.procfs.process import parse_pinned, parse_stat, parse_swapped
@@ -67,7 +68,7 @@ class TickFindings(NamedTuple):
 class _Holder:
     """One process in one address space, as it was at the tick before."""
 
-    __slots__ = ("base", "family", "held", "is_reset", "mark")
+    __slots__ = ("base", "family", "held", "is_reset", "mark", "reading")
 
     def __init__(self, family: int, base: int) -> None:
         self.family = family
@@ -79,16 +80,32 @@ class _Holder:
         """Its watermark."""
         self.is_reset = False
         """Somebody resets its watermark, which then does not reach back to the tick before."""
+        self.reading: _StatusReading | None = None
+        """When its watermark was read last; `None`: not yet."""
+
+
+class _StatusReading(NamedTuple):
+    """A reading of a process's status, with what was known just before. Sizes are bytes."""
+
+    data: bytes
+    rss: int
+    mapped: int
+    """Files and shared memory."""
+    faults: int
+    huge: int
+    """Of the huge pages that the machine had allocated until then."""
 
 
 class _Family:
     """Processes that descend from each other by fork without an exec. Sizes are bytes."""
 
-    __slots__ = ("all_known", "held", "kept", "largest", "members", "most", "new", "same", "watermarks")
+    __slots__ = ("all_known", "before", "held", "kept", "largest", "members", "most", "new", "resident", "same", "watermarks")  # fmt: skip
 
     def __init__(self) -> None:
         self.kept = 0
         """Its private pages at the tick before."""
+        self.resident = 0
+        """The largest private memory that one of its members had; `before`: at the tick before."""
         self.begin()
 
     def begin(self) -> None:
@@ -107,6 +124,7 @@ class _Family:
         """What one of them certainly held at the moment `t`."""
         self.most = 0
         """What one of them certainly holds."""
+        self.before, self.resident = self.resident, 0
 
 
 class _Reading(NamedTuple):
@@ -169,6 +187,12 @@ class NeededMemory:
         self._cut_short: int | None = None
         """The bound of the tick before, where a process ended while that was taken; `None`: none did."""
         self._first = True
+        self._huge_so_far = 0
+        """Bytes of huge pages that the machine has allocated since the first reading."""
+        self._most_mapped = 0
+        """Most bytes of files and shared memory that a process was seen with."""
+        self._floor = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        """What wait4 tells of a process that we have started may be this, which we had ourselves."""
         self._shared = 0
         self._mapped = 0
         """Shared memory that processes map, summed: what the machine has more than before may be other programs'."""
@@ -182,13 +206,29 @@ class NeededMemory:
         self.broken = "huge pages that the kernel does not count" if self._machine.uncounted else ""
         """Why page faults tell nothing any more, in words; empty: they do."""
 
-    def ended(self, pid: int, faults: int | None) -> None:
-        """A process was waited for by us, which had so many page faults of its own; `None`: not known."""
+    def ended(self, pid: int, faults: int | None, own_peak: int | None) -> None:
+        """A process was waited for by us.
+
+        Args:
+            pid: its pid.
+            faults: page faults of its own; `None`: not known.
+            own_peak: bytes that wait4 told of it, where that is its own; `None`: it waited for children.
+        """
         holder = self._holders.get(pid) or self._departed.get(pid)
+        if faults is None:
+            self._ended_new += UNKNOWN
+            return
         base = 0 if holder is None else holder.base
-        self._ended_new += (
-            UNKNOWN if faults is None else certainty.gained(max(0, faults - base), page=PAGE_SIZE)
-        )
+        self._ended_new += certainty.gained(max(0, faults - base), page=PAGE_SIZE)
+        if own_peak is None or own_peak <= self._floor:
+            return
+        seen = None if holder is None or holder.family == self._own_stack else holder.reading
+        before, at, huge, mapped = 0, 0, 0, self._most_mapped
+        if seen is not None and holder is not None:
+            before, at, huge, mapped = max(seen.rss, holder.mark), seen.faults, seen.huge, 0
+        new = certainty.gained(max(0, faults - at), self._huge_so_far - huge, page=PAGE_SIZE)
+        error = counter_error(1, self._cpus, per_thread=self._thread_counters)
+        self._ended_new += certainty.beyond_ledger(own_peak, before, new, mapped, error)
 
     def open(self) -> None:
         """Begin a tick. Raises `OSError` without /proc."""
@@ -199,7 +239,9 @@ class NeededMemory:
         self._machine.read()
         self._by_faults += self._machine.faulted
         self._collapsed += self._machine.collapsed
-        return self._machine.faulted + self._machine.collapsed
+        found = self._machine.faulted + self._machine.collapsed
+        self._huge_so_far += found
+        return found
 
     def unchanged(self) -> NeededNow | None:
         """What the tick before told, where no process has changed since; `None`: there was none.
@@ -327,6 +369,7 @@ class NeededMemory:
         family.largest = max(family.largest, certainty.certainly_there(held - inexact, scanned))
         watermark = member.watermark
         mark, marked_at = watermark.last, watermark.last_faults
+        family.new += self._beyond_faults(reading, family, error)
         if not fresh and not self._exact and mark is not None and mark < holder.mark:
             holder.is_reset = True
         if (
@@ -340,6 +383,30 @@ class NeededMemory:
             family.same = False
         else:
             family.watermarks += mark + error + in_flight + scanned
+
+    def _beyond_faults(self, reading: _Reading, family: _Family, error: int) -> int:
+        """What a process's watermark has risen by, and nothing has brought that is known, since it was read before."""
+        member, holder, last = reading.member, reading.holder, reading.last
+        mark, before, data = member.watermark.last, holder.reading, member.status_data
+        others, family.resident = family.resident, max(family.resident, member.rss - member.mapped)
+        if mark is None or member.shares_memory or (before is not None and before.data is data):
+            return 0
+        now = _StatusReading(data, member.rss, member.mapped, reading.first, self._huge_so_far)
+        self._most_mapped = max(self._most_mapped, member.mapped)
+        holder.reading = now
+        if before is None and self._joining:
+            return 0
+        if before is None:
+            # It has the memory of the process that it was forked from, or none: then it has begun with an exec.
+            own = certainty.gained(last - holder.base, page=PAGE_SIZE)
+            inherited = max(family.before, others, family.kept) + family.new - own
+            before = now._replace(
+                rss=inherited, mapped=0, faults=holder.base, huge=now.huge - self._by_faults
+            )
+        elif mark <= holder.mark:
+            return 0
+        new = certainty.gained(last - before.faults, self._huge_so_far - before.huge, page=PAGE_SIZE)
+        return certainty.beyond_ledger(mark, before.rss, new, now.mapped - before.mapped, error)
 
     def _judge_families(self, huge: int, unseen: int) -> None:
         """Look for a process with more than its whole family can have: also one that no earlier tick has seen.
@@ -419,7 +486,8 @@ class NeededMemory:
         mapped = [member.shmem for member in members.values() if not member.zombie]
         self._mapped = sum(mapped)
         before, rise = self._shared, self._machine.shared_rise
-        self._shared = certainty.shared_at_tick(sum(mapped), self._machine.shared, rise)
+        secret = sum(member.secret for member in members.values() if not member.zombie)
+        self._shared = certainty.shared_at_tick(sum(mapped), self._machine.shared, rise, secret)
         most = certainty.shared_most(before, self._shared, new)
         return most, min(max(mapped, default=0), rise)
 

@@ -21,7 +21,7 @@ from otel_memwatch.monitor.sources.process_tree.needed import NeededMemory, Need
 from otel_memwatch.monitor.sources.process_tree.records import Records
 from otel_memwatch.monitor.sources.process_tree.resets import ForeignResets
 from otel_memwatch.monitor.sources.process_tree.windows import Vanished, WatermarkWindows, fault_bytes
-from otel_memwatch.runtime.kernel import falls_by_itself
+from otel_memwatch.runtime.kernel import rss_error
 from otel_memwatch.runtime.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -278,7 +278,10 @@ class ProcessTree:
         )
         self._account.reaped(reaped, None if member is None else member.io)
         if self._needed is not None:
-            self._needed.ended(pid, None if stat is None else own_faults(stat))
+            childless = stat is not None and not stat.child_minor_faults
+            self._needed.ended(
+                pid, None if stat is None else own_faults(stat), reaped.exit.max_rss if childless else None
+            )
         own = self._context.own_cgroup
         if own is not None and own.held(reaped.exit.cgroup) is False:
             self._records.reaped_elsewhere(reaped, member)
@@ -295,7 +298,7 @@ class ProcessTree:
         if watermark.largest is None or end.max_rss <= 0 or self._context.marks_operations(member.pid):
             return False
         unknown = watermark.was_reset or watermark.reset_by_others
-        return not unknown and end.max_rss < watermark.largest - falls_by_itself(member.stat.threads)
+        return not unknown and end.max_rss < watermark.largest - rss_error(member.stat.threads)
 
     # -- second step: what the members have now
 

@@ -1,0 +1,71 @@
+"""What bounds needed memory without a control group, on a /proc of ordinary files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from otel_memwatch.monitor.procfs.system import Allocated
+from otel_memwatch.monitor.sources import Context
+from otel_memwatch.monitor.sources.process_tree.tree import ProcessTree
+from tests.support.proc_tree import ProcTree
+
+MIB = 1 << 20
+
+
+class Watched:
+    """A tree of one process that has begun with an exec, and the bound of its last tick."""
+
+    def __init__(self, path: Path) -> None:
+        self.proc = ProcTree(path / "proc")
+        (self.proc.path / "vmstat").write_text("nr_free_pages 1\nnr_shmem 0\n")
+        self.proc.process(50, 1, rss=MIB, stack=8192)
+        (path / "sys").mkdir()
+        self.tree = ProcessTree(
+            Context(
+                50,
+                0.1,
+                proc=self.proc.path,
+                sys=path / "sys",
+                adopt=True,
+                allocated_before=Allocated(0, 0, 0),
+            )
+        )
+        self.now = 1000.0
+
+    def high(self) -> int:
+        """The bound since the tick before."""
+        self.now += 0.1
+        values = self.tree.read(self.now)
+        (index,) = [
+            place
+            for place, column in enumerate(self.tree.columns)
+            if column.metric == "memwatch.tree.memory.needed.high"
+        ]
+        value = values[index]
+        assert isinstance(value, int)
+        return value
+
+
+@pytest.mark.parametrize(
+    ("peak", "faults", "least", "most"),
+    [
+        # filled by userfaultfd and given back, between two ticks
+        (41, 20, 40, 43),
+        # as much by its own page faults: once
+        (41, 40 * 256, 40, 43),
+        # less than the counters may be off
+        (1.4, 20, 1, 1.5),
+        # nothing
+        (1, 20, 1, 1.5),
+    ],
+)
+def test_a_watermark_beyond_page_faults_counts_as_gained(
+    tmp_path: Path, peak: float, faults: int, least: float, most: float
+) -> None:
+    watched = Watched(tmp_path)
+    watched.high()
+    watched.high()
+    watched.proc.process(50, 1, rss=MIB, peak=int(peak * MIB), minor=10 + faults, stack=8192)
+    assert least * MIB <= watched.high() <= most * MIB
