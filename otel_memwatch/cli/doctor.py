@@ -221,6 +221,7 @@ _ENGINES = (
         "snakemake",
         'otel-memwatch shell --install shells; PATH="$PWD/shells:$PATH" snakemake',
     ),
+    ("stores", "fsspec", "wrap --upload s3://..., and report s3://..."),
 )
 """Engines that load us: a name, what there is where the engine is, how it is told."""
 
