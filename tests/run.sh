@@ -186,7 +186,8 @@ engines() {
 long_profiles() {
     MEMWATCH_LONG=1 OTEL_MEMWATCH_TEST_PROGRAMS=300 run_tests "long profiles" "$venv" -q --timeout=0 \
         -o faulthandler_timeout=0 tests/e2e/test_torture_*.py tests/e2e/test_*_certificates.py \
-        tests/contract/docs tests/contract/test_release.py tests/unit/record/test_fuzz_records.py tests/unit/monitor/procfs/test_fuzz_parsers.py
+        tests/e2e/test_pytest_suites.py tests/contract/docs tests/contract/test_release.py \
+        tests/unit/record/test_fuzz_records.py tests/unit/monitor/procfs/test_fuzz_parsers.py
 }
 
 debian_packages

@@ -39,7 +39,8 @@ def processes_data(run: RecordedRun, curves: DrawnCurves) -> dict[str, Any]:
             chosen.add(parent)
             parent = parents[parent]
     named = sorted(chosen)
-    names = dict(zip(named, phrases.process_names([listed[i] for i in named], _NAME), strict=True))
+    told = phrases.process_names([listed[i] for i in named], _NAME, run.ranks)
+    names = dict(zip(named, told, strict=True))
     rows = [
         _row(run, listed[index], names[index], depth) for index, depth in _in_order(chosen, parents, listed)
     ]

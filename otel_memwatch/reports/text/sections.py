@@ -116,7 +116,7 @@ def processes(run: RecordedRun, page: Page) -> None:
         return
     page.section("Processes")
     # The next ones are looked at too: they show what those that are listed have in common.
-    names = phrases.process_names(listed[: _PROCESSES + phrases.PEERS], _PROCESS_NAME)
+    names = phrases.process_names(listed[: _PROCESSES + phrases.PEERS], _PROCESS_NAME, run.ranks)
     rows = [_process(run, process, name) for process, name in zip(listed[:_PROCESSES], names, strict=False)]
     page.table(rows, _PROCESS_HEADER, _PROCESS_ALIGNED, _PROCESS_FIRST_TO_GO, "process")
     rest = listed[_PROCESSES:]
