@@ -88,10 +88,12 @@ def _command(name: str, found: click.Command, level: str) -> Iterator[str]:
             yield plain(" ".join(words.split()))
     settings = {option.flag for option in config.OPTIONS.values() if name in option.commands}
     rows = [
-        [f"`{record[0]}`", record[1]]
-        for option in found.get_params(context)
-        if (record := option.get_help_record(context)) and record[1] and not {*option.opts} & settings
-        if "--help" not in option.opts
+        [f"`{_spelled(option)}`", _told(option, context)]
+        for option in found.params
+        if isinstance(option, click.Option)
+        and option.help
+        and not option.hidden
+        and not {*option.opts} & {*settings, "--help"}
     ]
     if settings:
         yield f"Options: its [settings](settings.md){', and' if rows else '.'}"
@@ -105,6 +107,26 @@ def _command(name: str, found: click.Command, level: str) -> Iterator[str]:
             below = found.get_command(context, sub)
             assert below is not None
             yield from _command(f"{name} {sub}", below, level + "#")
+
+
+def _spelled(option: click.Option) -> str:
+    """An option as it is typed; not by Click's own help, whose form differs from one version to the next."""
+    names = ", ".join(sorted(option.opts, key=lambda name: name.startswith("--")))
+    if option.secondary_opts:
+        names += " / " + ", ".join(option.secondary_opts)
+    if option.is_flag:
+        return names
+    choices = getattr(option.type, "choices", None)
+    value = option.metavar or (
+        "|".join(map(str, choices)) if choices else option.type.name.split()[0].upper()
+    )
+    return f"{names} {value}"
+
+
+def _told(option: click.Option, context: click.Context) -> str:
+    default = option.get_default(context) if option.show_default and not option.is_flag else None
+    told = option.help or ""
+    return f"{told} Default: {default}." if isinstance(default, (str, int, float)) else told
 
 
 # -- Python
