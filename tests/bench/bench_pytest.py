@@ -116,7 +116,7 @@ def planted(count: int) -> int:
                 print(f"  {nodeid}: planted {size / MIB:.0f} MiB on {start / MIB:.1f}: {process} {tree}")
             if tree["high"] and not inside:
                 widths.append(tree["high"] / (start + size))
-        all_wrong += wrong + count - len(tests)
+        all_wrong += wrong + (len(tests) < count)
         widths.sort()
         width = f"{widths[len(widths) // 2]:.2f}" if widths else "none"
         label = " ".join(workers) or "alone"
