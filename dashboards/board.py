@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 from dashboards.panels import DATASOURCE, Json, Panel
 from dashboards.promql import DASHBOARD, FLEET, OURS, PLACE
-from dashboards.records import BRANCH, CI_LARGEST
+from dashboards.records import BRANCH, CI_LARGEST, OPERATION, OPERATION_PEAK
 
 WIDTH = 24
 TAG = "otel-memwatch"
@@ -29,11 +29,11 @@ def _variable(name: str, label: str, kind: str, **more: Any) -> Json:
 
 
 def _query_variable(
-    name: str, label: str, query: str, *, several: bool = True, everything: str = ".+"
+    name: str, label: str, query: str, *, several: bool = True, everything: str | None = ".+"
 ) -> Json:
-    """`everything`: the expression that stands for all; `.*` where series may lack the label."""
-    more: Json = {"multi": several, "includeAll": several}
-    if several:
+    """`everything`: the expression that stands for all; `.*` where series may lack the label; `None`: all cannot be chosen."""
+    more: Json = {"multi": several, "includeAll": several and everything is not None}
+    if more["includeAll"]:
         more |= {"allValue": everything, "current": {"selected": True, "text": ["All"], "value": ["$__all"]}}
     return _variable(
         name,
@@ -82,13 +82,19 @@ def fleet_variables(*more: Json) -> list[Json]:
     return [_datasource("datasource", "Data source", "prometheus"), cluster, namespace, service, *more]
 
 
-def variables(*more: Json, one_run: bool = False) -> list[Json]:
-    """Those of a fleet, traces, host and run, then `more`."""
+def variables(*more: Json, one_run: bool = False, all_runs: bool = True) -> list[Json]:
+    """Those of a fleet, traces, host and run, then `more`; without `all_runs` runs have to be named."""
     scope = ",".join((*FLEET, OURS))
     host = _query_variable("host", "Host", f"label_values(target_info{{{scope}}}, host_name)")
     # Without target_info there is no host to choose from, but there are runs.
     runs = f'{scope},host_name=~"$host"'
-    run = _query_variable("run", "Run", f"label_values(target_info{{{runs}}}, instance)", several=not one_run)
+    run = _query_variable(
+        "run",
+        "Run",
+        f"label_values(target_info{{{runs}}}, instance)",
+        several=not one_run,
+        everything=".+" if all_runs else None,
+    )
     return fleet_variables(_datasource("traces", "Traces", "tempo"), host, run, *more)
 
 
@@ -118,8 +124,8 @@ def gpu_variable() -> Json:
 
 def operation_variable() -> Json:
     """Choice of operations."""
-    metric = f"memwatch_operation_count_total{{{','.join(DASHBOARD)}}}"
-    return _query_variable("operation", "Operation", f"label_values({metric}, memwatch_operation_name)")
+    metric = f"{OPERATION_PEAK}{{{','.join(FLEET)}}}"
+    return _query_variable("operation", "Operation", f"label_values({metric}, {OPERATION})")
 
 
 def annotation(name: str, expression: str, title: str, text: str, color: str, *, step: str = "10s") -> Json:

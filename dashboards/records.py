@@ -10,7 +10,14 @@ from typing import NamedTuple
 
 from dashboards import measures
 from dashboards.promql import EVERYTHING, JOB, RUN, names_in, per_run, series, with_info
-from dashboards.thresholds import ARRIVAL_SECONDS, RANKS_OF_MANY, RANKS_SHOWN, RECENT_SECONDS, RULE_SECONDS
+from dashboards.thresholds import (
+    ARRIVAL_SECONDS,
+    RANKS_OF_MANY,
+    RANKS_SHOWN,
+    RECENT_SECONDS,
+    RULE_SECONDS,
+    SILENT_WINDOW,
+)
 
 USED = "job_instance:memwatch_memory_used:ratio"
 AVAILABLE = "job_instance:memwatch_memory_available_bytes:min"
@@ -29,7 +36,17 @@ DISK = "job_direction:memwatch_tree_disk_io_bytes:rate5m"
 KILLS = "job:memwatch_oom_kills:increase5m"
 FAILING = "job_source:memwatch_source_failing:sum"
 NEVER_NEEDED = "job:memwatch_never_needed_bytes:min"
+
+OPERATION, STATUS, VERSION = "memwatch_operation_name", "memwatch_operation_status", "service_version"
 OPERATION_PEAK = "job_operation:memwatch_operation_memory_peak_bytes:max"
+OPERATIONS_OPEN = "job_operation:memwatch_operations_open:sum"
+OPERATIONS_CLOSED = "job_operation_status:memwatch_operations_closed:sum"
+"""Operations that were closed, each counted at one evaluation: their sum over a time is how many were closed in it."""
+OPERATION_SECONDS = "job_operation:memwatch_operation_seconds:sum"
+"""What those took together, at the same evaluation."""
+VERSION_PEAK = "job_operation_version:memwatch_operation_memory_peak_bytes:max"
+VERSION_CLOSED = "job_operation_version:memwatch_operations_closed:sum"
+VERSION_SECONDS = "job_operation_version:memwatch_operation_seconds:sum"
 
 TASK = f"{JOB}, cicd_pipeline_name, cicd_pipeline_task_name"
 """Labels that are one test job: a service within one job of one pipeline."""
@@ -65,7 +82,7 @@ class Record(NamedTuple):
 
 def records() -> list[Record]:
     """All recording rules."""
-    return [*_of_runs(), *_of_services(), *_of_test_jobs(), *_of_groups()]
+    return [*_of_runs(), *_of_services(), *_of_operations(), *_of_test_jobs(), *_of_groups()]
 
 
 def _of_runs() -> list[Record]:
@@ -85,12 +102,11 @@ def _of_services() -> list[Record]:
     scope = EVERYTHING
     # Of a run that has ended, its last values stay for a while: nobody asks for its memory any more. 0, rather than nothing: what
     # is recorded ends at once, also where a series that ends leaves no mark.
-    active = f"({per_run('memwatch.run.active', scope=scope)} == bool 1)"
+    active = _active()
     limit, charged = measures.limit(scope), measures.charged(scope)
     peak = per_run("memwatch.tree.memory.peak", scope=scope)
     kills = series("memwatch.cgroup.memory.events", measures.OOM_KILL, scope=scope, window="5m")
     source_up = series("memwatch.source.up", scope=scope)
-    operation_peak = series("memwatch.operation.memory.peak.max", scope=scope)
     return [
         Record(PEAK, f"max by ({JOB}) ({_not_long_ago(peak)})"),
         Record(ACTIVE, f"sum by ({JOB}) ({per_run('memwatch.run.active', scope=scope)})"),
@@ -103,8 +119,53 @@ def _of_services() -> list[Record]:
         Record(KILLS, f"sum by ({JOB}) (increase({kills}))"),
         Record(FAILING, f"sum by ({JOB}, memwatch_source_name) ({source_up} == bool 0)"),
         Record(NEVER_NEEDED, f"min by ({JOB}) ({limit} - {_not_long_ago(peak)})"),
-        Record(OPERATION_PEAK, f"max by ({JOB}, memwatch_operation_name) ({operation_peak})"),
     ]
+
+
+def _active() -> str:
+    return f"({per_run('memwatch.run.active', scope=EVERYTHING)} == bool 1)"
+
+
+def _of_operations() -> list[Record]:
+    """Operations by their names; each run has at most a hundred of these."""
+    scope = EVERYTHING
+    by, by_version = f"{JOB}, {OPERATION}", f"{JOB}, {OPERATION}, {VERSION}"
+    # Looked back at: of a scraped run nothing is left a moment after its end, when most of its operations close.
+    latest = f"last_over_time({series('memwatch.operation.memory.peak.max', scope=scope, window=_LOOK_BACK)})"
+    peak = f"(max by ({RUN}, {OPERATION}) ({latest}) unless on ({RUN}) {ended_long_ago()})"
+    opened = f"max by ({RUN}, {OPERATION}) ({series('memwatch.operation.active', scope=scope)})"
+    closed = _grown("memwatch.operation.count", OPERATION, STATUS)
+    seconds = _grown("memwatch.operation.time", OPERATION)
+    return [
+        Record(OPERATION_PEAK, f"max by ({by}) ({peak})"),
+        Record(OPERATIONS_OPEN, f"sum by ({by}) ({opened} * on ({RUN}) group_left () {_active()})"),
+        Record(OPERATIONS_CLOSED, f"sum by ({by}, {STATUS}) ({closed})"),
+        Record(OPERATION_SECONDS, f"sum by ({by}) ({seconds})"),
+        Record(VERSION_PEAK, f"max by ({by_version}) ({_with_version(peak)})"),
+        Record(VERSION_CLOSED, f"sum by ({by_version}) ({_with_version(closed)})"),
+        Record(VERSION_SECONDS, f"sum by ({by_version}) ({_with_version(seconds)})"),
+    ]
+
+
+def _grown(counter: str, *labels: str) -> str:
+    """What each run's counter has grown by from one evaluation to the next, what it begins with included, as it was a while ago.
+
+    `increase` would leave out the first value: of a short job that is all. A while ago, as what arrives between two evaluations
+    with an earlier time would be in neither.
+    """
+    by = ", ".join((RUN, *labels))
+
+    def ago(seconds: int) -> str:
+        samples = series(counter, scope=EVERYTHING, window=SILENT_WINDOW)
+        return f"max by ({by}) (last_over_time({samples} offset {seconds}s))"
+
+    now, before = ago(ARRIVAL_SECONDS), ago(ARRIVAL_SECONDS + RULE_SECONDS)
+    # One that is less than before has begun anew: a run under the same name.
+    return f"({now} - {before} >= 0 or {now})"
+
+
+def _with_version(per_run_expression: str) -> str:
+    return with_info(per_run_expression, VERSION, scope=EVERYTHING, window=_LOOK_BACK)
 
 
 def _of_test_jobs() -> list[Record]:

@@ -16,23 +16,27 @@ from dashboards.panels import (
     table,
     timeseries,
 )
-from dashboards.promql import (
-    RUN,
-    last,
-    quantile,
-    series,
-    so_far,
-    with_info,
+from dashboards.promql import quantile, recorded, so_far
+from dashboards.records import (
+    OPERATION,
+    OPERATION_PEAK,
+    OPERATION_SECONDS,
+    OPERATIONS_CLOSED,
+    OPERATIONS_OPEN,
+    STATUS,
+    VERSION,
+    VERSION_CLOSED,
+    VERSION_PEAK,
+    VERSION_SECONDS,
 )
+from dashboards.thresholds import ARRIVAL_SECONDS, RULE_SECONDS
 
-_NAME = "memwatch_operation_name"
-_CHOSEN = f'{_NAME}=~"$operation"'
+_TOP, _ROWS = 20, 200
+_CHOSEN = f'{OPERATION}=~"$operation"'
 _DURATION = "memwatch.operation.duration"
 _PEAK = "memwatch.operation.memory.peak"
-_LARGEST = "memwatch.operation.memory.peak.max"
-_COUNT = "memwatch.operation.count"
-_TIME = "memwatch.operation.time"
-_LEGEND = f"{{{{{_NAME}}}}}"
+_LEGEND = f"{{{{{OPERATION}}}}}"
+_LATER = f"Counted {ARRIVAL_SECONDS} s later, when what runs sent last has arrived."
 
 
 def build() -> Json:
@@ -40,27 +44,31 @@ def build() -> Json:
     return dashboard(
         "memwatch-operations",
         "otel-memwatch / Operations",
-        "Named stretches of programs' work: durations and memory peaks, their spread, and versions side by side.",
+        "Named stretches of programs' work: durations and memory peaks, versions side by side, and the spread within chosen runs.",
         [
             Row("Now", _now()),
             Row("Over time", _over_time()),
             Row("Versions", _versions()),
-            Row("Spread", _spread()),
+            Row("Spread, of the runs that are chosen above", _spread()),
         ],
-        variables(operation_variable()),
+        variables(operation_variable(), all_runs=False),
         since="now-24h",
     )
 
 
+def _over(name: str, *matchers: str, window: str = "$__range") -> str:
+    """What was counted within a time."""
+    return f"sum_over_time({recorded(name, _CHOSEN, *matchers, window=window)})"
+
+
 def _now() -> list[Panel]:
-    error = 'memwatch_operation_status="error"'
-    failed = f"sum ({last(_COUNT, _CHOSEN, error)})"
-    all_of_them = f"sum ({last(_COUNT, _CHOSEN)})"
+    error = f'{STATUS}="error"'
+    all_of_them = f"sum ({_over(OPERATIONS_CLOSED)})"
     return [
         stat(
             "Closed",
             "short",
-            "Operations that came to an end within the dashboard's time.",
+            f"Operations that came to an end within the dashboard's time. {_LATER}",
             Query(all_of_them, "closed"),
             unknown="no operation reports",
             width=8,
@@ -68,9 +76,9 @@ def _now() -> list[Panel]:
         stat(
             "Failed",
             "short",
-            "Operations that ended with an error.",
+            f"Operations that ended with an error within the dashboard's time. {_LATER}",
             # None failed is 0, but only where there were operations.
-            Query(f"{failed} or {all_of_them} * 0", "failed"),
+            Query(f"sum ({_over(OPERATIONS_CLOSED, error)}) or {all_of_them} * 0", "failed"),
             unknown="no operation reports",
             levels=((None, GREEN), (1, RED)),
             width=8,
@@ -79,7 +87,7 @@ def _now() -> list[Panel]:
             "Open now",
             "short",
             "Operations that are open in active runs.",
-            Query(f"sum ({series('memwatch.operation.active', _CHOSEN)})", "open"),
+            Query(f"sum ({recorded(OPERATIONS_OPEN, _CHOSEN)})", "open"),
             unknown="no operation reports",
             width=8,
         ),
@@ -87,75 +95,79 @@ def _now() -> list[Panel]:
             "Largest peaks",
             "bytes",
             "Of each operation, as exact as it was measured.",
-            Query(f"topk(20, {_largest(_NAME)})", _LEGEND),
+            Query(f"topk({_TOP}, {_largest()})", _LEGEND),
         ),
         timeseries(
             "Open operations",
             "short",
-            "Over time; operations shorter than the time between two samples may be missing.",
-            Query(f"sum by ({_NAME}) ({series('memwatch.operation.active', _CHOSEN)})", _LEGEND),
+            f"Over time, the {_TOP} of which most are open; operations shorter than the time between two samples may be missing.",
+            Query(f"topk({_TOP}, sum by ({OPERATION}) ({recorded(OPERATIONS_OPEN, _CHOSEN)}))", _LEGEND),
             height=9,
         ),
     ]
 
 
-def _largest(by: str) -> str:
+def _largest() -> str:
     """The largest peak of each operation within the dashboard's time."""
-    return f"max by ({by}) ({last(_LARGEST, _CHOSEN)})"
+    return f"max by ({OPERATION}) (max_over_time({recorded(OPERATION_PEAK, _CHOSEN, window='$__range')}))"
 
 
-def _mean_seconds(by: str) -> str:
-    """The mean duration of each operation within the dashboard's time; counters of a run begin with it at 0."""
-    return f"sum by ({by}) ({last(_TIME, _CHOSEN)}) / sum by ({by}) ({last(_COUNT, _CHOSEN)})"
-
-
-def _of_chosen(expression: str) -> str:
-    """Limits an expression of `promql` to the chosen operations."""
-    return expression.replace('instance=~"$run"', f'instance=~"$run",{_CHOSEN}')
+def _mean_seconds(window: str) -> str:
+    """The mean duration of the operations of each name that were closed within a time; nothing where none was."""
+    seconds = f"sum by ({OPERATION}) ({_over(OPERATION_SECONDS, window=window)})"
+    return f"{seconds} / (sum by ({OPERATION}) ({_over(OPERATIONS_CLOSED, window=window)}) > 0)"
 
 
 def _over_time() -> list[Panel]:
-    time, count = (
-        f"last_over_time({series(metric, _CHOSEN, window='$__rate_interval')})" for metric in (_TIME, _COUNT)
-    )
+    # Of the counts of single evaluations; avg, as what a panel's window is in seconds no query can say.
+    closed = f"avg_over_time({recorded(OPERATIONS_CLOSED, _CHOSEN, window='$__rate_interval')})"
+    of_rows = f"and on ({OPERATION}) topk({_ROWS}, {_largest()})"
     return [
         timeseries(
-            "Largest peak so far",
+            "Largest peak",
             "bytes",
-            "Of each operation in the runs that report at a time.",
-            Query(f"max by ({_NAME}) ({series(_LARGEST, _CHOSEN)})", _LEGEND),
-            height=9,
-        ),
-        timeseries(
-            "Mean duration so far",
-            "s",
-            "Of each operation in the runs that report at a time.",
-            Query(f"sum by ({_NAME}) ({time}) / sum by ({_NAME}) ({count})", _LEGEND),
-            height=9,
-        ),
-        timeseries(
-            "Operations closed so far",
-            "short",
-            "Of the runs that report at a time, by how they ended. Not a rate: most operations of a job happen once.",
+            f"Of each operation in the runs that report at a time or ended minutes ago, so far; the {_TOP} that need most.",
             Query(
-                f"sum by ({_NAME}, memwatch_operation_status) ({count})",
-                f"{_LEGEND} {{{{memwatch_operation_status}}}}",
+                f"topk({_TOP}, max by ({OPERATION}) ({recorded(OPERATION_PEAK, _CHOSEN)}))",
+                _LEGEND,
+            ),
+            height=9,
+        ),
+        timeseries(
+            "Mean duration",
+            "s",
+            f"Of the operations that were closed around each time; the {_TOP} that took longest. {_LATER}",
+            Query(f"topk({_TOP}, {_mean_seconds('$__rate_interval')})", _LEGEND),
+            height=9,
+        ),
+        timeseries(
+            "Operations closed",
+            "ops",
+            f"Per second, by how they ended; the {_TOP} that are most. {_LATER}",
+            Query(
+                f"topk({_TOP}, sum by ({OPERATION}, {STATUS}) ({closed}) / {RULE_SECONDS})",
+                f"{_LEGEND} {{{{{STATUS}}}}}",
             ),
         ),
         table(
             "All operations",
-            "Within the dashboard's time.",
-            {_NAME: "Operation"},
-            TableColumn("Largest peak", "bytes", _largest(_NAME)),
-            TableColumn("Mean duration", "s", _mean_seconds(_NAME)),
-            TableColumn("Closed", "short", f"sum by ({_NAME}) ({last(_COUNT, _CHOSEN)})"),
+            f"Within the dashboard's time; the {_ROWS} that need most. {_LATER}",
+            {OPERATION: "Operation"},
+            TableColumn("Largest peak", "bytes", f"topk({_ROWS}, {_largest()})"),
+            TableColumn("Mean duration", "s", f"{_mean_seconds('$__range')} {of_rows}"),
+            TableColumn("Closed", "short", f"sum by ({OPERATION}) ({_over(OPERATIONS_CLOSED)}) {of_rows}"),
             width=12,
             height=8,
         ),
     ]
 
 
-_ONLY = "Only of runs with --operation-metrics histograms."
+_ONLY = "Only of runs with --operation-metrics histograms, and of those that are chosen above."
+
+
+def _of_chosen(expression: str) -> str:
+    """Limits an expression of `promql` to the chosen operations."""
+    return expression.replace('instance=~"$run"', f'instance=~"$run",{_CHOSEN}')
 
 
 def _spread() -> list[Panel]:
@@ -177,36 +189,34 @@ def _spread() -> list[Panel]:
             "Durations, median and 95th percentile",
             "s",
             f"Estimates: the buckets of a scraped page are wide. {_ONLY}",
-            Query(_of_chosen(quantile(0.5, _DURATION, _NAME)), f"{_LEGEND} median", exemplar=True),
-            Query(_of_chosen(quantile(0.95, _DURATION, _NAME)), f"{_LEGEND} 95 %", exemplar=True),
+            Query(_of_chosen(quantile(0.5, _DURATION, OPERATION)), f"{_LEGEND} median", exemplar=True),
+            Query(_of_chosen(quantile(0.95, _DURATION, OPERATION)), f"{_LEGEND} 95 %", exemplar=True),
             height=9,
         ),
     ]
 
 
 def _versions() -> list[Panel]:
-    by = f"{_NAME}, service_version"
-    legend = f"{_LEGEND} {{{{service_version}}}}"
+    by = f"{OPERATION}, {VERSION}"
+    legend = f"{_LEGEND} {{{{{VERSION}}}}}"
     return [
         bars(
             "Largest peak by version",
             "bytes",
             "A version that needs more stands out beside the one before. The version is the resource attribute "
             "service.version, which the recipes in deploy/ set.",
-            Query(f"topk(30, max by ({by}) ({_with_version(_LARGEST, 'max')}))", legend),
+            Query(
+                f"topk(30, max by ({by}) (max_over_time({recorded(VERSION_PEAK, _CHOSEN, window='$__range')})))",
+                legend,
+            ),
         ),
         bars(
             "Mean duration by version",
             "s",
-            "The same for time.",
+            f"The same for time. {_LATER}",
             Query(
-                f"topk(30, sum by ({by}) ({_with_version(_TIME, 'sum')}) / sum by ({by}) ({_with_version(_COUNT, 'sum')}))",
+                f"topk(30, sum by ({by}) ({_over(VERSION_SECONDS)}) / (sum by ({by}) ({_over(VERSION_CLOSED)}) > 0))",
                 legend,
             ),
         ),
     ]
-
-
-def _with_version(metric: str, how: str) -> str:
-    one = f"{how} by ({RUN}, {_NAME}) ({last(metric, _CHOSEN)})"
-    return with_info(one, "service_version", window="$__range")
