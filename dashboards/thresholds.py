@@ -36,13 +36,13 @@ MISSED_TICKS = 0.1
 """Share of the monitor's ticks that may be missed before its curve is said to have holes."""
 
 SILENT_WINDOW = "15m"
-"""How far back a run that was active is looked for. Longer than the longest pause of your pushes."""
+"""How far back a run that was active is looked for, and what its counters were. Longer than the longest pause of your pushes."""
 
 RULE_SECONDS = 30
-"""Time between two evaluations of the recording rules. Ended runs are counted by it, each at one evaluation."""
+"""Time between two evaluations of the recording rules. Ended runs and closed operations are counted by it, each at one evaluation."""
 
 ARRIVAL_SECONDS = 120
-"""A run that ended is counted so long after its end: by then its last values have arrived. Longer where clocks differ more."""
+"""What ended, a run or an operation, is counted so long after it: by then the last values have arrived. Longer where clocks differ more."""
 
 RECENT_SECONDS = 900
 """For so long the last values of a run that has ended alert. A textfile keeps them until somebody deletes it."""

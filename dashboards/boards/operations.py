@@ -29,7 +29,7 @@ from dashboards.records import (
     VERSION_PEAK,
     VERSION_SECONDS,
 )
-from dashboards.thresholds import ARRIVAL_SECONDS, RULE_SECONDS
+from dashboards.thresholds import ARRIVAL_SECONDS
 
 _TOP, _ROWS = 20, 200
 _CHOSEN = f'{OPERATION}=~"$operation"'
@@ -119,8 +119,6 @@ def _mean_seconds(window: str) -> str:
 
 
 def _over_time() -> list[Panel]:
-    # Of the counts of single evaluations; avg, as what a panel's window is in seconds no query can say.
-    closed = f"avg_over_time({recorded(OPERATIONS_CLOSED, _CHOSEN, window='$__rate_interval')})"
     of_rows = f"and on ({OPERATION}) topk({_ROWS}, {_largest()})"
     return [
         timeseries(
@@ -141,11 +139,11 @@ def _over_time() -> list[Panel]:
             height=9,
         ),
         timeseries(
-            "Operations closed",
-            "ops",
-            f"Per second, by how they ended; the {_TOP} that are most. {_LATER}",
+            "Operations closed within five minutes",
+            "short",
+            f"In the five minutes before each point, by how they ended; the {_TOP} that are most. {_LATER}",
             Query(
-                f"topk({_TOP}, sum by ({OPERATION}, {STATUS}) ({closed}) / {RULE_SECONDS})",
+                f"topk({_TOP}, sum by ({OPERATION}, {STATUS}) ({_over(OPERATIONS_CLOSED, window='5m')}))",
                 f"{_LEGEND} {{{{{STATUS}}}}}",
             ),
         ),

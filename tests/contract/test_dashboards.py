@@ -32,6 +32,9 @@ TOTALS = "counters of a run begin with it at 0: the last value is its total, and
 OF_A_FLEET = ("memwatch-fleet.json", "memwatch-ci.json", "memwatch-cost.json", "memwatch-groups.json")
 """Dashboards of many runs: what they show is chosen by service, as among thousands nobody chooses a run."""
 
+OF_SERVICES_AND_RUNS = ("memwatch-operations.json",)
+"""Dashboards of many runs that have panels of chosen ones as well: these have to be named, all of them cannot be chosen."""
+
 UNITS = {
     "bytes", "Bps", "s", "short", "percentunit", "ops", "watt", "joule", "celsius",
 }  # fmt: skip
@@ -126,7 +129,9 @@ def test_template_variables_reload_on_time_change_and_have_labels(name):
         assert variable["multi"] is several
         # A series without a cluster or namespace is one of all.
         everything = ".*" if variable["name"] in ("cluster", "namespace") else ".+"
-        assert variable.get("allValue") == (everything if several else None)
+        all_of_them = several and not (variable["name"] == "run" and name in OF_SERVICES_AND_RUNS)
+        assert variable["includeAll"] is all_of_them
+        assert variable.get("allValue") == (everything if all_of_them else None)
     asked = {"cluster", "namespace", "service"} | (set() if name in OF_A_FLEET else {"host", "run"})
     assert asked <= {one["name"] for one in queries}
 
@@ -201,11 +206,13 @@ def test_target_counter_agg_rule(expression):
 @every_board
 def test_every_query_is_limited_to_the_chosen_service_and_run(name):
     """Stands for target-job-rule and target-instance-rule."""
+    recorded = {rule.name for rule in records()}
     for panel in BOARDS[name]["panels"]:
         for target in panel.get("targets", ()):
-            for selector in re.findall(r"\{([^}]*)\}", target["expr"]):
+            for metric, selector in re.findall(r"([\w:]*)\{([^}]*)\}", target["expr"]):
                 assert 'job=~"$service"' in selector
-                assert ('instance=~"$run"' in selector) is (name not in OF_A_FLEET)
+                of_a_service = name in OF_A_FLEET or (name in OF_SERVICES_AND_RUNS and metric in recorded)
+                assert ('instance=~"$run"' in selector) is not of_a_service
                 assert 'cluster=~"$cluster",namespace=~"$namespace"' in selector
 
 
@@ -220,6 +227,20 @@ def test_curves_of_a_fleet_are_of_recorded_series(name):
             assert set(re.findall(r"([a-zA-Z_:][\w:]*)\{", target["expr"])) <= recorded
     for one in BOARDS[name]["annotations"]["list"]:
         assert set(re.findall(r"([a-zA-Z_:][\w:]*)\{", one["expr"])) <= recorded
+
+
+@pytest.mark.parametrize("name", OF_SERVICES_AND_RUNS)
+def test_only_what_comes_with_another_option_is_read_of_runs(name):
+    """All that runs send by default is recorded for services: ten thousand runs cost such a dashboard no more than their services."""
+    of_runs = {
+        metric
+        for panel in BOARDS[name]["panels"]
+        for target in panel.get("targets", ())
+        for metric in metrics_in(target["expr"])
+        if 'instance=~"$run"' in target["expr"]
+    }
+    assert of_runs
+    assert all(METRICS[metric].instrument is Instrument.HISTOGRAM for metric in of_runs)
 
 
 def test_exclusions_have_reasons():

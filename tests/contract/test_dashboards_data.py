@@ -170,7 +170,10 @@ def test_figures_of_panels_are_those_of_the_runs(monitored):
     kills = monitored.values(fill(expressions["memwatch-fleet/OOM kills/A"]))
     assert kills[-1] == 1
     closed = monitored.values(fill(expressions["memwatch-operations/Closed/A"]))
-    assert max(closed) == 10
+    # Of evaluations that a busy machine skips nothing is counted; test_fleet_data.py has the exact figures.
+    assert 0 < max(closed) <= 10
+    largest = monitored.values(fill(expressions["memwatch-operations/Largest peaks/A"]))
+    assert max(largest) == max(monitored.values("memwatch_operation_memory_peak_max_bytes"))
     share = monitored.values(fill(expressions["memwatch-gpu/Fullest/A"]))
     assert max(share) == 79 / 80
 

@@ -144,6 +144,71 @@ def test_groups_are_those_that_were_simulated(simulated):
     ) == len(listed)
 
 
+def at_the_end(run, metric, *labels):
+    """Value of a run's series of a metric at its end, by these labels."""
+    found = {}
+    for series, value in run.of.pages[-1].items():
+        name, _, rest = series.partition("{")
+        if name == metric:
+            known = dict(re.findall(r'(\w+)="([^"]*)"', rest))
+            key = tuple(known[label] for label in labels)
+            found[key] = found.get(key, 0) + float(value)
+    return found
+
+
+def over_all_runs(runs, metric, how, *labels):
+    found = {}
+    for run in runs:
+        for key, value in at_the_end(run, metric, *labels).items():
+            found.setdefault(key, []).append(value * (run.scale if "memory" in metric else 1))
+    return {key: how(values) for key, values in found.items()}
+
+
+def by_label(answers, *labels):
+    return {tuple(one["metric"][label] for label in labels): float(one["value"][1]) for one in answers}
+
+
+def test_operations_are_those_of_all_runs_each_counted_once(simulated):
+    server, runs, end = simulated
+
+    def whole(title):
+        """A panel over all of the runs and the two minutes until what they sent last is counted."""
+        (target,) = [target for where, target in asked() if where == f"memwatch-operations/{title}"]
+        expression = filled(target["expr"]).replace(f"[{HOURS}h]", f"[{HOURS + 1}h]")
+        return server.query(expression, time=end + 240)
+
+    name = "memwatch_operation_name"
+    count = over_all_runs(runs, "memwatch_operation_count_total", sum, name)
+    seconds = over_all_runs(runs, "memwatch_operation_time_seconds_total", sum, name)
+    peaks = over_all_runs(runs, "memwatch_operation_memory_peak_max_bytes", max, name)
+    assert len(count) == 4
+    (closed,) = whole("Closed/A")
+    assert float(closed["value"][1]) == sum(count.values())
+    (failed,) = whole("Failed/A")
+    ended = over_all_runs(runs, "memwatch_operation_count_total", sum, "memwatch_operation_status")
+    assert float(failed["value"][1]) == ended.get(("error",), 0)
+    assert by_label(whole("All operations/C"), name) == count
+    mean = {key: pytest.approx(total / count[key]) for key, total in seconds.items()}
+    assert by_label(whole("All operations/B"), name) == mean
+    # Recorded each half a minute, and of a run that ended for ten minutes more.
+    assert by_label(whole("Largest peaks/A"), name) == {
+        key: pytest.approx(peak) for key, peak in peaks.items()
+    }
+    versions = by_label(whole("Mean duration by version/A"), name, "service_version")
+    assert versions == {(*key, "1.0"): one for key, one in mean.items()}
+    assert by_label(whole("Largest peak by version/A"), name, "service_version") == {
+        (*key, "1.0"): pytest.approx(peak) for key, peak in peaks.items()
+    }
+
+
+def test_open_operations_are_those_of_active_runs(simulated):
+    _, runs, end = simulated
+    middle = end - 3600
+    going_on = [run for run in runs if run.start <= middle <= run.start + run.seconds]
+    (opened,) = one(simulated, "memwatch-operations/Open now/A", at=middle)
+    assert 0 < float(opened["value"][1]) <= len(going_on) + 3, "a run here has one open at a time"
+
+
 def test_every_rule_records(simulated):
     server, _, end = simulated
     for rule in records():
@@ -154,7 +219,16 @@ def test_no_curve_has_a_line_for_each_run(simulated):
     server, _, end = simulated
     for where, target in asked():
         if (
-            where.startswith(("memwatch-fleet/", "memwatch-ci/", "memwatch-cost/", "memwatch-groups/"))
+            where.startswith(
+                (
+                    "memwatch-fleet/",
+                    "memwatch-ci/",
+                    "memwatch-cost/",
+                    "memwatch-groups/",
+                    "memwatch-operations/",
+                )
+            )
+            and "$run" not in target["expr"]
             and not target["instant"]
         ):
             found = server.query(f"count(({filled(target['expr'])}))", time=end - 3600)
