@@ -417,6 +417,21 @@ def family_most(before: int, new: int, watermarks: int | None) -> int:
     return before + new if watermarks is None else min(before + new, watermarks)
 
 
+def huge_most(huge: int, room: int) -> int:
+    """Bytes of huge pages that families can have gained, of all that the machine has allocated meanwhile.
+
+    The kernel counts them for the machine: those of other programs are among them. But a family never had more than the
+    sum of its watermarks, whatever brought it (`family_most`).
+
+    Example: other programs took 500 MiB in huge pages; a compiler has 60 MiB by its page faults and a watermark of 85: 25.
+
+    Args:
+        huge: bytes of the huge pages that were allocated on the machine.
+        room: how far the families' bounds are below their watermarks, summed; as good as infinite where one has none.
+    """
+    return min(huge, max(0, room))
+
+
 def certainly_there(held: int, new: int) -> int:
     """Bytes that a process certainly had at a moment, by what it holds a little later: less what it gained in between.
 
@@ -521,12 +536,14 @@ def shared_at_tick(mapped: int, machine: int, rise: int, secret: int = 0) -> int
 def shared_most(before: int, now: int, new: int) -> int:
     """Bytes of shared memory to be added to what was gained between two ticks (`gained` has what page faults brought).
 
-    Example: 20 MiB at the first tick, 120 at the second, 30 MiB gained by faults: 70 MiB were written to files, and 90 are added.
+    Example: 20 MiB at the first tick, 120 at the second, processes map 30 MiB more, and had faults for them: 70 MiB were
+    written to files, and 90 are added. Without what they map more nothing is known to be counted: the faults may have
+    brought private memory, gone again, beside 100 MiB written to files.
 
     Args:
         before: bytes at the first tick (`shared_at_tick`).
         now: bytes at the second.
-        new: bytes that the tree gained meanwhile by page faults.
+        new: bytes of it that are counted as gained by page faults: no more than processes map more than before.
     """
     return max(before, now - new)
 

@@ -279,10 +279,10 @@ class NeededMemory:
             self._enter(reading, in_scan)
         self._judge_families(huge, unseen + late_new)
         low, burst = self._judge(readings, huge, tree_new)
-        shared, shared_low = self._shared_memory(members, tree_new)
-        high = self._close_families(
-            self._unclaimed + self._ended_new + late_new + huge, huge, unseen, complete=late == []
+        high, counted = self._close_families(
+            self._unclaimed + self._ended_new + late_new, huge, unseen, complete=late == []
         )
+        shared, shared_low = self._shared_memory(members, counted + self._ended_new + unseen + late_new)
         guess = sum(f.kept if not f.all_known else min(f.kept, f.held) for k, f in self._families.items())
         high += shared
         if self._cut_short is not None:
@@ -445,8 +445,10 @@ class NeededMemory:
             holder.base, holder.held = first, held
         return sum(family.largest for family in self._families.values()), burst
 
-    def _close_families(self, high: int, huge: int, unseen: int, *, complete: bool) -> int:
+    def _close_families(self, high: int, huge: int, unseen: int, *, complete: bool) -> tuple[int, int]:
         """The upper bound of private memory since the tick before; what each family has now is entered.
+
+        Also gives what of the families' gains is counted in the bound as such.
 
         Args:
             high: bytes that belong to no family.
@@ -459,10 +461,13 @@ class NeededMemory:
         if unseen or self._ended_new:
             unclaimed += huge
         settled = True
+        counted, room = 0, 0
         for key, family in list(self._families.items()):
-            high += certainty.family_most(
-                family.kept, family.new, family.watermarks if family.same and complete else None
-            )
+            watermarks = family.watermarks if family.same and complete else None
+            most = certainty.family_most(family.kept, family.new, watermarks)
+            high += most
+            counted += max(0, most - family.kept)
+            room += UNKNOWN if watermarks is None else watermarks - most
             if not family.members and complete:
                 del self._families[key]
                 continue
@@ -477,13 +482,18 @@ class NeededMemory:
                 family.kept = certainty.family_kept(family.kept, new + unclaimed, held)
         self._unclaimed = 0 if settled else unclaimed
         self._joining = self._joining and not settled
-        return high
+        huge = certainty.huge_most(huge, room)
+        return high + huge, counted + huge
 
     # -- shared memory
 
     def _shared_memory(self, members: Mapping[int, Member], new: int) -> tuple[int, int]:
-        """Bytes of shared memory to add to the bound since the tick before, and bytes that were certainly there."""
+        """Bytes of shared memory to add to the bound since the tick before, and bytes that were certainly there.
+
+        `new`: what is counted already of all that was gained meanwhile.
+        """
         mapped = [member.shmem for member in members.values() if not member.zombie]
+        new = min(new, max(0, sum(mapped) - self._mapped))
         self._mapped = sum(mapped)
         before, rise = self._shared, self._machine.shared_rise
         secret = sum(member.secret for member in members.values() if not member.zombie)
