@@ -272,11 +272,12 @@ class NeededMemory:
         late_new = UNKNOWN if late is None else certainty.gained(sum(late), page=PAGE_SIZE)
         tree_new = certainty.gained(faults, huge, page=PAGE_SIZE) + self._ended_new + unseen + late_new
 
+        elsewhere = self._unclaimed + self._ended_new + unseen + late_new
         for key, family in self._families.items():
             family.begin()
             family.same = quiet and self._calm and key not in self._left
         for reading in readings:
-            self._enter(reading, in_scan)
+            self._enter(reading, in_scan, elsewhere)
         self._judge_families(huge, unseen + late_new)
         low, burst = self._judge(readings, huge, tree_new)
         high, counted = self._close_families(
@@ -342,8 +343,14 @@ class NeededMemory:
 
     # -- families
 
-    def _enter(self, reading: _Reading, huge: int) -> None:
-        """Enter what was read of a process into its family; `huge`: bytes of huge pages that came while the tick was taken."""
+    def _enter(self, reading: _Reading, huge: int, elsewhere: int) -> None:
+        """Enter what was read of a process into its family.
+
+        Args:
+            reading: what was read.
+            huge: bytes of huge pages that came while the tick was taken.
+            elsewhere: bytes that processes gained which nobody sees any more, and that a child of theirs may have.
+        """
         member, holder, fresh, held, first, last = reading
         family = self._families.get(holder.family)
         if family is None:
@@ -369,7 +376,7 @@ class NeededMemory:
         family.largest = max(family.largest, certainty.certainly_there(held - inexact, scanned))
         watermark = member.watermark
         mark, marked_at = watermark.last, watermark.last_faults
-        family.new += self._beyond_faults(reading, family, error)
+        family.new += self._beyond_faults(reading, family, error, elsewhere)
         if not fresh and not self._exact and mark is not None and mark < holder.mark:
             holder.is_reset = True
         if (
@@ -384,7 +391,7 @@ class NeededMemory:
         else:
             family.watermarks += mark + error + in_flight + scanned
 
-    def _beyond_faults(self, reading: _Reading, family: _Family, error: int) -> int:
+    def _beyond_faults(self, reading: _Reading, family: _Family, error: int, elsewhere: int) -> int:
         """What a process's watermark has risen by, and nothing has brought that is known, since it was read before."""
         member, holder, last = reading.member, reading.holder, reading.last
         mark, before, data = member.watermark.last, holder.reading, member.status_data
@@ -399,7 +406,7 @@ class NeededMemory:
         if before is None:
             # It has the memory of the process that it was forked from, or none: then it has begun with an exec.
             own = certainty.gained(last - holder.base, page=PAGE_SIZE)
-            inherited = max(family.before, others, family.kept) + family.new - own
+            inherited = max(family.before, others, family.kept) + family.new - own + elsewhere
             before = now._replace(
                 rss=inherited, mapped=0, faults=holder.base, huge=now.huge - self._by_faults
             )
