@@ -272,12 +272,24 @@ class NeededMemory:
         late_new = UNKNOWN if late is None else certainty.gained(sum(late), page=PAGE_SIZE)
         tree_new = certainty.gained(faults, huge, page=PAGE_SIZE) + self._ended_new + unseen + late_new
 
+        # The family of a zombie, and of a process that has executed a program during this tick, may be that of the program before.
+        left_behind = sum(
+            reading.last - reading.holder.base
+            for reading in readings
+            if reading.empty or reading.holder.family == self._own_stack
+        )
         elsewhere = self._unclaimed + self._ended_new + unseen + late_new
+        elsewhere += certainty.gained(left_behind, page=PAGE_SIZE)
         for key, family in self._families.items():
             family.begin()
             family.same = quiet and self._calm and key not in self._left
+        parents = {reading.member.pid: reading for reading in readings} if found.born else {}
         for reading in readings:
-            self._enter(reading, in_scan, elsewhere)
+            parent = parents.get(reading.member.stat.ppid) if reading.fresh else None
+            had = 0 if parent is None else (parent.held or 0)
+            if parent is not None:
+                had += certainty.gained(parent.last - parent.holder.base, page=PAGE_SIZE)
+            self._enter(reading, in_scan, elsewhere + had)
         self._judge_families(huge, unseen + late_new)
         low, burst = self._judge(readings, huge, tree_new)
         high, counted = self._close_families(
