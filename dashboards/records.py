@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from dashboards import measures
 from dashboards.promql import EVERYTHING, JOB, RUN, names_in, per_run, series, with_info
-from dashboards.thresholds import ARRIVAL_SECONDS, RECENT_SECONDS, RULE_SECONDS
+from dashboards.thresholds import ARRIVAL_SECONDS, RANKS_OF_MANY, RANKS_SHOWN, RECENT_SECONDS, RULE_SECONDS
 
 USED = "job_instance:memwatch_memory_used:ratio"
 AVAILABLE = "job_instance:memwatch_memory_available_bytes:min"
@@ -44,6 +44,15 @@ CI_LARGEST = "task_branch:memwatch_tree_memory_peak_bytes:max"
 CI_SMALLEST = "task_branch:memwatch_tree_memory_peak_bytes:min"
 
 
+GROUP_ID, RANK = "memwatch_group_id", "memwatch_group_rank"
+GROUP = f"{JOB}, {GROUP_ID}"
+"""Labels that are one group: the ranks of one job."""
+GROUP_USED = "group:memwatch_tree_memory_usage_bytes:sum"
+GROUP_RANKS = "group:memwatch_run_active:sum"
+GROUP_LARGEST = "group:memwatch_tree_memory_peak_bytes:max"
+GROUP_MEDIAN = "group:memwatch_tree_memory_peak_bytes:median"
+RANK_PEAK = "group_rank:memwatch_tree_memory_peak_bytes:max"
+
 _LOOK_BACK = "10m"
 
 
@@ -56,7 +65,7 @@ class Record(NamedTuple):
 
 def records() -> list[Record]:
     """All recording rules."""
-    return [*_of_runs(), *_of_services(), *_of_test_jobs()]
+    return [*_of_runs(), *_of_services(), *_of_test_jobs(), *_of_groups()]
 
 
 def _of_runs() -> list[Record]:
@@ -109,6 +118,29 @@ def _of_test_jobs() -> list[Record]:
         Record(CI_LARGEST, f"max by ({by}) ({of_branch})"),
         Record(CI_SMALLEST, f"min by ({by}) ({of_branch})"),
     ]
+
+
+def _of_groups() -> list[Record]:
+    """Groups of ranks. A series of each rank only up to so many; of larger groups of those that need most."""
+    scope = EVERYTHING
+    active = per_run("memwatch.run.active", scope=scope)
+    used = f"({per_run('memwatch.tree.memory.usage', scope=scope)} * ({active} == bool 1))"
+    peak = f"({_not_long_ago(per_run('memwatch.tree.memory.peak', scope=scope))})"
+    of_rank = f"max by ({GROUP}, {RANK}) ({_with_group(peak)})"
+    few = f"count by ({GROUP}) ({of_rank}) <= {RANKS_SHOWN}"
+    return [
+        Record(GROUP_USED, f"sum by ({GROUP}) ({_with_group(used)})"),
+        Record(GROUP_RANKS, f"sum by ({GROUP}) ({_with_group(f'({active})')})"),
+        Record(GROUP_LARGEST, f"max by ({GROUP}) ({_with_group(peak)})"),
+        Record(GROUP_MEDIAN, f"quantile by ({GROUP}) (0.5, {_with_group(peak)})"),
+        Record(
+            RANK_PEAK, f"{of_rank} and on ({GROUP}) ({few}) or topk by ({GROUP}) ({RANKS_OF_MANY}, {of_rank})"
+        ),
+    ]
+
+
+def _with_group(per_run_expression: str) -> str:
+    return with_info(per_run_expression, GROUP_ID, RANK, scope=EVERYTHING, matchers=(f'{GROUP_ID}!=""',))
 
 
 def _counted(by: str, how: str, code: str) -> str:

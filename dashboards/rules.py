@@ -31,6 +31,9 @@ from dashboards.thresholds import (
     SILENT_WINDOW,
 )
 
+TEAM = "{{ $labels.namespace }}"
+"""By which alerts are routed: as a rule a team has a namespace. Another label of the alerts would do as well."""
+
 
 class Alert(NamedTuple):
     """An alerting rule."""
@@ -243,7 +246,7 @@ def alerting_document(runbook: str) -> dict[str, object]:
             "alert": alert.name,
             "expr": alert.expression,
             "for": alert.lasting,
-            "labels": {"severity": alert.severity},
+            "labels": {"severity": alert.severity, "team": TEAM},
             "annotations": {
                 "summary": alert.summary,
                 "description": alert.description,

@@ -49,3 +49,8 @@ RECENT_SECONDS = 900
 
 REGRESSION = 1.2
 """Today's peak of a service against the largest of the seven days before. Nearer to 1 where inputs do not change."""
+
+RANKS_SHOWN = 256
+"""Ranks that a group may have for each to have a recorded series."""
+RANKS_OF_MANY = 16
+"""Ranks of a larger group that have one: those that need most."""

@@ -178,14 +178,22 @@ engines() {
     environment python3 "$venv-engines"
     "$venv-engines/bin/python" -m pip install --quiet --group "$root/pyproject.toml:engines"
     MEMWATCH_LONG=1 OTEL_MEMWATCH_SNAKEMAKE="$venv-engines/bin/snakemake" run_tests "workflow engines" "$venv-engines" -q \
-        tests/e2e/test_shell.py tests/e2e/test_advise_engines.py tests/e2e/test_ray.py \
-        tests/e2e/test_trackers.py
+        tests/e2e/test_shell.py tests/e2e/test_snakemake.py tests/e2e/test_advise_engines.py tests/e2e/test_ray.py \
+        tests/e2e/test_trackers.py tests/e2e/test_cwltool.py
+    # Airflow pins what it shares with others: it has an environment of its own.
+    if [ ! -x "$venv-airflow/bin/python" ]; then
+        python3 -m venv "$venv-airflow"
+        "$venv-airflow/bin/python" -m pip install --quiet --upgrade "pip>=25.1"
+    fi
+    "$venv-airflow/bin/python" -m pip install --quiet --no-compile --group "$root/pyproject.toml:airflow" "$root"
+    run_tests "Airflow" "$venv-airflow" -q -o faulthandler_timeout=0 tests/e2e/test_airflow.py
 }
 
 long_profiles() {
     MEMWATCH_LONG=1 OTEL_MEMWATCH_TEST_PROGRAMS=300 run_tests "long profiles" "$venv" -q --timeout=0 \
         -o faulthandler_timeout=0 tests/e2e/test_torture_*.py tests/e2e/test_*_certificates.py \
-        tests/contract/docs tests/contract/test_release.py tests/unit/record/test_fuzz_records.py tests/unit/monitor/procfs/test_fuzz_parsers.py
+        tests/e2e/test_pytest_suites.py tests/contract/docs tests/contract/test_release.py \
+        tests/unit/record/test_fuzz_records.py tests/unit/monitor/procfs/test_fuzz_parsers.py
 }
 
 debian_packages

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dashboards.boards import ci, cost, fleet, gpu, operations, run
+from dashboards.boards import ci, cost, fleet, gpu, groups, operations, run
 from dashboards.panels import Json
 
 
@@ -13,6 +13,7 @@ def boards() -> dict[str, Json]:
         "memwatch-fleet.json": fleet.build(),
         "memwatch-ci.json": ci.build(),
         "memwatch-cost.json": cost.build(),
+        "memwatch-groups.json": groups.build(),
         "memwatch-gpu.json": gpu.build(),
         "memwatch-operations.json": operations.build(),
     }

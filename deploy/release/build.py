@@ -77,15 +77,11 @@ def build_all(out: Path, epoch: int, more: list[str]) -> dict[str, str]:
 
 
 def checkout(folder: Path) -> Path:
-    """The files of the tree that git knows or does not ignore: nothing that lies about gets into a release."""
-    argv = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
-    names = subprocess.run(argv, cwd=ROOT, check=True, capture_output=True).stdout.decode().split("\0")
-    for name in filter(None, names):
-        origin, target = ROOT / name, folder / name
-        if origin.is_file():
-            target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_bytes(origin.read_bytes())
-            target.chmod(origin.stat().st_mode & 0o777)
+    """The files of the last commit: nothing that lies about, or is not committed yet, gets into a release."""
+    argv = ["git", "archive", "--format=tar", "HEAD"]
+    packed = subprocess.run(argv, cwd=ROOT, check=True, capture_output=True).stdout
+    with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
+        archive.extractall(folder, filter="data")
     return folder
 
 

@@ -190,6 +190,7 @@ class OperationsSoFar:
         self._recent: deque[RecordedOperation | _TwoLines] = deque(maxlen=_RECENT)
         self._moments: dict[float, RecordedOperation | None] = {}
         """By the moments at which the peaks so far were first seen: of those that were open then, whose process had most."""
+        self._first_moment = self._last_moment = 0.0
         self._interval = 0.0
         self._on_devices: dict[str, RecordedOperation] = {}
 
@@ -251,7 +252,7 @@ class OperationsSoFar:
                 high >= holders.best
                 and (low > _need(largest)[0] or start < first.start or end <= _end(largest))
             )
-            or any(start <= moment and end >= moment - self._interval for moment in self._moments)
+            or self._may_have_been_open(start, end)
         ):
             return False
         self.closed += 1
@@ -266,6 +267,12 @@ class OperationsSoFar:
         known.failed += closing.get("status") == "error"
         self._recent.append(_TwoLines(lines, opened, closing))
         return True
+
+    def _may_have_been_open(self, start: float, end: float) -> bool:
+        """Whether something was open at one of the moments; of most a look at the first and the last of these says no."""
+        if not self._moments or start > self._last_moment or end < self._first_moment - self._interval:
+            return False
+        return any(start <= moment and end >= moment - self._interval for moment in self._moments)
 
     def _lately(self) -> Iterator[RecordedOperation]:
         """Those that were closed last."""
@@ -329,6 +336,8 @@ class OperationsSoFar:
                         best = one
                 self._moments[moment] = best
         self._moments = {moment: self._moments[moment] for moment in set(moments)}
+        self._first_moment = min(self._moments, default=0.0)
+        self._last_moment = max(self._moments, default=0.0)
 
     def _was_open(self, operation: RecordedOperation, moment: float) -> bool:
         return operation.start <= moment and _end(operation) >= moment - self._interval

@@ -32,6 +32,7 @@ class Evidence:
         window_bounds: upper bounds from watermarks that are reset at every tick.
         ledger: bounds from page faults, of anonymous and shared memory.
         needed: largest charged memory without file cache, at ticks.
+        private: most private memory in the group, at ticks.
         unmapped: largest charged memory that no process's resident size holds (shared memory files, kernel).
         alive: processes of the tree at the last tick; `None`: not known.
         watermark: of the control group.
@@ -49,7 +50,7 @@ class Evidence:
         self.processes = processes
         self.rss, self.pss, self.window_bounds = Maximum(), Maximum(), WindowBounds()
         self.ledger = LedgerBounds(conditions.page_bytes)
-        self.needed, self.unmapped = Maximum(), Maximum()
+        self.needed, self.unmapped, self.private = Maximum(), Maximum(), Maximum()
         self.hugetlb, self.shared, self.outside = Maximum(), Maximum(), Maximum()
         self.faults_elsewhere = FaultsElsewhere()
         self.group_swap, self.system_swap = Maximum(), Maximum()
@@ -136,8 +137,12 @@ def tree_low(evidence: Evidence) -> int | None:
         return max(process, evidence.rss.value or 0) or None
     if evidence.conditions.own_cgroup and evidence.watermark.value is not None:
         needed, _ = evidence.needed_bounds()
+        private = max(0, (evidence.private.value or 0) - evidence.conditions.charge_error)
         low = certainty.tree_low_in_cgroup(
-            needed.value, evidence.watermark.value, process, still_read=evidence.watermark_read
+            max(needed.value or 0, private),
+            evidence.watermark.value,
+            process,
+            still_read=evidence.watermark_read,
         )
         # A leave that only sizes tell of may be files that no reading found mapped: then the group counted all.
         if evidence.processes.left_cgroup:

@@ -13,9 +13,9 @@ Whatever a window says, no run had more than its peak.
 
 from __future__ import annotations
 
+import json
 import math
 from itertools import chain
-from operator import itemgetter
 
 from otel_memwatch import catalog
 from otel_memwatch.analysis import certainty
@@ -24,10 +24,10 @@ from otel_memwatch.analysis.run_conditions import RunConditions
 from otel_memwatch.record.fields import mapping, moment
 from otel_memwatch.record.format import SAMPLES_FILE
 from otel_memwatch.record.samples import parse_columns
-from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
+from otel_memwatch.runtime.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
     import numpy as np
@@ -39,8 +39,11 @@ if TYPE_CHECKING:
     Array = NDArray[np.float64]
     Table = dict[str, Array]
 
-_BLOCK = 4 << 20
+_BLOCK = 512 << 10
 """Bytes that are read at once."""
+_NEWLINE, _COMMA, _OPENING, _ZERO, _DOT = b"\n,[0."
+_LONGEST = 16
+"""Characters of a number whose digits a float holds exactly."""
 
 _GROUP = {
     "usage": catalog.MEMWATCH_CGROUP_MEMORY_USAGE,
@@ -140,10 +143,10 @@ def _of_ledger(table: Table, conditions: RunConditions) -> tuple[Array, Array, A
 
 
 def read_table(path: Path, wanted: Mapping[str, str]) -> tuple[Array, Table]:
-    """The times of the ticks, and for each name the sum of the columns of its metrics; NaN: not known.
+    """The times of the ticks, and for each name the sum of the columns of its metric; NaN: not known.
 
-    A line that is no tick is left out. Only the beginnings of lines are looked at, up to the last column that is wanted:
-    for a thousand runs of an hour that is a third of the time that parsing them takes.
+    A line that is no tick is left out. Of each line only what is wanted is looked at: for a thousand runs of an hour that is
+    a third of the time that parsing them takes.
     """
     import numpy as np
 
@@ -153,67 +156,63 @@ def read_table(path: Path, wanted: Mapping[str, str]) -> tuple[Array, Table]:
     torn = b""
     with path.open("rb", buffering=0) as file:
         while data := file.read(_BLOCK):
-            # What is not known is no number in JSON, and one in Python.
-            lines = (torn + data.replace(b"null", b"nan")).split(b"\n")
-            torn = lines.pop()
-            ticks: list[bytes] = []
-            for line in lines:
-                if line[:1] == b"{":
+            lines, _, torn = (torn + data).rpartition(b"\n")
+            for declared, ticks in _stretches(lines):
+                if declared:
+                    indices = _indices(declared, wanted) or indices
+                if ticks and indices:
                     _take(ticks, indices, times, values)
-                    ticks = []
-                    indices = _indices(line, wanted) or indices
-                elif line[:1] == b"[" and line[-1:] == b"]" and indices:
-                    ticks.append(line)
-            _take(ticks, indices, times, values)
     time = np.concatenate(times) if times else np.zeros(0)
     table = {
         name: np.concatenate(columns) if columns else np.full(len(time), math.nan)
         for name, columns in values.items()
     }
-    rising = (
-        np.concatenate(([True], np.diff(np.maximum.accumulate(time)) > 0)) if len(time) else np.zeros(0, bool)
-    )
+    rising = np.diff(np.maximum.accumulate(time), prepend=-math.inf) > 0
     if not bool(rising.all()):
         time, table = time[rising], {name: column[rising] for name, column in table.items()}
     return time, table
 
 
-def _indices(line: bytes, wanted: Mapping[str, str]) -> dict[str, list[int]] | None:
-    import json
+def _stretches(lines: bytes) -> Iterator[tuple[bytes, bytes]]:
+    """Headers, each with the ticks behind it; the first stretch may have none."""
+    begin, header = 0, b""
+    while True:
+        at = begin if not header and lines.startswith(b"{", begin) else lines.find(b"\n{", begin)
+        if at < 0:
+            yield header, lines[begin:]
+            return
+        at += lines[at : at + 1] == b"\n"
+        if at > begin or header:
+            yield header, lines[begin:at].rstrip(b"\n")
+        end = lines.find(b"\n", at)
+        end = len(lines) if end < 0 else end
+        header, begin = lines[at:end], min(end + 1, len(lines))
+        if begin >= len(lines):
+            yield header, b""
+            return
 
+
+def _indices(line: bytes, wanted: Mapping[str, str]) -> dict[str, list[int]] | None:
     try:
         declared = parse_columns(json.loads(line))
     except ValueError:
         return None
-    return (
-        None
-        if declared is None
-        else {
-            name: [i for i, column in enumerate(declared, 1) if column.metric == metric]
-            for name, metric in wanted.items()
-        }
-    )
+    if declared is None:
+        return None
+    return {
+        name: [i for i, column in enumerate(declared, 1) if column.metric == metric]
+        for name, metric in wanted.items()
+    }
 
 
 def _take(
-    lines: list[bytes],
-    indices: Mapping[str, Sequence[int]],
-    times: list[Array],
-    values: dict[str, list[Array]],
+    lines: bytes, indices: Mapping[str, Sequence[int]], times: list[Array], values: dict[str, list[Array]]
 ) -> None:
     """Adds ticks that have these columns."""
     import numpy as np
 
-    if not lines:
-        return
     places = sorted({0, *chain.from_iterable(indices.values())})
-    last = places[-1]
-    rows = _rows(lines, places, last)
-    if not rows:
-        return
-    table: Array = np.fromiter(chain.from_iterable(rows), float, len(rows) * len(places)).reshape(
-        -1, len(places)
-    )
+    table = _table(lines, places)
     table[np.isinf(table)] = math.nan
     table = table[~np.isnan(table[:, 0])]
     times.append(table[:, 0])
@@ -222,17 +221,58 @@ def _take(
         values[name].append(table[:, columns].sum(axis=1) if columns else np.full(len(table), math.nan))
 
 
-def _rows(lines: list[bytes], places: Sequence[int], last: int) -> list[Any]:
-    """The numbers at these places of each line."""
-    pick = itemgetter(*places) if len(places) > 1 else lambda parts: (parts[0],)
-    rows = []
-    for line in lines:
-        parts = line[1:-1].split(b",", last + 1)
-        try:
-            rows.append(tuple(map(float, pick(parts))))
-        except (ValueError, IndexError):
-            rows.append(tuple(_number(parts[place]) if place < len(parts) else math.nan for place in places))
-    return rows
+def _table(lines: bytes, places: Sequence[int]) -> Array:
+    """The numbers at these places of each line, a row each; NaN for what is none."""
+    import numpy as np
+
+    # Where lines and numbers end is found for all lines at once.
+    text = np.frombuffer(lines + b"\n", np.uint8)
+    ends = np.flatnonzero(text == _NEWLINE)
+    starts = np.concatenate((np.zeros(1, ends.dtype), ends[:-1] + 1))
+    commas = np.flatnonzero(text == _COMMA)
+    first = np.searchsorted(commas, starts)
+    whole = (np.searchsorted(commas, ends) - first > places[-1]) & (text[starts] == _OPENING)
+    table = np.full((len(ends), len(places)), math.nan)
+    rows = np.flatnonzero(whole)
+    if len(rows):
+        for number, place in enumerate(places):
+            # A number begins behind the comma before it, the first behind the bracket.
+            froms = starts[rows] + 1 if place == 0 else commas[first[rows] + place - 1] + 1
+            table[rows, number] = _numbers(text, froms, commas[first[rows] + place])
+    for row in np.flatnonzero(~whole).tolist():
+        line = lines[starts[row] : ends[row]]
+        if line[:1] != b"[" or line[-1:] != b"]":
+            continue
+        parts = line[1:-1].split(b",")
+        table[row] = [_number(parts[place]) if place < len(parts) else math.nan for place in places]
+    return table
+
+
+def _numbers(text: NDArray[np.uint8], starts: NDArray[np.int64], ends: NDArray[np.int64]) -> Array:
+    """One number of each line, all at once: digit by digit, in as many steps as the longest has characters.
+
+    What is no plain decimal ("null", "1e-05", a negative one) is looked at by itself.
+    """
+    import numpy as np
+
+    length = ends - starts
+    value, decimals = np.zeros(len(starts)), np.zeros(len(starts))
+    dotted, odd = np.zeros(len(starts), bool), length < 1
+    for step in range(min(int(length.max()), _LONGEST)):
+        inside = step < length
+        character = text[np.minimum(starts + step, ends)]
+        digit = character - _ZERO  # of what is none it wraps around
+        is_digit = inside & (digit <= 9)
+        is_dot = inside & (character == _DOT)
+        value = np.where(is_digit, value * 10 + digit, value)
+        decimals += is_digit & dotted
+        odd |= inside & ~is_digit & (~is_dot | dotted)
+        dotted |= is_dot
+    odd |= length > _LONGEST
+    found: Array = value / 10.0**decimals
+    for row in np.flatnonzero(odd).tolist():
+        found[row] = _number(bytes(text[starts[row] : ends[row]]))
+    return found
 
 
 def _number(text: bytes) -> float:

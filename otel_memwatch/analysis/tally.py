@@ -53,6 +53,7 @@ METRICS = frozenset(metric for _, metric, _ in _TOTAL_COLUMNS) | {
     catalog.MEMWATCH_TREE_UNOBSERVED,
     catalog.MEMWATCH_TREE_UNOBSERVED_FAULTS,
     catalog.MEMWATCH_CGROUP_MEMORY_USAGE,
+    catalog.MEMWATCH_CGROUP_MEMORY_ANON,
     catalog.MEMWATCH_CGROUP_MEMORY_FILE,
     catalog.MEMWATCH_CGROUP_MEMORY_SHMEM,
     catalog.MEMWATCH_CGROUP_MEMORY_KERNEL,
@@ -178,6 +179,7 @@ class Tally:
         self._minor_faults = find(catalog.MEMWATCH_TREE_PAGING_FAULTS)
         self._charged_faults = find(catalog.MEMWATCH_CGROUP_PAGING_FAULTS)
         self._charged = find(catalog.MEMWATCH_CGROUP_MEMORY_USAGE)
+        self._private = find(catalog.MEMWATCH_CGROUP_MEMORY_ANON)
         self._locked = find(catalog.MEMWATCH_CGROUP_MEMORY_UNEVICTABLE)
         self._file = find(catalog.MEMWATCH_CGROUP_MEMORY_FILE)
         self._window = find(catalog.MEMWATCH_CGROUP_MEMORY_WINDOW)
@@ -278,6 +280,7 @@ class Tally:
         charged, file = _at(values, self._charged), _at(values, self._file)
         if charged is not None and file is not None:
             evidence.needed.add(time, max(0, charged - file))
+        evidence.private.add(time, _at(values, self._private))
         if self._watermark is not None:
             evidence.watermark_read = values[self._watermark] is not None
         if self.conditions.own_cgroup:

@@ -25,6 +25,7 @@ COMMANDS: dict[str, str] = {
     "check": "Hold recorded runs against budgets.",
     "compare": "Compare runs with earlier ones: what needs more than it did.",
     "shell": "A shell for make and workflow engines that records what it runs.",
+    "engine": "Make the files of a workflow engine exact, from the runs of its jobs.",
     "metrics": "Print the table of all metrics.",
     "doctor": "Tell what works on this machine, how exactly, and what would improve it.",
     "man": "Print the manual page of a command.",

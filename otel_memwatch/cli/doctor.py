@@ -219,7 +219,13 @@ _ENGINES = (
     (
         "Snakemake",
         "snakemake",
-        "otel-memwatch shell --install shells; --default-resources \"shell_exec='$PWD/shells/bash'\"",
+        'otel-memwatch shell --install shells; PATH="$PWD/shells:$PATH" snakemake',
+    ),
+    ("Airflow", "airflow", "each task is a run in OTEL_MEMWATCH_RUNS, where that is set for the workers"),
+    (
+        "cwltool",
+        "cwltool",
+        'otel-memwatch shell --install shells --name TOOL; PATH="$PWD/shells:$PATH" cwltool',
     ),
 )
 """Engines that load us: a name, what there is where the engine is, how it is told."""

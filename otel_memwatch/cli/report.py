@@ -20,6 +20,8 @@ _FORMATS = [
 ]
 _NAMED = "|".join(name for name in _FORMATS if REPORTS[name].module.startswith("."))
 """The formats that help names: those of older tools are for whoever comes from there."""
+_SHORT = {"md": "markdown"}
+"""What people call a format."""
 
 
 @click.command()
@@ -32,7 +34,7 @@ _NAMED = "|".join(name for name in _FORMATS if REPORTS[name].module.startswith("
 @click.option(
     "--format",
     "form",
-    type=click.Choice(_FORMATS),
+    type=click.Choice([*_FORMATS, *_SHORT]),
     metavar=_NAMED,
     default=None,
     help="What to print. [default: text]",
@@ -74,6 +76,7 @@ def command(
     that was cut off, can be reported too. RUN may be a group, by its name or as the directory of its runs: then it is what
     all its ranks needed together, and each of them.
     """
+    form = None if form is None else _SHORT.get(form, form)
     if as_json and form not in (None, "json"):
         raise UsageError(f"--json and --format {form} exclude each other.", "give one of them")
     if by is not None or within is not None:

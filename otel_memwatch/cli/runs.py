@@ -91,7 +91,7 @@ def list_command(
     chosen = _columns(columns, "--columns")
     by = _columns(group, "--group")
     accepts = where(condition) if condition else None
-    rows = index(directories)
+    rows = index(directories, newest=last if accepts is None else None)
     found = [row for row in rows if accepts is None or accepts(row)]
     found = _sorted(found[-last:] if last else found, sort)
     if form == "text" and not found:

@@ -20,7 +20,7 @@ if [ ! -x {program} ]; then
     echo "otel-memwatch: {program} is gone: nothing is recorded" >&2
     exec {real} "$@"
 fi
-{runs}exec {program} wrap --quiet {options}-- {real} "$@"
+{runs}exec {program} wrap --quiet --no-report {options}-- {real} "$@"
 """
 
 _RUNS = """runs={runs}
@@ -32,8 +32,8 @@ fi
 
 
 @click.command(
-    epilog="make SHELL=DIR/bash    snakemake --default-resources \"shell_exec='DIR/bash'\"    "
-    "Nextflow: process.shell = ['DIR/bash', '-euo', 'pipefail']    else: PATH=DIR:$PATH"
+    epilog="make SHELL=DIR/bash    PATH=DIR:$PATH snakemake (and Airflow, cwltool, whatever looks for bash)    "
+    "Nextflow: process.shell = ['DIR/bash', '-euo', 'pipefail']"
 )
 @click.option("--install", "directory", metavar="DIR", required=True, help="Where the file is written to.")
 @click.option(
@@ -49,7 +49,8 @@ def command(directory: str, *, name: str, runs: str | None, force: bool) -> None
     """Write a shell into DIR that records each script as a run: for make and workflow engines, without an edit.
 
     Arguments, exit code, signals and streams are those of the real shell. Engines look at its name: Snakemake leaves out
-    `set -euo pipefail` where it is not bash, so that a failing command would go unnoticed.
+    `set -euo pipefail` where it is not bash, so that a failing command would go unnoticed. Reports and pages are not made of each: `report` makes
+    them of those that somebody looks at.
     """
     if "/" in name or name in ("", ".", ".."):
         raise UsageError(f"{name!r} is no name of a shell.", "as in --name bash")

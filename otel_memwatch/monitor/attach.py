@@ -15,6 +15,7 @@ from otel_memwatch.errors import UsageError
 from otel_memwatch.monitor.messages import Messages
 from otel_memwatch.monitor.monitor import Monitor
 from otel_memwatch.monitor.procfs.mounted import shows_others
+from otel_memwatch.monitor.procfs.process import without_padding
 from otel_memwatch.monitor.run_directory import make_run_directory
 from otel_memwatch.monitor.run_info import TargetInfo
 from otel_memwatch.monitor.trace_context import run_context
@@ -89,7 +90,7 @@ def _command_of(pid: int) -> tuple[str, ...]:
 
     try:
         process = psutil.Process(pid)
-        return tuple(process.cmdline()) or (f"[{process.name()}]",)
+        return without_padding(tuple(process.cmdline())) or (f"[{process.name()}]",)
     except (psutil.NoSuchProcess, psutil.ZombieProcess, ValueError, OverflowError):
         raise UsageError(f"There is no process {pid}.") from None
     except psutil.AccessDenied:

@@ -100,6 +100,7 @@ def start_fields(
             "span_id": trace.span_id,
             "parent_span_id": trace.parent_span_id,
             "flags": trace.flags,
+            "state": trace.state,
         },
     }
 

@@ -11,6 +11,9 @@ from collections.abc import Mapping
 from otel_memwatch.runtime.typed import NamedTuple
 
 VARIABLE = "TRACEPARENT"
+STATE_VARIABLE = "TRACESTATE"
+_LONGEST_STATE = 512
+"""Characters that the standard has everybody keep."""
 _LENGTHS = (2, 32, 16, 2)
 _DIGITS = frozenset("0123456789abcdef")
 
@@ -22,6 +25,8 @@ class TraceContext(NamedTuple):
     span_id: str
     parent_span_id: str | None
     flags: str = "01"
+    state: str = ""
+    """The vendors' own, as it came: the run's span carries it as the target's do."""
 
     @property
     def traceparent(self) -> str:
@@ -39,10 +44,11 @@ def run_context(environ: Mapping[str, str]) -> TraceContext:
     span_id = os.urandom(8).hex()
     parts = _parts((environ.get(VARIABLE) or "").strip())
     if parts is None:
-        trace_id, parent, given = os.urandom(16).hex(), None, None
+        trace_id, parent, given, state = os.urandom(16).hex(), None, None, ""
     else:
         _, trace_id, parent, given = parts
-    return TraceContext(trace_id, span_id, parent, _flags(trace_id, given, environ))
+        state = (environ.get(STATE_VARIABLE) or "").strip()[:_LONGEST_STATE]
+    return TraceContext(trace_id, span_id, parent, _flags(trace_id, given, environ), state)
 
 
 def _flags(trace_id: str, given: str | None, environ: Mapping[str, str]) -> str:

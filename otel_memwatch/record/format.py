@@ -40,7 +40,7 @@ none changes its meaning. Sizes are bytes, times monotonic seconds of the record
                     `accounted` are {pid: bytes} for processes of the tree: most that was seen, and the driver's own
                     exact peak; `xid` [{"time", "uuid", "code"}]
     settings        {name: value} of the options in force
-    trace           {"trace_id", "span_id", "parent_span_id", "flags"} of the run's span, all in hexadecimal digits
+    trace           {"trace_id", "span_id", "parent_span_id", "flags"} of the run's span, all in hexadecimal digits; "state": TRACESTATE
     exit            null, or {"exit_code", "signal", "oom_kills", "reason"}
     peaks           null, or {"main", "process", "tree", "cgroup", "gpu", "hugetlb"} as in the report's contract
     totals          null, or as in the report's contract

@@ -97,14 +97,18 @@ class OperationLines:
         return time
 
     def _add_opening(self, line: Mapping[str, Any]) -> None:
-        identity = whole(line["open"])
+        identity = line["open"]
+        if type(identity) is not int or not 0 <= identity < _MOST:
+            identity = whole(identity)
         if identity is None:
             raise ValueError("an opening without a number")
         time = self._add_boundary(line)
         self._open[identity] = OpenOperation(identity, line, time, self._boundaries)
 
     def _add_closing(self, line: Mapping[str, Any]) -> OpenOperation:
-        identity = whole(line["close"])
+        identity = line["close"]
+        if type(identity) is not int or not 0 <= identity < _MOST:
+            identity = whole(identity)
         self._add_boundary(line)
         if identity is None or identity not in self._open:
             raise ValueError("the closing of an operation that is not open")

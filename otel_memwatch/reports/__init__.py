@@ -130,6 +130,13 @@ _ROWS = (
         exported=True,
     ),
     Report(
+        "nextflow-trace",
+        "The trace that Nextflow keeps of a task (.command.trace), from exact figures.",
+        ".trace",
+        ".nextflow_trace",
+        exported=True,
+    ),
+    Report(
         "otlp",
         "Metrics as OTLP JSON lines, as the file exporter writes them.",
         ".jsonl",

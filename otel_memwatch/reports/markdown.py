@@ -75,7 +75,8 @@ def _rows(run: RecordedRun) -> Iterator[tuple[str, str]]:
     for device, figure in devices[:_DEVICES]:
         yield f"GPU {escape(shorten(device, 44))}", peak_sentence(figure, source=False)
     yield "CPU", phrases.cpu(run)
-    yield "Disk", phrases.io_pair(run.totals.get("read_bytes"), run.totals.get("write_bytes"))
+    read, written = run.totals.get("read_bytes"), run.totals.get("write_bytes")
+    yield "Disk", phrases.io_pair(read, written) if read or written else ""
     yield "Recorded", phrases.recording(run)
 
 

@@ -289,7 +289,7 @@ def holder(run: RecordedRun, peak: Peak | None, width: int, *, public: bool = Fa
     elif process is not None and argv is process.argv:
         program = os.path.basename(argv[0]) if argv else ""
         peers = [p for p in run.processes if p.argv and os.path.basename(p.argv[0]) == program]
-        name = process_names([process, *peers[:PEERS]], room)[0]
+        name = process_names([process, *peers[:PEERS]], room, run.ranks)[0]
     else:
         name = process_name(process.command if process else None, argv, room)
     return f"{name} {suffix}" if name else suffix
@@ -301,10 +301,13 @@ def target_pid(run: RecordedRun) -> object:
     return target.get("pid") if isinstance(target, dict) else None
 
 
-def process_names(processes: Sequence[ProcessFigures | Named], width: int) -> list[str]:
+def process_names(
+    processes: Sequence[ProcessFigures | Named], width: int, ranks: Mapping[int, int] | None = None
+) -> list[str]:
     """What each process is called, with what tells it from the others of its program.
 
-    Forked processes have one command line: those that called themselves something are named for it too.
+    Forked processes have one command line: those that called themselves something are named for it too, and those of whom a
+    launcher told the rank (`ranks`, by pid) for that.
     """
     names = []
     for process, words in zip(processes, telling([process.argv for process in processes]), strict=True):
@@ -312,6 +315,9 @@ def process_names(processes: Sequence[ProcessFigures | Named], width: int) -> li
         own = clean(process.command or "")
         if words and own and _renamed(own, words, process.argv or ()):
             name = f"{shorten(name, width - cells(own) - 3)} [{own}]"
+        rank = (ranks or {}).get(getattr(process, "pid", 0))
+        if rank is not None and "rank" not in name:
+            name = f"{shorten(name, width - 12)} [rank {rank}]"
         names.append(name)
     return names
 

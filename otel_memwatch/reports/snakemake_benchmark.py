@@ -14,45 +14,39 @@ if TYPE_CHECKING:
     from otel_memwatch.analysis import RecordedRun
     from otel_memwatch.reports import Options
 
-COLUMNS = (
-    "s",
-    "h:m:s",
-    "max_rss",
-    "max_vms",
-    "max_uss",
-    "max_pss",
-    "io_in",
-    "io_out",
-    "mean_load",
-    "cpu_time",
-)
 _MIB = 1 << 20
+UNKNOWN = "NA"
 
 
 def render(run: RecordedRun, out: BinaryIO, options: Options) -> None:  # noqa: ARG001 - every report is called alike
     """Writes the head and the row."""
+    row = benchmark_row(run)
+    out.write(("\t".join(row) + "\n" + "\t".join(row.values()) + "\n").encode("ascii"))
+
+
+def benchmark_row(run: RecordedRun) -> dict[str, str]:
+    """The row by its columns, in their order."""
     totals, tree = run.totals, run.peaks.tree
     needed = None if tree is None or tree.low is None else tree.bytes / _MIB
     cpu = totals.get("cpu_seconds")
-    row = (
-        f"{run.seconds:.4f}",
-        _clock(run.seconds),
-        _two(needed),
-        _two(_largest(run, catalog.MEMWATCH_TREE_MEMORY_VIRTUAL)),
-        _two(_largest(run, catalog.MEMWATCH_TREE_MEMORY_USS)),
-        _two(needed),
-        _two(_mib(totals.get("read_bytes"))),
-        _two(_mib(totals.get("write_bytes"))),
-        _two(None if cpu is None or not run.seconds else 100 * cpu / run.seconds),
-        _two(cpu),
-    )
-    out.write(("\t".join(COLUMNS) + "\n" + "\t".join(row) + "\n").encode("ascii"))
+    return {
+        "s": f"{run.seconds:.4f}",
+        "h:m:s": _clock(run.seconds),
+        "max_rss": _two(needed),
+        "max_vms": _two(_largest(run, catalog.MEMWATCH_TREE_MEMORY_VIRTUAL)),
+        "max_uss": _two(_largest(run, catalog.MEMWATCH_TREE_MEMORY_USS)),
+        "max_pss": _two(needed),
+        "io_in": _two(_mib(totals.get("read_bytes"))),
+        "io_out": _two(_mib(totals.get("write_bytes"))),
+        "mean_load": _two(None if cpu is None or not run.seconds else 100 * cpu / run.seconds),
+        "cpu_time": _two(cpu),
+    }
 
 
 def _largest(run: RecordedRun, metric: str) -> float | None:
     samples = run.samples()
     values = [max(known) for column in samples.find(metric) if len(known := samples.known(column)[1])]
-    return _mib(max(values)) if values else None
+    return _mib(max(values) or None) if values else None
 
 
 def _mib(value: float | None) -> float | None:
@@ -60,7 +54,7 @@ def _mib(value: float | None) -> float | None:
 
 
 def _two(value: float | None) -> str:
-    return "NA" if value is None else f"{value:.2f}"
+    return UNKNOWN if value is None else f"{value:.2f}"
 
 
 def _clock(seconds: float) -> str:

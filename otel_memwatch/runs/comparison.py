@@ -159,7 +159,8 @@ def compare(
 def settled(runs: Sequence[RunFigures]) -> bool:
     """Whether more runs would tell little more of what these need: each figure is known to within the smallest effect.
 
-    Times are left aside: their noise is the machine's. So is what was only sampled. Raises `Unavailable` without scipy.
+    Times are left aside: their noise is the machine's. So is what was only sampled, and what bounds of the single runs leave
+    open, which no further run would narrow. Raises `Unavailable` without scipy.
     """
     for name in {name for run in runs for name in run.figures if name not in TIMES}:
         figures = _named(runs, name)
@@ -167,6 +168,8 @@ def settled(runs: Sequence[RunFigures]) -> bool:
         if group is None:
             continue
         smallest = usual_effect(name).of(group.typical)
+        if _known_roughly(group, group, smallest):
+            continue
         alone = all(figure.alone for figure in figures) and group.spread <= smallest
         if not alone and (len(runs) < ENOUGH or reach(group, _RESOLUTION[unit_of(name)]) > smallest):
             return False

@@ -27,7 +27,8 @@ _PATIENCE = 0.2
 
 _KEPT = IndexedRun._fields[1:]  # the path depends on how the directory was named
 _QUOTED = ", ".join(f'"{name}"' for name in _KEPT)
-_COLUMNS = f"directory, changed, size, inode, {_QUOTED}"
+_SIGNATURE = "directory, changed, size, inode"
+_COLUMNS = f"{_SIGNATURE}, {_QUOTED}"
 _CREATE = f"""
 CREATE TABLE IF NOT EXISTS runs (directory BLOB PRIMARY KEY, changed, size, inode, {_QUOTED}) WITHOUT ROWID
 """
@@ -54,18 +55,33 @@ class IndexCache:
         self._close()
 
     def rows(
-        self, entries: Mapping[str, Signature | None], make: Callable[[str], IndexedRun]
+        self,
+        entries: Mapping[str, Signature | None],
+        make: Callable[[str], IndexedRun],
+        newest: int | None = None,
     ) -> Iterator[IndexedRun]:
-        """The row of each run directory in `entries`, in no order: the one that is kept where its signature is the same, else made anew."""
+        """The row of each run directory in `entries`, in no order: the one that is kept where its signature is the same, else made anew.
+
+        With `newest` no more than these need be among them: of the others no more is read than whether they are the same.
+        """
         fresh: list[tuple[str, Signature, IndexedRun]] = []
         missing, gone = dict(entries), []
-        for kept in self._kept():
+        whole = newest is None
+        for kept in self._kept(_COLUMNS if whole else _SIGNATURE):
             name = os.fsdecode(kept[0])
             if name not in entries:
                 gone.append(name)
             elif entries[name] == kept[1:4]:
                 del missing[name]
-                yield tuple.__new__(IndexedRun, (f"{self._directory}/{name}", *kept[4:]))
+                if whole:
+                    yield tuple.__new__(IndexedRun, (f"{self._directory}/{name}", *kept[4:]))
+        if newest is not None:
+            # Those that are gone or to be made anew may stand among the newest.
+            wanted = newest + len(gone) + len(missing)
+            for kept in self._kept(_COLUMNS, f"ORDER BY started DESC, directory DESC LIMIT {wanted}"):
+                name = os.fsdecode(kept[0])
+                if name in entries and name not in missing:
+                    yield tuple.__new__(IndexedRun, (f"{self._directory}/{name}", *kept[4:]))
         for name, signature in missing.items():
             row = make(f"{self._directory}/{name}")
             if signature is not None and row.state in _FINAL:
@@ -96,12 +112,14 @@ class IndexCache:
             return None
         return database
 
-    def _kept(self) -> Iterator[tuple[Any, ...]]:
-        """The rows in the file, as its columns are; fewer where it is damaged."""
+    def _kept(self, columns: str, which: str = "") -> Iterator[tuple[Any, ...]]:
+        """These columns of the rows in the file; fewer where it is damaged."""
         if self._database is None:
             return
         try:
-            yield from self._database.execute(f"SELECT {_COLUMNS} FROM runs WHERE typeof(directory) = 'blob'")  # noqa: S608 - names of our own
+            yield from self._database.execute(
+                f"SELECT {columns} FROM runs WHERE typeof(directory) = 'blob' {which}"  # noqa: S608 - of our own
+            )
         except sqlite3.Error as error:
             self._give_up(error)
 

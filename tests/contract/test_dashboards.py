@@ -29,7 +29,7 @@ RUN_ONLY = {"memwatch-run.json": "it shows one run: several would be drawn over 
 """Dashboards whose run variable takes one value only (template-instance-rule asks for several)."""
 
 TOTALS = "counters of a run begin with it at 0: the last value is its total, and a short run has no increase"
-OF_A_FLEET = ("memwatch-fleet.json", "memwatch-ci.json", "memwatch-cost.json")
+OF_A_FLEET = ("memwatch-fleet.json", "memwatch-ci.json", "memwatch-cost.json", "memwatch-groups.json")
 """Dashboards of many runs: what they show is chosen by service, as among thousands nobody chooses a run."""
 
 UNITS = {

@@ -104,7 +104,7 @@ def absent(expression):
     return [ABSENT[name] for name in names_in(expression) if name in ABSENT]
 
 
-OF_A_FLEET = ("memwatch-ci/", "memwatch-cost/", "memwatch-fleet/")
+OF_A_FLEET = ("memwatch-ci/", "memwatch-cost/", "memwatch-fleet/", "memwatch-groups/")
 """Three runs of half a minute are no fleet: these are asked of several hundred in test_fleet_data.py."""
 
 

@@ -131,6 +131,19 @@ def test_gib_hours_are_limits_times_durations(simulated):
     assert 0 < float(unneeded["value"][1]) < float(asked_for["value"][1])
 
 
+def test_groups_are_those_that_were_simulated(simulated):
+    _, runs, end = simulated
+    middle = end - 3600
+    active = sum(run.start <= middle <= run.start + run.seconds for run in runs)
+    (ranks,) = one(simulated, "memwatch-groups/Ranks active/A", at=middle)
+    assert abs(float(ranks["value"][1]) - active) <= 3, "recorded each half a minute"
+    listed = one(simulated, "memwatch-groups/Ranks that need most/A")
+    assert {series["metric"]["memwatch_group_id"] for series in listed} == {f"group-{n}" for n in range(7)}
+    assert len(
+        {(s["metric"]["memwatch_group_id"], s["metric"]["memwatch_group_rank"]) for s in listed}
+    ) == len(listed)
+
+
 def test_every_rule_records(simulated):
     server, _, end = simulated
     for rule in records():
@@ -140,7 +153,10 @@ def test_every_rule_records(simulated):
 def test_no_curve_has_a_line_for_each_run(simulated):
     server, _, end = simulated
     for where, target in asked():
-        if where.startswith(("memwatch-fleet/", "memwatch-ci/", "memwatch-cost/")) and not target["instant"]:
+        if (
+            where.startswith(("memwatch-fleet/", "memwatch-ci/", "memwatch-cost/", "memwatch-groups/"))
+            and not target["instant"]
+        ):
             found = server.query(f"count(({filled(target['expr'])}))", time=end - 3600)
             assert not found or float(found[0]["value"][1]) <= 40, where
     assert "topk(200" in json.dumps(boards()["memwatch-fleet.json"])

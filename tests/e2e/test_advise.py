@@ -105,6 +105,33 @@ def test_a_manifest_keeps_its_comments_and_is_valid(place: Path) -> None:
     assert manifest.read_text() == text
 
 
+def test_a_manifest_is_kubectl_s(place: Path) -> None:
+    """Without a cluster its client reads what it is to change, by the types of Kubernetes."""
+    if shutil.which("kubectl") is None:
+        pytest.skip("kubectl is not installed")
+    manifest = place / "job.yaml"
+    manifest.write_text(MANIFEST.split("---", maxsplit=1)[0])
+    assert call("advise", "train", "--apply", manifest, "--container", "train", cwd=place).returncode == 0
+
+    def read() -> subprocess.CompletedProcess[str]:
+        words = [
+            "set",
+            "resources",
+            "--local",
+            "--dry-run=client",
+            "-c",
+            "train",
+            "--limits=ephemeral-storage=1Gi",
+        ]
+        argv = ["kubectl", *words, "-f", str(manifest), "-o", "json"]
+        return subprocess.run(argv, capture_output=True, text=True, check=False, timeout=100)
+
+    told = json.loads(read().stdout)["spec"]["template"]["spec"]["containers"][1]["resources"]
+    assert told["limits"]["memory"] == told["requests"]["memory"]
+    manifest.write_text(manifest.read_text().replace("Mi", "Qi"))
+    assert "quantities must match" in read().stderr
+
+
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [

@@ -96,7 +96,7 @@ def test_a_child_that_moves_below_the_own_group_is_still_counted(tmp_path: Path)
     done = wrap(script, "--cgroup", "require", out=tmp_path / "run")
     tree = tree_of(done)
     assert "not all were" not in tree["how"]
-    assert tree["low"] <= 220 * MIB
+    assert 190 * MIB <= tree["low"] <= 206 * MIB
     assert tree["high"] >= 195 * MIB
     assert not leavers(done)
     assert not marked(done)

@@ -82,6 +82,30 @@ def test_nothing_of_the_tree_outlives_a_breach_and_it_is_told_who_wanted_more(tm
     assert json.loads(report.stdout)["hard_limit"] == limit
 
 
+STEPS = """
+import time
+from otel_memwatch import operation
+kept = []
+with operation("Train"):
+    for step in range(20):
+        with operation(f"step {step}"):
+            kept.append(bytearray(b"x") * (24 << 20))
+            time.sleep(0.15)
+"""
+
+
+def test_every_line_names_the_operation_that_was_open_at_the_kill(tmp_path):
+    """It had 24 MiB less when it began, which is all that its own lines tell: the ticks and the process's end tell the rest."""
+    memory_parent()
+    done = wrap(tmp_path, STEPS, "--limit=190MiB")
+    assert done.returncode == -9, done.stderr
+    info = json.loads((tmp_path / "r" / "run.json").read_text())
+    tree = info["peaks"]["tree"]
+    assert info["limit"]["operation"].startswith("step ")
+    assert (tree["operation"], tree.get("operations")) == (info["limit"]["operation"], None), done.stderr
+    assert done.stderr.count("  limit  ") == 1
+
+
 def test_below_its_limit_nothing_happens(tmp_path):
     memory_parent()
     done = wrap(tmp_path, "x = bytearray(b'x') * (30 << 20)", "--limit=500MiB")

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.control_group import group, memory_parent
 from tests.support.marked import MIB, PROGRAMS, ROOT
 from tests.support.wrapped import environment
 
@@ -205,6 +206,48 @@ def test_the_test_in_which_a_worker_died_is_named(tmp_path: Path) -> None:
     assert "test_it.py::test_that_dies" in line
 
 
+HUNGRY = """
+def test_before(): pass
+def test_hungry():
+    kept = []
+    while True: kept.append(bytearray(b"x") * (4 << 20))
+def test_after(): pass
+"""
+
+
+@pytest.mark.parametrize("workers", [(), ("-p", "xdist.plugin", "-n", "1")], ids=["alone", "workers"])
+def test_the_test_that_the_oom_killer_took_is_named(tmp_path: Path, workers: tuple[str, ...]) -> None:
+    with group(300 * MIB) as limited:
+        inside = ("sh", "-c", 'echo 0 >"$0/cgroup.procs" && exec "$@"', str(limited.path))
+        session = run_tests(tmp_path, "--memwatch", *workers, tests=HUNGRY, python=inside)
+    (line,) = re.findall(r".*killed by the kernel's OOM killer.*", session.stdout)
+    had = re.search(
+        r"in the middle of test_it.py::test_hungry, which had (?:between |at least )?([\d.]+)", line
+    )
+    assert had, line
+    assert 150 <= float(had[1]) <= 301
+    if workers:
+        assert "2 passed" in session.stdout
+        # As many workers as had the test that was killed as well.
+        assert re.search(r"^workers   at least \d{3}\.\d MiB each in 300.0 MiB", session.stdout, re.MULTILINE)
+
+
+def test_under_a_limit_of_wrap_the_test_that_wanted_more_is_named(tmp_path: Path) -> None:
+    memory_parent()
+    wrap = (sys.executable, "-m", "otel_memwatch", "wrap", "--out=run", "--no-report", "--limit=200MiB", "--")
+    session = run_tests(tmp_path, "--memwatch", python=wrap, tests=HUNGRY)
+    assert session.returncode == -signal.SIGKILL
+    assert "wanted more than 200.0 MiB, in test_it.py::test_hungry" in session.stdout
+
+
+def test_a_session_that_somebody_stops_was_not_killed(tmp_path: Path) -> None:
+    session = run_tests(
+        tmp_path, "--memwatch", tests="import os, signal\ndef test_it(): os.kill(os.getpid(), signal.SIGINT)"
+    )
+    assert session.returncode == pytest.ExitCode.INTERRUPTED, session.stdout
+    assert "in the middle of" not in session.stdout
+
+
 FAILING = """
 import pytest
 def test_passes(): pass
@@ -286,6 +329,25 @@ def test_a_test_that_needs_more_than_in_the_baseline_fails_the_session(tmp_path:
         assert "2 passed" in session.stdout
         assert bool(re.search(r"test_it.py::test_grows .*regressed", session.stdout)) == bool(code)
         assert not re.search(r"test_it.py::test_same .*regressed", session.stdout)
+
+
+def test_workers_are_judged_by_a_baseline_of_several_sessions(tmp_path: Path) -> None:
+    workers = ("--memwatch", "-p", "xdist.plugin", "-n", "2")
+    baseline = tmp_path / "baseline.json"
+    compare = (f"--memwatch-compare={baseline}", "--memwatch-fail=+5%")
+    for sessions in (1, 2, 3):
+        added = run_tests(tmp_path, *workers, f"--memwatch-add={baseline}", tests=GROWING, MIB="20")
+        assert added.returncode == 0, added.stdout
+        assert len(json.loads(baseline.read_text())["runs"]) == sessions
+        if sessions == 1:
+            early = run_tests(tmp_path, *workers, *compare, tests=GROWING, MIB="30")
+            assert early.returncode == 0, early.stdout
+            assert "a baseline of 3 sessions (--memwatch-add) tells" in early.stdout
+    more = run_tests(tmp_path, *workers, *compare, tests=GROWING, MIB="30")
+    assert more.returncode == 1, more.stdout
+    assert re.search(r"test_it.py::test_grows .*regressed", more.stdout)
+    same = run_tests(tmp_path, *workers, *compare, tests=GROWING, MIB="20")
+    assert same.returncode == 0, same.stdout
 
 
 @pytest.mark.parametrize("option", ["--memwatch-fail=5", "--memwatch-compare=none", "--memwatch-top=many"])

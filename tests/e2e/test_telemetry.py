@@ -449,3 +449,37 @@ with provider.get_tracer("x").start_as_current_span("Alone"):
     done = _wrap(tmp_path / "run", "--quiet", "--receive-otlp", "--", sys.executable, "-c", program)
     assert (done.returncode, done.stderr) == (0, "")
     assert [figures.operation.name for figures in load(tmp_path / "run").operations] == ["Alone"]
+
+
+def test_the_run_is_linked_with_the_traces_that_its_program_began(sink, tmp_path):
+    """An SDK that does not look at TRACEPARENT begins traces of its own: from the run one gets to them."""
+    program = """
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+provider = TracerProvider()
+provider.add_span_processor(SimpleSpanProcessor(OTLPSpanExporter()))
+tracer = provider.get_tracer("x")
+for name in ("First", "Second"):
+    with tracer.start_as_current_span(name), tracer.start_as_current_span("Inner"):
+        pass
+"""
+    env = _environment(OTEL_EXPORTER_OTLP_ENDPOINT=sink.url)
+    done = _wrap(tmp_path / "run", "--quiet", "--receive-otlp", "--", sys.executable, "-c", program, env=env)
+    assert (done.returncode, done.stderr) == (0, "")
+    spans = [span for _, span in sink.spans()]
+    (run,) = (span for span in spans if span.name.startswith("python"))
+    roots = {span.span_id for span in spans if span.name in ("First", "Second")}
+    assert len(roots) == 2
+    assert {link.span_id for link in run.links} == roots
+    assert {link.trace_id for link in run.links} == {span.trace_id for span in spans if span is not run}
+
+
+def test_what_vendors_say_of_the_trace_is_on_the_runs_span_live_and_replayed(sink, tmp_path):
+    env = _environment(TRACEPARENT=f"00-{'ab' * 16}-{'cd' * 8}-01", TRACESTATE="vendor=x,other=1")
+    done = _wrap(tmp_path / "run", "--quiet", "--otlp", sink.url, "--", "true", env=env)
+    assert (done.returncode, done.stderr) == (0, "")
+    replay = [sys.executable, "-m", "otel_memwatch", "replay", str(tmp_path / "run"), "--otlp", sink.url]
+    subprocess.run(replay, check=True, capture_output=True, timeout=60)
+    spans = [span for _, span in sink.spans()]
+    assert [span.trace_state for span in spans] == ["vendor=x,other=1"] * 2

@@ -33,6 +33,9 @@ def installed(module: str) -> pytest.MarkDecorator:
     return pytest.mark.skipif(missing, reason=f"{module} is not installed: sh tests/run.sh all")
 
 
+pytestmark = pytest.mark.filterwarnings("ignore")  # what the clients say of their own libraries is theirs
+
+
 def record(place: Path, *options: str, **variables: str) -> Wrapped:
     return wrap(
         [sys.executable, "-c", MARKING],

@@ -42,11 +42,8 @@ def options() -> str:
         flag = option.flag if option.metavar is None else f"{option.flag} {option.metavar}"
         where = ", ".join(f"`{command}`" for command in option.commands)
         default = {None: "", (): "", True: "on", False: "off"}.get(option.default, option.default)
-        flag = flag.replace("|", "\\|")
-        rows.append(f"| `{flag}` | `{option.variable}` | {default} | {where} | {option.help} |")
-    return "\n".join(
-        ["| option | variable | default | for | meaning |", "| --- | --- | --- | --- | --- |", *rows]
-    )
+        rows.append([f"`{flag}`", f"`{option.variable}`", str(default), where, option.help])
+    return reference.table(["option", "variable", "default", "for", "meaning"], rows)
 
 
 def script() -> str:

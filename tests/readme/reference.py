@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import html
 import inspect
 import json
 import re
@@ -36,11 +37,25 @@ def page(title: str, *parts: str) -> str:
 
 
 def table(head: list[str], rows: list[list[str]]) -> str:
-    cells = [
-        [cell.replace("|", "\\|").replace("\n", " ") for cell in row]
-        for row in [head, ["---"] * len(head), *rows]
-    ]
-    return "\n".join("| " + " | ".join(row) + " |" for row in cells)
+    return "\n".join("| " + " | ".join(map(cell, row)) + " |" for row in [head, ["---"] * len(head), *rows])
+
+
+def cell(text: str) -> str:
+    """Text of a cell as every reader of Markdown takes it: no bar in it, and no markup but what stands in back quotes."""
+    parts = re.split(r"(`[^`]*`)", text.replace("\n", " "))
+    return "".join(code(part) if part.startswith("`") else plain(part) for part in parts)
+
+
+def code(quoted: str) -> str:
+    """A bar in code is one that readers of tables do not agree about."""
+    if "|" not in quoted:
+        return quoted
+    return f"<code>{html.escape(quoted[1:-1]).replace('|', '&#124;')}</code>"
+
+
+def plain(text: str) -> str:
+    """What looks like a tag is none."""
+    return text.replace("<", "&lt;").replace("|", "&#124;")
 
 
 # -- commands
@@ -70,13 +85,15 @@ def _command(name: str, found: click.Command, level: str) -> Iterator[str]:
     for paragraph in (found.help or "").replace("\f", "").split("\n\n"):
         words = paragraph.replace("\b", "").strip()
         if words:
-            yield " ".join(words.split())
+            yield plain(" ".join(words.split()))
     settings = {option.flag for option in config.OPTIONS.values() if name in option.commands}
     rows = [
-        [f"`{record[0]}`", record[1]]
-        for option in found.get_params(context)
-        if (record := option.get_help_record(context)) and not {*option.opts} & settings
-        if "--help" not in option.opts
+        [f"`{_spelled(option)}`", _told(option, context)]
+        for option in found.params
+        if isinstance(option, click.Option)
+        and option.help
+        and not option.hidden
+        and not {*option.opts} & {*settings, "--help"}
     ]
     if settings:
         yield f"Options: its [settings](settings.md){', and' if rows else '.'}"
@@ -90,6 +107,26 @@ def _command(name: str, found: click.Command, level: str) -> Iterator[str]:
             below = found.get_command(context, sub)
             assert below is not None
             yield from _command(f"{name} {sub}", below, level + "#")
+
+
+def _spelled(option: click.Option) -> str:
+    """An option as it is typed; not by Click's own help, whose form differs from one version to the next."""
+    names = ", ".join(sorted(option.opts, key=lambda name: name.startswith("--")))
+    if option.secondary_opts:
+        names += " / " + ", ".join(option.secondary_opts)
+    if option.is_flag:
+        return names
+    choices = getattr(option.type, "choices", None)
+    value = option.metavar or (
+        "|".join(map(str, choices)) if choices else option.type.name.split()[0].upper()
+    )
+    return f"{names} {value}"
+
+
+def _told(option: click.Option, context: click.Context) -> str:
+    default = option.get_default(context) if option.show_default and not option.is_flag else None
+    told = option.help or ""
+    return f"{told} Default: {default}." if isinstance(default, (str, int, float)) else told
 
 
 # -- Python
@@ -173,7 +210,9 @@ def _prose(docstring: str) -> Iterator[str]:
     """A docstring as Markdown: its sections become lists."""
     for paragraph in docstring.split("\n\n"):
         head, _, rest = paragraph.partition("\n")
-        if head in {"Args:", "Returns:", "Raises:", "Attributes:"}:
+        if head == "Returns:":
+            yield f"Returns: {' '.join(rest.split())}"
+        elif head in {"Args:", "Raises:", "Attributes:"}:
             items: list[str] = []
             for line in textwrap.dedent(rest).splitlines():
                 if line[:1].strip() or not items:
@@ -201,7 +240,7 @@ def _fields(node: ast.ClassDef) -> Iterator[tuple[str, str, str]]:
         ):
             told = " ".join(after.value.value.split())
         if isinstance(entry, ast.AnnAssign) and isinstance(entry.target, ast.Name):
-            yield entry.target.id, ast.unparse(entry.annotation), told
+            yield entry.target.id, ast.unparse(entry.annotation).replace(" | ", " or "), told
         elif isinstance(entry, ast.Assign) and isinstance(entry.targets[0], ast.Name) and told:
             yield entry.targets[0].id, ast.unparse(entry.value), told
 

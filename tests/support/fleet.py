@@ -117,9 +117,7 @@ def record(
 
 def _scraped(service, directory, command, environment, limit, options) -> Scraped:
     """`command` ends when the file that is its last argument is there."""
-    attributes = (
-        "vcs.ref.head.name=BRANCH,cicd.pipeline.name=ci,cicd.pipeline.task.name=TASK,service.version=1.0"
-    )
+    attributes = "memwatch.group.id=GROUP,memwatch.group.rank=NUMBER,vcs.ref.head.name=BRANCH,cicd.pipeline.name=ci,cicd.pipeline.task.name=TASK,service.version=1.0"
     wrap = [
         sys.executable, "-m", "otel_memwatch", "wrap", "--quiet", "--no-report", "--prometheus=0", "--linger=30",
         f"--out={directory}", *options, "--", *command,
@@ -198,6 +196,8 @@ _OF_MEMORY = re.compile(r"memwatch_(tree|process|operation)_memory_\w*bytes(?!_b
 def _labelled(series: str, run: Simulated) -> str:
     name, _, rest = series.partition("{")
     place = f'cluster="one",namespace="team-{run.number % 3}",job="{run.of.service}",instance="{run.of.service}-{run.number}"'
+    group = f"group-{run.number % 7}"
+    rest = rest.replace('"GROUP"', f'"{group}"').replace('"NUMBER"', f'"{run.number // 7}"')
     rest = rest.removesuffix("}").replace("BRANCH", run.branch).replace("TASK", f"job-{run.number % 5}")
     return f"{name}{{{place}{',' if rest else ''}{rest}}}"
 

@@ -222,8 +222,21 @@ def parse_rollup(data: bytes) -> Rollup:
     return Rollup(_kib(data, b"\nPss:") or 0, private, _kib(data, b"\nSwap:") or 0, needed)
 
 
+_MOST_EMPTY = 8
+"""Empty arguments that may have been meant."""
+
+
 def parse_arguments(data: bytes) -> tuple[str, ...]:
     """The argv from /proc/PID/cmdline; bytes that are not UTF-8 become surrogates. Empty for zombies and kernel threads."""
     if not data:
         return ()
-    return tuple(part.decode("utf-8", "surrogateescape") for part in data.removesuffix(b"\0").split(b"\0"))
+    words = data.removesuffix(b"\0").split(b"\0")
+    return without_padding(tuple(part.decode("utf-8", "surrogateescape") for part in words))
+
+
+def without_padding(argv: tuple[str, ...]) -> tuple[str, ...]:
+    """The argv of a process that has written a title over its arguments (setproctitle), without what it filled the rest with.
+
+    Nobody gives a program so many empty arguments and no other one: "ray::IDLE" is followed by a thousand.
+    """
+    return argv[:1] if len(argv) > _MOST_EMPTY and not any(argv[1:]) else argv

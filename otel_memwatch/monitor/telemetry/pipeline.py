@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from otel_memwatch.monitor.telemetry import Ended, Parts
     from otel_memwatch.monitor.telemetry.events import RunEvents
     from otel_memwatch.monitor.telemetry.exporters import Exporter
+    from otel_memwatch.monitor.telemetry.received import ReceivedSpans
     from otel_memwatch.monitor.telemetry.receiver import Receiver
     from otel_memwatch.monitor.telemetry.scrape import PrometheusEndpoint, Textfile
     from otel_memwatch.monitor.telemetry.settings import Endpoint, Wanted
@@ -67,6 +68,7 @@ class Pipeline:
         self._spans_at_end = 0
         self._endpoint: PrometheusEndpoint | None = None
         self._receiver: Receiver | None = None
+        self._received: ReceivedSpans | None = None
         self._spans: Spans | None = None
         self._provider: MeterProvider | None = None
         self._histograms: Mapping[str, Any] = {}
@@ -128,6 +130,7 @@ class Pipeline:
             int(parts.run["target"]["pid"]),
             float(started["wall"]) - float(started["monotonic"]),
         )
+        self._received = record
         try:
             self._receiver = Receiver(parts.listening, record, self._tell)
         except BaseException:
@@ -314,7 +317,8 @@ class Pipeline:
         if self._spans is None or not self._queues:
             return
         open_spans = [self._span_of(operation._replace(end=ended.at)) for operation in ended.open_operations]
-        last = [*filter(None, open_spans), self._spans.of_run(ended.at, ending, peaks)]
+        roots = self._received.roots if self._received is not None else ()
+        last = [*filter(None, open_spans), self._spans.of_run(ended.at, ending, peaks, roots)]
         for queue in self._queues:
             for span in last[-LAST_SPANS:]:
                 queue.put(span)

@@ -31,6 +31,9 @@ MAX_ATTRIBUTES = 64
 MAX_TEXT = 1024
 """Characters of a name or a text that are recorded."""
 
+MAX_ROOTS = 128
+"""Root spans that are remembered: links of one span, by the specification's limit."""
+
 MAX_PROCESSES = 1000
 """Processes that get a file of their own; spans of more are forwarded but not recorded."""
 
@@ -51,6 +54,8 @@ class ReceivedSpans:
         self._offset = offset
         self._files: dict[int, _ProcessFile] = {}
         self._lock = threading.Lock()
+        self.roots: list[tuple[str, str]] = []
+        """Trace and span id of the first spans that have no parent."""
 
     def record(self, resource_spans: Iterable[ResourceSpans]) -> int:
         """Records the spans; how many. Raises `OSError` when they cannot be written."""
@@ -70,6 +75,9 @@ class ReceivedSpans:
                     key=lambda span: span.start_time_unix_nano,
                 )
                 recorded += file.append(spans, self._offset)
+                roots = [span for span in spans if not span.parent_span_id and _has_ids(span)]
+                for root in roots[: MAX_ROOTS - len(self.roots)]:
+                    self.roots.append((root.trace_id.hex(), root.span_id.hex()))
         return recorded
 
 
@@ -96,11 +104,7 @@ class _ProcessFile:
         lines: list[dict[str, Any]] = [] if self._header is None else [self._header]
         count = 0
         for span in spans:
-            if (
-                len(span.trace_id) != 16
-                or len(span.span_id) != 8
-                or span.span_id.hex().encode() in self._known
-            ):
+            if not _has_ids(span) or span.span_id.hex().encode() in self._known:
                 continue
             lines += _lines(span, self._next, offset)
             self._next += 1
@@ -127,6 +131,10 @@ class _ProcessFile:
         complete = data.rfind(b"\n") + 1
         self._read += complete
         self._known.update(_SPAN.findall(data[:complete]))
+
+
+def _has_ids(span: Span) -> bool:
+    return len(span.trace_id) == 16 and len(span.span_id) == 8
 
 
 def _lines(span: Span, number: int, offset: float) -> list[dict[str, Any]]:

@@ -26,7 +26,14 @@ from opentelemetry.sdk.metrics.export import (
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import Event, ReadableSpan
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
-from opentelemetry.trace import NonRecordingSpan, SpanContext, SpanKind, TraceFlags, set_span_in_context
+from opentelemetry.trace import (
+    NonRecordingSpan,
+    SpanContext,
+    SpanKind,
+    TraceFlags,
+    TraceState,
+    set_span_in_context,
+)
 from opentelemetry.trace.status import Status, StatusCode
 
 from otel_memwatch.errors import Unanswered, Unavailable, describe
@@ -152,7 +159,7 @@ def _span(span: Json, resource: Resource, scope: InstrumentationScope) -> Readab
     status = span.get("status", {})
     return ReadableSpan(
         span["name"],
-        context=_context(trace_id, span["spanId"]),
+        context=_context(trace_id, span["spanId"], span.get("traceState", "")),
         parent=_context(trace_id, parent) if parent else None,
         resource=resource,
         attributes=_attributes(span),
@@ -200,9 +207,13 @@ def _of_span(record: Json) -> Context | None:
     )
 
 
-def _context(trace_id: int, span_id: str) -> SpanContext:
+def _context(trace_id: int, span_id: str, state: str = "") -> SpanContext:
     return SpanContext(
-        trace_id, int(span_id, 16), is_remote=False, trace_flags=TraceFlags(TraceFlags.SAMPLED)
+        trace_id,
+        int(span_id, 16),
+        is_remote=False,
+        trace_flags=TraceFlags(TraceFlags.SAMPLED),
+        trace_state=TraceState.from_header([state]),
     )
 
 

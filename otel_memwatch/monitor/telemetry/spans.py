@@ -5,11 +5,19 @@ They are built whole, at their end: the SDK's tracer would make ids of its own, 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from opentelemetry.sdk.trace import Event, ReadableSpan
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
-from opentelemetry.trace import NonRecordingSpan, SpanContext, SpanKind, TraceFlags, set_span_in_context
+from opentelemetry.trace import (
+    Link,
+    NonRecordingSpan,
+    SpanContext,
+    SpanKind,
+    TraceFlags,
+    TraceState,
+    set_span_in_context,
+)
 from opentelemetry.trace.status import Status, StatusCode
 
 from otel_memwatch._version import __version__
@@ -47,6 +55,7 @@ class Spans:
         self._span_id: str = trace["span_id"]
         self._parent: str | None = trace.get("parent_span_id")
         self._flags = TraceFlags(int(str(trace.get("flags") or "01"), 16))
+        self._state = TraceState.from_header([str(trace.get("state") or "")])
         started = run["started"]
         self._offset = float(started["wall"]) - float(started["monotonic"])
         self._started = float(started["monotonic"])
@@ -87,8 +96,13 @@ class Spans:
             instrumentation_scope=self._scope,
         )
 
-    def of_run(self, end: float, ending: Any, peaks: Any) -> ReadableSpan:
-        """Span of the whole run, which ended at `end` (monotonic seconds) as `ending` says."""
+    def of_run(
+        self, end: float, ending: Any, peaks: Any, roots: Sequence[tuple[str, str]] = ()
+    ) -> ReadableSpan:
+        """Span of the whole run, which ended at `end` (monotonic seconds) as `ending` says.
+
+        It is linked with those of `roots` (trace and span ids of spans that the program sent) that began traces of their own.
+        """
         events = []
         if ending is not None and ending.oom_kills:
             events.append(
@@ -100,6 +114,11 @@ class Spans:
             parent=self._context(self._trace_id, self._parent, remote=True) if self._parent else None,
             resource=self._resource,
             attributes=run_attributes(self._run, ending, peaks),
+            links=[
+                Link(self._context(trace, span, remote=True))
+                for trace, span in roots
+                if trace != self._trace_id
+            ],
             events=events,
             kind=SpanKind.INTERNAL,
             status=Status(StatusCode.ERROR, ending.reason)
@@ -111,7 +130,10 @@ class Spans:
         )
 
     def _context(self, trace_id: str, span_id: str, *, remote: bool = False) -> SpanContext:
-        return SpanContext(int(trace_id, 16), int(span_id, 16), is_remote=remote, trace_flags=self._flags)
+        state = self._state if trace_id == self._trace_id else None
+        return SpanContext(
+            int(trace_id, 16), int(span_id, 16), is_remote=remote, trace_flags=self._flags, trace_state=state
+        )
 
     def _nanoseconds(self, monotonic: float) -> int:
         return int((monotonic + self._offset) * 1e9)

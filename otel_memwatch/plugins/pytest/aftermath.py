@@ -8,7 +8,7 @@ from pathlib import Path
 from otel_memwatch.record.format import OPERATIONS_PREFIX, OPERATIONS_SUFFIX, RUN_FILE
 from otel_memwatch.record.jsonl import parse
 from otel_memwatch.record.operation_lines import OperationLines
-from otel_memwatch.runtime.typed import TYPE_CHECKING
+from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,12 +23,20 @@ def main(arguments: Sequence[str]) -> None:
     """Prints one line on stderr where the process ended in the middle of a test; `arguments` are those of `attach`."""
     directory = Path(next(a.partition("=")[2] for a in arguments if a.startswith("--out=")))
     pid = int(next(a for a in arguments if a.isdecimal()))
-    words = words_about(directory, pid)
-    if words is not None:
-        sys.stderr.write(f"otel-memwatch: pytest {words}\n")
+    death = death_in(directory, pid)
+    if death is not None:
+        sys.stderr.write(f"otel-memwatch: pytest {death.words}\n")
 
 
-def words_about(directory: Path, pid: int | None = None) -> str | None:
+class KilledTest(NamedTuple):
+    """A test in the middle of which its process ended."""
+
+    words: str
+    peak: Peak | None
+    """What the test had with its children; `None`: not known."""
+
+
+def death_in(directory: Path, pid: int | None = None) -> KilledTest | None:
     """How the process that was recorded there ended, in which test and with how much memory; `None`: in none.
 
     `pid`: the process; `None`: whichever.
@@ -45,7 +53,7 @@ def words_about(directory: Path, pid: int | None = None) -> str | None:
             had = whole or peak
             size = "an unknown size" if had is None else peak_sentence(had._replace(how=""))
             words = f"{how} in the middle of {test}, which had {size}"
-            return f"{words}; recorded in {shell_word(str(directory))}"
+            return KilledTest(f"{words}; recorded in {shell_word(str(directory))}", had)
     return None
 
 

@@ -77,6 +77,8 @@ class BaselineOptions(NamedTuple):
 
     save: Path | None
     """File that gets them."""
+    add: Path | None
+    """File that gets them beside those of earlier sessions."""
     base: str | None
     """The baseline to compare them with: a file, or git:REF:PATH."""
     fail: float | None

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from otel_memwatch.model import Peak
+    from otel_memwatch.plugins.pytest.aftermath import KilledTest
     from otel_memwatch.plugins.pytest.figures import BaselineOptions, TreeKey
 
 
@@ -56,6 +57,8 @@ class Gathering:
         self._directories: list[Path] = []
         self._undecided: list[tuple[MeasuredTest, MemoryLimit, str]] = []
         self._still: list[str] = []
+        self._killed: list[Peak] = []
+        """What tests had in which a worker died."""
         self._late: list[str] = []
         """Sentences about limits that only the whole record shows to be exceeded."""
 
@@ -111,6 +114,11 @@ class Gathering:
         if directory is not None:
             self._directories.append(directory)
 
+    def add_death(self, death: KilledTest) -> None:
+        """Adds a test in which a worker died: what that had is not in any report."""
+        if death.peak is not None:
+            self._killed.append(death.peak)
+
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """Puts the trees to their tests, and judges their limits with all that is known now."""
@@ -139,11 +147,10 @@ class Gathering:
     def _against_baseline(self, exitstatus: int) -> bool:
         """Compares with a baseline, or makes one; whether a test needs more than it may."""
         options = self._baseline
-        if (options.base is None and options.save is None) or not self.tests:
+        if options[:3] == (None, None, None) or not self.tests:
             return False
         # Loaded by those who compare: it takes as long as all the rest together.
-        from otel_memwatch.plugins.pytest.baseline import compared, lines_of, session_figures
-        from otel_memwatch.runs import baseline as baselines
+        from otel_memwatch.plugins.pytest.baseline import compared, keep, lines_of, session_figures
         from otel_memwatch.runs.comparison import ComparisonVerdict
 
         session = session_figures(self.tests, self._directories)
@@ -151,10 +158,10 @@ class Gathering:
         try:
             if options.base is not None:
                 comparison = compared(options, session)
-                self._comparison = lines_of(comparison)
+                self._comparison = lines_of(comparison, self._top)
                 regressed = options.fail is not None and bool(comparison.having(ComparisonVerdict.REGRESSED))
-            if options.save is not None and exitstatus == pytest.ExitCode.OK:
-                baselines.save(options.save, [session])
+            if exitstatus == pytest.ExitCode.OK:
+                keep(options, session)
         except MemwatchError as error:
             self._problems.append(str(error))
         return regressed
@@ -171,6 +178,7 @@ class Gathering:
             self._still,
             self._problems,
             self._directories,
+            self._killed,
         )
         lines = summary_lines(found, self._top)
         if lines:

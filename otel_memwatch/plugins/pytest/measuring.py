@@ -154,10 +154,11 @@ class Measuring:
         report.memwatch = fields, test, more  # type: ignore[attr-defined]
         return report
 
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_sessionfinish(self) -> None:
-        """Ends the phase of a test in which somebody stopped the session: nobody killed it."""
+    @pytest.hookimpl(wrapper=True)
+    def pytest_sessionfinish(self) -> Generator[None, object, object]:
+        """Ends the phase of a test in which somebody stopped the session, before the record ends: nobody killed it."""
         self._end()
+        return (yield)
 
     def _begin(self, item: pytest.Item, ending: str) -> None:
         self._operation = operation(_name(item.nodeid, ending))

@@ -26,6 +26,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         ("--memwatch-top", "N", "rows of the table at the end (10)"),
         ("--memwatch-save", "FILE", "make a baseline of what each test added, if all pass"),
         (
+            "--memwatch-add",
+            "FILE",
+            "add this session to a baseline, if all pass: with workers it takes three to know what comes out the same",
+        ),
+        (
             "--memwatch-compare",
             "FILE",
             "compare what each test added with a baseline: a file, or git:REF:PATH",

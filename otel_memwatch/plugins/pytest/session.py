@@ -82,7 +82,12 @@ def _baseline(config: pytest.Config) -> BaselineOptions:
         base = os.path.abspath(base)
         if not os.path.isfile(base):
             raise pytest.UsageError(f"--memwatch-compare: there is no file {base}")
-    return BaselineOptions(_path(config, "memwatch_save"), base, share)
+    save, add = _path(config, "memwatch_save"), _path(config, "memwatch_add")
+    if save is not None and add is not None:
+        raise pytest.UsageError(
+            "--memwatch-save makes a baseline anew, --memwatch-add keeps what it has: one of them"
+        )
+    return BaselineOptions(save, add, base, share)
 
 
 def _rows(config: pytest.Config) -> int:
@@ -190,10 +195,11 @@ class Workers:
     @pytest.hookimpl(optionalhook=True)
     def pytest_handlecrashitem(self, report: Any) -> None:
         """Says of the test in which a worker died what that had, and whether the OOM killer took it."""
-        from otel_memwatch.plugins.pytest.aftermath import words_about
+        from otel_memwatch.plugins.pytest.aftermath import death_in
 
         directory = self._of_worker(report.node)
         self._gathering.add_record({}, [], report.node.gateway.id, directory)
-        words = words_about(directory)
-        if words is not None:
-            report.longrepr = f"{report.longrepr}\nmemory: the worker {words}"
+        death = death_in(directory)
+        if death is not None:
+            report.longrepr = f"{report.longrepr}\nmemory: the worker {death.words}"
+            self._gathering.add_death(death)

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from otel_memwatch.model import Peak
     from otel_memwatch.plugins.pytest.figures import FixtureFigures, MeasuredTest
 
 _NOTABLE = 1 << 20
@@ -28,6 +29,8 @@ class SessionSummary(NamedTuple):
     undecided: Sequence[str]
     problems: Sequence[str]
     directories: Sequence[Path]
+    killed: Sequence[Peak]
+    """What tests had in which a worker died."""
 
 
 def summary_lines(found: SessionSummary, top: int) -> list[str]:
@@ -51,7 +54,7 @@ def summary_lines(found: SessionSummary, top: int) -> list[str]:
     ):
         if sentences:
             lines += ["", title, *(f"  {sentence}" for sentence in sentences)]
-    advice = _advice(measured)
+    advice = _advice(measured, found.killed)
     if advice or found.directories:
         lines.append("")
     lines += advice
@@ -98,9 +101,10 @@ def _fixtures(fixtures: Sequence[FixtureFigures], top: int) -> list[str]:
     return ["", *table(rows, ("added", "peak", "fixture", "first used by"), "rrll")] if rows else []
 
 
-def _advice(tests: Sequence[MeasuredTest]) -> list[str]:
+def _advice(tests: Sequence[MeasuredTest], killed: Sequence[Peak]) -> list[str]:
     """How many workers of pytest-xdist have room here, if each comes to need what the largest test did."""
     needs = [peak.high or peak.bytes for test in tests if (peak := test.tree or test.peak) is not None]
+    needs += [peak.low or peak.bytes for peak in killed]  # who was killed may have wanted more
     room = _room()
     if not needs or room is None:
         return []
@@ -111,7 +115,8 @@ def _advice(tests: Sequence[MeasuredTest]) -> list[str]:
         if fit <= cpus
         else f"-n {cpus}, as there are processors; memory has room for {fit}"
     )
-    return [f"workers   up to {size(max(needs))} each in {size(room[0])} {room[1]}: {words}"]
+    least = "at least" if killed else "up to"
+    return [f"workers   {least} {size(max(needs))} each in {size(room[0])} {room[1]}: {words}"]
 
 
 def _room() -> tuple[int, str] | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from otel_memwatch.analysis.operation_names import series_name
 from otel_memwatch.reports import phrases
 from otel_memwatch.reports.formatting import clean, shorten
@@ -160,8 +162,8 @@ class _Lanes:
         for index, figures in enumerate(listed):
             by_pid.setdefault(figures.operation.pid, []).append(index)
         owners = phrases.lane_owners(run, by_pid)
-        for pid, members in by_pid.items():
-            self._lay_out(members, owners[pid] if len(by_pid) > 1 else "")
+        for pid in sorted(by_pid, key=lambda pid: run.ranks.get(pid, math.inf)):
+            self._lay_out(by_pid[pid], owners[pid] if len(by_pid) > 1 else "")
 
     def _lay_out(self, members: Sequence[int], label: str) -> None:
         first = len(self.labels)

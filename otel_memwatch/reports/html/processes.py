@@ -39,7 +39,8 @@ def processes_data(run: RecordedRun, curves: DrawnCurves) -> dict[str, Any]:
             chosen.add(parent)
             parent = parents[parent]
     named = sorted(chosen)
-    names = dict(zip(named, phrases.process_names([listed[i] for i in named], _NAME), strict=True))
+    told = phrases.process_names([listed[i] for i in named], _NAME, run.ranks)
+    names = dict(zip(named, told, strict=True))
     rows = [
         _row(run, listed[index], names[index], depth) for index, depth in _in_order(chosen, parents, listed)
     ]
@@ -89,15 +90,15 @@ def _in_order(
 
 def _row(run: RecordedRun, process: ProcessFigures, name: str, depth: int) -> dict[str, Any]:
     end = run.seconds if process.end is None else process.end
-    peak = process.peak
+    peak, start = process.peak, phrases.process_start(run, process)
     row = {
         "name": name,
         "command": command_line(process.argv, _COMMAND) if process.argv else None,
         "pid": process.pid,
         "ppid": process.ppid,
         "depth": depth,
-        "start": phrases.process_start(run, process),
-        "seconds": round(max(0.0, end - process.start), 4),
+        "start": start,
+        "seconds": round(max(0.0, end - start), 4),
         "peak": None if peak is None else [peak.bytes, peak.certainty.value, peak.low, peak.high],
         "how": clean(peak.how) if peak is not None else None,
         "cpu": process.cpu_seconds,

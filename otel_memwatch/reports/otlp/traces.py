@@ -56,6 +56,8 @@ def _run_span(run: RecordedRun, times: Times) -> Json:
         "endTimeUnixNano": times.end,
         "attributes": attributes(run_attributes(run.info, ending, run.peaks)),
     }
+    if trace.get("state"):
+        span["traceState"] = str(trace["state"])
     if trace.get("parent_span_id"):
         span["parentSpanId"] = trace["parent_span_id"]
     if ending.oom_kills:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
+
 from otel_memwatch.analysis.operation_names import series_name
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from otel_memwatch.analysis import OperationFigures
 
@@ -52,12 +54,15 @@ class Lanes(NamedTuple):
     """Of each lane the process whose operations are in it."""
 
 
-def lay_out(operations: Sequence[OperationFigures], shortest: float) -> Lanes:
+def lay_out(
+    operations: Sequence[OperationFigures], shortest: float, ranks: Mapping[int, int] | None = None
+) -> Lanes:
     """Puts operations into lanes.
 
     Args:
         operations: by their start, each after the one around it.
         shortest: seconds that can just be seen; shorter ones that follow each other become one bar.
+        ranks: of processes, by pid: these come first, in their order.
     """
     busy_until: list[float] = []
     owners: list[int] = []
@@ -79,7 +84,11 @@ def lay_out(operations: Sequence[OperationFigures], shortest: float) -> Lanes:
         busy_until[lane] = max(figures.end, figures.start)
         in_lanes[lane].append(_bar(lane, figures))
     # The lanes of a process stand together, in the order in which the processes began something.
-    order = sorted(range(len(owners)), key=lambda lane: (owners.index(owners[lane]), lane))
+    told = ranks or {}
+    order = sorted(
+        range(len(owners)),
+        key=lambda lane: (told.get(owners[lane], math.inf), owners.index(owners[lane]), lane),
+    )
     bars = [
         bar._replace(lane=place)
         for place, lane in enumerate(order)

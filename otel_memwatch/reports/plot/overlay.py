@@ -8,7 +8,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from otel_memwatch import catalog
-from otel_memwatch.reports.formatting import clean, command_line, duration, size_scale
+from otel_memwatch.reports import phrases
+from otel_memwatch.reports.formatting import clean, duration, size_scale
 from otel_memwatch.reports.plot import style
 from otel_memwatch.reports.plot.peak import peak_extent
 from otel_memwatch.reports.plot.series import Line, draw_line, line_of, time_unit
@@ -108,5 +109,5 @@ def _needed(run: RecordedRun, begin: float, end: float) -> tuple[Line, bool]:
 
 def _names(runs: Sequence[RecordedRun]) -> list[str]:
     """The commands where they differ, else the names of the runs."""
-    commands = [command_line(run.command, _NAME) for run in runs]
+    commands = [phrases.process_name(None, run.command, _NAME) for run in runs]
     return commands if len(set(commands)) == len(commands) else [clean(run.id)[:_NAME] for run in runs]

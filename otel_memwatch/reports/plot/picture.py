@@ -121,7 +121,7 @@ def _panels(figure: Figure, renderer: RendererAgg, view: View) -> list[_Panel]:
     memory = _axes(figure, None)
     memory.set_xlim(view.begin / view.scale, view.end / view.scale)
     panels = []
-    lanes = lay_out(_operations(view), (view.end - view.begin) * _VISIBLE)
+    lanes = lay_out(_operations(view), (view.end - view.begin) * _VISIBLE, view.run.ranks)
     below_title = 0.0
     if lanes.lanes:
         strip = _axes(figure, memory)

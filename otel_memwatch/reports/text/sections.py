@@ -116,7 +116,7 @@ def processes(run: RecordedRun, page: Page) -> None:
         return
     page.section("Processes")
     # The next ones are looked at too: they show what those that are listed have in common.
-    names = phrases.process_names(listed[: _PROCESSES + phrases.PEERS], _PROCESS_NAME)
+    names = phrases.process_names(listed[: _PROCESSES + phrases.PEERS], _PROCESS_NAME, run.ranks)
     rows = [_process(run, process, name) for process, name in zip(listed[:_PROCESSES], names, strict=False)]
     page.table(rows, _PROCESS_HEADER, _PROCESS_ALIGNED, _PROCESS_FIRST_TO_GO, "process")
     rest = listed[_PROCESSES:]
@@ -132,7 +132,7 @@ def _process_peak(process: ProcessFigures) -> int:
 
 
 def _process(run: RecordedRun, process: ProcessFigures, name: str) -> tuple[str, ...]:
-    end = run.seconds if process.end is None else process.end
+    start, end = phrases.process_start(run, process), run.seconds if process.end is None else process.end
     # Of the target it is we, or whoever started it: no process of the table.
     parent = "" if process.ppid is None or process.pid == phrases.target_pid(run) else str(process.ppid)
     return (
@@ -140,8 +140,8 @@ def _process(run: RecordedRun, process: ProcessFigures, name: str) -> tuple[str,
         parent,
         peak_figure(process.peak),
         certainty(process.peak),
-        duration(phrases.process_start(run, process)),
-        duration(max(0.0, end - process.start)),
+        duration(start),
+        duration(max(0.0, end - start)),
         "-" if process.cpu_seconds is None else duration(process.cpu_seconds),
         "-" if process.read_bytes is None else size(process.read_bytes),
         "-" if process.write_bytes is None else size(process.write_bytes),

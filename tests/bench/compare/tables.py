@@ -157,12 +157,59 @@ def markdown(results: Path) -> str:
     lines: list[str] = []
     if truth is not None:
         lines += [*truth_table(truth), ""]
-    lines += [*cost_table(parts, list(known[0]["versions"])), "", described(known[0])]
-    return "\n".join(lines)
+    tools = [
+        tool
+        for tool in known[0]["versions"]
+        if any(tool in part["versions"] for part in parts.values() if part is not None)
+    ]
+    lines += [*cost_table(parts, tools), ""]
+    costs = next((part for part in parts.values() if part is not None), None)
+    if truth is not None:
+        lines.append(f"Truth: {described(truth)}")
+    if costs is not None:
+        lines.append(f"Costs: {described(costs)}")
+    return (
+        "\n\n".join(["\n".join(lines[:-2]), *lines[-2:]])
+        if truth is not None and costs is not None
+        else "\n".join(lines)
+    )
+
+
+NEAR, SOME, FAR = 0.03, 0.10, 0.5
+"""How far a figure may be from the truth for each colour."""
+
+COLOURS = {
+    "near": "#9fd3a8",
+    "bounded": "#cfe5c0",
+    "some": "#f5e08f",
+    "far": "#f2b26b",
+    "lost": "#e58b7b",
+    "nothing": "#e6e6e6",
+}
+
+
+def heat(share: float | None, low: float | None, high: float | None) -> str:
+    """The colour of a figure: how far it is from the truth, or that its bounds, told as such, hold the truth."""
+    if share is None:
+        return "nothing"
+    away = abs(share - 1)
+    if away <= NEAR:
+        return "near"
+    if low is not None and high is not None and high - low > 0.05 and low - NEAR <= 1 <= high + NEAR:
+        return "bounded"
+    return "some" if away <= SOME else "far" if away <= FAR else "lost"
+
+
+def right(truth: dict[str, Any]) -> dict[str, int]:
+    """For each tool how many of the programs it told to within 3 %."""
+    return {
+        tool: sum(heat(*figures) == "near" for figures in found.values())
+        for tool, found in ratios(truth).items()
+    }
 
 
 def picture(results: Path, file: str) -> None:
-    """How far from the truth each tool is: a point for each workload."""
+    """A table of heat: a row for each tool, a column for each program, a colour for how far the figure is from the truth."""
     import matplotlib as mpl
 
     mpl.use("Agg")
@@ -170,25 +217,54 @@ def picture(results: Path, file: str) -> None:
 
     truth = load(results, "truth")
     assert truth is not None, "truth has not been measured"
-    found = ratios(truth)
-    tools = list(found)[::-1]
-    figure, axes = plt.subplots(figsize=(9, 0.42 * len(tools) + 1.6), layout="constrained")
-    axes.axvspan(0.97, 1.03, color="#d9ead3", zorder=0)
-    axes.axvline(1.0, color="#4c9a4c", linewidth=1)
-    for place, workload in enumerate(truth["result"]):
-        xs = [max(0.01, share) if (share := found[tool][workload][0]) is not None else None for tool in tools]
-        pairs = [(x, y + (place - 4) * 0.07) for y, x in enumerate(xs) if x is not None]
-        axes.scatter(
-            [x for x, _ in pairs], [y for _, y in pairs], s=26, label=truth["result"][workload]["words"]
+    found, counts = ratios(truth), right(truth)
+    tools = [tool for tool in found if any(share is not None for share, _, _ in found[tool].values())]
+    tools.sort(key=lambda tool: (not tool.startswith("otel-memwatch"), -counts[tool]))
+    workloads = truth["result"]
+    figure, axes = plt.subplots(figsize=(11.5, 0.36 * len(tools) + 2.3), layout="constrained")
+    for row, tool in enumerate(tools):
+        for column, workload in enumerate(workloads):
+            share, low, high = found[tool][workload]
+            kind = heat(share, low, high)
+            axes.add_patch(plt.Rectangle((column, row), 0.97, 0.93, color=COLOURS[kind]))
+            told = "nothing" if share is None else percent(share)
+            if kind == "bounded":
+                told = f"{percent(low)} to {percent(high)}"
+            size = 7.5 if len(told) > 10 else 9
+            axes.text(
+                column + 0.485, row + 0.47, told, ha="center", va="center", fontsize=size, color="#222222"
+            )
+        of = f"{counts[tool]} of {len(workloads)}"
+        axes.text(
+            len(workloads) + 0.08,
+            row + 0.47,
+            of,
+            va="center",
+            fontsize=9,
+            fontweight="bold" if row == 0 else None,
         )
-    axes.set_xscale("log")
-    axes.set_xlim(0.008, 8)
-    axes.set_xticks([0.01, 0.1, 0.5, 1, 2, 5], ["≤ 1 %", "10 %", "50 %", "truth", "twice", "5 times"])
-    axes.minorticks_off()
-    axes.set_yticks(range(len(tools)), tools)
-    axes.grid(axis="x", alpha=0.3)
-    axes.set_title(
-        "What is reported, as a part of the truth (no point: nothing is reported)", loc="left", fontsize=10
-    )
-    figure.legend(loc="outside lower center", ncols=3, fontsize=8, frameon=False)
-    figure.savefig(file, dpi=130)
+    axes.set_xlim(0, len(workloads) + 0.9)
+    axes.set_ylim(len(tools), 0)
+    axes.set_yticks([row + 0.47 for row in range(len(tools))], tools, fontsize=9)
+    words = [_folded(entry["words"]) for entry in workloads.values()]
+    axes.set_xticks([column + 0.48 for column in range(len(workloads))], words, fontsize=8)
+    axes.xaxis.tick_top()
+    axes.tick_params(length=0)
+    for side in axes.spines.values():
+        side.set_visible(False)
+    told_of = {
+        "near": "the truth, to 3 %", "bounded": "bounds that hold it", "some": "to 10 %", "far": "to half", "lost": "farther", "nothing": "nothing told",
+    }  # fmt: skip
+    patches = [
+        plt.Rectangle((0, 0), 1, 1, color=COLOURS[kind], label=words) for kind, words in told_of.items()
+    ]
+    figure.legend(handles=patches, loc="outside lower center", ncols=6, fontsize=8, frameon=False)
+    figure.savefig(file, dpi=120)
+    plt.close(figure)
+
+
+def _folded(words: str) -> str:
+    """Words in lines that a column has room for."""
+    import textwrap
+
+    return "\n".join(textwrap.wrap(words, 16))

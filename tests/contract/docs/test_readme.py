@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+from tests.bench.compare.tables import heat, load, right
 from tests.support.documents import DOCUMENTS, OTHERS, ROOT, name
 
 README = (ROOT / "README.md").read_text()
@@ -53,3 +54,33 @@ def anchors(text: str) -> set[str]:
 @pytest.mark.parametrize("path", [*DOCUMENTS, *OTHERS], ids=name)
 def test_no_path_of_the_machine_that_made_it(path) -> None:
     assert not re.search(r"/(home|root|work|tmp)/\w", path.read_text())
+
+
+def test_its_first_figure_is_that_of_the_kept_results() -> None:
+    words = {
+        1: "one",
+        2: "two",
+        3: "three",
+        4: "four",
+        5: "five",
+        6: "six",
+        7: "seven",
+        8: "eight",
+        9: "nine",
+    }
+    counts = right(load(ROOT / "tests/bench/compare/results", "truth"))
+    ours = counts["otel-memwatch"]
+    next_best = max(count for tool, count in counts.items() if not tool.startswith("otel-memwatch"))
+    assert f"**{words[ours]}** were told to within 3 %; the next best tool told {words[next_best]}" in README
+
+
+def test_colours_say_how_far_a_figure_is() -> None:
+    assert [heat(share, None, None) for share in (1.02, 1.08, 0.6, 5.0, None)] == [
+        "near",
+        "some",
+        "far",
+        "lost",
+        "nothing",
+    ]
+    assert heat(0.26, 0.26, 1.34) == "bounded"
+    assert heat(0.26, 0.26, 0.9) == "lost"  # bounds that do not hold the truth

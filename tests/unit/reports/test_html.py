@@ -132,13 +132,13 @@ def test_no_data_ends_the_element_that_holds_it(tmp_path: Path) -> None:
 
 
 def test_lanes_of_several_processes_carry_the_rank_that_names_one_of_them(tmp_path: Path) -> None:
-    """Those of the third have the rank of the second: a loader that rank 1 forked. Their pids tell them apart."""
+    """Those of the third have the rank of the second: a loader that rank 1 forked. Their pids tell them apart. Ranks are in order."""
     lines = [recorded.opened(1, 0.1, "step"), recorded.closed(1, 0.4, 10)]
     path = recorded.record(tmp_path / "run", seconds=1, operations={100: lines, 101: lines, 102: lines})
-    for pid, rank in ((100, 0), (101, 1), (102, 1)):
+    for pid, rank in ((100, 2), (101, 1), (102, 1)):
         file = path / f"operations-{pid}.jsonl"
         head, _, rest = file.read_text().partition("\n")
         file.write_text(json.dumps({**json.loads(head), "rank": rank}) + "\n" + rest)
     data = re.search(r'id="data">(.*?)</script>', page(load(path)), re.DOTALL)
     assert data
-    assert json.loads(data[1])["operations"]["lanes"] == ["rank 0", "pid 101", "pid 102"]
+    assert json.loads(data[1])["operations"]["lanes"] == ["pid 101", "pid 102", "rank 2"]

@@ -200,3 +200,5 @@ def test_more_runs_are_asked_for_until_a_figure_is_known():
     assert settled(runs(*noisy(5, 120, 0.0007)))
     assert not settled(runs(*noisy(6, 240, 0.06)))
     assert settled(times(2, 10, 0, started=0)), "times are not waited for"
+    wide = [interval(54 + i % 3, 78) for i in range(5)]
+    assert settled(runs(*wide)), "bounds that no further run narrows are not waited for"

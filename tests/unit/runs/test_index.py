@@ -209,3 +209,25 @@ def test_text_that_no_database_takes_is_no_trouble(many: Path) -> None:
     run(many / "odd", name="\udcff", tags={"a": "\udcfe"}, command=["\udcff"], cwd="/\udcff")
     assert index() == index()
     assert "\\udcff" in {row.name for row in index()}
+
+
+def test_the_newest_are_the_same_as_of_all_whatever_has_changed(many: Path) -> None:
+    for number in range(9):
+        run(many / f"n{number}", later=number)
+    for newest in (1, 3, 99):
+        assert index(newest=newest) == index()[-newest:]
+    (many / "b/run.json").unlink()  # it was the newest
+    (many / "n8/run.json").unlink()
+    (many / "n8/samples.jsonl").unlink()
+    info = json.loads((many / "n0/run.json").read_text())
+    info["started"]["wall"] += 10**6
+    (many / "n0/run.json").write_text(json.dumps(info | {"name": "begun again"}))
+    for newest in (1, 2, 4):
+        (many / INDEX_FILE).touch()
+        assert index(newest=newest) == index()[-newest:]
+    assert "begun again" in {row.name for row in index(newest=3)}
+    with sqlite3.connect(many / INDEX_FILE) as database:
+        database.execute("UPDATE runs SET name = 'stale' WHERE id = 'n5'")
+        database.execute("UPDATE runs SET size = 1")
+    database.close()
+    assert "stale" not in {row.name for row in index(newest=8)}

@@ -104,8 +104,8 @@ class Cgroup:
         if self.groups.own:
             # The cache first: what leaves it before the watermark is reset does then not count as needed memory.
             stat = self._readings.of_tick()
-            if late:
-                stat = stat._replace(file=None)
+            if self._below is not None and late:
+                stat = stat._replace(file=None, anon=self._below.private_bytes(self.groups.version))
             window, gap = self._readings.window()
             if peak is None:
                 peak = self._readings.highest

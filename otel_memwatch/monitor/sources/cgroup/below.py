@@ -5,7 +5,11 @@ from __future__ import annotations
 import contextlib
 import os
 
+from otel_memwatch.monitor.procfs.control_group import parse_key
 from otel_memwatch.runtime.kernel import GROUP_LAG_SECONDS
+
+_MOST = 64
+"""Groups that are read at a tick."""
 
 
 class GroupsBelow:
@@ -18,6 +22,7 @@ class GroupsBelow:
     """
 
     def __init__(self, path: str) -> None:
+        self._path = path
         self._directory = -1
         self._changed: int | None = None
         self._until = float("-inf")
@@ -37,6 +42,26 @@ class GroupsBelow:
             self._changed = status.st_mtime_ns
             self._until = now + GROUP_LAG_SECONDS
         return now < self._until
+
+    def private_bytes(self, version: int) -> int:
+        """Bytes of private memory of the group and those below it, each read on its own, which is never late (20 us each).
+
+        At least these are held: of more than `_MOST` groups, of one that goes just now, and of what is charged to a group of
+        version 2 that has others below it, nothing is counted.
+        """
+        total, waiting = 0, [self._path]
+        for _ in range(_MOST):
+            if not waiting:
+                break
+            group = waiting.pop()
+            with contextlib.suppress(OSError):
+                below = [entry.path for entry in os.scandir(group) if entry.is_dir(follow_symlinks=False)]
+                waiting += below
+                # What version 1 tells without "total_" is of the group alone; version 2 adds up those below.
+                if version == 1 or not below:
+                    with open(f"{group}/memory.stat", "rb") as file:
+                        total += parse_key(file.read(), b"rss" if version == 1 else b"anon") or 0
+        return total
 
     def close(self) -> None:
         """Close the directory."""

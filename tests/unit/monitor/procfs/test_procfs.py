@@ -83,6 +83,8 @@ def test_text_of_another_file_is_refused(text: bytes) -> None:
 def test_arguments() -> None:
     assert process.parse_arguments(b"a\0\0b c\0") == ("a", "", "b c")
     assert process.parse_arguments(b"") == ()
+    assert process.parse_arguments(b"ray::IDLE" + bytes(900)) == ("ray::IDLE",), "a title over the arguments"
+    assert process.parse_arguments(b"printf\0\0\0") == ("printf", "", "")
     assert process.parse_arguments(b"\xff\0")[0].encode("utf-8", "surrogateescape") == b"\xff"
 
 

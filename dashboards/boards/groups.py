@@ -1,0 +1,140 @@
+"""Groups: jobs of many ranks: what all have now, the largest rank against the median, which rank it is."""
+
+from __future__ import annotations
+
+from dashboards.board import Row, dashboard, fleet_variables
+from dashboards.panels import (
+    BLUE,
+    GREEN,
+    YELLOW,
+    Json,
+    Panel,
+    Query,
+    TableColumn,
+    bars,
+    stat,
+    table,
+    timeseries,
+)
+from dashboards.promql import recorded
+from dashboards.records import (
+    GROUP,
+    GROUP_ID,
+    GROUP_LARGEST,
+    GROUP_MEDIAN,
+    GROUP_RANKS,
+    GROUP_USED,
+    RANK,
+    RANK_PEAK,
+)
+from dashboards.thresholds import RANKS_OF_MANY, RANKS_SHOWN
+
+_TOP, _ROWS = 20, 200
+_LEGEND = f"{{{{job}}}} {{{{{GROUP_ID}}}}}"
+_NO_GROUP = "no run says its group"
+_SKEWED = 1.5
+
+
+def build() -> Json:
+    """The dashboard."""
+    return dashboard(
+        "memwatch-groups",
+        "otel-memwatch / Groups",
+        "Jobs of many ranks: what all have together now, the largest rank against the median, and which it is.",
+        [Row("Now", _now()), Row("Together", _together()), Row("Ranks", _ranks())],
+        fleet_variables(),
+        since="now-6h",
+        refresh="30s",
+    )
+
+
+def _range(name: str) -> str:
+    return f"max_over_time({recorded(name, window='$__range')})"
+
+
+def _skew(name: str = GROUP_LARGEST) -> str:
+    return f"{recorded(name)} / {recorded(GROUP_MEDIAN)}"
+
+
+def _now() -> list[Panel]:
+    return [
+        stat(
+            "Groups",
+            "short",
+            "Groups that have ranks now: the runs of one job on several ranks or hosts, as their launcher names it.",
+            Query(f"count ({recorded(GROUP_RANKS)} > 0)", "groups"),
+            unknown=_NO_GROUP,
+        ),
+        stat(
+            "Ranks active",
+            "short",
+            "Their ranks whose monitor says that they run.",
+            Query(f"sum ({recorded(GROUP_RANKS)})", "ranks"),
+            unknown=_NO_GROUP,
+        ),
+        stat(
+            "Largest group",
+            "bytes",
+            "Memory of all ranks of the group that has most now, by the last look at each: what they needed at one instant, with its "
+            "bounds, is in `otel-memwatch report GROUP`.",
+            Query(f"max ({recorded(GROUP_USED)})", "largest"),
+            unknown=_NO_GROUP,
+        ),
+        stat(
+            "Largest skew",
+            "short",
+            "Peak of a group's largest rank against its median: what all ranks ask for because of one.",
+            Query(f"max ({_skew()})", "skew"),
+            unknown=_NO_GROUP,
+            levels=((None, GREEN), (_SKEWED, YELLOW)),
+        ),
+    ]
+
+
+def _together() -> list[Panel]:
+    return [
+        timeseries(
+            "Memory of all ranks",
+            "bytes",
+            "Sum over the active ranks of each group.",
+            Query(f"topk({_TOP}, {recorded(GROUP_USED)})", _LEGEND),
+        ),
+        timeseries(
+            "Ranks over time",
+            "short",
+            "Those that are active: a group that falls has lost a rank, or its ranks have ended.",
+            Query(f"topk({_TOP}, {recorded(GROUP_RANKS)})", _LEGEND),
+        ),
+        timeseries(
+            "Largest rank and median",
+            "bytes",
+            "Peaks so far of each group.",
+            Query(f"topk({_TOP}, {recorded(GROUP_LARGEST)})", f"{_LEGEND} largest"),
+            Query(f"topk({_TOP}, {recorded(GROUP_MEDIAN)})", f"{_LEGEND} median"),
+        ),
+        bars(
+            "Skew",
+            "short",
+            "Largest rank against the median.",
+            Query(f"topk({_TOP}, {_skew()})", _LEGEND),
+            levels=((None, GREEN), (_SKEWED, YELLOW)),
+        ),
+    ]
+
+
+def _ranks() -> list[Panel]:
+    return [
+        table(
+            "Ranks that need most",
+            f"Peak of each rank within the dashboard's time; of groups with more than {RANKS_SHOWN} ranks the {RANKS_OF_MANY} that "
+            "need most.",
+            {"job": "Service", GROUP_ID: "Group", RANK: "Rank"},
+            TableColumn(
+                "Memory needed",
+                "bytes",
+                f"topk({_ROWS}, max by ({GROUP}, {RANK}) ({_range(RANK_PEAK)}))",
+                ((None, BLUE),),
+            ),
+            height=12,
+        ),
+    ]
