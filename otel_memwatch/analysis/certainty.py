@@ -417,21 +417,6 @@ def family_most(before: int, new: int, watermarks: int | None) -> int:
     return before + new if watermarks is None else min(before + new, watermarks)
 
 
-def huge_most(huge: int, room: int) -> int:
-    """Bytes of huge pages that families can have gained, of all that the machine has allocated meanwhile.
-
-    The kernel counts them for the machine: those of other programs are among them. But a family never had more than the
-    sum of its watermarks, whatever brought it (`family_most`).
-
-    Example: other programs took 500 MiB in huge pages; a compiler has 60 MiB by its page faults and a watermark of 85: 25.
-
-    Args:
-        huge: bytes of the huge pages that were allocated on the machine.
-        room: how far the families' bounds are below their watermarks, summed; as good as infinite where one has none.
-    """
-    return min(huge, max(0, room))
-
-
 def certainly_there(held: int, new: int) -> int:
     """Bytes that a process certainly had at a moment, by what it holds a little later: less what it gained in between.
 

@@ -531,13 +531,6 @@ def test_the_fault_ledger_bounds_a_family_by_what_it_gained_or_by_what_it_holds(
     assert certainty.family_most(100 * MIB, new, 105 * MIB) == 105 * MIB
 
 
-@pytest.mark.parametrize(
-    ("huge", "room", "most"), [(500, 25, 25), (10, 25, 10), (500, 1 << 62, 500), (500, -3, 0)]
-)
-def test_huge_pages_of_others_do_not_pass_a_watermark(huge: int, room: int, most: int) -> None:
-    assert certainty.huge_most(huge, room) == most
-
-
 def test_what_was_there_at_once_is_what_was_not_gained_meanwhile() -> None:
     assert certainty.certainly_there(300 * MIB, MIB) == 299 * MIB
     assert certainty.certainly_there(MIB, 2 * MIB) == 0

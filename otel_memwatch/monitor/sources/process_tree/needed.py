@@ -480,13 +480,12 @@ class NeededMemory:
         if unseen or self._ended_new:
             unclaimed += huge
         settled = True
-        counted, room = 0, 0
+        counted = huge
         for key, family in list(self._families.items()):
             watermarks = family.watermarks if family.same and complete else None
             most = certainty.family_most(family.kept, family.new, watermarks)
             high += most
             counted += max(0, most - family.kept)
-            room += UNKNOWN if watermarks is None else watermarks - most
             if not family.members and complete:
                 del self._families[key]
                 continue
@@ -501,8 +500,8 @@ class NeededMemory:
                 family.kept = certainty.family_kept(family.kept, new + unclaimed, held)
         self._unclaimed = 0 if settled else unclaimed
         self._joining = self._joining and not settled
-        huge = certainty.huge_most(huge, room)
-        return high + huge, counted + huge
+        # No watermark bounds these: what is left of a huge page that was given back in part is charged, and not mapped.
+        return high + huge, counted
 
     # -- shared memory
 
