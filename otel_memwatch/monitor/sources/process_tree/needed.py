@@ -29,7 +29,7 @@ from otel_memwatch.runtime.kernel import PAGE_SIZE, counter_error, has_thread_co
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Container, Mapping
     from pathlib import Path
 
     from otel_memwatch.monitor.procfs.system import Allocated
@@ -61,6 +61,8 @@ class TickFindings(NamedTuple):
     """A process is no more."""
     unseen_faults: int | None
     """Page faults that unseen processes had, and known ones after they were last read; `None`: not known."""
+    reset: Container[int]
+    """Processes whose watermark somebody else was noticed to reset."""
     late: Callable[[], list[int] | None]
     """Gives the page faults of each process that was born since the discovery; `None`: there are too many to look."""
 
@@ -201,6 +203,8 @@ class NeededMemory:
         self._told: NeededNow | None = None
         self._left: set[int] = set()
         """Families that a member has left since the tick before, by an exec: their watermarks are not of all that were there."""
+        self._reset: Container[int] = ()
+        """Processes whose watermark somebody was noticed to reset."""
         self._departed: dict[int, _Holder] = {}
         """Processes that the last tick did not find any more: it may yet be told how many page faults they had."""
         self.broken = "huge pages that the kernel does not count" if self._machine.uncounted else ""
@@ -254,6 +258,7 @@ class NeededMemory:
     def scan(self, members: Mapping[int, Member], found: TickFindings) -> NeededNow:
         """Read all members, and bound what the tree needs. Raises `OSError` without /proc."""
         self._left.clear()
+        self._reset = found.reset
         readings, cut_short = self._read(members)
         late = found.late()
         came_or_went = found.born or found.gone or late != [] or cut_short or self._ended_new > 0
@@ -395,6 +400,8 @@ class NeededMemory:
             mark is None
             or fresh
             or holder.is_reset
+            or member.pid in self._reset
+            or watermark.reset_by_others
             or member.shares_memory
             or marked_at != first
             or self._marks_operations(member.pid)
