@@ -29,6 +29,7 @@ debian_packages() {
     command -v node >/dev/null || missing="$missing nodejs npm"
     command -v openssl >/dev/null || missing="$missing openssl"
     command -v chromium >/dev/null || missing="$missing chromium fonts-dejavu-core"
+    command -v mpirun >/dev/null || missing="$missing openmpi-bin"
     command -v perf >/dev/null || missing="$missing linux-perf"
     command -v unshare >/dev/null || missing="$missing util-linux"
     command -v groff >/dev/null || missing="$missing groff-base"
@@ -164,7 +165,7 @@ frameworks() {
     environment python3 "$venv-frameworks"
     "$venv-frameworks/bin/python" -m pip install --quiet --group "$root/pyproject.toml:frameworks"
     OTEL_MEMWATCH_FRAMEWORKS_PYTHON="$venv-frameworks/bin/python" run_tests "frameworks" "$venv-frameworks" -q \
-        tests/e2e/test_compat_callbacks.py tests/gpu/test_cpu_pytorch.py
+        tests/e2e/test_compat_callbacks.py tests/gpu/test_cpu_pytorch.py tests/e2e/test_group_launchers.py
 }
 
 # Workflow engines with the shell that records their rules; and Slurm and Snakemake read what is advised to them.
@@ -179,7 +180,7 @@ engines() {
     "$venv-engines/bin/python" -m pip install --quiet --group "$root/pyproject.toml:engines"
     MEMWATCH_LONG=1 OTEL_MEMWATCH_SNAKEMAKE="$venv-engines/bin/snakemake" run_tests "workflow engines" "$venv-engines" -q \
         tests/e2e/test_shell.py tests/e2e/test_snakemake.py tests/e2e/test_advise_engines.py tests/e2e/test_ray.py \
-        tests/e2e/test_trackers.py tests/e2e/test_cwltool.py
+        tests/e2e/test_trackers.py tests/e2e/test_cwltool.py tests/e2e/test_group_launchers.py
     # Airflow pins what it shares with others: it has an environment of its own.
     if [ ! -x "$venv-airflow/bin/python" ]; then
         python3 -m venv "$venv-airflow"

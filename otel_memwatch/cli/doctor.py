@@ -221,6 +221,7 @@ _ENGINES = (
         "snakemake",
         'otel-memwatch shell --install shells; PATH="$PWD/shells:$PATH" snakemake',
     ),
+    ("stores", "fsspec", "wrap --upload s3://..., and report s3://..."),
     ("Airflow", "airflow", "each task is a run in OTEL_MEMWATCH_RUNS, where that is set for the workers"),
     (
         "cwltool",

@@ -22,9 +22,6 @@ if TYPE_CHECKING:
     from otel_memwatch.api import Run
     from otel_memwatch.in_target.operations import Operation
 
-EXACT_ERROR = 1 << 20
-"""Bytes between both bounds of a figure that is called exact; or a 200th of it, where that is more."""
-
 
 BESIDE, ALONE = "memwatch.tasks.beside", "memwatch.tasks.alone"
 """Attributes of a task that ran beside others: how many, and the bytes that its process had while none of them ran."""
@@ -42,6 +39,8 @@ class TaskFigures(NamedTuple):
     beside: int
     """How many other tasks ran at the same time, at most."""
     failed: bool = False
+    exact: bool = False
+    """Whether both bounds are the same but for what the kernel's counters may be off."""
 
 
 class RunningTask:
@@ -102,8 +101,9 @@ class TaskMeter:
         low, high = (None, None) if figures is None else (figures.low, figures.high)
         if task.beside:
             low = task.low if high is None else min(task.low, high)
+        exact = not task.beside and figures is not None and figures.certainty == "exact"
         return TaskFigures(
-            task.name, monotonic() - task.began, low, high, task.beside, failed=error is not None
+            task.name, monotonic() - task.began, low, high, task.beside, failed=error is not None, exact=exact
         )
 
     def _look_at_the_only_one(self) -> None:
@@ -129,15 +129,13 @@ class NamedTasks(NamedTuple):
     low: int | None
     """What the largest needed at least; `high`: at most."""
     high: int | None
+    highest_exact: int | None = None
+    """The upper bound of the largest that is exact."""
 
     @property
     def exact(self) -> bool:
-        """Whether both bounds are the same, to 1 MiB or 0.5 %."""
-        return (
-            self.low is not None
-            and self.high is not None
-            and self.high - self.low <= max(EXACT_ERROR, self.high // 200)
-        )
+        """Whether the largest is exact, and none of the others can have been above it."""
+        return self.highest_exact is not None and self.highest_exact == self.high
 
 
 def by_name(
@@ -155,6 +153,7 @@ def by_name(
             known.seconds + task.seconds,
             _larger(known.low, task.low),
             _larger(known.high, task.high),
+            _larger(known.highest_exact, task.high if task.exact else None),
         )
     return found
 

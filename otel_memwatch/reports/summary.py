@@ -9,6 +9,7 @@ import os
 
 from otel_memwatch.analysis.operation_digest import needed_most
 from otel_memwatch.config import OPTIONS
+from otel_memwatch.record.fields import mapping
 from otel_memwatch.record.format import PAGE_FILE, RUN_FILE
 from otel_memwatch.reports import phrases
 from otel_memwatch.reports.formatting import (
@@ -260,6 +261,15 @@ def _trouble(run: RecordedRun, public: bool) -> Iterator[SummaryLine]:  # noqa: 
         yield SummaryLine("trouble", clean(texts[-1]) + others, tone="warning")
 
 
+def _group(run: RecordedRun, public: bool) -> Iterator[SummaryLine]:  # noqa: ARG001 - all lines are made alike
+    told = mapping(run.info.get("group"))
+    name, rank, size = told.get("group"), told.get("rank"), told.get("size")
+    if isinstance(name, str) and isinstance(rank, int) and (size is None or size != 1):
+        of = f" of {size}" if isinstance(size, int) else ""
+        together = f"; together: otel-memwatch report {_near(run.path.parent)}" if run.path.exists() else ""
+        yield SummaryLine("group", f"rank {rank}{of} of {shorten(clean(name), _NAME)}{together}")
+
+
 LINES: Sequence[Callable[[RecordedRun, bool], Iterator[SummaryLine]]] = (
     _memory,
     _limit,
@@ -268,6 +278,7 @@ LINES: Sequence[Callable[[RecordedRun, bool], Iterator[SummaryLine]]] = (
     _operations,
     _largest,
     _gpu,
+    _group,
     _misplaced,
     _recorded,
     _trouble,

@@ -75,7 +75,7 @@ def writing(directory: Path, jobs: int) -> Spent:
     """A listing while so many jobs are recorded in the same directory."""
     processes = [
         subprocess.Popen(
-            [*PROGRAM, "wrap", "--quiet", "--no-plot", "--no-report", "--out", str(directory / "runs" / f"going{number}"), "--", "sleep", "20"]
+            [*PROGRAM, "wrap", "--quiet", "--no-plot", "--no-report", "--out", str(directory / "runs" / f"going{number}"), "--", "sleep", "600"]
         )
         for number in range(jobs)
     ]  # fmt: skip

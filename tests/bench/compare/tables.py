@@ -165,7 +165,13 @@ def markdown(results: Path) -> str:
     lines += [*cost_table(parts, tools), ""]
     costs = next((part for part in parts.values() if part is not None), None)
     if truth is not None:
-        lines.append(f"Truth: {described(truth)}")
+        later = truth.get("later")
+        also = (
+            f" Of {later['date']}, once each while the machine did other work: {', '.join(later['tools'])}."
+            if later
+            else ""
+        )
+        lines.append(f"Truth: {described(truth)}{also}")
     if costs is not None:
         lines.append(f"Costs: {described(costs)}")
     return (

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from otel_memwatch.in_target.operations import activate, deactivate
+from otel_memwatch.in_target.operations.process import PER_THREAD, local_counter_error
 from otel_memwatch.plugins.tasks import NamedTasks, TaskFigures, TaskMeter, by_name, table
 
 MIB = 1 << 20
@@ -30,7 +31,8 @@ def test_a_task_alone_has_the_peak_of_its_operation() -> None:
     assert (figures.beside, figures.failed) == (0, False)
     assert figures.low is not None
     assert figures.high is not None
-    assert figures.high - figures.low <= 2 * MIB
+    assert figures.exact or PER_THREAD, "there each thread adds to what the counters may be off"
+    assert figures.high - figures.low <= 2 * local_counter_error() + MIB
     after = meter.end(meter.begin("nothing", {}))
     assert after.high is not None
     assert figures.high - after.high == pytest.approx(40 * MIB, abs=4 * MIB)
@@ -52,8 +54,10 @@ def test_a_task_beside_another_has_what_it_had_alone_as_its_least() -> None:
     assert last.low is not None
     assert last.high is not None
     # 30 MiB were there before the second began, 80 while both ran.
-    assert last.high - last.low == pytest.approx(50 * MIB, abs=4 * MIB)
+    doubt = 2 * local_counter_error()
+    assert last.high - last.low == pytest.approx(50 * MIB, abs=4 * MIB + doubt)
     assert ended.high == pytest.approx(last.high, abs=2 * MIB)
+    assert not any(task.exact for task in (last, ended, begun))
     assert ended.low == 0, "it was never alone"
     assert begun.low == 0
 
@@ -62,22 +66,22 @@ def test_nothing_is_known_outside_a_run() -> None:
     deactivate()
     meter = TaskMeter()
     figures = meter.end(meter.begin("load", {}), KeyError("x"))
-    assert figures[2:] == (None, None, 0, True)
+    assert figures[2:] == (None, None, 0, True, False)
 
 
 def test_tasks_of_a_name_are_one_row() -> None:
     groups = by_name(
         [
-            TaskFigures("load", 1.0, 100 * MIB, 100 * MIB, 0),
+            TaskFigures("load", 1.0, 100 * MIB, 100 * MIB, 0, exact=True),
             TaskFigures("load", 2.0, 90 * MIB, 140 * MIB, 2, failed=True),
             TaskFigures("sum", 0.5, None, None, 0),
         ]
     )
-    assert groups["load"] == NamedTasks("load", 2, 1, 1, 3.0, 100 * MIB, 140 * MIB)
+    assert groups["load"] == NamedTasks("load", 2, 1, 1, 3.0, 100 * MIB, 140 * MIB, 100 * MIB)
     assert not groups["load"].exact
     assert groups["sum"].low is None
     assert not groups["sum"].exact
-    again = by_name([TaskFigures("load", 1.0, 150 * MIB, 150 * MIB, 0)], groups)
+    again = by_name([TaskFigures("load", 1.0, 150 * MIB, 150 * MIB, 0, exact=True)], groups)
     assert again["load"].exact
     assert table(again.values()).splitlines()[1:] == [
         "load                                  3          150.0 MiB exact     4.00s",
