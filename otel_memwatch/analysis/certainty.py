@@ -521,12 +521,14 @@ def shared_at_tick(mapped: int, machine: int, rise: int, secret: int = 0) -> int
 def shared_most(before: int, now: int, new: int) -> int:
     """Bytes of shared memory to be added to what was gained between two ticks (`gained` has what page faults brought).
 
-    Example: 20 MiB at the first tick, 120 at the second, 30 MiB gained by faults: 70 MiB were written to files, and 90 are added.
+    Example: 20 MiB at the first tick, 120 at the second, processes map 30 MiB more, and had faults for them: 70 MiB were
+    written to files, and 90 are added. Without what they map more nothing is known to be counted: the faults may have
+    brought private memory, gone again, beside 100 MiB written to files.
 
     Args:
         before: bytes at the first tick (`shared_at_tick`).
         now: bytes at the second.
-        new: bytes that the tree gained meanwhile by page faults.
+        new: bytes of it that are counted as gained by page faults: no more than processes map more than before.
     """
     return max(before, now - new)
 

@@ -23,6 +23,10 @@ def mebibytes(value: float) -> int:
     return math.ceil(value / MIB)
 
 
+_DIFFERENT = 4
+"""How many times what was ever needed an advice may be, for a person: it is that of runs which have little in common."""
+
+
 def processors(advice: Advice) -> int:
     """Whole processors."""
     return max(1, math.ceil((advice.cores or 1.0) - 0.1))
@@ -60,6 +64,11 @@ def sentence(advice: Advice) -> str:
             f"needs at least {size(advice.at_least)}; no run has ended well"
             if advice.at_least
             else "nothing is known"
+        )
+    if advice.largest and advice.line is None and advice.memory > _DIFFERENT * advice.largest:
+        return (
+            f"none: {count(advice.runs, 'run')} of up to {size(advice.largest)} differ too much"
+            " (--name tells jobs apart)"
         )
     if advice.guess:
         surely = "a guess"

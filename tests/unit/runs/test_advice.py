@@ -42,6 +42,12 @@ def test_one_run_has_a_stated_margin() -> None:
     assert "from one run" in sentence(advice)
 
 
+def test_runs_that_have_little_in_common_are_not_advised_in_a_line() -> None:
+    """Two runs of 15 and of 350 MiB promise nothing; 52 GiB were said to be needed."""
+    (advice,) = advise([row(15), row(350)], by=job_of)
+    assert sentence(advice) == "none: 2 runs of up to 350.0 MiB differ too much (--name tells jobs apart)"
+
+
 def test_a_run_that_was_killed_for_memory_makes_it_a_guess() -> None:
     killed = row(200, exit_code=None, signal=9, oom_kills=1, limit=200 * MIB)
     (advice,) = advise([row(100), row(100), killed], by=job_of)

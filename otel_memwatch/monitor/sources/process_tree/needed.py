@@ -29,7 +29,7 @@ from otel_memwatch.runtime.kernel import PAGE_SIZE, counter_error, has_thread_co
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Container, Mapping
     from pathlib import Path
 
     from otel_memwatch.monitor.procfs.system import Allocated
@@ -61,6 +61,8 @@ class TickFindings(NamedTuple):
     """A process is no more."""
     unseen_faults: int | None
     """Page faults that unseen processes had, and known ones after they were last read; `None`: not known."""
+    reset: Container[int]
+    """Processes whose watermark somebody else was noticed to reset."""
     late: Callable[[], list[int] | None]
     """Gives the page faults of each process that was born since the discovery; `None`: there are too many to look."""
 
@@ -201,6 +203,8 @@ class NeededMemory:
         self._told: NeededNow | None = None
         self._left: set[int] = set()
         """Families that a member has left since the tick before, by an exec: their watermarks are not of all that were there."""
+        self._reset: Container[int] = ()
+        """Processes whose watermark somebody was noticed to reset."""
         self._departed: dict[int, _Holder] = {}
         """Processes that the last tick did not find any more: it may yet be told how many page faults they had."""
         self.broken = "huge pages that the kernel does not count" if self._machine.uncounted else ""
@@ -254,6 +258,7 @@ class NeededMemory:
     def scan(self, members: Mapping[int, Member], found: TickFindings) -> NeededNow:
         """Read all members, and bound what the tree needs. Raises `OSError` without /proc."""
         self._left.clear()
+        self._reset = found.reset
         readings, cut_short = self._read(members)
         late = found.late()
         came_or_went = found.born or found.gone or late != [] or cut_short or self._ended_new > 0
@@ -272,17 +277,30 @@ class NeededMemory:
         late_new = UNKNOWN if late is None else certainty.gained(sum(late), page=PAGE_SIZE)
         tree_new = certainty.gained(faults, huge, page=PAGE_SIZE) + self._ended_new + unseen + late_new
 
+        # The family of a zombie, and of a process that has executed a program during this tick, may be that of the program before.
+        left_behind = sum(
+            reading.last - reading.holder.base
+            for reading in readings
+            if reading.empty or reading.holder.family == self._own_stack
+        )
+        elsewhere = self._unclaimed + self._ended_new + unseen + late_new
+        elsewhere += certainty.gained(left_behind, page=PAGE_SIZE)
         for key, family in self._families.items():
             family.begin()
             family.same = quiet and self._calm and key not in self._left
+        parents = {reading.member.pid: reading for reading in readings} if found.born else {}
         for reading in readings:
-            self._enter(reading, in_scan)
+            parent = parents.get(reading.member.stat.ppid) if reading.fresh else None
+            had = 0 if parent is None else (parent.held or 0)
+            if parent is not None:
+                had += certainty.gained(parent.last - parent.holder.base, page=PAGE_SIZE)
+            self._enter(reading, in_scan, elsewhere + had)
         self._judge_families(huge, unseen + late_new)
         low, burst = self._judge(readings, huge, tree_new)
-        shared, shared_low = self._shared_memory(members, tree_new)
-        high = self._close_families(
-            self._unclaimed + self._ended_new + late_new + huge, huge, unseen, complete=late == []
+        high, counted = self._close_families(
+            self._unclaimed + self._ended_new + late_new, huge, unseen, complete=late == []
         )
+        shared, shared_low = self._shared_memory(members, counted + self._ended_new + unseen + late_new)
         guess = sum(f.kept if not f.all_known else min(f.kept, f.held) for k, f in self._families.items())
         high += shared
         if self._cut_short is not None:
@@ -342,8 +360,14 @@ class NeededMemory:
 
     # -- families
 
-    def _enter(self, reading: _Reading, huge: int) -> None:
-        """Enter what was read of a process into its family; `huge`: bytes of huge pages that came while the tick was taken."""
+    def _enter(self, reading: _Reading, huge: int, elsewhere: int) -> None:
+        """Enter what was read of a process into its family.
+
+        Args:
+            reading: what was read.
+            huge: bytes of huge pages that came while the tick was taken.
+            elsewhere: bytes that processes gained which nobody sees any more, and that a child of theirs may have.
+        """
         member, holder, fresh, held, first, last = reading
         family = self._families.get(holder.family)
         if family is None:
@@ -369,13 +393,15 @@ class NeededMemory:
         family.largest = max(family.largest, certainty.certainly_there(held - inexact, scanned))
         watermark = member.watermark
         mark, marked_at = watermark.last, watermark.last_faults
-        family.new += self._beyond_faults(reading, family, error)
+        family.new += self._beyond_faults(reading, family, error, elsewhere)
         if not fresh and not self._exact and mark is not None and mark < holder.mark:
             holder.is_reset = True
         if (
             mark is None
             or fresh
             or holder.is_reset
+            or member.pid in self._reset
+            or watermark.reset_by_others
             or member.shares_memory
             or marked_at != first
             or self._marks_operations(member.pid)
@@ -384,7 +410,7 @@ class NeededMemory:
         else:
             family.watermarks += mark + error + in_flight + scanned
 
-    def _beyond_faults(self, reading: _Reading, family: _Family, error: int) -> int:
+    def _beyond_faults(self, reading: _Reading, family: _Family, error: int, elsewhere: int) -> int:
         """What a process's watermark has risen by, and nothing has brought that is known, since it was read before."""
         member, holder, last = reading.member, reading.holder, reading.last
         mark, before, data = member.watermark.last, holder.reading, member.status_data
@@ -399,7 +425,7 @@ class NeededMemory:
         if before is None:
             # It has the memory of the process that it was forked from, or none: then it has begun with an exec.
             own = certainty.gained(last - holder.base, page=PAGE_SIZE)
-            inherited = max(family.before, others, family.kept) + family.new - own
+            inherited = max(family.before, others, family.kept) + family.new - own + elsewhere
             before = now._replace(
                 rss=inherited, mapped=0, faults=holder.base, huge=now.huge - self._by_faults
             )
@@ -445,8 +471,10 @@ class NeededMemory:
             holder.base, holder.held = first, held
         return sum(family.largest for family in self._families.values()), burst
 
-    def _close_families(self, high: int, huge: int, unseen: int, *, complete: bool) -> int:
+    def _close_families(self, high: int, huge: int, unseen: int, *, complete: bool) -> tuple[int, int]:
         """The upper bound of private memory since the tick before; what each family has now is entered.
+
+        Also gives what of the families' gains is counted in the bound as such.
 
         Args:
             high: bytes that belong to no family.
@@ -459,10 +487,12 @@ class NeededMemory:
         if unseen or self._ended_new:
             unclaimed += huge
         settled = True
+        counted = huge
         for key, family in list(self._families.items()):
-            high += certainty.family_most(
-                family.kept, family.new, family.watermarks if family.same and complete else None
-            )
+            watermarks = family.watermarks if family.same and complete else None
+            most = certainty.family_most(family.kept, family.new, watermarks)
+            high += most
+            counted += max(0, most - family.kept)
             if not family.members and complete:
                 del self._families[key]
                 continue
@@ -477,13 +507,18 @@ class NeededMemory:
                 family.kept = certainty.family_kept(family.kept, new + unclaimed, held)
         self._unclaimed = 0 if settled else unclaimed
         self._joining = self._joining and not settled
-        return high
+        # No watermark bounds these: what is left of a huge page that was given back in part is charged, and not mapped.
+        return high + huge, counted
 
     # -- shared memory
 
     def _shared_memory(self, members: Mapping[int, Member], new: int) -> tuple[int, int]:
-        """Bytes of shared memory to add to the bound since the tick before, and bytes that were certainly there."""
+        """Bytes of shared memory to add to the bound since the tick before, and bytes that were certainly there.
+
+        `new`: what is counted already of all that was gained meanwhile.
+        """
         mapped = [member.shmem for member in members.values() if not member.zombie]
+        new = min(new, max(0, sum(mapped) - self._mapped))
         self._mapped = sum(mapped)
         before, rise = self._shared, self._machine.shared_rise
         secret = sum(member.secret for member in members.values() if not member.zombie)

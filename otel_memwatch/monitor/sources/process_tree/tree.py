@@ -552,7 +552,9 @@ class ProcessTree:
         total, before = self._faults.unseen, self._unseen_faults
         self._unseen_faults = before if total is None else total
         unseen = None if total is None else total - before
-        found = TickFindings(changes.born, bool(changes.removed), unseen, self._born_since)
+        ours = set() if self._windows is None else self._windows.reset_now
+        self._find_resets(self._resets.read() - ours, now)
+        found = TickFindings(changes.born, bool(changes.removed), unseen, self._reset_since, self._born_since)
         told = needed.unchanged()
         if not changes.figures and unseen == 0 and told is not None:
             return told

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
+from otel_memwatch.model import ChildExit
 from otel_memwatch.monitor.procfs.system import Allocated
 from otel_memwatch.monitor.sources import Context
 from otel_memwatch.monitor.sources.process_tree.tree import ProcessTree
@@ -69,3 +71,31 @@ def test_a_watermark_beyond_page_faults_counts_as_gained(
     watched.high()
     watched.proc.process(50, 1, rss=MIB, peak=int(peak * MIB), minor=10 + faults, stack=8192)
     assert least * MIB <= watched.high() <= most * MIB
+
+
+def test_what_a_child_has_of_a_parent_that_has_ended_was_not_filled_from_outside(tmp_path: Path) -> None:
+    """No tick saw the parent with its 40 MiB: wait4 tells of their page faults, and the child has the pages."""
+    watched = Watched(tmp_path)
+    watched.high()
+    watched.proc.process(60, os.getpid(), rss=40 * MIB, stack=8192, minor=5)
+    watched.proc.last_pid(101)
+    stat = f"50 (job) Z 1 1 1 0 -1 0 {40 * 256} 0 0 0 0 0 0 0 20 0 1 0 10000 0 0 0 1 1 8192 0 0\n"
+    watched.tree.note_exit(
+        ChildExit(
+            pid=50,
+            time=1000.1,
+            start=None,
+            exit_code=0,
+            signal=None,
+            max_rss=41 * MIB,
+            cpu_user=0.0,
+            cpu_system=0.0,
+            minor_faults=40 * 256,
+            major_faults=0,
+            stat=stat.encode(),
+            io=None,
+            status=None,
+            main=True,
+        )
+    )
+    assert 40 * MIB <= watched.high() <= 43 * MIB
