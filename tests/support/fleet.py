@@ -12,6 +12,7 @@ import random
 import re
 import subprocess
 import sys
+import time
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -51,7 +52,13 @@ block[::4096] = b"x" * len(block[::4096])
 """
 KINDS = ("train", "tests", "broken", "large", "gpu")
 _SCRAPES = 3
-"""Of each recorded run, while it goes on."""
+"""Of each recorded run at least, while it goes on."""
+_SLOW = {
+    "memwatch_cgroup_cpu_throttled_seconds_total",
+    "memwatch_tree_memory_swap_bytes",
+    "system_memory_linux_available_bytes",
+}
+"""Of all metrics, those read once a second, by each source that does so: a short run on a busy machine would have none."""
 
 
 class Scraped(NamedTuple):
@@ -139,17 +146,23 @@ def _scraped(service, directory, command, environment, limit, options) -> Scrape
         said = run.stderr.readline()
         url = re.search(r"http://\S+", said)
         assert url, said + run.stderr.read()
-        pages = []
+        pages: list[dict[str, str]] = []
+        awaited = _SLOW if "--metrics=all" in options else set()
+        patience = time.monotonic() + 60  # where a source cannot be had
         while run.poll() is None:
             with contextlib.suppress(OSError), urllib.request.urlopen(url[0], timeout=20) as response:
                 pages.append(_page(response.read().decode()))
-            if len(pages) == _SCRAPES:
+            if len(pages) >= _SCRAPES and (awaited <= _names(pages[-1]) or time.monotonic() > patience):
                 Path(command[-1]).touch()
             with contextlib.suppress(subprocess.TimeoutExpired):
                 run.wait(0.25)
         run.stderr.close()
     assert pages[-1]["memwatch_run_active"] == "0.0", f"{service}: the end was not scraped; {run.returncode}"
     return Scraped(service, pages)
+
+
+def _names(page: Mapping[str, str]) -> set[str]:
+    return {series.partition("{")[0] for series in page}
 
 
 def _page(text: str) -> dict[str, str]:
