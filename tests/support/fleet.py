@@ -52,13 +52,15 @@ block[::4096] = b"x" * len(block[::4096])
 """
 KINDS = ("train", "tests", "broken", "large", "gpu")
 _SCRAPES = 3
-"""Of each recorded run at least, while it goes on."""
-_SLOW = {
-    "memwatch_cgroup_cpu_throttled_seconds_total",
+"""Of each recorded run, while it goes on."""
+_SELDOM = (
     "memwatch_tree_memory_swap_bytes",
+    "memwatch_cgroup_cpu_throttled_seconds_total",
     "system_memory_linux_available_bytes",
-}
-"""Of all metrics, those read once a second, by each source that does so: a short run on a busy machine would have none."""
+)
+"""Of each source that is read seldom one metric, with all of them: on a busy machine they come after many scrapes."""
+_PATIENCE = 30
+"""Seconds: a machine may lack some of them."""
 
 
 class Scraped(NamedTuple):
@@ -147,22 +149,21 @@ def _scraped(service, directory, command, environment, limit, options) -> Scrape
         url = re.search(r"http://\S+", said)
         assert url, said + run.stderr.read()
         pages: list[dict[str, str]] = []
-        awaited = _SLOW if "--metrics=all" in options else set()
-        patience = time.monotonic() + 60  # where a source cannot be had
+        until = time.monotonic() + _PATIENCE
         while run.poll() is None:
             with contextlib.suppress(OSError), urllib.request.urlopen(url[0], timeout=20) as response:
                 pages.append(_page(response.read().decode()))
-            if len(pages) >= _SCRAPES and (awaited <= _names(pages[-1]) or time.monotonic() > patience):
+            if len(pages) >= _SCRAPES and (
+                "--metrics=all" not in options
+                or time.monotonic() > until
+                or set(_SELDOM) <= {series.partition("{")[0] for series in pages[-1]}
+            ):
                 Path(command[-1]).touch()
             with contextlib.suppress(subprocess.TimeoutExpired):
                 run.wait(0.25)
         run.stderr.close()
     assert pages[-1]["memwatch_run_active"] == "0.0", f"{service}: the end was not scraped; {run.returncode}"
     return Scraped(service, pages)
-
-
-def _names(page: Mapping[str, str]) -> set[str]:
-    return {series.partition("{")[0] for series in page}
 
 
 def _page(text: str) -> dict[str, str]:
