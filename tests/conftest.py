@@ -11,9 +11,11 @@ TOGETHER = (
     "tests/contract/test_dashboards_data.py",
     "tests/contract/test_exports.py",
     "tests/e2e/test_compare.py",
+    "tests/e2e/test_groups.py",
     "tests/e2e/test_page.py",
     "tests/e2e/test_secrets.py",
     "tests/e2e/test_telemetry.py::test_spans_of_a_node_program",
+    "tests/e2e/test_upload.py",
 )
 """Beginnings of the names of tests that share a run or a server that takes long: one worker runs them, one after the other."""
 

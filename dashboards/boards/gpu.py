@@ -50,6 +50,11 @@ def _device(metric: str, how: str = "max") -> str:
     return f"{how} by ({_DEVICE}) ({series(metric, _CHOSEN)})"
 
 
+def _device_rate(counter: str, label: str) -> str:
+    """Growth per second of a device's counter, which each run that looks at it has in full."""
+    return f"max by (hw_id, {label}) (rate({series(counter, _CHOSEN, window='$__rate_interval')}))"
+
+
 def _full() -> str:
     return f"{_device('hw.gpu.memory.usage')} / {_device('hw.gpu.memory.limit')}"
 
@@ -205,7 +210,6 @@ def _runs() -> list[Panel]:
 
 def _health() -> list[Panel]:
     reason = "memwatch_gpu_throttle_reason"
-    errors = rate("hw.errors", _CHOSEN, by="hw_id, error_type")
     return [
         timeseries(
             "Temperature", "celsius", "Of the chip.", Query(_device("hw.temperature"), _LEGEND), width=8
@@ -225,7 +229,7 @@ def _health() -> list[Panel]:
             "Errors",
             "ops",
             "Memory errors and XIDs per second.",
-            Query(errors, "{{error_type}} {{hw_id}}"),
+            Query(_device_rate("hw.errors", "error_type"), "{{error_type}} {{hw_id}}"),
             width=8,
         ),
         timeseries(
@@ -233,7 +237,7 @@ def _health() -> list[Panel]:
             "Bps",
             "Bytes over the bus.",
             Query(
-                rate("hw.gpu.io", _CHOSEN, by="hw_id, network_io_direction"),
+                _device_rate("hw.gpu.io", "network_io_direction"),
                 "{{network_io_direction}} {{hw_id}}",
             ),
         ),
@@ -242,7 +246,7 @@ def _health() -> list[Panel]:
             "Bps",
             "Payload over all links.",
             Query(
-                rate("memwatch.gpu.nvlink.io", _CHOSEN, by="hw_id, network_io_direction"),
+                _device_rate("memwatch.gpu.nvlink.io", "network_io_direction"),
                 "{{network_io_direction}} {{hw_id}}",
             ),
         ),

@@ -22,6 +22,9 @@ class AttachSettings(TypedDict, total=False):
     runs: str | os.PathLike[str] | None
     name: str | None
     tag: Mapping[str, object] | Sequence[str] | None
+    group: str | None
+    rank: int | str | None
+    upload: str | None
     interval: float | str | None
     exact: bool | None
     quiet: bool | None

@@ -93,6 +93,11 @@ class MonitorProcess:
             if self._exact_gpu:
                 allocators.be_exact(wanted=True)
 
+    @property
+    def launcher_pid(self) -> int:
+        """The child that starts the monitor and ends at once. A tick may find it waiting to be taken note of."""
+        return self._launcher.pid
+
     def launched(self) -> None:
         """Waits until the monitor is no child of ours any more: some 20 ms after its start."""
         self._launcher.wait()

@@ -243,6 +243,16 @@ def test_only_what_comes_with_another_option_is_read_of_runs(name):
     assert all(METRICS[metric].instrument is Instrument.HISTOGRAM for metric in of_runs)
 
 
+def test_what_is_of_a_device_is_counted_once_however_many_runs_see_it():
+    """Only what runs hold themselves is summed over runs, or what is one value for each device already."""
+    for panel in BOARDS["memwatch-gpu.json"]["panels"]:
+        for target in panel.get("targets", ()):
+            of_runs = re.findall(
+                r"sum(?: by \([^)]*\))? \((?:\w+\()*(\w+)\{", target["expr"].replace("(max by", "")
+            )
+            assert all(name.startswith("memwatch_tree_") for name in of_runs), panel["title"]
+
+
 def test_exclusions_have_reasons():
     assert all(len(reason) > 10 for reason in (*EXCLUDED.values(), *RUN_ONLY.values(), TOTALS))
 

@@ -299,7 +299,7 @@ def scripts():
 
 
 def test_shellcheck():
-    assert len(scripts()) == 7
+    assert len(scripts()) == 8
     done = run(needed("shellcheck"), *scripts())
     assert done.returncode == 0, done.stdout
 

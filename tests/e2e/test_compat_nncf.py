@@ -110,6 +110,7 @@ def test_a_program_whose_name_has_a_blank_is_no_command_line(tmp_path: Path) -> 
     assert run([*MONITOR, str(tool)], tmp_path).stdout.splitlines()[0] == "own"
 
 
+@pytest.mark.thorough
 def test_example_2_three_monitors_that_save_at_exit(tmp_path: Path) -> None:
     run_file(COMPAT / "nncf_three_monitors.py", tmp_path)
     logs = tmp_path / "memory_logs"

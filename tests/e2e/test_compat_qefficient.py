@@ -74,6 +74,7 @@ def test_a13_what_a_reaped_child_wrote_is_no_spike(tmp_path: Path) -> None:
     assert re.search(r"Total Write: +200\.\d\d MB", output)
 
 
+@pytest.mark.thorough
 def test_a10_a_long_record_costs_the_program_no_memory(tmp_path: Path) -> None:
     output = run_file(COMPAT / "qefficient_long_record.py", tmp_path)
     assert int(output.splitlines()[0]) < 8 * 1024, "KiB"

@@ -218,6 +218,7 @@ int main(void) { char *p = malloc(50 << 20); memset(p, 1, 50 << 20); usleep(3000
 """
 
 
+@pytest.mark.thorough
 def test_the_bundle_runs_in_an_image_that_has_nothing(tmp_path):
     """No Python, no shell, no C library: a directory with the tool and a static program."""
     if os.geteuid() != 0 or shutil.which("unshare") is None:

@@ -54,7 +54,13 @@ def properties(report: Path) -> dict[str, dict[str, str]]:
     }
 
 
-@pytest.mark.parametrize("workers", [(), ("-p", "xdist.plugin", "-n", "2")], ids=["alone", "workers"])
+@pytest.mark.parametrize(
+    "workers",
+    [
+        pytest.param((), id="alone"),
+        pytest.param(("-p", "xdist.plugin", "-n", "2"), id="workers", marks=pytest.mark.thorough),
+    ],
+)
 def test_planted_peaks_are_found(tmp_path: Path, workers: tuple[str, ...]) -> None:
     told = tmp_path / "told.json"
     session = run_tests(
@@ -331,6 +337,7 @@ def test_a_test_that_needs_more_than_in_the_baseline_fails_the_session(tmp_path:
         assert not re.search(r"test_it.py::test_same .*regressed", session.stdout)
 
 
+@pytest.mark.thorough
 def test_workers_are_judged_by_a_baseline_of_several_sessions(tmp_path: Path) -> None:
     workers = ("--memwatch", "-p", "xdist.plugin", "-n", "2")
     baseline = tmp_path / "baseline.json"

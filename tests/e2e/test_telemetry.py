@@ -48,6 +48,7 @@ def sink():
     assert sink.defects == []
 
 
+@pytest.mark.thorough
 def test_twenty_short_jobs_arrive_with_their_peaks(sink, tmp_path):
     outcomes = []
     for first in range(0, 20, 4):

@@ -125,7 +125,7 @@ def test_stopped_and_continued_all_the_time(tmp_path: Path) -> None:
     """Monitor and target in turn, at random."""
     rng = random.Random(7)
     with trial(tmp_path) as run:
-        wrapped = run.start(run.command(work("( a5 s100 ) w " * 8 + "x3"), "--interval", "0.01"))
+        wrapped = run.start(run.command(work("( a5 s100 ) w " * 24 + "x3"), "--interval", "0.01"))
         target = run.recorded()
         while alive(target):
             victim = rng.choice([wrapped.pid, target])

@@ -12,6 +12,7 @@ import random
 import re
 import subprocess
 import sys
+import time
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -52,6 +53,14 @@ block[::4096] = b"x" * len(block[::4096])
 KINDS = ("train", "tests", "broken", "large", "gpu")
 _SCRAPES = 3
 """Of each recorded run, while it goes on."""
+_SELDOM = (
+    "memwatch_tree_memory_swap_bytes",
+    "memwatch_cgroup_cpu_throttled_seconds_total",
+    "system_memory_linux_available_bytes",
+)
+"""Of each source that is read seldom one metric, with all of them: on a busy machine they come after many scrapes."""
+_PATIENCE = 30
+"""Seconds: a machine may lack some of them."""
 
 
 class Scraped(NamedTuple):
@@ -139,11 +148,16 @@ def _scraped(service, directory, command, environment, limit, options) -> Scrape
         said = run.stderr.readline()
         url = re.search(r"http://\S+", said)
         assert url, said + run.stderr.read()
-        pages = []
+        pages: list[dict[str, str]] = []
+        until = time.monotonic() + _PATIENCE
         while run.poll() is None:
             with contextlib.suppress(OSError), urllib.request.urlopen(url[0], timeout=20) as response:
                 pages.append(_page(response.read().decode()))
-            if len(pages) == _SCRAPES:
+            if len(pages) >= _SCRAPES and (
+                "--metrics=all" not in options
+                or time.monotonic() > until
+                or set(_SELDOM) <= {series.partition("{")[0] for series in pages[-1]}
+            ):
                 Path(command[-1]).touch()
             with contextlib.suppress(subprocess.TimeoutExpired):
                 run.wait(0.25)

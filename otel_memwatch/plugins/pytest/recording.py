@@ -147,7 +147,9 @@ class SessionRecord:
         spans: dict[tuple[int, float], tuple[float, float]] = {}
         try:
             record = read_run(self.directory)
-            others = [line for line in record.process_records() if line.pid != os.getpid()]
+            # What started the monitor had gone before the first test; a session may end before a tick tells that it has.
+            launcher = None if self._monitor is None else self._monitor.launcher_pid
+            others = [line for line in record.process_records() if line.pid not in (os.getpid(), launcher)]
             ticks = [time for time, _ in record.ticks()] if others else []
         except MemwatchError:
             return []
