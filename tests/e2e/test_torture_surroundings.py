@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from otel_memwatch.runtime.kernel import rss_error
 from tests.support.control_group import Group, group
 from tests.support.torture import LONG, alive, file_system, needs_root, trial, wait_for
 from tests.support.wrapped import MIB, PROGRAM, work
@@ -306,8 +307,9 @@ def test_other_processes_are_hidden(tmp_path: Path) -> None:
         report = run.report()
         assert report.json["totals"]["processes"] == 3
         peak = report.json["peaks"]["process"]
-        assert 30 * MIB <= peak["low"] <= 33 * MIB, peak
-        assert (peak["high"] or 1 << 40) <= 40 * MIB, peak
+        # A watermark may be off by the counters' error, and its lower bound allows for as much again.
+        assert 30 * MIB - 2 * rss_error() <= peak["low"] <= 33 * MIB, peak
+        assert 30 * MIB <= (peak["high"] or 1 << 40) <= 40 * MIB, peak
 
 
 def test_no_proc_at_all(tmp_path: Path) -> None:
