@@ -58,7 +58,10 @@ def test_many_programs_in_turn_never_need_more_than_the_limit(group: Group, tmp_
     info = json.loads((run / "run.json").read_text())
     del info["peaks"]
     (run / "run.json").write_text(json.dumps(info))
-    assert load(run).peaks.tree == tree
+    again = load(run).peaks.tree
+    assert again is not None
+    assert again._replace(at=None) == tree._replace(at=None)
+    assert again.at == pytest.approx(tree.at, abs=0.001)  # the record rounds the moments of ticks
 
 
 def test_a_process_that_leaves_the_group_takes_the_bound_away(group: Group, tmp_path: Path) -> None:
