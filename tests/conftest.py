@@ -10,6 +10,10 @@ import pytest
 TOGETHER = (
     "tests/contract/test_dashboards_data.py",
     "tests/contract/test_exports.py",
+    "tests/contract/docs/test_exit_codes.py",
+    "tests/contract/docs/test_site.py",
+    "tests/contract/test_fleet_data.py",
+    "tests/contract/test_release.py",
     "tests/e2e/test_compare.py",
     "tests/e2e/test_groups.py",
     "tests/e2e/test_page.py",

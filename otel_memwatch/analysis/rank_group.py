@@ -78,9 +78,16 @@ class Death(NamedTuple):
     at: float
     """Seconds after the start of the group."""
     others: tuple[Rank, ...]
-    """Those that may have been the first as well, for all that the clocks tell."""
+    """Those that may have been the first as well, for all that clocks and records that stop tell."""
     operation: str | None
     """The innermost operation that was open then."""
+
+
+class _End(NamedTuple):
+    """When a run ended by the clock of reference, as far as its record tells; Unix seconds."""
+
+    earliest: float
+    latest: float
 
 
 class GroupSum(NamedTuple):
@@ -346,9 +353,7 @@ class RankGroup:
     def dead(self) -> tuple[Rank, ...]:
         """Those that did not end well, the first first."""
         return tuple(
-            sorted(
-                (r for r in self.ranks if r.died), key=lambda r: self._wall(r, _span(r)[1] + _shift(r.run))
-            )
+            sorted((rank for rank in self.ranks if rank.died), key=lambda rank: self._end(rank).latest)
         )
 
     @cached_property
@@ -358,14 +363,23 @@ class RankGroup:
         if not dead:
             return None
         first = dead[0]
-        moments = {rank: self._wall(rank, _span(rank)[1] + _shift(rank.run)) for rank in dead}
+        end = self._end(first)
         others = tuple(
-            rank for rank in dead[1:] if moments[rank] - moments[first] <= self._apart(first, rank)
+            rank for rank in dead[1:] if self._end(rank).earliest - end.latest <= self._apart(first, rank)
         )
         names = [
             one.operation.name for one in first.run.iterate_operations() if one.operation.status == "open"
         ]
-        return Death(first, max(0.0, moments[first] - self.started), others, names[-1] if names else None)
+        at = max(0.0, end.earliest - self.started)
+        return Death(first, at, others, names[-1] if names else None)
+
+    def _end(self, rank: Rank) -> _End:
+        """When a run ended. A record that stops tells only of its last tick: the next may have been due or late."""
+        earliest = self._wall(rank, rank.run.started + rank.run.seconds)
+        if rank.run.state != "incomplete":
+            return _End(earliest, earliest)
+        interval = rank.run.interval or 0.1
+        return _End(earliest, earliest + interval + max(interval, rank.run.quality.get("longest_gap") or 0.0))
 
     def _apart(self, one: Rank, other: Rank) -> float:
         """Seconds by which what two ranks say of one instant may differ."""

@@ -10,6 +10,7 @@ import time
 
 import pytest
 
+from tests.support.torture import wait_for
 from tests.support.wrapped import MIB, PROGRAM, environment, work
 
 LONG = os.environ.get("MEMWATCH_LONG") == "1"
@@ -141,6 +142,10 @@ def test_the_same_ranks_on_eight_hosts_whose_clocks_are_shifted(eight, tmp_path,
         assert together["high"] - together["low"] <= 0.02 * together["high"]
 
 
+def _ticks(path):
+    return (path / "samples.jsonl").read_bytes().count(b"\n")
+
+
 def test_ranks_that_are_killed_are_named_whoever_kills_them(tmp_path):
     runs = tmp_path / "runs"
     ranks = [start(runs, rank, "a20 s600000") for rank in range(5)]
@@ -151,7 +156,9 @@ def test_ranks_that_are_killed_are_named_whoever_kills_them(tmp_path):
     target = json.loads((paths[2] / "run.json").read_text())["target"]["pid"]
     os.kill(target, 9)
     ranks[2].wait(TIMEOUT)
-    # The monitor of another rank dies with its machine.
+    # Another rank is seen alive after that. Then its monitor dies with its machine.
+    seen = _ticks(paths[4])
+    wait_for(lambda: _ticks(paths[4]) >= seen + 2)
     target = json.loads((paths[4] / "run.json").read_text())["target"]["pid"]
     ranks[4].kill()
     ranks[4].wait(TIMEOUT)

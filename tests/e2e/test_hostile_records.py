@@ -213,7 +213,13 @@ READ_TOO = (
 """Each reads all of it with MEMWATCH_LONG=1, and else one kind: they share the reading of the record with the others."""
 
 
-@pytest.mark.parametrize("what", TOO_MUCH)
+LARGEST = ("columns", "columns of many ticks", "holes", "series")
+"""Of which `test_what_was_not_read_is_told` and the unit tests of readers have the claim in small."""
+
+
+@pytest.mark.parametrize(
+    "what", [pytest.param(what, marks=pytest.mark.thorough if what in LARGEST else ()) for what in TOO_MUCH]
+)
 def test_too_much_is_read_soon_in_little_memory_or_refused(what: str, tmp_path: Path) -> None:
     run = described(recorded.short(tmp_path / "run"), state="running", peaks=None)
     TOO_MUCH[what](run)

@@ -31,14 +31,14 @@ HEADER = "hunter2-of-the-headers"
 CHILD = "hunter2-of-a-child"
 ENDPOINT = "hunter2-of-the-endpoint"
 MADE = "made.o"
-"""What the child says it makes: a build action, of which the report of outputs tells."""
+"""What the command says it makes: a build action, of which the report of outputs tells."""
 
 TARGET = f"""
     import os, subprocess, sys, time
     sys.path.insert(0, {str(ROOT)!r})
     from otel_memwatch import mark, operation
     with operation("Load"):
-        subprocess.run([sys.executable, "-c", "import time; time.sleep(0.3)", "--password={CHILD}", "-o", "{MADE}"])
+        subprocess.run([sys.executable, "-c", "import time; time.sleep(0.3)", "--password={CHILD}"])
         time.sleep(0.4)
     mark("Last")
     while not os.path.exists(os.environ["SCRAPED"]):
@@ -123,7 +123,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
                 GITHUB_STEP_SUMMARY=str(place / "step.md"),
             )
             command = run.command(
-                [sys.executable, "-c", textwrap.dedent(TARGET), ARGUMENT, "--hf-token", NAMED],
+                [sys.executable, "-c", textwrap.dedent(TARGET), ARGUMENT, "--hf-token", NAMED, "-o", MADE],
                 *("--prometheus", "0", "--textfile", str(textfile), "--metric-interval", "0.3"),
                 *("--termination-log", str(place / "termination")),
                 plot=True,
@@ -178,7 +178,7 @@ def test_what_is_exported(recorded: Recorded, name: str, tmp_path: Path) -> None
     """Formats for other programs."""
     written = reports.write(name, load(recorded.directory), tmp_path / f"x{reports.REPORTS[name].suffix}")
     assert written.stat().st_size > 100
-    assert name != "outputs" or MADE.encode() in written.read_bytes(), "the line with the secret is looked at"
+    assert name != "outputs" or MADE.encode() in written.read_bytes(), "it has something to tell"
     assert found(written.read_bytes()) == set()
 
 

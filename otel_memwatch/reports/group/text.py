@@ -78,7 +78,8 @@ def died_first(group: RankGroup) -> str:
         others = ", ".join(rank.label for rank in death.others[:_NAMED]) + (
             " ..." if len(death.others) > _NAMED else ""
         )
-        words += f". It may have been {others} too: the clocks do not tell"
+        stopped = any(rank.run.state == "incomplete" for rank in (death.rank, *death.others))
+        words += f". It may have been {others} too: the {'records' if stopped else 'clocks'} do not tell"
     return words
 
 

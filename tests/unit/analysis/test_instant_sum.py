@@ -47,9 +47,10 @@ def _bounds(hosts, errors, bins):
     return float(total.low.max()), float(total.high.max())
 
 
-def test_the_interval_holds_the_truth_in_1000_of_1000_whatever_the_clocks_are():
+@pytest.mark.parametrize("trials", [100, pytest.param(1000, marks=pytest.mark.thorough)])
+def test_the_interval_holds_the_truth_in_all_trials_whatever_the_clocks_are(trials):
     lot, wide = random.Random(18), 0
-    for number in range(1000):
+    for number in range(trials):
         worst = lot.choice((0.0, 0.02, 0.1, 1.0, 5.0))
         courses = [_course(lot, lot.uniform(0, 3)) for _ in range(8)]
         errors = [lot.uniform(0, worst) for _ in courses]
@@ -62,7 +63,7 @@ def test_the_interval_holds_the_truth_in_1000_of_1000_whatever_the_clocks_are():
         truth = largest_sum(courses)
         assert low <= truth <= high, (number, worst, low, truth, high)
         wide += high - low > 0.5 * truth
-    assert wide < 600  # a trivial interval would hold the truth as well
+    assert wide < 0.6 * trials  # a trivial interval would hold the truth as well
 
 
 def test_it_is_at_most_2_percent_wide_where_clocks_are_within_100_ms_and_peaks_are_held_together():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from importlib.resources import files
 
 import jsonschema
@@ -66,6 +67,26 @@ def test_where_clocks_do_not_tell_who_was_first_all_are_named(tmp_path):
         clock = Clock(f"b{rank}", 0.0, 0.5)
         rank_run(tmp_path / f"r{rank}", course(begin, 100), rank=rank, size=3, clock=clock, exit=KILLED)
     assert [rank.rank for rank in find_group(str(tmp_path)).first_death.others] == [1]
+
+
+@pytest.mark.parametrize(
+    ("stops", "first", "others"),
+    [(4.0, 1, []), (4.95, 0, [1]), (5.05, 0, []), (7.0, 0, [])],
+)
+def test_a_record_that_stops_just_before_another_rank_died_does_not_make_it_the_first(
+    tmp_path, stops, first, others
+):
+    """One that stops long before does: ticks were due that never came."""
+    rank_run(tmp_path / "r0", course(0, 100, 5), rank=0, size=2, exit=KILLED)
+    rank_run(
+        tmp_path / "r1", course(0, 100, stops), rank=1, size=2,
+        state="running", ended=None, exit=None, peaks=None, host={"name": "elsewhere"},
+    )  # fmt: skip
+    os.utime(tmp_path / "r1" / "samples.jsonl", (1, 1))
+    group = find_group(str(tmp_path))
+    death = group.first_death
+    assert (death.rank.rank, [rank.rank for rank in death.others]) == (first, others)
+    assert ("It may have been rank 1 too: the records do not tell" in text(group)) == bool(others)
 
 
 def test_the_last_attempt_counts_and_the_others_are_listed(tmp_path):
@@ -192,8 +213,6 @@ def test_a_rank_whose_record_stops_makes_it_at_least(tmp_path):
     made.write_info(
         state="running", ended=None, exit=None, peaks=None, host={**made.info["host"], "name": "elsewhere"}
     )
-    import os
-
     os.utime(tmp_path / "r1" / "samples.jsonl", (1, 1))
     group = find_group(str(tmp_path))
     assert group.state == "incomplete"
