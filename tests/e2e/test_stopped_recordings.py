@@ -90,7 +90,9 @@ def told_all(outcome: Outcome, group: list[str], code: int = 4) -> None:
     assert "at least" not in memory, "both ends are known"
     assert ("exact" in memory) is ("require" in group), memory
     figures = [float(number) for number in re.findall(r"([\d.]+) (?:and|MiB)", memory)]
-    assert GROWN <= min(figures) <= max(figures) < GROWN + 8, memory
+    # Without a group the upper end may have huge pages of other programs in it, so that it is close on an idle machine only.
+    near = max(figures) if "require" in group else min(figures)
+    assert GROWN <= min(figures) <= near < GROWN + 8, memory
 
 
 def test_the_monitor_is_killed(tmp_path: Path, group: list[str]) -> None:
@@ -299,7 +301,6 @@ def test_a_process_that_was_joined(tmp_path: Path) -> None:
         assert len([line for line in outcome.ours if "No space left" in line]) == 1
 
 
-@pytest.mark.quiet  # what other programs take meanwhile widens the bounds without a group
 def test_a_limit_on_the_size_of_files(tmp_path: Path) -> None:
     """As any user has it: no privilege, no file system of one's own."""
     import resource
