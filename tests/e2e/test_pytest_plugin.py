@@ -226,7 +226,9 @@ def test_the_test_that_the_oom_killer_took_is_named(tmp_path: Path, workers: tup
     with group(300 * MIB) as limited:
         inside = ("sh", "-c", 'echo 0 >"$0/cgroup.procs" && exec "$@"', str(limited.path))
         session = run_tests(tmp_path, "--memwatch", *workers, tests=HUNGRY, python=inside)
-    (line,) = re.findall(r".*killed by the kernel's OOM killer.*", session.stdout)
+    found = re.findall(r".*killed by the kernel's OOM killer.*", session.stdout)
+    assert len(found) == 1, (session.returncode, session.stdout)
+    (line,) = found
     had = re.search(
         r"in the middle of test_it.py::test_hungry, which had (?:between |at least )?([\d.]+)", line
     )

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import sys
+import time
 from pathlib import Path
 
-from otel_memwatch.record.format import OPERATIONS_PREFIX, OPERATIONS_SUFFIX, RUN_FILE
+from otel_memwatch.record.format import OPERATIONS_PREFIX, OPERATIONS_SUFFIX, RUN_FILE, RUNNING
 from otel_memwatch.record.jsonl import parse
 from otel_memwatch.record.operation_lines import OperationLines
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 
 _TAIL = 1 << 16
 """Bytes of the end of a process's operations in which what is open has to begin."""
+_END_SECONDS = 3.0
+"""How long a record that has lost its process may take to say how that ended."""
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -55,6 +58,22 @@ def death_in(directory: Path, pid: int | None = None) -> KilledTest | None:
             words = f"{how} in the middle of {test}, which had {size}"
             return KilledTest(f"{words}; recorded in {shell_word(str(directory))}", had)
     return None
+
+
+def wait_for_end(directory: Path) -> None:
+    """Waits until the record of a process that has just died is complete: what killed it is among what is written last.
+
+    Three seconds at the most: its monitor may have been killed as well.
+    """
+    until = time.monotonic() + _END_SECONDS
+    while time.monotonic() < until:
+        try:
+            info = parse((directory / RUN_FILE).read_bytes())
+        except OSError:
+            return
+        if not isinstance(info, dict) or info.get("state") != RUNNING:
+            return
+        time.sleep(0.02)
 
 
 def _left_open(path: Path) -> tuple[str, Peak | None] | None:

@@ -195,10 +195,11 @@ class Workers:
     @pytest.hookimpl(optionalhook=True)
     def pytest_handlecrashitem(self, report: Any) -> None:
         """Says of the test in which a worker died what that had, and whether the OOM killer took it."""
-        from otel_memwatch.plugins.pytest.aftermath import death_in
+        from otel_memwatch.plugins.pytest.aftermath import death_in, wait_for_end
 
         directory = self._of_worker(report.node)
         self._gathering.add_record({}, [], report.node.gateway.id, directory)
+        wait_for_end(directory)
         death = death_in(directory)
         if death is not None:
             report.longrepr = f"{report.longrepr}\nmemory: the worker {death.words}"
