@@ -213,10 +213,17 @@ def test_the_test_in_which_a_worker_died_is_named(tmp_path: Path) -> None:
 
 
 HUNGRY = """
-def test_before(): pass
+import os, pathlib, time
+def test_before():
+    ticks = pathlib.Path(os.environ["OTEL_MEMWATCH_RUN_DIR"], "samples.jsonl")
+    until = time.monotonic() + 60
+    while time.monotonic() < until and not (ticks.exists() and ticks.read_bytes().count(b"\\n") > 1):
+        time.sleep(0.01)
 def test_hungry():
     kept = []
-    while True: kept.append(bytearray(b"x") * (4 << 20))
+    while True:
+        kept.append(bytearray(b"x") * (4 << 20))
+        time.sleep(0.01)
 def test_after(): pass
 """
 
