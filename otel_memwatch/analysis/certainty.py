@@ -923,6 +923,27 @@ def of_one_moment(part: Peak | None, whole: Peak | None) -> Peak | None:
     return part._replace(bytes=figure, certainty=Certainty.EXACT, low=low, high=high)
 
 
+# -- what several runs needed together
+
+
+def sum_at_one_instant(low: int, high: int | None, guess: int) -> Peak:
+    """The largest sum, over all instants, of what several runs needed: EXACT where both ends are near enough to be one figure.
+
+    Example: between 403 and 405 MiB: 404 MiB, exactly. Between 300 and 405, most likely 380: between 300 and 405 MiB.
+
+    Args:
+        low: bytes that all certainly needed together at some instant.
+        high: bytes that they never needed together; `None`: not known, as where a record stops early or still goes on.
+        guess: the most likely.
+    """
+    guess = max(low, guess)
+    if high is None:
+        return Peak.interval(low, None, estimate=guess)
+    if high - low <= _apart(high):
+        return Peak((low + high) // 2, Certainty.EXACT, low, high)
+    return Peak.interval(low, high, estimate=min(guess, high))
+
+
 # -- a recording that stopped before the run did
 
 
