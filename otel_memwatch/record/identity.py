@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 _NO_IDS = frozenset(("", "none", "static", "0"))
 """What launchers say where they were given no id: `torchrun` without --rdzv-id says "none"."""
+STARTED_ONE_BY_ONE = frozenset(("slurm array", "kubernetes", "ray"))
+"""Launchers that start ranks one by one, and one that has failed again; of all others an attempt is one of all ranks."""
 _BATCH_JOBS = {"SLURM_JOB_ID": "slurm", "PBS_JOBID": "pbs", "LSB_JOBID": "lsf", "FLUX_JOB_ID": "flux"}
 _LONGEST = 200
 """Characters of a group's id, as of a run's name."""
@@ -60,11 +62,6 @@ class GroupIdentity(NamedTuple):
     """Number of the host in the group."""
     attempt: int = 0
     """How often the launcher has started it before this."""
-
-    @property
-    def together(self) -> bool:
-        """Whether all ranks start and end together, so that an attempt is one of all; tasks of an array are tried again one by one."""
-        return self.launcher not in ("slurm array", "kubernetes", "ray")
 
 
 def identity(

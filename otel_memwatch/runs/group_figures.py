@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 from otel_memwatch.model import Certainty
+from otel_memwatch.record.identity import STARTED_ONE_BY_ONE
 from otel_memwatch.runs.figures import CPU, GPU, MEMORY, OPERATION, SECONDS, WRITTEN, Figure, RunFigures
 from otel_memwatch.runs.indexed_run import IndexedRun, row_of
 from otel_memwatch.runs.run_figures import conditions_of, figures_of
@@ -13,7 +14,7 @@ from otel_memwatch.runtime.typed import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from otel_memwatch.analysis.rank_group import Rank, RankGroup
+    from otel_memwatch.analysis.rank_group import RankGroup
 
 RANK = "rank"
 """The figure of a group that a run has not: the memory of its largest rank."""
@@ -59,10 +60,12 @@ def host_rows(group: RankGroup) -> list[IndexedRun]:
 
     Empty where ranks have nothing in common but the host that a scheduler put them on: then each rank asks for itself.
     """
-    if group.launcher in ("slurm array", "kubernetes", "ray") or not any(_shared(group)):
+    if group.launcher in STARTED_ONE_BY_ONE or not any(
+        len(ranks) > 1 or ranks[0].rank is None for ranks in group.counted.values()
+    ):
         return []
     rows = []
-    for figures, ranks in zip(group.together.hosts, _hosts(group), strict=True):
+    for figures, ranks in zip(group.together.hosts, group.counted.values(), strict=True):
         members = [row_of(str(rank.run.path)) for rank in ranks]
         finite = figures.high != float("inf")
         cpus = [row.cpu for row in members if row.cpu is not None]
@@ -87,16 +90,3 @@ def host_rows(group: RankGroup) -> list[IndexedRun]:
             )
         )
     return rows
-
-
-def _hosts(group: RankGroup) -> list[list[Rank]]:
-    """The runs of each host that are added up, in the order of `together.hosts`."""
-    found: dict[str, list[Rank]] = {}
-    for rank in group.ranks:
-        if not rank.inside:
-            found.setdefault(rank.clock, []).append(rank)
-    return list(found.values())
-
-
-def _shared(group: RankGroup) -> list[bool]:
-    return [len(ranks) > 1 or ranks[0].rank is None for ranks in _hosts(group)]

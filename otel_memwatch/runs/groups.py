@@ -24,6 +24,7 @@ from otel_memwatch.analysis.run import load
 from otel_memwatch.errors import RunError, UsageError
 from otel_memwatch.record.fields import mapping, text, whole
 from otel_memwatch.record.format import RUN_FILE
+from otel_memwatch.record.identity import STARTED_ONE_BY_ONE
 from otel_memwatch.runs.index import index
 from otel_memwatch.runs.remote import here
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
@@ -34,8 +35,6 @@ if TYPE_CHECKING:
     from otel_memwatch.analysis.run import RecordedRun
     from otel_memwatch.runs.indexed_run import IndexedRun
 
-_APART = frozenset(("slurm array", "kubernetes", "ray"))
-"""Launchers that start ranks one by one, and start one again that has failed."""
 _MOST_RANKS = 1_000_000
 """Ranks that a launcher may tell of; more is damage."""
 
@@ -92,7 +91,7 @@ def groups_and_runs(given: str) -> tuple[list[RankGroup], list[str]]:
         if len({row.rank for row in found.rows}) < 2:
             continue
         group = opened(found)
-        if group.launcher not in _APART:
+        if group.launcher not in STARTED_ONE_BY_ONE:
             groups.append(group)
             in_groups |= {row.path for row in found.rows}
     if not groups:
@@ -144,9 +143,9 @@ def opened(group: FoundGroup, *, barrier: str | None = None, clock_error: float 
     ranked = [run for run in runs if run not in outermost]
     last, earlier = _attempts(ranked)
     # A run around ranks of an attempt before, and around none of the last one, is of that attempt.
-    kept = [run for run in runs if any(outer.get(one) is run for one in last)]
-    ranks = [rank_of(run, inside=run in outer and outer[run] in kept) for run in last]
-    hosts = [rank_of(run, inside=run in outer and outer[run] in kept)._replace(rank=None) for run in kept]
+    kept = dict.fromkeys(outer[run] for run in last if run in outer)
+    ranks = [rank_of(run, inside=outer.get(run) in kept) for run in last]
+    hosts = [rank_of(run, inside=outer.get(run) in kept)._replace(rank=None) for run in kept]
     told = [mapping(run.info.get("group")) for run in last]
     size = max((whole(one.get("size")) or 0 for one in told), default=0)
     return RankGroup(
@@ -190,7 +189,9 @@ def _attempts(runs: Sequence[RecordedRun]) -> tuple[list[RecordedRun], list[Reco
         of_rank.setdefault(id(run) if rank is None else ("rank", rank), []).append(run)
     last = [max(same, key=_attempt) for same in of_rank.values()]
     earlier = [run for run in runs if run not in last]
-    together = [run for run in last if mapping(run.info.get("group")).get("launcher") not in _APART]
+    together = [
+        run for run in last if mapping(run.info.get("group")).get("launcher") not in STARTED_ONE_BY_ONE
+    ]
     if not together:
         return last, earlier
     newest = max(_attempt(run)[0] for run in together)
