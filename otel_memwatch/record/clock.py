@@ -23,7 +23,7 @@ import json
 import os
 import time
 
-from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
+from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,18 +34,17 @@ PERIOD = 60.0
 _STAMPED = ".clock"
 """The file that is made for its time stamp, and removed."""
 
-_SERVERS = frozenset(("nfs", "nfs4", "cifs", "smb3", "9p", "virtiofs"))
-"""File systems whose server says when a file was made. Those of Lustre, Ceph and GPFS take the time of the machine that writes."""
+_SERVERS = frozenset(("nfs", "nfs4", "cifs", "smb3"))
+"""File systems whose server says when a file was made, and whose source names that server.
+
+Those of Lustre, Ceph and GPFS take the time of the machine that writes. What a virtual machine gets from its host (9p, virtiofs)
+bears a tag that is the same on all hosts, each of which stamps by a clock of its own.
+"""
+_OWN_SERVER = ("localhost", "127.", "[::1]", "::1", "//localhost", "//127.")
+"""How the sources of a server begin that every machine may have of its own, under the same name."""
 _UNSYNCHRONIZED = 5
 """What adjtimex gives where nobody corrects the clock (TIME_ERROR)."""
 _STATUS_UNSYNCHRONIZED = 0x40
-
-
-class KernelClock(NamedTuple):
-    """The wall clock as the kernel judges it."""
-
-    error: float | None
-    """Seconds by which it is off at most; `None`: nobody corrects it, or the kernel does not tell."""
 
 
 def boot_id(proc: str = "/proc") -> str | None:
@@ -75,22 +74,25 @@ def clock_fields() -> dict[str, Any]:
     return {"boot_id": boot_id(), "monotonic_offset": monotonic_offset()}
 
 
-def kernel_clock() -> KernelClock:
-    """What the kernel says of the wall clock's error. Needs no privilege: nothing is set."""
+def wall_clock_error() -> float | None:
+    """Seconds by which the wall clock is off at most, as the kernel judges it; `None`: nobody corrects it, or the kernel does not tell.
+
+    Needs no privilege: nothing is set.
+    """
     try:
         import ctypes
 
         # struct timex: modes, offset, freq, maxerror (microseconds), esterror, status ... 208 bytes where long has eight.
         timex = (ctypes.c_long * 32)()
         if ctypes.sizeof(ctypes.c_long) != 8:
-            return KernelClock(None)
+            return None
         state = ctypes.CDLL(None).adjtimex(timex)
         most, status = timex[3], timex[5] & 0xFFFFFFFF
     except (ImportError, OSError, AttributeError, ValueError):
-        return KernelClock(None)
+        return None
     if state < 0 or state == _UNSYNCHRONIZED or status & _STATUS_UNSYNCHRONIZED:
-        return KernelClock(None)
-    return KernelClock(most / 1e6)
+        return None
+    return most / 1e6
 
 
 def server_of(directory: str, mountinfo: str = "/proc/self/mountinfo") -> str | None:
@@ -102,7 +104,9 @@ def server_of(directory: str, mountinfo: str = "/proc/self/mountinfo") -> str | 
             for line in file:
                 before, _, after = line.partition(" - ")
                 kind, source = [*after.split(" "), "", ""][:2]
-                if before.split(" ")[2:3] == [number] and kind in _SERVERS:
+                if before.split(" ")[2:3] != [number] or kind not in _SERVERS:
+                    continue
+                if not source.startswith(_OWN_SERVER):
                     # An address and a name may be the same server: then they are two, and nothing is claimed.
                     return f"{kind} {source}"
     return None
@@ -133,15 +137,10 @@ def look(directory: Path) -> Iterator[str]:
     before = time.monotonic()
     wall = time.time()
     after = time.monotonic()
-    yield _line(
-        {
-            "monotonic": round((before + after) / 2, 6),
-            "wall": round(wall, 6),
-            "error": None
-            if (error := kernel_clock().error) is None
-            else round(error + (after - before) / 2, 6),
-        }
-    )
+    error = wall_clock_error()
+    if error is not None:
+        error = round(error + (after - before) / 2, 6)
+    yield _line({"monotonic": round((before + after) / 2, 6), "wall": round(wall, 6), "error": error})
     stamped = stamp(str(directory))
     if stamped is not None:
         yield _line(stamped)

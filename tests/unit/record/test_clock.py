@@ -31,9 +31,19 @@ def test_only_file_systems_whose_server_stamps_files_count(tmp_path):
     device = os.stat(tmp_path).st_dev
     number = f"{os.major(device)}:{os.minor(device)}"
     table = tmp_path / "mountinfo"
-    for kind, expected in (("nfs4", "nfs4 box:/x"), ("ext4", None), ("lustre", None)):
+    for kind, source, expected in (
+        ("nfs4", "box:/x", "nfs4 box:/x"),
+        ("ext4", "box:/x", None),
+        ("lustre", "box:/x", None),
+        # The same on many hosts, each with a clock of its own.
+        ("virtiofs", "kataShared", None),
+        ("9p", "hostshare", None),
+        ("nfs4", "127.0.0.1:/", None),
+        ("nfs", "localhost:/export", None),
+        ("cifs", "//localhost/x", None),
+    ):
         table.write_text(
-            f"36 35 0:9999 / /other rw - nfs4 no:/no rw\n37 35 {number} / / rw shared:1 - {kind} box:/x rw\n"
+            f"36 35 0:9999 / /other rw - nfs4 no:/no rw\n37 35 {number} / / rw shared:1 - {kind} {source} rw\n"
         )
         assert clock.server_of(str(tmp_path), str(table)) == expected
 
