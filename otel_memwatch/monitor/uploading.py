@@ -40,7 +40,7 @@ class Uploader:
     """The process, as the monitor sees it. Starting it takes some milliseconds, waiting for it at the end what the network does.
 
     Args:
-        url: where to; the run's directory is made in it.
+        url: where to; the run's directory is made in it, under a name that no other run has.
 
     """
 
@@ -131,8 +131,21 @@ def _line() -> str:
     return data.decode()
 
 
+def _name_in_store(directory: Path) -> str:
+    """The run directory's name and eight digits of its span's id.
+
+    Its own name is that of one run only on its machine: two pods that start the same command within the same second, as
+    process 1, have the same, and so have all runs with the same `--out`.
+    """
+    from otel_memwatch.record.fields import mapping, text
+    from otel_memwatch.record.open import read_info
+
+    span = text(mapping(read_info(directory / RUN_FILE).get("trace")).get("span_id"))
+    return f"{directory.name}-{span[:8]}" if span else directory.name
+
+
 class Mirror:
-    """A run directory and what of it is in the store. Raises whatever the client of the store does.
+    """A run directory and what of it is in the store. Raises whatever the client of the store does, and `RunError` for no run.
 
     Args:
         directory: the run directory.
@@ -145,7 +158,7 @@ class Mirror:
 
         self._directory = directory
         self._files, path = fsspec.url_to_fs(url)
-        self._target = f"{path.rstrip('/')}/{directory.name}"
+        self._target = f"{path.rstrip('/')}/{_name_in_store(directory)}"
         self._server = url.partition("://")[0] + "://" + path.strip("/").partition("/")[0]
         self._offsets: dict[str, int] = {}
         self._whole: dict[str, tuple[int, int]] = {}

@@ -111,13 +111,10 @@ def test_what_is_uploaded_while_a_run_goes_on_is_a_run_at_any_time(tmp_path):
     for end in (head + (len(whole) - head) // 3, head + 2 * (len(whole) - head) // 3, len(whole)):
         (made.path / "samples.jsonl").write_bytes(whole[:end])
         mirror.upload()
-    parts = [
-        path
-        for path in (tmp_path / "store" / "r0").iterdir()
-        if ".part-" in path.name and "samples" in path.name
-    ]
+    (there,) = (tmp_path / "store").iterdir()
+    parts = [path for path in there.iterdir() if ".part-" in path.name and "samples" in path.name]
     assert len(parts) == 3
-    fetched = os.path.join(here(store), "r0", "samples.jsonl")
+    fetched = os.path.join(here(store), there.name, "samples.jsonl")
     with open(fetched, "rb") as file:
         assert file.read() == whole
     # A part that never came: the record ends before it.
@@ -125,8 +122,22 @@ def test_what_is_uploaded_while_a_run_goes_on_is_a_run_at_any_time(tmp_path):
     group = find_group(store + "/")
     assert group.ranks[0].run.record.samples([]).time[-1] < 1.5
     mirror.upload(last=True)
-    assert not [path for path in (tmp_path / "store" / "r0").iterdir() if ".part-" in path.name]
-    assert (tmp_path / "store" / "r0" / "samples.jsonl").read_bytes() == whole
+    assert not [path for path in there.iterdir() if ".part-" in path.name]
+    assert (there / "samples.jsonl").read_bytes() == whole
+
+
+def test_runs_of_two_machines_with_one_name_are_two_in_the_store(tmp_path):
+    """Two pods start the same command within the same second, as process 1: on each machine its name is its own."""
+    store = f"file://{tmp_path}/store"
+    for rank in range(2):
+        course = Course([0, 0.5, 2, 2.5], [10 * MIB, (50 + rank) * MIB, MIB, 0])
+        made = rank_run(tmp_path / f"machine{rank}" / "same", course, rank=rank, size=2)
+        mirror = Mirror(made.path, store)
+        mirror.upload()
+        mirror.upload(last=True)
+    group = find_group(store)
+    assert [(rank.rank, rank.peak.low) for rank in group.ranks] == [(0, 50 * MIB), (1, 51 * MIB)]
+    assert group.missing == ()
 
 
 def test_a_url_without_runs_is_one_sentence(tmp_path):
