@@ -30,21 +30,20 @@ def command(run: str | None, *, every: float, once: bool) -> None:
     """
     from otel_memwatch.cli.live.follow import one_look
 
+    once = once or not (sys.stdin.isatty() and sys.stdout.isatty()) or os.environ.get("TERM") == "dumb"
     group = find_group(run)
     if group is not None:
         from otel_memwatch.cli.live import group as of_group
 
-        of_group.show(group, every, once=once or not (sys.stdin.isatty() and sys.stdout.isatty()))
+        if not once:
+            _need_rich("otel-memwatch live --once")
+        of_group.show(group, every, once=once)
         return
     found = LiveRun(find_running(run))
-    if once or not (sys.stdin.isatty() and sys.stdout.isatty()) or os.environ.get("TERM") == "dumb":
+    if once:
         one_look(found)
         return
-    if find_spec("rich") is None:
-        raise Unavailable(
-            "The live view needs rich.",
-            "pip install 'otel-memwatch[live]', or: otel-memwatch report --follow",
-        )
+    _need_rich("otel-memwatch report --follow")
     from otel_memwatch.cli.live import lines
     from otel_memwatch.cli.live.screen import show
 
@@ -57,3 +56,9 @@ def command(run: str | None, *, every: float, once: bool) -> None:
         print_text(lines.one_line(figures).strip() + "\n")
     else:
         print_report("summary", load(found.path))
+
+
+def _need_rich(instead: str) -> None:
+    """Raises `Unavailable` where rich is not installed, with the command that does without."""
+    if find_spec("rich") is None:
+        raise Unavailable("The live view needs rich.", f"pip install 'otel-memwatch[live]', or: {instead}")

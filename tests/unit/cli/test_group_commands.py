@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import importlib
 import json
+import sys
+from types import SimpleNamespace
 
 import pytest
 
+from otel_memwatch.errors import Unavailable, UsageError
 from tests.support.rank_runs import Clock, Course, rank_run
 from tests.support.run_directory import MIB
 
@@ -124,9 +127,21 @@ def test_live_shows_the_ranks(home, run):
     assert told.count("exit code 0") == 4
 
 
-def test_several_groups_are_named(home, run):
-    from otel_memwatch.errors import UsageError
+@pytest.mark.parametrize("what", ["train", "runs/train-0"])
+def test_live_on_a_terminal_without_rich_says_what_it_needs(home, run, monkeypatch, what):
+    live = importlib.import_module("otel_memwatch.cli.live")
+    terminal = SimpleNamespace(isatty=lambda: True)
+    monkeypatch.setattr(live, "sys", SimpleNamespace(stdin=terminal, stdout=terminal))
+    monkeypatch.setattr(live, "find_spec", lambda _: None)
+    monkeypatch.setitem(sys.modules, "rich.live", None)
+    monkeypatch.setenv("TERM", "xterm")
+    with pytest.raises(Unavailable, match="needs rich"):
+        run("live", what)
+    monkeypatch.setenv("TERM", "dumb")
+    assert run("live", what)
 
+
+def test_several_groups_are_named(home, run):
     ranks(home, 100, group="second", begin=10.0)
     with pytest.raises(UsageError, match="holds 2 groups: train, second"):
         run("report", home)
