@@ -7,7 +7,7 @@ import os
 
 from otel_memwatch.analysis.clock_bounds import Alignment
 from otel_memwatch.analysis.instant_sum import Bins, Bound, Windows, in_bins, steps, widened
-from otel_memwatch.analysis.rank_windows import windows_of
+from otel_memwatch.analysis.rank_windows import windows_of, without_ticks
 from otel_memwatch.analysis.run import load
 from otel_memwatch.record.format import SAMPLES_FILE
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
@@ -113,7 +113,7 @@ def _of_host(host: HostRuns, bins: Bins) -> tuple[Bound, Array, HostFigures]:
         try:
             windows = windows_of(run)
         except OSError:
-            continue
+            windows = without_ticks(run)
         peak = run.peaks.tree
         least = max(least, float(peak.low or 0) if peak is not None else 0.0)
         most += float(windows.high.max()) if peak is None or peak.high is None else float(peak.high)

@@ -69,7 +69,7 @@ _LEDGER = {
 
 
 def windows_of(run: RecordedRun) -> Windows:
-    """The windows of a run, in its own monotonic seconds; none where it has no ticks. Raises `OSError`, as `open` does."""
+    """The windows of a run, in its own monotonic seconds. Raises `OSError` where its ticks cannot be read, as `open` does."""
     import numpy as np
 
     peak = run.peaks.tree
@@ -80,9 +80,7 @@ def windows_of(run: RecordedRun) -> Windows:
     start = run.started
     ended = moment(mapping(run.info.get("ended")).get("monotonic"))
     if not len(time):
-        end = start if ended is None else ended
-        empty = np.zeros(1)
-        return Windows(np.array([start]), np.array([max(start, end)]), empty, np.array([most]), empty)
+        return without_ticks(run)
     conditions = RunConditions.of(run.info)
     low, high, guess = _of_group(table, conditions) if own else _of_ledger(table, conditions)
     begins = np.concatenate(([min(start, time[0])], time[:-1]))
@@ -96,13 +94,22 @@ def windows_of(run: RecordedRun) -> Windows:
     return Windows(begins, ends, low, high, np.clip(np.nan_to_num(guess), low, high))
 
 
+def without_ticks(run: RecordedRun) -> Windows:
+    """What is known of a run whose ticks are not: in one window, nothing from below, and from above its peak."""
+    import numpy as np
+
+    end = run.started + run.seconds
+    empty = np.zeros(1)
+    return Windows(np.array([run.started]), np.array([end]), empty, np.array([_most(run.peaks.tree)]), empty)
+
+
 def _most(peak: Peak | None) -> float:
     return math.inf if peak is None or peak.high is None else float(peak.high)
 
 
 def _is_of_group(how: str) -> bool:
     """Whether the run's own control group told of all its memory: nobody had left it."""
-    return how.startswith("cgroup watermark") and "not all" not in how
+    return how.startswith(certainty.BY_GROUP)
 
 
 def _of_group(table: Table, conditions: RunConditions) -> tuple[Array, Array, Array]:

@@ -232,6 +232,15 @@ def test_empty_and_damaged_directories_beside_the_ranks_are_passed_over(tmp_path
     assert find_group(str(tmp_path)).together.peak.low <= 200 * MIB
 
 
+def test_a_rank_whose_ticks_are_gone_counts_with_its_peak(tmp_path):
+    """Its peak is known, and not when it was: the sum is not below the other rank's, and not above both."""
+    rank_run(tmp_path / "r0", SHORT, rank=0, size=2)
+    (rank_run(tmp_path / "r1", SHORT, rank=1, size=2).path / "samples.jsonl").unlink()
+    peak = find_group(str(tmp_path)).together.peak
+    assert peak.low == 100 * MIB
+    assert 200 * MIB <= peak.high < 202 * MIB
+
+
 def test_the_document_is_as_its_schema_says(tmp_path):
     rank_run(tmp_path / "r0", SHORT, rank=0, size=3, exit=KILLED)
     rank_run(tmp_path / "r2", SHORT, rank=2, size=3, clock=Clock("other"))
