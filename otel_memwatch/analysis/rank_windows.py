@@ -56,6 +56,7 @@ _GROUP = {
     "group_faults": catalog.MEMWATCH_CGROUP_PAGING_FAULTS,
     "moved": catalog.MEMWATCH_TREE_DISK_IO,
     "faults": catalog.MEMWATCH_TREE_PAGING_FAULTS,
+    "alive": catalog.MEMWATCH_TREE_PROCESS_COUNT,
 }
 _LEDGER = {
     "low": catalog.MEMWATCH_TREE_MEMORY_NEEDED_LOW,
@@ -128,6 +129,9 @@ def _of_group(table: Table, conditions: RunConditions) -> tuple[Array, Array, Ar
     file, file_before = table["file"], np.concatenate((zero, table["file"][:-1]))
     cache = np.maximum(moved_around, file - file_before)
     cached = np.maximum(0.0, file - np.nan_to_num(table["locked"]) - cache)
+    if table["alive"][-1] != 0:
+        # Somebody may have written while the last tick was read, and no later one counts it (`CgroupBounds.rest`).
+        cached[-1] = 0.0
     high = ceiling - np.nan_to_num(cached) + error
     gap = np.concatenate((zero, np.nan_to_num(table["gap"][:-1])))
     for index in np.flatnonzero(gap):
@@ -142,7 +146,7 @@ def _of_ledger(table: Table, conditions: RunConditions) -> tuple[Array, Array, A
     """As `ledger_bounds.LedgerBounds` has it, for all windows at once."""
     import numpy as np
 
-    unseen = np.nan_to_num(table["unseen"])
+    unseen = table["unseen"]
     told = np.append(unseen[1:], unseen[-1:]) - np.concatenate((np.zeros(1), unseen[:-1]))
     high = table["high"] + np.maximum(0.0, told) * conditions.page_bytes
     low = held_through(table["low"], table["faults"], conditions.fault_bytes)

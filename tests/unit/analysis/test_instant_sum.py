@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from otel_memwatch.analysis import certainty
+from otel_memwatch.analysis.cgroup_bounds import CgroupBounds, CgroupTick
 from otel_memwatch.analysis.instant_sum import Bins, Bound, Windows, held_through, in_bins, steps, widened
-from otel_memwatch.analysis.rank_windows import _of_group
+from otel_memwatch.analysis.rank_windows import _of_group, _of_ledger
 from otel_memwatch.analysis.run_conditions import RunConditions
 from otel_memwatch.runs.groups import find_group
 from tests.support.rank_runs import Clock, Course, largest_sum, rank_run
@@ -122,8 +123,9 @@ def test_bins_hold_the_extremes_of_all_windows_that_touch_them():
     assert bound.low.tolist() == [0, 0, 4, 5, 6, 6, 6, 6, 6, 6, 0, 0]
 
 
+@pytest.mark.parametrize("alive", [0, 2, None])
 @pytest.mark.parametrize("seed", range(3))
-def test_windows_of_a_control_group_are_those_of_the_rule_of_certainty(seed):
+def test_windows_of_a_control_group_are_those_of_the_rule_of_certainty(seed, alive):
     lot = random.Random(seed)
     conditions = RunConditions.of({**description(), "fault_bytes": 4096})
     number = 50
@@ -132,35 +134,52 @@ def test_windows_of_a_control_group_are_those_of_the_rule_of_certainty(seed):
         "window": [lot.choice((None, lot.randint(0, 900) * MIB)) for _ in range(number)],
         "gap": [lot.choice((0, 0, 0.01, None)) for _ in range(number)],
         "peak": sorted(lot.randint(0, 900) * MIB for _ in range(number)),
-        "file": [lot.randint(0, 300) * MIB for _ in range(number)],
+        "file": [lot.choice((None, *[lot.randint(0, 300) * MIB] * 9)) for _ in range(number)],
         "locked": [lot.choice((0, 3 * MIB)) for _ in range(number)],
         "anon": [lot.randint(0, 500) * MIB for _ in range(number)],
         "group_faults": sorted(lot.randint(0, 9999) for _ in range(number)),
         "moved": sorted(lot.randint(0, 500) * MIB for _ in range(number)),
         "faults": sorted(lot.randint(0, 9999) for _ in range(number)),
+        "alive": [lot.choice((0, 1, 3, None)) for _ in range(number - 1)] + [alive],
     }
+    columns["moved"][number // 2] = None
     table = {
         name: np.array([np.nan if v is None else v for v in values], float)
         for name, values in columns.items()
     }
     _, high, _ = _of_group(table, conditions)
-    at = lambda name, index: columns[name][index] if index >= 0 else 0  # noqa: E731
+    bounds = CgroupBounds(0.0, conditions.charge_error, conditions.cpus)
+    names = ("usage", "window", "gap", "peak", "file", "moved", "locked")
+    ticks = [
+        CgroupTick(float(index + 1), *(columns[name][index] for name in names)) for index in range(number)
+    ]
+    wanted = [window.high for tick in ticks if (window := bounds.add_tick(tick)) is not None]
+    wanted += [window.high for window in bounds.rest(all_ended=alive == 0)]
+    assert high.tolist() == pytest.approx(wanted)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_windows_of_page_faults_are_those_of_the_rule_of_certainty(seed):
+    lot, number, unknown = random.Random(seed), 50, float("nan")
+    conditions = RunConditions.of({**description(), "page_bytes": 4096})
+    unseen: list[int | None] = sorted(lot.randint(0, 9999) for _ in range(number))
+    high = [lot.choice((None, *[lot.randint(0, 900) * MIB] * 5)) for _ in range(number)]
+    for index in lot.sample(range(number), 5):
+        unseen[index] = None
+    table = {
+        name: np.array([unknown if value is None else value for value in values], float)
+        for name, values in (("high", high), ("unseen", unseen))
+    }
+    for name in ("low", "faults", "guess", "resident"):
+        table[name] = np.zeros(number)
+    _, windows, _ = _of_ledger(table, conditions)
     for index in range(number):
-        top = at("window", index)
-        if top is None and at("peak", index) > at("peak", index - 1):
-            top = at("peak", index)
-        _, wanted = certainty.needed_between_ticks(
-            top,
-            at("peak", index) if top is None else top,
-            file_before=at("file", index - 1),
-            file=at("file", index),
-            locked=at("locked", index),
-            moved=at("moved", min(index + 1, number - 1)) - at("moved", index - 1),
-            reset_gap=at("gap", index - 1),
-            error=conditions.charge_error,
-            cpus=conditions.cpus,
-        )
-        assert high[index] == pytest.approx(wanted)
+        before = unseen[index - 1] if index else 0
+        after = unseen[min(index + 1, number - 1)]
+        if None in (high[index], before, after):
+            assert np.isnan(windows[index])
+        else:
+            assert windows[index] == high[index] + certainty.gained(after - before, page=4096)
 
 
 def test_records_of_eight_hosts_hold_the_truth_in_all_trials(tmp_path):
