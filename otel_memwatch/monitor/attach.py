@@ -79,9 +79,16 @@ def attach(
             os.write(ready_fd, b"1")
             os.close(ready_fd)
     why = _wait_for_end(pid, pidfd, stop_fd, wake)
-    monitor.finish(lambda: _ending(monitor, why), lambda: bool(select.select([wake], [], [], 0)[0]))
-    if uploader is not None and (problem := uploader.finish()) is not None:
-        monitor.messages.problem(problem)
+
+    def signalled() -> bool:
+        return bool(select.select([wake], [], [], 0)[0])
+
+    monitor.finish(lambda: _ending(monitor, why), signalled)
+    if uploader is not None:
+        if signalled():
+            os.read(wake, 1)  # it has ended the recording; one more gives the upload up
+        if (problem := uploader.finish(signalled)) is not None:
+            monitor.messages.problem(problem)
 
 
 def _command_of(pid: int) -> tuple[str, ...]:

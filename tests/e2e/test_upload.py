@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from otel_memwatch.runs.remote import here
 from tests.support.programs import need
 from tests.support.rank_runs import Course, rank_run
 from tests.support.run_directory import MIB
+from tests.support.torture import wait_for
 from tests.support.wrapped import PROGRAM, environment, work
 
 TIMEOUT = 120
@@ -138,6 +140,32 @@ def test_runs_of_two_machines_with_one_name_are_two_in_the_store(tmp_path):
     group = find_group(store)
     assert [(rank.rank, rank.peak.low) for rank in group.ranks] == [(0, 50 * MIB), (1, 51 * MIB)]
     assert group.missing == ()
+
+
+def test_a_second_signal_to_attach_gives_up_an_upload_that_hangs(tmp_path):
+    out = tmp_path / "run"
+    with socket.create_server(("127.0.0.1", 0)) as silent, subprocess.Popen(["sleep", "600"]) as target:
+        url = f"ftp://127.0.0.1:{silent.getsockname()[1]}/runs"
+        argv = [*PROGRAM, "attach", str(target.pid), "--quiet", "--out", str(out), "--upload", url]
+        attached = subprocess.Popen(argv, env=environment(), stderr=subprocess.PIPE)
+        try:
+            wait_for(lambda: _state(out) == "running" and (out / "samples.jsonl").exists())
+            attached.send_signal(signal.SIGINT)
+            wait_for(lambda: _state(out) == "finished")
+            attached.send_signal(signal.SIGINT)
+            _, said = attached.communicate(timeout=20)  # the server is waited for 30 s, the upload 60
+        finally:
+            for one in (attached, target):
+                one.kill()
+                one.wait()
+    assert b"it was given up" in said
+
+
+def _state(directory):
+    try:
+        return json.loads((directory / "run.json").read_text())["state"]
+    except (OSError, ValueError):
+        return None
 
 
 def test_a_url_without_runs_is_one_sentence(tmp_path):
