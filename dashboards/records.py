@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from dashboards import measures
-from dashboards.promql import EVERYTHING, JOB, RUN, names_in, per_run, series, with_info
+from dashboards.promql import EVERYTHING, JOB, RUN, last, last_per_run, names_in, per_run, series, with_info
 from dashboards.thresholds import (
     ARRIVAL_SECONDS,
     RANKS_OF_MANY,
@@ -131,7 +131,7 @@ def _of_operations() -> list[Record]:
     scope = EVERYTHING
     by, by_version = f"{JOB}, {OPERATION}", f"{JOB}, {OPERATION}, {VERSION}"
     # Looked back at: of a scraped run nothing is left a moment after its end, when most of its operations close.
-    latest = f"last_over_time({series('memwatch.operation.memory.peak.max', scope=scope, window=_LOOK_BACK)})"
+    latest = last("memwatch.operation.memory.peak.max", scope=scope, window=_LOOK_BACK)
     peak = f"(max by ({RUN}, {OPERATION}) ({latest}) unless on ({RUN}) {ended_long_ago()})"
     opened = f"max by ({RUN}, {OPERATION}) ({series('memwatch.operation.active', scope=scope)})"
     closed = _grown("memwatch.operation.count", OPERATION, STATUS)
@@ -184,14 +184,14 @@ def _of_test_jobs() -> list[Record]:
 def _of_groups() -> list[Record]:
     """Groups of ranks. A series of each rank only up to so many; of larger groups of those that need most."""
     scope = EVERYTHING
-    active = per_run("memwatch.run.active", scope=scope)
-    used = f"({per_run('memwatch.tree.memory.usage', scope=scope)} * ({active} == bool 1))"
+    used = f"({per_run('memwatch.tree.memory.usage', scope=scope)} * {_active()})"
+    active = f"({per_run('memwatch.run.active', scope=scope)})"
     peak = f"({_not_long_ago(per_run('memwatch.tree.memory.peak', scope=scope))})"
     of_rank = f"max by ({GROUP}, {RANK}) ({_with_group(peak)})"
     few = f"count by ({GROUP}) ({of_rank}) <= {RANKS_SHOWN}"
     return [
         Record(GROUP_USED, f"sum by ({GROUP}) ({_with_group(used)})"),
-        Record(GROUP_RANKS, f"sum by ({GROUP}) ({_with_group(f'({active})')})"),
+        Record(GROUP_RANKS, f"sum by ({GROUP}) ({_with_group(active)})"),
         Record(GROUP_LARGEST, f"max by ({GROUP}) ({_with_group(peak)})"),
         Record(GROUP_MEDIAN, f"quantile by ({GROUP}) (0.5, {_with_group(peak)})"),
         Record(
@@ -214,17 +214,15 @@ def _with_task(per_run_expression: str, *matchers: str) -> str:
 
 
 def _just_ended() -> str:
-    """Exit code of each run that ended `ARRIVAL_SECONDS` ago, at one evaluation of the rules and at no other.
-
-    The last values are looked for further back: of a scraped run nothing is left a moment after its end.
-    """
-
-    def latest(metric: str) -> str:
-        return f"max by ({RUN}) (last_over_time({series(metric, scope=EVERYTHING, window=_LOOK_BACK)}))"
-
-    ago = f"(time() - {latest('memwatch.run.end.time')})"
+    """Exit code of each run that ended `ARRIVAL_SECONDS` ago, at one evaluation of the rules and at no other."""
+    ago = f"(time() - {_latest('memwatch.run.end.time')})"
     window = f"({ago} >= {ARRIVAL_SECONDS} < {ARRIVAL_SECONDS + RULE_SECONDS})"
-    return f"({latest('memwatch.run.exit.code')} and {window})"
+    return f"({_latest('memwatch.run.exit.code')} and {window})"
+
+
+def _latest(metric: str) -> str:
+    """The last value of each run, looked for further back: of a scraped run nothing is left a moment after its end."""
+    return last_per_run(metric, scope=EVERYTHING, window=_LOOK_BACK)
 
 
 def _rate(metric: str, by: str) -> str:
