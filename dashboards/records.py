@@ -105,10 +105,11 @@ def _of_services() -> list[Record]:
     active = _active()
     limit, charged = measures.limit(scope), measures.charged(scope)
     peak = per_run("memwatch.tree.memory.peak", scope=scope)
+    latest_limit, latest_peak = measures.limit(scope, window=_LOOK_BACK), _latest("memwatch.tree.memory.peak")
     kills = series("memwatch.cgroup.memory.events", measures.OOM_KILL, scope=scope, window="5m")
     source_up = series("memwatch.source.up", scope=scope)
     return [
-        Record(PEAK, f"max by ({JOB}) ({_not_long_ago(peak)})"),
+        Record(PEAK, f"max by ({JOB}) ({_not_long_ago(latest_peak)})"),
         Record(ACTIVE, f"sum by ({JOB}) ({per_run('memwatch.run.active', scope=scope)})"),
         Record(FULLEST, f"max by ({JOB}) ({measures.share_of_limit(scope)} * {active})"),
         Record(REQUESTED_BYTES, f"sum by ({JOB}) ({limit} * {active})"),
@@ -118,7 +119,7 @@ def _of_services() -> list[Record]:
         Record(DISK, _rate("memwatch.tree.disk.io", f"{JOB}, disk_io_direction")),
         Record(KILLS, f"sum by ({JOB}) (increase({kills}))"),
         Record(FAILING, f"sum by ({JOB}, memwatch_source_name) ({source_up} == bool 0)"),
-        Record(NEVER_NEEDED, f"min by ({JOB}) ({limit} - {_not_long_ago(peak)})"),
+        Record(NEVER_NEEDED, f"min by ({JOB}) ({latest_limit} - {_not_long_ago(latest_peak)})"),
     ]
 
 
@@ -170,8 +171,10 @@ def _with_version(per_run_expression: str) -> str:
 
 def _of_test_jobs() -> list[Record]:
     """Peaks of runs that know their branch and have ended well: one that failed may have ended before it needed most."""
-    well = f"{per_run('memwatch.run.exit.code', scope=EVERYTHING)} == 0"
-    peak = _not_long_ago(f"{per_run('memwatch.tree.memory.peak', scope=EVERYTHING)} and ({well})")
+    # Not while another goes on under the same name: the peak is that one's.
+    active = per_run("memwatch.run.active", scope=EVERYTHING)
+    well = f"{_latest('memwatch.run.exit.code')} == 0 unless {active} == 1"
+    peak = _not_long_ago(f"{_latest('memwatch.tree.memory.peak')} and ({well})")
     by = f"{TASK}, {BRANCH}"
     of_branch = _with_task(f"({peak})", OF_BRANCH)
     return [
