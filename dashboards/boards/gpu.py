@@ -101,7 +101,8 @@ def _now() -> list[Panel]:
         stat(
             "Energy in this time",
             "joule",
-            "All devices together, whoever used it.",
+            "All devices together, whoever used it, while a run looked on: of several runs that a device had one after the other, only "
+            "the one in whose time it used most is counted.",
             Query(
                 f"sum (max by ({DEVICE}) (increase({series('hw.energy', _CHOSEN, window='$__range')})))",
                 "energy",
