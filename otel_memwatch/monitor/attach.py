@@ -23,6 +23,7 @@ from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from otel_memwatch.model import Ending
+    from otel_memwatch.monitor.uploading import Uploader
 
 _POLL_SECONDS = 0.2
 """Seconds between two looks for a process where the kernel cannot report its end to us (no pidfd)."""
@@ -80,15 +81,20 @@ def attach(
             os.close(ready_fd)
     why = _wait_for_end(pid, pidfd, stop_fd, wake)
 
-    def signalled() -> bool:
-        return bool(select.select([wake], [], [], 0)[0])
+    monitor.finish(lambda: _ending(monitor, why), lambda: _signalled(wake))
+    if uploader is not None and (problem := _upload_rest(uploader, wake)) is not None:
+        monitor.messages.problem(problem)
 
-    monitor.finish(lambda: _ending(monitor, why), signalled)
-    if uploader is not None:
-        if signalled():
-            os.read(wake, 1)  # it has ended the recording; one more gives the upload up
-        if (problem := uploader.finish(signalled)) is not None:
-            monitor.messages.problem(problem)
+
+def _upload_rest(uploader: Uploader, wake: int) -> str | None:
+    """Uploads what is left, and gives what went wrong. A signal gives it up: one more than that which ended the recording."""
+    if _signalled(wake):
+        os.read(wake, 1)
+    return uploader.finish(lambda: _signalled(wake))
+
+
+def _signalled(wake: int) -> bool:
+    return bool(select.select([wake], [], [], 0)[0])
 
 
 def _command_of(pid: int) -> tuple[str, ...]:
