@@ -72,7 +72,7 @@ class Advice(NamedTuple):
     median: int | None
     """Bytes that half of the runs needed."""
     largest: int | None
-    """Bytes that none of them needed more than, as far as they are known."""
+    """Bytes of the largest high end that counts: one that is far away counts as the better known runs show (`narrowed`)."""
     cores: float | None
     """Processors that are not exceeded in 95 % of the time."""
     seconds: float | None
