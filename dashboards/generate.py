@@ -36,16 +36,15 @@ def project_runbook() -> str:
 def documents(runbook: str) -> dict[Path, str]:
     """Content of every generated file; alerts send people to `runbook` (a URL)."""
     alerts = alerting_document(runbook)
-    files = {HERE / "grafana" / name: json.dumps(board, indent=1) + "\n" for name, board in boards().items()}
+    texts = {name: json.dumps(board, indent=1) + "\n" for name, board in boards().items()}
+    files = {HERE / "grafana" / name: text for name, text in texts.items()}
     files[HERE / "prometheus" / "memwatch-records.yml"] = _HEAD + yaml_text(recording_document())
     files[HERE / "prometheus" / "memwatch-alerts.yml"] = _HEAD + yaml_text(alerts)
     files[KUBERNETES / "overlays" / "rules" / "rules.yaml"] = _HEAD + yaml_text(_prometheus_rule(alerts))
     files[KUBERNETES / "gateway" / "gateway.yaml"] = _copied("gateway.yaml")
     files[KUBERNETES / "components" / "sidecar" / "sidecar.yaml"] = _copied("sidecar.yaml")
-    for name, board in boards().items():
-        # A generator of ConfigMaps may not read files outside of its folder.
-        files[KUBERNETES / "components" / "dashboards" / name] = json.dumps(board, indent=1) + "\n"
-    return files
+    # A generator of ConfigMaps may not read files outside of its folder.
+    return files | {KUBERNETES / "components" / "dashboards" / name: text for name, text in texts.items()}
 
 
 def _copied(name: str) -> str:

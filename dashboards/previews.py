@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dashboards.boards import boards
 from dashboards.panels import Json
+from dashboards.promql import filled
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -70,17 +71,8 @@ class Asked(NamedTuple):
 
     def fill(self, expression: str) -> str:
         """The expression with Grafana's variables filled in."""
-        for name, value in (
-            ("$__rate_interval", f"{max(4, round(4 * self.step))}s"),
-            ("$__range", f"{max(1, round(self.end - self.start))}s"),
-            ("$run", self.run),
-            ("$main", "main|master"),
-            ("$price", "1"),
-            ("$cluster", ".*"),
-            ("$namespace", ".*"),
-        ):
-            expression = expression.replace(name, value)
-        return re.sub(r"\$\w+", ".+", expression)
+        within, rate_interval = max(1, round(self.end - self.start)), max(4, round(4 * self.step))
+        return filled(expression, f"{within}s", f"{rate_interval}s", run=self.run)
 
     def query(self, expression: str, *, instant: bool) -> list[Json]:
         """Series of the answer."""

@@ -68,14 +68,20 @@ def per_run(metric: str, *matchers: str, scope: tuple[str, ...] = DASHBOARD, how
     return f"{how} by ({RUN}) ({series(metric, *matchers, scope=scope)})"
 
 
-def last(metric: str, *matchers: str, part: str = "", scope: tuple[str, ...] = DASHBOARD) -> str:
-    """The last value within the dashboard's time: runs that have ended are in it."""
-    return f"last_over_time({series(metric, *matchers, part=part, scope=scope, window='$__range')})"
+def last(metric: str, *matchers: str, scope: tuple[str, ...] = DASHBOARD, window: str = "$__range") -> str:
+    """The last value within a time, as a rule the dashboard's: runs that have ended are in it."""
+    return f"last_over_time({series(metric, *matchers, scope=scope, window=window)})"
 
 
-def last_per_run(metric: str, *matchers: str, how: str = "max", scope: tuple[str, ...] = DASHBOARD) -> str:
+def last_per_run(
+    metric: str,
+    *matchers: str,
+    how: str = "max",
+    scope: tuple[str, ...] = DASHBOARD,
+    window: str = "$__range",
+) -> str:
     """`last`, one value for each run."""
-    return f"{how} by ({RUN}) ({last(metric, *matchers, scope=scope)})"
+    return f"{how} by ({RUN}) ({last(metric, *matchers, scope=scope, window=window)})"
 
 
 def recorded(name: str, *matchers: str, window: str = "") -> str:
@@ -83,38 +89,23 @@ def recorded(name: str, *matchers: str, window: str = "") -> str:
     return _selector(name, ",".join((*FLEET, *matchers)), window)
 
 
-def rate(metric: str, *matchers: str, by: str = "", part: str = "") -> str:
+def rate(metric: str, *matchers: str, by: str = "") -> str:
     """Growth per second of a counter, summed."""
-    inner = f"rate({series(metric, *matchers, part=part, window='$__rate_interval')})"
+    inner = f"rate({series(metric, *matchers, window='$__rate_interval')})"
     return f"sum by ({by}) ({inner})" if by else f"sum ({inner})"
 
 
-def quantile(q: float, metric: str, by: str) -> str:
+def quantile(q: float, metric: str, *matchers: str, by: str) -> str:
     """A quantile of a histogram over all that the runs which report at a time have done until then.
 
     Not of a rate: most operations of a job happen once, and a counter that begins at 1 never grows.
     """
-    return f"histogram_quantile({q:g}, {so_far(metric, by=f'le, {by}')})"
+    return f"histogram_quantile({q:g}, {so_far(metric, *matchers, by=f'le, {by}')})"
 
 
-def so_far(metric: str, by: str) -> str:
+def so_far(metric: str, *matchers: str, by: str) -> str:
     """Buckets of a histogram, filled with all that the runs which report at a time have done until then."""
-    return f"sum by ({by}) ({series(metric, part='bucket')})"
-
-
-def overall_quantile(q: float, metric: str, by: str) -> str:
-    """A quantile over everything within the dashboard's time; with q = 1 the upper bound of the largest."""
-    return f"histogram_quantile({q:g}, sum by (le, {by}) ({last(metric, part='bucket')}))"
-
-
-def overall_mean(metric: str, by: str) -> str:
-    """The mean over everything within the dashboard's time.
-
-    The counters of a run begin with it at 0, so that their last values, summed over runs, are the totals; `increase`
-    would leave out whatever a run did before it was first scraped, which for a short job is all of it.
-    """
-    total, count = last(metric, part="sum"), last(metric, part="count")
-    return f"sum by ({by}) ({total}) / sum by ({by}) ({count})"
+    return f"sum by ({by}) ({series(metric, *matchers, part='bucket')})"
 
 
 def with_info(
@@ -132,6 +123,24 @@ def with_info(
     selector = _selector("target_info", ",".join((*scope, OURS, *matchers)), window)
     info = f"last_over_time({selector})" if window else selector
     return f"{expression} * on ({RUN}) group_left ({added}) max by ({RUN}, {added}) ({info})"
+
+
+def filled(expression: str, within: str, rate_interval: str, **chosen: str) -> str:
+    """The expression as Grafana sends it.
+
+    Args:
+        expression: with Grafana's variables.
+        within: the dashboard's time, as in "2h".
+        rate_interval: what rates are computed over, as in "2m".
+        chosen: values of variables by their names; of the others everything is chosen, and a price is 1.
+
+    Raises `KeyError` for a variable that no dashboard has.
+
+    """
+    everything = dict.fromkeys(("service", "run", "host", "gpu", "operation", "branch"), ".+")
+    values = everything | {"cluster": ".*", "namespace": ".*", "main": "main|master", "price": "1"} | chosen
+    values |= {"__range": within, "__rate_interval": rate_interval}
+    return re.sub(r"\$(\w+)", lambda found: values[found[1]], expression)
 
 
 def names_in(expression: str) -> list[str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from dashboards import measures
-from dashboards.promql import EVERYTHING, JOB, RUN, names_in, per_run, series, with_info
+from dashboards.promql import EVERYTHING, JOB, RUN, last, last_per_run, names_in, per_run, series, with_info
 from dashboards.thresholds import (
     ARRIVAL_SECONDS,
     RANKS_OF_MANY,
@@ -105,10 +105,11 @@ def _of_services() -> list[Record]:
     active = _active()
     limit, charged = measures.limit(scope), measures.charged(scope)
     peak = per_run("memwatch.tree.memory.peak", scope=scope)
+    latest_limit, latest_peak = measures.limit(scope, window=_LOOK_BACK), _latest("memwatch.tree.memory.peak")
     kills = series("memwatch.cgroup.memory.events", measures.OOM_KILL, scope=scope, window="5m")
     source_up = series("memwatch.source.up", scope=scope)
     return [
-        Record(PEAK, f"max by ({JOB}) ({_not_long_ago(peak)})"),
+        Record(PEAK, f"max by ({JOB}) ({_not_long_ago(latest_peak)})"),
         Record(ACTIVE, f"sum by ({JOB}) ({per_run('memwatch.run.active', scope=scope)})"),
         Record(FULLEST, f"max by ({JOB}) ({measures.share_of_limit(scope)} * {active})"),
         Record(REQUESTED_BYTES, f"sum by ({JOB}) ({limit} * {active})"),
@@ -118,7 +119,7 @@ def _of_services() -> list[Record]:
         Record(DISK, _rate("memwatch.tree.disk.io", f"{JOB}, disk_io_direction")),
         Record(KILLS, f"sum by ({JOB}) (increase({kills}))"),
         Record(FAILING, f"sum by ({JOB}, memwatch_source_name) ({source_up} == bool 0)"),
-        Record(NEVER_NEEDED, f"min by ({JOB}) ({limit} - {_not_long_ago(peak)})"),
+        Record(NEVER_NEEDED, f"min by ({JOB}) ({latest_limit} - {_not_long_ago(latest_peak)})"),
     ]
 
 
@@ -131,7 +132,7 @@ def _of_operations() -> list[Record]:
     scope = EVERYTHING
     by, by_version = f"{JOB}, {OPERATION}", f"{JOB}, {OPERATION}, {VERSION}"
     # Looked back at: of a scraped run nothing is left a moment after its end, when most of its operations close.
-    latest = f"last_over_time({series('memwatch.operation.memory.peak.max', scope=scope, window=_LOOK_BACK)})"
+    latest = last("memwatch.operation.memory.peak.max", scope=scope, window=_LOOK_BACK)
     peak = f"(max by ({RUN}, {OPERATION}) ({latest}) unless on ({RUN}) {ended_long_ago()})"
     opened = f"max by ({RUN}, {OPERATION}) ({series('memwatch.operation.active', scope=scope)})"
     closed = _grown("memwatch.operation.count", OPERATION, STATUS)
@@ -170,8 +171,10 @@ def _with_version(per_run_expression: str) -> str:
 
 def _of_test_jobs() -> list[Record]:
     """Peaks of runs that know their branch and have ended well: one that failed may have ended before it needed most."""
-    well = f"{per_run('memwatch.run.exit.code', scope=EVERYTHING)} == 0"
-    peak = _not_long_ago(f"{per_run('memwatch.tree.memory.peak', scope=EVERYTHING)} and ({well})")
+    # Not while another goes on under the same name: the peak is that one's.
+    active = per_run("memwatch.run.active", scope=EVERYTHING)
+    well = f"{_latest('memwatch.run.exit.code')} == 0 unless {active} == 1"
+    peak = _not_long_ago(f"{_latest('memwatch.tree.memory.peak')} and ({well})")
     by = f"{TASK}, {BRANCH}"
     of_branch = _with_task(f"({peak})", OF_BRANCH)
     return [
@@ -184,14 +187,14 @@ def _of_test_jobs() -> list[Record]:
 def _of_groups() -> list[Record]:
     """Groups of ranks. A series of each rank only up to so many; of larger groups of those that need most."""
     scope = EVERYTHING
-    active = per_run("memwatch.run.active", scope=scope)
-    used = f"({per_run('memwatch.tree.memory.usage', scope=scope)} * ({active} == bool 1))"
+    used = f"({per_run('memwatch.tree.memory.usage', scope=scope)} * {_active()})"
+    active = f"({per_run('memwatch.run.active', scope=scope)})"
     peak = f"({_not_long_ago(per_run('memwatch.tree.memory.peak', scope=scope))})"
     of_rank = f"max by ({GROUP}, {RANK}) ({_with_group(peak)})"
     few = f"count by ({GROUP}) ({of_rank}) <= {RANKS_SHOWN}"
     return [
         Record(GROUP_USED, f"sum by ({GROUP}) ({_with_group(used)})"),
-        Record(GROUP_RANKS, f"sum by ({GROUP}) ({_with_group(f'({active})')})"),
+        Record(GROUP_RANKS, f"sum by ({GROUP}) ({_with_group(active)})"),
         Record(GROUP_LARGEST, f"max by ({GROUP}) ({_with_group(peak)})"),
         Record(GROUP_MEDIAN, f"quantile by ({GROUP}) (0.5, {_with_group(peak)})"),
         Record(
@@ -214,17 +217,15 @@ def _with_task(per_run_expression: str, *matchers: str) -> str:
 
 
 def _just_ended() -> str:
-    """Exit code of each run that ended `ARRIVAL_SECONDS` ago, at one evaluation of the rules and at no other.
-
-    The last values are looked for further back: of a scraped run nothing is left a moment after its end.
-    """
-
-    def latest(metric: str) -> str:
-        return f"max by ({RUN}) (last_over_time({series(metric, scope=EVERYTHING, window=_LOOK_BACK)}))"
-
-    ago = f"(time() - {latest('memwatch.run.end.time')})"
+    """Exit code of each run that ended `ARRIVAL_SECONDS` ago, at one evaluation of the rules and at no other."""
+    ago = f"(time() - {_latest('memwatch.run.end.time')})"
     window = f"({ago} >= {ARRIVAL_SECONDS} < {ARRIVAL_SECONDS + RULE_SECONDS})"
-    return f"({latest('memwatch.run.exit.code')} and {window})"
+    return f"({_latest('memwatch.run.exit.code')} and {window})"
+
+
+def _latest(metric: str) -> str:
+    """The last value of each run, looked for further back: of a scraped run nothing is left a moment after its end."""
+    return last_per_run(metric, scope=EVERYTHING, window=_LOOK_BACK)
 
 
 def _rate(metric: str, by: str) -> str:

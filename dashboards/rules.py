@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from dashboards import measures
-from dashboards.promql import EVERYTHING, RUN, per_run, series
+from dashboards.promql import EVERYTHING, RUN, last_per_run, per_run, series
 from dashboards.records import (
+    AVAILABLE,
     GPU_BUSY,
     GPU_USED,
     PEAK,
@@ -63,7 +64,7 @@ def _memory() -> list[Alert]:
             "warning",
             "{{ $labels.job }} ({{ $labels.instance }}) is near its memory limit.",
             "It uses {{ $value | humanizePercentage }} of what it can have"
-            f"{_query('job_instance:memwatch_memory_available_bytes:min', 'humanize1024', ' of ', 'B')}"
+            f"{_query(AVAILABLE, 'humanize1024', ' of ', 'B')}"
             f"{_time_left()}. At 100 % the OOM killer ends it. Raise the limit, or look in its Run dashboard for "
             "the operation that grows.",
         ),
@@ -170,7 +171,7 @@ def _gpus() -> list[Alert]:
 
 def _monitor() -> list[Alert]:
     active = per_run("memwatch.run.active", scope=EVERYTHING)
-    before = f"max by ({RUN}) (last_over_time({series('memwatch.run.active', scope=EVERYTHING, window=SILENT_WINDOW)}))"
+    before = last_per_run("memwatch.run.active", scope=EVERYTHING, window=SILENT_WINDOW)
     source_up = series("memwatch.source.up", scope=EVERYTHING)
     missed = f"sum by ({RUN}) (rate({series('memwatch.sampler.missed', scope=EVERYTHING, window='10m')}))"
     ticks = f"sum by ({RUN}) (rate({series('memwatch.sampler.ticks', scope=EVERYTHING, window='10m')}))"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dashboards.board import Row, branch_variable, dashboard, fleet_variables, text_variable
-from dashboards.boards.shared import KILL_LEVELS
+from dashboards.boards.shared import BADLY, KILL_LEVELS, ROWS, TOP, ended, ended_badly
 from dashboards.panels import (
     GREEN,
     RED,
@@ -18,15 +18,20 @@ from dashboards.panels import (
     timeseries,
 )
 from dashboards.promql import recorded
-from dashboards.records import BRANCH, CI_LARGEST, CI_SMALLEST, ENDED, OF_BRANCH, TASK
+from dashboards.records import BRANCH, CI_LARGEST, CI_SMALLEST, OF_BRANCH, TASK
 from dashboards.thresholds import REGRESSION
 
-_TOP, _ROWS = 20, 200
-_BADLY = 'ended!="well"'
 _LEGEND = "{{job}} {{cicd_pipeline_task_name}}"
 _MAIN = f'{BRANCH}=~"$main"'
 _BRANCHES = (f'{BRANCH}=~"$branch"', f'{BRANCH}!~"$main"')
 _GROWTH_LEVELS = ((None, GREEN), (REGRESSION - 1, RED))
+_VARIATION_LEVELS = ((None, GREEN), (REGRESSION - 1, YELLOW))
+_COLUMNS = {
+    "job": "Service",
+    "cicd_pipeline_name": "Pipeline",
+    "cicd_pipeline_task_name": "Job",
+    BRANCH: "Branch",
+}
 _NO_BRANCH = "no run says its branch"
 
 
@@ -110,22 +115,18 @@ def _now() -> list[Panel]:
             "How much more a test job's largest run on main needed than its smallest. Growth below this may be chance.",
             Query(f"max ({_variation()})", "variation"),
             unknown="no run of main is known",
-            levels=((None, GREEN), (REGRESSION - 1, YELLOW)),
+            levels=_VARIATION_LEVELS,
         ),
-        stat(
-            "Ended badly",
-            "short",
+        ended_badly(
             "Runs that know their branch and ended with an exit code other than 0. Their peaks are in no other panel: they may have "
             "ended before they needed most.",
-            Query(f"sum ({_ended(_BADLY)}) or sum ({_ended()}) * 0", "ended badly"),
-            unknown="no run has ended",
-            levels=((None, GREEN), (1, YELLOW)),
+            OF_BRANCH,
         ),
     ]
 
 
 def _against_main() -> list[Panel]:
-    compared = f"topk({_ROWS}, {_growth()})"
+    compared = f"topk({ROWS}, {_growth()})"
     of_rows = f"and on ({TASK}, {BRANCH})"
     return [
         bars(
@@ -133,7 +134,7 @@ def _against_main() -> list[Panel]:
             "percentunit",
             "Largest peak of the branch against the largest on main, both within the dashboard's time. otel-memwatch compare, in the "
             "job itself, knows how surely.",
-            Query(f"topk({_TOP}, {_growth()})", f"{_LEGEND} {{{{{BRANCH}}}}}"),
+            Query(f"topk({TOP}, {_growth()})", f"{_LEGEND} {{{{{BRANCH}}}}}"),
             levels=_GROWTH_LEVELS,
         ),
         timeseries(
@@ -141,19 +142,14 @@ def _against_main() -> list[Panel]:
             "bytes",
             "Largest peak of the test jobs of each branch as they end. Choose a service to see one job.",
             Query(
-                f"topk({_TOP}, max by ({BRANCH}) ({recorded(CI_LARGEST, _BRANCHES[0])}))", f"{{{{{BRANCH}}}}}"
+                f"topk({TOP}, max by ({BRANCH}) ({recorded(CI_LARGEST, _BRANCHES[0])}))", f"{{{{{BRANCH}}}}}"
             ),
             height=9,
         ),
         table(
             "Test jobs of branches",
-            f"The {_ROWS} that grew most. Needed are the largest peaks within the dashboard's time.",
-            {
-                "job": "Service",
-                "cicd_pipeline_name": "Pipeline",
-                "cicd_pipeline_task_name": "Job",
-                BRANCH: "Branch",
-            },
+            f"The {ROWS} that grew most. Needed are the largest peaks within the dashboard's time.",
+            _COLUMNS,
             TableColumn("Growth", "percentunit", compared, _GROWTH_LEVELS),
             TableColumn("Needed on the branch", "bytes", f"{_of_branches()} {of_rows} {compared}"),
             TableColumn(
@@ -173,7 +169,7 @@ def _main() -> list[Panel]:
             "Peak by test job on main",
             "bytes",
             "Largest peak of each test job as its runs on main end.",
-            Query(f"topk({_TOP}, max by ({TASK}) ({recorded(CI_LARGEST, _MAIN)}))", _LEGEND),
+            Query(f"topk({TOP}, max by ({TASK}) ({recorded(CI_LARGEST, _MAIN)}))", _LEGEND),
             height=9,
         ),
         bars(
@@ -181,15 +177,10 @@ def _main() -> list[Panel]:
             "percentunit",
             "How much more the largest run of a test job on main needed than the smallest within the dashboard's time: a change of "
             "the program, or memory that varies from run to run. Where it does, one run says little about a branch.",
-            Query(f"topk({_TOP}, {_variation()})", _LEGEND),
-            levels=((None, GREEN), (REGRESSION - 1, YELLOW)),
+            Query(f"topk({TOP}, {_variation()})", _LEGEND),
+            levels=_VARIATION_LEVELS,
         ),
     ]
-
-
-def _ended(*matchers: str) -> str:
-    """How many runs ended within the dashboard's time."""
-    return f"sum_over_time({recorded(ENDED, OF_BRANCH, *matchers, window='$__range')})"
 
 
 def _ended_badly() -> list[Panel]:
@@ -197,13 +188,7 @@ def _ended_badly() -> list[Panel]:
         table(
             "Runs that ended badly",
             "Runs by test job and branch: killed (exit code 137: SIGKILL, which the OOM killer sends), or any other code but 0.",
-            {
-                "job": "Service",
-                "cicd_pipeline_name": "Pipeline",
-                "cicd_pipeline_task_name": "Job",
-                BRANCH: "Branch",
-                "ended": "Ended",
-            },
-            TableColumn("Runs", "short", f"sum by ({TASK}, {BRANCH}, ended) ({_ended(_BADLY)})"),
+            {**_COLUMNS, "ended": "Ended"},
+            TableColumn("Runs", "short", f"sum by ({TASK}, {BRANCH}, ended) ({ended(OF_BRANCH, BADLY)})"),
         ),
     ]

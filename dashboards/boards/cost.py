@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dashboards.board import Row, dashboard, fleet_variables, text_variable
-from dashboards.boards.shared import SHARE_LEVELS
+from dashboards.boards.shared import SHARE_LEVELS, TOP
 from dashboards.panels import BLUE, YELLOW, Json, Panel, Query, TableColumn, bars, stat, table, timeseries
 from dashboards.promql import JOB, recorded
 from dashboards.records import NEEDED_BYTES, REQUESTED_BYTES, USED_BYTES
 
-_TOP = 20
 _GIB = 1 << 30
 _NO_LIMIT = "no run has a limit"
 _ASKED = (
@@ -91,15 +90,13 @@ def _services() -> list[Panel]:
             "GiB-hours never needed, by service",
             "short",
             "Where lowering a limit pays most. otel-memwatch advise says to what, from the recorded runs.",
-            Query(f"topk({_TOP}, {_not_needed()})", "{{namespace}} {{job}}"),
+            Query(f"topk({TOP}, {_not_needed()})", "{{namespace}} {{job}}"),
         ),
         bars(
             "GiB-hours never needed, by namespace",
             "short",
             "The same for all services of a namespace: as a rule a team.",
-            Query(
-                f"topk({_TOP}, sum by (cluster, namespace) ({_not_needed()}))", "{{cluster}} {{namespace}}"
-            ),
+            Query(f"topk({TOP}, sum by (cluster, namespace) ({_not_needed()}))", "{{cluster}} {{namespace}}"),
         ),
         table(
             "Services",
@@ -131,7 +128,7 @@ def _over_time() -> list[Panel]:
             "bytes",
             "Limits less peaks so far, of the services with most of it.",
             Query(
-                f"topk({_TOP}, {recorded(REQUESTED_BYTES)} - {recorded(NEEDED_BYTES)})",
+                f"topk({TOP}, {recorded(REQUESTED_BYTES)} - {recorded(NEEDED_BYTES)})",
                 "{{namespace}} {{job}}",
             ),
             stacked=True,

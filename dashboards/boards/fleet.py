@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 from dashboards.board import Row, annotation, dashboard, fleet_variables, run_link
-from dashboards.boards.shared import KILL_LEVELS, SHARE_LEVELS, oom_kills, state_of_run
+from dashboards.boards.shared import (
+    KILL_LEVELS,
+    ROWS,
+    SHARE_LEVELS,
+    TOP,
+    ended,
+    ended_badly,
+    oom_kills,
+    state_of_run,
+)
 from dashboards.measures import share_of_limit
 from dashboards.panels import (
     BLUE,
     GREEN,
     RED,
-    YELLOW,
     Json,
     Panel,
     Query,
@@ -19,26 +27,23 @@ from dashboards.panels import (
     table,
     timeseries,
 )
-from dashboards.promql import FLEET, JOB, RUN, last_per_run, per_run, recorded, series
+from dashboards.promql import FLEET, JOB, RUN, last_per_run, per_run, recorded
 from dashboards.records import (
     ACTIVE,
     CPU,
     DISK,
-    ENDED,
     FAILING,
     FULLEST,
     KILLS,
     NEEDED_BYTES,
     NEVER_NEEDED,
+    OPERATION,
     OPERATION_PEAK,
     PEAK,
     REQUESTED_BYTES,
     USED_BYTES,
 )
 from dashboards.thresholds import LIMIT_NEAR, SILENT_WINDOW
-
-_TOP, _ROWS = 20, 200
-_BADLY = 'ended!="well"'
 
 
 def build() -> Json:
@@ -71,9 +76,7 @@ def build() -> Json:
 
 
 def _now() -> list[Panel]:
-    silent = (
-        f"max by ({RUN}) (last_over_time({series('memwatch.run.active', scope=FLEET, window=SILENT_WINDOW)}))"
-    )
+    silent = last_per_run("memwatch.run.active", scope=FLEET, window=SILENT_WINDOW)
     # None silent is 0, but only where there were runs.
     gone = f"sum (({silent} == 1) unless {per_run('memwatch.run.active', scope=FLEET)}) or sum ({silent}) * 0"
     return [
@@ -100,15 +103,7 @@ def _now() -> list[Panel]:
             levels=KILL_LEVELS,
         ),
         oom_kills(scope=FLEET),
-        stat(
-            "Ended badly",
-            "short",
-            "Runs that ended within the dashboard's time with an exit code other than 0.",
-            # None is 0, but only where there were ends.
-            Query(f"sum ({_ended(_BADLY)}) or sum ({_ended()}) * 0", "ended badly"),
-            unknown="no run has ended",
-            levels=((None, GREEN), (1, YELLOW)),
-        ),
+        ended_badly("Runs that ended within the dashboard's time with an exit code other than 0."),
         stat(
             "Fell silent",
             "short",
@@ -122,13 +117,13 @@ def _now() -> list[Panel]:
 
 
 def _nearest() -> list[Panel]:
-    neediest = f"topk({_ROWS}, {_peak()})"
+    neediest = f"topk({ROWS}, {_peak()})"
     return [
         bars(
             "Nearest to the limit now",
             "percentunit",
             "Active runs that have a memory limit, by what counts against it.",
-            Query(f"topk({_TOP}, {share_of_limit(FLEET)})", "{{job}} {{instance}}"),
+            Query(f"topk({TOP}, {share_of_limit(FLEET)})", "{{job}} {{instance}}"),
             levels=SHARE_LEVELS,
             maximum=1,
             links=[run_link()],
@@ -137,13 +132,13 @@ def _nearest() -> list[Panel]:
             "Share of the limit",
             "percentunit",
             "The same over time, of each service its run that is nearest: a line for each run would be thousands.",
-            Query(f"topk({_TOP}, {recorded(FULLEST)})", "{{namespace}} {{job}}"),
+            Query(f"topk({TOP}, {recorded(FULLEST)})", "{{namespace}} {{job}}"),
             maximum=1,
             height=9,
         ),
         table(
             "Runs",
-            f"The {_ROWS} runs within the dashboard's time that needed most. Click on one to open it.",
+            f"The {ROWS} runs within the dashboard's time that needed most. Click on one to open it.",
             {"job": "Service", "instance": "Run"},
             TableColumn("Memory needed", "bytes", neediest),
             TableColumn(
@@ -160,11 +155,6 @@ def _nearest() -> list[Panel]:
 
 def _peak() -> str:
     return last_per_run("memwatch.tree.memory.peak", scope=FLEET)
-
-
-def _ended(*matchers: str) -> str:
-    """How many runs ended within the dashboard's time."""
-    return f"sum_over_time({recorded(ENDED, *matchers, window='$__range')})"
 
 
 def _requested() -> list[Panel]:
@@ -184,7 +174,7 @@ def _requested() -> list[Panel]:
             "bytes",
             "Limit less peak of the hungriest run of each service: what its limit can be lowered by, with a margin.",
             Query(
-                f"topk({_TOP}, min_over_time({recorded(NEVER_NEEDED, window='$__range')}))",
+                f"topk({TOP}, min_over_time({recorded(NEVER_NEEDED, window='$__range')}))",
                 "{{namespace}} {{job}}",
             ),
         ),
@@ -192,39 +182,38 @@ def _requested() -> list[Panel]:
 
 
 def _peaks() -> list[Panel]:
-    operation = "memwatch_operation_name"
     largest = f"max_over_time({recorded(OPERATION_PEAK, window='$__range')})"
     return [
         timeseries(
             "Peak by service",
             "bytes",
             "The largest peak of the runs at each time. By branch and test job: the dashboard CI.",
-            Query(f"topk({_TOP}, {recorded(PEAK)})", "{{namespace}} {{job}}"),
+            Query(f"topk({TOP}, {recorded(PEAK)})", "{{namespace}} {{job}}"),
             height=9,
         ),
         bars(
             "Operations that need most",
             "bytes",
             "Largest peak of each operation.",
-            Query(f"topk({_TOP}, {largest})", f"{{{{job}}}} {{{{{operation}}}}}"),
+            Query(f"topk({TOP}, {largest})", f"{{{{job}}}} {{{{{OPERATION}}}}}"),
         ),
         timeseries(
             "CPU by service",
             "short",
             "Cores in use.",
-            Query(f"topk({_TOP}, {recorded(CPU)})", "{{namespace}} {{job}}"),
+            Query(f"topk({TOP}, {recorded(CPU)})", "{{namespace}} {{job}}"),
         ),
         timeseries(
             "Disk by service",
             "Bps",
             "Bytes that reached storage, both ways.",
-            Query(f"topk({_TOP}, {recorded(DISK)})", "{{namespace}} {{job}} {{disk_io_direction}}"),
+            Query(f"topk({TOP}, {recorded(DISK)})", "{{namespace}} {{job}} {{disk_io_direction}}"),
         ),
     ]
 
 
 def _ends() -> list[Panel]:
-    codes = f"sum by ({JOB}, ended) ({_ended()})"
+    codes = f"sum by ({JOB}, ended) ({ended()})"
     return [
         table(
             "How runs ended",

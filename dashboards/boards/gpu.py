@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dashboards.board import Row, dashboard, gpu_variable, run_link, variables
-from dashboards.boards.shared import SHARE_LEVELS
+from dashboards.boards.shared import DEVICE, DEVICE_LEGEND, SHARE_LEVELS, of_device
 from dashboards.panels import (
     GREEN,
     RED,
@@ -22,9 +22,7 @@ from dashboards.promql import RUN, last, rate, series
 from dashboards.thresholds import GPU_HELD, GPU_IDLE, GPU_MEMORY_NEAR
 
 _CHOSEN = 'hw_id=~"$gpu"'
-_DEVICE = "hw_id, hw_name"
 _RUN = f"{RUN}, hw_id"
-_LEGEND = "{{hw_name}} {{hw_id}}"
 _RUN_LEGEND = "{{job}} {{instance}} {{hw_id}}"
 
 
@@ -45,9 +43,9 @@ def build() -> Json:
     )
 
 
-def _device(metric: str, how: str = "max") -> str:
-    """One value for each device, however many runs look at it."""
-    return f"{how} by ({_DEVICE}) ({series(metric, _CHOSEN)})"
+def _device(metric: str) -> str:
+    """One value for each chosen device."""
+    return of_device(metric, _CHOSEN)
 
 
 def _device_rate(counter: str, label: str) -> str:
@@ -103,9 +101,10 @@ def _now() -> list[Panel]:
         stat(
             "Energy in this time",
             "joule",
-            "All devices together, whoever used it.",
+            "All devices together, whoever used it, while a run looked on: of several runs that a device had one after the other, only "
+            "the one in whose time it used most is counted.",
             Query(
-                f"sum (max by ({_DEVICE}) (increase({series('hw.energy', _CHOSEN, window='$__range')})))",
+                f"sum (max by ({DEVICE}) (increase({series('hw.energy', _CHOSEN, window='$__range')})))",
                 "energy",
             ),
             unknown="no GPU reports",
@@ -119,19 +118,25 @@ def _devices() -> list[Panel]:
             "Memory",
             "bytes",
             "Used by whomever, against what there is.",
-            Query(_device("hw.gpu.memory.usage"), _LEGEND),
+            Query(_device("hw.gpu.memory.usage"), DEVICE_LEGEND),
             Query(_device("hw.gpu.memory.limit"), "limit {{hw_id}}"),
             overrides=[dashed("limit.*", "red")],
         ),
-        timeseries("How full", "percentunit", "Used of what there is.", Query(_full(), _LEGEND), maximum=1),
         timeseries(
-            "Busy", "percentunit", "Share of time.", Query(_device("hw.gpu.utilization"), _LEGEND), maximum=1
+            "How full", "percentunit", "Used of what there is.", Query(_full(), DEVICE_LEGEND), maximum=1
+        ),
+        timeseries(
+            "Busy",
+            "percentunit",
+            "Share of time.",
+            Query(_device("hw.gpu.utilization"), DEVICE_LEGEND),
+            maximum=1,
         ),
         timeseries(
             "Memory bus busy",
             "percentunit",
             "Share of time; a device whose bus is busy and whose cores are not waits for memory.",
-            Query(_device("memwatch.gpu.memory.utilization"), _LEGEND),
+            Query(_device("memwatch.gpu.memory.utilization"), DEVICE_LEGEND),
             maximum=1,
         ),
         timeseries(
@@ -145,7 +150,7 @@ def _devices() -> list[Panel]:
             "Power",
             "watt",
             "Mean and largest since the sample before.",
-            Query(_device("hw.power"), _LEGEND),
+            Query(_device("hw.power"), DEVICE_LEGEND),
             Query(_device("memwatch.gpu.power.peak"), "largest {{hw_id}}"),
         ),
     ]
@@ -212,7 +217,7 @@ def _health() -> list[Panel]:
     reason = "memwatch_gpu_throttle_reason"
     return [
         timeseries(
-            "Temperature", "celsius", "Of the chip.", Query(_device("hw.temperature"), _LEGEND), width=8
+            "Temperature", "celsius", "Of the chip.", Query(_device("hw.temperature"), DEVICE_LEGEND), width=8
         ),
         timeseries(
             "Held down",

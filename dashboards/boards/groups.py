@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dashboards.board import Row, dashboard, fleet_variables
+from dashboards.boards.shared import ROWS, TOP
 from dashboards.panels import (
     BLUE,
     GREEN,
@@ -29,7 +30,6 @@ from dashboards.records import (
 )
 from dashboards.thresholds import RANKS_OF_MANY, RANKS_SHOWN
 
-_TOP, _ROWS = 20, 200
 _LEGEND = f"{{{{job}}}} {{{{{GROUP_ID}}}}}"
 _NO_GROUP = "no run says its group"
 _SKEWED = 1.5
@@ -48,12 +48,9 @@ def build() -> Json:
     )
 
 
-def _range(name: str) -> str:
-    return f"max_over_time({recorded(name, window='$__range')})"
-
-
-def _skew(name: str = GROUP_LARGEST) -> str:
-    return f"{recorded(name)} / {recorded(GROUP_MEDIAN)}"
+def _skew() -> str:
+    """Peak of each group's largest rank against its median."""
+    return f"{recorded(GROUP_LARGEST)} / {recorded(GROUP_MEDIAN)}"
 
 
 def _now() -> list[Panel]:
@@ -97,26 +94,26 @@ def _together() -> list[Panel]:
             "Memory of all ranks",
             "bytes",
             "Sum over the active ranks of each group.",
-            Query(f"topk({_TOP}, {recorded(GROUP_USED)})", _LEGEND),
+            Query(f"topk({TOP}, {recorded(GROUP_USED)})", _LEGEND),
         ),
         timeseries(
             "Ranks over time",
             "short",
             "Those that are active: a group that falls has lost a rank, or its ranks have ended.",
-            Query(f"topk({_TOP}, {recorded(GROUP_RANKS)})", _LEGEND),
+            Query(f"topk({TOP}, {recorded(GROUP_RANKS)})", _LEGEND),
         ),
         timeseries(
             "Largest rank and median",
             "bytes",
             "Peaks so far of each group.",
-            Query(f"topk({_TOP}, {recorded(GROUP_LARGEST)})", f"{_LEGEND} largest"),
-            Query(f"topk({_TOP}, {recorded(GROUP_MEDIAN)})", f"{_LEGEND} median"),
+            Query(f"topk({TOP}, {recorded(GROUP_LARGEST)})", f"{_LEGEND} largest"),
+            Query(f"topk({TOP}, {recorded(GROUP_MEDIAN)})", f"{_LEGEND} median"),
         ),
         bars(
             "Skew",
             "short",
             "Largest rank against the median.",
-            Query(f"topk({_TOP}, {_skew()})", _LEGEND),
+            Query(f"topk({TOP}, {_skew()})", _LEGEND),
             levels=((None, GREEN), (_SKEWED, YELLOW)),
         ),
     ]
@@ -132,7 +129,7 @@ def _ranks() -> list[Panel]:
             TableColumn(
                 "Memory needed",
                 "bytes",
-                f"topk({_ROWS}, max by ({GROUP}, {RANK}) ({_range(RANK_PEAK)}))",
+                f"topk({ROWS}, max by ({GROUP}, {RANK}) (max_over_time({recorded(RANK_PEAK, window='$__range')})))",
                 ((None, BLUE),),
             ),
             height=12,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dashboards.board import Row, dashboard, operation_variable, variables
+from dashboards.boards.shared import ROWS, TOP
 from dashboards.panels import (
     GREEN,
     RED,
@@ -31,7 +32,6 @@ from dashboards.records import (
 )
 from dashboards.thresholds import ARRIVAL_SECONDS
 
-_TOP, _ROWS = 20, 200
 _CHOSEN = f'{OPERATION}=~"$operation"'
 _DURATION = "memwatch.operation.duration"
 _PEAK = "memwatch.operation.memory.peak"
@@ -95,13 +95,13 @@ def _now() -> list[Panel]:
             "Largest peaks",
             "bytes",
             "Of each operation, as exact as it was measured.",
-            Query(f"topk({_TOP}, {_largest()})", _LEGEND),
+            Query(f"topk({TOP}, {_largest()})", _LEGEND),
         ),
         timeseries(
             "Open operations",
             "short",
-            f"Over time, the {_TOP} of which most are open; operations shorter than the time between two samples may be missing.",
-            Query(f"topk({_TOP}, sum by ({OPERATION}) ({recorded(OPERATIONS_OPEN, _CHOSEN)}))", _LEGEND),
+            f"Over time, the {TOP} of which most are open; operations shorter than the time between two samples may be missing.",
+            Query(f"topk({TOP}, sum by ({OPERATION}) ({recorded(OPERATIONS_OPEN, _CHOSEN)}))", _LEGEND),
             height=9,
         ),
     ]
@@ -119,14 +119,14 @@ def _mean_seconds(window: str) -> str:
 
 
 def _over_time() -> list[Panel]:
-    of_rows = f"and on ({OPERATION}) topk({_ROWS}, {_largest()})"
+    of_rows = f"and on ({OPERATION}) topk({ROWS}, {_largest()})"
     return [
         timeseries(
             "Largest peak",
             "bytes",
-            f"Of each operation in the runs that report at a time or ended minutes ago, so far; the {_TOP} that need most.",
+            f"Of each operation in the runs that report at a time or ended minutes ago, so far; the {TOP} that need most.",
             Query(
-                f"topk({_TOP}, max by ({OPERATION}) ({recorded(OPERATION_PEAK, _CHOSEN)}))",
+                f"topk({TOP}, max by ({OPERATION}) ({recorded(OPERATION_PEAK, _CHOSEN)}))",
                 _LEGEND,
             ),
             height=9,
@@ -134,24 +134,24 @@ def _over_time() -> list[Panel]:
         timeseries(
             "Mean duration",
             "s",
-            f"Of the operations that were closed around each time; the {_TOP} that took longest. {_LATER}",
-            Query(f"topk({_TOP}, {_mean_seconds('$__rate_interval')})", _LEGEND),
+            f"Of the operations that were closed around each time; the {TOP} that took longest. {_LATER}",
+            Query(f"topk({TOP}, {_mean_seconds('$__rate_interval')})", _LEGEND),
             height=9,
         ),
         timeseries(
             "Operations closed within five minutes",
             "short",
-            f"In the five minutes before each point, by how they ended; the {_TOP} that are most. {_LATER}",
+            f"In the five minutes before each point, by how they ended; the {TOP} that are most. {_LATER}",
             Query(
-                f"topk({_TOP}, sum by ({OPERATION}, {STATUS}) ({_over(OPERATIONS_CLOSED, window='5m')}))",
+                f"topk({TOP}, sum by ({OPERATION}, {STATUS}) ({_over(OPERATIONS_CLOSED, window='5m')}))",
                 f"{_LEGEND} {{{{{STATUS}}}}}",
             ),
         ),
         table(
             "All operations",
-            f"Within the dashboard's time; the {_ROWS} that need most. {_LATER}",
+            f"Within the dashboard's time; the {ROWS} that need most. {_LATER}",
             {OPERATION: "Operation"},
-            TableColumn("Largest peak", "bytes", f"topk({_ROWS}, {_largest()})"),
+            TableColumn("Largest peak", "bytes", f"topk({ROWS}, {_largest()})"),
             TableColumn("Mean duration", "s", f"{_mean_seconds('$__range')} {of_rows}"),
             TableColumn("Closed", "short", f"sum by ({OPERATION}) ({_over(OPERATIONS_CLOSED)}) {of_rows}"),
             width=12,
@@ -163,11 +163,6 @@ def _over_time() -> list[Panel]:
 _ONLY = "Only of runs with --operation-metrics histograms, and of those that are chosen above."
 
 
-def _of_chosen(expression: str) -> str:
-    """Limits an expression of `promql` to the chosen operations."""
-    return expression.replace('instance=~"$run"', f'instance=~"$run",{_CHOSEN}')
-
-
 def _spread() -> list[Panel]:
     return [
         heatmap(
@@ -175,20 +170,20 @@ def _spread() -> list[Panel]:
             "bytes",
             "How many of the operations that reporting runs have closed so far had a peak in each range. Points are exemplars: they lead to the span. They come by OTLP "
             f"and remote write, not from a scraped page. {_ONLY}",
-            Query(_of_chosen(so_far(_PEAK, by="le")), "{{le}}", exemplar=True),
+            Query(so_far(_PEAK, _CHOSEN, by="le"), "{{le}}", exemplar=True),
         ),
         heatmap(
             "Durations",
             "s",
             f"How many of the operations that reporting runs have closed so far took so long. {_ONLY}",
-            Query(_of_chosen(so_far(_DURATION, by="le")), "{{le}}", exemplar=True),
+            Query(so_far(_DURATION, _CHOSEN, by="le"), "{{le}}", exemplar=True),
         ),
         timeseries(
             "Durations, median and 95th percentile",
             "s",
             f"Estimates: the buckets of a scraped page are wide. {_ONLY}",
-            Query(_of_chosen(quantile(0.5, _DURATION, OPERATION)), f"{_LEGEND} median", exemplar=True),
-            Query(_of_chosen(quantile(0.95, _DURATION, OPERATION)), f"{_LEGEND} 95 %", exemplar=True),
+            Query(quantile(0.5, _DURATION, _CHOSEN, by=OPERATION), f"{_LEGEND} median", exemplar=True),
+            Query(quantile(0.95, _DURATION, _CHOSEN, by=OPERATION), f"{_LEGEND} 95 %", exemplar=True),
             height=9,
         ),
     ]

@@ -3,7 +3,15 @@
 from __future__ import annotations
 
 from dashboards.board import Row, annotation, dashboard, traces_link, variables
-from dashboards.boards.shared import RUN_STATES, SHARE_LEVELS, oom_kills, state_of_run
+from dashboards.boards.shared import (
+    DEVICE,
+    DEVICE_LEGEND,
+    RUN_STATES,
+    SHARE_LEVELS,
+    of_device,
+    oom_kills,
+    state_of_run,
+)
 from dashboards.measures import CGROUP_LIMIT, OOM_KILL, available, charged, limit, share_of_limit, used
 from dashboards.panels import (
     BLUE,
@@ -20,9 +28,9 @@ from dashboards.panels import (
     timeseries,
 )
 from dashboards.promql import RUN, last, per_run, rate, series
+from dashboards.records import OPERATION
 from dashboards.thresholds import LIMIT_SOON_SECONDS
 
-_OPERATION = "memwatch_operation_name"
 _LIMIT_LINE = dashed(".*limit.*", "red")
 _PEAK_LINE = dashed("peak.*", "purple")
 
@@ -50,10 +58,10 @@ def build() -> Json:
 
 
 def _annotations() -> list[Json]:
-    running = f"sum by ({_OPERATION}) ({series('memwatch.operation.active')}) > 0"
+    running = f"sum by ({OPERATION}) ({series('memwatch.operation.active')}) > 0"
     killed = f"increase({series('memwatch.cgroup.memory.events', OOM_KILL, window='$__rate_interval')}) > 0"
     return [
-        annotation("Operations", running, f"{{{{{_OPERATION}}}}}", "operation open", "blue"),
+        annotation("Operations", running, f"{{{{{OPERATION}}}}}", "operation open", "blue"),
         annotation("OOM kills", killed, "OOM kill", "the kernel ended a process of the run", "red"),
         annotation(
             "Alerts",
@@ -81,14 +89,14 @@ def _headline() -> list[Panel]:
             "Memory limit",
             "bytes",
             "Of the control group. Without one the machine's memory is the limit.",
-            Query(f"min ({limit(ended=True)})", "limit"),
+            Query(f"min ({limit(window='$__range')})", "limit"),
             unknown="no limit",
         ),
         stat(
             "Used of the limit",
             "percentunit",
             "What the kernel cannot drop, of the limit, now or at the end. At 100 % the OOM killer comes.",
-            Query(f"max ({share_of_limit(ended=True)})", "used"),
+            Query(f"max ({share_of_limit(window='$__range')})", "used"),
             unknown="no limit",
             levels=SHARE_LEVELS,
         ),
@@ -190,17 +198,17 @@ def _memory() -> list[Panel]:
 
 
 def _operations() -> list[Panel]:
-    count = f"sum by ({_OPERATION}) ({last('memwatch.operation.count')})"
-    total = f"sum by ({_OPERATION}) ({last('memwatch.operation.time')})"
+    count = f"sum by ({OPERATION}) ({last('memwatch.operation.count')})"
+    total = f"sum by ({OPERATION}) ({last('memwatch.operation.time')})"
     return [
         table(
             "Operations",
             "Each name once. Exact figures of every single operation are in the run's report and on its spans.",
-            {_OPERATION: "Operation"},
+            {OPERATION: "Operation"},
             TableColumn(
                 "Largest peak",
                 "bytes",
-                f"max by ({_OPERATION}) ({last('memwatch.operation.memory.peak.max')})",
+                f"max by ({OPERATION}) ({last('memwatch.operation.memory.peak.max')})",
             ),
             TableColumn("Closed", "short", count),
             TableColumn("Mean duration", "s", f"{total} / {count}"),
@@ -211,7 +219,7 @@ def _operations() -> list[Panel]:
             "Open operations",
             "short",
             "Operations that are shorter than the time between two samples may be missing here; they are in the table.",
-            Query(f"sum by ({_OPERATION}) ({series('memwatch.operation.active')})", f"{{{{{_OPERATION}}}}}"),
+            Query(f"sum by ({OPERATION}) ({series('memwatch.operation.active')})", f"{{{{{OPERATION}}}}}"),
             width=10,
             height=9,
         ),
@@ -220,8 +228,8 @@ def _operations() -> list[Panel]:
             "bytes",
             "A step is an operation that needed more than all of its name before it.",
             Query(
-                f"max by ({_OPERATION}) ({series('memwatch.operation.memory.peak.max')})",
-                f"{{{{{_OPERATION}}}}}",
+                f"max by ({OPERATION}) ({series('memwatch.operation.memory.peak.max')})",
+                f"{{{{{OPERATION}}}}}",
             ),
             width=24,
         ),
@@ -321,24 +329,23 @@ def _pressure() -> list[Panel]:
 
 
 def _gpus() -> list[Panel]:
-    device = "hw_id, hw_name"
     return [
         timeseries(
             "GPU memory",
             "bytes",
             "Of the whole device, by whomever; what the run holds is drawn beside it where the driver can tell.",
-            Query(f"max by ({device}) ({series('hw.gpu.memory.usage')})", "{{hw_name}} {{hw_id}}"),
+            Query(of_device("hw.gpu.memory.usage"), DEVICE_LEGEND),
             Query(
-                f"sum by ({device}) ({series('memwatch.tree.gpu.memory.usage')})", "held by the run {{hw_id}}"
+                f"sum by ({DEVICE}) ({series('memwatch.tree.gpu.memory.usage')})", "held by the run {{hw_id}}"
             ),
-            Query(f"max by ({device}) ({series('hw.gpu.memory.limit')})", "limit {{hw_id}}"),
+            Query(of_device("hw.gpu.memory.limit"), "limit {{hw_id}}"),
             overrides=[_LIMIT_LINE],
         ),
         timeseries(
             "GPU busy",
             "percentunit",
             "Time in which something ran, not how much of the chip it used.",
-            Query(f"max by ({device}) ({series('hw.gpu.utilization')})", "{{hw_name}} {{hw_id}}"),
+            Query(of_device("hw.gpu.utilization"), DEVICE_LEGEND),
             maximum=1,
         ),
     ]

@@ -4,11 +4,21 @@ from __future__ import annotations
 
 from dashboards.measures import OOM_KILL
 from dashboards.panels import GREEN, GREY, RED, YELLOW, Json, Panel, Query, stat
-from dashboards.promql import DASHBOARD, RUN, last
+from dashboards.promql import DASHBOARD, RUN, last, recorded, series
+from dashboards.records import ENDED
 from dashboards.thresholds import LIMIT_NEAR, LIMIT_WARNING
+
+TOP, ROWS = 20, 200
+"""Curves or bars of a panel, and rows of a table, at most."""
 
 SHARE_LEVELS = ((None, GREEN), (LIMIT_WARNING, YELLOW), (LIMIT_NEAR, RED))
 KILL_LEVELS = ((None, GREEN), (1.0, RED))
+
+BADLY = 'ended!="well"'
+"""Of `ended`: an exit code other than 0."""
+
+DEVICE, DEVICE_LEGEND = "hw_id, hw_name", "{{hw_name}} {{hw_id}}"
+"""Labels that are one GPU, and how it is called."""
 
 RUN_STATES: Json = {
     "type": "value",
@@ -29,6 +39,29 @@ def state_of_run(scope: tuple[str, ...] = DASHBOARD) -> str:
     code = f"max by ({RUN}) ({last('memwatch.run.exit.code', scope=scope)})"
     active = f"max by ({RUN}) ({last('memwatch.run.active', scope=scope)})"
     return f"{code} or {active} - 2"
+
+
+def of_device(metric: str, *matchers: str) -> str:
+    """One value for each GPU, however many runs look at it."""
+    return f"max by ({DEVICE}) ({series(metric, *matchers)})"
+
+
+def ended(*matchers: str) -> str:
+    """How many runs ended within the dashboard's time."""
+    return f"sum_over_time({recorded(ENDED, *matchers, window='$__range')})"
+
+
+def ended_badly(words: str, *matchers: str) -> Panel:
+    """How many of the runs that ended did so with an exit code other than 0."""
+    return stat(
+        "Ended badly",
+        "short",
+        words,
+        # None is 0, but only where there were ends.
+        Query(f"sum ({ended(*matchers, BADLY)}) or sum ({ended(*matchers)}) * 0", "ended badly"),
+        unknown="no run has ended",
+        levels=((None, GREEN), (1, YELLOW)),
+    )
 
 
 def oom_kills(width: int = 4, scope: tuple[str, ...] = DASHBOARD) -> Panel:

@@ -15,6 +15,7 @@ javac -d DIRECTORY                       DIRECTORY
 
 from __future__ import annotations
 
+import math
 import os
 from bisect import bisect_right
 
@@ -78,6 +79,9 @@ _COMPILERS = (
     "mold",
 )
 """Endings of the names of programs of which -oFILE in one word names the output; a version may follow."""
+
+_START_ERROR = 0.02
+"""Seconds by which two starts may be in the wrong order: the kernel tells them in hundredths."""
 
 _DEPTH = 64
 """Ancestors that are looked at: a pid that is its own ancestor would keep us for ever."""
@@ -200,7 +204,7 @@ def _parent(process: ProcessFigures, starts: Mapping[int, list[tuple[float, int]
     spans = starts.get(process.ppid or 0)
     if not spans:
         return None
-    place = bisect_right(spans, (process.start + 0.02, len(starts) << 32)) - 1
+    place = bisect_right(spans, (process.start + _START_ERROR, math.inf)) - 1
     return spans[max(place, 0)][1]
 
 

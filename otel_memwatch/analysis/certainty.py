@@ -324,8 +324,8 @@ def tree_from_bounds(low: int, high: int | None, error: int, single: int | None 
     """The tree's peak from the sum of its processes' bounds, and the largest thing that was certainly there at once.
 
     The lower end is the largest process, or the proportional sizes of all at one moment (each page counted once). The
-    sum of resident sizes is none: it counts shared pages several times. Where both ends are one process's and its error,
-    and as near as all that is called so, the tree was one process: EXACT.
+    sum of resident sizes is none: it counts shared pages several times. Where both ends are no farther apart than the error
+    of one process, and than those of any EXACT figure, the tree was one process: EXACT.
 
     Args:
         low: bytes that were certainly there at one moment.
@@ -792,8 +792,8 @@ def tree_low_in_cgroup(needed: int | None, watermark: int, process: int, *, stil
     Args:
         needed: lower bound from the group, page cache taken off; `None` or 0: nothing known.
         watermark: of the group.
-        process: the largest process: with its file pages, which the group may have been charged as cache, so that it stands
-            in only where the group tells nothing, or could not be read any more.
+        process: the largest process, which stands in where the group tells nothing, or could not be read any more: in the
+            former case without its file pages, which the group may have been charged as cache.
         still_read: whether the group could be read at the last tick.
     """
     low = needed or min(process, watermark)

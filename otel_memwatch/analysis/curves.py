@@ -63,6 +63,7 @@ _CGROUP_TICK = (
     catalog.MEMWATCH_CGROUP_MEMORY_WINDOW_GAP,
     catalog.MEMWATCH_CGROUP_MEMORY_PEAK,
     catalog.MEMWATCH_CGROUP_MEMORY_FILE,
+    catalog.MEMWATCH_CGROUP_MEMORY_UNEVICTABLE,
 )
 """The columns of which a `CgroupTick` is made, in the order of its fields."""
 
@@ -70,6 +71,9 @@ Key = tuple[str, tuple[tuple[str, str], ...]]
 """What a curve shows: a metric or one of the names above, with attributes."""
 
 _UNKNOWN = math.nan
+
+_WAITING = 512
+"""Ticks that wait at most to be taken into a bucket: one of a month has some ten thousand."""
 
 
 class Curve(NamedTuple):
@@ -155,6 +159,8 @@ class _Buckets:
         self._waiting.append(values)
         if window is not None:
             self._windows.append(window)
+        if len(self._waiting) >= _WAITING:
+            self.fold()
 
     def fold(self) -> None:
         """Brings the figures of the last bucket up to date."""
@@ -279,12 +285,14 @@ class Curves:
                 continue
             values, window = kept(tick), None
             if group is not None:
-                usage, top, gap, peak, file = group(tick)
+                usage, top, gap, peak, file, locked = group(tick)
                 needed = None if usage is None or file is None else max(0, usage - file)
                 values = (*values, needed)
                 moved = moved_of(tick)
                 known = None if None in moved or not moved else int(sum(moved))
-                window = self._bounds.add_tick(CgroupTick(time, usage, top, gap, peak, file, known))
+                window = self._bounds.add_tick(
+                    CgroupTick(time, usage, top, gap, peak, file, known, locked or 0)
+                )
             if self._held is not None:
                 buckets.add(*self._held, window)
             self._held = since_start, keys, values
@@ -301,7 +309,8 @@ class Curves:
         self._width = len(columns) + 1
         places = {column.metric: 1 + index for index, column in reversed(list(enumerate(columns)))}
         self._of_group: Callable[[Sequence[Value]], tuple[Any, ...]] | None = None
-        if self._conditions.own_cgroup and _CGROUP_TICK[0] in places and _CGROUP_TICK[-1] in places:
+        split = {catalog.MEMWATCH_CGROUP_MEMORY_USAGE, catalog.MEMWATCH_CGROUP_MEMORY_FILE} <= places.keys()
+        if self._conditions.own_cgroup and split:
             self._keys.append((NEEDED, ()))
             if not all(metric in places for metric in _CGROUP_TICK):
                 self._width += 1

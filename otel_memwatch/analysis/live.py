@@ -2,8 +2,8 @@
 
 Each look reads what has been written since the one before, so that a run of a day costs no more to look at than one of a
 minute; memory does not grow either. A first look at a long record does not wait until all of it has been read: what is now
-stands at its end, and what was before is read for as long as each look may take. Nothing is written, and nobody is asked: it works from any terminal, as anybody who may
-read the record.
+stands at its end, and what was before is read for as long as each look may take. Nothing is written, and nobody is asked: it
+works from any terminal, as anybody who may read the record.
 """
 
 from __future__ import annotations

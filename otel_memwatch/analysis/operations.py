@@ -192,5 +192,7 @@ def _totals(operation: RecordedOperation, end: float, context: OperationContext)
         counter = context.ticks.counters.get(name)
         used = None if counter is None else counter.between(operation.start, end)
         if used is not None:
-            totals[f"tree_{name}"] = round(used, 6) if name == "cpu_seconds" else math.floor(used + 0.5)
+            # Between two ticks it is in proportion to the time; its own process is counted at its boundaries, and part of it.
+            whole = round(used, 6) if name == "cpu_seconds" else math.floor(used + 0.5)
+            totals[f"tree_{name}"] = max(whole, totals.get(name, 0))
     return totals

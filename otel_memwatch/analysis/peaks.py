@@ -138,11 +138,12 @@ def tree_low(evidence: Evidence) -> int | None:
     if evidence.conditions.own_cgroup and evidence.watermark.value is not None:
         needed, _ = evidence.needed_bounds()
         private = max(0, (evidence.private.value or 0) - evidence.conditions.charge_error)
+        still_read = evidence.watermark_read
         low = certainty.tree_low_in_cgroup(
             max(needed.value or 0, private),
             evidence.watermark.value,
-            process,
-            still_read=evidence.watermark_read,
+            evidence.processes.charged_bytes if still_read else process,
+            still_read=still_read,
         )
         # A leave that only sizes tell of may be files that no reading found mapped: then the group counted all.
         if evidence.processes.left_cgroup:

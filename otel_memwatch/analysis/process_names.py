@@ -81,9 +81,8 @@ def telling(argvs: Sequence[Sequence[str] | None]) -> list[tuple[str, ...] | Non
                 told = _told(words[len(head) :], common)
                 if not told:
                     result[index] = words
-                elif head[1:] == (
-                    "-c",
-                ):  # what stands in the command line itself is the same for all, and long
+                elif head[1:] == ("-c",):
+                    # The program text that follows is the same for all, and long.
                     result[index] = (*head[:1], *told)
                 else:
                     result[index] = (*head, *_verb(words[len(head) :], common), *told)

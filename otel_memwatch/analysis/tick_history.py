@@ -21,6 +21,7 @@ from otel_memwatch.analysis.faults_elsewhere import FaultsElsewhere
 from otel_memwatch.analysis.tally import columns_for_total
 from otel_memwatch.analysis.ticks import COUNTERS, CgroupHistory, TickSeries
 from otel_memwatch.analysis.tree_bounds import Span
+from otel_memwatch.record.format import TICK_DECIMALS
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
@@ -108,7 +109,7 @@ class TickHistory:
 
     def add(self, snapshot: Snapshot) -> None:
         """Takes a tick in."""
-        time, values = snapshot.time, snapshot.values
+        time, values = round(snapshot.time, TICK_DECIMALS), snapshot.values
         usage, file = _at(values, self._usage), _at(values, self._file)
         shmem, kernel = _at(values, self._shmem), _at(values, self._kernel)
         totals = [_sum(values, indices) for indices in self._counters.values()]

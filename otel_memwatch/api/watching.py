@@ -32,9 +32,10 @@ def watch(path: str | os.PathLike[str] | None = None, **settings: Unpack[WatchSe
         path: run directory to create. Default: `memwatch-runs/<time>-<name>-<pid>`. Where it holds a run already, this one
             is recorded in "path-2", "path-3" ...: `run.path` says where.
         settings: as on the command line of `attach`, whose help describes them: `interval`, `exact`, `quiet`, `summary`,
-            `report`, `plot`, `prometheus`, `prometheus_cert`, `prometheus_key`, `prometheus_client_ca`, `linger`,
-            `textfile`, `otlp`, `otlp_protocol`, `metric_interval`, `log_dir`, `out`, `runs`, `name`, `tag`; and `exact_gpu`, which has the
-            watermarks of this program's GPU allocators reset at the boundaries of operations.
+            `summary_file`, `report`, `plot`, `prometheus`, `prometheus_cert`, `prometheus_key`, `prometheus_client_ca`, `linger`,
+            `textfile`, `otlp`, `otlp_protocol`, `otlp_metrics`, `metrics`, `operation_metrics`, `metric_interval`, `log_dir`,
+            `upload`, `out`, `runs`, `name`, `tag`, `group`, `rank`; and `exact_gpu`, which has the watermarks of this
+            program's GPU allocators reset at the boundaries of operations.
 
     Returns:
         The run, which can be read while it grows. When recording turns out to be impossible there is one line about it

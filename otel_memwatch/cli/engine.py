@@ -9,6 +9,7 @@ import click
 
 from otel_memwatch.errors import RunError
 from otel_memwatch.record.format import RUNS_DIRECTORY
+from otel_memwatch.reports.formatting import count
 from otel_memwatch.runs.engines import ENGINES, ORIGINAL, correct
 
 
@@ -34,7 +35,5 @@ def command(engine: str, directory: str, *, runs: str | None) -> None:
     corrected = correct(engine, place, where)
     for path, why in corrected.left_out:
         click.echo(f"{os.path.relpath(path, place)} is left as it is: {why}", err=True)
-    number = len(corrected.made_exact)
-    click.echo(
-        f"{number} file{'' if number == 1 else 's'} made exact, {len(corrected.left_out)} left; originals: *{ORIGINAL}"
-    )
+    made = count(len(corrected.made_exact), "file")
+    click.echo(f"{made} made exact, {len(corrected.left_out)} left; originals: *{ORIGINAL}")

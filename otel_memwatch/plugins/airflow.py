@@ -90,7 +90,7 @@ def on_task_instance_success(task_instance: Any) -> None:  # noqa: ARG001 - Airf
 
 
 @hookimpl
-def on_task_instance_failed(task_instance: Any, error: Any = None) -> None:  # noqa: ARG001 - Airflow's signature
+def on_task_instance_failed(task_instance: Any, error: Any) -> None:  # noqa: ARG001 - Airflow's signature
     """Airflow's hook."""
     _end(error if isinstance(error, BaseException) else None)
 

@@ -97,7 +97,7 @@ class DaskTaskTable(SchedulerPlugin):
         if topic == TOPIC and isinstance(msg, dict):
             fields = {name: msg[name] for name in TaskFigures._fields if name in msg}
             if len(fields) == len(TaskFigures._fields):
-                self.groups = by_name([TaskFigures(**fields)], self.groups)
+                by_name([TaskFigures(**fields)], self.groups)
 
 
 def install(client: Client) -> None:

@@ -11,18 +11,11 @@ from __future__ import annotations
 
 import functools
 import inspect
+from threading import Lock
 
 from otel_memwatch import catalog
 from otel_memwatch.in_target.operations.journal import warn_once
-from otel_memwatch.plugins.tasks import (
-    METER,
-    NamedTasks,
-    RunningTask,
-    TaskFigures,
-    by_name,
-    record_worker,
-    worker_tags,
-)
+from otel_memwatch.plugins.tasks import METER, RunningTask, TaskFigures, record_worker, worker_tags
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -56,15 +49,19 @@ def _measuring(find: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(find)
     def find_measured(job: Any, descriptor: Any) -> Any:
         info = find(job, descriptor)
-        name = descriptor.function_name
-        if name.startswith(_OWN):
+        try:
+            name = descriptor.function_name
+            if name.startswith(_OWN):
+                return info
+            if descriptor.class_name:
+                name = f"{descriptor.class_name}.{name}"
+            key = descriptor.function_id, info.function
+            if key not in found:
+                found[key] = info._replace(function=measured(info.function, name))
+            return found[key]
+        except Exception as error:  # noqa: BLE001 - Ray promises none of these names, and its tasks have to run
+            warn_once("ray functions", f"a task of Ray is not measured: {type(error).__name__}: {error}")
             return info
-        if descriptor.class_name:
-            name = f"{descriptor.class_name}.{name}"
-        key = descriptor.function_id, info.function
-        if key not in found:
-            found[key] = info._replace(function=measured(info.function, name))
-        return found[key]
 
     return find_measured
 
@@ -138,26 +135,28 @@ class _PeaksInRay:
     """The largest peak of each name as a metric of Ray's, which its dashboard and Prometheus have."""
 
     def __init__(self) -> None:
-        self._groups: dict[str, NamedTasks] = {}
+        self._lock = Lock()
+        """Calls of one actor may end in several threads at once."""
+        self._highest: dict[str, int] = {}
+        """Bytes, by the names of the calls."""
         self._gauge: Any = None
         self._broken = False
 
     def add(self, figures: TaskFigures) -> None:
         """A call has ended. Raises nothing."""
-        if self._broken:
-            return
-        self._groups = by_name([figures], self._groups)
-        high = self._groups[figures.name].high
-        if high is None:
+        if self._broken or figures.high is None:
             return
         try:
-            if self._gauge is None:
-                from ray.util.metrics import Gauge
+            with self._lock:
+                high = max(figures.high, self._highest.get(figures.name, 0))
+                self._highest[figures.name] = high
+                if self._gauge is None:
+                    from ray.util.metrics import Gauge
 
-                metric = catalog.METRICS[catalog.MEMWATCH_OPERATION_MEMORY_PEAK_MAX]
-                name, *_ = catalog.prometheus_names(metric)
-                self._gauge = Gauge(name, metric.description, tag_keys=("name",))
-            self._gauge.set(float(high), tags={"name": figures.name})
+                    metric = catalog.METRICS[catalog.MEMWATCH_OPERATION_MEMORY_PEAK_MAX]
+                    name, *_ = catalog.prometheus_names(metric)
+                    self._gauge = Gauge(name, metric.description, tag_keys=("name",))
+                self._gauge.set(float(high), tags={"name": figures.name})
         except Exception as error:  # noqa: BLE001 - as above
             self._broken = True
             warn_once("ray metrics", f"Ray's metrics do not have the peaks of tasks: {error}")

@@ -139,10 +139,10 @@ class NamedTasks(NamedTuple):
 
 
 def by_name(
-    tasks: Iterable[TaskFigures], before: Mapping[str, NamedTasks] | None = None
+    tasks: Iterable[TaskFigures], before: dict[str, NamedTasks] | None = None
 ) -> dict[str, NamedTasks]:
-    """The tasks by their names, added to those that were counted before."""
-    found = dict(before or {})
+    """The tasks by their names; `before`: those that were counted already, to which they are added in place."""
+    found = {} if before is None else before
     for task in tasks:
         known = found.get(task.name) or NamedTasks(task.name, 0, 0, 0, 0.0, None, None)
         found[task.name] = NamedTasks(

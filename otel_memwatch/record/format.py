@@ -141,6 +141,9 @@ TRACES_OTLP_FILE = "traces.otlp.jsonl"
 RUNNING = "running"
 FINISHED = "finished"
 
+TICK_DECIMALS = 4
+"""Of the monotonic seconds of a tick: what is made of ticks while they come is then what a reader makes of the record."""
+
 DIRECTORY_MODE = 0o700
 FILE_MODE = 0o600
 

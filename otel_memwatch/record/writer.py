@@ -25,6 +25,7 @@ from otel_memwatch.record.format import (
     RUN_FILE,
     SAMPLES_FILE,
     SCHEMA,
+    TICK_DECIMALS,
 )
 from otel_memwatch.runtime.typed import Any
 
@@ -163,7 +164,7 @@ class RunWriter:
         values, known = snapshot.values, len(snapshot.values)
         while known and values[known - 1] is None:
             known -= 1
-        if self._append(SAMPLES_FILE, compact([round(snapshot.time, 4), *values[:known]])):
+        if self._append(SAMPLES_FILE, compact([round(snapshot.time, TICK_DECIMALS), *values[:known]])):
             self.last_tick = snapshot.time
         else:
             self.missing += 1

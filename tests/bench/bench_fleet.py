@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import re
 import statistics
 import sys
 import tempfile
@@ -24,6 +23,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
+from dashboards.promql import filled
 from tests.support import fleet
 
 DAY = 86_400
@@ -38,6 +38,7 @@ OF_A_FLEET = (
     "memwatch-fleet.json",
     "memwatch-ci.json",
     "memwatch-cost.json",
+    "memwatch-groups.json",
     "memwatch-operations.json",
     "memwatch-gpu.json",
 )
@@ -63,22 +64,13 @@ def _end():
     return time.time() // 7200 * 7200 - 60
 
 
-def _filled(expression, seconds):
-    step = max(15, seconds // POINTS)
-    for name, value in (("$__rate_interval", f"{4 * step}s"), ("$__range", f"{seconds}s")):
-        expression = expression.replace(name, value)
-    expression = re.sub(r"\$(cluster|namespace)\b", ".*", expression)
-    expression = expression.replace("$main", "main|master").replace("$price", "1")
-    return re.sub(r"\$\w+", ".+", expression)
-
-
 def _asked(server, target, end, seconds):
     """Seconds until the answer is here, its bytes and its series."""
-    expression = _filled(target["expr"], seconds)
+    step = max(15, seconds // POINTS)
+    expression = filled(target["expr"], f"{seconds}s", f"{4 * step}s")
     if target["instant"]:
         path, arguments = "query", {"query": expression, "time": end}
     else:
-        step = max(15, seconds // POINTS)
         path = "query_range"
         arguments = {"query": expression, "start": end - seconds, "end": end, "step": step}
     began = time.perf_counter()

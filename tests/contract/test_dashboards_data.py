@@ -10,7 +10,7 @@ import pytest
 
 from dashboards import previews
 from dashboards.boards import boards
-from dashboards.promql import names_in
+from dashboards.promql import filled, names_in
 from dashboards.records import records
 from dashboards.rules import alerts
 from otel_memwatch.analysis import load
@@ -32,12 +32,7 @@ ABSENT = {
 
 def fill(expression):
     """The expression as Grafana sends it with everything chosen."""
-    values = {"$__rate_interval": "6s", "$__range": "60s", "$__interval": "1s"}
-    for name, value in values.items():
-        expression = expression.replace(name, value)
-    expression = re.sub(r"\$(cluster|namespace)\b", ".*", expression)
-    expression = expression.replace("$main", "main").replace("$price", "1")
-    expression = re.sub(r"\$(service|run|host|gpu|operation|branch)\b", ".+", expression)
+    expression = filled(expression, "60s", "6s")
     assert "$" not in expression, expression
     return expression
 

@@ -8,6 +8,7 @@ import time
 
 import pytest
 
+from dashboards import promql
 from dashboards.boards import boards
 from dashboards.records import records
 from tests.support import fleet
@@ -40,11 +41,7 @@ def simulated(tmp_path_factory):
 
 
 def filled(expression):
-    for name, value in (("$__rate_interval", "2m"), ("$__range", f"{HOURS}h")):
-        expression = expression.replace(name, value)
-    expression = re.sub(r"\$(cluster|namespace)\b", ".*", expression)
-    expression = expression.replace("$main", "main|master").replace("$price", "2")
-    return re.sub(r"\$\w+", ".+", expression)
+    return promql.filled(expression, f"{HOURS}h", "2m", price="2")
 
 
 def asked():

@@ -195,6 +195,22 @@ def test_spans_that_the_process_recorded_itself_are_not_recorded_twice(received)
     assert sorted(operation.name for operation in received.operations()) == ["step 1", "step 2"]
 
 
+def test_a_batch_that_is_sent_again_is_recorded_once(received, sink):
+    """As SDKs do with what an endpoint does not take yet; another batch may come between."""
+    request = _request(2)
+    request.resource_spans[0].scope_spans[0].spans[0].ClearField("parent_span_id")
+    body = request.SerializeToString()
+    sink.answer = lambda _path: (503, "text/plain", b"later")
+    assert received.post(body)[0] == 503
+    assert received.post(_request(2, first=3).SerializeToString())[0] == 503
+    sink.answer = lambda _path: None
+    assert received.post(body)[0] == 200
+    assert sorted(operation.name for operation in received.operations()) == [
+        f"step {number}" for number in range(1, 5)
+    ]
+    assert len(received.receiver._record.roots) == 1
+
+
 def test_spans_of_other_processes_keep_their_pid_and_those_of_none_get_the_targets(received):
     received.post(_request(pid=777).SerializeToString())
     received.post(_request(pid=None, first=5).SerializeToString())

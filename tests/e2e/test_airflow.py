@@ -73,16 +73,19 @@ def test_each_task_is_a_run_and_its_log_says_what_it_needed(tmp_path: Path) -> N
     told = airflow(tmp_path, "dags", "test", "memory", OTEL_MEMWATCH_RUNS=str(tmp_path / "runs"))
     assert told.count("otel-memwatch: memory ") == 3
     assert "ValueError: on purpose" in told
-    found, own = {}, {}
+    found, own, errors = {}, {}, {}
     for path in (tmp_path / "runs").glob("*/run.json"):
         info = json.loads(path.read_text())
-        found[info["tags"]["rule"]] = info
-        own[info["tags"]["rule"]] = [figures.operation.peak for figures in load(path.parent).operations]
+        rule, operations = info["tags"]["rule"], load(path.parent).operations
+        found[rule] = info
+        own[rule] = [figures.operation.peak for figures in operations]
+        errors[rule] = operations[0].operation.error
         assert info["state"] == "finished"
         assert info["tags"]["airflow.dag"] == "memory"
     assert set(found) == {"shell", "held", "fails"}
     (held,), (fails,) = own["held"], own["fails"]
     assert held.certainty is fails.certainty is Certainty.EXACT
+    assert errors == {"shell": None, "held": None, "fails": "ValueError"}
     assert held.bytes - fails.bytes == pytest.approx(150 * MIB, abs=15 * MIB)
     # What the operator starts belongs to the task: it was seen at a tick, if no more is known of it.
     assert found["shell"]["peaks"]["tree"]["bytes"] - fails.bytes > 150 * MIB

@@ -66,7 +66,12 @@ def eight(tmp_path_factory):
         time.sleep(0.2)
         held = sum(_holds(path) for path in runs.iterdir())
     assert held == 8
-    time.sleep(1.0)  # some ticks in which nothing changes
+    # What all hold at one instant is known closely once none has taken anything for some ticks, which a busy machine takes late.
+    files = [path / "samples.jsonl" for path in runs.iterdir()]
+    enough = [len(file.read_bytes().splitlines()) + 10 for file in files]
+    while any(len(file.read_bytes().splitlines()) < lines for file, lines in zip(files, enough, strict=True)):
+        assert time.monotonic() < until
+        time.sleep(0.2)
     for rank in ranks:
         rank.terminate()
     for rank in ranks:

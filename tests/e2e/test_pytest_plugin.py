@@ -212,6 +212,14 @@ def test_the_test_in_which_a_worker_died_is_named(tmp_path: Path) -> None:
     assert "test_it.py::test_that_dies" in line
 
 
+def test_of_a_worker_that_died_in_a_run_around_it_no_record_of_its_own_is_told(tmp_path: Path) -> None:
+    wrap = (sys.executable, "-m", "otel_memwatch", "wrap", "--out=run", "--quiet", "--no-report", "--")
+    workers = ("-p", "xdist.plugin", "-n", "1")
+    session = run_tests(tmp_path, "--memwatch", *workers, tests=KILLED, python=wrap)
+    assert "2 passed" in session.stdout
+    assert re.findall(r"^recorded +(.+)$", session.stdout, re.MULTILINE) == ["run"]
+
+
 HUNGRY = """
 import os, pathlib, time
 def test_before():

@@ -34,4 +34,7 @@ async def agen():
 
 
 agenerator = agen()
-asyncio.new_event_loop().run_until_complete(agenerator.__anext__())
+# A loop that is left open may be collected after its sockets, and then says so: only the generator is left.
+loop = asyncio.new_event_loop()
+loop.run_until_complete(agenerator.__anext__())
+loop.close()

@@ -10,6 +10,7 @@ import json
 import os
 import re
 import threading
+from collections import OrderedDict
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -34,6 +35,9 @@ MAX_TEXT = 1024
 MAX_ROOTS = 128
 """Root spans that are remembered: links of one span, by the specification's limit."""
 
+MAX_RECENT = 1 << 14
+"""Spans that are remembered as recorded: 32 batches of the size that SDKs send."""
+
 MAX_PROCESSES = 1000
 """Processes that get a file of their own; spans of more are forwarded but not recorded."""
 
@@ -54,6 +58,8 @@ class ReceivedSpans:
         self._offset = offset
         self._files: dict[int, _ProcessFile] = {}
         self._lock = threading.Lock()
+        # A program sends a batch again that its endpoint, or we in its place, did not take: it is recorded once.
+        self._recent: OrderedDict[bytes, None] = OrderedDict()
         self.roots: list[tuple[str, str]] = []
         """Trace and span id of the first spans that have no parent."""
 
@@ -71,11 +77,19 @@ class ReceivedSpans:
                 if file is None:
                     file = self._files[pid] = _ProcessFile(self._directory, pid, resource)
                 spans = sorted(
-                    (span for scope in group.scope_spans for span in scope.spans),
+                    (
+                        span
+                        for scope in group.scope_spans
+                        for span in scope.spans
+                        if _has_ids(span) and span.trace_id + span.span_id not in self._recent
+                    ),
                     key=lambda span: span.start_time_unix_nano,
                 )
                 recorded += file.append(spans, self._offset)
-                roots = [span for span in spans if not span.parent_span_id and _has_ids(span)]
+                self._recent.update((span.trace_id + span.span_id, None) for span in spans)
+                while len(self._recent) > MAX_RECENT:
+                    self._recent.popitem(last=False)
+                roots = [span for span in spans if not span.parent_span_id]
                 for root in roots[: MAX_ROOTS - len(self.roots)]:
                     self.roots.append((root.trace_id.hex(), root.span_id.hex()))
         return recorded
@@ -99,12 +113,12 @@ class _ProcessFile:
         }
 
     def append(self, spans: Iterable[Span], offset: float) -> int:
-        """Writes the spans that the process did not record itself, in one piece; how many they were."""
+        """Writes the spans that the process did not record itself, in one piece; how many they were. They have ids."""
         self._read_own_spans()
         lines: list[dict[str, Any]] = [] if self._header is None else [self._header]
         count = 0
         for span in spans:
-            if not _has_ids(span) or span.span_id.hex().encode() in self._known:
+            if span.span_id.hex().encode() in self._known:
                 continue
             lines += _lines(span, self._next, offset)
             self._next += 1

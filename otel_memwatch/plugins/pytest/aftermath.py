@@ -6,7 +6,7 @@ import sys
 import time
 from pathlib import Path
 
-from otel_memwatch.record.format import OPERATIONS_PREFIX, OPERATIONS_SUFFIX, RUN_FILE, RUNNING
+from otel_memwatch.record.format import OPERATIONS_PREFIX, OPERATIONS_SUFFIX, RUN_FILE
 from otel_memwatch.record.jsonl import parse
 from otel_memwatch.record.operation_lines import OperationLines
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
@@ -63,15 +63,17 @@ def death_in(directory: Path, pid: int | None = None) -> KilledTest | None:
 def wait_for_end(directory: Path) -> None:
     """Waits until the record of a process that has just died is complete: what killed it is among what is written last.
 
-    Three seconds at the most: its monitor may have been killed as well.
+    Three seconds at the most. Where there is no record, or its monitor was killed as well, nothing is waited for.
     """
+    from otel_memwatch.analysis.ending import state_of
+
     until = time.monotonic() + _END_SECONDS
     while time.monotonic() < until:
         try:
             info = parse((directory / RUN_FILE).read_bytes())
         except OSError:
             return
-        if not isinstance(info, dict) or info.get("state") != RUNNING:
+        if not isinstance(info, dict) or state_of(info, directory) != "running":
             return
         time.sleep(0.02)
 

@@ -198,6 +198,8 @@ class Workers:
         from otel_memwatch.plugins.pytest.aftermath import death_in, wait_for_end
 
         directory = self._of_worker(report.node)
+        if not directory.is_dir():  # it joined a run around the session, or had to record elsewhere
+            return
         self._gathering.add_record({}, [], report.node.gateway.id, directory)
         wait_for_end(directory)
         death = death_in(directory)

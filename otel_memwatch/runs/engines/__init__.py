@@ -56,7 +56,7 @@ def replace(path: Path, text: str) -> None:
     """Puts the text in place of a file; the first version of it stays beside it. Raises `OSError`."""
     status = path.stat()
     original = path.with_name(path.name + ORIGINAL)
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    part, kept = (path.with_name(f".{path.name}.{os.getpid()}{end}") for end in (".part", ORIGINAL))
     try:
         part.write_text(text, encoding="utf-8")
         part.chmod(status.st_mode & 0o7777)
@@ -65,9 +65,11 @@ def replace(path: Path, text: str) -> None:
             try:
                 os.link(path, original)
             except OSError:  # this file system has no links
-                original.write_bytes(path.read_bytes())
+                kept.write_bytes(path.read_bytes())
+                kept.replace(original)
         part.replace(path)
     except BaseException:
-        with contextlib.suppress(OSError):
-            part.unlink()
+        for unfinished in (part, kept):
+            with contextlib.suppress(OSError):
+                unfinished.unlink()
         raise

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import tracemalloc
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,7 +16,9 @@ TREE, DISK = (
     Column("memwatch.tree.memory.usage"),
     Column("memwatch.tree.disk.io", (("disk.io.direction", "read"),)),
 )
-USAGE, WINDOW, FILE = (Column(f"memwatch.cgroup.memory.{name}") for name in ("usage", "window", "file"))
+USAGE, WINDOW, FILE, LOCKED = (
+    Column(f"memwatch.cgroup.memory.{name}") for name in ("usage", "window", "file", "unevictable")
+)
 INFO = {"started": {"monotonic": 100.0}, "interval": 0.1}
 
 ticks = st.lists(
@@ -27,10 +30,11 @@ def drawn(
     found: list[tuple[float, int | None]], points: int
 ) -> tuple[DrawnCurves, list[tuple[float, int | None]]]:
     curves, time, taken = Curves(INFO, points), 100.0, []
+    columns = TREE, DISK
     for step, value in found:
         time += step
         taken.append((time - 100.0, value))
-        curves.add((TREE, DISK), time, (value, value))
+        curves.add(columns, time, (value, value))
     return curves.drawn(all_ended=True), taken
 
 
@@ -84,11 +88,36 @@ def test_what_a_window_had_is_in_the_bucket_that_its_tick_ends() -> None:
     assert least.high[6] <= 498 * mib <= most.high[6] < 500 * mib
 
 
+def test_cache_that_cannot_be_dropped_is_needed() -> None:
+    """400 MiB of memfd_secret count as cache, and among what is locked."""
+    columns = (USAGE, WINDOW, FILE, LOCKED, DISK)
+    curves = Curves({**INFO, "own_cgroup": "/sys/fs/cgroup/x", "host": {"cpus": 1}})
+    mib = 1 << 20
+    for number in range(10):
+        curves.add(columns, 100.1 + number / 10, (410 * mib, 410 * mib, 402 * mib, 400 * mib, 0))
+    most = curves.drawn(all_ended=True).curves[MOST, ()]
+    assert all(408 * mib <= value for value in most.high)
+
+
+def test_memory_does_not_grow_with_the_run() -> None:
+    """At the end of these a bucket is one of thousands of ticks."""
+    columns = TREE, DISK
+    curves = Curves(INFO, 4)
+    tracemalloc.start()
+    for number in range(10_000):
+        curves.add(columns, 100.0 + number / 10, (number * 1e6, number * 1e3))
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert len(curves.drawn(all_ended=True).last) <= 4
+    assert most < 160 * 1024
+
+
 def test_asking_changes_nothing() -> None:
     one, other = Curves(INFO, 8), Curves(INFO, 8)
+    columns = (TREE,)
     for number in range(50):
         for curves in (one, other):
-            curves.add((TREE,), 100.0 + number / 10, (number * number % 17,))
+            curves.add(columns, 100.0 + number / 10, (number * number % 17,))
         one.drawn(all_ended=False)
     assert one.drawn(all_ended=True)[:4] == other.drawn(all_ended=True)[:4]
 

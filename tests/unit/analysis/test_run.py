@@ -224,7 +224,7 @@ class TestOperations:
                 opening(2, 0.15, "Step", 1),
                 closing(2, 0.25, 500, cpu_user=0.01, cpu_system=0.02, read_bytes=3),
                 opening(3, 0.30, "Step", 1),
-                closing(3, 0.40, 100, status="error", error="ValueError"),
+                closing(3, 0.40, 100, status="error", error="ValueError", cpu_user=0.09, cpu_system=0.0),
                 closing(1, 0.60, 500),
             ]
         )
@@ -243,6 +243,8 @@ class TestOperations:
         assert first.totals["cpu_seconds"] == pytest.approx(0.03)
         assert first.totals["read_bytes"] == 3
         assert first.totals["tree_cpu_seconds"] == pytest.approx(0.05)
+        # Between two ticks the tree's part is an estimate, but never less than what its own process took.
+        assert second.totals["tree_cpu_seconds"] == pytest.approx(0.09)
         assert epoch.totals["tree_cpu_seconds"] == pytest.approx(0.25)
         # Alone until the worker starts at 0.2: then both.
         error = 256 * 1024

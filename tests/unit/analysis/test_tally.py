@@ -384,6 +384,17 @@ class TestControlGroup:
         ended(tally, PID, 0, 0.2, peak=110 * MIB, peak_bound=110 * MIB, exit_code=0)
         assert tally.peaks().tree == tree
 
+    def test_files_of_a_process_are_not_need_where_the_group_does_not_tell_its_cache(self) -> None:
+        """As long as there are groups below the run's own; of a small program on many processors nothing else is certain."""
+        tally = tally_of(*CGROUP, own_cgroup="/sys/fs/cgroup/x")
+        seen(tally, PID, 0, rss=2 * MIB, peak=2 * MIB)
+        tick(tally, 0.1, 60 * MIB, None, None, None, 60 * MIB)
+        figures(tally, PID, 0, 0.15, rss=40 * MIB, peak=40 * MIB, file=30 * MIB)
+        tick(tally, 0.2, 60 * MIB, None, None, None, 60 * MIB)
+        tree = tally.peaks().tree
+        assert tree is not None
+        assert (tree.low, tree.high) == (10 * MIB - EPS, 60 * MIB + BATCH)
+
     @pytest.mark.parametrize(("last", "certainty"), [(900, Certainty.EXACT), (800, Certainty.CENSORED)])
     def test_the_group_around_it(self, last: int, certainty: Certainty) -> None:
         tally = tally_of(*CGROUP)

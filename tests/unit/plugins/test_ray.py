@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import time
 from collections.abc import AsyncIterator, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
 from otel_memwatch.in_target.operations import activate, deactivate
-from otel_memwatch.plugins.ray import _measuring, measured
+from otel_memwatch.plugins.ray import _measuring, _PeaksInRay, measured
+from otel_memwatch.plugins.tasks import TaskFigures
 from otel_memwatch.record.open import read_run
 
 
@@ -87,3 +90,40 @@ def test_what_ray_keeps_of_a_method_is_there_still(tmp_path: Path) -> None:
     assert own.function is executor, "Ray's own methods are not measured"
     assert len(asked) == 3
     assert recorded(tmp_path) == ["Actor.method"]
+
+
+def test_a_ray_that_names_its_functions_otherwise_runs_them(capfd: pytest.CaptureFixture[str]) -> None:
+    info = Info(abs, "abs")
+    found = _measuring(lambda _job, _descriptor: info)
+    assert found("job", object()) is info
+    assert "a task of Ray is not measured: AttributeError" in capfd.readouterr().err
+
+
+class Gauge:
+    def __init__(self) -> None:
+        self.values: dict[str, float] = {}
+
+    def set(self, value: float, tags: dict[str, str]) -> None:
+        self.values[tags["name"]] = value
+
+
+class SlowFigures(TaskFigures):
+    """Figures of which another thread comes in between whenever their name is asked for."""
+
+    @property
+    def name(self) -> str:  # type: ignore[override]
+        time.sleep(0.005)
+        return str(self[0])
+
+
+def test_calls_that_end_in_several_threads_at_once_lose_no_peak() -> None:
+    peaks, gauge = _PeaksInRay(), Gauge()
+    peaks._gauge = gauge
+
+    def end_calls(thread: int) -> None:
+        for size in (200, 100):
+            peaks.add(SlowFigures(f"call{thread}", 1.0, 0, size, 1))
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(end_calls, range(4)))
+    assert gauge.values == {f"call{thread}": 200.0 for thread in range(4)}

@@ -1,6 +1,7 @@
 """The control group of the target: what the OOM killer sees, and why a program is slow.
 
-`files` finds the group's files, `readings` turns each version's files into the same values.
+`files` finds the group's files, `readings` turns each version's files into the same values, `below` says when groups below it
+make these late.
 """
 
 from __future__ import annotations

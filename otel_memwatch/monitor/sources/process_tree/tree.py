@@ -552,12 +552,12 @@ class ProcessTree:
         total, before = self._faults.unseen, self._unseen_faults
         self._unseen_faults = before if total is None else total
         unseen = None if total is None else total - before
-        ours = set() if self._windows is None else self._windows.reset_now
-        self._find_resets(self._resets.read() - ours, now)
-        found = TickFindings(changes.born, bool(changes.removed), unseen, self._reset_since, self._born_since)
         told = needed.unchanged()
         if not changes.figures and unseen == 0 and told is not None:
             return told
+        ours = set() if self._windows is None else self._windows.reset_now
+        self._find_resets(self._resets.read() - ours, now)
+        found = TickFindings(changes.born, bool(changes.removed), unseen, self._reset_since, self._born_since)
         whole = not needed.broken
         values = needed.scan(self._members, found)
         if whole and needed.broken:
