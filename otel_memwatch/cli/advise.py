@@ -99,7 +99,7 @@ def command(
 
     A RUN is a directory, a tree of them, a name, or "latest"; without any all runs in memwatch-runs count. Each job gets
     advice of its own. The memory is a prediction bound: the next run needs more with the odds asked, and never less is
-    advised than a run has needed.
+    advised than a run has certainly needed.
     """
     asked = _odds(odds)
     rows, hosts = find_runs(runs), _hosts_of_groups(runs)

@@ -83,7 +83,7 @@ def list_command(
 
     FIELD: run, id, name, state, started, duration, memory (or peak), low, high, certainty, how, process, main, gpu, cgroup,
     limit, input, cpu, cores, read, written, faults, processes, exit, signal, oom, end, key (the command without its
-    arguments), command, cwd, host, system, cpus, mode, by, error, tag.NAME.
+    arguments), command, cwd, host, system, cpus, mode, by, error, group, rank, tag.NAME.
     """
     if as_json and form not in (None, "json"):
         raise UsageError(f"--json and --format {form} exclude each other.", "give one of them")

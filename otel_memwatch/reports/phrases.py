@@ -48,6 +48,8 @@ _NEEDED = (
     "Needed memory counts each page once, however many processes share it, and leaves out page cache that can be "
     "dropped at any time."
 )
+IN_A_GROUP = "with page cache and kernel memory: what the OOM killer compares with the limit"
+"""What the figure of a control group counts."""
 _SUMMED = (
     "This system tells no more than each process's resident size: their sum counts a page once for each process that "
     "shares it, and pages of files and libraries too."

@@ -46,6 +46,8 @@ MONITOR_SHARE, EXPORTING_SHARE = 25 * MIB, 50 * MIB
 """What the monitor takes beside the command where both run in one group: recording only, and exporting."""
 KILLED_MARGIN = 1.5
 """What a limit is multiplied by under which the job was killed."""
+_DIFFERENT = 4
+"""How many times what any run needed a bound may be: beyond, it is that of runs which have little in common."""
 POLLED_MARGIN = 0.25
 """Share that is added to what others have polled."""
 _TIME_PRIOR = 0.1
@@ -72,7 +74,7 @@ class Advice(NamedTuple):
     median: int | None
     """Bytes that half of the runs needed."""
     largest: int | None
-    """Bytes that none of them needed more than, as far as they are known."""
+    """Bytes of the largest high end that counts: one that is far away counts as the better known runs show (`narrowed`)."""
     cores: float | None
     """Processors that are not exceeded in 95 % of the time."""
     seconds: float | None
@@ -81,6 +83,8 @@ class Advice(NamedTuple):
     """Where there is no advice: no less than this."""
     guess: bool = False
     """Whether it is no more than a guess: runs were killed below it, or polled by others."""
+    different: bool = False
+    """Whether the runs differ so much that the memory is far above what any of them needed: nothing that a person would ask for."""
     line: ScaledBound | None = None
     """How it grows with the input, where that explains it."""
     input_name: str | None = None
@@ -159,6 +163,8 @@ def _of_job(
     line, input_name = _scaled(whole, highs, feature, odds, notes)
     if line is not None:
         value = line.at(line.largest)  # enough for the inputs that were measured
+    most = max([*highs, *(row.low or 0 for row in partial)])
+    different = line is None and bound.odds is not None and value > _DIFFERENT * most
     guess = polled
     if polled:
         value *= 1 + POLLED_MARGIN
@@ -168,7 +174,7 @@ def _of_job(
         )
     killed = max((_killed_at(row) for row in partial if row.killed_for_memory), default=0)
     if killed and killed >= value:
-        value, guess, line, input_name = killed * KILLED_MARGIN, True, None, None
+        value, guess, different, line, input_name = killed * KILLED_MARGIN, True, False, None, None
         notes.append(
             "runs were killed under a limit above what the others needed: this is a guess, from that limit"
         )
@@ -180,7 +186,7 @@ def _of_job(
     return _advice(
         job, system, whole, memory, notes, guess=guess, odds=None if guess else bound.odds, target_odds=odds,
         line=line and line._replace(above=line.above + beside, least=line.least + beside),
-        input_name=input_name, largest=max(highs),
+        input_name=input_name, largest=max(highs), different=different,
     )  # fmt: skip
 
 
@@ -194,6 +200,7 @@ def _advice(
     odds: float | None = None,
     target_odds: float = ODDS,
     guess: bool = False,
+    different: bool = False,
     at_least: int | None = None,
     line: ScaledBound | None = None,
     input_name: str | None = None,
@@ -208,7 +215,7 @@ def _advice(
         largest=None if largest is None else round(largest),
         cores=cores_needed(rows),
         seconds=_time_needed([row.seconds for row in rows if row.seconds], target_odds),
-        at_least=at_least, guess=guess, line=line, input_name=input_name, notes=tuple(notes),
+        at_least=at_least, guess=guess, different=different, line=line, input_name=input_name, notes=tuple(notes),
     )  # fmt: skip
 
 

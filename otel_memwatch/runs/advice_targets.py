@@ -23,10 +23,6 @@ def mebibytes(value: float) -> int:
     return math.ceil(value / MIB)
 
 
-_DIFFERENT = 4
-"""How many times what was ever needed an advice may be, for a person: it is that of runs which have little in common."""
-
-
 def processors(advice: Advice) -> int:
     """Whole processors."""
     return max(1, math.ceil((advice.cores or 1.0) - 0.1))
@@ -65,11 +61,17 @@ def sentence(advice: Advice) -> str:
             if advice.at_least
             else "nothing is known"
         )
-    if advice.largest and advice.line is None and advice.memory > _DIFFERENT * advice.largest:
-        return (
-            f"none: {count(advice.runs, 'run')} of up to {size(advice.largest)} differ too much"
-            " (--name tells jobs apart)"
-        )
+    return f"no figure to ask for: {_differ(advice)}" if advice.different else _request(advice)
+
+
+def _differ(advice: Advice) -> str:
+    """Why the figure of `different` runs is worth nothing to a person."""
+    return f"{count(advice.runs, 'run')} of up to {size(advice.largest)} differ too much (wrap --name tells jobs apart)"
+
+
+def _request(advice: Advice) -> str:
+    """What to ask for, whatever it is worth."""
+    assert advice.memory is not None
     if advice.guess:
         surely = "a guess"
     elif advice.odds is None:
@@ -166,6 +168,8 @@ def nextflow(advice: Advice) -> str:
 def _comments(advice: Advice, mark: str, *, scaled: bool = False) -> list[str]:
     """Comments of a target; `scaled`: it says itself how the memory grows with the input."""
     said = [f"{clean(advice.job)}: {sentence(advice)}", *advice.notes]
+    if advice.different:  # the target is given a figure all the same
+        said[:1] = [f"{clean(advice.job)}: {_request(advice)}", _differ(advice)]
     if advice.line is not None and not scaled:
         said.append(f"it grows with {advice.input_name}: {', '.join(size_classes(advice.line))}")
     return [f"{mark}{one}" for one in said]

@@ -5,7 +5,7 @@ state          figures
 =============  ==================================================================================================
 finished       those that the monitor wrote at the end
 incomplete     folded from the ticks, as for a report; kept, since nothing is added any more
-running        what the last tick says: at least so much so far; never kept
+running        what the last ticks say: at least so much so far; never kept
 broken         none; `error` says why
 =============  ==================================================================================================
 """

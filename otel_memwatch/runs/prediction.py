@@ -9,7 +9,7 @@ ones that scatter oddly   the same, or where that is less from the median with t
                           ones widen nothing. And no less than as far above the largest as that is above the median
 ========================  ===========================================================================================
 
-The bound is never below the largest high end that is known. The scatter of few runs is itself uncertain: to theirs is added
+The bound is never below the largest high end that counts, nor below any low end. The scatter of few runs is itself uncertain: to theirs is added
 that which jobs have on the whole, worth four runs (a prior of the inverse gamma kind, under which the bound keeps its form).
 Without it two runs that happen to be alike would promise anything, and two that are not would ask for ten times what is needed.
 

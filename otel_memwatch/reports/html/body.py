@@ -314,20 +314,15 @@ def _bytes(figure: Sequence[Any] | None) -> int:
 def _known(run: RecordedRun) -> str:
     """Every figure with its certainty, where it comes from, and what the word means."""
     peaks = run.peaks
+    needed = " ".join(filter(None, (phrases.headline_meaning(run), phrases.not_seen(run))))
     rows: list[tuple[str, Peak | None, str]] = [
-        ("Needed by all", peaks.tree, phrases.headline_meaning(run)),
+        ("Needed by all", peaks.tree, needed),
         ("Largest process", peaks.process, phrases.above_needed(run)),
     ]
     if not phrases.main_is_largest(run):
         rows.append(("Main process", peaks.main, ""))
     if peaks.cgroup is not None:
-        rows.append(
-            (
-                "Control group",
-                peaks.cgroup,
-                "with page cache and kernel memory: what the OOM killer compares with the limit",
-            )
-        )
+        rows.append(("Control group", peaks.cgroup, phrases.IN_A_GROUP))
     rows += [(f"GPU {shorten(device, 40)}", peak, "") for device, peak in sorted(peaks.gpu.items())]
     cells = []
     for label, peak, remark in rows:

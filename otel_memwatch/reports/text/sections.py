@@ -65,7 +65,7 @@ def memory(run: RecordedRun, page: Page) -> None:
         _peak(run, page, "main process", peaks.main)
     if peaks.cgroup is not None:
         _peak(run, page, "control group", peaks.cgroup)
-        page.fact("", "with page cache and kernel memory: what the OOM killer compares with the limit")
+        page.fact("", phrases.IN_A_GROUP)
     for device, peak in sorted(peaks.gpu.items()):
         _peak(run, page, "GPU", peak)
         page.fact("", clean(device))

@@ -109,6 +109,19 @@ def test_a_run_of_a_day_with_everything_in_it_takes_less_than_1_mb(tmp_path: Pat
     assert most == max(tick[2] for tick in ticks)  # its only process, as the totals have it
 
 
+def test_the_page_says_what_no_bound_has_where_no_group_told(tmp_path: Path) -> None:
+    told = "kernel memory (page tables, pipes, sockets) is not in it"
+    for how, left_out in (("at one tick, page faults", True), ("cgroup watermark less page cache", False)):
+        path = recorded.record(
+            tmp_path / how.replace(" ", "-"),
+            seconds=1.0,
+            series=[recorded.TREE],
+            ticks=[(0.5, 110 * recorded.MIB)],
+            peaks={"tree": recorded.peak(110, "interval", low=100, high=120, how=how)},
+        )
+        assert (told in page(load(path))) is left_out
+
+
 def test_the_licence_of_the_chart_library_is_in_the_page(tmp_path: Path) -> None:
     text = page(load(recorded.short(tmp_path / "short")))
     assert "Permission is hereby granted, free of charge" in text

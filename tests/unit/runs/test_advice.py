@@ -45,7 +45,31 @@ def test_one_run_has_a_stated_margin() -> None:
 def test_runs_that_have_little_in_common_are_not_advised_in_a_line() -> None:
     """Two runs of 15 and of 350 MiB promise nothing; 52 GiB were said to be needed."""
     (advice,) = advise([row(15), row(350)], by=job_of)
-    assert sentence(advice) == "none: 2 runs of up to 350.0 MiB differ too much (--name tells jobs apart)"
+    assert (
+        sentence(advice)
+        == "no figure to ask for: 2 runs of up to 350.0 MiB differ too much (wrap --name tells jobs apart)"
+    )
+
+
+def test_what_is_added_for_others_or_was_needed_by_a_failed_run_is_no_difference() -> None:
+    """One run of 300 KiB was said to differ too much, from nothing: its advice has a MiB for the kernel."""
+    (tiny,) = advise([row(0.3)], by=job_of)
+    assert sentence(tiny).startswith("ask for 2 MiB (from one run)")
+    (watched,) = advise([row(5)], by=job_of, monitor_share=25 * MIB)
+    assert sentence(watched).startswith("ask for 32 MiB (from one run)")
+    (failed,) = advise([row(100), row(100), row(500, exit_code=1)], by=job_of)
+    assert sentence(failed).startswith("ask for 501 MiB (2 runs;")
+    killed = row(500, exit_code=None, signal=9, oom_kills=1, limit=500 * MIB)
+    (guess,) = advise([row(100), row(100), killed], by=job_of)
+    assert sentence(guess).startswith("ask for 751 MiB (a guess)")
+
+
+@pytest.mark.parametrize("target", ["slurm", "kubernetes", "docker", "snakemake", "nextflow"])
+def test_a_target_that_is_given_a_figure_is_not_told_that_there_is_none(target: str) -> None:
+    (advice,) = advise([row(15), row(350)], by=job_of)
+    said = [line for line in TARGETS[target](advice).splitlines() if line.startswith(("# ", "// "))]
+    assert "ask for" in said[0]
+    assert any("2 runs of up to 350.0 MiB differ too much" in line for line in said)
 
 
 def test_a_run_that_was_killed_for_memory_makes_it_a_guess() -> None:
