@@ -173,6 +173,21 @@ def _made(source: _Source) -> RecordedOperation:
     return lines.operation(*lines.opened_and_closing(both))
 
 
+class _Extremes(NamedTuple):
+    """Of some operations of one process, or of one."""
+
+    low: int
+    """The most bytes that one of them certainly had."""
+    high: int
+    """The most that one of them may have had."""
+    seconds: float
+    """Of the longest."""
+    start: float
+    """Of the first that began."""
+    end: float
+    """Of the first that ended."""
+
+
 class _Together(NamedTuple):
     """Some operations of one process, each field of all of them: numbers where they are asked for more than once."""
 
@@ -334,20 +349,17 @@ class OperationsSoFar:
             pairs.statuses,
         )
         found: list[tuple[_Name | None, _Together]] = []
-        for quoted, some in _by_name(pairs.names, every):
-            name = quoted[1:-1]
-            known = self._names.get(series_name(name))
+        for series, names, some in _by_series(pairs.names, every):
+            known = self._names.get(series)
             # What the extremes of all do not change, none of them does.
-            if self._matters(
-                lines.pid,
-                name,
-                known,
-                low=max(some.lows),
-                high=max(map(int, set(some.highs))),
-                seconds=max(some.seconds),
-                start=min(some.starts),
-                end=min(some.ends),
-            ):
+            most = _Extremes(
+                max(some.lows),
+                max(map(int, set(some.highs))),
+                max(some.seconds),
+                min(some.starts),
+                min(some.ends),
+            )
+            if any(self._matters(lines.pid, name, known, most) for name in names):
                 return False
             found.append((known, some))
         for known, some in found:
@@ -388,16 +400,7 @@ class OperationsSoFar:
         ):
             return False
         seconds, known = end - start, self._names.get(series_name(name))
-        if self._matters(
-            lines.pid,
-            name,
-            known,
-            low=low,
-            high=high,
-            seconds=seconds,
-            start=start,
-            end=end,
-        ):
+        if self._matters(lines.pid, name, known, _Extremes(low, high, seconds, start, end)):
             return False
         self.closed += 1
         self.to_export += opening.get("exported") is not True
@@ -411,22 +414,12 @@ class OperationsSoFar:
             self._look_for_open([closed])
         return True
 
-    def _matters(
-        self,
-        pid: int,
-        name: str,
-        known: _Name | None,
-        *,
-        low: int,
-        high: int,
-        seconds: float,
-        start: float,
-        end: float,
-    ) -> bool:
-        """Whether an operation may change what is kept of its name or process; of some these are their most, and first moments.
+    def _matters(self, pid: int, name: str, known: _Name | None, most: _Extremes) -> bool:
+        """Whether one of these operations may change more than totals.
 
         It does where its name is new, where it is among those that needed most, or may hold its process's peak.
         """
+        low, high, seconds, start, end = most
         holders = self._holders.get(pid)
         if holders is None or (low > known.largest_low if known is not None else len(self._names) < _NAMES):
             return True
@@ -646,16 +639,20 @@ def moments_of(peaks: Peaks, started: float) -> list[float]:
     return [peak.at + started for peak in every if peak is not None and peak.at is not None]
 
 
-def _by_name(names: Sequence[str], every: _Together) -> Iterable[tuple[str, _Together]]:
-    """The operations of each of the names."""
-    positions: dict[str, list[int]] = {name: [] for name in set(names)}
-    if len(positions) == 1:
-        yield names[0], every
+def _by_series(names: Sequence[str], every: _Together) -> Iterable[tuple[str, list[str], _Together]]:
+    """The operations of which the names, in quotation marks, count as one: that, all these names, and what each had."""
+    series_of = {name: series_name(name[1:-1]) for name in set(names)}
+    names_of: dict[str, list[str]] = {}
+    for name, series in series_of.items():
+        names_of.setdefault(series, []).append(name[1:-1])
+    if len(names_of) == 1:
+        yield series, names_of[series], every
         return
+    positions: dict[str, list[int]] = {series: [] for series in names_of}
     for position, name in enumerate(names):
-        positions[name].append(position)
-    for name, found in positions.items():
-        yield name, every.at(found)
+        positions[series_of[name]].append(position)
+    for series, found in positions.items():
+        yield series, names_of[series], every.at(found)
 
 
 def _identity(operation: RecordedOperation) -> tuple[int, int, float]:
