@@ -173,7 +173,7 @@ def _made(source: _Source) -> RecordedOperation:
     return lines.operation(*lines.opened_and_closing(both))
 
 
-class _Outermost(NamedTuple):
+class _Farthest(NamedTuple):
     """Of some operations of one process, or of one."""
 
     low: int
@@ -351,8 +351,8 @@ class OperationsSoFar:
         found: list[tuple[_Name | None, _Together]] = []
         for series, names, some in _by_series(pairs.names, every):
             known = self._names.get(series)
-            # What the outermost values of all do not change, none of them does.
-            most = _Outermost(
+            # What the farthest values of all do not change, none of them does.
+            most = _Farthest(
                 max(some.lows),
                 max(map(int, set(some.highs))),
                 max(some.seconds),
@@ -400,7 +400,7 @@ class OperationsSoFar:
         ):
             return False
         seconds, known = end - start, self._names.get(series_name(name))
-        if self._matters(lines.pid, name, known, _Outermost(low, high, seconds, start, end)):
+        if self._matters(lines.pid, name, known, _Farthest(low, high, seconds, start, end)):
             return False
         self.closed += 1
         self.to_export += opening.get("exported") is not True
@@ -414,7 +414,7 @@ class OperationsSoFar:
             self._look_for_open([closed])
         return True
 
-    def _matters(self, pid: int, name: str, known: _Name | None, most: _Outermost) -> bool:
+    def _matters(self, pid: int, name: str, known: _Name | None, most: _Farthest) -> bool:
         """Whether one of these operations may change more than totals.
 
         It does where its name is new, where it is among those that needed most, or may hold its process's peak.
