@@ -22,6 +22,10 @@ truth lies between; CENSORED, it is not above; SAMPLED, no watermark stands behi
 from __future__ import annotations
 
 from otel_memwatch.model import Certainty, Peak
+from otel_memwatch.runtime.typed import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from otel_memwatch.record.samples import Array
 
 # -- processes and time
 
@@ -700,6 +704,27 @@ def needed_between_ticks(
     return low, high
 
 
+def needed_between_all_ticks(
+    tops: Array,
+    ceilings: Array,
+    *,
+    files_before: Array,
+    files: Array,
+    locked: Array,
+    moved: Array,
+    reset_gaps: Array,
+    error: int,
+    cpus: int,
+) -> tuple[Array, Array]:
+    """The same of many windows at once, as arrays of one value for each; NaN for `None`, whole numbers below 2**53."""
+    import numpy as np
+
+    moved = np.maximum(moved, files - files_before)  # NaN where anything about the cache is not known
+    lows = np.maximum(0, tops - files_before - moved - error)
+    highs = ceilings - np.nan_to_num(np.maximum(0, files - locked - moved)) + error
+    return lows, highs + np.nan_to_num(touched_in_each(reset_gaps, cpus))
+
+
 def touched(seconds: float, cpus: int) -> int:
     """Bytes of memory that all processors together can touch for the first time in so long.
 
@@ -707,6 +732,13 @@ def touched(seconds: float, cpus: int) -> int:
     processor for 11 ms just then, on two processors: 110 MB.
     """
     return int(seconds * cpus * _TOUCHED_PER_SECOND)
+
+
+def touched_in_each(seconds: Array, cpus: int) -> Array:
+    """The same of many times at once."""
+    import numpy as np
+
+    return np.floor(seconds * cpus * _TOUCHED_PER_SECOND)
 
 
 def charged_of_process(peak: int, mapped: int, error: int) -> int:

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from otel_memwatch.analysis import certainty
-from otel_memwatch.runtime.typed import NamedTuple
+from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from otel_memwatch.record.samples import Array
 
 
 class CgroupTick(NamedTuple):
@@ -39,6 +42,29 @@ class CgroupWindow(NamedTuple):
     """`None`: not known."""
 
 
+_WINDOW, _GAP, _PEAK, _FILE, _MOVED, _LOCKED = map(
+    CgroupTick._fields.index, ("window", "gap", "peak", "file", "moved", "locked")
+)
+
+
+def _tick_of(row: list[float]) -> CgroupTick:
+    time, usage, window, gap, peak, file, moved, locked = (None if v != v else v for v in row)  # noqa: PLR0124 - NaN
+    return CgroupTick(
+        time or 0.0,
+        _whole(usage),
+        _whole(window),
+        gap,
+        _whole(peak),
+        _whole(file),
+        _whole(moved),
+        int(locked or 0),
+    )
+
+
+def _whole(value: float | None) -> int | None:
+    return None if value is None else int(value)
+
+
 class CgroupBounds:
     """Turns successive ticks into the bounds between them; those between two ticks are known one tick later.
 
@@ -65,6 +91,40 @@ class CgroupBounds:
         before, current = self._last
         self._last = [current, tick]
         return self._window(before, current, tick)
+
+    def add_ticks(self, ticks: Array) -> tuple[Array, Array, Array, Array]:
+        """Takes ticks in, each a row of what a `CgroupTick` has, NaN where not known; gives the windows that became known.
+
+        Of these the starts, the ends, and the lower and upper bounds; a bound is NaN where it is not known. Of bytes the
+        whole ones count, below 2**53. Costs a fortieth of `add_tick` of each.
+        """
+        import numpy as np
+
+        bytes_of = [place for place in range(1, ticks.shape[1]) if place != _GAP]
+        ticks = ticks.copy()
+        ticks[:, bytes_of] = np.trunc(ticks[:, bytes_of])
+        known = ticks[~np.isnan(ticks[:, _WINDOW]) & (ticks[:, _GAP] > 0)]
+        if len(known):
+            reached = known[:, _WINDOW] + certainty.touched_in_each(known[:, _GAP], self._cpus)
+            self.most_in_gap = max(self.most_in_gap, int(reached.max()))
+        rows = np.concatenate([np.array(self._last, np.float64), ticks])
+        before, current, after = rows[:-2], rows[1:-1], rows[2:]
+        tops, ceilings = current[:, _WINDOW], current[:, _PEAK]
+        # As in `_window`: nobody could reset it, and it has risen.
+        tops = np.where(np.isnan(tops) & (ceilings > before[:, _PEAK]), ceilings, tops)
+        lows, highs = certainty.needed_between_all_ticks(
+            tops,
+            np.where(np.isnan(tops), ceilings, tops),
+            files_before=before[:, _FILE],
+            files=current[:, _FILE],
+            locked=np.nan_to_num(current[:, _LOCKED]),
+            moved=np.maximum(0, after[:, _MOVED] - before[:, _MOVED]),
+            reset_gaps=before[:, _GAP],
+            error=self._error,
+            cpus=self._cpus,
+        )
+        self._last = [_tick_of(row) for row in rows[-2:].tolist()]
+        return before[:, 0], current[:, 0], lows, highs
 
     def rest(self, *, all_ended: bool) -> Iterator[CgroupWindow]:
         """The window that no later tick completes; asking changes nothing.

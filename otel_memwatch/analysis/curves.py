@@ -25,8 +25,14 @@ from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    import numpy as np
+    from numpy.typing import NDArray
+
     from otel_memwatch.model import Column, Value
     from otel_memwatch.record.reader import Record
+    from otel_memwatch.record.samples import Array
+
+    Places = NDArray[np.intp]
 
 POINTS = 4096
 """Buckets at most; at least half as many once a run has had more ticks."""
@@ -124,6 +130,37 @@ class _Extremes:
         if counter or not self.high[-1] >= high:
             self.high[-1] = high
 
+    def take_all(self, column: Array, in_last: int, begins: Places, *, counter: bool) -> None:
+        """Takes the first `in_last` values of a column into the last bucket, and makes one more at each place of `begins`."""
+        import numpy as np
+
+        known = ~np.isnan(column)
+        if not known.any():
+            return
+        if counter:
+            latest = np.maximum.accumulate(np.where(known, np.arange(len(column)), -1))
+        if known[:in_last].any():
+            if counter:
+                value = float(column[latest[in_last - 1]])
+                self.take(value, value, counter=True)
+            else:
+                self.take(float(np.fmin.reduce(column[:in_last])), float(np.fmax.reduce(column[:in_last])))
+        self.known = True
+        if not len(begins):
+            return
+        if counter:
+            last = latest[[*(begins[1:] - 1), len(column) - 1]]
+            high = low = np.where(last >= begins, column[last], _UNKNOWN)
+        else:
+            low, high = np.fmin.reduceat(column, begins), np.fmax.reduceat(column, begins)
+        self.low.frombytes(low.tobytes())
+        self.high.frombytes(high.tobytes())
+
+    def extend_to(self, buckets: int) -> None:
+        """Makes so many buckets of it; what has come is not known."""
+        for bounds in (self.low, self.high):
+            bounds.extend([_UNKNOWN] * (buckets - len(bounds)))
+
 
 class _Buckets:
     """The buckets and what is in them. Args: points: most of them; step: seconds that the first longer ones stand for."""
@@ -161,6 +198,43 @@ class _Buckets:
             self._windows.append(window)
         if len(self._waiting) >= _WAITING:
             self.fold()
+
+    def add_ticks(self, times: Array, keys: Sequence[Key], table: Array, low: Array, high: Array) -> None:
+        """As `add` of each tick: a column of `table` for each of `keys`, and bounds of the window that each ended; NaN: not known."""
+        import numpy as np
+
+        self.fold()
+        self._keys, self._row = keys, [(self._figure(key), key[0] in COUNTERS) for key in keys]
+        columns = [(figure, counter, table[:, i]) for i, (figure, counter) in enumerate(self._row)]
+        columns += [
+            (self._figure((name, ())), False, bounds)
+            for name, bounds in ((LEAST, low), (MOST, high))
+            if not np.isnan(bounds).all()
+        ]
+        done = 0
+        while done < len(times):
+            # As many as need no longer stretches: the rest of the last bucket, and new ones up to the most that there may be.
+            new = np.arange(done, len(times))
+            places = np.floor(times[done:] / self.width) if self.width else new
+            in_last = int(np.searchsorted(places, self._place, "right")) if self._place is not None else 0
+            begins = np.flatnonzero(np.diff(places[in_last:], prepend=_UNKNOWN)) + in_last
+            room = self._points - len(self.last)
+            stop = len(places) if len(begins) <= room else int(begins[room])
+            begins = begins[:room]
+            if stop == 0:
+                self._join_neighbours()
+                continue
+            part = times[done : done + stop]
+            if in_last:
+                self.last[-1] = part[in_last - 1]
+            self.first.frombytes(part[begins].tobytes())
+            self.last.frombytes(part[[*(begins[1:] - 1), stop - 1]].tobytes() if len(begins) else b"")
+            for figure, counter, column in columns:
+                figure.take_all(column[done : done + stop], in_last, begins, counter=counter)
+            for figure in self.figures.values():
+                figure.extend_to(len(self.last))
+            self._place = int(places[stop - 1]) if self.width else None
+            done += stop
 
     def fold(self) -> None:
         """Brings the figures of the last bucket up to date."""
@@ -297,6 +371,42 @@ class Curves:
                 buckets.add(*self._held, window)
             self._held = since_start, keys, values
 
+    def add_table(self, columns: Sequence[Column], table: Array) -> None:
+        """As `add_rows`, of an array of times and values, NaN where not known: a tenth of the time. Numbers are below 2**53."""
+        import numpy as np
+
+        while len(table) and (
+            self._held is None or columns is not self._columns or self._held[1] is not self._keys
+        ):
+            first, table = table[0].tolist(), table[1:]
+            self.add_rows(columns, [[None if v != v else v for v in first]])  # noqa: PLR0124 - NaN
+        held = self._held
+        since = table[:, 0] - self._conditions.started
+        newest = np.maximum.accumulate(np.append(-math.inf if held is None else held[0], since))
+        in_order = since >= newest[:-1]
+        table, since = table[in_order], since[in_order]
+        if held is None or not len(table):
+            return
+        # What is not recorded is a column behind all others.
+        table = np.column_stack([table, np.full(len(table), _UNKNOWN)])
+        values, low = table[:, self._places], np.full(len(table), _UNKNOWN)
+        high = low
+        if self._of_group is not None:
+            _, usage, *_, file, _ = ticks = table[:, self._group_places].T
+            values = np.column_stack([values, np.maximum(0, usage - file)])
+            moved = (
+                table[:, self._moved_places].sum(axis=1)
+                if self._moved_places
+                else np.full(len(table), _UNKNOWN)
+            )
+            ticks = np.column_stack([*ticks[:-1], moved, ticks[-1]])
+            _, _, low, high = self._bounds.add_ticks(ticks)
+        before = np.array([held[2]], np.float64).reshape(1, -1)
+        self._buckets.add_ticks(
+            np.append(held[0], since[:-1]), self._keys, np.concatenate([before, values[:-1]]), low, high
+        )
+        self._held = float(since[-1]), self._keys, [None if v != v else v for v in values[-1].tolist()]  # noqa: PLR0124
+
     def _find(self, columns: Sequence[Column]) -> None:
         kept = [
             (index, (column.metric, column.attributes))
@@ -304,7 +414,8 @@ class Curves:
             if column.metric in GAUGES or column.metric in COUNTERS
         ]
         # Of a tick the time stands first; where a column is missing, the value behind all is taken, which is not known.
-        self._kept = _getter([1 + index for index, _ in kept])
+        self._places = [1 + index for index, _ in kept]
+        self._kept = _getter(self._places)
         self._keys: list[Key] = [key for _, key in kept]
         self._width = len(columns) + 1
         places = {column.metric: 1 + index for index, column in reversed(list(enumerate(columns)))}
@@ -314,10 +425,12 @@ class Curves:
             self._keys.append((NEEDED, ()))
             if not all(metric in places for metric in _CGROUP_TICK):
                 self._width += 1
-            self._of_group = _getter([places.get(metric, len(columns) + 1) for metric in _CGROUP_TICK])
-        self._moved = _getter(
-            [1 + i for i, column in enumerate(columns) if column.metric == catalog.MEMWATCH_TREE_DISK_IO]
-        )
+            group = [places.get(metric, len(columns) + 1) for metric in _CGROUP_TICK]
+            self._of_group, self._group_places = _getter(group), [0, *group]
+        self._moved_places = [
+            1 + i for i, column in enumerate(columns) if column.metric == catalog.MEMWATCH_TREE_DISK_IO
+        ]
+        self._moved = _getter(self._moved_places)
 
     def drawn(self, *, all_ended: bool) -> DrawnCurves:
         """The curves so far; more ticks may follow. `all_ended`: no process of the tree was alive at the last tick."""
@@ -344,8 +457,12 @@ def curves_of(record: Record) -> Curves:
     """The curves of a record: the same that its monitor had at the end. Reads all ticks and lines of processes once."""
     curves = Curves(record.info)
     columns = record.columns
-    for rows in record.tick_rows():
-        curves.add_rows(columns, rows)
+    if record.is_long:
+        for table in record.tick_tables():
+            curves.add_table(columns, table)
+    else:
+        for rows in record.tick_rows():
+            curves.add_rows(columns, rows)
     for process in record.process_records():
         curves.lives.add(process)
     return curves

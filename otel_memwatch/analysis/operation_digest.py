@@ -8,21 +8,26 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
+from functools import reduce
+from itertools import repeat
+from operator import add, sub
 
 from otel_memwatch.analysis.attribution import Sized, TabledOperations
 from otel_memwatch.analysis.gpu import allocator_figures
 from otel_memwatch.analysis.operation_names import series_name
 from otel_memwatch.analysis.operations import figures_of, position_of_peak, with_last_figures
+from otel_memwatch.model import RecordedOperation
 from otel_memwatch.record.operation_index import ListedOperations, sizes
+from otel_memwatch.record.plain_pairs import PlainPairs
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from otel_memwatch.analysis.attribution import SizedOperations
     from otel_memwatch.analysis.operations import OperationContext
     from otel_memwatch.analysis.results import OperationFigures, Peaks
-    from otel_memwatch.model import Peak, RecordedOperation
+    from otel_memwatch.model import Peak
     from otel_memwatch.record.operation_lines import OpenOperation, OperationLines
 
 LIMIT = 1000
@@ -36,6 +41,8 @@ _RECENT = 512
 """Operations closed last: the peak may be found out a moment later."""
 _HOLDERS, _HOLDERS_OF_MANY = 256, 8
 """Names, for each process, of operations that may hold its peak; where more than 16 processes mark operations."""
+_TOGETHER = 8
+"""Pairs that are looked at one by one where one of them matters."""
 _MANY = 16
 _PROCESSES = 1000
 
@@ -77,13 +84,17 @@ class OperationDigest(NamedTuple):
 class _Name:
     """What is known of the operations of one name."""
 
-    __slots__ = ("count", "cpu", "cpu_known", "failed", "largest", "longest", "peak_sum", "peaks", "seconds")
+    __slots__ = (
+        "count", "cpu", "cpu_known", "failed", "largest", "largest_low", "longest", "peak_sum", "peaks", "seconds",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self.count = self.peaks = self.failed = 0
         self.seconds = self.longest = self.peak_sum = self.cpu = 0.0
         self.cpu_known = False
         self.largest: RecordedOperation | None = None
+        self.largest_low = float("-inf")
+        """Bytes that it certainly had."""
 
     def add(self, operation: RecordedOperation, seconds: float, low: int) -> None:
         self.count += 1
@@ -97,8 +108,32 @@ class _Name:
             self.cpu += cpu
             self.cpu_known = True
         self.failed += operation.status == "error"
-        if self.largest is None or low > _need(self.largest)[0]:
-            self.largest = operation
+        if low > self.largest_low:
+            self.largest, self.largest_low = operation, low
+
+    def count_one(self, seconds: float, peak: int, cpu: float, failed: bool) -> None:
+        """As `add`, of one that is not the largest."""
+        self.count += 1
+        self.seconds += seconds
+        self.longest = max(self.longest, seconds)
+        self.peaks += 1
+        self.peak_sum += peak
+        self.cpu += cpu
+        self.cpu_known = True
+        self.failed += failed
+
+    def count_all(
+        self, seconds: Sequence[float], peaks: Iterable[int], cpu: Iterable[float], failed: int
+    ) -> None:
+        """As `count_one` of each. One is added after the other: `sum` of some Pythons rounds otherwise."""
+        self.count += len(seconds)
+        self.seconds = reduce(add, seconds, self.seconds)
+        self.longest = max(self.longest, *seconds)
+        self.peaks += len(seconds)
+        self.peak_sum = reduce(add, peaks, self.peak_sum)
+        self.cpu = reduce(add, cpu, self.cpu)
+        self.cpu_known = True
+        self.failed += failed
 
     def totals(self, name: str) -> NameTotals:
         largest = None if self.largest is None or self.largest.peak is None else self.largest.peak.bytes
@@ -122,6 +157,65 @@ class _TwoLines(NamedTuple):
     closing: Mapping[str, Any]
 
 
+if TYPE_CHECKING:
+    _Source = RecordedOperation | _TwoLines | tuple[OperationLines, str]
+    """What an operation is made of, where it is asked for. The last: both lines of a pair."""
+    _Closed = tuple[int, float, float, _Source]
+    """Bytes that it certainly had, start, end. No named tuple: to make these takes as long as all else that is done with most."""
+
+
+def _made(source: _Source) -> RecordedOperation:
+    if isinstance(source, RecordedOperation):
+        return source
+    if isinstance(source, _TwoLines):
+        return source.lines.operation(source.opened, source.closing)
+    lines, both = source
+    return lines.operation(*lines.opened_and_closing(both))
+
+
+class _Farthest(NamedTuple):
+    """Of some operations of one process, or of one."""
+
+    low: int
+    """The most bytes that one of them certainly had."""
+    high: int
+    """The most that one of them may have had."""
+    seconds: float
+    """Of the longest."""
+    start: float
+    """Of the first that began."""
+    end: float
+    """Of the first that ended."""
+
+
+class _Together(NamedTuple):
+    """Some operations of one process, each field of all of them: numbers where they are asked for more than once."""
+
+    starts: Sequence[float]
+    ends: Sequence[float]
+    seconds: Sequence[float]
+    lows: Sequence[int]
+    highs: Sequence[str]
+    peaks: Sequence[str]
+    cpu_user: Sequence[str]
+    cpu_system: Sequence[str]
+    statuses: Sequence[str]
+
+    def at(self, positions: Sequence[int]) -> _Together:
+        """Some of them."""
+        columns: Iterable[Sequence[Any]] = self
+        return _Together(*([column[position] for position in positions] for column in columns))
+
+
+class _Held(NamedTuple):
+    """Of the operations of one name that may hold the peak: the first and the largest."""
+
+    first: RecordedOperation
+    largest: RecordedOperation
+    low: int
+    """Bytes that the largest certainly had."""
+
+
 class _Holders:
     """The operations of one process that may hold its peak: of each name the first and the largest; none certainly had more.
 
@@ -135,7 +229,7 @@ class _Holders:
 
     def __init__(self) -> None:
         self.best = 0
-        self.names: dict[str, tuple[RecordedOperation, RecordedOperation]] = {}
+        self.names: dict[str, _Held] = {}
         self._by_high: list[tuple[float, str]] = []
         """A heap, so that each of a thousand growing steps finds those which it leaves behind without a look at the others."""
 
@@ -148,29 +242,40 @@ class _Holders:
             self.best = low
             self._leave_out()
         name = operation.name
-        first, largest = before = self.names.get(name) or (operation, operation)
-        if name not in self.names and len(self.names) >= room:
+        before = self.names.get(name)
+        if before is None and len(self.names) >= room:
             return
+        first, largest, most = before or (operation, operation, low)
         inside = operation.start >= largest.start and _end(operation) <= _end(largest)
-        if low > _need(largest)[0] or (low == _need(largest)[0] and inside):
-            largest = operation
+        if low > most or (low == most and inside):
+            largest, most = operation, low
         if operation.start < first.start and not (_end(operation) >= _end(first)):
             first = operation
-        if name in self.names and first is before[0] and largest is before[1]:
+        if before is not None and first is before.first and largest is before.largest:
             return
-        self.names[name] = first, largest
+        self.names[name] = _Held(first, largest, most)
         heapq.heappush(self._by_high, (high, name))
         if len(self._by_high) > 64 + 4 * len(self.names):
-            self._by_high = [(_high(one), name) for name, pair in self.names.items() for one in pair]
+            self._by_high = [
+                (_high(one), name) for name, held in self.names.items() for one in (held.first, held.largest)
+            ]
             heapq.heapify(self._by_high)
+
+    def may_keep(self, name: str, low: int, start: float, end: float, room: int) -> bool:
+        """Whether `add` may keep one of a name and at most `low` bytes, which began at `start` and ended at `end` or later."""
+        held = self.names.get(name)
+        if held is None:
+            return len(self.names) < room
+        return low > held.low or start < held.first.start or end <= _end(held.largest)
 
     def _leave_out(self) -> None:
         """What certainly had less."""
         while self._by_high and self._by_high[0][0] < self.best:
             _, name = heapq.heappop(self._by_high)
-            left = [one for one in self.names.pop(name, ()) if _high(one) >= self.best]
+            held = self.names.pop(name, None)
+            left = [] if held is None else [one for one in held[:2] if _high(one) >= self.best]
             if left:
-                self.names[name] = left[0], left[-1]
+                self.names[name] = _Held(left[0], left[-1], _need(left[-1])[0])
 
 
 class OperationsSoFar:
@@ -187,12 +292,17 @@ class OperationsSoFar:
         self._largest: list[tuple[tuple[int, float], int, RecordedOperation]] = []
         self._holders: dict[int, _Holders] = {}
         """By process."""
-        self._recent: deque[RecordedOperation | _TwoLines] = deque(maxlen=_RECENT)
-        self._moments: dict[float, RecordedOperation | None] = {}
+        self._recent: deque[_Closed] = deque(maxlen=_RECENT)
+        self._moments: dict[float, _Closed | None] = {}
         """By the moments at which the peaks so far were first seen: of those that were open then, whose process had most."""
         self._first_moment = self._last_moment = 0.0
         self._interval = 0.0
         self._on_devices: dict[str, RecordedOperation] = {}
+
+    @property
+    def too_many(self) -> bool:
+        """Whether they are not all kept any more."""
+        return self._all is None
 
     def close(self, operation: RecordedOperation) -> None:
         """Takes in one that was closed. Costs some microseconds."""
@@ -212,61 +322,116 @@ class OperationsSoFar:
         if self._all is not None or not self._is_one_of_many(lines, opened, closing):
             self.close(lines.operation(opened, closing))
 
+    def close_pairs(self, lines: OperationLines, pairs: PlainPairs) -> None:
+        """As `close_lines` of each of the pairs: all together where no single one matters, which takes a microsecond for each."""
+        number = len(pairs.lines)
+        if self._all is None and self._count_together(lines, pairs):
+            return
+        if number > _TOGETHER:
+            for half in (slice(number // 2), slice(number // 2, None)):
+                self.close_pairs(lines, PlainPairs(*(column[half] for column in pairs)))
+            return
+        for both in pairs.lines:
+            self.close_lines(lines, *lines.opened_and_closing(both))
+
+    def _count_together(self, lines: OperationLines, pairs: PlainPairs) -> bool:
+        """Adds all of them to the totals; none where one may change more than these."""
+        starts, ends = list(map(float, pairs.starts)), list(map(float, pairs.ends))
+        every = _Together(
+            starts,
+            ends,
+            list(map(sub, ends, starts)),
+            list(map(int, pairs.lows)),
+            pairs.highs,
+            pairs.peaks,
+            pairs.cpu_user,
+            pairs.cpu_system,
+            pairs.statuses,
+        )
+        found: list[tuple[_Name | None, _Together]] = []
+        for series, names, some in _by_series(pairs.names, every):
+            known = self._names.get(series)
+            # What the farthest values of all do not change, none of them does.
+            most = _Farthest(
+                max(some.lows),
+                max(map(int, set(some.highs))),
+                max(some.seconds),
+                min(some.starts),
+                min(some.ends),
+            )
+            if any(self._matters(lines.pid, name, known, most) for name in names):
+                return False
+            found.append((known, some))
+        for known, some in found:
+            if known is None:
+                self._unnamed += len(some.seconds)
+                continue
+            used = list(zip(some.cpu_user, some.cpu_system, strict=True))
+            # Short operations have the same few values.
+            cpu = {both: round(float(both[0]) + float(both[1]), 6) for both in set(used)}
+            failed = some.statuses.count('"error"')
+            known.count_all(some.seconds, map(int, some.peaks), map(cpu.__getitem__, used), failed)
+        self.closed += len(pairs.lines)
+        self.to_export += len(pairs.lines)
+        sources = zip(repeat(lines), pairs.lines)
+        closed: list[_Closed] = list(zip(every.lows, starts, ends, sources, strict=True))
+        self._recent.extend(closed)
+        if self._may_have_been_open(min(starts), max(ends)):
+            self._look_for_open(closed)
+        return True
+
     def _is_one_of_many(
         self, lines: OperationLines, opened: OpenOperation, closing: Mapping[str, Any]
     ) -> bool:
         """Whether it changes totals alone, which then have it."""
-        opening = opened.line
-        text, low, high, peak = (
-            opening.get("name"),
-            closing.get("low"),
-            closing.get("high"),
-            closing.get("peak"),
-        )
-        start, end, user, system = (
-            opened.time,
-            closing.get("time"),
-            closing.get("cpu_user"),
-            closing.get("cpu_system"),
-        )
-        known = self._names.get(series_name(text)) if type(text) is str else None
-        holders = self._holders.get(lines.pid)
-        held = None if holders is None or type(text) is not str else holders.names.get(text)
+        opening, name = opened.line, opened.line.get("name")
+        low, high, peak = closing.get("low"), closing.get("high"), closing.get("peak")
+        start, end = opened.time, closing.get("time")
+        user, system = closing.get("cpu_user"), closing.get("cpu_system")
         if (
-            known is None
-            or holders is None
-            or held is None
-            or known.largest is None
-            or not (type(low) is type(high) is type(peak) is int)
-            or not (type(end) is type(user) is type(system) is float)
+            type(name) is not str
+            or type(low) is not int
+            or type(high) is not int
+            or type(peak) is not int
+            or type(end) is not float
+            or type(user) is not float
+            or type(system) is not float
             or closing.get("gpu")
         ):
             return False
-        first, largest = held
-        seconds = end - start
-        if (
-            (low, seconds) > self._largest[0][0]
-            or len(self._largest) < _LARGEST
-            or low > _need(known.largest)[0]
-            or (
-                high >= holders.best
-                and (low > _need(largest)[0] or start < first.start or end <= _end(largest))
-            )
-            or self._may_have_been_open(start, end)
-        ):
+        seconds, known = end - start, self._names.get(series_name(name))
+        if self._matters(lines.pid, name, known, _Farthest(low, high, seconds, start, end)):
             return False
         self.closed += 1
         self.to_export += opening.get("exported") is not True
-        known.count += 1
-        known.seconds += seconds
-        known.longest = max(known.longest, seconds)
-        known.peaks += 1
-        known.peak_sum += peak
-        known.cpu += round(user + system, 6)
-        known.cpu_known = True
-        known.failed += closing.get("status") == "error"
-        self._recent.append(_TwoLines(lines, opened, closing))
+        if known is None:
+            self._unnamed += 1
+        else:
+            known.count_one(seconds, peak, round(user + system, 6), closing.get("status") == "error")
+        closed: _Closed = low, start, end, _TwoLines(lines, opened, closing)
+        self._recent.append(closed)
+        if self._may_have_been_open(start, end):
+            self._look_for_open([closed])
         return True
+
+    def _matters(self, pid: int, name: str, known: _Name | None, most: _Farthest) -> bool:
+        """Whether one of these operations may change more than totals.
+
+        It does where its name is new, where it is among those that needed most, or may hold its process's peak.
+        """
+        low, high, seconds, start, end = most
+        holders = self._holders.get(pid)
+        if holders is None or (low > known.largest_low if known is not None else len(self._names) < _NAMES):
+            return True
+        if len(self._largest) < _LARGEST or (low, seconds) > self._largest[0][0]:
+            return True
+        return high >= holders.best and (
+            low > holders.best or holders.may_keep(name, low, start, end, self._room())
+        )
+
+    def _room(self) -> int:
+        """Names of each process whose operations may hold its peak."""
+        return _HOLDERS if len(self._holders) <= _MANY else _HOLDERS_OF_MANY
 
     def _may_have_been_open(self, start: float, end: float) -> bool:
         """Whether something was open at one of the moments; of most a look at the first and the last of these says no."""
@@ -274,10 +439,19 @@ class OperationsSoFar:
             return False
         return any(start <= moment and end >= moment - self._interval for moment in self._moments)
 
-    def _lately(self) -> Iterator[RecordedOperation]:
-        """Those that were closed last."""
-        for one in self._recent:
-            yield one.lines.operation(one.opened, one.closing) if isinstance(one, _TwoLines) else one
+    def _look_for_open(self, closed: Iterable[_Closed]) -> None:
+        """Looks which of them was open at the moments, and needed more there than others that were."""
+        for moment, best in self._moments.items():
+            self._moments[moment] = self._largest_at(moment, closed, best)
+
+    def _largest_at(self, moment: float, closed: Iterable[_Closed], best: _Closed | None) -> _Closed | None:
+        """Of those that were open at a moment the one that needed most, of these the one that began last; else `best`."""
+        earliest_end = moment - self._interval
+        for one in closed:
+            low, start, end, _ = one
+            if start <= moment and end >= earliest_end and (best is None or (low, start) > best[:2]):
+                best = one
+        return best
 
     def _add(self, operation: RecordedOperation) -> None:
         need = _need(operation)
@@ -297,11 +471,10 @@ class OperationsSoFar:
             heapq.heapreplace(self._largest, (need, self.closed, operation))
         if need[0] > 0 and (operation.pid in self._holders or len(self._holders) < _PROCESSES):
             holders = self._holders.setdefault(operation.pid, _Holders())
-            holders.add(operation, need[0], _HOLDERS if len(self._holders) <= _MANY else _HOLDERS_OF_MANY)
-        self._recent.append(operation)
-        for moment, best in self._moments.items():
-            if self._was_open(operation, moment) and (best is None or _goes_before(operation, best)):
-                self._moments[moment] = operation
+            holders.add(operation, need[0], self._room())
+        closed: _Closed = need[0], operation.start, _end(operation), operation
+        self._recent.append(closed)
+        self._look_for_open([closed])
         if operation.gpu:
             self._add_devices(operation)
 
@@ -327,20 +500,15 @@ class OperationsSoFar:
         self._interval = interval
         if self._all is not None:
             return
-        for moment in set(moments):
-            if moment not in self._moments:
-                there = [one for one in (*self._lately(), *still_open) if self._was_open(one, moment)]
-                best = None
-                for one in there:
-                    if best is None or _goes_before(one, best):
-                        best = one
-                self._moments[moment] = best
-        self._moments = {moment: self._moments[moment] for moment in set(moments)}
+        still = [(_need(one)[0], one.start, _end(one), one) for one in still_open]
+        self._moments = {
+            moment: self._moments[moment]
+            if moment in self._moments
+            else self._largest_at(moment, (*self._recent, *still), None)
+            for moment in set(moments)
+        }
         self._first_moment = min(self._moments, default=0.0)
         self._last_moment = max(self._moments, default=0.0)
-
-    def _was_open(self, operation: RecordedOperation, moment: float) -> bool:
-        return operation.start <= moment and _end(operation) >= moment - self._interval
 
     def boundaries(self, still_open: Sequence[RecordedOperation]) -> Iterable[float]:
         """The moments that matter to those that are kept, and to those that are open."""
@@ -355,8 +523,13 @@ class OperationsSoFar:
         return [
             *(one for *_, one in self._largest),
             *(name.largest for name in self._names.values() if name.largest is not None),
-            *(one for holders in self._holders.values() for pair in holders.names.values() for one in pair),
-            *(one for one in self._moments.values() if one is not None),
+            *(
+                one
+                for holders in self._holders.values()
+                for held in holders.names.values()
+                for one in held[:2]
+            ),
+            *(_made(one[-1]) for one in self._moments.values() if one is not None),
             *self._on_devices.values(),
         ]
 
@@ -370,7 +543,10 @@ class OperationsSoFar:
         """What peaks are attributed by."""
         if self._all is not None:
             return TabledOperations(ListedOperations([*self._all, *still_open]))
-        return _SizedSoFar([*self._kept(), *self._lately(), *still_open], list(self._on_devices.values()))
+        return _SizedSoFar(
+            [*self._kept(), *(_made(one[-1]) for one in self._recent), *still_open],
+            list(self._on_devices.values()),
+        )
 
     def digest(
         self, still_open: Sequence[RecordedOperation], context: OperationContext, peaks: Peaks
@@ -463,6 +639,22 @@ def moments_of(peaks: Peaks, started: float) -> list[float]:
     return [peak.at + started for peak in every if peak is not None and peak.at is not None]
 
 
+def _by_series(names: Sequence[str], every: _Together) -> Iterable[tuple[str, list[str], _Together]]:
+    """The operations of which the names, in quotation marks, count as one: that, all these names, and what each had."""
+    series_of = {name: series_name(name[1:-1]) for name in set(names)}
+    names_of: dict[str, list[str]] = {}
+    for name, series in series_of.items():
+        names_of.setdefault(series, []).append(name[1:-1])
+    if len(names_of) == 1:
+        yield series, names_of[series], every
+        return
+    positions: dict[str, list[int]] = {series: [] for series in names_of}
+    for position, name in enumerate(names):
+        positions[series_of[name]].append(position)
+    for series, found in positions.items():
+        yield series, names_of[series], every.at(found)
+
+
 def _identity(operation: RecordedOperation) -> tuple[int, int, float]:
     return operation.pid, operation.id, operation.start
 
@@ -470,10 +662,6 @@ def _identity(operation: RecordedOperation) -> tuple[int, int, float]:
 def _need(operation: RecordedOperation) -> tuple[int, float]:
     low = (operation.peak.low or 0) if operation.peak is not None else 0
     return low, 0.0 if operation.end is None else operation.end - operation.start
-
-
-def _goes_before(one: RecordedOperation, other: RecordedOperation) -> bool:
-    return (_need(one)[0], one.start) > (_need(other)[0], other.start)
 
 
 def _high(operation: RecordedOperation) -> float:

@@ -190,7 +190,7 @@ class TickHistory:
             watermark=TickSeries(
                 array("d", [time for time, _ in marks]), array("d", [float(mark) for _, mark in marks])
             ),
-            windows=CgroupHistory(windows if known else ()),
+            windows=CgroupHistory.of(windows if known else ()),
             most_charged=marks[0][1] if marks else 0,
             faults_elsewhere=self._faults_elsewhere.most,
             mapped=self._most_mapped,

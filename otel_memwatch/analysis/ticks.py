@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from math import inf
 
 from otel_memwatch import catalog
-from otel_memwatch.analysis.cgroup_bounds import CgroupBounds, CgroupTick, CgroupWindow
+from otel_memwatch.analysis.cgroup_bounds import CgroupBounds, CgroupWindow
 from otel_memwatch.analysis.tally import METRICS as TALLIED
 from otel_memwatch.analysis.tally import columns_for_total
 from otel_memwatch.analysis.tree_bounds import Span
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from otel_memwatch.record.samples import Samples
 
 _BLOCK = 1024
+
+_PART = 65_536
+"""Ticks that are looked at together."""
 
 _READING_SECONDS = 0.01
 """Seconds that reading a tick may take: its window is over only then."""
@@ -90,18 +93,34 @@ class TickSeries:
 
 
 class CgroupHistory:
-    """Bounds of what the run's own control group needed, between ticks."""
+    """Bounds of what the run's own control group needed, between ticks.
 
-    def __init__(self, windows: Iterable[CgroupWindow]) -> None:
-        starts, ends, low, high = array("d"), array("d"), array("d"), array("d")
-        for window in windows:
-            starts.append(window.start)
-            ends.append(window.end)
-            low.append(window.low or 0)
-            high.append(inf if window.high is None else window.high)
+    Args:
+        starts: of the windows, in monotonic seconds, rising; the others have one for each of them.
+        ends: of the windows.
+        low: lower bounds; 0 where nothing is certain.
+        high: upper bounds; infinity where there is none.
+
+    """
+
+    def __init__(
+        self, starts: array[float], ends: array[float], low: array[float], high: array[float]
+    ) -> None:
         self._starts, self._ends = starts, ends
         self._low_values = low
         self._low, self._high = TickSeries(ends, low), TickSeries(ends, high)
+
+    @classmethod
+    def of(cls, windows: Iterable[CgroupWindow]) -> CgroupHistory:
+        """Of windows in their order."""
+        bounds = [
+            (window.start, window.end, window.low or 0, inf if window.high is None else window.high)
+            for window in windows
+        ]
+        starts, ends, low, high = (
+            array("d", values) for values in (zip(*bounds, strict=True) if bounds else [()] * 4)
+        )
+        return cls(starts, ends, low, high)
 
     def least(self, start: float, end: float) -> int | None:
         """Bytes that were certainly needed between two moments, by the windows inside; `None`: by none."""
@@ -125,10 +144,6 @@ class CgroupHistory:
         first = min(first, last)
         highest = self._high.extreme(self._ends[first], self._ends[last])
         return None if highest is None or highest == inf else int(highest)
-
-
-def _whole(value: float | None) -> int | None:
-    return None if value is None else int(value)
 
 
 _CGROUP_TICK = (
@@ -194,39 +209,34 @@ class TreeTicks:
         return max(0, int((faults - charged[later]).max()))
 
     def _windows(self, conditions: RunConditions) -> CgroupHistory:
-        known = conditions.own_cgroup and self.watermark.known
-        return CgroupHistory(self._found_windows(conditions) if known else ())
+        if not (conditions.own_cgroup and self.watermark.known):
+            return CgroupHistory.of(())
+        import numpy as np
 
-    def _found_windows(self, conditions: RunConditions) -> Iterator[CgroupWindow]:
-        """The windows in their order; some ticks at a time, since each takes more room as numbers of Python's own."""
         samples = self._samples
-        columns = [samples.column(metric) for metric in _CGROUP_TICK]
+        *group, locked = (samples.column(metric) for metric in _CGROUP_TICK)
         moved = [
             samples.values(c)
             for key in ("read_bytes", "write_bytes")
             for c in columns_for_total(samples.columns, key)
         ]
-        columns.append(sum(moved[1:], moved[0]) if moved else columns[0] * float("nan"))
+        columns = [*group, sum(moved[1:], moved[0]) if moved else locked * float("nan"), locked]
         bounds = CgroupBounds(conditions.started, conditions.charge_error, conditions.cpus)
-        for begin in range(0, len(samples.time), _BLOCK):
-            part = slice(begin, begin + _BLOCK)
-            times = (samples.time[part] + self._started).tolist()
-            for time, *row in zip(times, *(column[part].tolist() for column in columns), strict=True):
-                usage, window, gap, peak, file, locked, io = (None if v != v else v for v in row)  # noqa: PLR0124 - NaN
-                tick = CgroupTick(
-                    time,
-                    _whole(usage),
-                    _whole(window),
-                    gap,
-                    _whole(peak),
-                    _whole(file),
-                    _whole(io),
-                    _whole(locked) or 0,
-                )
-                found = bounds.add_tick(tick)
-                if found is not None:
-                    yield found
-        yield from bounds.rest(all_ended=self._all_ended)
+        found: tuple[array[float], ...] = array("d"), array("d"), array("d"), array("d")
+        for begin in range(0, len(samples.time), _PART):
+            part = slice(begin, begin + _PART)
+            ticks = np.column_stack(
+                [samples.time[part] + self._started, *(column[part] for column in columns)]
+            )
+            starts, ends, low, high = bounds.add_ticks(ticks)
+            high = np.where(np.isnan(high), inf, high)
+            for known, more in zip(found, (starts, ends, np.nan_to_num(low), high), strict=True):
+                known.frombytes(more.tobytes())
+        for window in bounds.rest(all_ended=self._all_ended):
+            last = window.start, window.end, window.low or 0, inf if window.high is None else window.high
+            for known, value in zip(found, last, strict=True):
+                known.append(value)
+        return CgroupHistory(*found)
 
     def _counter(self, name: str) -> TickSeries | None:
         columns = columns_for_total(self._samples.columns, name)

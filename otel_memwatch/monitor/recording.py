@@ -314,8 +314,12 @@ class RunRecording:
         assert self.follower is not None
         exporting = self.telemetry is not None and self.telemetry.active
         before = 0 if self.operations is None else self.operations.closed
-        light = None if exporting or self.operations is None else self.operations.close_lines
-        found = self.follower.poll(last=last, on_close=light)
+        so_far = None if exporting else self.operations
+        found = self.follower.poll(
+            last=last,
+            on_close=None if so_far is None else so_far.close_lines,
+            on_pairs=None if so_far is None or not so_far.too_many else so_far.close_pairs,
+        )
         if self.operations is None and (found.closed or found.opened):
             from otel_memwatch.analysis.operation_digest import OperationsSoFar
 

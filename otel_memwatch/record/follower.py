@@ -9,13 +9,15 @@ from otel_memwatch.record.jsonl import MAX_LINE, open_regular, parse, parse_all
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
     from pathlib import Path
 
     from otel_memwatch.model import RecordedOperation
     from otel_memwatch.record.operation_lines import OpenOperation, OperationLines
+    from otel_memwatch.record.plain_pairs import PlainPairs
 
     OnClose = Callable[[OperationLines, OpenOperation, Mapping[str, Any]], None]
+    OnPairs = Callable[[OperationLines, PlainPairs], None]
 
 _BLOCK = 64 << 10
 """Bytes read of one file at one poll: of a program that marks more than that between two polls the rest is read later."""
@@ -55,8 +57,8 @@ class _OperationsFile:
         """Of the file, without its directory."""
         return os.path.basename(self.path)
 
-    def read(self, keep: bool, last: bool = False) -> list[bytes]:
-        """The lines that were completed since the last time; what follows the last newline waits for its rest.
+    def read(self, keep: bool, last: bool = False) -> bytes:
+        """The lines that were completed since the last time, each with its newline; what follows them waits for its rest.
 
         `last`: nothing more will come; what is whole without its newline is a line too.
         """
@@ -73,16 +75,35 @@ class _OperationsFile:
                 elif self.descriptor is None:
                     os.close(descriptor)
         except OSError:
-            return []
+            return b""
         if not data:
             rest, self._rest = self._rest, b"" if last else self._rest
-            return [rest] if last and parse(rest) is not None else []
+            return rest + b"\n" if last and parse(rest) is not None else b""
         self.behind = len(data) == _BLOCK
         self._offset += len(data)
-        *lines, self._rest = (self._rest + data).split(b"\n")
+        data = self._rest + data
+        end = data.rfind(b"\n") + 1
+        lines, self._rest = data[:end], data[end:]
         if len(self._rest) > MAX_LINE:
             self._rest, self.damaged = b"", self.damaged + 1
         return lines
+
+    def add(self, texts: Iterable[bytes], on_close: OnClose) -> int:
+        """Takes lines in, of which empty ones are none; gives how many operations they opened."""
+        opened = 0
+        for line in parse_all([text for text in texts if text]):
+            if not isinstance(line, dict):
+                self.damaged += 1
+                continue
+            try:
+                ended = self.lines.match(line)
+            except ValueError:
+                self.damaged += 1
+                continue
+            opened += "open" in line
+            if ended is not None:
+                on_close(self.lines, ended, line)
+        return opened
 
     def close(self) -> None:
         if self.descriptor is not None:
@@ -103,36 +124,37 @@ class OperationFollower:
         self._by_pid: dict[int, _OperationsFile] = {}
         self._listed: int | None = None
 
-    def poll(self, *, last: bool = False, on_close: OnClose | None = None) -> Followed:
+    def poll(
+        self, *, last: bool = False, on_close: OnClose | None = None, on_pairs: OnPairs | None = None
+    ) -> Followed:
         """Read what was written since the last poll. Never raises for what a program wrote, or for a missing file.
 
         Args:
             last: all processes have ended, so that a line without its newline is complete too.
             on_close: is given the two lines of each operation that was closed, instead of `closed`: making an operation of
                 them takes longer than reading them.
+            on_pairs: is given those that opened and closed without a line between them, instead of `on_close`: of very many
+                that takes a third of the time.
 
         """
         self._discover()
         closed: list[RecordedOperation] = []
+        take = on_close or (lambda lines, ended, line: closed.append(lines.operation(ended, line)))
         opened = 0
         for file in self._files.values():
-            texts = [text for text in file.read(len(self._files) <= _MAX_DESCRIPTORS, last) if text]
-            for line in parse_all(texts):
-                if not isinstance(line, dict):
-                    file.damaged += 1
-                    continue
-                try:
-                    ended = file.lines.match(line)
-                except ValueError:
-                    file.damaged += 1
-                    continue
-                opened += "open" in line
-                if ended is None:
-                    continue
-                if on_close is None:
-                    closed.append(file.lines.operation(ended, line))
+            text = file.read(len(self._files) <= _MAX_DESCRIPTORS, last)
+            if on_pairs is None:
+                opened += file.add(text.split(b"\n"), take)
+                continue
+            from otel_memwatch.record.plain_pairs import pieces
+
+            for piece in pieces(text):
+                if isinstance(piece, list):
+                    opened += file.add(piece, take)
                 else:
-                    on_close(file.lines, ended, line)
+                    file.lines.match_pairs(piece)
+                    on_pairs(file.lines, piece)
+                    opened += len(piece.lines)
         return Followed(closed, opened, any(file.behind for file in self._files.values()))
 
     def _discover(self) -> None:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from otel_memwatch.model import Certainty, Peak, RecordedOperation
 from otel_memwatch.record.fields import FARTHEST, mapping, moment, number, text, whole
+from otel_memwatch.record.jsonl import parse
 from otel_memwatch.record.segments import Segments
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from otel_memwatch.record.plain_pairs import PlainPairs
 
 _MOST = 1 << 62
 _TOTALS = ("minor_faults", "major_faults", "read_bytes", "write_bytes", "read_chars", "write_chars")
@@ -70,6 +73,28 @@ class OperationLines:
             self.rank = whole(line.get("rank"))
             return None
         raise ValueError("neither header nor boundary")
+
+    def match_pairs(self, pairs: PlainPairs) -> None:
+        """As `match` of the two lines of each pair."""
+        both = zip(pairs.start_segments, pairs.end_segments, strict=True)
+        segments = [int(segment) for pair in both for segment in pair]
+        largest = max(segments)
+        if self.largest is None or largest > self.largest[0]:
+            index, at_end = divmod(segments.index(largest), 2)
+            self.largest = largest, float((pairs.ends if at_end else pairs.starts)[index])
+        self._segments.push_all(self._boundaries + 1, segments)
+        self._boundaries += len(segments)
+        self.last_time = float(pairs.ends[-1])
+        if self._open:
+            for identity in pairs.identities:
+                # Of a number that is open already, as no program of ours has it, this is another opening.
+                self._open.pop(int(identity), None)
+
+    @staticmethod
+    def opened_and_closing(lines: str) -> tuple[OpenOperation, Mapping[str, Any]]:
+        """What `match` gives of the second line of a pair, and this line."""
+        opening, closing, _ = map(parse, lines.split("\n"))
+        return OpenOperation(opening["open"], opening, opening["time"], 0), closing
 
     def still_open(self) -> list[RecordedOperation]:
         """The operations that are open after the last line, with their peak so far."""

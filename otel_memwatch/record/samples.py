@@ -1,7 +1,7 @@
 """The ticks of a run as arrays.
 
-A day at ten ticks a second is 30 million values: lines are parsed some thousands at a time, as one JSON array, and
-only the columns asked for are kept.
+A day at ten ticks a second is 30 million values: lines are parsed some thousands at a time, without `json` where they are
+as plain as we write them (`plain_ticks`), and only the columns asked for are kept.
 """
 
 from __future__ import annotations
@@ -20,13 +20,15 @@ from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     import io
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
     from pathlib import Path
+    from typing import TypeVar
 
     import numpy as np
     from numpy.typing import NDArray
 
     Array = NDArray[np.float64]
+    _Rows = TypeVar("_Rows", bound=Sized)
 
 _PIECE = 65_536
 """Ticks of a column in one piece of memory, while it is read; the first pieces are smaller."""
@@ -252,6 +254,36 @@ def tick_blocks(
 
     Ticks before the first header cannot be understood: they are damage.
     """
+    for declared, (rows, sound) in _read_blocks(path, damage, _rows, begin, columns):
+        yield TickBlock(declared, rows, sound)
+
+
+def tick_tables(path: Path, damage: Damage) -> Iterator[tuple[tuple[Column, ...], Array | TickBlock]]:
+    """As `tick_blocks`, as arrays of time and values where the lines are as plain as we write them: NaN where not known.
+
+    A block in which any line is not is given as its rows.
+    """
+    for declared, (rows, sound) in _read_blocks(path, damage, _plain_or_rows):
+        yield declared, (rows if not isinstance(rows, list) else TickBlock(declared, rows, sound))
+
+
+def _plain_or_rows(lines: list[bytes], width: int, damage: Damage) -> tuple[Array | list[Row], bool]:
+    from otel_memwatch.record.plain_ticks import plain_ticks
+
+    table = plain_ticks(lines, width) if lines else None
+    if table is not None and table[:, 0].max() <= FARTHEST:
+        return table, True
+    return _rows(lines, width, damage)
+
+
+def _read_blocks(
+    path: Path,
+    damage: Damage,
+    read: Callable[[list[bytes], int, Damage], tuple[_Rows, bool]],
+    begin: int = 0,
+    columns: tuple[Column, ...] | None = None,
+) -> Iterator[tuple[tuple[Column, ...], tuple[_Rows, bool]]]:
+    """The columns of some thousand lines of ticks, and what `read` makes of these; see `tick_blocks`."""
     known = set(columns or ())
     values, size = 0, 0
     for stretch in _stretches(path, damage, begin):
@@ -272,14 +304,14 @@ def tick_blocks(
         if columns is None:
             damage.lines += len(ticks)
             continue
-        rows, sound = _rows(ticks, len(columns), damage)
-        values += len(rows) * len(columns)
+        found = read(ticks, len(columns), damage)
+        values += len(found[0]) * len(columns)
         size += sum(map(len, ticks))
         if values > _VALUES + _VALUES_PER_BYTE * size:
             damage.give_up(f"its ticks leave out most of the {len(columns)} columns that it declares")
             return
-        if rows or fresh:
-            yield TickBlock(columns, rows, sound)
+        if len(found[0]) or fresh:
+            yield columns, found
 
 
 def _stretches(path: Path, damage: Damage, begin: int) -> Iterator[list[bytes]]:
@@ -361,11 +393,11 @@ def read_samples(path: Path, damage: Damage, started: float, wanted: Iterable[st
     names = None if wanted is None else frozenset(wanted)
     time = _Growing(0.0)
     growing: dict[Column, _Growing] = {}
-    for columns, rows, _ in tick_blocks(path, damage):
+    for columns, read in tick_tables(path, damage):
         for column in columns:
             if column not in growing and (names is None or column.metric in names):
                 growing[column] = _Growing(math.nan)
-        table = _table(rows, len(columns) + 1, damage)
+        table = _table(read.rows, len(columns) + 1, damage) if isinstance(read, TickBlock) else read
         begin = time.length
         time.put(begin, table[:, 0] - started)
         for index, column in enumerate(columns, 1):

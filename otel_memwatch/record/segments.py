@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from bisect import bisect_right
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
 _ABOVE_ALL = 1 << 63
 
 
@@ -29,6 +33,21 @@ class Segments:
         while entries and entries[-1][1] <= value:
             entries.pop()
         entries.append((number, value))
+
+    def push_all(self, first: int, values: Sequence[int]) -> None:
+        """As `push` of each, numbered from `first` on. Costs one look at most of them: few are larger than all behind them."""
+        kept: list[tuple[int, int]] = []
+        largest, number = -1, first + len(values)
+        for value in reversed(values):
+            number -= 1
+            if value > largest:
+                largest = value
+                kept.append((number, value))
+        entries = self._entries
+        while entries and entries[-1][1] <= largest:
+            entries.pop()
+        kept.reverse()
+        entries.extend(kept)
 
     def since(self, number: int) -> int | None:
         """Largest value of the segments that ended after boundary `number`; `None`: there was none."""

@@ -396,6 +396,19 @@ def moment() -> Drawing:
     )
 
 
+def together() -> Drawing:
+    """The peaks of two ranks were at different times: what counts is the largest sum at one instant."""
+    peak = rules.sum_at_one_instant(399 * MIB, 401 * MIB, 400 * MIB)
+    drawn = (
+        Drawing(520)
+        .line([(0, 50), (3, 300), (4, 100), (10, 100)])
+        .line([(0, 50), (4, 100), (6, 300), (10, 290)])
+        .line([(0, 100), (3, 375), (4, 200), (6, 400), (10, 390)], "kept")
+        .band(380, 420, 5.7, 6.3)
+    )
+    return drawn.said(405, words_of(peak), "each had 300, but not at once;", "clocks leave 399 to 401 open")
+
+
 def stopped() -> Drawing:
     """The recording stopped before the run did."""
     peak = rules.stopped(Peak.exact(500 * MIB))
@@ -414,7 +427,7 @@ DRAWINGS: dict[str, Callable[[], Drawing]] = {
     one.__name__.replace("_", "-"): one
     for one in (
         watermark, process, process_unknown, floor, before, unseen, largest, unwatched, group, group_cache, left, there_at_once,
-        overlap, ledger, outside, shared, narrow, around, operation, part, moment, stopped,
+        overlap, ledger, outside, shared, narrow, around, operation, part, moment, together, stopped,
     )
 }  # fmt: skip
 

@@ -125,7 +125,8 @@ def _samples(path: Path, series: Sequence[Series], ticks: Iterable[Sequence[floa
     with (path / "samples.jsonl").open("w") as file:
         file.write(json.dumps({"schema": 1, "columns": columns}) + "\n")
         for seconds, *values in ticks:
-            file.write(json.dumps([round(STARTED + (seconds or 0.0), 4), *values]) + "\n")
+            tick = [round(STARTED + (seconds or 0.0), 4), *values]
+            file.write(json.dumps(tick, separators=(",", ":")) + "\n")
             count += 1
     return count
 

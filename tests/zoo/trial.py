@@ -130,8 +130,9 @@ def run(part: Part, mode: str, user: str, interval: str) -> Trial:
                 return Trial(part, mode, user, interval, Truth(0, 0, 0), {"tree": None}, words, (trouble,))
             (line,) = [line for line in done.stdout.splitlines() if line.startswith("referee")]
             watermark, kernel, seen = map(int, line.split()[1:])
-            truth = _truth(part, watermark, kernel, seen, elsewhere.peak, float(interval))
-        info = json.loads((folder / "run/run.json").read_text())
+            info = json.loads((folder / "run/run.json").read_text())
+            gap = max(float(interval), info["quality"]["longest_gap"] or 0.0)
+            truth = _truth(part, watermark, kernel, seen, elsewhere.peak, gap)
         if not inside and _unknowable(part, (folder / "run/processes.jsonl").read_text()):
             truth = truth._replace(least=0.0)
     finally:
@@ -153,16 +154,16 @@ def _unknowable(part: Part, told: str) -> bool:
 
 
 _LATE = 0.1
-"""Seconds by which a tick may be late on a busy machine."""
+"""Seconds by which a tick may be late on a busy machine, at least: how late they were is recorded."""
 
 
-def _truth(part: Part, watermark: int, kernel: int, seen: int, elsewhere: int, interval: float) -> Truth:
+def _truth(part: Part, watermark: int, kernel: int, seen: int, elsewhere: int, gap: float) -> Truth:
     cache = unmapped = 0.0
     for leaf in leaves(part):
         kind = KINDS[leaf.kind]
         cache += kind.cache * leaf.mib * MIB
         unmapped += kind.unmapped * leaf.mib * MIB
-        if leaf.ms / 1000 < interval + _LATE:
+        if leaf.ms / 1000 < gap + _LATE:
             unmapped += kind.unfaulted * leaf.mib * MIB
     least = max(watermark - cache, seen, elsewhere)
     return Truth(max(0.0, least), watermark + elsewhere, kernel + unmapped)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -115,3 +116,41 @@ def test_a_long_gap_before_the_window_allows_for_what_it_may_hide() -> None:
     found = windows.add_tick(base._replace(time=3.0))
     assert found is not None
     assert found.high == 300 + int(0.01 * 2 * 5e9)
+
+
+sizes = st.none() | st.integers(0, 1 << 44)
+seen = st.lists(
+    st.builds(
+        CgroupTick,
+        st.floats(0.1, 1e6),
+        sizes,
+        sizes,
+        st.none() | st.just(0.0) | st.floats(0, 0.1),
+        sizes,
+        sizes,
+        sizes,
+        st.integers(0, 1 << 40),
+    ),
+    max_size=12,
+)
+
+
+@given(seen, st.lists(st.integers(1, 5), min_size=12, max_size=12))
+def test_ticks_taken_together_tell_what_each_alone_would(ticks: list[CgroupTick], parts: list[int]) -> None:
+    ticks = [tick._replace(time=float(number)) for number, tick in enumerate(ticks, 1)]
+    single, together = CgroupBounds(0.0, 4096, 3), CgroupBounds(0.0, 4096, 3)
+    told = [found for tick in ticks if (found := single.add_tick(tick)) is not None]
+    windows: list[CgroupWindow] = []
+    left = list(ticks)
+    for size in parts:
+        part, left = left[:size], left[size:]
+        if part:
+            bounds = together.add_ticks(np.array(part, np.float64))
+            windows += [
+                CgroupWindow(*(None if value != value else value for value in row))
+                for row in zip(*(column.tolist() for column in bounds), strict=True)
+            ]
+    assert windows == told
+    assert together.most_in_gap == single.most_in_gap
+    for all_ended in (True, False):
+        assert list(together.rest(all_ended=all_ended)) == list(single.rest(all_ended=all_ended))

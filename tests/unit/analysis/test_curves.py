@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import tracemalloc
 
+import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -129,6 +130,38 @@ def test_a_tick_out_of_order_is_left_out() -> None:
     curve = curves.drawn(all_ended=True).find(TREE.metric)
     assert curve is not None
     assert list(curve.high) == [1, 3, 4]
+
+
+amounts = st.none() | st.integers(0, 1 << 44)
+groups = st.lists(
+    st.tuples(st.floats(-0.3, 3.0), *[amounts] * 4, st.none() | st.floats(0, 0.1), *[amounts] * 4),
+    max_size=300,
+)
+"""Steps of time, some back, and values."""
+
+
+@given(groups, st.integers(1, 90), st.sampled_from([4, 8, 32, 1000]), st.booleans())
+def test_ticks_taken_together_draw_what_each_alone_would(
+    found: list[tuple[float | None, ...]], size: int, points: int, own: bool
+) -> None:
+    gap, peak = Column("memwatch.cgroup.memory.window.gap"), Column("memwatch.cgroup.memory.peak")
+    columns = (TREE, USAGE, WINDOW, FILE, gap, peak, LOCKED, DISK, Column("memwatch.tree.memory.pss"))
+    info = {**INFO, "own_cgroup": "/sys/fs/cgroup/x" if own else None, "host": {"cpus": 3}}
+    single, together = Curves(info, points), Curves(info, points)
+    time, rows = 100.0, []
+    for step, *values in found:
+        time += step or 0.0
+        rows.append((time, *values))
+    single.add_rows(columns, rows)
+    table = np.array(rows, np.float64).reshape(-1, 1 + len(columns))
+    for begin in range(0, len(rows), size):
+        together.add_table(columns, table[begin : begin + size])
+    for all_ended in (True, False):
+        one, other = single.drawn(all_ended=all_ended), together.drawn(all_ended=all_ended)
+        assert (one.first, one.last, one.step) == (other.first, other.last, other.step)
+        assert one.curves.keys() == other.curves.keys()
+        for key, curve in one.curves.items():
+            assert np.array_equal(curve, other.curves[key], equal_nan=True), key
 
 
 def test_the_largest_lives_stay_however_many_there_were() -> None:

@@ -156,6 +156,10 @@ class TestSamples:
         assert np.isnan(samples.values(swap)[:10]).all()
         assert np.isnan(samples.values(READ)[-1])
         assert list(record.ticks())[-1] == (STARTED + 1.0, (100 * MIB, None, None, None, 3))
+        *_, table = record.tick_tables()
+        assert np.array_equal(
+            table[-1], [STARTED + 1.0, 100 * MIB, np.nan, np.nan, np.nan, 3], equal_nan=True
+        )
         assert record.damage == []
 
     def test_ticks_without_a_header_are_damage(self, tmp_path: Path) -> None:
@@ -316,6 +320,10 @@ def touch_everything(path: Path) -> None:
     for time, values in run.record.ticks():
         assert np.isfinite(time)
         assert len(values) == len(run.record.columns)
+    one_by_one, damage = [(time, *values) for time, values in run.record.ticks()], run.damage
+    together = [row for table in run.record.tick_tables() for row in table]
+    assert np.array_equal(np.array(together), np.array(one_by_one, np.float64), equal_nan=True)
+    assert run.damage == damage
     assert all(isinstance(sentence, str) for sentence in run.damage)
 
 

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import os
 import resource
+from collections import deque
 
 from otel_memwatch.analysis import certainty
 from otel_memwatch.monitor.procfs.process import parse_pinned, parse_stat, parse_swapped
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
 
 EXACT_SUMS = (6, 16)
 """Release since which statm adds up what processors hold back of the counters."""
+SCANS_BELIEVED = 16
+"""Scans that may have believed a watermark before the kernel tells of its reset, when the process goes on: on a busy machine."""
 UNKNOWN = 1 << 62
 """Bytes that nothing has: in place of what is not known."""
 
@@ -63,6 +66,8 @@ class TickFindings(NamedTuple):
     """Page faults that unseen processes had, and known ones after they were last read; `None`: not known."""
     reset: Container[int]
     """Processes whose watermark somebody else was noticed to reset."""
+    newly_reset: bool
+    """One of them was noticed since the last scan."""
     late: Callable[[], list[int] | None]
     """Gives the page faults of each process that was born since the discovery; `None`: there are too many to look."""
 
@@ -205,6 +210,8 @@ class NeededMemory:
         """Families that a member has left since the tick before, by an exec: their watermarks are not of all that were there."""
         self._reset: Container[int] = ()
         """Processes whose watermark somebody was noticed to reset."""
+        self._unmarked: deque[int] = deque(maxlen=SCANS_BELIEVED)
+        """What the bounds of the last scans would have been if no watermark had been believed."""
         self._departed: dict[int, _Holder] = {}
         """Processes that the last tick did not find any more: it may yet be told how many page faults they had."""
         self.broken = "huge pages that the kernel does not count" if self._machine.uncounted else ""
@@ -297,7 +304,7 @@ class NeededMemory:
             self._enter(reading, in_scan, elsewhere + had)
         self._judge_families(huge, unseen + late_new)
         low, burst = self._judge(readings, huge, tree_new)
-        high, counted = self._close_families(
+        high, loose, counted = self._close_families(
             self._unclaimed + self._ended_new + late_new, huge, unseen, complete=late == []
         )
         shared, shared_low = self._shared_memory(members, counted + self._ended_new + unseen + late_new)
@@ -305,6 +312,10 @@ class NeededMemory:
         high += shared
         if self._cut_short is not None:
             high = max(high, self._cut_short + self._ended_new)
+        unmarked = high + loose
+        if found.newly_reset:
+            high = max([high, *self._unmarked])
+        self._unmarked.append(unmarked)
         self._cut_short = high if cut_short else None
         self._calm, self._ended_new = late == [], 0
         self._by_faults = self._collapsed = 0
@@ -471,10 +482,10 @@ class NeededMemory:
             holder.base, holder.held = first, held
         return sum(family.largest for family in self._families.values()), burst
 
-    def _close_families(self, high: int, huge: int, unseen: int, *, complete: bool) -> tuple[int, int]:
+    def _close_families(self, high: int, huge: int, unseen: int, *, complete: bool) -> tuple[int, int, int]:
         """The upper bound of private memory since the tick before; what each family has now is entered.
 
-        Also gives what of the families' gains is counted in the bound as such.
+        Also gives by how much it would be larger without watermarks, and what of the families' gains is counted in it as such.
 
         Args:
             high: bytes that belong to no family.
@@ -487,11 +498,13 @@ class NeededMemory:
         if unseen or self._ended_new:
             unclaimed += huge
         settled = True
-        counted = huge
+        loose, counted = 0, huge
         for key, family in list(self._families.items()):
             watermarks = family.watermarks if family.same and complete else None
             most = certainty.family_most(family.kept, family.new, watermarks)
             high += most
+            if watermarks is not None:
+                loose += certainty.family_most(family.kept, family.new, None) - most
             counted += max(0, most - family.kept)
             if not family.members and complete:
                 del self._families[key]
@@ -508,7 +521,7 @@ class NeededMemory:
         self._unclaimed = 0 if settled else unclaimed
         self._joining = self._joining and not settled
         # No watermark bounds these: what is left of a huge page that was given back in part is charged, and not mapped.
-        return high + huge, counted
+        return high + huge, loose, counted
 
     # -- shared memory
 

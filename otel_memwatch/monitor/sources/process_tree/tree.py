@@ -120,6 +120,8 @@ class ProcessTree:
         self._needed = self._open_needed()
         self._resets = ForeignResets(self._proc, self._descriptors)
         self._reset_since: dict[int, float] = {}
+        self._newly_reset = False
+        """One was added to these since the last scan of what the tree needs."""
         """When it was noticed of which members that somebody resets their watermark."""
         self._slow_pace = context.pace()
         self._walk_pace = context.pace(WALK_SECONDS)
@@ -484,12 +486,11 @@ class ProcessTree:
         A process that begins to mark operations resets its own before it says so: `_MARKS_BEGIN` is waited for, unless
         all is `over`.
         """
-        for pid in pids:
-            if pid in self._members:
-                self._reset_since.setdefault(pid, now)
-        for pid, member in self._members.items():
-            if member.watermark.has_fallen:
-                self._reset_since.setdefault(pid, now)
+        fallen = (pid for pid, member in self._members.items() if member.watermark.has_fallen)
+        for pid in (*pids, *fallen):
+            if pid in self._members and pid not in self._reset_since:
+                self._reset_since[pid] = now
+                self._newly_reset = True
         for pid, since in list(self._reset_since.items()):
             if over or now - since >= _MARKS_BEGIN:
                 self._confirm_reset(pid, now)
@@ -553,11 +554,19 @@ class ProcessTree:
         self._unseen_faults = before if total is None else total
         unseen = None if total is None else total - before
         told = needed.unchanged()
-        if not changes.figures and unseen == 0 and told is not None:
+        if not changes.figures and unseen == 0 and told is not None and not self._newly_reset:
             return told
         ours = set() if self._windows is None else self._windows.reset_now
         self._find_resets(self._resets.read() - ours, now)
-        found = TickFindings(changes.born, bool(changes.removed), unseen, self._reset_since, self._born_since)
+        found = TickFindings(
+            changes.born,
+            bool(changes.removed),
+            unseen,
+            self._reset_since,
+            self._newly_reset,
+            self._born_since,
+        )
+        self._newly_reset = False
         whole = not needed.broken
         values = needed.scan(self._members, found)
         if whole and needed.broken:

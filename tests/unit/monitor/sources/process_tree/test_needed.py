@@ -99,3 +99,17 @@ def test_what_a_child_has_of_a_parent_that_has_ended_was_not_filled_from_outside
         )
     )
     assert 40 * MIB <= watched.high() <= 43 * MIB
+
+
+def test_a_reset_that_the_kernel_tells_of_after_the_tick_takes_the_watermark_back(tmp_path: Path) -> None:
+    """On a busy machine the tick comes between a reset and what the kernel says of it: the watermark was believed once."""
+    watched = Watched(tmp_path)
+    watched.high()
+    watched.high()
+    watched.proc.process(50, 1, rss=MIB, minor=10 + 40 * 256, stack=8192)
+    believed = watched.high()
+    assert believed < 2 * MIB
+    (watched.proc.path / "50/clear_refs").write_text("5")
+    assert 40 * MIB <= watched.high() <= 43 * MIB
+    watched.proc.process(50, 1, rss=MIB, minor=11 + 40 * 256, stack=8192)
+    assert watched.high() < 2 * MIB
