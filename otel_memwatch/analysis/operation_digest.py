@@ -18,6 +18,7 @@ from otel_memwatch.analysis.operation_names import series_name
 from otel_memwatch.analysis.operations import figures_of, position_of_peak, with_last_figures
 from otel_memwatch.model import RecordedOperation
 from otel_memwatch.record.operation_index import ListedOperations, sizes
+from otel_memwatch.record.operation_lines import peak_of
 from otel_memwatch.record.plain_pairs import PlainPairs
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
 
@@ -158,8 +159,8 @@ class _TwoLines(NamedTuple):
 
 
 if TYPE_CHECKING:
-    _Source = RecordedOperation | _TwoLines | tuple[OperationLines, str]
-    """What an operation is made of, where it is asked for. The last: both lines of a pair."""
+    _Source = RecordedOperation | _TwoLines | tuple[OperationLines, str, str, str]
+    """What an operation is made of, where it is asked for. The last: of a pair its number, its upper bound and both lines."""
     _Closed = tuple[int, float, float, _Source]
     """Bytes that it certainly had, start, end. No named tuple: to make these takes as long as all else that is done with most."""
 
@@ -169,8 +170,24 @@ def _made(source: _Source) -> RecordedOperation:
         return source
     if isinstance(source, _TwoLines):
         return source.lines.operation(source.opened, source.closing)
-    lines, both = source
+    lines, _, _, both = source
     return lines.operation(*lines.opened_and_closing(both))
+
+
+def _closed(operation: RecordedOperation) -> _Closed:
+    return _need(operation)[0], operation.start, _end(operation), operation
+
+
+def _bounded(closed: _Closed) -> tuple[int, int, int, int]:
+    """Its process and number, and the sizes of its peak as a table has them."""
+    source = closed[-1]
+    if isinstance(source, RecordedOperation):
+        return source.pid, source.id, *sizes(source.peak)
+    if isinstance(source, _TwoLines):
+        pid = source.lines.pid
+        return pid, source.opened.identity, *sizes(peak_of(source.closing, pid))
+    lines, identity, high, _ = source
+    return lines.pid, int(identity), closed[0], int(high)
 
 
 class _Farthest(NamedTuple):
@@ -373,7 +390,7 @@ class OperationsSoFar:
             known.count_all(some.seconds, map(int, some.peaks), map(cpu.__getitem__, used), failed)
         self.closed += len(pairs.lines)
         self.to_export += len(pairs.lines)
-        sources = zip(repeat(lines), pairs.lines)
+        sources = zip(repeat(lines), pairs.identities, pairs.highs, pairs.lines)
         closed: list[_Closed] = list(zip(every.lows, starts, ends, sources, strict=True))
         self._recent.extend(closed)
         if self._may_have_been_open(min(starts), max(ends)):
@@ -472,7 +489,7 @@ class OperationsSoFar:
         if need[0] > 0 and (operation.pid in self._holders or len(self._holders) < _PROCESSES):
             holders = self._holders.setdefault(operation.pid, _Holders())
             holders.add(operation, need[0], self._room())
-        closed: _Closed = need[0], operation.start, _end(operation), operation
+        closed = _closed(operation)
         self._recent.append(closed)
         self._look_for_open([closed])
         if operation.gpu:
@@ -500,11 +517,11 @@ class OperationsSoFar:
         self._interval = interval
         if self._all is not None:
             return
-        still = [(_need(one)[0], one.start, _end(one), one) for one in still_open]
+        there = [*self._recent, *map(_closed, still_open)]
         self._moments = {
             moment: self._moments[moment]
             if moment in self._moments
-            else self._largest_at(moment, (*self._recent, *still), None)
+            else self._largest_at(moment, there, None)
             for moment in set(moments)
         }
         self._first_moment = min(self._moments, default=0.0)
@@ -543,10 +560,8 @@ class OperationsSoFar:
         """What peaks are attributed by."""
         if self._all is not None:
             return TabledOperations(ListedOperations([*self._all, *still_open]))
-        return _SizedSoFar(
-            [*self._kept(), *(_made(one[-1]) for one in self._recent), *still_open],
-            list(self._on_devices.values()),
-        )
+        closed = [*map(_closed, self._kept()), *self._recent, *map(_closed, still_open)]
+        return _SizedSoFar(closed, list(self._on_devices.values()))
 
     def digest(
         self, still_open: Sequence[RecordedOperation], context: OperationContext, peaks: Peaks
@@ -560,7 +575,7 @@ class OperationsSoFar:
         sized = self.sized(still_open)
         assert isinstance(sized, _SizedSoFar)
         position = position_of_peak(sized, context.conditions, peaks)
-        holder = None if position is None else sized.operations[position]
+        holder = None if position is None else sized.operation(position)
 
         def figures(operation: RecordedOperation, depth: int = 0) -> OperationFigures:
             is_holder = holder is not None and _identity(operation) == _identity(holder)
@@ -591,14 +606,16 @@ class OperationsSoFar:
 class _SizedSoFar:
     """Some operations, as attribution wants them."""
 
-    def __init__(
-        self, operations: Iterable[RecordedOperation], on_devices: Sequence[RecordedOperation]
-    ) -> None:
-        self.operations = list({_identity(one): one for one in operations}.values())
+    def __init__(self, closed: Iterable[_Closed], on_devices: Sequence[RecordedOperation]) -> None:
         self._on_devices = on_devices
+        bounded: dict[tuple[int, int, float], tuple[_Closed, int, int]] = {}
+        for one in closed:  # one that was open when it was looked at may come again, closed
+            pid, identity, low, high = _bounded(one)
+            bounded[pid, identity, one[1]] = one, low, high
+        self._sources = [one[-1] for one, *_ in bounded.values()]
         self._sized = [
-            Sized(position, one.pid, one.start, _end(one), *sizes(one.peak))
-            for position, one in enumerate(self.operations)
+            Sized(position, pid, start, one[2], low, high)
+            for position, ((pid, _, start), (one, low, high)) in enumerate(bounded.items())
         ]
 
     def holding(self, low: int, pid: int | None) -> Sequence[Sized]:
@@ -612,7 +629,11 @@ class _SizedSoFar:
 
     def name(self, operation: Sized) -> str:
         """See `SizedOperations`."""
-        return self.operations[operation.position].name
+        return self.operation(operation.position).name
+
+    def operation(self, position: int) -> RecordedOperation:
+        """One of them."""
+        return _made(self._sources[position])
 
     def with_allocators(self) -> Sequence[RecordedOperation]:
         """See `SizedOperations`."""
