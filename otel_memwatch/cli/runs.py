@@ -91,11 +91,16 @@ def list_command(
     chosen = _columns(columns, "--columns")
     by = _columns(group, "--group")
     accepts = where(condition) if condition else None
-    rows = index(directories, newest=last if accepts is None else None)
-    found = [row for row in rows if accepts is None or accepts(row)]
-    found = _sorted(found[-last:] if last else found, sort)
+    looked_at = 0
+
+    def meant(row: IndexedRun) -> bool:
+        nonlocal looked_at
+        looked_at += 1
+        return accepts is None or accepts(row)
+
+    found = _sorted(index(directories, newest=last, accepts=meant if accepts else None), sort)
     if form == "text" and not found:
-        which = "There is no run" if not rows else f"None of {len(rows)} runs is meant"
+        which = f"None of {looked_at} runs is meant" if looked_at else "There is no run"
         click.echo(f"otel-memwatch: {which} below {_place(directories)}.", err=True)
         return
     _write(_rendered(form, found, chosen, by), output)
@@ -229,7 +234,7 @@ def prune_command(
     if older is not None and (seconds is None or seconds < 0):
         raise UsageError(f"--older: {older!r} is no duration.", "as 14d or 6h")
     accepts = where(condition) if condition else None
-    rows = [row for row in index(directories) if accepts is None or accepts(row)]
+    rows = index(directories, accepts=accepts)
     going = to_prune(rows, keep, seconds)
     freed, removed = 0, 0
     for row in going:

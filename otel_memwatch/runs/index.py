@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import heapq
 import operator
 import os
 
@@ -18,7 +19,7 @@ from otel_memwatch.runs.tree import run_tree
 from otel_memwatch.runtime.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
 RUNS_VARIABLE = "OTEL_MEMWATCH_RUNS"
 """Names the directory of runs, for those that record and those that read."""
@@ -32,24 +33,42 @@ def runs_home() -> str:
     return os.environ.get(RUNS_VARIABLE) or RUNS_DIRECTORY
 
 
-def index(paths: Iterable[str | os.PathLike[str]] = (), *, newest: int | None = None) -> list[IndexedRun]:
+def index(
+    paths: Iterable[str | os.PathLike[str]] = (),
+    *,
+    newest: int | None = None,
+    accepts: Callable[[IndexedRun], bool] | None = None,
+) -> list[IndexedRun]:
     """The runs in each path, which is a run or a tree of directories with runs; without any path: those of `runs_home()`.
 
     The oldest first. A run that several paths name is there once. Raises `RunError` for a path that is not there or cannot be
-    read. With `newest` only so many of the newest. Cost, of finished runs on a machine at rest: 0.2 ms a run, 10 us where it
-    stands in the cache, 6 us where only the newest are wanted.
+    read. With `accepts` only those for which it is true; with `newest` only so many of the newest of these. Cost, of finished
+    runs on a machine at rest: 0.2 ms a run, 10 us where it stands in the cache, 6 us where only the newest are wanted; 0.3 KiB
+    a run, and 2 KiB for each that is given back.
     """
     given = [os.fspath(path) for path in paths]
-    rows: list[IndexedRun] = []
+    order = operator.attrgetter("started", "path")
     with _no_collection():
-        for path in given or (runs_home(),):
-            if given and not os.path.lexists(path):
-                raise RunError(f"There is no directory {path}.")
-            rows += _below(path, newest)
-        if len(given) > 1:
-            rows = list({os.path.realpath(row.path): row for row in reversed(rows)}.values())
-        rows.sort(key=operator.attrgetter("started", "path"))
-        return rows if newest is None else rows[-newest:]
+        rows = _each(given, newest if accepts is None else None)
+        meant = rows if accepts is None else filter(accepts, rows)
+        if newest is None:
+            return sorted(meant, key=order)
+        return heapq.nlargest(newest, meant, key=order)[::-1]
+
+
+def _each(given: Sequence[str], newest: int | None) -> Iterator[IndexedRun]:
+    """The runs in these paths one by one, each once; with `newest` of some trees no more than the newest."""
+    seen: set[str] = set()
+    for path in given or (runs_home(),):
+        if given and not os.path.lexists(path):
+            raise RunError(f"There is no directory {path}.")
+        for row in _below(path, newest):
+            if len(given) > 1:
+                real = os.path.realpath(row.path)
+                if real in seen:
+                    continue
+                seen.add(real)
+            yield row
 
 
 @contextlib.contextmanager

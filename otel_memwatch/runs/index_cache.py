@@ -25,6 +25,9 @@ _VERSION = 5
 _PATIENCE = 0.2
 """Seconds that another reader, who is writing what it found, is waited for."""
 
+_TOGETHER = 1000
+"""Rows that are written in one transaction."""
+
 _KEPT = IndexedRun._fields[1:]  # the path depends on how the directory was named
 _QUOTED = ", ".join(f'"{name}"' for name in _KEPT)
 _SIGNATURE = "directory, changed, size, inode"
@@ -64,7 +67,6 @@ class IndexCache:
 
         With `newest` no more than these need be among them: of the others no more is read than whether they are the same.
         """
-        fresh: list[tuple[str, Signature, IndexedRun]] = []
         missing, gone = dict(entries), []
         whole = newest is None
         for kept in self._kept(_COLUMNS if whole else _SIGNATURE):
@@ -82,12 +84,25 @@ class IndexCache:
                 name = os.fsdecode(kept[0])
                 if name in entries and name not in missing:
                     yield tuple.__new__(IndexedRun, (f"{self._directory}/{name}", *kept[4:]))
-        for name, signature in missing.items():
-            row = make(f"{self._directory}/{name}")
+        if gone:
+            self._keep([], gone)
+        yield from self._made_anew(missing, make)
+
+    def _made_anew(
+        self, missing: Mapping[str, Signature | None], make: Callable[[str], IndexedRun]
+    ) -> Iterator[IndexedRun]:
+        """The rows of these, which are kept some at a time: what was read stays, though the reader be interrupted."""
+        fresh: list[tuple[str, Signature, IndexedRun]] = []
+        # In the order of the file, to whose end they are written then: in any other one each would be another page of it.
+        for name in sorted(missing):
+            row, signature = make(f"{self._directory}/{name}"), missing[name]
             if signature is not None and row.state in _FINAL:
                 fresh.append((name, signature, row))
+            if len(fresh) >= _TOGETHER:
+                self._keep(fresh, [])
+                fresh.clear()
             yield row
-        self._keep(fresh, gone)
+        self._keep(fresh, [])
 
     # -- the file
 

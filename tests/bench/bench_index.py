@@ -71,8 +71,15 @@ def measure(directory: Path) -> dict[str, Spent]:
     }
 
 
-def writing(directory: Path, jobs: int) -> Spent:
-    """A listing while so many jobs are recorded in the same directory."""
+QUERIES = 8
+"""Listings at the same time."""
+
+
+def writing(directory: Path, jobs: int) -> tuple[Spent, float]:
+    """A listing while so many jobs are recorded in the same directory, and the longest wall time of several listings at once.
+
+    These begin without a cache, so that all of them write it, and none may fail or say anything on stderr.
+    """
     processes = [
         subprocess.Popen(
             [*PROGRAM, "wrap", "--quiet", "--no-plot", "--no-report", "--out", str(directory / "runs" / f"going{number}"), "--", "sleep", "600"]
@@ -90,7 +97,22 @@ def writing(directory: Path, jobs: int) -> Spent:
             capture_output=True, text=True, check=True,
         )  # fmt: skip
         assert len(listed.stdout.splitlines()) == jobs + 1, listed.stdout
-        return spent("runs", str(directory / "runs"), "--last", "60")
+        alone = spent("runs", str(directory / "runs"), "--last", "60")
+        (directory / "runs" / INDEX_FILE).unlink()
+        begin = time.perf_counter()
+        queries = [
+            subprocess.Popen(
+                [*PROGRAM, "runs", str(directory / "runs"), "--last", "60"],
+                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            )
+            for _ in range(QUERIES)
+        ]  # fmt: skip
+        for query in queries:
+            out, problems = query.communicate()
+            assert query.returncode == 0, problems
+            assert not problems, problems
+            assert len(out.splitlines()) == 62, out
+        return alone, time.perf_counter() - begin
     finally:
         for process in processes:
             process.terminate()
@@ -99,7 +121,7 @@ def writing(directory: Path, jobs: int) -> Spent:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--runs", type=int, nargs="+", default=[10_000, 100_000])
+    parser.add_argument("--runs", type=int, nargs="+", default=[10_000, 20_000, 50_000, 100_000])
     parser.add_argument("--jobs", type=int, default=50)
     given = parser.parse_args()
     for runs in given.runs:
@@ -117,9 +139,10 @@ def main() -> None:
                     flush=True,
                 )
             if given.jobs and runs == given.runs[0]:
-                took = writing(directory, given.jobs)
+                took, longest = writing(directory, given.jobs)
                 print(
-                    f"{runs:7} runs while {given.jobs} are written: {took.wall:6.2f} s, {took.cpu:6.2f} s of CPU, {took.mib:5.0f} MiB"
+                    f"{runs:7} runs while {given.jobs} are written: {took.wall:6.2f} s, {took.cpu:6.2f} s of CPU, {took.mib:5.0f} MiB; "
+                    f"{QUERIES} at once without a cache, none refused: {longest:6.2f} s"
                 )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import sqlite3
@@ -12,8 +13,10 @@ import pytest
 from otel_memwatch.errors import RunError, UsageError
 from otel_memwatch.record.format import INDEX_FILE
 from otel_memwatch.runs import index as index_module
+from otel_memwatch.runs import index_cache
 from otel_memwatch.runs.find import find_run, find_runs
 from otel_memwatch.runs.index import index
+from otel_memwatch.runs.indexed_run import IndexedRun
 from tests.support import recorded
 
 if TYPE_CHECKING:
@@ -158,6 +161,50 @@ def test_the_cache_changes_nothing(many: Path, monkeypatch: pytest.MonkeyPatch) 
         assert index() == first
     (many / INDEX_FILE).unlink()
     assert index() == first
+
+
+def test_only_what_is_meant_is_kept_in_memory(many: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a hundred thousand runs the rows alone take 200 MiB."""
+    monkeypatch.setattr(index_cache, "_TOGETHER", 4)
+    for number in range(30):
+        run(many / f"n{number}", later=number)
+    alive = 0
+
+    def counted(row: IndexedRun) -> bool:
+        nonlocal alive
+        alive = max(
+            alive, sum(1 for one in gc.get_objects() if type(one) is IndexedRun and one.path != row.path)
+        )
+        return row.id.startswith("n") and int(row.id[1:]) % 2 == 0
+
+    for _ in range(2):  # without and with the cache
+        alive = 0
+        assert [row.id for row in index(newest=2, accepts=counted)] == ["n26", "n28"]
+        assert alive <= 10
+    every = index()
+    assert index(accepts=lambda row: row.name == "train") == [row for row in every if row.name == "train"]
+
+
+def test_what_was_read_stays_though_the_reader_is_interrupted(
+    many: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(9):
+        run(many / f"n{number}")
+    monkeypatch.setattr(index_cache, "_TOGETHER", 4)
+    seen = 0
+
+    def interrupted(_: IndexedRun) -> bool:
+        nonlocal seen
+        seen += 1
+        if seen == 10:
+            raise KeyboardInterrupt
+        return True
+
+    with pytest.raises(KeyboardInterrupt):
+        index(accepts=interrupted)
+    with sqlite3.connect(many / INDEX_FILE) as database:
+        assert database.execute("SELECT count(*) FROM runs").fetchone() == (8,)
+    database.close()
 
 
 @pytest.mark.parametrize(
