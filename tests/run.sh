@@ -179,7 +179,21 @@ engines() {
     "$venv-engines/bin/python" -m pip install --quiet --group "$root/pyproject.toml:engines"
     MEMWATCH_LONG=1 OTEL_MEMWATCH_SNAKEMAKE="$venv-engines/bin/snakemake" run_tests "workflow engines" "$venv-engines" -q \
         tests/e2e/test_shell.py tests/e2e/test_snakemake.py tests/e2e/test_advise_engines.py tests/e2e/test_ray.py \
-        tests/e2e/test_trackers.py tests/e2e/test_cwltool.py tests/e2e/test_group_launchers.py
+        tests/e2e/test_trackers.py tests/e2e/test_cwltool.py tests/e2e/test_group_launchers.py tests/e2e/test_galaxy.py
+    # A pipeline that is published with its data; of the packages of its year, which the tests do not share.
+    if command -v apt-get >/dev/null && ! command -v jellyfish >/dev/null; then
+        as_root=""
+        [ "$(id -u)" = 0 ] || as_root="sudo"
+        DEBIAN_FRONTEND=noninteractive $as_root apt-get install -y -qq --no-install-recommends \
+            minimap2 samtools jellyfish zstd >/dev/null
+    fi
+    if [ ! -x "$venv-pipeline/bin/python" ]; then
+        python3 -m venv "$venv-pipeline"
+        "$venv-pipeline/bin/python" -m pip install --quiet --upgrade "pip>=25.1"
+    fi
+    "$venv-pipeline/bin/python" -m pip install --quiet --group "$root/pyproject.toml:pipeline"
+    OTEL_MEMWATCH_KOVERAGE="$venv-pipeline/bin/koverage" run_tests "a published pipeline" "$venv" -q \
+        -o faulthandler_timeout=0 tests/e2e/test_published_pipeline.py
     # Airflow pins what it shares with others: it has an environment of its own.
     if [ ! -x "$venv-airflow/bin/python" ]; then
         python3 -m venv "$venv-airflow"

@@ -224,6 +224,11 @@ _ENGINES = (
     ("stores", "fsspec", "wrap --upload s3://..., and report s3://..."),
     ("Airflow", "airflow", "each task is a run in OTEL_MEMWATCH_RUNS, where that is set for the workers"),
     (
+        "Galaxy",
+        "galaxy.job_metrics",
+        "default_job_shell: what otel-memwatch shell --install wrote; otel_memwatch.plugins.galaxy among its job metrics",
+    ),
+    (
         "cwltool",
         "cwltool",
         'otel-memwatch shell --install shells --name TOOL; PATH="$PWD/shells:$PATH" cwltool',

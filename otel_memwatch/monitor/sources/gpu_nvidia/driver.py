@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import ctypes
 from contextlib import suppress
 
 from otel_memwatch.errors import Unavailable
@@ -165,8 +164,11 @@ def open_driver() -> Driver:
     Raises `Unavailable` where there is no driver, `nvidia-ml-py` is missing, or the driver cannot be used.
     """
     try:
-        ctypes.CDLL(LIBRARY)
-    except OSError:
+        # The rest of ctypes is not loaded for the answer that most machines give.
+        from _ctypes import dlopen
+
+        dlopen(LIBRARY, 0)
+    except (ImportError, OSError):
         raise Unavailable(NO_DRIVER, NO_DRIVER_HINT) from None
     try:
         import pynvml  # type: ignore[import-untyped]

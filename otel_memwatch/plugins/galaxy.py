@@ -1,0 +1,92 @@
+"""Galaxy: what each job needed, with how it is known, among its job metrics.
+
+Galaxy finds plugins among the modules of `galaxy.job_metrics.instrumenters`: a file there with the line `from otel_memwatch.plugins.galaxy import *`
+and `__all__ = ("MemwatchPlugin",)` makes this one known, and `- type: memwatch` in `job_metrics_conf.yml` has it used. A job is recorded where
+its shell is ours (`default_job_shell`, or `shell` of its destination): `otel-memwatch shell --install`. Of others there are no metrics.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import time
+from pathlib import Path
+
+from galaxy.job_metrics.formatting import FormattedMetric, JobMetricFormatter
+from galaxy.job_metrics.instrumenters import InstrumentPlugin
+
+from otel_memwatch.analysis.results import Peaks
+from otel_memwatch.record.format import FINISHED, RUN_DIRECTORY_VARIABLE, RUN_FILE
+from otel_memwatch.reports.formatting import peak_sentence, size
+from otel_memwatch.runtime.typed import Any
+
+_PATIENCE = 2.0
+"""Seconds that a record may take to be finished once Galaxy holds the job for ended: its exit code is there before."""
+
+_TITLES = {
+    "memory": "Memory needed",
+    "memory_bytes": "Memory needed, best figure",
+    "memory_low_bytes": "Memory needed, at least",
+    "memory_high_bytes": "Memory needed, at most",
+    "cpu_seconds": "CPU time",
+    "run": "Recorded run",
+}
+
+
+class _Formatter(JobMetricFormatter):
+    """Titles and units for people."""
+
+    def format(self, key: str, value: Any) -> FormattedMetric:
+        if key.endswith("_bytes"):
+            value = size(int(value))
+        elif key == "cpu_seconds":
+            value = f"{float(value):.1f} s"
+        return FormattedMetric(_TITLES.get(key, key), str(value))
+
+
+class MemwatchPlugin(InstrumentPlugin):
+    """The metrics `memwatch` of a job."""
+
+    plugin_type = "memwatch"
+    formatter = _Formatter()
+
+    def __init__(self, **_settings: Any) -> None:
+        return
+
+    def pre_execute_instrument(self, job_directory: str) -> str:
+        """Has the job's script note where it is recorded; nothing where it is not."""
+        return f'echo "${{{RUN_DIRECTORY_VARIABLE}-}}" > {shlex.quote(self._noted(job_directory))}'
+
+    def job_properties(self, job_id: Any, job_directory: str) -> dict[str, Any]:  # noqa: ARG002 - Galaxy's signature
+        """The figures of the job's record, where there is one. Raises `FileNotFoundError`, of which Galaxy logs a line."""
+        run = Path(self._noted(job_directory)).read_text(encoding="utf-8", errors="surrogateescape").strip()
+        if not run:
+            return {}
+        info = _finished(os.path.join(run, RUN_FILE))
+        peak = Peaks.from_json(info.get("peaks") or {}).tree
+        found = {"run": run, "cpu_seconds": (info.get("totals") or {}).get("cpu_seconds")}
+        if peak is not None:
+            found |= {
+                "memory": peak_sentence(peak, source=False),
+                "memory_bytes": peak.bytes,
+                "memory_low_bytes": peak.low,
+                "memory_high_bytes": peak.high,
+            }
+        return {key: value for key, value in found.items() if value is not None}
+
+    def _noted(self, job_directory: str) -> str:
+        return str(self._instrument_file_path(job_directory, "run"))
+
+
+def _finished(path: str) -> dict[str, Any]:
+    """The description of a run; what there is of it where it does not end in time, as when its monitor was killed."""
+    until = time.monotonic() + _PATIENCE
+    while True:
+        info: dict[str, Any] = json.loads(Path(path).read_text(encoding="utf-8", errors="surrogateescape"))
+        if info.get("state") == FINISHED or time.monotonic() > until:
+            return info
+        time.sleep(0.05)
+
+
+__all__ = ("MemwatchPlugin",)
