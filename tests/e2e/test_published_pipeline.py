@@ -28,19 +28,28 @@ OF_THE_ENGINE = {"benchmarks", "koverage.log"}
 
 
 def koverage(place: Path, shells: Path | None, *, torn: bool = False) -> tuple[int, dict[str, str]]:
-    """Its exit code, and a digest of each file that it has made; with `torn` of reads that break off."""
-    variables = environment(PYTHONHASHSEED="0")  # its order of samples is that of a set
+    """Its exit code, and a digest of each file that it has made; with `torn` for a reference that has no index."""
+    variables = environment(PYTHONHASHSEED="0")  # its order of samples is that of a set of texts
     before = [] if shells is None else [str(shells)]
     variables["PATH"] = os.pathsep.join([*before, str(Path(KOVERAGE).parent), variables["PATH"]])
     # It writes beside the reference: each has data of its own.
     came_with_it = next(Path(KOVERAGE).parents[1].glob("lib/python*/site-packages/koverage/test_data"))
     shutil.copytree(came_with_it / "reads", place / "data" / "reads")
     shutil.copy(came_with_it / "ref.fa", place / "data")
-    for path in (place / "data" / "reads").iterdir() if torn else ():
-        os.truncate(path, 1000)
+    names = sorted(
+        path.name.removesuffix("_R1.fastq.gz") for path in (place / "data" / "reads").glob("*_R1.*")
+    )
+    (place / "data" / "reads.tsv").write_text(
+        "".join(
+            "\t".join([name, *(f"data/reads/{name}_R{end}.fastq.gz" for end in "12"), "none\n"])
+            for name in names
+        )
+    )
+    if torn:
+        (place / "data" / "ref.fa").write_text(">lines of different lengths\nACGT\nAC\nACGTACGT\n")
     done = subprocess.run(
         [
-            KOVERAGE, "run", "--reads", "data/reads", "--ref", "data/ref.fa", "--output", "out",
+            KOVERAGE, "run", "--reads", "data/reads.tsv", "--ref", "data/ref.fa", "--output", "out",
             "--no-use-conda", "--threads", "2", "--keep-going", "map",
         ],
         cwd=place, env=variables, capture_output=True, text=True, timeout=800,
