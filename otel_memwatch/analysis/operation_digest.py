@@ -339,17 +339,22 @@ class OperationsSoFar:
         if self._all is not None or not self._is_one_of_many(lines, opened, closing):
             self.close(lines.operation(opened, closing))
 
-    def close_pairs(self, lines: OperationLines, pairs: PlainPairs) -> None:
-        """As `close_lines` of each of the pairs: all together where no single one matters, which takes a microsecond for each."""
+    def close_pairs(self, lines: OperationLines, pairs: PlainPairs) -> int:
+        """As `close_lines` of each of the pairs: together where no single one matters, which takes a microsecond for each.
+
+        Gives how many were.
+        """
         number = len(pairs.lines)
         if self._all is None and self._count_together(lines, pairs):
-            return
+            return number
         if number > _TOGETHER:
-            for half in (slice(number // 2), slice(number // 2, None)):
-                self.close_pairs(lines, PlainPairs(*(column[half] for column in pairs)))
-            return
+            halves = slice(number // 2), slice(number // 2, None)
+            return sum(
+                self.close_pairs(lines, PlainPairs(*(column[half] for column in pairs))) for half in halves
+            )
         for both in pairs.lines:
             self.close_lines(lines, *lines.opened_and_closing(both))
+        return 0
 
     def _count_together(self, lines: OperationLines, pairs: PlainPairs) -> bool:
         """Adds all of them to the totals; none where one may change more than these."""
@@ -366,8 +371,7 @@ class OperationsSoFar:
             pairs.statuses,
         )
         found: list[tuple[_Name | None, _Together]] = []
-        for series, names, some in _by_series(pairs.names, every):
-            known = self._names.get(series)
+        for known, names, some in self._by_series(pairs.names, every):
             # What the farthest values of all do not change, none of them does.
             most = _Farthest(
                 max(some.lows),
@@ -396,6 +400,23 @@ class OperationsSoFar:
         if self._may_have_been_open(min(starts), max(ends)):
             self._look_for_open(closed)
         return True
+
+    def _by_series(
+        self, names: Sequence[str], every: _Together
+    ) -> Iterable[tuple[_Name | None, list[str], _Together]]:
+        """The operations whose names, in quotation marks, count as one, or are none that is known: all these names, and theirs."""
+        known = {name: self._names.get(series_name(name[1:-1])) for name in set(names)}
+        names_of: dict[_Name | None, list[str]] = {}
+        for name, series in known.items():
+            names_of.setdefault(series, []).append(name[1:-1])
+        if len(names_of) == 1:
+            yield series, names_of[series], every
+            return
+        positions: dict[_Name | None, list[int]] = {series: [] for series in names_of}
+        for position, name in enumerate(names):
+            positions[known[name]].append(position)
+        for series, found in positions.items():
+            yield series, names_of[series], every.at(found)
 
     def _is_one_of_many(
         self, lines: OperationLines, opened: OpenOperation, closing: Mapping[str, Any]
@@ -658,22 +679,6 @@ def moments_of(peaks: Peaks, started: float) -> list[float]:
     gpu: Mapping[str, Peak] = peaks.gpu
     every = (peaks.main, peaks.process, peaks.tree, peaks.cgroup, *gpu.values())
     return [peak.at + started for peak in every if peak is not None and peak.at is not None]
-
-
-def _by_series(names: Sequence[str], every: _Together) -> Iterable[tuple[str, list[str], _Together]]:
-    """The operations of which the names, in quotation marks, count as one: that, all these names, and what each had."""
-    series_of = {name: series_name(name[1:-1]) for name in set(names)}
-    names_of: dict[str, list[str]] = {}
-    for name, series in series_of.items():
-        names_of.setdefault(series, []).append(name[1:-1])
-    if len(names_of) == 1:
-        yield series, names_of[series], every
-        return
-    positions: dict[str, list[int]] = {series: [] for series in names_of}
-    for position, name in enumerate(names):
-        positions[series_of[name]].append(position)
-    for series, found in positions.items():
-        yield series, names_of[series], every.at(found)
 
 
 def _identity(operation: RecordedOperation) -> tuple[int, int, float]:

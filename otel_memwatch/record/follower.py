@@ -17,12 +17,14 @@ if TYPE_CHECKING:
     from otel_memwatch.record.plain_pairs import PlainPairs
 
     OnClose = Callable[[OperationLines, OpenOperation, Mapping[str, Any]], None]
-    OnPairs = Callable[[OperationLines, PlainPairs], None]
+    OnPairs = Callable[[OperationLines, PlainPairs], int]
 
 _BLOCK = 64 << 10
 """Bytes read of one file at one poll: of a program that marks more than that between two polls the rest is read later."""
 _MAX_DESCRIPTORS = 256
 """Files kept open at once; the others are opened for each look at them."""
+_SINGLY = 16
+"""Blocks that are read line by line before pairs are looked for again in a file in which that did not pay."""
 
 
 class Followed(NamedTuple):
@@ -51,6 +53,8 @@ class _OperationsFile:
         """Whether there was more than was read."""
         self._rest = b""
         self._offset = 0
+        self._singly = 0
+        """Blocks that are read line by line before pairs are looked for again."""
 
     @property
     def name(self) -> str:
@@ -105,6 +109,25 @@ class _OperationsFile:
                 on_close(self.lines, ended, line)
         return opened
 
+    def add_pairs(self, text: bytes, on_close: OnClose, on_pairs: OnPairs) -> int:
+        """As `add`, with pairs apart where most lines are of pairs that can be looked at together."""
+        if self._singly:
+            self._singly -= 1
+            return self.add(text.split(b"\n"), on_close)
+        from otel_memwatch.record.plain_pairs import pieces
+
+        opened = together = 0
+        for piece in pieces(text):
+            if isinstance(piece, list):
+                opened += self.add(piece, on_close)
+            else:
+                self.lines.match_pairs(piece)
+                together += on_pairs(self.lines, piece)
+                opened += len(piece.lines)
+        if 4 * together < text.count(b"\n"):
+            self._singly = _SINGLY
+        return opened
+
     def close(self) -> None:
         if self.descriptor is not None:
             os.close(self.descriptor)
@@ -133,8 +156,8 @@ class OperationFollower:
             last: all processes have ended, so that a line without its newline is complete too.
             on_close: is given the two lines of each operation that was closed, instead of `closed`: making an operation of
                 them takes longer than reading them.
-            on_pairs: is given those that opened and closed without a line between them, instead of `on_close`: of very many
-                that takes a third of the time.
+            on_pairs: is given those that opened and closed without a line between them, instead of `on_close`, and gives how many
+                of these it could look at together: of very many that takes a third of the time.
 
         """
         self._discover()
@@ -145,16 +168,8 @@ class OperationFollower:
             text = file.read(len(self._files) <= _MAX_DESCRIPTORS, last)
             if on_pairs is None:
                 opened += file.add(text.split(b"\n"), take)
-                continue
-            from otel_memwatch.record.plain_pairs import pieces
-
-            for piece in pieces(text):
-                if isinstance(piece, list):
-                    opened += file.add(piece, take)
-                else:
-                    file.lines.match_pairs(piece)
-                    on_pairs(file.lines, piece)
-                    opened += len(piece.lines)
+            else:
+                opened += file.add_pairs(text, take, on_pairs)
         return Followed(closed, opened, any(file.behind for file in self._files.values()))
 
     def _discover(self) -> None:

@@ -35,6 +35,8 @@ _SHAPES = {
     "cpu_system": _SECONDS,
 }
 """All other fields are whole numbers."""
+_FEW = 4
+"""Pairs that are not worth what it takes to look at them together."""
 _WANTED_OF_OPENING = {"open", "time", "name", "segment"}
 _WANTED_OF_CLOSING = {"time", "status", "segment", "peak", "low", "high", "cpu_user", "cpu_system"}
 
@@ -61,7 +63,7 @@ class PlainPairs(NamedTuple):
 
 
 def pieces(text: bytes) -> Iterator[PlainPairs | list[bytes]]:
-    """Complete lines, each with its newline, as pairs and lines that follow each other; empty ones do not matter."""
+    """Complete lines, each with its newline, as pairs and lines that follow each other. Few pairs are left as lines too."""
     if not text.isascii():
         yield text.split(b"\n")
         return
@@ -71,7 +73,10 @@ def pieces(text: bytes) -> Iterator[PlainPairs | list[bytes]]:
     begin = 0
     lines: list[bytes] = []
     for index in (*(index for index, row in enumerate(rows) if not row[0]), len(rows)):
-        if index > begin:
+        if index - begin < _FEW:
+            for row in rows[begin:index]:
+                lines += row[0].encode("ascii").splitlines()
+        else:
             if lines:
                 yield lines
                 lines = []

@@ -30,10 +30,6 @@ if TYPE_CHECKING:
     Array = NDArray[np.float64]
     _Rows = TypeVar("_Rows", bound=Sized)
 
-_PIECE = 65_536
-"""Ticks of a column in one piece of memory, while it is read; the first pieces are smaller."""
-_FIRST_PIECE = 64
-
 _SOUGHT = 1024 * 1024
 """Bytes that are looked through at once for the beginnings of lines."""
 
@@ -407,7 +403,7 @@ def read_samples(path: Path, damage: Damage, started: float, wanted: Iterable[st
 
 
 class _Growing:
-    """A column that becomes longer: in pieces, which cost little more than what is written into them.
+    """A column that becomes longer in its place, so that it is never there twice.
 
     Args:
         missing: the value where nothing was put.
@@ -415,41 +411,28 @@ class _Growing:
     """
 
     def __init__(self, missing: float) -> None:
+        import numpy as np
+
         self.length = 0
         self._missing = missing
-        self._pieces: list[Array] = []
-        self._begin = 0
-        """Place of the first value of the last piece."""
+        self._values: Array = np.empty(0)
 
     def put(self, begin: int, values: Array) -> None:
         """Values for the places from `begin` on, which is not below `length`."""
-        import numpy as np
-
         self.length = begin + len(values)
-        while len(values):
-            last = self._pieces[-1] if self._pieces else np.empty(0)
-            offset = begin - self._begin
-            if offset >= len(last):
-                self._begin += len(last)
-                # As large as all before, so that a run of one tick takes no more than it has.
-                self._pieces.append(np.full(min(max(self._begin, _FIRST_PIECE), _PIECE), self._missing))
-                continue
-            fitting = min(len(values), len(last) - offset)
-            last[offset : offset + fitting] = values[:fitting]
-            begin, values = begin + fitting, values[fitting:]
+        if self.length > len(self._values):
+            self._resize(max(self.length, len(self._values) * 9 // 8))
+        self._values[begin : self.length] = values
 
     def whole(self, length: int) -> Array:
-        """All of it, `length` values long; it is empty afterwards."""
-        import numpy as np
+        """All of it, `length` values long."""
+        self._resize(length)
+        return self._values
 
-        whole = np.full(length, self._missing)
-        begin = 0
-        self._pieces.reverse()
-        while self._pieces:
-            piece = self._pieces.pop()[: length - begin]
-            whole[begin : begin + len(piece)] = piece
-            begin += len(piece)
-        return whole
+    def _resize(self, length: int) -> None:
+        before = len(self._values)
+        self._values.resize(length, refcheck=False)  # nobody else has seen it
+        self._values[before:] = self._missing
 
 
 def _sorted(time: Array, values: dict[Column, Array], damage: Damage) -> Samples:

@@ -1,17 +1,18 @@
-"""What it costs to report, plot and export a day at 10 Hz, against the budgets: 10 s and 500 MiB.
+"""What it costs to report, plot and export a day at 10 Hz, against the budgets: 10 s of CPU and 500 MiB.
 
-    python tests/bench/bench_offline.py [TICKS]
+    python tests/bench/bench_offline.py [TICKS] [RUN]
 
-The run is synthetic, with as many columns as a real one on a machine without a GPU has.
+The run is synthetic, with operations and as many columns as a real one on a machine without a GPU has. With RUN, a recorded
+one, its ticks are repeated instead, with counters that go on rising: record one at 10 Hz of a minute or so before.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
@@ -44,35 +45,74 @@ def widen(path: Path) -> None:
     narrow.unlink()
 
 
+def repeated(run: Path, path: Path, ticks: int) -> Path:
+    """A run of so many ticks: those of `run` again and again, without its processes but the first."""
+    header, *lines = (run / "samples.jsonl").read_text().splitlines()
+    rows = [json.loads(line) for line in lines]
+    columns = json.loads(header)["columns"]
+    rising = [i for i, c in enumerate(columns, 1) if METRICS[c["metric"]].instrument is Instrument.COUNTER]
+    growth = {
+        i: next((row[i] for row in reversed(rows) if len(row) > i and row[i] is not None), 0) for i in rising
+    }
+    path.mkdir()
+    with (path / "samples.jsonl").open("w") as out:
+        out.write(header + "\n")
+        for number in range(ticks):
+            round_, place = divmod(number, len(rows))
+            row = list(rows[place])
+            row[0] = round(row[0] + round_ * len(rows) / 10, 4)
+            for i, by in growth.items():
+                if len(row) > i and row[i] is not None:
+                    row[i] = round(row[i] + round_ * by, 6)
+            out.write(json.dumps(row, separators=(",", ":")) + "\n")
+    info = json.loads((run / "run.json").read_text())
+    begin, end = info["started"]["monotonic"], row[0]
+    info["ended"] = {"wall": info["started"]["wall"] + end - begin, "monotonic": end}
+    info["quality"]["ticks"] = ticks
+    (path / "run.json").write_text(json.dumps(info))
+    processes = (json.loads(line) for line in (run / "processes.jsonl").read_text().splitlines())
+    kept = [
+        p | ({"time": end} if p["event"] == "exit" else {})
+        for p in processes
+        if p["pid"] == info["target"]["pid"]
+    ]
+    (path / "processes.jsonl").write_text("".join(json.dumps(p) + "\n" for p in kept))
+    return path
+
+
 def measure(words: list[str]) -> tuple[float, float]:
-    """Wall seconds and peak MiB of one command."""
-    program = [sys.executable, "-m", "otel_memwatch", *words]
-    launcher = (
-        "import resource, subprocess, sys; subprocess.run(sys.argv[1:], check=True, stdout=subprocess.DEVNULL);"
-        "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)"
-    )
-    begun = time.perf_counter()
-    done = subprocess.run(
-        [sys.executable, "-c", launcher, *program], capture_output=True, text=True, check=True
-    )
+    """Processor seconds and peak MiB of one command; wall time would have other work on the machine in it."""
+    process = subprocess.Popen([sys.executable, "-m", "otel_memwatch", *words], stdout=subprocess.DEVNULL)
+    _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    assert process.returncode == 0, words
     unit = 1 if sys.platform == "darwin" else 1024
-    return time.perf_counter() - begun, int(done.stdout) * unit / 2**20
+    return usage.ru_utime + usage.ru_stime, usage.ru_maxrss * unit / 2**20
 
 
 def main() -> None:
     """Prints one line for each command: figures and ratios to the budget."""
     ticks = int(sys.argv[1]) if len(sys.argv) > 1 else DAY
     with tempfile.TemporaryDirectory() as folder:
-        path = recorded.day(Path(folder) / "day", ticks=ticks)
-        widen(path)
+        path = Path(folder) / "day"
+        if len(sys.argv) > 2:
+            repeated(Path(sys.argv[2]), path, ticks)
+        else:
+            widen(recorded.day(path, ticks=ticks))
         size = (path / "samples.jsonl").stat().st_size
         print(f"{ticks} ticks, {size / ticks:.0f} B each")
-        for words in (["report", str(path)], ["report", "--json", str(path)], ["plot", str(path)],
-                      ["export", str(path), "--to", "csv", "-o", f"{folder}/day.csv"]):  # fmt: skip
+        for name, words in {
+            "report --html": ["report", str(path), "--html", f"{folder}/day.html"],
+            "report": ["report", str(path)],
+            "report --json": ["report", "--json", str(path)],
+            "plot": ["plot", str(path), "-o", f"{folder}/day.png"],
+            "live --once": ["live", "--once", str(path)],
+            "export csv": ["export", str(path), "--to", "csv", "-o", f"{folder}/day.csv"],
+        }.items():
             seconds, peak = measure(words)
             share = ticks / DAY
             told = f"{seconds:6.2f} s {peak:6.0f} MiB, {seconds / SECONDS / share:5.2f} and {peak / MEBIBYTES:5.2f} of the budget"
-            print(f"{words[0] if words[1] != '--json' else 'report --json':14s}{told}")
+            print(f"{name:14s}{told}", flush=True)
 
 
 if __name__ == "__main__":

@@ -27,7 +27,9 @@ _GROUP, _WORKING_SET = catalog.MEMWATCH_CGROUP_MEMORY_USAGE, catalog.MEMWATCH_CG
 _FILE = catalog.MEMWATCH_CGROUP_MEMORY_FILE
 _EVENTS, _KILL = catalog.MEMWATCH_CGROUP_MEMORY_EVENTS, {"memwatch.cgroup.memory.event.type": "oom_kill"}
 
-MEMORY_METRICS = (_TREE, _MAIN, _PSS, _GROUP, _WORKING_SET, _FILE, _EVENTS, *METRICS)
+MEMORY_METRICS = (_TREE, _MAIN, _PSS, _GROUP, _WORKING_SET, _FILE, _EVENTS)
+WINDOW_METRICS = METRICS
+"""What beside these the windows between ticks are made of, where they are drawn."""
 
 NEAR = 3.0
 """Times the peak up to which a limit, or the control group's memory, is drawn: beyond, the curve would be flat."""
@@ -38,7 +40,7 @@ _ALIKE = 0.03
 """Part of the largest value by which two curves may be apart, on the mean, and still tell the same."""
 _NEEDED = "needed"
 _FAINT_BLUE = "#9CC3DD"
-_STEPS = 20_000
+STEPS = 20_000
 """Ticks up to which the windows between them are drawn."""
 _FEW = 80
 """Ticks up to which each is a point."""
@@ -141,7 +143,7 @@ def _between_ticks(view: View) -> Line | None:
 
     There a spike of one window is as narrow as a line, and the curve's own points show it.
     """
-    if len(view.samples) > _STEPS:
+    if len(view.samples) > STEPS:
         return None
     conditions = RunConditions.of(view.run.info)
     ends, least = TreeTicks(view.samples, conditions, all_ended=False).windows.certain()

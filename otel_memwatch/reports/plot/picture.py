@@ -17,7 +17,7 @@ from otel_memwatch.reports.formatting import clean, command_line, size_scale
 from otel_memwatch.reports.plot import style
 from otel_memwatch.reports.plot.gpus import GPU_METRICS, gpu_panels
 from otel_memwatch.reports.plot.lanes import lay_out
-from otel_memwatch.reports.plot.memory import MEMORY_METRICS, draw_memory
+from otel_memwatch.reports.plot.memory import MEMORY_METRICS, STEPS, WINDOW_METRICS, draw_memory
 from otel_memwatch.reports.plot.operations import draw_lanes, shade
 from otel_memwatch.reports.plot.peak import peak_extent
 from otel_memwatch.reports.plot.rates import RATE_METRICS, draw_cpu, draw_io, has_cpu, has_io
@@ -86,7 +86,9 @@ def picture(run: RecordedRun, options: Options | None = None) -> Figure:
 def _view(run: RecordedRun, options: Options) -> View:
     # What figures are still to be made from is asked for too: a day's ticks are read once, not twice.
     figures = METRICS | DRAWN if len(run.record.operation_table) or run.state != FINISHED else ()
-    samples = run.samples([*MEMORY_METRICS, *RATE_METRICS, *GPU_METRICS, *figures])
+    cut = options.get("begin") is not None or options.get("end") is not None
+    windows = WINDOW_METRICS if cut or (run.quality["ticks"] or 0) <= STEPS else ()
+    samples = run.samples([*MEMORY_METRICS, *RATE_METRICS, *GPU_METRICS, *windows, *figures])
     whole = max(run.seconds, float(samples.time[-1]) if len(samples) else 0.0, 1e-3)
     begin, end = max(0.0, options.get("begin") or 0.0), min(whole, options.get("end") or whole)
     if begin >= end:

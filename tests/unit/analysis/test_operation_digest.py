@@ -14,7 +14,9 @@ from otel_memwatch.analysis.attribution import TabledOperations, attribute_peaks
 from otel_memwatch.analysis.operation_digest import OperationsSoFar, moments_of
 from otel_memwatch.analysis.operation_names import series_name
 from otel_memwatch.analysis.results import Peaks
+from otel_memwatch.in_target.operations.lines import closing_line, opening_line
 from otel_memwatch.model import Peak, RecordedOperation
+from otel_memwatch.record.follower import OperationFollower
 from otel_memwatch.record.operation_index import ListedOperations
 from otel_memwatch.record.operation_lines import OperationLines
 from otel_memwatch.reports.markdown import markdown
@@ -127,6 +129,43 @@ def test_two_lines_count_as_the_operation_that_they_make(seed: int, monkeypatch:
         one.totals("x") for one in whole._names.values()
     ]
     assert sorted(one for one, *_ in light._largest) == sorted(one for one, *_ in whole._largest)
+
+
+def pair(number: int, start: float) -> bytes:
+    """The two lines of a short operation in a process whose size does not change."""
+    opening = opening_line(
+        number=number, time=start, name=f"step {number % 3}", trace="1" * 32, span=f"{number:016x}",
+        parent=None, thread=7, rss=MIB, segment=MIB,
+    )  # fmt: skip
+    closing = closing_line(
+        number=number, time=start + 1e-5, error=None, rss=MIB, segment=MIB, peak=(MIB, MIB // 2, 2 * MIB, "exact"),
+        used=(0.0, 0.0, 0, 0), moved=(0, 0, 0, 0),
+    )  # fmt: skip
+    return opening + closing
+
+
+def test_that_a_peak_is_seen_anew_at_each_tick_makes_no_operations(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A control group is charged for the pages of the record itself: its peak grows with what is marked."""
+    made = []
+    make = OperationLines.operation
+    monkeypatch.setattr(OperationLines, "operation", lambda *lines: made.append(1) or make(*lines))
+    follower, so_far = OperationFollower(tmp_path), OperationsSoFar()
+    for tick in range(100):
+        begin = 10 + tick * 0.1
+        with (tmp_path / "operations-7.jsonl").open("ab") as file:
+            file.writelines(pair(tick * 100 + n + 1, begin + n * 1e-3) for n in range(100))
+        # The tick is taken before all that stands in the file is read.
+        so_far.look_at([10.0, begin + 0.1], 0.1, [])
+        pairs = so_far.close_pairs if so_far.too_many else None
+        while follower.poll(on_close=so_far.close_lines, on_pairs=pairs).behind:
+            pass
+    follower.close()
+    assert so_far.closed == 10_000
+    assert len(made) < 2_000, "the first thousand, and now and then one of the longest"
+    (last,) = (one for one in so_far._moments.values() if one is not None and one[1] > 11)
+    assert last[1] == pytest.approx(begin + 99e-3)
 
 
 def test_few_are_all_kept() -> None:

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from otel_memwatch.analysis import operation_digest
 from otel_memwatch.analysis.operation_digest import OperationsSoFar
 from otel_memwatch.in_target.operations.lines import closing_line, closing_more, opening_line, opening_more
+from otel_memwatch.record import follower
 from otel_memwatch.record.follower import OperationFollower
 from otel_memwatch.record.plain_pairs import PlainPairs, pieces
 from tests.support.mutations import mutated, profile
@@ -81,27 +82,27 @@ def read(data: bytes, cuts: list[int], *, together: bool) -> dict[str, Any]:
     """All that is known after a monitor has followed the file, which grew from one of the `cuts` to the next."""
     with TemporaryDirectory() as folder:
         path = Path(folder, "operations-7.jsonl")
-        follower, so_far = OperationFollower(folder), OperationsSoFar()
+        followed, so_far = OperationFollower(folder), OperationsSoFar()
         opened = 0
         for begin, end in zip([0, *cuts], [*cuts, len(data)], strict=True):
             with path.open("ab") as file:
                 file.write(data[begin:end])
             while True:
                 pairs = so_far.close_pairs if together and so_far.too_many else None
-                found = follower.poll(on_close=so_far.close_lines, on_pairs=pairs)
+                found = followed.poll(on_close=so_far.close_lines, on_pairs=pairs)
                 opened += found.opened
                 if not found.behind:
                     break
-            (lines,) = follower.lines()
+            (lines,) = followed.lines()
             last = lines.last_time or 0.0
             so_far.look_at([5.001, last - 0.003, last], 0.002, lines.still_open())
-        follower.poll(
+        followed.poll(
             last=True, on_close=so_far.close_lines, on_pairs=so_far.close_pairs if together else None
         )
-        (lines,) = follower.lines()
+        (lines,) = followed.lines()
         found_by = {
             "opened": opened,
-            "damaged": follower.damaged,
+            "damaged": followed.damaged,
             "process": (lines.pid, lines.largest, lines.last_time, lines.still_open()),
             "closed": (so_far.closed, so_far.to_export, so_far._unnamed),
             "totals": {name: known.totals(name) for name, known in so_far._names.items()},
@@ -111,7 +112,7 @@ def read(data: bytes, cuts: list[int], *, together: bool) -> dict[str, Any]:
             "kept": so_far._kept(),
             "all": so_far.sized([]).open_between(0, 1e9),
         }
-        follower.close()
+        followed.close()
         return found_by
 
 
@@ -119,6 +120,7 @@ def read(data: bytes, cuts: list[int], *, together: bool) -> dict[str, Any]:
 def _few(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in {"LIMIT": 5, "_LARGEST": 4, "_RECENT": 50, "_NAMES": 20, "_HOLDERS": 3}.items():
         monkeypatch.setattr(operation_digest, name, value)
+    monkeypatch.setattr(follower, "_SINGLY", 0)
 
 
 @pytest.mark.parametrize("seed", range(12))

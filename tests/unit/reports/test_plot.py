@@ -526,6 +526,19 @@ def owned(path: Path, *, peak: float = 110, more: dict[str, Any] | None = None) 
     )  # fmt: skip
 
 
+@pytest.mark.parametrize(("options", "drawn"), [({}, False), ({"begin": 1.0}, True)])
+def test_of_a_long_run_only_what_is_drawn_is_kept(
+    options: dict[str, float], drawn: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The windows between ticks take half of a day's memory, and are drawn where ticks are few only."""
+    monkeypatch.setattr("otel_memwatch.reports.plot.picture.STEPS", 30)
+    run = owned(tmp_path / "r", more={"quality": {"ticks": 31}})
+    figure(run, options)  # type: ignore[arg-type]
+    names = {column.metric for column in run.record.samples([]).columns}
+    assert "memwatch.cgroup.memory.file" in names
+    assert (run.record._kept is not None and "memwatch.cgroup.memory.window" in run.record._kept) == drawn
+
+
 def test_what_was_needed_sets_the_scale_and_the_sum_ends_there(tmp_path: Path) -> None:
     axes = panel(figure(owned(tmp_path / "r")), "Memory")
     assert 110 < axes.get_ylim()[1] < 140
