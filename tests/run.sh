@@ -169,23 +169,24 @@ frameworks() {
 
 # Workflow engines with the shell that records their rules; and Slurm and Snakemake read what is advised to them.
 engines() {
-    if command -v apt-get >/dev/null && ! command -v slurmd >/dev/null; then
+    if command -v apt-get >/dev/null && ! { command -v slurmd && command -v bazel; } >/dev/null; then
         as_root=""
         [ "$(id -u)" = 0 ] || as_root="sudo"
         RUNLEVEL=1 DEBIAN_FRONTEND=noninteractive $as_root apt-get install -y -qq --no-install-recommends \
-            slurmctld slurmd slurm-client munge >/dev/null
+            slurmctld slurmd slurm-client munge bazel-bootstrap >/dev/null
     fi
     environment python3 "$venv-engines"
     "$venv-engines/bin/python" -m pip install --quiet --group "$root/pyproject.toml:engines"
     MEMWATCH_LONG=1 OTEL_MEMWATCH_SNAKEMAKE="$venv-engines/bin/snakemake" run_tests "workflow engines" "$venv-engines" -q \
         tests/e2e/test_shell.py tests/e2e/test_snakemake.py tests/e2e/test_advise_engines.py tests/e2e/test_ray.py \
-        tests/e2e/test_trackers.py tests/e2e/test_cwltool.py tests/e2e/test_group_launchers.py tests/e2e/test_galaxy.py
+        tests/e2e/test_trackers.py tests/e2e/test_cwltool.py tests/e2e/test_group_launchers.py tests/e2e/test_galaxy.py \
+        tests/e2e/test_build_actions.py
     # A pipeline that is published with its data; of the packages of its year, which the tests do not share.
-    if command -v apt-get >/dev/null && ! command -v jellyfish >/dev/null; then
+    if command -v apt-get >/dev/null && ! command -v minimap2 >/dev/null; then
         as_root=""
         [ "$(id -u)" = 0 ] || as_root="sudo"
         DEBIAN_FRONTEND=noninteractive $as_root apt-get install -y -qq --no-install-recommends \
-            minimap2 samtools jellyfish zstd >/dev/null
+            minimap2 samtools zstd >/dev/null
     fi
     if [ ! -x "$venv-pipeline/bin/python" ]; then
         python3 -m venv "$venv-pipeline"

@@ -31,6 +31,12 @@ if TYPE_CHECKING:
 SHOWN = 10
 """Actions that the text shows."""
 
+_BAZEL = ("bazel", "bazelisk", "bazel-real")
+_SERVED = (
+    "Bazel's actions are started by its server: by one that ran before, they are not processes of this run, nor is the server. "
+    "With `bazel shutdown` before the build, or with `bazel --batch build`, they are."
+)
+
 _OUTPUT, _PROGRAM = 60, 16
 _HEADER = ("peak", "", "action", "took", "CPU", "by", "output")
 
@@ -51,7 +57,8 @@ def render(run: RecordedRun, out: BinaryIO, options: Options) -> None:
 
 def _lines(run: RecordedRun, actions: list[BuildAction], fits: Parallelism | None, whose: str) -> list[str]:
     if not actions:
-        return ["No process of this run names an output (-o FILE): there are no build actions to tell of."]
+        none = "No process of this run names an output (-o FILE): there are no build actions to tell of."
+        return [none, _SERVED] if _calls_bazel(run) else [none]
     rows = [
         (
             peak_figure(action.peak),
@@ -75,6 +82,11 @@ def _lines(run: RecordedRun, actions: list[BuildAction], fits: Parallelism | Non
         )
     lines += ["", *_advice(run, fits, whose)]
     return lines
+
+
+def _calls_bazel(run: RecordedRun) -> bool:
+    commands = [run.command, *(process.argv for process in run.processes)]
+    return any(command and command[0].rpartition("/")[2] in _BAZEL for command in commands)
 
 
 def _advice(run: RecordedRun, fits: Parallelism | None, whose: str) -> list[str]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -101,3 +103,54 @@ def test_a_mistake_is_one_sentence(tmp_path: Path, options: list[str], expected:
 def test_a_run_that_made_nothing_says_so(tmp_path: Path) -> None:
     wrap(["true"], out=tmp_path / "run", cwd=tmp_path)
     assert "no build actions" in report(tmp_path)
+
+
+def test_a_build_by_a_server_elsewhere_says_so(tmp_path: Path) -> None:
+    bazel = tmp_path / "bazel"
+    bazel.write_text("#!/bin/sh\n:\n")
+    bazel.chmod(0o755)
+    wrap([bazel, "build"], out=tmp_path / "run", cwd=tmp_path)
+    assert "not processes of this run, nor is the server" in report(tmp_path)
+
+
+BUILD = """
+[genrule(
+    name = "made%d" % size,
+    outs = ["made%d.o" % size],
+    cmd = "PYTHON -S -c 'import sys, time; x = bytearray(%d << 20); open(sys.argv[2], \\"w\\").close(); time.sleep(1)' -o $@" % size,
+) for size in (60, 120)]
+"""
+
+
+@pytest.mark.skipif(not os.environ.get("MEMWATCH_LONG"), reason="it takes a minute: sh tests/run.sh all")
+@pytest.mark.timeout(600)
+def test_actions_of_bazel_where_its_server_is_part_of_the_run(tmp_path: Path) -> None:
+    """In one process, with a server that starts below the command, and with one that was there before."""
+    place = tmp_path / "workspace"
+    place.mkdir()
+    (place / "WORKSPACE").touch()
+    (place / "BUILD").write_text(BUILD.replace("PYTHON", sys.executable))
+    own = f"--output_user_root={tmp_path}/bazel-files"
+
+    def bazel(*words: str) -> list[str]:
+        return ["bazel", own, *words]
+
+    def build(name: str, *options: str) -> str:
+        subprocess.run(bazel("clean"), cwd=place, check=True, capture_output=True, timeout=200)
+        if name != "before":
+            subprocess.run(bazel("shutdown"), cwd=place, check=True, capture_output=True, timeout=200)
+        shutil.rmtree(tmp_path / "run", ignore_errors=True)
+        done = wrap(bazel(*options, "build", "//..."), out=tmp_path / "run", cwd=place)
+        assert done.code == 0, done.err
+        return report(tmp_path, "--json")
+
+    try:
+        for name, options in (("batch", ["--batch"]), ("below", [])):
+            actions = json.loads(build(name, *options))["actions"]
+            assert [Path(action["output"]).name for action in actions] == ["made120.o", "made60.o"]
+            for action, size in zip(actions, (120, 60), strict=True):
+                assert size < action["peak"]["bytes"] / MIB < size + 20
+        build("before")
+        assert "nor is the server" in report(tmp_path)
+    finally:
+        subprocess.run(bazel("shutdown"), cwd=place, capture_output=True, timeout=200)
