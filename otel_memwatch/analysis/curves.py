@@ -20,6 +20,7 @@ from otel_memwatch import catalog
 from otel_memwatch.analysis.cgroup_bounds import CgroupBounds, CgroupTick, CgroupWindow
 from otel_memwatch.analysis.process_lives import ProcessLives
 from otel_memwatch.analysis.run_conditions import RunConditions
+from otel_memwatch.record.format import TICK_DECIMALS
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
     from otel_memwatch.model import Column, Value
     from otel_memwatch.record.reader import Record
-    from otel_memwatch.record.samples import Array
+    from otel_memwatch.record.samples import Array, Samples
 
     Places = NDArray[np.intp]
 
@@ -77,6 +78,9 @@ Key = tuple[str, tuple[tuple[str, str], ...]]
 """What a curve shows: a metric or one of the names above, with attributes."""
 
 _UNKNOWN = math.nan
+
+_TOGETHER = 8192
+"""Ticks that are taken from arrays at a time."""
 
 _WAITING = 512
 """Ticks that wait at most to be taken into a bucket: one of a month has some ten thousand."""
@@ -453,16 +457,32 @@ def _getter(places: Sequence[int]) -> Callable[[Sequence[Value]], tuple[Any, ...
     return lambda tick: tuple(tick[place] for place in places)
 
 
-def curves_of(record: Record) -> Curves:
-    """The curves of a record: the same that its monitor had at the end. Reads all ticks and lines of processes once."""
+def curves_of(record: Record, samples: Samples | None = None) -> Curves:
+    """The curves of a record: the same that its monitor had at the end. Reads all ticks and lines of processes once.
+
+    `samples`: its ticks with all that is drawn, where they have been read and nothing of them is damaged.
+    """
     curves = Curves(record.info)
-    columns = record.columns
-    if record.is_long:
+    if samples is not None:
+        for begin in range(0, len(samples), _TOGETHER):
+            curves.add_table(samples.columns, _table_of(samples, begin, record.started))
+    elif record.is_long:
+        columns = record.columns
         for table in record.tick_tables():
             curves.add_table(columns, table)
     else:
+        columns = record.columns
         for rows in record.tick_rows():
             curves.add_rows(columns, rows)
     for process in record.process_records():
         curves.lives.add(process)
     return curves
+
+
+def _table_of(samples: Samples, begin: int, started: float) -> Array:
+    """Some ticks as rows of the time that was recorded, and values."""
+    import numpy as np
+
+    part = slice(begin, begin + _TOGETHER)
+    times = np.round(samples.time[part] + started, TICK_DECIMALS)
+    return np.column_stack([times, *(samples.values(column)[part] for column in samples.columns)])

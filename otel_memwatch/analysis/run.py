@@ -306,7 +306,16 @@ class RecordedRun:
         """Its figures over time in few points that keep every peak. Reads all ticks, unless the monitor has them already."""
         from otel_memwatch.analysis.curves import curves_of
 
-        return curves_of(self.record).drawn(all_ended=self._recorded_processes.all_ended)
+        samples = None
+        if (self.operations_need_numpy or self.state != "finished") and self.record.is_long:
+            # The figures of operations, or of the run, are made of them too: a day's ticks are read once, not twice.
+            from otel_memwatch.analysis.replay import DRAWN
+            from otel_memwatch.analysis.ticks import METRICS
+
+            samples = self.samples(METRICS | DRAWN)
+        if self.record.damage:
+            samples = None
+        return curves_of(self.record, samples).drawn(all_ended=self._recorded_processes.all_ended)
 
     @cached_property
     def _recorded_processes(self) -> RecordedProcesses:

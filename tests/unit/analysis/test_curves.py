@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+import json
 import math
 import tracemalloc
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from otel_memwatch.analysis import load
 from otel_memwatch.analysis.curves import LEAST, MOST, NEEDED, Curves, DrawnCurves
 from otel_memwatch.analysis.process_lives import ProcessLives
 from otel_memwatch.model import Column, ProcessEvent, ProcessRecord
+from otel_memwatch.record import reader, samples
+from otel_memwatch.record.samples import tick_tables
+from tests.support import recorded
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
 
 TREE, DISK = (
     Column("memwatch.tree.memory.usage"),
@@ -162,6 +173,33 @@ def test_ticks_taken_together_draw_what_each_alone_would(
         assert one.curves.keys() == other.curves.keys()
         for key, curve in one.curves.items():
             assert np.array_equal(curve, other.curves[key], equal_nan=True), key
+
+
+@pytest.mark.parametrize("make", [recorded.short, recorded.nested, recorded.workers, recorded.gpus])
+@pytest.mark.parametrize("state", ["finished", "running"])
+def test_a_long_record_is_drawn_as_a_short_one_and_read_once(
+    make: Callable[[Path], Path], state: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = make(tmp_path / "run")
+    info = json.loads((path / "run.json").read_text())
+    (path / "run.json").write_text(json.dumps(info | {"state": state}))
+    short = load(path).curves
+    monkeypatch.setattr(reader, "_LONG", 0)
+    readings = []
+
+    def counted(*arguments: Any) -> Any:
+        readings.append(arguments)
+        return tick_tables(*arguments)
+
+    monkeypatch.setattr(samples, "tick_tables", counted)
+    run = load(path)
+    long = run.curves
+    _ = run.peaks, run.operations
+    assert len(readings) == 1
+    assert (long.first, long.last, long.step) == (short.first, short.last, short.step)
+    assert long.curves.keys() == short.curves.keys()
+    for key, curve in short.curves.items():
+        assert np.array_equal(curve, long.curves[key], equal_nan=True), key
 
 
 def test_the_largest_lives_stay_however_many_there_were() -> None:

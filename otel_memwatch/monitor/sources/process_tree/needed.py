@@ -241,6 +241,15 @@ class NeededMemory:
         error = counter_error(1, self._cpus, per_thread=self._thread_counters)
         self._ended_new += certainty.beyond_ledger(own_peak, before, new, mapped, error)
 
+    def vanished(self, pid: int, faults: int) -> None:
+        """A process is no more, and a process of the tree has inherited its page faults, of which it was read to have had these.
+
+        Those since the last scan are in no other figure: what others inherit is told less what was read.
+        """
+        holder = self._holders.get(pid)
+        base = 0 if holder is None else holder.base
+        self._ended_new += certainty.gained(max(0, faults - base), page=PAGE_SIZE)
+
     def open(self) -> None:
         """Begin a tick. Raises `OSError` without /proc."""
         self._count_huge()

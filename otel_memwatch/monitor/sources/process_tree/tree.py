@@ -351,6 +351,8 @@ class ProcessTree:
             self._account.vanished(member, now, Fate.OURS)
             return
         changes.vanished.append(Vanished(member.pid, member.rss, own_faults(stat), None))
+        if self._needed is not None:
+            self._needed.vanished(member.pid, own_faults(stat))
         living = self._members.get(stat.ppid)
         parent = living or changes.removed.get(stat.ppid)
         heeds = parent is not None and not parent.ignores_sigchld

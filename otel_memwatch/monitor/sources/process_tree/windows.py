@@ -250,9 +250,12 @@ class WatermarkWindows:
                 self._close(window)
             if process.reaped_peak is not None:
                 total += max(process.reaped_peak, process.rss)
-            else:
+            elif window is None or not window.known:
                 total += process.rss
-                known_faults += process.faults
+            else:
+                # What it had since, and gave back, may be in what was read of it when this tick began.
+                total += max(window.rss, process.rss)
+                known_faults += min(window.faults, process.faults)
         return total + max(0, child_faults - known_faults) * self._per_fault
 
     def _close(self, window: _ProcessWindow) -> None:

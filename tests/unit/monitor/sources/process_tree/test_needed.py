@@ -10,6 +10,8 @@ import pytest
 from otel_memwatch.model import ChildExit
 from otel_memwatch.monitor.procfs.system import Allocated
 from otel_memwatch.monitor.sources import Context
+from otel_memwatch.monitor.sources.process_tree.files import Descriptors
+from otel_memwatch.monitor.sources.process_tree.member import Member
 from otel_memwatch.monitor.sources.process_tree.tree import ProcessTree
 from tests.support.proc_tree import ProcTree
 
@@ -19,7 +21,8 @@ MIB = 1 << 20
 class Watched:
     """A tree of one process that has begun with an exec, and the bound of its last tick."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, bound: str = "memwatch.tree.memory.needed.high") -> None:
+        self._bound = bound
         self.proc = ProcTree(path / "proc")
         (self.proc.path / "vmstat").write_text("nr_free_pages 1\nnr_shmem 0\n")
         self.proc.process(50, 1, rss=MIB, stack=8192)
@@ -31,6 +34,7 @@ class Watched:
                 proc=self.proc.path,
                 sys=path / "sys",
                 adopt=True,
+                exact=bound == "memwatch.tree.memory.bound",
                 allocated_before=Allocated(0, 0, 0),
             )
         )
@@ -40,11 +44,7 @@ class Watched:
         """The bound since the tick before."""
         self.now += 0.1
         values = self.tree.read(self.now)
-        (index,) = [
-            place
-            for place, column in enumerate(self.tree.columns)
-            if column.metric == "memwatch.tree.memory.needed.high"
-        ]
+        (index,) = [place for place, column in enumerate(self.tree.columns) if column.metric == self._bound]
         value = values[index]
         assert isinstance(value, int)
         return value
@@ -113,3 +113,39 @@ def test_a_reset_that_the_kernel_tells_of_after_the_tick_takes_the_watermark_bac
     assert 40 * MIB <= watched.high() <= 43 * MIB
     watched.proc.process(50, 1, rss=MIB, minor=11 + 40 * 256, stack=8192)
     assert watched.high() < 2 * MIB
+
+
+@pytest.mark.parametrize(
+    ("bound", "most"),
+    [
+        ("memwatch.tree.memory.needed.high", 43),
+        # each page fault may bring a folio of 64 KiB
+        ("memwatch.tree.memory.bound", 16 * 43),
+    ],
+)
+@pytest.mark.parametrize("seen_before", [False, True])
+def test_what_a_process_gained_that_ends_while_the_tick_is_taken_is_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bound: str, most: int, seen_before: bool
+) -> None:
+    """Its page faults are read, then its parent waits for it, and all are read again: nobody inherits them unknown."""
+    monkeypatch.setattr(Descriptors, "__init__", lambda self, most=None: setattr(self, "free", 0))
+    watched = Watched(tmp_path, bound)
+    watched.high()
+    if seen_before:
+        watched.proc.process(101, 50, rss=MIB, minor=10, stack=8192)
+        watched.proc.last_pid(101)
+        watched.high()
+    watched.high()
+    watched.proc.process(101, 50, rss=MIB, minor=10 + 40 * 256, stack=8192)
+    watched.proc.process(103, 50, rss=MIB, minor=5, stack=8192)
+    watched.proc.last_pid(103)
+    looked_at = watched.tree._look_at_group
+
+    def ends_meanwhile(member: Member, now: float) -> None:
+        looked_at(member, now)
+        if member.pid == 103:
+            watched.proc.remove(101, 50)
+            watched.proc.process(50, 1, rss=MIB, stack=8192, child_minor=10 + 40 * 256)
+
+    monkeypatch.setattr(watched.tree, "_look_at_group", ends_meanwhile)
+    assert 40 * MIB <= max(watched.high(), watched.high()) <= most * MIB
