@@ -117,7 +117,7 @@ def _of_group(table: Table, conditions: RunConditions) -> tuple[Array, Array, Ar
     """As `certainty.needed_between_ticks` has it, for all windows at once."""
     import numpy as np
 
-    error, cpus = conditions.charge_error, conditions.cpus
+    error = conditions.charge_error
     zero = np.zeros(1)
     peak = table["peak"]
     rose = np.diff(peak, prepend=0.0) > 0
@@ -125,17 +125,22 @@ def _of_group(table: Table, conditions: RunConditions) -> tuple[Array, Array, Ar
     ceiling = np.where(np.isnan(top), peak, top)
     moved = table["moved"]
     after, before = np.append(moved[1:], moved[-1:]), np.concatenate((zero, moved[:-1]))
-    moved_around = np.maximum(0.0, after - before)
     file, file_before = table["file"], np.concatenate((zero, table["file"][:-1]))
-    cache = np.maximum(moved_around, file - file_before)
-    cached = np.maximum(0.0, file - np.nan_to_num(table["locked"]) - cache)
+    files = file.copy()
     if table["alive"][-1] != 0:
         # Somebody may have written while the last tick was read, and no later one counts it (`CgroupBounds.rest`).
-        cached[-1] = 0.0
-    high = ceiling - np.nan_to_num(cached) + error
-    gap = np.concatenate((zero, np.nan_to_num(table["gap"][:-1])))
-    for index in np.flatnonzero(gap):
-        high[index] += certainty.touched(float(gap[index]), cpus)
+        files[-1] = math.nan
+    _, high = certainty.needed_between_all_ticks(
+        top,
+        ceiling,
+        files_before=file_before,
+        files=files,
+        locked=np.nan_to_num(table["locked"]),
+        moved=np.maximum(0.0, after - before),
+        reset_gaps=np.concatenate((zero, table["gap"][:-1])),
+        error=error,
+        cpus=conditions.cpus,
+    )
     held = table["anon"] - error
     faults = np.fmax(table["faults"], table["group_faults"])
     low = held_through(held, faults, conditions.fault_bytes)
