@@ -24,7 +24,9 @@ class Outside:
         self._group = groups.memory
         self._mounts = parse_mounts(_read(f"{context.proc}/self/mountinfo"))
         self._known: frozenset[int] = frozenset()
-        self._outside: set[int] = set()
+        # Our child was in our group when it began. Where that is another, it has moved, and may have moved others that no tick sees.
+        moved = context.adopt and not self._is_inside("self")
+        self._outside: set[int] = {context.root} if moved else set()
 
     def count(self, *, all_of_them: bool) -> int:
         """How many processes have been seen outside so far."""
@@ -35,7 +37,7 @@ class Outside:
         self._known = pids
         return len(self._outside)
 
-    def _is_inside(self, pid: int) -> bool:
+    def _is_inside(self, pid: int | str) -> bool:
         proc = f"{self._context.proc}/{pid}"
         try:
             location = locate(parse_memberships(_read(f"{proc}/cgroup")), self._mounts, "memory")

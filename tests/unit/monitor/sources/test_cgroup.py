@@ -163,3 +163,25 @@ def test_group_that_is_removed_fails_to_read(tmp_path: Path) -> None:
     (tmp_path / "cgroup/a/b/memory.current").unlink()
     with pytest.raises(OSError, match=r"memory\.current"):
         source.read(1.0)
+
+
+@pytest.mark.parametrize(
+    ("ours", "adopt", "outside"),
+    [
+        ("/jobs/7", True, 0),
+        # what the command had here, and started, before it moved, is not in the group that it is in now
+        ("/jobs", True, 1),
+        ("/", True, 1),
+        # nobody knows where a process was that was there before
+        ("/", False, 0),
+    ],
+)
+def test_a_command_that_has_moved_already_was_outside(
+    tmp_path: Path, ours: str, adopt: bool, outside: int
+) -> None:
+    context = version1(tmp_path)._replace(adopt=adopt)
+    (tmp_path / "proc/self/cgroup").write_text(f"4:memory:{ours}\n0::/\n")
+    for pid in ("self", str(ROOT_PID)):
+        stat = Path("/proc/self/stat").read_text()
+        (tmp_path / "proc" / pid / "stat").write_text(stat)
+    assert values(open_source(context))["outside"] == outside
