@@ -266,7 +266,9 @@ def tick_tables(path: Path, damage: Damage) -> Iterator[tuple[tuple[Column, ...]
 def _plain_or_rows(lines: list[bytes], width: int, damage: Damage) -> tuple[Array | list[Row], bool]:
     from otel_memwatch.record.plain_ticks import plain_ticks
 
-    table = plain_ticks(lines, width) if lines else None
+    # Of lines that leave out most columns a table would be far larger than what is read.
+    full = len(lines) * width <= _VALUES_PER_BYTE * sum(map(len, lines))
+    table = plain_ticks(lines, width) if lines and full else None
     if table is not None and table[:, 0].max() <= FARTHEST:
         return table, True
     return _rows(lines, width, damage)

@@ -14,12 +14,13 @@ from tests.support.control_group import memory_parent
 
 MIB = 1 << 20
 GROWS = """
-import sys
+import sys, time
 from otel_memwatch import operation
 with operation("Grow"):
     kept = []
     while True:
         kept.append(bytearray(b"x") * (4 << 20))
+        time.sleep(0.03)  # so that a tick sees it large on a busy machine too
 """
 LEAVES = f"""
 import subprocess, sys

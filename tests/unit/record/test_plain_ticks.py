@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from otel_memwatch.record.jsonl import Damage
 from otel_memwatch.record.plain_ticks import plain_ticks
+from otel_memwatch.record.samples import tick_tables
 
 numbers = st.one_of(
     st.none(),
@@ -86,3 +89,16 @@ def test_each_alone(text: str) -> None:
 )
 def test_lines_that_are_no_ticks(lines: list[bytes]) -> None:
     assert plain_ticks(lines, WIDTH) is None
+
+
+def test_ticks_that_leave_out_most_columns_are_no_table(tmp_path: Path) -> None:
+    """Of a few kilobytes: it would take gigabytes."""
+    columns = [{"metric": f"m{index}"} for index in range(3000)]
+    header = json.dumps({"columns": columns})
+    path = tmp_path / "samples.jsonl"
+    for line, as_table in (("[1.0]", False), (f"[1.0{',2' * 3000}]", True)):
+        path.write_text("\n".join([header, *[line] * 40]) + "\n")
+        kinds = {
+            isinstance(found, np.ndarray) for _, found in tick_tables(path, Damage(path.name)) if len(found)
+        }
+        assert kinds == {as_table}
