@@ -174,6 +174,7 @@ def peak_sentence(peak: Peak | None, *, source: bool = True) -> str:
     exact                     "312.4 MiB, exact (control group)"
     interval                  "between 300.0 and 410.0 MiB (certified, page faults)"
     interval and estimate     "about 340.0 MiB (between 300.0 and 410.0 MiB; certified, page faults)"
+    interval, ends alike      "about 300.0 MiB (certified, page faults)"
     interval, no upper end    "at least 300.0 MiB (certified)"
     censored                  "at least 5.0 MiB and no more than 9.4 MiB"
     censored, no lower end    "no more than 9.4 MiB"
@@ -193,8 +194,9 @@ def peak_sentence(peak: Peak | None, *, source: bool = True) -> str:
         if peak.high is None:
             return f"at least {size(low)} {_because('certified', peak.how, inside=True)}"
         bounds = size_range(low, peak.high, " and ")
-        words = f"between {bounds}" if " and " in bounds else bounds
-        if peak.estimate is not None and " and " in bounds:
+        alike = " and " not in bounds
+        words = f"about {bounds}" if alike else f"between {bounds}"
+        if peak.estimate is not None and not alike:
             return f"about {size(peak.estimate)} ({words}; {_because('certified,', peak.how, plain=True)})"
         return f"{words} {_because('certified', peak.how, inside=True)}"
     if peak.certainty is Certainty.CENSORED:

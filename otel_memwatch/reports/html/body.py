@@ -125,7 +125,7 @@ def _amount(peak: Peak | None) -> str:
     if peak.certainty is Certainty.EXACT:
         return f"exactly {size(peak.bytes)}"
     if peak.certainty is Certainty.INTERVAL and peak.high is not None:
-        return f"between {peak_figure(peak).replace('-', ' and ')}"
+        return peak_sentence(peak._replace(estimate=None), source=False)
     if peak.certainty is Certainty.CENSORED and not peak.low:
         return f"no more than {size(peak.bytes)}"
     return f"at least {size(peak.bytes if peak.low is None else peak.low)}"

@@ -78,7 +78,7 @@ def test_durations(seconds: float | None, words: str) -> None:
             "0.29-2.00 GiB",
             "bounds",
         ),
-        (Peak.interval(300 * MIB, 300 * MIB), "300.0 MiB (certified)", "300.0 MiB", "bounds"),
+        (Peak.interval(300 * MIB, 300 * MIB), "about 300.0 MiB (certified)", "300.0 MiB", "bounds"),
         (
             Peak.interval(300 * MIB, None, how="ticks"),
             "at least 300.0 MiB (certified, ticks)",
@@ -96,6 +96,13 @@ def test_durations(seconds: float | None, words: str) -> None:
             Peak.interval(300 * MIB, 410 * MIB, how="page faults", estimate=340 * MIB),
             "about 340.0 MiB (between 300.0 and 410.0 MiB; certified, page faults)",
             "300.0-410.0 MiB",
+            "bounds",
+        ),
+        (
+            # bounds that read alike: not exact all the same
+            Peak.interval(300 * MIB, 300 * MIB + 16384, how="page faults", estimate=300 * MIB),
+            "about 300.0 MiB (certified, page faults)",
+            "300.0 MiB",
             "bounds",
         ),
         (
