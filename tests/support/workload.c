@@ -15,7 +15,7 @@
  *   zKIND:MIB:MS  use memory in one of the ways of tests/zoo/kinds.c
  *   G   make a memory group inside the one that it is in, and enter it: a referee; G/DIRECTORY enters that one. Of version 2,
  *       which has no group inside one with processes, the one that it is in is the referee
- *   g   wait until nobody else has come into that group, print one line: "referee", its watermark, that of its kernel memory
+ *   g   wait until nobody else is in that group, print one line: "referee", its watermark, that of its kernel memory
  *       (version 2: the most that was seen), and the most without page cache, then without kernel memory too, that was seen
  *       whenever a process of it slept, in bytes; leave it and remove it, unless others made it
  */
@@ -51,7 +51,7 @@ static void map(size_t size, int kind) {
 }
 
 static char outer[512], referee[600];
-static int version, members; /* of control groups; in the referee before us */
+static int version; /* of control groups */
 static struct { long needed, mapped, kernel; } *seen; /* the most of each; shared with all children, up to an exec */
 
 static long get(const char *group, const char *name);
@@ -146,14 +146,19 @@ static long get(const char *group, const char *name) {
     return value;
 }
 
-/* Processes in the referee. */
+/* Processes in the referee, but for the one that the monitor has in a scope, which comes when it likes. */
 static int count_members(void) {
-    char path[700], line[64];
+    char path[700], line[64], name[64];
     int count = 0;
     snprintf(path, sizeof path, "%s/cgroup.procs", referee);
     FILE *file = fopen(path, "r");
     if (!file) die(path);
-    while (fgets(line, sizeof line, file)) count++;
+    while (fgets(line, sizeof line, file)) {
+        snprintf(path, sizeof path, "/proc/%ld/comm", atol(line));
+        FILE *comm = fopen(path, "r");
+        if (!comm || !fgets(name, sizeof name, comm) || strcmp(name, "signal-witness\n")) count++;
+        if (comm) fclose(comm);
+    }
     fclose(file);
     return count;
 }
@@ -166,7 +171,6 @@ static void enter_referee(const char *given) {
         snprintf(referee, sizeof referee, "%s", given);
         version = get(referee, "memory.peak") < 0 ? 1 : 2;
         put(referee, version == 1 ? "tasks" : "cgroup.procs", "0");
-        members = count_members();
         return;
     }
     FILE *groups = fopen("/proc/self/cgroup", "r");
@@ -187,11 +191,10 @@ static void enter_referee(const char *given) {
         if (mkdir(referee, 0755)) die(referee);
         put(referee, "cgroup.procs", "0");
     }
-    members = count_members();
 }
 
 static void leave_referee(void) {
-    while (count_members() > members) nap(2);
+    while (count_members() > 1) nap(2);
     printf("referee %ld %ld %ld %ld\n", get(referee, version == 1 ? "memory.max_usage_in_bytes" : "memory.peak"),
            version == 1 ? get(referee, "memory.kmem.max_usage_in_bytes") : seen->kernel, seen->needed, seen->mapped);
     fflush(stdout);
