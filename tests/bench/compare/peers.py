@@ -139,12 +139,12 @@ _NOBODY = 65534
 
 
 def _as_a_user(start: Callable[[Argv, Path], Argv]) -> Callable[[Argv, Path], Argv]:
-    """The same by somebody without privileges, to whom the folder is given."""
+    """The same by somebody without privileges, to whom the folder is given; the interpreters have to be theirs to read."""
 
     def unprivileged(command: Argv, folder: Path) -> Argv:
         os.chown(folder, _NOBODY, _NOBODY)
         ids = ["--reuid", str(_NOBODY), "--regid", str(_NOBODY), "--clear-groups"]
-        return ["setpriv", *ids, "env", f"HOME={folder}", *start(command, folder)]
+        return ["env", f"HOME={folder}", "setpriv", *ids, *start(command, folder)]
 
     return unprivileged
 
@@ -155,7 +155,7 @@ def _read_ours(folder: Path, _: str) -> Reported:
     tree, totals = report["peaks"]["tree"] or {}, report["totals"]
     return Reported(
         # what the summary calls "about", where it tells two bounds
-        tree.get("estimate", tree.get("bytes")), tree.get("low"), tree.get("high"),
+        tree.get("estimate") or tree.get("bytes"), tree.get("low"), tree.get("high"),
         totals["cpu_seconds"], totals["write_bytes"], report["quality"]["ticks"],
     )  # fmt: skip
 
