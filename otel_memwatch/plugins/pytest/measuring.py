@@ -5,6 +5,7 @@ What a test costs is three operations and three system calls. The tree of a test
 
 from __future__ import annotations
 
+import sys
 from time import monotonic
 
 import pytest
@@ -26,8 +27,8 @@ _PLAIN = (True, True, None)
 """A `TestEnd` of a test without children that had nothing to set up."""
 
 
-class Judging:
-    """Holds calls against their limits; a plugin of its own, which tests without limits need not pass.
+class CallEnd:
+    """Tells where calls end that have limits or subtests; a plugin of its own, which sessions without need not pass.
 
     Args:
         measuring: what knows the limits.
@@ -40,7 +41,11 @@ class Judging:
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_call(self, item: pytest.Item) -> Generator[None, object, object]:
         """Fails a test that has passed but is beyond its limit."""
-        result = yield
+        self._measuring.in_call = True
+        try:
+            result = yield
+        finally:
+            self._measuring.in_call = False
         self._measuring.judge(item)
         return result
 
@@ -64,6 +69,8 @@ class Measuring:
         """Entered for each phase anew: each entry is an operation of its own."""
         self._is_begun = False
         """Whether a phase runs, or its limits have ended it."""
+        self.in_call = False
+        """Whether a call runs that may have subtests: each of them makes a report, as the call does at its end."""
         self._is_whole = False
         """Whether the test has nothing to set up, so that it is measured as a whole."""
         self._error: BaseException | None = None
@@ -80,12 +87,14 @@ class Measuring:
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
         """Reads all marks before any test runs: a mistake in one is told at once."""
+        subtests = False
         for item in items:
+            subtests = subtests or _may_have_subtests(item)
             limits = limits_of(item, self._every)
             if limits:
                 self._limits[item] = limits
-        if self._limits:
-            config.pluginmanager.register(Judging(self), "memwatch-judging")
+        if self._limits or subtests:
+            config.pluginmanager.register(CallEnd(self), "memwatch-call-end")
 
     @pytest.hookimpl(wrapper=True)
     def pytest_make_collect_report(self) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
@@ -137,6 +146,8 @@ class Measuring:
         self, call: pytest.CallInfo[None]
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
         """Ends a phase, and gives its figures to the report, with which they reach the process that prints them."""
+        if self.in_call:
+            return (yield)
         if call.excinfo is not None:
             self._error = call.excinfo.value
         fields = None if self._is_whole and call.when != "teardown" else self._end()
@@ -243,6 +254,14 @@ def _has_fixtures(item: pytest.Item) -> bool:
         return True
     callspec = getattr(item, "callspec", None)
     return len(item.fixturenames) > (0 if callspec is None else len(callspec.params))
+
+
+def _may_have_subtests(item: pytest.Item) -> bool:
+    """Whether a test has the fixture of that name, or is one of unittest's; plugins do the same before pytest 9."""
+    if "subtests" in getattr(item, "fixturenames", ()):
+        return True
+    kind, unittest = getattr(item, "cls", None), sys.modules.get("unittest")
+    return kind is not None and unittest is not None and issubclass(kind, unittest.TestCase)
 
 
 def _cut(name: str, ending: str) -> str:
