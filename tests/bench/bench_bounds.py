@@ -234,8 +234,8 @@ def measure(argv: list[str], options: list[str], user: int | None) -> Measured:
         return Measured(referee.most, watched.peak, tree, tree["bytes"] if estimate is None else estimate)
 
 
-def random_script(dice: random.Random, depth: int = 3, mapped: int = 0) -> list[str]:
-    """Words for workload.c."""
+def random_script(dice: random.Random, depth: int = 3, mapped: int = 0, slow: int = 1) -> list[str]:
+    """Words for workload.c. `slow`: by how much longer it sleeps, so that ticks see more of it."""
     words: list[str] = []
     for _ in range(dice.randint(1, 6)):
         kind = dice.choice("aaahmcccffs(((tevw")
@@ -252,7 +252,7 @@ def random_script(dice: random.Random, depth: int = 3, mapped: int = 0) -> list[
             words.append("f")
             mapped -= 1
         elif kind == "s":
-            words.append(f"s{dice.choice([0, 1, 3, 10, 30, 80, 150])}")
+            words.append(f"s{slow * dice.choice([0, 1, 3, 10, 30, 80, 150])}")
         elif kind == "t" and dice.random() < 0.2:
             words.append("t2")
         elif kind == "e" and depth < 3 and dice.random() < 0.3:
@@ -262,7 +262,7 @@ def random_script(dice: random.Random, depth: int = 3, mapped: int = 0) -> list[
             words.append("w")
         elif kind == "(" and depth:
             for _ in range(dice.choice([1, 1, 2, 4])):
-                words += ["(", *random_script(dice, depth - 1, mapped), ")"]
+                words += ["(", *random_script(dice, depth - 1, mapped, slow), ")"]
     return words
 
 
@@ -271,7 +271,7 @@ def attack(programs: int, seed: int, options: list[str], user: int | None) -> in
     false, widths, errors = 0, [], []
     for number in range(seed, seed + programs):
         dice = random.Random(number)
-        script = random_script(dice)
+        script = random_script(dice, slow=dice.choice([1, 6]))
         interval = dice.choice(["0.02", "0.1", "0.1", "0.3"])
         with group() as watched, tempfile.TemporaryDirectory() as folder:
             os.chmod(folder, 0o777)
