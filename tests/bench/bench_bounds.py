@@ -263,6 +263,8 @@ def random_script(dice: random.Random, depth: int = 3, mapped: int = 0, slow: in
         elif kind == "(" and depth:
             for _ in range(dice.choice([1, 1, 2, 4])):
                 words += ["(", *random_script(dice, depth - 1, mapped, slow), ")"]
+        if slow > 1 and kind in "ahmcf(":
+            words.append(f"s{slow * dice.choice([0, 10, 30])}")
     return words
 
 
