@@ -92,10 +92,7 @@ def _need(figures: OperationFigures) -> int:
 
 def _row(figures: OperationFigures, lane: int | None, parent: int | None) -> dict[str, Any]:
     operation = figures.operation
-    use = {
-        name: figures.totals.get(f"tree_{name}", figures.totals.get(name))
-        for name in ("cpu_seconds", "read_bytes", "write_bytes")
-    }
+    totals, attributes = figures.totals, operation.attributes
     row = {
         "name": shorten(operation.name, _NAME),
         "series": series if (series := _series(operation.name)) != operation.name else None,
@@ -108,13 +105,15 @@ def _row(figures: OperationFigures, lane: int | None, parent: int | None) -> dic
         "peak": _peak(operation.peak),
         "tree": _peak(figures.tree_peak),
         "change": figures.delta_bytes,
-        "cpu": use["cpu_seconds"],
-        "read": use["read_bytes"],
-        "write": use["write_bytes"],
+        "cpu": totals.get("tree_cpu_seconds", totals.get("cpu_seconds")),
+        "read": totals.get("tree_read_bytes", totals.get("read_bytes")),
+        "write": totals.get("tree_write_bytes", totals.get("write_bytes")),
         "status": None if operation.status == "ok" else operation.status,
         "error": clean(operation.error)[:_NAME] if operation.error else None,
         "top": figures.sets_run_peak or None,
-        "attributes": shorten(", ".join(f"{k}={v}" for k, v in operation.attributes.items()), _NAME) or None,
+        "attributes": shorten(", ".join(f"{k}={v}" for k, v in attributes.items()), _NAME) or None
+        if attributes
+        else None,
     }
     return {name: value for name, value in row.items() if value is not None}
 

@@ -343,6 +343,22 @@ def test_what_is_needed_is_not_above_what_the_group_was_charged() -> None:
     assert certainty.tree_from_cgroup(100, 101, 1, charged=90).bytes == 100
 
 
+@pytest.mark.parametrize(
+    ("top", "before", "after", "likely"),
+    [(195, 20, 108, 87), (195, 108, 20, 87), (100, 20, 120, 0), (None, 1, 1, None), (9, None, 1, None), (9, 1, None, None)],
+)  # fmt: skip
+def test_likely_between_ticks(
+    top: int | None, before: int | None, after: int | None, likely: int | None
+) -> None:
+    assert certainty.likely_between_ticks(top, before, after) == likely
+
+
+@pytest.mark.parametrize(("likely", "told"), [(70, 80), (90, 90), (300, 200), (None, None)])
+def test_the_most_likely_is_within_the_bounds_of_a_group(likely: int | None, told: int | None) -> None:
+    peak = certainty.tree_from_cgroup(80 * MIB, 200 * MIB, MIB // 4, likely=likely and likely * MIB)
+    assert peak.estimate == (told and told * MIB)
+
+
 def test_lifetime_watermark() -> None:
     assert shape(certainty.lifetime_watermark(800, 900, ERROR)) == (EXACT, 898, 902)
     assert shape(certainty.lifetime_watermark(800, 800, ERROR)) == (CENSORED, None, 800)
