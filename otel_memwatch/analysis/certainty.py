@@ -437,6 +437,39 @@ def certainly_there(held: int, new: int) -> int:
     return max(0, held - new)
 
 
+def own_pages(held: int, least: int, error: int) -> int:
+    """Bytes of private memory that a process certainly has for itself: of its forebears it has no more than it had at the least.
+
+    By a fork a process gets pages of its parent, at its birth and never again: what it has beyond the least that it was read
+    with since is its own, whoever brought it. A page in swap has no place in what was read, and may be one of the parent's
+    when it comes back: the rule is for machines that do not swap meanwhile.
+
+    Example: a worker that was read with 60 MiB, all of its parent's or not, and has 84 now: 24 at least are its own.
+
+    Args:
+        held: bytes that it certainly had at the moment.
+        least: the least that it was read with until then, in this address space.
+        error: of the kernel's counters.
+    """
+    return max(0, held - least - error)
+
+
+def family_there(whole: int, own: int) -> int:
+    """Bytes of private memory that a family certainly had at a moment.
+
+    One member counts in full, of the others what is certainly their own (`own_pages`): each page is brought by one process.
+    The one has none of these pages, if it was there already when the least of the others was read: it can only have
+    got them by being forked since. Processes that run in one address space count once.
+
+    Example: a parent with 71 MiB, and three workers which have 24 each that they did not have before: 143 MiB.
+
+    Args:
+        whole: bytes that the one certainly had.
+        own: sum of the others' own pages.
+    """
+    return whole + own
+
+
 def certainly_there_of_shares(shares: int, new: int, lost: int) -> int:
     """Bytes that were certainly there when a sum of proportional sizes began to be read.
 

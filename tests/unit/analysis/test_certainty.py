@@ -553,6 +553,28 @@ def test_what_was_there_at_once_is_what_was_not_gained_meanwhile() -> None:
     assert certainty.certainly_there_of_shares(300 * MIB, 2 * MIB, MIB) == 297 * MIB
 
 
+@pytest.mark.parametrize(
+    ("held", "least", "own"),
+    [
+        # read first with what it had of its parent
+        (84, 60, 24),
+        # read first with all that it has: nobody knows whose that is
+        (84, 84, 0),
+        # it has given back since what an earlier look saw
+        (40, 60, 0),
+        # less than the counters may be off
+        (61, 60, 0),
+    ],
+)
+def test_what_a_forked_process_has_beyond_its_least_is_its_own(held: int, least: int, own: int) -> None:
+    assert certainty.own_pages(held, least, 1) == max(0, own - 1)
+
+
+def test_own_pages_of_forked_processes_were_there_beside_one_of_them() -> None:
+    own = [certainty.own_pages(71 * MIB, 47 * MIB, 0) for _ in range(3)]
+    assert certainty.family_there(71 * MIB, sum(own)) == 143 * MIB
+
+
 def test_pages_that_no_fault_brought_are_noticed() -> None:
     assert certainty.is_outside_ledger(10 * MIB, 80 * MIB, MIB, MIB // 4)
     assert not certainty.is_outside_ledger(10 * MIB, 80 * MIB, 70 * MIB, MIB // 4)
