@@ -5,7 +5,17 @@ from __future__ import annotations
 import signal
 from typing import Any
 
+import hypothesis
 import pytest
+
+# An example that waits for its processor is not a slow one: the machine is shared. With CI set hypothesis knows that itself.
+hypothesis.settings.register_profile(
+    "shared",
+    hypothesis.settings.default,
+    deadline=None,
+    suppress_health_check=(hypothesis.HealthCheck.too_slow,),
+)
+hypothesis.settings.load_profile("shared")
 
 TOGETHER = (
     "tests/contract/test_dashboards_data.py",

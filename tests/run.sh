@@ -4,6 +4,7 @@
 #   sh tests/run.sh more            the thorough tests, which repeat in large what others prove in small
 #   sh tests/run.sh all             also these, the long profiles, the other Pythons, the lowest versions, frameworks, coverage
 #   sh tests/run.sh coverage        how much of the package the unit tests run
+#   sh tests/run.sh PART            one more part of `all`: plain, pythons, lowest, frameworks, engines, long or machines
 #   sh tests/run.sh tests/unit -k x only these tests (arguments are pytest's)
 set -eu
 cd "$(dirname "$0")/.."
@@ -211,6 +212,16 @@ long_profiles() {
         tests/unit/record/test_fuzz_records.py tests/unit/monitor/procfs/test_fuzz_parsers.py
 }
 
+lowest_versions() {
+    say "lowest versions"
+    sh tests/lowest.sh
+}
+
+virtual_machines() {
+    say "systemd and control groups of version 2, in virtual machines"
+    PYTHON="$venv/bin/python" sh tests/vm/run.sh
+}
+
 debian_packages
 say "virtual environment"
 environment python3 "$venv"
@@ -229,15 +240,20 @@ all)
     plain_operations
     coverage
     other_pythons
-    say "lowest versions"
-    sh tests/lowest.sh
+    lowest_versions
     frameworks
     engines
     long_profiles
-    say "systemd and control groups of version 2, in virtual machines"
-    PYTHON="$venv/bin/python" sh tests/vm/run.sh
+    virtual_machines
     ;;
 coverage) coverage ;;
+plain) plain_operations ;;
+pythons) other_pythons ;;
+lowest) lowest_versions ;;
+frameworks) frameworks ;;
+engines) engines ;;
+long) long_profiles ;;
+machines) virtual_machines ;;
 *) run_tests "these tests" "$venv" "$@" ;;
 esac
 finish 0

@@ -92,6 +92,9 @@ class TabledOperations:
     def __init__(self, table: OperationTable, last: Mapping[int, Peak] | None = None) -> None:
         self._table = table
         self._lows, self._highs = table.lows, table.highs
+        self._ties: list[int] = []
+        self._sized_ties: tuple[Sized, ...] = ()
+        """What `holding` found last: of a run's peaks it often finds the same."""
         if last:
             self._lows, self._highs = table.lows[:], table.highs[:]
             for position, peak in last.items():
@@ -99,19 +102,19 @@ class TabledOperations:
 
     def holding(self, low: int, pid: int | None) -> Sequence[Sized]:
         """See `SizedOperations`."""
-        table = self._table
+        lows, highs, pids = self._lows, self._highs, self._table.pids
         found = [
             position
-            for position, high in enumerate(self._highs)
-            if self._lows[position] > 0
-            and (high >= low or (high < 0 and self._lows[position] >= low))
-            and (pid is None or table.pids[position] == pid)
+            for position, (surely, high) in enumerate(zip(lows, highs, strict=True))
+            if surely > 0
+            and (high >= low or (high < 0 and surely >= low))
+            and (pid is None or pids[position] == pid)
         ]
-        best = max((self._lows[position] for position in found), default=0)
-        ties = [
-            position for position in found if self._highs[position] >= best or self._lows[position] == best
-        ]
-        return [self._sized(position) for position in ties[:_TIES]]
+        best = max(map(lows.__getitem__, found), default=0)
+        ties = [position for position in found if highs[position] >= best or lows[position] == best][:_TIES]
+        if ties != self._ties:
+            self._ties, self._sized_ties = ties, tuple(map(self._sized, ties))
+        return self._sized_ties
 
     def open_between(self, begin: float, end: float) -> Iterable[Sized]:
         """See `SizedOperations`."""
@@ -152,8 +155,9 @@ def attribute_peaks(
     """
     from otel_memwatch.analysis.gpu import raised_by_allocators
 
+    known: dict[tuple[Sized, ...], Attributed] = {}
     attributed = {
-        name: _attributed(getattr(peaks, name), operations, started, interval)
+        name: _attributed(getattr(peaks, name), operations, started, interval, known)
         for name in ("main", "process", "tree", "cgroup")
     }
     gpu = {device: _attributed_by_time(peak, operations, started) for device, peak in peaks.gpu.items()}
@@ -170,9 +174,13 @@ def _attributed_by_time(peak: Peak, operations: SizedOperations, started: float)
 
 
 def _attributed(
-    peak: Peak | None, operations: SizedOperations, started: float, interval: float
+    peak: Peak | None,
+    operations: SizedOperations,
+    started: float,
+    interval: float,
+    known: dict[tuple[Sized, ...], Attributed],
 ) -> Peak | None:
-    found = None if peak is None else where(peak, operations, started, interval)
+    found = None if peak is None else where(peak, operations, started, interval, known)
     if peak is None or found is None:
         return peak
     if not found.certain:
@@ -190,12 +198,22 @@ def _within(peak: Peak, operation: Sized, started: float) -> float | None:
 
 
 def where(
-    peak: Peak, operations: SizedOperations, started: float, interval: float = 0.0
+    peak: Peak,
+    operations: SizedOperations,
+    started: float,
+    interval: float = 0.0,
+    known: dict[tuple[Sized, ...], Attributed] | None = None,
 ) -> Attributed | None:
-    """The operation in which a peak was reached; `None`: in none. See the table at the beginning of this module."""
-    ties = operations.holding(peak.low, peak.pid) if peak.low else ()
+    """The operation in which a peak was reached; `None`: in none. See the table at the beginning of this module.
+
+    `known` has what was found for other peaks of the run: the same operations may often have held several.
+    """
+    ties = tuple(operations.holding(peak.low, peak.pid)) if peak.low else ()
     if ties:
-        return _of_ties(ties, operations)
+        known = {} if known is None else known
+        if ties not in known:
+            known[ties] = _of_ties(ties, operations)
+        return known[ties]
     if peak.at is None:
         return None
     time = peak.at + started
@@ -229,7 +247,8 @@ def _innermost(ordered: Sequence[Sized]) -> list[Sized]:
     left_out: set[int] = set()
     open_now: list[Sized] = []
     for one in ordered:
-        open_now = [other for other in open_now if other.end >= one.start]
+        if open_now:
+            open_now = [other for other in open_now if other.end >= one.start]
         for other in open_now:
             if _contains(other, one):
                 left_out.add(other.position)

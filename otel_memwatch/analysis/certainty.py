@@ -437,6 +437,39 @@ def certainly_there(held: int, new: int) -> int:
     return max(0, held - new)
 
 
+def own_pages(held: int, least: int, error: int) -> int:
+    """Bytes of private memory that a process certainly has for itself: of its forebears it has no more than it had at the least.
+
+    By a fork a process gets pages of its parent, at its birth and never again: what it has beyond the least that it was read
+    with since is its own, whoever brought it. A page in swap has no place in what was read, and may be one of the parent's
+    when it comes back: the rule is for machines that do not swap meanwhile.
+
+    Example: a worker that was read with 60 MiB, all of its parent's or not, and has 84 now: 24 at least are its own.
+
+    Args:
+        held: bytes that it certainly had at the moment.
+        least: the least that it was read with until then, in this address space.
+        error: of the kernel's counters.
+    """
+    return max(0, held - least - error)
+
+
+def family_there(whole: int, own: int) -> int:
+    """Bytes of private memory that a family certainly had at a moment.
+
+    One member counts in full, of the others what is certainly their own (`own_pages`): each page is brought by one process.
+    The one has none of these pages, if it was there already when the least of the others was read: it can only have
+    got them by being forked since. Processes that run in one address space count once.
+
+    Example: a parent with 71 MiB, and three workers which have 24 each that they did not have before: 143 MiB.
+
+    Args:
+        whole: bytes that the one certainly had.
+        own: sum of the others' own pages.
+    """
+    return whole + own
+
+
 def certainly_there_of_shares(shares: int, new: int, lost: int) -> int:
     """Bytes that were certainly there when a sum of proportional sizes began to be read.
 
@@ -725,6 +758,23 @@ def needed_between_all_ticks(
     return lows, highs + np.nan_to_num(touched_in_each(reset_gaps, cpus))
 
 
+def likely_between_ticks(top: int | None, file_before: int | None, file: int | None) -> int | None:
+    """What a control group of the run's own most likely needed between two ticks; `None`: not known.
+
+    As if the cache, at the moment of the watermark, had been what it was at the fuller end.
+
+    Example: a watermark of 195 MiB, 20 MiB of cache before and 108 after: 87 MiB, though 195 are not excluded.
+
+    Args:
+        top: the watermark between the ticks.
+        file_before: page cache at the first tick, shared memory not included.
+        file: page cache at the second tick.
+    """
+    if top is None or file_before is None or file is None:
+        return None
+    return max(0, top - max(file_before, file))
+
+
 def touched(seconds: float, cpus: int) -> int:
     """Bytes of memory that all processors together can touch for the first time in so long.
 
@@ -853,7 +903,9 @@ def within_limit(high: int, limits: tuple[int, int] | None, error: int) -> int:
     return min(high, limits[0] + error)
 
 
-def tree_from_cgroup(low: int, high: int, charge_error: int, charged: int | None = None) -> Peak:
+def tree_from_cgroup(
+    low: int, high: int, charge_error: int, charged: int | None = None, likely: int | None = None
+) -> Peak:
     """The tree's peak from a control group of its own.
 
     Two bounds that are `near` are one figure: that in the middle, which is the least wrong. What the processes had, and the
@@ -868,6 +920,7 @@ def tree_from_cgroup(low: int, high: int, charge_error: int, charged: int | None
         charge_error: of the machine.
         charged: bytes that the group had at most, page cache included, as it was read: what is needed is a part of them, so
             that the middle is not above it.
+        likely: the most likely figure, where that is known.
     """
     low = min(low, high)
     if high - low <= near(high, charge_error):
@@ -879,7 +932,8 @@ def tree_from_cgroup(low: int, high: int, charge_error: int, charged: int | None
             high,
             how=BY_GROUP,
         )
-    return Peak.interval(low, high, how=f"{BY_GROUP} less page cache")
+    estimate = None if likely is None else max(low, min(likely, high))
+    return Peak.interval(low, high, how=f"{BY_GROUP} less page cache", estimate=estimate)
 
 
 # -- a control group's own peak

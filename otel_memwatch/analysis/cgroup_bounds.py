@@ -40,6 +40,8 @@ class CgroupWindow(NamedTuple):
     """`None`: nothing is certain but what the ticks tell."""
     high: int | None
     """`None`: not known."""
+    likely: int | None = None
+    """`None`: not known."""
 
 
 _WINDOW, _GAP, _PEAK, _FILE, _MOVED, _LOCKED = map(
@@ -165,4 +167,5 @@ class CgroupBounds:
             error=self._error,
             cpus=self._cpus,
         )
-        return CgroupWindow(before.time, current.time, low, high)
+        likely = certainty.likely_between_ticks(top, before.file, current.file)
+        return CgroupWindow(before.time, current.time, low, high, likely)

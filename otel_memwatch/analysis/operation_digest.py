@@ -303,6 +303,8 @@ class OperationsSoFar:
         """How many were closed; how many of these the program does not export itself."""
         self._all: list[RecordedOperation] | None = []
         """`None`: there were too many."""
+        self._table: ListedOperations | None = None
+        """Of all, once somebody has asked for it."""
         self._names: dict[str, _Name] = {}
         self._unnamed = 0
         self._pids: set[int] = set()
@@ -575,12 +577,22 @@ class OperationsSoFar:
         """All of them; `None` where there were too many."""
         if self._all is None or len(self._all) + len(still_open) > LIMIT:
             return None
-        return ListedOperations([*self._all, *still_open])
+        return self._listed(self._all, still_open)
+
+    def _listed(
+        self, closed: list[RecordedOperation], still_open: Sequence[RecordedOperation]
+    ) -> ListedOperations:
+        """All of them in their order, which is found once where all were closed."""
+        if still_open:
+            return ListedOperations([*closed, *still_open])
+        if self._table is None or len(self._table) != len(closed):
+            self._table = ListedOperations(closed)
+        return self._table
 
     def sized(self, still_open: Sequence[RecordedOperation]) -> SizedOperations:
         """What peaks are attributed by."""
         if self._all is not None:
-            return TabledOperations(ListedOperations([*self._all, *still_open]))
+            return TabledOperations(self._listed(self._all, still_open))
         closed = [*map(_closed, self._kept()), *self._recent, *map(_closed, still_open)]
         return _SizedSoFar(closed, list(self._on_devices.values()))
 

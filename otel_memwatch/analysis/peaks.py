@@ -39,6 +39,7 @@ class Evidence:
         watermark_read: whether the last tick could read it.
         last_tick: monotonic seconds of the last tick.
         cgroup, needed_low, needed_high: bounds of what the group needed between two ticks; the largest lower and upper one.
+        needed_likely: the largest of what it most likely needed between two ticks.
         unseen_count: upper bound of the processes that no tick saw.
         unseen: those of the last tick, while it is not known what the next one tells of them.
         latest_unseen: monotonic seconds at which one of them can have started at the latest.
@@ -60,7 +61,7 @@ class Evidence:
         self.watermark_read = True
         self.last_tick: float | None = None
         self.cgroup = CgroupBounds(conditions.started, conditions.charge_error, conditions.cpus)
-        self.needed_low, self.needed_high = Maximum(), Maximum()
+        self.needed_low, self.needed_high, self.needed_likely = Maximum(), Maximum(), Maximum()
         self.unseen_count = 0
         self.unseen: Span | None = None
         self.latest_unseen: float | None = None
@@ -70,6 +71,7 @@ class Evidence:
         if window is not None:
             self.needed_low.add(window.end, window.low)
             self.needed_high.add(window.end, window.high)
+            self.needed_likely.add(window.end, window.likely)
 
     def needed_bounds(self) -> tuple[Maximum, Maximum]:
         """The largest certain lower bound of what the group needed, and the largest upper bound."""
@@ -80,6 +82,13 @@ class Evidence:
         if self.needed.at is not None:
             low.add(self.needed.at, self.needed.value)
         return low, high
+
+    def likely_need(self) -> int | None:
+        """Bytes that the group most likely needed at its worst; `None`: not known."""
+        likely = self.needed_likely.copy()
+        for window in self.cgroup.rest(all_ended=True):
+            likely.add(window.end, window.likely)
+        return likely.value
 
     def own_group_low(self) -> int:
         """Bytes that a control group of the run's own was certainly charged, in the time for which it could be read; else 0."""
@@ -269,6 +278,7 @@ def _tree_by_cgroup(evidence: Evidence, watermark: int) -> Peak | None:
         certainty.within_limit(high, evidence.limits, error),
         error,
         charged=watermark,
+        likely=evidence.likely_need(),
     )
     return peak._replace(at=evidence.conditions.since_start(at))
 

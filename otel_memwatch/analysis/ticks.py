@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from math import inf
 
 from otel_memwatch import catalog
@@ -66,11 +66,14 @@ class TickSeries:
         edges = self._values[first : low * _BLOCK] + self._values[high * _BLOCK : last]
         return max(*self._blocks[low:high], *edges)
 
-    def between(self, start: float, end: float) -> float | None:
-        """How much a counter grew from `start` to `end`, as if it grew evenly between ticks."""
+    def growths(self, starts: Sequence[float], ends: Sequence[float]) -> list[float] | None:
+        """How much a counter grew from each of `starts` to the one of `ends` beside it, as if it grew evenly between ticks."""
         if len(self._times) < 2:
             return None
-        return max(0.0, self._level(end) - self._level(start))
+        if self._values.count(self._values[0]) == len(self._values):
+            return [0.0] * len(starts)
+        both = zip(self._levels(starts), self._levels(ends), strict=True)
+        return [after - before if after > before else 0.0 for before, after in both]
 
     def rises(self, start: float) -> list[tuple[float, float, float]]:
         """Every time between two ticks in which a counter rose, the first from `start` on: from, to, by how much."""
@@ -83,13 +86,21 @@ class TickSeries:
             before = time
         return found
 
-    def _level(self, time: float) -> float:
-        index = bisect_right(self._times, time)
-        if index == 0 or index == len(self._times):
-            return self._values[max(0, index - 1)]
-        begin, stop = self._times[index - 1], self._times[index]
-        low, high = self._values[index - 1], self._values[index]
-        return low + (high - low) * (time - begin) / (stop - begin) if stop > begin else high
+    def _levels(self, moments: Iterable[float]) -> list[float]:
+        """The counter's value at each of these moments: short operations that follow each other lie between the same ticks."""
+        times, values = self._times, self._values
+        begin = stop = low = rise = seconds = 0.0
+        found = []
+        for time in moments:
+            if not begin <= time < stop:
+                index = bisect_right(times, time)
+                if index == 0 or index == len(times):
+                    found.append(values[max(0, index - 1)])
+                    continue
+                begin, stop, low = times[index - 1], times[index], values[index - 1]
+                rise, seconds = values[index] - low, stop - begin
+            found.append(low + rise * (time - begin) / seconds)
+        return found
 
 
 class CgroupHistory:

@@ -74,7 +74,7 @@ def _peaks() -> Iterator[Finding]:
 
 
 def _tree_peak() -> Finding:
-    from otel_memwatch.monitor.own_cgroup import OwnCgroup
+    from otel_memwatch.monitor.own_cgroup import OwnCgroup, systemd_runs
 
     subject = "peak of the tree"
     try:
@@ -84,7 +84,7 @@ def _tree_peak() -> Finding:
     else:
         group.remove()
         return Finding(subject, "ok", f"exact from a control group of the run's own ({group.path.parent})")
-    if os.path.isdir("/run/systemd/system"):
+    if systemd_runs():
         from otel_memwatch.monitor import service_manager
 
         try:

@@ -72,6 +72,17 @@ def _reason(error: OSError) -> str:
     return f"{error.filename}: {error.strerror}" if error.filename else str(error.strerror)
 
 
+def systemd_runs() -> bool:
+    """Whether systemd is what runs this machine or container, by systemd's own sign (sd_booted)."""
+    return os.path.isdir("/run/systemd/system")
+
+
+def _what_would_help() -> str:
+    if systemd_runs():
+        return "systemd-run --user --scope -p Delegate=yes gives one that may be used"
+    return "root, or a control group that root has given to this user"
+
+
 class OwnCgroup:
     """The run's own control group. Made by `create`, entered by the target's `add_self`, ended by `remove`.
 
@@ -118,7 +129,7 @@ class OwnCgroup:
         except OSError as error:
             raise Unavailable(
                 f"A control group of the run's own could not be made: {_reason(error)}.",
-                "systemd-run --user --scope -p Delegate=yes gives one that may be used",
+                _what_would_help(),
             ) from None
 
     def add_self(self) -> None:

@@ -43,7 +43,10 @@ for it to be read then. Of more, a look in `_FOLLOW_SECONDS` is what a tick has 
 _MANY = 100
 """Operations that were closed since the last look, from which on they are read between two ticks too."""
 
-_READING_SHARE = 0.9 if (os.cpu_count() or 1) > 1 else 0.5
+_ALONE = (os.cpu_count() or 1) == 1
+"""Whether there is one processor for the program and us."""
+
+_READING_SHARE = 0.5 if _ALONE else 0.9
 """Part of the time that reading may take while so many are marked: on one processor the program needs the rest."""
 
 _LEAST_SHARE = 0.5
@@ -56,7 +59,8 @@ _KNOWN_AFTER = 5.0
 """Seconds after which a boundary has been read for certain, unless its process was stopped between clock and write."""
 
 _SETTLED_SECONDS = 0.4
-"""Time after which a command is no short one: the modules that its end needs are worth loading before it."""
+"""Time after which a command is no short one: the modules that its end needs are worth loading before it, by each tick some.
+Until then they are loaded between ticks where a processor may be idle."""
 
 _LOADING_SECONDS = 0.02
 """Time that loading them takes at one tick, and one module more."""
@@ -172,10 +176,22 @@ class RunRecording:
         self.watched_to_the_end = True
 
     def _wait(self, stop: Flag) -> bool:
-        """Waits for the next tick (`False`) or for `stop` (`True`). While a program marks very many operations they are read."""
+        """Waits for the next tick (`False`) or for `stop` (`True`). While a program marks very many operations they are read.
+
+        So are those of a program that has just begun, and what its end needs is loaded: of a tenth of a second nothing
+        would have been done before the end, and somebody would wait for it all.
+        """
         interval = self._settings["interval"]
         # Where ticks are late there is little time to the next one, and yet no less to be read.
         until = time.monotonic() + max(_READING_SHARE * self.sampler.left(), _LEAST_SHARE * interval)
+        settled = self._target.started + _SETTLED_SECONDS
+        while not _ALONE and (now := time.monotonic()) < until and now < settled:
+            if self._to_load:
+                self._load_one()
+            elif not self.read_operations() and stop.wait(_PAUSE):
+                return True
+            if stop.is_set():
+                return True
         while self._many and time.monotonic() < until:
             # No pause while there is more: on a busy machine it would be one's turn again much later.
             if stop.is_set() if self.read_operations() else stop.wait(_PAUSE):
@@ -282,10 +298,13 @@ class RunRecording:
         """Imports some of the modules that reports are made with, while nobody waits; the next tick stays in time."""
         until = time.monotonic() + min(_LOADING_SECONDS, self._settings["interval"] / 4)
         while self._to_load:
-            with contextlib.suppress(Exception):  # whoever needs it tells what is wrong
-                import_module(self._to_load.pop(0))
+            self._load_one()
             if time.monotonic() >= until:
                 return
+
+    def _load_one(self) -> None:
+        with contextlib.suppress(Exception):  # whoever needs it tells what is wrong
+            import_module(self._to_load.pop(0))
 
     def _on_health(self, name: str, health: SourceHealth) -> None:
         state = "works again" if health.up else f"failed: {health.error}"

@@ -115,13 +115,13 @@ def _own_cgroup(settings: Mapping[str, Any]) -> tuple[OwnCgroup | None, Scope | 
                 "--limit needs a control group, which --cgroup off excludes.", "--limit-fallback rlimit"
             )
         return None, None, None
-    from otel_memwatch.monitor.own_cgroup import OwnCgroup
+    from otel_memwatch.monitor.own_cgroup import OwnCgroup, systemd_runs
 
     try:
         return OwnCgroup.create(limit=limit), None, None
     except Unavailable as why:
         reason = why
-    if os.path.isdir("/run/systemd/system"):
+    if systemd_runs():
         from otel_memwatch.monitor import service_manager
 
         try:

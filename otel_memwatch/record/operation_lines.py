@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from otel_memwatch.record.plain_pairs import PlainPairs
 
 _MOST = 1 << 62
+_CERTAINTIES = {certainty.value: certainty for certainty in Certainty}
 _TOTALS = ("minor_faults", "major_faults", "read_bytes", "write_bytes", "read_chars", "write_chars")
 
 
@@ -181,10 +182,7 @@ def peak_of(closing: Mapping[str, Any], pid: int) -> Peak | None:
     if value is None:
         return None
     low, high = whole(closing.get("low")), whole(closing.get("high"))
-    try:
-        certainty = Certainty(closing.get("certainty"))
-    except ValueError:
-        certainty = Certainty.SAMPLED
+    certainty = _CERTAINTIES.get(text(closing.get("certainty")) or "", Certainty.SAMPLED)
     if certainty is Certainty.EXACT:
         low, high = value if low is None else low, value if high is None else high
     return Peak(value, certainty, low, high, pid=pid, how="VmHWM")

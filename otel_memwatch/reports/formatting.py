@@ -268,6 +268,8 @@ def cells(text: str) -> int:
 
 def shorten(text: str, width: int) -> str:
     """`text` within `width` columns of a terminal, its middle left out where it is longer."""
+    if len(text) <= width and text.isascii() and text.isprintable():
+        return text  # as nearly all are
     text = clean(text)
     if cells(text) <= width:
         return text

@@ -60,11 +60,13 @@ def answer(simulated, target, at=None):
 
 
 def test_every_query_has_an_answer(simulated):
-    at = simulated[2] - 1200  # while some go on
+    # While some go on: of a run that has just begun, or was slow when it was recorded, not everything is there yet.
+    moments = [simulated[2] - before for before in (1200, 2400, 3600, 4800)]
     empty = [
         where
         for where, target in asked()
-        if not any(re.search(name, target["expr"]) for name in ABSENT) and not answer(simulated, target, at)
+        if not any(re.search(name, target["expr"]) for name in ABSENT)
+        and not any(answer(simulated, target, at) for at in moments)
     ]
     assert not empty, "\n".join(empty)
 

@@ -75,6 +75,19 @@ def test_bounds_hold_and_shared_pages_count_once(tmp_path: Path, script: str, mo
         assert tree["high"] <= most * watermark + SLACK + others, tree
 
 
+@needs_v1
+@pytest.mark.quiet  # a worker has to be seen before it gains, and afterwards
+def test_what_workers_gain_for_themselves_was_there_at_once(tmp_path: Path) -> None:
+    script = "G a60 " + 3 * "( s500 a30 s700 ) " + "w g"
+    options = ["--quiet", "--no-report", "--cgroup", "off"]
+    done = wrap(work(script), *options, out=tmp_path / "run", cwd=tmp_path)
+    assert done.code == 0, done.err
+    (line,) = [line for line in done.out.splitlines() if line.startswith("referee")]
+    tree = done.info["peaks"]["tree"]
+    assert 145 * MIB <= tree["low"] <= int(line.split()[1]) + SLACK, tree
+    assert tree["high"] is None or tree["high"] >= 150 * MIB, tree
+
+
 def test_memory_filled_by_another_program_takes_the_ledger_away(tmp_path: Path) -> None:
     """No page fault of the tree has brought it: the other program's have."""
     size, told = 64, tmp_path / "told"

@@ -111,6 +111,50 @@ def test_the_figures_are_those_of_the_contract(chrome: Any, run_directory: Path)
     opened.close()
 
 
+def test_whose_the_memory_was_is_drawn_in_steps(chrome: Any, tmp_path: Path) -> None:
+    """As the memory above it: what was read at a tick is that of the whole time since the tick before. Over a hole it holds."""
+    ticks = [
+        (t, round((20 + (100 if 2.75 < t < 6.5 else 0)) * recorded.MIB))
+        for t in (0.5, 1.5, 2.5, 3.5, 5.5, 6.5, 7.5)
+    ]
+    known = {
+        "pid": 201,
+        "start": 2.8,
+        "command": "step",
+        "argv": ["step"],
+        "ppid": 100,
+        "rss": 100 * recorded.MIB,
+    }
+    target = {"pid": 100, "start": 0.0, "command": "sh", "argv": ["sh"], "rss": 20 * recorded.MIB}
+    path = recorded.record(
+        tmp_path / "run",
+        seconds=8.0,
+        interval=0.5,
+        series=[recorded.TREE, recorded.MAIN],
+        ticks=[(time, total, 20 * recorded.MIB) for time, total in ticks],
+        processes=[
+            {"event": "seen", "time": 0.5, **target},
+            {"event": "seen", "time": 3.5, **known},
+            {"event": "exit", "time": 6.2, **known, "peak": 100 * recorded.MIB, "exit_code": 0},
+            {"event": "exit", "time": 8.0, **target, "peak": 20 * recorded.MIB, "exit_code": 0},
+        ],
+    )
+    opened = Opened(chrome, write("html", load(path), tmp_path / "page.html")).wait()
+    chart = opened.page.locator(".chart", has=opened.page.get_by_role("heading", name="Processes"))
+    over = chart.locator(".u-over")
+    box = over.bounding_box()
+
+    def under(seconds: float) -> str:
+        over.hover(position={"x": box["width"] * seconds / 8.0, "y": box["height"] / 2})
+        return str(chart.locator("li", has_text="step").locator(".value").inner_text())
+
+    assert [under(t) for t in (1.0, 2.4, 2.6, 3.4, 4.0, 5.4, 5.6, 6.4, 6.6)] == [
+        "0 B", "0 B", "100.0 MiB", "100.0 MiB", "100.0 MiB", "100.0 MiB", "0 B", "0 B", "0 B",
+    ]  # fmt: skip
+    assert opened.errors == []
+    opened.close()
+
+
 def values(column: dict[str, Any]) -> list[int | None]:
     level, found = 0, []
     for step in column["steps"]:

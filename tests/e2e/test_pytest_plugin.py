@@ -315,6 +315,32 @@ def test_figures_of_fixtures_and_collection_stand_apart(tmp_path: Path) -> None:
     assert re.search(r"\+(39|40)\.\d MiB .* large \[session\] +test_it.py::test_first", session.stdout)
 
 
+SUBTESTS = """
+import unittest
+def hold(mib): return len(bytearray(mib << 20))
+def test_with_fixture(subtests):
+    for _ in range(2):
+        with subtests.test(): hold(20)
+    hold(80)
+class TestCase(unittest.TestCase):
+    def test_of_unittest(self):
+        for _ in range(2):
+            with self.subTest(): hold(20)
+        hold(80)
+"""
+
+
+@pytest.mark.skipif(not hasattr(pytest, "Subtests"), reason="pytest 9 has subtests of its own")
+def test_a_call_ends_behind_its_subtests(tmp_path: Path) -> None:
+    """Each of them makes a report of the call, long before that is over."""
+    session = run_tests(tmp_path, "--memwatch", "--memwatch-json=told", tests=SUBTESTS)
+    assert session.returncode == 0, session.stdout
+    tests = json.loads((tmp_path / "told").read_text())["tests"]
+    assert len(tests) == 2
+    for name, test in tests.items():
+        assert test["process"]["high"] >= test["start"] + 80 * MIB - TOLERANCE, name
+
+
 def test_under_wrap_the_run_is_joined(tmp_path: Path) -> None:
     wrap = (sys.executable, "-m", "otel_memwatch", "wrap", "--out=run", "--quiet", "--no-plot", "--")
     session = run_tests(tmp_path, "--memwatch", python=wrap, tests="def test_it(): x = b'x' * (30 << 20)")

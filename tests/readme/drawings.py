@@ -287,6 +287,17 @@ def there_at_once() -> Drawing:
     )
 
 
+def own_of_workers() -> Drawing:
+    """What forked workers have beyond the least that they were read with, beside all of their parent's."""
+    own = rules.own_pages(71 * MIB, 47 * MIB, 0)
+    low = rules.family_there(47 * MIB, 3 * own)
+    drawn = Drawing(190).box(0, 0, 10, 47, "box", "the parent's 47, which all four map")
+    for number in range(3):
+        drawn.box(4, 47 + 24 * number, 10, 71 + 24 * number, "other", "a worker has 24 more")
+    drawn.edge(2, "first look: 47 each").edge(7, "now: 71 each")
+    return drawn.said(119, f"at least {low // MIB} MiB", "a fork gives its pages at birth", "and never again")
+
+
 def overlap() -> Drawing:
     """The sum of the bounds of processes whose lives overlap."""
     drawn = (
@@ -427,7 +438,7 @@ DRAWINGS: dict[str, Callable[[], Drawing]] = {
     one.__name__.replace("_", "-"): one
     for one in (
         watermark, process, process_unknown, floor, before, unseen, largest, unwatched, group, group_cache, left, there_at_once,
-        overlap, ledger, outside, shared, narrow, around, operation, part, moment, together, stopped,
+        own_of_workers, overlap, ledger, outside, shared, narrow, around, operation, part, moment, together, stopped,
     )
 }  # fmt: skip
 

@@ -59,6 +59,9 @@ if TYPE_CHECKING:
     class LiveRecorder(Protocol):
         """What a live operation needs of its recorder."""
 
+        pid: int
+        boundaries: Boundaries
+
         def close(
             self,
             live: LiveOperation,

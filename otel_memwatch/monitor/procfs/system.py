@@ -85,6 +85,8 @@ class Allocated(NamedTuple):
     """Huge pages that were made of small ones."""
     shared: int
     """Base pages of shared memory that there are now, files in memory (tmpfs, memfd) included."""
+    swapped: int = 0
+    """Base pages that were written to swap, or compressed in memory instead."""
 
 
 def parse_allocated(data: bytes) -> Allocated:
@@ -98,6 +100,7 @@ def parse_allocated(data: bytes) -> Allocated:
         field(b"\nthp_fault_alloc ") + field(b"\nthp_file_alloc "),
         field(b"\nthp_collapse_alloc "),
         field(b"\nnr_shmem "),
+        field(b"\npswpout ") + field(b"\nzswpout "),
     )
 
 

@@ -75,11 +75,13 @@ class ChildrenLedger:
 
     def turn(self) -> tuple[bool, tuple[int, int] | None]:
         """As `since`; ends the time of one test and begins the next one's."""
-        now = mark()
+        now, before = mark(), self._before
+        if now is not None and before is not None and now[0] == before[0]:
+            self._before = now
+            return True, None
         found = self._look(now)
         self._before = now
-        if not found[0]:
-            self._huge = _huge_pages()
+        self._huge = _huge_pages()
         return found
 
     def _look(self, now: ChildrenMark | None) -> tuple[bool, tuple[int, int] | None]:

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from pathlib import Path
 
-    from otel_memwatch.in_target.operations.values import Figures
+    from otel_memwatch.in_target.operations.values import LiveOperation
 
 PHASES = ("setup", "call", "teardown")
 """What pytest makes a report of, in this order."""
@@ -47,18 +47,18 @@ class PhaseFigures(NamedTuple):
 PEAK = PhaseFigures._fields.index("peak")
 
 
-def plain_figures(pid: int, identity: int, figures: Figures) -> tuple[Any, ...]:
-    """The fields of `PhaseFigures` of an operation that was closed: plain, so that every worker can send them."""
-    return (
-        pid,
-        identity,
-        figures.start,
-        figures.end,
-        figures.peak,
-        figures.low,
-        figures.high,
-        figures.certainty,
-    )
+def plain_figures(live: LiveOperation | None) -> tuple[Any, ...] | None:
+    """The fields of `PhaseFigures` of an operation that was closed: plain, so that every worker can send them.
+
+    `None`: nothing is recorded.
+    """
+    if live is None or live.opening is None:
+        return None
+    found = live.recorder.boundaries.figures(live.opening)
+    if found is None:
+        return None
+    peak, start, end, _ = found
+    return live.recorder.pid, live.opening.id, start, end, *peak
 
 
 class TestEnd(NamedTuple):

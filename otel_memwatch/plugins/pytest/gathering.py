@@ -27,6 +27,10 @@ if TYPE_CHECKING:
     from otel_memwatch.plugins.pytest.figures import BaselineOptions, TreeKey
 
 
+_PROPERTIES = ("memwatch.peak", "memwatch.low", "memwatch.high", "memwatch.certainty")
+"""What JUnit's report calls the fields of `PhaseFigures` from `peak` on."""
+
+
 class Gathering:
     """The figures of a session.
 
@@ -71,14 +75,18 @@ class Gathering:
             return
         fields, test, more = found
         nodeid, when = report.nodeid, report.when or ""
-        self._reports.append((nodeid, when, getattr(report, "worker_id", ""), report.passed, fields, test))
+        passed = report.outcome == "passed"
+        self._reports.append((nodeid, when, getattr(report, "worker_id", ""), passed, fields, test))
         if more is not None:
             self._more.append((nodeid, more))
-        largest = self._largest.get(nodeid)
-        if largest is None or (fields[PEAK] or 0) > (largest[PEAK] or 0):
+        largest = self._largest.setdefault(nodeid, fields)
+        if (fields[PEAK] or 0) > (largest[PEAK] or 0):
             self._largest[nodeid] = largest = fields
         if when == "teardown":
-            report.user_properties += _properties(largest)
+            properties = list(zip(_PROPERTIES, largest[PEAK:], strict=True))
+            if None in largest:
+                properties = [one for one in properties if one[1] is not None]
+            report.user_properties += properties
 
     def _tests(self) -> list[MeasuredTest]:
         """All tests, from their reports."""
@@ -185,15 +193,3 @@ class Gathering:
             terminalreporter.section("memory (otel-memwatch)")
             for line in lines:
                 terminalreporter.write_line(line)
-
-
-def _properties(largest: Sequence[Any]) -> list[tuple[str, object]]:
-    """What JUnit's report says of a test, by its phase with the largest peak."""
-    figures = PhaseFigures._make(largest)
-    found = (
-        ("memwatch.peak", figures.peak),
-        ("memwatch.low", figures.low),
-        ("memwatch.high", figures.high),
-        ("memwatch.certainty", figures.certainty),
-    )
-    return [one for one in found if one[1] is not None]

@@ -5,12 +5,12 @@ What a test costs is three operations and three system calls. The tree of a test
 
 from __future__ import annotations
 
-import os
+import sys
 from time import monotonic
 
 import pytest
 
-from otel_memwatch.in_target.operations import operation
+from otel_memwatch.in_target.operations import Operation, operation
 from otel_memwatch.in_target.operations.lines import LONGEST_NAME
 from otel_memwatch.plugins.pytest.children import ChildrenLedger
 from otel_memwatch.plugins.pytest.figures import PhaseFigures, plain_figures, with_children
@@ -20,7 +20,6 @@ from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-    from otel_memwatch.in_target.operations import Operation
     from otel_memwatch.plugins.pytest.recording import SessionRecord
 
 _SKIPPED = pytest.skip.Exception
@@ -28,8 +27,47 @@ _PLAIN = (True, True, None)
 """A `TestEnd` of a test without children that had nothing to set up."""
 
 
-class Judging:
-    """Holds calls against their limits; a plugin of its own, which tests without limits need not pass.
+class MeasuredPhase(Operation):
+    """What a test does: one object for all set-ups, calls and tear-downs, each of which is an entry of its own."""
+
+    __slots__ = ("is_begun",)
+
+    def __init__(self) -> None:
+        super().__init__("", {})
+        self.is_begun = False
+        """It runs, or its limits have ended it."""
+
+    def begin(self, name: str, ending: str) -> None:
+        """Begins it; the name is cut to the length of an operation's name, its ending is not."""
+        room = LONGEST_NAME - len(ending)
+        self.name = (name if len(name) <= room else name[: room - 3] + "...") + ending
+        self._left = None
+        self.is_begun = True
+        self.__enter__()
+
+    def leave(self, error: BaseException | None) -> None:
+        """Ends the measurement. A test that was skipped has not failed."""
+        if error is None or isinstance(error, _SKIPPED):
+            self.__exit__(None, None, None)
+        else:
+            self.__exit__(type(error), error, error.__traceback__)
+
+    def end(self, error: BaseException | None) -> tuple[Any, ...] | None:
+        """Ends it, where its limits have not; its figures."""
+        if not self.is_begun:
+            return None
+        self.is_begun = False
+        if self._left is None:
+            self.leave(error)
+        return self.fields()
+
+    def fields(self) -> tuple[Any, ...] | None:
+        """The fields of `PhaseFigures`; `None`: nothing is recorded, or it has not ended."""
+        return plain_figures(self._left)
+
+
+class CallEnd:
+    """Tells where calls end that have limits or subtests; a plugin of its own, which sessions without need not pass.
 
     Args:
         measuring: what knows the limits.
@@ -42,7 +80,11 @@ class Judging:
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_call(self, item: pytest.Item) -> Generator[None, object, object]:
         """Fails a test that has passed but is beyond its limit."""
-        result = yield
+        self._measuring.in_call = True
+        try:
+            result = yield
+        finally:
+            self._measuring.in_call = False
         self._measuring.judge(item)
         return result
 
@@ -62,8 +104,9 @@ class Measuring:
         self._every = every
         self._record = record
         self._limits: dict[pytest.Item, tuple[MemoryLimit, ...]] = {}
-        self._operation: Operation | None = None
-        """That of the phase which runs, or which its limits have ended."""
+        self._phase = MeasuredPhase()
+        self.in_call = False
+        """Whether a call runs that may have subtests: each of them makes a report, as the call does at its end."""
         self._is_whole = False
         """Whether the test has nothing to set up, so that it is measured as a whole."""
         self._error: BaseException | None = None
@@ -80,12 +123,14 @@ class Measuring:
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
         """Reads all marks before any test runs: a mistake in one is told at once."""
+        subtests = False
         for item in items:
+            subtests = subtests or _may_have_subtests(item)
             limits = limits_of(item, self._every)
             if limits:
                 self._limits[item] = limits
-        if self._limits:
-            config.pluginmanager.register(Judging(self), "memwatch-judging")
+        if self._limits or subtests:
+            config.pluginmanager.register(CallEnd(self), "memwatch-call-end")
 
     @pytest.hookimpl(wrapper=True)
     def pytest_make_collect_report(self) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
@@ -116,31 +161,33 @@ class Measuring:
     def pytest_runtest_setup(self, item: pytest.Item) -> None:
         """Begins a set-up; with it, where there is nothing to set up, the whole test."""
         self._began = monotonic()
-        self._is_whole = item not in self._limits and not _has_fixtures(item)
-        self._begin(item, "" if self._is_whole else " [set-up]")
+        # A hash of a test is two calls, which most sessions can do without.
+        self._is_whole = not (self._limits and item in self._limits) and not _has_fixtures(item)
+        self._phase.begin(item.nodeid, "" if self._is_whole else " [set-up]")
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_call(self, item: pytest.Item) -> None:
         """Begins a call."""
         if not self._is_whole:
-            self._begin(item, "")
+            self._phase.begin(item.nodeid, "")
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_teardown(self, item: pytest.Item) -> None:
         """Begins a tear-down."""
         if not self._is_whole:
-            self._begin(item, " [tear-down]")
+            self._phase.begin(item.nodeid, " [tear-down]")
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_makereport(
         self, call: pytest.CallInfo[None]
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
         """Ends a phase, and gives its figures to the report, with which they reach the process that prints them."""
+        if self.in_call:
+            return (yield)
         if call.excinfo is not None:
             self._error = call.excinfo.value
-        ended = None if self._is_whole and call.when != "teardown" else self._end()
+        fields = None if self._is_whole and call.when != "teardown" else self._end()
         report = yield
-        fields = None if ended is None else _fields(ended)
         if fields is None:
             return report
         test = more = None
@@ -160,32 +207,24 @@ class Measuring:
         self._end()
         return (yield)
 
-    def _begin(self, item: pytest.Item, ending: str) -> None:
-        self._operation = operation(_name(item.nodeid, ending))
-        self._operation.__enter__()
-
-    def _end(self) -> Operation | None:
-        """Ends the phase that is measured; `None`: there is none."""
-        measured, self._operation = self._operation, None
+    def _end(self) -> tuple[Any, ...] | None:
+        """Ends the phase that is measured; its figures, `None` where there is none or nothing is recorded."""
         error, self._error = self._error, None
-        if measured is not None:
-            _leave(measured, error)
-        return measured
+        return self._phase.end(error)
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_fixture_setup(self, fixturedef: pytest.FixtureDef[Any]) -> Generator[None, object, object]:
         """Measures the fixtures that outlive a test apart: it is chance which test they are made for."""
         if fixturedef.scope == "function":
             return (yield)
-        measured = operation(_name(f"fixture {fixturedef.argname}", f" [{fixturedef.scope}]"))
-        measured.__enter__()
+        measured = MeasuredPhase()
+        measured.begin(f"fixture {fixturedef.argname}", f" [{fixturedef.scope}]")
         try:
             result = yield
         except BaseException as error:
-            _leave(measured, error)
+            measured.end(error)
             raise
-        _leave(measured, None)
-        fields = _fields(measured)
+        fields = measured.end(None)
         if fields is not None:
             self._fixtures.append((fixturedef.argname, fixturedef.scope, fields))
         return result
@@ -201,10 +240,10 @@ class Measuring:
     def judge(self, item: pytest.Item) -> None:
         """Fails a test whose call has passed but is certainly beyond a limit; its call is over then."""
         limits = self._limits.get(item)
-        if not limits or self._operation is None:
+        if not limits or not self._phase.is_begun:
             return
-        _leave(self._operation, None)
-        fields = _fields(self._operation)
+        self._phase.leave(None)
+        fields = self._phase.fields()
         if fields is None:
             return
         call = PhaseFigures(*fields)
@@ -233,28 +272,15 @@ class Measuring:
 
 def _has_fixtures(item: pytest.Item) -> bool:
     """Whether a test has anything to set up; fixtures of classes and modules, and `setup_method`, are among them."""
-    names = getattr(item, "fixturenames", None)
-    if not isinstance(item, pytest.Function) or names is None or isinstance(item.parent, pytest.Class):
+    if not isinstance(item, pytest.Function) or isinstance(item.parent, pytest.Class):
         return True
     callspec = getattr(item, "callspec", None)
-    return len(names) > (0 if callspec is None else len(callspec.params))
+    return len(item.fixturenames) > (0 if callspec is None else len(callspec.params))
 
 
-def _name(nodeid: str, ending: str) -> str:
-    """A test's name with what it is doing, within the length of an operation's name."""
-    room = LONGEST_NAME - len(ending)
-    return (nodeid if len(nodeid) <= room else nodeid[: room - 3] + "...") + ending
-
-
-def _leave(measured: Operation, error: BaseException | None) -> None:
-    """Ends an operation. A test that was skipped has not failed."""
-    if error is None or isinstance(error, _SKIPPED):
-        measured.__exit__(None, None, None)
-    else:
-        measured.__exit__(type(error), error, error.__traceback__)
-
-
-def _fields(measured: Operation) -> tuple[Any, ...] | None:
-    """What is known of an operation that has ended; `None`: nothing is recorded."""
-    figures, identity = measured.figures, measured.id
-    return None if figures is None or identity is None else plain_figures(os.getpid(), identity, figures)
+def _may_have_subtests(item: pytest.Item) -> bool:
+    """Whether a test has the fixture of that name, or is one of unittest's; plugins do the same before pytest 9."""
+    if "subtests" in getattr(item, "fixturenames", ()):
+        return True
+    kind, unittest = getattr(item, "cls", None), sys.modules.get("unittest")
+    return kind is not None and unittest is not None and issubclass(kind, unittest.TestCase)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 
 from otel_memwatch.analysis.operation_names import series_name
 from otel_memwatch.reports import phrases
@@ -24,6 +25,8 @@ _PARTS = 4000
 """Parts of the time axis within which bars of one lane that follow each other are one."""
 _BARS = 4000
 _NAME = 200
+_NAMES = 1024
+"""Names whose forms are kept: most operations have one of a few."""
 
 
 def operations_data(run: RecordedRun) -> dict[str, Any] | None:
@@ -92,12 +95,9 @@ def _need(figures: OperationFigures) -> int:
 
 def _row(figures: OperationFigures, lane: int | None, parent: int | None) -> dict[str, Any]:
     operation = figures.operation
-    use = {
-        name: figures.totals.get(f"tree_{name}", figures.totals.get(name))
-        for name in ("cpu_seconds", "read_bytes", "write_bytes")
-    }
+    totals, attributes = figures.totals, operation.attributes
     row = {
-        "name": shorten(operation.name, _NAME),
+        "name": _shown(operation.name),
         "series": series if (series := _series(operation.name)) != operation.name else None,
         "pid": operation.pid,
         "start": round(figures.start, 6),
@@ -108,17 +108,25 @@ def _row(figures: OperationFigures, lane: int | None, parent: int | None) -> dic
         "peak": _peak(operation.peak),
         "tree": _peak(figures.tree_peak),
         "change": figures.delta_bytes,
-        "cpu": use["cpu_seconds"],
-        "read": use["read_bytes"],
-        "write": use["write_bytes"],
+        "cpu": totals.get("tree_cpu_seconds", totals.get("cpu_seconds")),
+        "read": totals.get("tree_read_bytes", totals.get("read_bytes")),
+        "write": totals.get("tree_write_bytes", totals.get("write_bytes")),
         "status": None if operation.status == "ok" else operation.status,
         "error": clean(operation.error)[:_NAME] if operation.error else None,
         "top": figures.sets_run_peak or None,
-        "attributes": shorten(", ".join(f"{k}={v}" for k, v in operation.attributes.items()), _NAME) or None,
+        "attributes": shorten(", ".join(f"{k}={v}" for k, v in attributes.items()), _NAME) or None
+        if attributes
+        else None,
     }
     return {name: value for name, value in row.items() if value is not None}
 
 
+@lru_cache(_NAMES)
+def _shown(name: str) -> str:
+    return shorten(name, _NAME)
+
+
+@lru_cache(_NAMES)
 def _series(name: str) -> str:
     """What operations that are numbered have in common: "epoch" of "epoch 12"."""
     return shorten(series_name(name), _NAME)
@@ -200,12 +208,12 @@ class _Lanes:
                 and figures.start - bar[1] - bar[2] < shortest
             ):  # fmt: skip
                 bar[2] = round(max(bar[1] + bar[2], figures.end) - bar[1], 6)
-                if bar[3] != shorten(figures.operation.name, _NAME):
+                if bar[3] != _shown(figures.operation.name):
                     bar[3] = ""
                 bar[4] += 1
                 bar[5], bar[6] = -1, bar[6] | flags
                 continue
-            name = shorten(figures.operation.name, _NAME)
+            name = _shown(figures.operation.name)
             last[lane] = bar = [
                 lane, round(figures.start, 6), round(figures.seconds, 6), name, 1, row_of.get(index, -1), flags
             ]  # fmt: skip

@@ -52,6 +52,7 @@ _ALIGNED = "rrlrrlrlrrrl"
 _FIRST_TO_GO = ("read", "written", "CPU", "change", "start", "duration")
 _BY_NAME = ("operation", "times", "in all", "mean", "longest", "mean peak", "largest peak", "CPU in all")
 _BY_NAME_FIRST_TO_GO = ("mean", "longest", "mean peak")
+_USED = tuple(f"{of}{name}" for name in ("cpu_seconds", "read_bytes", "write_bytes") for of in ("", "tree_"))
 _PEAK, _TREE = _HEADER.index("peak"), _HEADER.index("all processes")
 
 
@@ -180,8 +181,9 @@ def _folded(row: Shown) -> tuple[str, ...]:
     seconds = [f.seconds for f in members]
     used: dict[str, float] = {}
     for figures in members:
-        for key, value in figures.totals.items():
-            used[key] = used.get(key, 0) + value
+        for key in _USED:
+            if key in figures.totals:
+                used[key] = used.get(key, 0) + figures.totals[key]
     return (
         duration(members[0].start),
         duration(sum(seconds)),

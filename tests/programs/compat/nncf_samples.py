@@ -6,8 +6,8 @@ import time
 from otel_memwatch.compat.nncf import MemoryMonitor, MemoryType, memory_monitor_context
 
 for kind in MemoryType:
+    began = time.monotonic()  # the first sample is taken while it starts
     monitor = MemoryMonitor(interval=0.1, memory_type=kind).start()
-    began = time.monotonic()
     time.sleep(1.5)
     monitor.stop()
     most = (time.monotonic() - began) / 0.1 + 1

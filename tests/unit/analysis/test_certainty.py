@@ -343,6 +343,22 @@ def test_what_is_needed_is_not_above_what_the_group_was_charged() -> None:
     assert certainty.tree_from_cgroup(100, 101, 1, charged=90).bytes == 100
 
 
+@pytest.mark.parametrize(
+    ("top", "before", "after", "likely"),
+    [(195, 20, 108, 87), (195, 108, 20, 87), (100, 20, 120, 0), (None, 1, 1, None), (9, None, 1, None), (9, 1, None, None)],
+)  # fmt: skip
+def test_likely_between_ticks(
+    top: int | None, before: int | None, after: int | None, likely: int | None
+) -> None:
+    assert certainty.likely_between_ticks(top, before, after) == likely
+
+
+@pytest.mark.parametrize(("likely", "told"), [(70, 80), (90, 90), (300, 200), (None, None)])
+def test_the_most_likely_is_within_the_bounds_of_a_group(likely: int | None, told: int | None) -> None:
+    peak = certainty.tree_from_cgroup(80 * MIB, 200 * MIB, MIB // 4, likely=likely and likely * MIB)
+    assert peak.estimate == (told and told * MIB)
+
+
 def test_lifetime_watermark() -> None:
     assert shape(certainty.lifetime_watermark(800, 900, ERROR)) == (EXACT, 898, 902)
     assert shape(certainty.lifetime_watermark(800, 800, ERROR)) == (CENSORED, None, 800)
@@ -535,6 +551,28 @@ def test_what_was_there_at_once_is_what_was_not_gained_meanwhile() -> None:
     assert certainty.certainly_there(300 * MIB, MIB) == 299 * MIB
     assert certainty.certainly_there(MIB, 2 * MIB) == 0
     assert certainty.certainly_there_of_shares(300 * MIB, 2 * MIB, MIB) == 297 * MIB
+
+
+@pytest.mark.parametrize(
+    ("held", "least", "own"),
+    [
+        # read first with what it had of its parent
+        (84, 60, 24),
+        # read first with all that it has: nobody knows whose that is
+        (84, 84, 0),
+        # it has given back since what an earlier look saw
+        (40, 60, 0),
+        # less than the counters may be off
+        (61, 60, 0),
+    ],
+)
+def test_what_a_forked_process_has_beyond_its_least_is_its_own(held: int, least: int, own: int) -> None:
+    assert certainty.own_pages(held, least, 1) == max(0, own - 1)
+
+
+def test_own_pages_of_forked_processes_were_there_beside_one_of_them() -> None:
+    own = [certainty.own_pages(71 * MIB, 47 * MIB, 0) for _ in range(3)]
+    assert certainty.family_there(71 * MIB, sum(own)) == 143 * MIB
 
 
 def test_pages_that_no_fault_brought_are_noticed() -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from otel_memwatch.errors import Unavailable
+from otel_memwatch.monitor import own_cgroup
 from otel_memwatch.monitor.own_cgroup import OwnCgroup
 
 MIB = 1 << 20
@@ -197,3 +198,16 @@ def test_a_limit_that_the_kernel_refuses_is_a_sentence(tmp_path: Path) -> None:
     (tmp_path / "memory.max").unlink()
     with pytest.raises(Unavailable, match="takes no limit"):
         group.set_limit(100 * MIB)
+
+
+@pytest.mark.parametrize(
+    ("runs", "hint"), [(True, "systemd-run --user"), (False, "root, or a control group that root")]
+)
+def test_what_would_help_is_what_there_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, runs: bool, hint: str
+) -> None:
+    monkeypatch.setattr(own_cgroup, "systemd_runs", lambda: runs)
+    with pytest.raises(Unavailable) as why:
+        OwnCgroup.create(tmp_path)
+    assert why.value.hint is not None
+    assert why.value.hint.startswith(hint)

@@ -1,7 +1,9 @@
-"""What a recording reads of the control group, also where sources of drivers have joined it later."""
+"""What a recording reads of the control group, also where sources of drivers have joined it later; what it does before its end."""
 
 from __future__ import annotations
 
+import json
+import math
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,6 +20,7 @@ from otel_memwatch.monitor.run_directory import create_directory
 from otel_memwatch.monitor.run_info import OOM_KILLS, TargetInfo
 from otel_memwatch.monitor.sampler import Flag
 from otel_memwatch.record.writer import RunWriter
+from tests.support import recorded
 
 
 class Fixed:
@@ -58,15 +61,19 @@ class Opened:
         return [Fixed("gpu_nvidia", {GPU: [1000]})], {}
 
 
-def test_kills_are_counted_where_a_driver_has_moved_the_columns(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def writer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunWriter:
+    """Of a run whose sources are those above."""
     monkeypatch.setattr(recording, "Opening", Opened)
     create_directory(tmp_path / "run")
+    made = RunWriter(tmp_path / "run", pytest.fail)
+    made.update(host={}, command=[], target={"pid": os.getpid()}, started={"monotonic": 0.0}, interval=0.1)
+    return made
+
+
+def test_kills_are_counted_where_a_driver_has_moved_the_columns(writer: RunWriter) -> None:
     messages = Messages(pytest.fail)
-    writer = RunWriter(tmp_path / "run", messages.problem)
     target = TargetInfo("attach", ("program",), os.getpid(), 0.0)
-    writer.update(host={}, command=[], target={"pid": target.pid}, started={"monotonic": 0.0}, interval=0.1)
     drivers_asked, stop = Flag(), Flag()
     run = RunRecording(writer, target, settings("attach", {}, {}), messages, drivers_asked)
     run.take_first_tick()
@@ -76,4 +83,36 @@ def test_kills_are_counted_where_a_driver_has_moved_the_columns(
     run.run(stop)
     assert run.sampler.columns == (TREE, GPU, KILLS)
     assert run.growth_of_group(OOM_KILLS) == 2
+    writer.close()
+
+
+@pytest.mark.parametrize("alone", [False, True])
+def test_of_a_program_that_has_just_begun_operations_are_read_before_the_second_tick(
+    writer: RunWriter, monkeypatch: pytest.MonkeyPatch, alone: bool
+) -> None:
+    """And what its end needs is loaded: it may end before that tick. But not where it needs the only processor itself."""
+    monkeypatch.setattr(recording, "_ALONE", alone)
+    messages = Messages(pytest.fail)
+    target = TargetInfo("attach", ("program",), os.getpid(), math.inf)  # it never gets old
+    chosen = settings("attach", {"interval": 0.02 if alone else 60.0}, {})
+    run = RunRecording(writer, target, chosen, messages, Flag())
+    loaded: list[str] = []
+    monkeypatch.setattr(run, "_to_load", ["what.the.end.needs", "and.this"])
+    monkeypatch.setattr(recording, "import_module", loaded.append)
+    run.take_first_tick()
+    run.follow_operations()
+    lines = [recorded.opened(2, 1.0, "step"), recorded.closed(2, 2.0, 9.0)]
+    text = "".join(
+        json.dumps(line) + "\n" for line in ({"schema": 1, "pid": 7, "start": 0.5, "exact": True}, *lines)
+    )
+    (writer.path / "operations-7.jsonl").write_text(text)
+
+    class EndsOnceRead(Flag):
+        def wait(self, timeout: float) -> bool:
+            return run.operations is not None or super().wait(timeout)
+
+    run._wait(EndsOnceRead())
+
+    closed = 0 if run.operations is None else run.operations.closed
+    assert (closed, loaded) == ((0, []) if alone else (1, ["what.the.end.needs", "and.this"]))
     writer.close()

@@ -144,6 +144,14 @@ def test_what_would_make_an_interval_exact_is_one_line(tmp_path: Path) -> None:
     assert "exact with" not in summary(changed(recorded.short(tmp_path / "s"), cgroup_hint=hint))
 
 
+def test_where_cache_parts_the_bounds_shorter_intervals_are_named(tmp_path: Path) -> None:
+    wide = Peak.interval(100 * MIB, 300 * MIB, how="cgroup watermark less page cache", estimate=105 * MIB)
+    for interval, named in ((0.1, True), (0.02, False)):
+        path = recorded.workers(tmp_path / f"{interval}")
+        changed(path, peaks={"tree": wide.to_json()}, settings={"interval": interval, "cgroup": "auto"})
+        assert ("nearer with: --interval 20ms" in summary(load(path))) is named
+
+
 def test_nothing_known_is_still_a_report(tmp_path: Path) -> None:
     path = tmp_path / "bare"
     path.mkdir()

@@ -42,12 +42,15 @@ class Allocations:
         self.since_unknown = bool(self._sizes) or allocated_before is None
         """What page faults brought between the tree's beginning and the first reading is not known."""
         now = self._read()
-        self._huge, self._collapsed, shared = now
+        self._huge, self._collapsed, shared, swapped = now
         if allocated_before is not None and not self._sizes:
             self._huge = allocated_before.huge * self.huge_page
             self._collapsed = allocated_before.collapsed * self.huge_page
         if allocated_before is not None:
             shared = min(shared, allocated_before.shared)
+        self._swapped_before = swapped if allocated_before is None else allocated_before.swapped
+        self.swaps = False
+        """The machine has begun to swap, as of the last reading."""
         self.shared = now[2] * PAGE_SIZE
         """Bytes of shared memory, as of the last reading."""
         self._least_shared = shared * PAGE_SIZE
@@ -73,16 +76,17 @@ class Allocations:
             found += [(size, os.open(counter, os.O_RDONLY | os.O_CLOEXEC)) for counter in counters]
         return found
 
-    def _read(self) -> tuple[int, int, int]:
+    def _read(self) -> tuple[int, int, int, int]:
         found = parse_allocated(os.pread(self._vmstat, _READ, 0))
         huge = found.huge * self.huge_page
         for size, counter in self._sizes:
             huge += size * int(os.pread(counter, 32, 0))
-        return huge, found.collapsed * self.huge_page, found.shared
+        return huge, found.collapsed * self.huge_page, found.shared, found.swapped
 
     def read(self) -> None:
         """Read again. Raises `OSError` without /proc."""
-        huge, collapsed, shared = self._read()
+        huge, collapsed, shared, swapped = self._read()
+        self.swaps = self.swaps or swapped != self._swapped_before
         self.faulted, self._huge = max(0, huge - self._huge), huge
         self.collapsed, self._collapsed = max(0, collapsed - self._collapsed), collapsed
         self.shared = shared * PAGE_SIZE

@@ -87,11 +87,12 @@ const begins = ends.map((end, i) => (holes.has(i) ? holes.get(i) : i ? ends[i - 
 
 // Each stretch of time has two points, its beginning and its end: a value is that of the whole stretch, no more, no less.
 // Where the record has a hole nothing is drawn, but for columns that are `covered`: a watermark reaches over it.
-function asSteps(columns, covered) {
+const stretches = ends.map((end, i) => ({ begin: begins[i], end, hole: holes.has(i) }));
+function asSteps(columns, covered, over = stretches) {
   const x = [], y = columns.map(() => []);
-  ends.forEach((end, i) => {
-    const begin = begins[i], last = x.length ? x[x.length - 1] : -Infinity;
-    if (holes.has(i)) { x.push(last + (begin - last) * 1e-3); y.forEach((one, c) => one.push(covered && covered(c) ? columns[c][i] : null)); }
+  over.forEach(({ begin, end, hole }, i) => {
+    const last = x.length ? x[x.length - 1] : -Infinity;
+    if (hole) { x.push(last + (begin - last) * 1e-3); y.forEach((one, c) => one.push(covered && covered(c) ? columns[c][i] : null)); }
     for (const time of [begin + (end - begin) * 1e-3, end]) {
       if (x.length && time <= x[x.length - 1]) continue;
       x.push(time);
@@ -99,6 +100,20 @@ function asSteps(columns, covered) {
     }
   });
   return [x, ...y];
+}
+// Some stretches as one: each ends at one of these places and begins where the one before ended. Over a hole of the record that one
+// goes on: `at` has for each stretch which of the places its values are of.
+function held(places) {
+  const over = [], at = [];
+  places.forEach((place, k) => {
+    const before = k ? ends[places[k - 1]] : begins[place];
+    let begin = before;
+    for (let i = k ? places[k - 1] + 1 : place + 1; i <= place; i++) if (holes.has(i)) begin = holes.get(i);
+    if (begin > before) { over.push({ begin: before, end: begin }); at.push(k - 1); }
+    over.push({ begin, end: ends[place] });
+    at.push(k);
+  });
+  return { over, at };
 }
 
 // Mean rates of counters, over stretches that are long enough for the kernel's hundredths of a second.
@@ -426,19 +441,18 @@ function lanesChart(into) {
 function stackChart(into) {
   const found = data.processes.stack;
   if (!found) return;
-  const times = found.times.map((ms) => ms / 1000), raw = found.kib.map((one) => one.map((v) => v * 1024));
-  const x = [], keep = [];
-  times.forEach((t, i) => { if (!x.length || t > x[x.length - 1]) { x.push(t); keep.push(i); } });
-  const sums = [], running = keep.map(() => 0);
-  for (const one of raw) { keep.forEach((i, k) => { running[k] += one[i]; }); sums.push(running.slice()); }
+  const raw = found.kib.map((one) => one.map((v) => v * 1024)), running = found.at.map(() => 0), sums = [];
+  for (const one of raw) { one.forEach((v, k) => { running[k] += v; }); sums.push(running.slice()); }
   let top = 4096;
   for (const v of running) if (v > top) top = v;
   top *= 1.06;
   const order = sums.map((_, i) => sums.length - 1 - i);
-  const series = order.map((i) => ({ label: found.names[i], colour: "page", fill: i === found.pids.length ? "rest" : `s${i + 1}`, fillLegend: i === found.pids.length ? "rest" : `s${i + 1}`,
-    width: 0.8, raw: keep.map((k) => raw[i][k]) }));
-  return addChart(into, { title: "Processes", height: 210, xy: [x, ...order.map((i) => sums[i])], series, top: () => top, splits: sizeSplits(top), text: size,
-    note: "Resident sizes as they were last read, every second at most: pages that several processes share are counted in each, so that the sum may be above what was needed." });
+  const { over, at } = held(found.at);
+  const [x, ...steps] = asSteps([...order.map((i) => sums[i]), ...order.map((i) => raw[i])].map((one) => at.map((k) => one[k])), null, over);
+  const series = order.map((i, k) => ({ label: found.names[i], colour: "page", fill: i === found.pids.length ? "rest" : `s${i + 1}`, fillLegend: i === found.pids.length ? "rest" : `s${i + 1}`,
+    width: 0.8, raw: steps[order.length + k] }));
+  return addChart(into, { title: "Processes", height: 210, xy: [x, ...steps.slice(0, order.length)], series, top: () => top, splits: sizeSplits(top), text: size,
+    note: "Resident sizes: the sum as it was at each tick, each process as it was read every second at most, in between as the sum tells. Pages that several processes share are counted in each, so that the sum may be above what was needed." });
 }
 
 function cpuChart(into) {

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from otel_memwatch.model import ChildExit
+from otel_memwatch.monitor.procfs import address_spaces
 from otel_memwatch.monitor.procfs.system import Allocated
 from otel_memwatch.monitor.sources import Context
 from otel_memwatch.monitor.sources.process_tree.files import Descriptors
@@ -41,7 +42,7 @@ class Watched:
         self.now = 1000.0
 
     def high(self) -> int:
-        """The bound since the tick before."""
+        """The bound since the tick before, or what `bound` names instead."""
         self.now += 0.1
         values = self.tree.read(self.now)
         (index,) = [place for place, column in enumerate(self.tree.columns) if column.metric == self._bound]
@@ -149,3 +150,85 @@ def test_what_a_process_gained_that_ends_while_the_tick_is_taken_is_counted(
 
     monkeypatch.setattr(watched.tree, "_look_at_group", ends_meanwhile)
     assert 40 * MIB <= max(watched.high(), watched.high()) <= most * MIB
+
+
+class Pool:
+    """A parent with 50 MiB, and workers forked from it."""
+
+    def __init__(self, path: Path) -> None:
+        self.watched = Watched(path, "memwatch.tree.memory.needed.low")
+        self.parent(50)
+        self.watched.high()
+
+    def parent(self, mib: int) -> None:
+        """The parent has so much."""
+        self.watched.proc.process(50, 1, rss=mib * MIB, minor=10 + 256 * mib, stack=8192)
+
+    def worker(self, pid: int, mib: int) -> None:
+        """A worker has so much; it is born where it was not there."""
+        self.watched.proc.process(pid, 50, rss=mib * MIB, minor=5 + 256 * mib, stack=8192)
+        self.watched.proc.last_pid(pid)
+
+    def low(self) -> float:
+        """MiB that were certainly there at the next tick."""
+        return self.watched.high() / MIB
+
+
+@pytest.mark.parametrize(
+    ("order", "swapped", "low"),
+    [
+        # the kernel says that each has an address space of its own
+        (1, 0, 90),
+        # they run in one: clone(CLONE_VM)
+        (0, 0, 70),
+        # the kernel does not say
+        (-1, 0, 70),
+        # pages of the parent may have come back from swap
+        (1, 1, 70),
+    ],
+)
+def test_what_workers_gain_after_their_birth_is_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, order: int, swapped: int, low: int
+) -> None:
+    monkeypatch.setattr(address_spaces, "compare", lambda _pid, _other: order)
+    pool = Pool(tmp_path)
+    pool.worker(101, 50)
+    pool.worker(102, 50)
+    assert 49 <= pool.low() <= 50
+    (pool.watched.proc.path / "vmstat").write_text(f"nr_free_pages 1\nnr_shmem 0\npswpout {swapped}\n")
+    pool.worker(101, 70)
+    pool.worker(102, 70)
+    assert low - 1 <= pool.low() <= low
+
+
+def test_what_a_worker_has_of_a_page_that_its_parent_gained_before_its_birth_counts_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The parent has given its 30 MiB back since; each worker has them, and they are the same."""
+    monkeypatch.setattr(address_spaces, "compare", lambda _pid, _other: 1)
+    pool = Pool(tmp_path)
+    pool.worker(101, 50)
+    pool.low()
+    pool.parent(80)
+    pool.low()
+    pool.worker(102, 80)
+    pool.worker(103, 80)
+    pool.parent(50)
+    assert 79 <= pool.low() <= 80
+    assert 79 <= pool.low() <= 80
+
+
+def test_the_largest_has_nothing_of_what_its_forebear_gained_since_its_birth(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The parent read 50 MiB at the least before the worker was born: of its 90 the worker may have 40."""
+    monkeypatch.setattr(address_spaces, "compare", lambda _pid, _other: 1)
+    pool = Pool(tmp_path)
+    pool.parent(90)
+    pool.low()
+    pool.worker(101, 90)
+    pool.low()
+    pool.worker(101, 100)
+    assert 99 <= pool.low() <= 100
+    pool.parent(100)
+    assert 109 <= pool.low() <= 110
