@@ -104,21 +104,19 @@ def run(part: Part, mode: str, user: str, interval: str) -> Trial:
                 *(*options, "--interval", interval, "--"),
                 *target,
             ]
-            done = subprocess.run(
-                argv,
-                cwd=folder,
-                capture_output=True,
-                text=True,
-                timeout=300,
-                check=False,
-                env=environment(
-                    ZOO_FILE=str(zoo() / "old"),
-                    ZOO_ELSEWHERE=str(around.elsewhere.path),
-                    HOME=str(folder),
-                    PYTHONPATH=str(HERE.parents[1]),
-                    **around.variables,
-                ),
+            variables = environment(
+                ZOO_FILE=str(zoo() / "old"),
+                ZOO_ELSEWHERE=str(around.elsewhere.path),
+                HOME=str(folder),
+                PYTHONPATH=str(HERE.parents[1]),
+                **around.variables,
             )
+            try:
+                done = subprocess.run(
+                    argv, cwd=folder, capture_output=True, text=True, timeout=300, check=False, env=variables
+                )
+            except subprocess.TimeoutExpired as error:  # the others go on
+                done = subprocess.CompletedProcess(argv, -1, "", f"{error}\n")
             if "the service manager gave no group within" in done.stderr:
                 return run(part, mode, user, interval)  # an emulated one, which had no time
             ours = [line for line in done.stderr.splitlines() if not line.startswith("zoo: no ")]
