@@ -247,6 +247,9 @@ class TreeSource(Source, Protocol):
     def note_exit(self, end: ChildExit) -> None:
         """Take in what the kernel said of a child that was waited for. May be called from another thread."""
 
+    def ended_in(self) -> Mapping[int, bytes]:
+        """Control groups, as /proc told of their zombies, of the children whose ends the last reading took in."""
+
     def totals(self) -> Mapping[str, float | int | None]:
         """Totals of the tree so far, reaped children included; `None`: not known."""
 

@@ -270,9 +270,12 @@ def _tree_by_cgroup(evidence: Evidence, watermark: int) -> Peak | None:
         )
     at = needed.at if needed.value else evidence.watermark.at
     error = evidence.conditions.charge_error
+    high = watermark if most.value is None else most.value
+    if evidence.conditions.unbroken_watermark:
+        high = min(high, watermark + error)
     peak = certainty.tree_from_cgroup(
         tree_low(evidence) or 0,
-        certainty.within_limit(watermark if most.value is None else most.value, evidence.limits, error),
+        certainty.within_limit(high, evidence.limits, error),
         error,
         charged=watermark,
         likely=evidence.likely_need(),
@@ -406,7 +409,7 @@ def _cgroup(evidence: Evidence, *, whole: bool) -> Peak | None:
             return left._replace(at=at)
         found, at = evidence.needed.value, conditions.since_start(evidence.needed.at)
         return Peak.interval(found, None, at=at, how="cgroup less page cache, at ticks") if found else None
-    if own and evidence.cgroup.most_in_gap > watermark.value + error:
+    if own and not conditions.unbroken_watermark and evidence.cgroup.most_in_gap > watermark.value + error:
         return Peak.interval(
             watermark.value, evidence.cgroup.most_in_gap, at=at, how="cgroup watermark, reset late once"
         )

@@ -27,6 +27,8 @@ class RunConditions(NamedTuple):
     """Whether the target was there before the run."""
     own_cgroup: bool
     """Whether the control group in the samples holds the run and nothing else, from its first moment on."""
+    unbroken_watermark: bool
+    """Whether that group's watermark is that of its life, also while it was reset for the windows between ticks."""
     floor: int
     """Bytes up to which wait4's maximum may be the launcher's own, which the target inherits."""
     rss_error: int
@@ -62,6 +64,7 @@ class RunConditions(NamedTuple):
             root=whole(target.get("pid")),
             joined=mapping(info.get("monitor")).get("mode") in ("attach", "watch"),
             own_cgroup=bool(info.get("own_cgroup")),
+            unbroken_watermark=info.get("cgroup_version") == 2,
             floor=whole(target.get("floor")) or 0,
             rss_error=whole(info.get("rss_error_bytes")) or 0,
             fault_bytes=whole(info.get("fault_bytes")) or _HUGE_PAGE,

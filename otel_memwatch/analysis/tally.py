@@ -141,6 +141,8 @@ class Tally:
         self._faults_of_unseen: int | None = None
         """Those of the tick at which `Evidence.unseen` were found; `None`: not known."""
         self._last_time: float | None = None
+        self._last_of_tree: float | None = None
+        """Monotonic seconds of the last tick that read the tree: what costs too much is not read at every one."""
         self._totals: dict[int, Value] = {}
         self._total_columns = {}
         for name, *_ in _TOTAL_COLUMNS:
@@ -232,9 +234,15 @@ class Tally:
             self.processes.add_watermark(main, peak, time)
 
     def _add_unseen(self, time: float, values: Sequence[Value]) -> None:
-        """Takes in the bound of this tick's window, and the processes that began and ended since the tick before."""
-        evidence, faults = self._evidence, self._new_faults(values)
+        """Takes in the bound of this tick's window, and the processes that began and ended since the tick before.
+
+        A tick at which the tree was not read ends no window of it: that of the next one reaches back to the last that did.
+        """
+        evidence = self._evidence
         evidence.alive = _at(values, self._processes)
+        if self._processes is not None and evidence.alive is None:
+            return
+        faults = self._new_faults(values)
         new = max(0, (_at(values, self._unseen) or 0) - evidence.unseen_count)
         if self._bound is not None:
             evidence.window_bounds.add_tick(time, _at(values, self._bound), new)
@@ -243,11 +251,12 @@ class Tally:
             evidence.ledger.add_guess(time, _at(values, self._needed), _at(values, self._shares))
         self._close_unseen(faults)
         if new:
-            begin = self.conditions.started if self._last_time is None else self._last_time
+            begin = self.conditions.started if self._last_of_tree is None else self._last_of_tree
             evidence.unseen = Span(begin, time, 0, new)
             self._faults_of_unseen = faults
             evidence.unseen_count += new
             evidence.latest_unseen = time
+        self._last_of_tree = time
 
     def _close_unseen(self, faults: int | None) -> None:
         """Adds the processes that the tick before found to have been missed, now that all their page faults are known.

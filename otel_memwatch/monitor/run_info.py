@@ -94,6 +94,7 @@ def start_fields(
         "settings": dict(settings),
         "allocator": {name: value for name, value in target.environment.items() if _is_of_allocator(name)},
         "own_cgroup": str(target.own_cgroup.path) if target.own_cgroup else None,
+        "cgroup_version": target.own_cgroup.version if target.own_cgroup else None,
         "cgroup_hint": target.cgroup_hint,
         "trace": {
             "trace_id": trace.trace_id,

@@ -18,6 +18,7 @@ none changes its meaning. Sizes are bytes, times monotonic seconds of the record
     target          {"pid", "start", "floor"}; start in monotonic seconds, floor: bytes below which wait4's maximum
                     tells of the launcher, not of the target
     own_cgroup      path of the control group made for the run, or null
+    cgroup_version  of it, 1 or 2, or null: the watermark of version 2 is that of the group's whole life at every tick
     cgroup_hint     what would have given it one; null where there is one, or where nothing is known to help
     rss_error_bytes how far this kernel's resident-memory counters may be off, per process
     fault_bytes     how much memory one page fault can bring at most

@@ -13,10 +13,11 @@
  *   e   execute itself with what follows, up to its own )
  *   p   print one line: pid, then VmHWM in KiB
  *   zKIND:MIB:MS  use memory in one of the ways of tests/zoo/kinds.c
- *   G   make a memory group (version 1) inside the one that it is in, and enter it: a referee; G/DIRECTORY enters that one
- *   g   wait until nobody else is in that group, print one line: "referee", its watermark, that of its kernel memory and
- *       the most without page cache that was seen whenever a process of it slept, in bytes; leave it and remove it,
- *       unless others made it
+ *   G   make a memory group inside the one that it is in, and enter it: a referee; G/DIRECTORY enters that one. Of version 2,
+ *       which has no group inside one with processes, the one that it is in is the referee
+ *   g   wait until nobody else is in that group, print one line: "referee", its watermark, that of its kernel memory
+ *       (version 2: the most that was seen), and the most without page cache, then without kernel memory too, that was seen
+ *       whenever a process of it slept, in bytes; leave it and remove it, unless others made it
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -50,19 +51,28 @@ static void map(size_t size, int kind) {
 }
 
 static char outer[512], referee[600];
-static long *seen; /* shared with all children, up to an exec */
+static int version; /* of control groups */
+static struct { long needed, mapped, kernel; } *seen; /* the most of each; shared with all children, up to an exec */
 
 static long get(const char *group, const char *name);
 
+static void most(long *last, long value) {
+    for (long old = *last; value > old && !__atomic_compare_exchange_n(last, &old, value, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);) {}
+}
+
 static void look(void) {
     char path[700], line[128];
-    long value, sum = get(referee, "memory.kmem.usage_in_bytes");
+    long value, mapped = 0, kernel = version == 1 ? get(referee, "memory.kmem.usage_in_bytes") : 0;
     snprintf(path, sizeof path, "%s/memory.stat", referee);
     FILE *stat = fopen(path, "r");
     while (stat && fgets(line, sizeof line, stat))
-        if (sscanf(line, "total_rss %ld", &value) == 1 || sscanf(line, "total_shmem %ld", &value) == 1) sum += value;
+        if (sscanf(line, version == 1 ? "total_rss %ld" : "anon %ld", &value) == 1
+            || sscanf(line, version == 1 ? "total_shmem %ld" : "shmem %ld", &value) == 1) mapped += value;
+        else if (version == 2 && sscanf(line, "kernel %ld", &value) == 1) kernel = value;
     if (stat) fclose(stat);
-    for (long last = *seen; sum > last && !__atomic_compare_exchange_n(seen, &last, sum, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);) {}
+    most(&seen->needed, mapped + kernel);
+    most(&seen->mapped, mapped);
+    most(&seen->kernel, kernel);
 }
 
 static void nap(long ms) {
@@ -136,38 +146,57 @@ static long get(const char *group, const char *name) {
     return value;
 }
 
+/* Processes in the referee, but for the one that the monitor has in a scope, which comes when it likes. */
+static int count_members(void) {
+    char path[700], line[64], name[64];
+    int count = 0;
+    snprintf(path, sizeof path, "%s/cgroup.procs", referee);
+    FILE *file = fopen(path, "r");
+    if (!file) die(path);
+    while (fgets(line, sizeof line, file)) {
+        snprintf(path, sizeof path, "/proc/%ld/comm", atol(line));
+        FILE *comm = fopen(path, "r");
+        if (!comm || !fgets(name, sizeof name, comm) || strcmp(name, "signal-witness\n")) count++;
+        if (comm) fclose(comm);
+    }
+    fclose(file);
+    return count;
+}
+
 static void enter_referee(const char *given) {
     char line[512], *found = 0;
     seen = mmap(0, sizeof *seen, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (seen == MAP_FAILED) die("mmap");
     if (given) {
         snprintf(referee, sizeof referee, "%s", given);
-        put(referee, "tasks", "0");
+        version = get(referee, "memory.peak") < 0 ? 1 : 2;
+        put(referee, version == 1 ? "tasks" : "cgroup.procs", "0");
         return;
     }
     FILE *groups = fopen("/proc/self/cgroup", "r");
-    while (groups && !found && fgets(line, sizeof line, groups))
-        if ((found = strstr(line, ":memory:"))) found[strcspn(found, "\n")] = 0;
-    if (!found) die("no memory group of version 1");
+    for (version = 1; groups && !found && fgets(line, sizeof line, groups);) {
+        line[strcspn(line, "\n")] = 0;
+        if (!strncmp(line, "0::", 3) && access("/sys/fs/cgroup/cgroup.controllers", F_OK) == 0) {
+            version = 2;
+            found = line + 3;
+        } else if ((found = strstr(line, ":memory:"))) found += 8;
+    }
+    if (!found) die("no memory group");
     fclose(groups);
-    snprintf(outer, sizeof outer, "/sys/fs/cgroup/memory%s", found + 8);
-    snprintf(referee, sizeof referee, "%s/referee-%d", outer, getpid());
-    if (mkdir(referee, 0755)) die(referee);
-    put(referee, "cgroup.procs", "0");
+    if (version == 2) {
+        snprintf(referee, sizeof referee, "/sys/fs/cgroup%s", found);
+    } else {
+        snprintf(outer, sizeof outer, "/sys/fs/cgroup/memory%s", found);
+        snprintf(referee, sizeof referee, "%s/referee-%d", outer, getpid());
+        if (mkdir(referee, 0755)) die(referee);
+        put(referee, "cgroup.procs", "0");
+    }
 }
 
 static void leave_referee(void) {
-    char path[700], line[64];
-    snprintf(path, sizeof path, "%s/cgroup.procs", referee);
-    for (int others = 1; others; nap(2)) {
-        FILE *members = fopen(path, "r");
-        for (others = -1; members && fgets(line, sizeof line, members);) others++;
-        if (!members) die(path);
-        fclose(members);
-        if (others <= 0) break;
-    }
-    printf("referee %ld %ld %ld\n", get(referee, "memory.max_usage_in_bytes"),
-           get(referee, "memory.kmem.max_usage_in_bytes"), *seen);
+    while (count_members() > 1) nap(2);
+    printf("referee %ld %ld %ld %ld\n", get(referee, version == 1 ? "memory.max_usage_in_bytes" : "memory.peak"),
+           version == 1 ? get(referee, "memory.kmem.max_usage_in_bytes") : seen->kernel, seen->needed, seen->mapped);
     fflush(stdout);
     if (!*outer) return;
     put(outer, "cgroup.procs", "0");

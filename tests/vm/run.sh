@@ -3,7 +3,8 @@
 #   sh tests/vm/run.sh [6.12|6.1] [PYTEST ARGUMENTS]    one kernel, or both
 # The machine is emulated, so that it needs no KVM: about 20 s to boot, a few minutes a kernel. Its image is built once,
 # as root, and kept in $MEMWATCH_VM (default build/vm; 3 GB): remove that folder to build it anew. MEMWATCH_VM_JOBS names
-# the jobs to run where not all are wanted, MEMWATCH_VM_ACCEL another accelerator of QEMU's.
+# the jobs to run where not all are wanted, MEMWATCH_VM_ACCEL another accelerator of QEMU's, and MEMWATCH_VM_ZOO the words for
+# tests.zoo ("300 --seed 7"), whose trials are then in results/KERNEL/zoo/zoo.jsonl; MEMWATCH_VM_SECONDS is how long a machine may take.
 set -eu
 cd "$(dirname "$0")/../.."
 cache=${MEMWATCH_VM:-$(pwd)/build/vm}
@@ -73,6 +74,10 @@ install() {
     rm -rf "$root/opt/source"
     mkdir "$root/opt/jobs"
     cp tests/vm/jobs/*.* "$root/opt/jobs/"
+    rm -rf "$root/opt/zoo"
+    mkdir -p "$root/opt/zoo/tests"
+    cp -r tests/__init__.py tests/support tests/zoo "$root/opt/zoo/tests/"
+    echo "${MEMWATCH_VM_ZOO:-9}" >"$root/opt/jobs/zoo"
     [ -z "${MEMWATCH_VM_JOBS:-}" ] || echo "$MEMWATCH_VM_JOBS" >"$root/opt/jobs/only"
 }
 
@@ -90,7 +95,7 @@ boot() {
         -display none -no-reboot -serial "file:$out/console" \
         -kernel "$kernel" -initrd "$root/boot/initrd.img-${kernel#*/vmlinuz-}" \
         -drive "file=$cache/disk,format=raw,if=virtio" -drive "file=$cache/results.disk,format=raw,if=virtio" \
-        -append 'root=/dev/vda rw console=ttyS0 systemd.show_status=0 mitigations=off' </dev/null || true
+        -append 'root=/dev/vda rw console=ttyS0 quiet systemd.show_status=0 mitigations=off' </dev/null || true
     debugfs -R "rdump / $out" "$cache/results.disk" >/dev/null 2>&1
     rm -f "$cache/disk" "$cache/results.disk"
     [ -e "$out/complete" ] || { echo "the machine did not complete its jobs: see $out" >&2; exit 1; }

@@ -14,7 +14,8 @@ from pathlib import Path
 
 from tests.zoo import tables
 from tests.zoo.compositions import KINDS, drawn
-from tests.zoo.trial import MODES, USERS, Trial, run, zoo
+from tests.zoo.surroundings import prepare
+from tests.zoo.trial import MODES, USERS, Trial, run, trial_of, zoo
 
 BEGIN, END = "<!-- zoo -->", "<!-- zoo end -->"
 
@@ -33,6 +34,7 @@ def trials(
         return run(part, mode, user, dice.choice(("0.02", "0.1", "0.1", "0.7")))
 
     zoo()
+    prepare()
     with ThreadPoolExecutor(jobs) as pool:
         yield from pool.map(one, range(count))
 
@@ -54,9 +56,12 @@ def main() -> int:
     parser.add_argument("--kind", action="append", choices=list(KINDS), help="only these kinds")
     parser.add_argument("--mode", action="append", choices=list(MODES), help="only watched so")
     parser.add_argument("--user", action="append", choices=list(USERS), help="only watched by them")
+    parser.add_argument("--save", type=Path, help="a file that gets a line for each, for --also")
+    parser.add_argument("--also", type=Path, action="append", default=[], help="trials that --save kept")
     parser.add_argument("--into", type=Path, help="a page that gets the tables between its two marks")
     given = parser.parse_args()
-    done: list[Trial] = []
+    done = [trial_of(line) for file in given.also for line in file.read_text().splitlines()]
+    others = len(done)
     began = time.monotonic()
     for trial in trials(
         given.count,
@@ -67,13 +72,16 @@ def main() -> int:
         given.jobs,
     ):
         done.append(trial)
+        if given.save:
+            with given.save.open("a") as file:
+                file.write(f"{trial.line()}\n")
         for problem in trial.problems:
             print(f"{problem}\n    {trial.how}", file=sys.stderr, flush=True)
         if given.minutes and time.monotonic() - began > 60 * given.minutes:
             break
     text = tables.markdown(done)
     print(text)
-    print(f"\n{len(done)} compositions, seed {given.seed}, {time.monotonic() - began:.0f} s")
+    print(f"\n{len(done) - others} compositions, seed {given.seed}, {time.monotonic() - began:.0f} s")
     if given.into:
         put_into(given.into, text)
     return int(any(trial.problems for trial in done))

@@ -247,9 +247,11 @@ static void faulted_by_hand(size_t mib, long ms) {
     int fd = (int)syscall(SYS_userfaultfd, O_CLOEXEC | 1 /* UFFD_USER_MODE_ONLY */);
     struct uffdio_api api = {.api = UFFD_API};
     if (fd < 0 || ioctl(fd, UFFDIO_API, &api)) { FALLBACK("userfaultfd", mib, ms); return; }
-    char *p = take(mib, MAP_PRIVATE), *from = block(1, MAP_PRIVATE);
+    char *p = take(mib, MAP_PRIVATE);
     struct uffdio_register all = {.range = {(size_t)p, mib * MIB}, .mode = UFFDIO_REGISTER_MODE_MISSING};
     if (ioctl(fd, UFFDIO_REGISTER, &all)) die("UFFDIO_REGISTER");
+    /* Not before: it would be one area with that one, and a huge page in both. */
+    char *from = block(1, MAP_PRIVATE);
     for (size_t i = 0; i < mib; i++) {
         struct uffdio_copy copy = {.dst = (size_t)p + i * MIB, .src = (size_t)from, .len = MIB};
         if (ioctl(fd, UFFDIO_COPY, &copy)) die("UFFDIO_COPY");
@@ -792,7 +794,7 @@ static void own_watermark_reset(size_t mib, long ms) {
 static void elsewhere(size_t mib, long ms) {
     const char *group = getenv("ZOO_ELSEWHERE");
     char path[600];
-    snprintf(path, sizeof path, "%s/tasks", group ? group : "");
+    snprintf(path, sizeof path, "%s/%s", group ? group : "", version == 2 ? "cgroup.procs" : "tasks");
     CHILD(int fd = group ? open(path, O_WRONLY) : -1;
           if (fd >= 0) { if (write(fd, "0", 1) != 1) errno = 0; close(fd); }
           plain(mib, ms));

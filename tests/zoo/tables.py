@@ -102,16 +102,22 @@ def _table(
 def markdown(trials: Sequence[Trial]) -> str:
     """All tables: who watched, and every kind (a composition counts for each kind in it)."""
 
-    def of_user(user: str) -> Callable[[Trial], bool]:
-        return lambda trial: trial.user == user
+    def of_user(user: str, machine: str) -> Callable[[Trial], bool]:
+        return lambda trial: (trial.user, trial.machine) == (user, machine)
 
     def of_kind(kind: str) -> Callable[[Trial], bool]:
         return lambda trial: any(leaf.kind == kind for leaf in leaves(trial.part))
 
     everybody: list[tuple[str, Callable[[Trial], bool]]] = [("all", lambda _: True)]
+    machines = sorted({trial.machine for trial in trials})
+    watchers = [
+        (f"{user}, {machine}" if machine else user, of_user(user, machine))
+        for machine in machines
+        for user in USERS
+    ]
     return "\n".join(
         (
-            *_table("watched by", [*everybody, *((user, of_user(user)) for user in USERS)], trials),
+            *_table("watched by", [*everybody, *watchers], trials),
             "",
             *_table("kind", [(kind.replace("_", " "), of_kind(kind)) for kind in KINDS], trials),
         )

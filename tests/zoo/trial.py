@@ -9,17 +9,15 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from otel_memwatch.model import ProcessNote
-from tests.support.control_group import Group, group
 from tests.support.wrapped import HERE, PROGRAM, environment
-from tests.zoo.compositions import KINDS, Part, leaves
+from tests.zoo.compositions import KINDS, InTurn, Leaf, Part, leaves
+from tests.zoo.surroundings import VERSION, surroundings, watcher
 
 MIB = 1 << 20
-NOBODY = 65534
 OLD_FILE_MIB = 64
 SLACK = 1.5 * MIB
 """Charged before the referee's group is entered, and what two groups may be charged ahead on each processor."""
@@ -38,6 +36,15 @@ class Truth(NamedTuple):
     """Of this, the most that no process can have been seen to have: kernel memory and files in memory that nobody maps."""
 
 
+class Told(NamedTuple):
+    """What the referee says, in bytes; see workload.c."""
+
+    watermark: int
+    kernel: int
+    needed: int
+    mapped: int
+
+
 class Trial(NamedTuple):
     """How one composition was told."""
 
@@ -51,10 +58,20 @@ class Trial(NamedTuple):
     """The command line of the watched program, to run it again."""
     problems: tuple[str, ...]
 
-    @property
-    def own_group(self) -> bool:
-        """Whether the run had a control group of its own."""
-        return self.peaks.get("cgroup") is not None and self.mode == "group" and self.user == "root"
+    machine: str = ""
+    """Where, when that is not a machine with control groups of version 1."""
+
+    def line(self) -> str:
+        """As a line of JSON; of its part the leaves."""
+        told = self._asdict() | {"part": list(leaves(self.part))}
+        return json.dumps(told)
+
+
+def trial_of(line: str) -> Trial:
+    """What `Trial.line` made."""
+    told = json.loads(line)
+    part = InTurn(tuple(Leaf(*leaf) for leaf in told.pop("part")))
+    return Trial(part, **told | {"truth": Truth(*told["truth"]), "problems": tuple(told["problems"])})
 
 
 @functools.cache
@@ -71,42 +88,20 @@ def zoo() -> Path:
     return folder
 
 
-@contextmanager
-def _groups(user: str) -> Iterator[tuple[Group, Group, Group]]:
-    """The group around the monitor where one is wanted; the referee; and one more, which the program may leave it for."""
-    with group(4096 * MIB) as around:
-        parent = around.path if user == "contained" else None
-        with group(parent=parent) as referee, group(parent=parent) as elsewhere:
-            for one in (around, referee, elsewhere):
-                (one.path / "tasks").chmod(0o666)
-            yield around, referee, elsewhere
-
-
 def run(part: Part, mode: str, user: str, interval: str) -> Trial:
     """Runs and judges a composition."""
     folder = Path(tempfile.mkdtemp(prefix="memwatch-zoo-run-"))
-    if user != "root":
-        os.chown(folder, NOBODY, NOBODY)
-    inside = mode == "group" and user == "root"
-    """Whether the referee has to be inside the run's own group, which only the program itself can do."""
+    os.chown(folder, *watcher(user))
+    machine = "" if VERSION == 1 else f"version 2, Linux {'.'.join(os.uname().release.split('.')[:2])}"
     try:
-        with _groups(user) as (around, referee, elsewhere):
-            enter = "G" if inside else f"G{referee.path}"
-            target = [str(zoo() / "zoo"), enter, *part.words(), "w", "g"]
+        with surroundings(mode, user) as around:
+            target = [str(zoo() / "zoo"), around.enter, *part.words(), "w", "g"]
+            options = ["--cgroup", "require"] if VERSION == 2 and around.inside else MODES[mode]
             argv = [
-                *(
-                    ["sh", "-c", 'echo 0 >"$0/tasks" && exec "$@"', str(around.path)]
-                    if user == "contained"
-                    else []
-                ),
-                *(
-                    ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups"]
-                    if user != "root"
-                    else []
-                ),
+                *around.before,
                 *PROGRAM,
                 *("wrap", "--out", str(folder / "run"), "--quiet", "--no-plot", "--no-report"),
-                *(*MODES[mode], "--interval", interval, "--"),
+                *(*options, "--interval", interval, "--"),
                 *target,
             ]
             done = subprocess.run(
@@ -114,31 +109,35 @@ def run(part: Part, mode: str, user: str, interval: str) -> Trial:
                 cwd=folder,
                 capture_output=True,
                 text=True,
-                timeout=120,
+                timeout=300,
                 check=False,
                 env=environment(
                     ZOO_FILE=str(zoo() / "old"),
-                    ZOO_ELSEWHERE=str(elsewhere.path),
+                    ZOO_ELSEWHERE=str(around.elsewhere.path),
                     HOME=str(folder),
                     PYTHONPATH=str(HERE.parents[1]),
+                    **around.variables,
                 ),
             )
+            if "the service manager gave no group within" in done.stderr:
+                return run(part, mode, user, interval)  # an emulated one, which had no time
             ours = [line for line in done.stderr.splitlines() if not line.startswith("zoo: no ")]
             words = " ".join([mode, user, interval, "--", *target])
             if done.returncode or ours:
                 trouble = f"trouble: {done.returncode}: {done.stderr}"
-                return Trial(part, mode, user, interval, Truth(0, 0, 0), {"tree": None}, words, (trouble,))
+                nothing = {"tree": None}
+                return Trial(part, mode, user, interval, Truth(0, 0, 0), nothing, words, (trouble,), machine)
             (line,) = [line for line in done.stdout.splitlines() if line.startswith("referee")]
-            watermark, kernel, seen = map(int, line.split()[1:])
             info = json.loads((folder / "run/run.json").read_text())
             gap = max(float(interval), info["quality"]["longest_gap"] or 0.0)
-            truth = _truth(part, watermark, kernel, seen, elsewhere.peak, gap)
-        if not inside and _unknowable(part, (folder / "run/processes.jsonl").read_text()):
+            told = Told(*map(int, line.split()[1:]))
+            truth = _truth(part, told, around.elsewhere.peak, gap, own_group=around.inside)
+        if not around.inside and _unknowable(part, (folder / "run/processes.jsonl").read_text()):
             truth = truth._replace(least=0.0)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    problems = problems_of(part, truth, info, own_group=inside)
-    return Trial(part, mode, user, interval, truth, info["peaks"], words, tuple(problems))
+    problems = problems_of(part, truth, info, own_group=around.inside)
+    return Trial(part, mode, user, interval, truth, info["peaks"], words, tuple(problems), machine)
 
 
 def _unknowable(part: Part, told: str) -> bool:
@@ -157,7 +156,7 @@ _LATE = 0.1
 """Seconds by which a tick may be late on a busy machine, at least: how late they were is recorded."""
 
 
-def _truth(part: Part, watermark: int, kernel: int, seen: int, elsewhere: int, gap: float) -> Truth:
+def _truth(part: Part, told: Told, elsewhere: int, gap: float, *, own_group: bool) -> Truth:
     cache = unmapped = 0.0
     for leaf in leaves(part):
         kind = KINDS[leaf.kind]
@@ -165,8 +164,12 @@ def _truth(part: Part, watermark: int, kernel: int, seen: int, elsewhere: int, g
         unmapped += kind.unmapped * leaf.mib * MIB
         if leaf.ms / 1000 < gap + _LATE:
             unmapped += kind.unfaulted * leaf.mib * MIB
-    least = max(watermark - cache, seen, elsewhere)
-    return Truth(max(0.0, least), watermark + elsewhere, kernel + unmapped)
+    kernel, seen = told.kernel, [told.watermark - cache, told.needed]
+    if VERSION == 2 and not own_group:
+        # It keeps no watermark of kernel memory, so that of what processes had only what was seen is certain.
+        kernel, seen = 0, [told.mapped]
+    least = max(*seen, elsewhere)
+    return Truth(max(0.0, least), told.watermark + elsewhere, kernel + unmapped)
 
 
 def problems_of(part: Part, truth: Truth, info: dict[str, Any], *, own_group: bool) -> Iterator[str]:

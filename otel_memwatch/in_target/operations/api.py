@@ -40,25 +40,25 @@ _outermost = _Outermost()
 class Operation:
     """A named stretch of work. Every entry is an operation of its own, also of the same object at the same time."""
 
-    __slots__ = ("_added", "_entries", "attributes", "left", "name")
+    __slots__ = ("_added", "_entries", "_left", "attributes", "name")
 
     def __init__(self, name: object, attributes: Mapping[str, object]) -> None:
         self.name = name
         self.attributes = attributes
-        self.left: LiveOperation | None = None
-        """The entry that was left last; `None` outside a run."""
+        self._left: LiveOperation | None = None
+        """The entry that was left last."""
         self._entries: list[Entry] = []
         self._added: dict[str, object] | None = None
 
     @property
     def figures(self) -> Figures | None:
         """Figures of the entry that was left last; `None` outside a run."""
-        return None if self.left is None else self.left.figures
+        return None if self._left is None else self._left.figures
 
     @property
     def id(self) -> int | None:
         """What the lines of that entry are numbered in the record of this process; `None` outside a run."""
-        return None if self.left is None else self.left.id
+        return None if self._left is None else self._left.id
 
     def set(self, **attributes: object) -> None:
         """Attributes that are known only while it runs; they are recorded when it is left."""
@@ -101,7 +101,7 @@ class Operation:
                 live.recorder.close(live, None, self._added)
             else:
                 end(live, error, self._added)
-            self.left = live
+            self._left = live
         except Exception as failure:  # noqa: BLE001 - as above
             trouble(failure)
 

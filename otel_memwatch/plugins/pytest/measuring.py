@@ -27,6 +27,45 @@ _PLAIN = (True, True, None)
 """A `TestEnd` of a test without children that had nothing to set up."""
 
 
+class MeasuredPhase(Operation):
+    """What a test does: one object for all set-ups, calls and tear-downs, each of which is an entry of its own."""
+
+    __slots__ = ("is_begun",)
+
+    def __init__(self) -> None:
+        super().__init__("", {})
+        self.is_begun = False
+        """It runs, or its limits have ended it."""
+
+    def begin(self, name: str, ending: str) -> None:
+        """Begins it; the name is cut to the length of an operation's name, its ending is not."""
+        room = LONGEST_NAME - len(ending)
+        self.name = (name if len(name) <= room else name[: room - 3] + "...") + ending
+        self._left = None
+        self.is_begun = True
+        self.__enter__()
+
+    def leave(self, error: BaseException | None) -> None:
+        """Ends the measurement. A test that was skipped has not failed."""
+        if error is None or isinstance(error, _SKIPPED):
+            self.__exit__(None, None, None)
+        else:
+            self.__exit__(type(error), error, error.__traceback__)
+
+    def end(self, error: BaseException | None) -> tuple[Any, ...] | None:
+        """Ends it, where its limits have not; its figures."""
+        if not self.is_begun:
+            return None
+        self.is_begun = False
+        if self._left is None:
+            self.leave(error)
+        return self.fields()
+
+    def fields(self) -> tuple[Any, ...] | None:
+        """The fields of `PhaseFigures`; `None`: nothing is recorded, or it has not ended."""
+        return plain_figures(self._left)
+
+
 class CallEnd:
     """Tells where calls end that have limits or subtests; a plugin of its own, which sessions without need not pass.
 
@@ -65,10 +104,7 @@ class Measuring:
         self._every = every
         self._record = record
         self._limits: dict[pytest.Item, tuple[MemoryLimit, ...]] = {}
-        self._phase = Operation("", {})
-        """Entered for each phase anew: each entry is an operation of its own."""
-        self._is_begun = False
-        """Whether a phase runs, or its limits have ended it."""
+        self._phase = MeasuredPhase()
         self.in_call = False
         """Whether a call runs that may have subtests: each of them makes a report, as the call does at its end."""
         self._is_whole = False
@@ -127,19 +163,19 @@ class Measuring:
         self._began = monotonic()
         # A hash of a test is two calls, which most sessions can do without.
         self._is_whole = not (self._limits and item in self._limits) and not _has_fixtures(item)
-        self._begin(item.nodeid, "" if self._is_whole else " [set-up]")
+        self._phase.begin(item.nodeid, "" if self._is_whole else " [set-up]")
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_call(self, item: pytest.Item) -> None:
         """Begins a call."""
         if not self._is_whole:
-            self._begin(item.nodeid, "")
+            self._phase.begin(item.nodeid, "")
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_teardown(self, item: pytest.Item) -> None:
         """Begins a tear-down."""
         if not self._is_whole:
-            self._begin(item.nodeid, " [tear-down]")
+            self._phase.begin(item.nodeid, " [tear-down]")
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_makereport(
@@ -171,38 +207,24 @@ class Measuring:
         self._end()
         return (yield)
 
-    def _begin(self, nodeid: str, ending: str) -> None:
-        name = nodeid + ending
-        phase = self._phase
-        phase.name = name if len(name) <= LONGEST_NAME else _cut(nodeid, ending)
-        phase.left = None
-        self._is_begun = True
-        phase.__enter__()
-
     def _end(self) -> tuple[Any, ...] | None:
         """Ends the phase that is measured; its figures, `None` where there is none or nothing is recorded."""
         error, self._error = self._error, None
-        if not self._is_begun:
-            return None
-        self._is_begun = False
-        if self._phase.left is None:
-            _leave(self._phase, error)
-        return plain_figures(self._phase.left)
+        return self._phase.end(error)
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_fixture_setup(self, fixturedef: pytest.FixtureDef[Any]) -> Generator[None, object, object]:
         """Measures the fixtures that outlive a test apart: it is chance which test they are made for."""
         if fixturedef.scope == "function":
             return (yield)
-        measured = operation(_cut(f"fixture {fixturedef.argname}", f" [{fixturedef.scope}]"))
-        measured.__enter__()
+        measured = MeasuredPhase()
+        measured.begin(f"fixture {fixturedef.argname}", f" [{fixturedef.scope}]")
         try:
             result = yield
         except BaseException as error:
-            _leave(measured, error)
+            measured.end(error)
             raise
-        _leave(measured, None)
-        fields = plain_figures(measured.left)
+        fields = measured.end(None)
         if fields is not None:
             self._fixtures.append((fixturedef.argname, fixturedef.scope, fields))
         return result
@@ -218,10 +240,10 @@ class Measuring:
     def judge(self, item: pytest.Item) -> None:
         """Fails a test whose call has passed but is certainly beyond a limit; its call is over then."""
         limits = self._limits.get(item)
-        if not limits or not self._is_begun:
+        if not limits or not self._phase.is_begun:
             return
-        _leave(self._phase, None)
-        fields = plain_figures(self._phase.left)
+        self._phase.leave(None)
+        fields = self._phase.fields()
         if fields is None:
             return
         call = PhaseFigures(*fields)
@@ -262,17 +284,3 @@ def _may_have_subtests(item: pytest.Item) -> bool:
         return True
     kind, unittest = getattr(item, "cls", None), sys.modules.get("unittest")
     return kind is not None and unittest is not None and issubclass(kind, unittest.TestCase)
-
-
-def _cut(name: str, ending: str) -> str:
-    """A name with what is done, within the length of an operation's name."""
-    room = LONGEST_NAME - len(ending)
-    return (name if len(name) <= room else name[: room - 3] + "...") + ending
-
-
-def _leave(measured: Operation, error: BaseException | None) -> None:
-    """Ends an operation. A test that was skipped has not failed."""
-    if error is None or isinstance(error, _SKIPPED):
-        measured.__exit__(None, None, None)
-    else:
-        measured.__exit__(type(error), error, error.__traceback__)

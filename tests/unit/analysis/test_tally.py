@@ -330,6 +330,45 @@ class TestTree:
         assert peaks.main.certainty is Certainty.SAMPLED
 
 
+class TestTicksWithoutTheTree:
+    """Those at which reading it would have cost too much."""
+
+    def test_a_memory_file_that_was_there_at_a_tick_is_in_the_bound(self) -> None:
+        """No process has it: what these had in their lives bounds no window of it."""
+        names = ("needed.low", "needed.high", "needed")
+        columns = [
+            column("memwatch.tree.process.count"),
+            *(column(f"memwatch.tree.memory.{name}") for name in names),
+        ]
+        tally = tally_of(*columns, column("memwatch.tree.unobserved.faults"))
+        seen(tally, PID, 0, rss=2 * MIB, peak=2 * MIB)
+        for second, high in enumerate((3, 103, 103, 3)):
+            tick(tally, second, 1, 0, high * MIB, MIB, 0)
+            tick(tally, second + 0.5, None, None, None, None, None)
+        ended(tally, PID, 0, 4, peak=2 * MIB, peak_bound=2 * MIB, exit_code=0)
+        tick(tally, 4, 0, 0, 3 * MIB, 0, 0)
+        tree = tally.peaks().tree
+        assert tree is not None
+        assert tree.high == 103 * MIB
+
+    def test_a_process_that_nobody_saw_may_have_lived_since_the_last_tick_that_looked(self) -> None:
+        """Beside one of 100 MiB that ended before the tick at which nobody did."""
+        names = "process.count", "unobserved", "unobserved.faults"
+        tally = tally_of(*(column(f"memwatch.tree.{name}") for name in names), fault_bytes=MIB)
+        seen(tally, PID, 0, rss=2 * MIB, peak=2 * MIB)
+        seen(tally, PID + 1, 0, rss=2 * MIB, peak=2 * MIB)
+        tick(tally, 0.1, 2, 0, 0)
+        ended(tally, PID + 1, 0, 1, peak=100 * MIB, peak_bound=100 * MIB, exit_code=0)
+        tick(tally, 2, None, None, None)
+        tick(tally, 3, 1, 1, 50)
+        ended(tally, PID, 0, 4, peak=2 * MIB, peak_bound=2 * MIB, exit_code=0)
+        tick(tally, 4, 0, 1, 50)
+        tree = tally.peaks().tree
+        assert tree is not None
+        assert tree.high is not None
+        assert 152 * MIB <= tree.high < 160 * MIB
+
+
 CGROUP = tuple(
     column(f"memwatch.cgroup.memory.{name}") for name in ("usage", "file", "shmem", "kernel", "peak")
 )
@@ -372,6 +411,18 @@ class TestControlGroup:
         assert group is not None
         assert (group.certainty, group.low is not None and group.low <= 500 * MIB) == (certainty, True)
         assert group.high == pytest.approx(high * MIB, abs=MIB)
+
+    def test_a_watermark_that_is_kept_for_the_group_s_life_has_missed_nothing(self) -> None:
+        """That of version 2, however late another descriptor's was reset for the windows."""
+        columns = [*CGROUP, *(column(f"memwatch.cgroup.memory.{name}") for name in ("window", "window.gap"))]
+        tally = tally_of(*columns, own_cgroup="/sys/fs/cgroup/x", cgroup_version=2)
+        tick(tally, 0.1, 100 * MIB, 0, 0, MIB, 100 * MIB, 100 * MIB, 0.1)
+        tick(tally, 0.2, 500 * MIB, 0, 0, MIB, 500 * MIB, 500 * MIB, 0)
+        tree, group = tally.peaks().tree, tally.peaks().cgroup
+        assert tree is not None
+        assert group is not None
+        assert (group.certainty, group.bytes) == (Certainty.EXACT, 500 * MIB)
+        assert (tree.certainty, tree.high) == (Certainty.EXACT, 500 * MIB + BATCH)
 
     def test_page_cache_is_not_need(self) -> None:
         tally = tally_of(*CGROUP, own_cgroup="/sys/fs/cgroup/x")

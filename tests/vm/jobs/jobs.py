@@ -5,6 +5,7 @@ output         what it wrote
 truth.json     what the workload found (workload.py)
 report.json    `report --json` of the run
 run.json       the record's own
+zoo.jsonl      what the zoo told of each composition, a line each
 after.json     the control groups and units of ours that are left when all is over
 """
 
@@ -33,6 +34,11 @@ LINGERER = (
 def wrap(name: str, *words: str, options: str = "") -> str:
     """`wrap` of the workload, with its places in the folder of the job."""
     return f"{PATIENT} wrap --out /tmp/{name}/run {options} -- {WORKLOAD} /tmp/{name}/truth.json {' '.join(words)}"
+
+
+def once(file: str, name: str) -> str:
+    """Waits for a file of the workload."""
+    return f"while [ ! -e /tmp/{name}/{file} ]; do sleep 0.2; done"
 
 
 def limited(name: str, options: str = "") -> str:
@@ -71,9 +77,9 @@ def jobs() -> dict[str, str]:
         "limit-delegated": "systemd-run --quiet --scope -p Delegate=yes " + limited("limit-delegated"),
         "limit-no-group": limited("limit-no-group"),
         "limit-rlimit": limited("limit-rlimit", "--limit-fallback rlimit"),
-        "terminated": f'{TESTER} "{wrap("terminated", "term")} & sleep 8; kill \\$!; wait \\$!"',
+        "terminated": f'{TESTER} "{wrap("terminated", "term")} & {once("ready", "terminated")}; kill \\$!; wait \\$!"',
         "monitor-killed": f'{TESTER} "{wrap("monitor-killed", "hold", "6")} &'
-        ' sleep 7; kill -9 \\$!; wait \\$!; sleep 9"',
+        f' {once("ready", "monitor-killed")}; kill -9 \\$!; wait \\$!; {once("truth.json", "monitor-killed")}; sleep 3"',
         "nested": f'{TESTER} "{PATIENT} wrap --out /tmp/nested/outer -- sh -c \\"{wrap("nested")}; true\\""',
         "leaves": f'{TESTER} "{PATIENT} wrap --out /tmp/leaves/run --'
         f' systemd-run --quiet --user --scope {WORKLOAD} /tmp/leaves/truth.json"',
@@ -81,12 +87,16 @@ def jobs() -> dict[str, str]:
         f' sh -c \\"systemd-run --quiet --user --scope {WORKLOAD} /tmp/descendant-leaves/truth.json hold 3; true\\""',
         "logout": f'{TESTER} "setsid nohup {wrap("logout", "hold", "20")} >/tmp/logout/nohup 2>&1 & sleep 4"; '
         "while [ ! -e /tmp/logout/truth.json ] && [ $((i += 1)) -lt 60 ]; do sleep 1; done; sleep 5",
-        "reload": f'{TESTER} "{wrap("reload", "hold", "4")} & sleep 6; systemctl --user daemon-reload; wait \\$!"',
+        "reload": f'{TESTER} "{wrap("reload", "hold", "4")} & {once("ready", "reload")};'
+        ' systemctl --user daemon-reload; wait \\$!"',
         "service-reload": f'{TESTER} "systemd-run --quiet --user --wait --pipe {wrap("service-reload", "hold", "4")} &'
-        r' sleep 6; systemctl --user daemon-reload; wait \$!"',
+        f' {once("ready", "service-reload")}; systemctl --user daemon-reload; wait \\$!"',
         "cost": f'{TESTER} "{BIN}/python /opt/jobs/cost.py"',
         "doctor-root": f"{PATIENT} doctor",
         "doctor-user": f'{TESTER} "{PATIENT} doctor"',
+        # As a service whose group is its own to use; a user and their session are found by it.
+        "zoo": "systemd-run --quiet --wait --pipe -p Delegate=yes env PYTHONPATH=/opt/zoo"
+        f" {BIN}/python -m tests.zoo {Path('/opt/jobs/zoo').read_text().strip()} --save /tmp/zoo/zoo.jsonl",
         "demo": f'{TESTER} "cd /tmp/demo; {PATIENT} wrap --out /tmp/demo/run -- {MEMWATCH} demo"',
     }
 
@@ -113,7 +123,11 @@ def run(name: str, line: str, results: Path) -> None:
     with (folder / "output").open("wb") as output:
         try:
             code = subprocess.run(
-                ["/bin/bash", "-c", line], stdout=output, stderr=output, timeout=150, check=False
+                ["/bin/bash", "-c", line],
+                stdout=output,
+                stderr=output,
+                timeout=None if name == "zoo" else 300,
+                check=False,
             ).returncode
         except subprocess.TimeoutExpired:
             code = -1
@@ -126,7 +140,7 @@ def run(name: str, line: str, results: Path) -> None:
         json.dumps({"line": line, "exit_code": code, "seconds": time.monotonic() - begun, "written": written})
     )
     (folder / "after.json").write_text(json.dumps(left()))
-    for file in ("truth.json", "run/run.json", "run/samples.jsonl", "run/report.txt"):
+    for file in ("truth.json", "run/run.json", "run/samples.jsonl", "run/report.txt", "zoo.jsonl"):
         if (place / file).exists():
             shutil.copy(place / file, folder)
     if (place / "outer/run.json").exists():

@@ -1,7 +1,7 @@
 """A parent with 200 MiB and three forked workers with 50 MiB of their own each, all there at once for a moment.
 
 Writes what it found to the file named first: the sum of proportional sizes then (the truth, to a page), its control
-group, and the signals that it got. Further words: `hold SECONDS`, and `term`, which waits for one SIGTERM and exits with 3.
+group, and the signals that it got; beside it a file "ready" once all is there. Further words: `hold SECONDS`, and `term`, which waits for one SIGTERM and exits with 3.
 """
 
 from __future__ import annotations
@@ -49,6 +49,7 @@ def main() -> int:
     pids = [os.getpid(), *workers]
     truth, anonymous = (sum(proportional(pid, kind) for pid in pids) for kind in ("Pss", "Pss_Anon"))
     group = Path("/proc/self/cgroup").read_text().strip().rpartition(":")[2]
+    Path(place).with_name("ready").touch()
     # A second, for the ticks of an emulated machine.
     time.sleep(float(words[words.index("hold") + 1]) if "hold" in words else 1.0)
     os.close(end[1])

@@ -21,7 +21,7 @@ class Fast(NamedTuple):
 
     usage: int
     peak: int | None
-    """`None` on version 2 before Linux 5.19, and where `window` reads it."""
+    """`None` on version 2 before Linux 5.19, and where `window` is asked for `highest`."""
     oom_kills: int | None
 
 
@@ -71,7 +71,7 @@ class Readings(Protocol):
 
     @property
     def highest(self) -> int | None:
-        """Largest watermark that `window` has given, in bytes, where `fast` leaves it to that; else `None`."""
+        """Largest watermark as of the last `window`, in bytes, where `fast` leaves it to that; else `None`."""
 
     def fast(self) -> Fast:
         """Raises `OSError` when the group has gone."""
@@ -257,9 +257,10 @@ class Version2(_Files):
     def fast(self) -> Fast:
         """Raises `OSError` when the group has gone."""
         events = self._optional(f"{self._groups.memory}/memory.events")
+        resettable = self._resettable is not None and self._resettable >= 0
         return Fast(
             int(self._needed("memory.current")),
-            self._number("memory.peak"),
+            None if resettable else self._number("memory.peak"),
             None if events is None else parse_key(events, b"oom_kill"),
         )
 
@@ -275,8 +276,14 @@ class Version2(_Files):
         )
 
     def window(self) -> tuple[int | None, float | None]:
-        """Bytes of the watermark since the call before, of a descriptor of ours: from Linux 6.12 on each has its own."""
-        return self._window("memory.peak")
+        """Bytes of the watermark since the call before: from Linux 6.12 on it can be reset for those who reset it.
+
+        One who never did reads that of the group's life, which misses nothing. Two who reset it take from each other what it
+        was: the kernel keeps for the one only what is charged when the other resets.
+        """
+        window = self._window("memory.peak")
+        self.highest = self._number("memory.peak")
+        return window
 
     def slow(self) -> Slow:
         """Raises `OSError` when the group has gone."""

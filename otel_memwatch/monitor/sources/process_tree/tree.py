@@ -89,6 +89,7 @@ class ProcessTree:
         )
         self._hides = hides_others(self._proc)
         """/proc may hide descendants from us: they are looked for whenever one can have begun or become hidden."""
+        self._ended_in: dict[int, bytes] = {}
         self._hidden: dict[int, float] = {}
         """Those that it hides, and when each was found to be."""
         self._members: dict[int, Member] = {}
@@ -174,6 +175,10 @@ class ProcessTree:
         """Take in what the kernel said of a child that was waited for. May be called from another thread."""
         self._exits.append(end)
 
+    def ended_in(self) -> Mapping[int, bytes]:
+        """Control groups, as /proc told of their zombies, of the children whose ends the last reading took in."""
+        return self._ended_in
+
     def totals(self) -> Mapping[str, float | int | None]:
         """Totals of the tree so far, reaped children included; `None`: not known."""
         io = self._sum.io
@@ -240,11 +245,14 @@ class ProcessTree:
     # -- first step: what the supervisor has waited for
 
     def _read_exits(self, changes: Changes) -> None:
+        self._ended_in = {}
         while self._exits:
             changes.figures = True
             end = self._exits.popleft()
             self._faults.reported(end.minor_faults)
             if end.pid not in self._context.exclude:
+                if end.cgroup is not None:
+                    self._ended_in[end.pid] = end.cgroup
                 self._read_exit(read_exit(end), changes)
         if not self._pids.settled:
             self._faults.compare_with_own()

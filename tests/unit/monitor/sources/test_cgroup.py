@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import NamedTuple, cast
 
 import pytest
 
 from otel_memwatch.errors import Unavailable
+from otel_memwatch.model import TreeSource
 from otel_memwatch.monitor.sources import Context
 from otel_memwatch.monitor.sources.cgroup import Cgroup, open_source
 
@@ -184,4 +186,36 @@ def test_a_command_that_has_moved_already_was_outside(
     for pid in ("self", str(ROOT_PID)):
         stat = Path("/proc/self/stat").read_text()
         (tmp_path / "proc" / pid / "stat").write_text(stat)
+    assert values(open_source(context))["outside"] == outside
+
+
+def test_a_command_that_moves_between_two_slow_looks_is_outside(tmp_path: Path) -> None:
+    """A tick may see it before it moves, and none after a second."""
+    context = version1(tmp_path)
+    (tmp_path / "proc" / str(ROOT_PID) / "stat").write_text(Path("/proc/self/stat").read_text())
+    source = open_source(context)
+    assert values(source, 0.0)["outside"] == 0
+    (tmp_path / "proc" / str(ROOT_PID) / "cgroup").write_text("4:memory:/jobs\n")
+    assert values(source, 0.1)["outside"] == 1
+
+
+class Ended(NamedTuple):
+    """A tree of which nothing is left but where its processes ended."""
+
+    groups: dict[int, bytes]
+
+    def pids(self) -> tuple[int, ...]:
+        return ()
+
+    def ended_in(self) -> dict[int, bytes]:
+        return self.groups
+
+
+@pytest.mark.parametrize(
+    ("group", "outside"), [("/a/b", 0), ("/a/b/c", 0), ("/a", 1), ("/a/bc", 1), ("/x (deleted)", 1)]
+)
+def test_a_command_that_ended_elsewhere_was_outside(tmp_path: Path, group: str, outside: int) -> None:
+    """It may have moved after the last tick that saw it."""
+    tree = Ended({ROOT_PID: f"0::{group}\n".encode()})
+    context = version2(tmp_path)._replace(tree=cast("TreeSource", tree))
     assert values(open_source(context))["outside"] == outside
