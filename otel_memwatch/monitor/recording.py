@@ -55,6 +55,9 @@ _LEAST_SHARE = 0.5
 _PAUSE = 0.01
 """Seconds between two looks then, where all had been read."""
 
+_PAUSE_BEFORE = 0.02
+"""The same of a program that has just begun and has marked none: most never do."""
+
 _KNOWN_AFTER = 5.0
 """Seconds after which a boundary has been read for certain, unless its process was stopped between clock and write."""
 
@@ -188,7 +191,7 @@ class RunRecording:
         while not _ALONE and (now := time.monotonic()) < until and now < settled:
             if self._to_load:
                 self._load_one()
-            elif not self.read_operations() and stop.wait(_PAUSE):
+            elif not self.read_operations() and stop.wait(_PAUSE if self.operations else _PAUSE_BEFORE):
                 return True
             if stop.is_set():
                 return True
