@@ -266,15 +266,18 @@ class FaultLedger:
         self.suspicious = self._unreported = True
 
     def close_if_none_given(self) -> None:
-        """End a tick in which nobody can have been unseen, since no pid was given."""
-        self._all_reported = True
+        """End a tick in which no pid was given: nobody can have been unseen, but known ones may have gone on until they ended."""
+        self._end(known=not self._unreported)
 
     def close(self, *, ignores_sigchld: bool) -> None:
         """End a tick; then `suspicious` is final. `ignores_sigchld`: a member does, or one that vanished did."""
         ignores_sigchld |= self._ignores_sigchld
         self.suspicious |= ignores_sigchld or self._inherited_minor != self._left
-        self._all_reported = not (ignores_sigchld or self._unreported)
-        if self._all_reported:
+        self._end(known=not (ignores_sigchld or self._unreported))
+
+    def _end(self, *, known: bool) -> None:
+        self._all_reported = known
+        if known:
             self._unseen_total += max(0, self._unseen + self.inherited - self._left)
 
 

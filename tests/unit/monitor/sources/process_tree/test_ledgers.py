@@ -179,6 +179,19 @@ def test_faults_that_nobody_was_told_make_their_sum_unknown_for_a_tick(faults: F
         assert closed(faults) == (True, None)
 
 
+def test_what_a_known_process_had_after_it_was_read_is_told_on_a_machine_that_gives_no_pids(
+    faults: FaultLedger,
+) -> None:
+    faults.left_to_member(stat(own=30))
+    faults.inherited_by_member(stat(0), stat(42, major=3))
+    faults.close_if_none_given()
+    assert (faults.suspicious, faults.unseen) == (False, 15)
+    faults.open()
+    faults.left_to_nobody_known()
+    faults.close_if_none_given()
+    assert faults.unseen is None
+
+
 def test_who_ignores_sigchld_hides_how_many_there_were(faults: FaultLedger) -> None:
     assert closed(faults, ignores_sigchld=True) == (True, None)
     faults.open()

@@ -152,6 +152,24 @@ def test_what_a_process_gained_that_ends_while_the_tick_is_taken_is_counted(
     assert 40 * MIB <= max(watched.high(), watched.high()) <= most * MIB
 
 
+@pytest.mark.parametrize("given", [False, True])
+def test_what_a_child_gained_between_its_last_tick_and_its_end_counts_whatever_pids_are_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: bool
+) -> None:
+    monkeypatch.setattr(Descriptors, "__init__", lambda self, most=None: setattr(self, "free", 0))
+    watched = Watched(tmp_path, "memwatch.tree.unobserved.faults")
+    watched.high()
+    watched.proc.process(101, 50, rss=MIB, minor=10, stack=8192)
+    watched.proc.last_pid(101)
+    for _ in range(3):
+        watched.high()
+    watched.proc.remove(101, 50)
+    watched.proc.process(50, 1, rss=MIB, stack=8192, child_minor=10 + 40 * 256)
+    if given:
+        watched.proc.last_pid(102)
+    assert watched.high() == 40 * 256
+
+
 class Pool:
     """A parent with 50 MiB, and workers forked from it."""
 
