@@ -13,8 +13,8 @@ import pytest
 
 from tests.support.torture import LONG
 from tests.zoo.__main__ import trials
-from tests.zoo.compositions import KINDS, drawn
-from tests.zoo.trial import MODES, USERS, run
+from tests.zoo.compositions import KINDS, Leaf, drawn
+from tests.zoo.trial import MODES, USERS, run, zoo
 
 pytestmark = pytest.mark.skipif(
     os.geteuid() != 0 or not Path("/sys/fs/cgroup/memory/memory.max_usage_in_bytes").exists(),
@@ -30,6 +30,16 @@ def test_every_kind(first: int) -> None:
     dice = random.Random(first)
     trial = run(drawn(dice, NAMES[first : first + TOGETHER]), "group", "root", "0.02")
     assert not trial.problems, trial.how
+
+
+def test_what_is_read_again_from_a_disk_is_no_memory_needed() -> None:
+    """Pages of a file that the kernel has dropped are charged to whoever reads them next: to the referee."""
+    with (zoo() / "old").open("rb+") as old:
+        os.fsync(old.fileno())
+        os.posix_fadvise(old.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    trial = run(Leaf("file_read", 24, 0), "off", "user", "0.1")
+    assert not trial.problems, trial.problems
+    assert trial.truth.least < 2 << 20 < 24 << 20 <= trial.truth.most
 
 
 @pytest.mark.skipif(not LONG, reason="half an hour: MEMWATCH_LONG=1")

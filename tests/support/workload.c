@@ -17,7 +17,7 @@
  *       which has no group inside one with processes, the one that it is in is the referee
  *   g   wait until nobody else is in that group, print one line: "referee", its watermark, that of its kernel memory
  *       (version 2: the most that was seen), and the most without page cache, then without kernel memory too, that was seen
- *       whenever a process of it slept, in bytes; leave it and remove it, unless others made it
+ *       whenever a process of it slept, and the page cache that is left, in bytes; leave it and remove it, unless others made it
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -193,10 +193,24 @@ static void enter_referee(const char *given) {
     }
 }
 
+/* Pages of files that are charged to the referee: what others had read before and the kernel had dropped, too. */
+static long page_cache(void) {
+    char path[700], line[128];
+    long value, cache = 0;
+    snprintf(path, sizeof path, "%s/memory.stat", referee);
+    FILE *stat = fopen(path, "r");
+    while (stat && fgets(line, sizeof line, stat))
+        if (sscanf(line, version == 1 ? "total_cache %ld" : "file %ld", &value) == 1) cache += value;
+        else if (sscanf(line, version == 1 ? "total_shmem %ld" : "shmem %ld", &value) == 1) cache -= value;
+    if (stat) fclose(stat);
+    return cache;
+}
+
 static void leave_referee(void) {
     while (count_members() > 1) nap(2);
-    printf("referee %ld %ld %ld %ld\n", get(referee, version == 1 ? "memory.max_usage_in_bytes" : "memory.peak"),
-           version == 1 ? get(referee, "memory.kmem.max_usage_in_bytes") : seen->kernel, seen->needed, seen->mapped);
+    printf("referee %ld %ld %ld %ld %ld\n", get(referee, version == 1 ? "memory.max_usage_in_bytes" : "memory.peak"),
+           version == 1 ? get(referee, "memory.kmem.max_usage_in_bytes") : seen->kernel, seen->needed, seen->mapped,
+           page_cache());
     fflush(stdout);
     if (!*outer) return;
     put(outer, "cgroup.procs", "0");

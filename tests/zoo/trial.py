@@ -43,6 +43,8 @@ class Told(NamedTuple):
     kernel: int
     needed: int
     mapped: int
+    cache: int
+    """Left at the end: a file, or a library, whose pages the kernel had dropped before."""
 
 
 class Trial(NamedTuple):
@@ -155,7 +157,7 @@ _LATE = 0.1
 
 
 def _truth(part: Part, told: Told, elsewhere: int, gap: float, *, own_group: bool) -> Truth:
-    cache = unmapped = 0.0
+    cache, unmapped = float(max(0, told.cache)), 0.0
     for leaf in leaves(part):
         kind = KINDS[leaf.kind]
         cache += kind.cache * leaf.mib * MIB
