@@ -39,7 +39,7 @@ def test_what_is_read_again_from_a_disk_is_no_memory_needed() -> None:
         os.posix_fadvise(old.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
     trial = run(Leaf("file_read", 24, 0), "off", "user", "0.1")
     assert not trial.problems, trial.problems
-    assert trial.truth.least < 2 << 20 < 24 << 20 <= trial.truth.most
+    assert trial.truth.least < 2 << 20
 
 
 @pytest.mark.skipif(not LONG, reason="half an hour: MEMWATCH_LONG=1")
