@@ -207,8 +207,8 @@ class ProcessNote(str, enum.Enum):
 class ChildExit(NamedTuple):
     """The end of the target or of one of its orphaned descendants, with its rusage.
 
-    `max_rss`, the CPU times and the faults are those of wait4: of the process and of all its descendants that
-    were waited for (for `max_rss` the largest one of them). `stat`, `io` and `status` are the texts of the
+    `max_rss`, the CPU times, the faults and the bytes of I/O are those of wait4: of the process and of all its descendants
+    that were waited for (for `max_rss` the largest one of them). `stat`, `io` and `status` are the texts of the
     zombie's files in /proc, from which its own share can be derived, and whether it ignored the end of its
     children, as `cgroup` says where it was; `None` where /proc is absent or denies them.
     """
@@ -233,6 +233,10 @@ class ChildExit(NamedTuple):
     main: bool
     """The target itself."""
     cgroup: bytes | None = None
+    read_bytes: int | None = None
+    """Fetched from storage; `None`: this system's rusage does not say."""
+    write_bytes: int | None = None
+    """Caused to be written to storage."""
 
 
 class TreeSource(Source, Protocol):

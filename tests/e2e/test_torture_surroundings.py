@@ -17,17 +17,10 @@ import pytest
 
 from otel_memwatch.runtime.kernel import rss_error
 from tests.support.control_group import Group, group
-from tests.support.torture import LONG, alive, file_system, needs_root, trial, wait_for
+from tests.support.torture import LONG, NOBODY, alive, file_system, needs_root, trial, unprivileged, wait_for
 from tests.support.wrapped import MIB, PROGRAM, work
 
-NOBODY = 65534
 REUSED_PIDS = Path(__file__).parents[1] / "programs" / "reused_pids.py"
-
-
-def unprivileged(command: list[str]) -> list[str]:
-    """The command as user nobody; it may read files like root, for an interpreter that lies in a closed directory."""
-    reading = ["--inh-caps", "+dac_read_search", "--ambient-caps", "+dac_read_search"]
-    return ["setpriv", "--reuid", str(NOBODY), "--regid", str(NOBODY), "--clear-groups", *reading, *command]
 
 
 # -- the disk

@@ -69,9 +69,9 @@ def parse_stat(data: bytes) -> Stat:
 class Io(NamedTuple):
     """/proc/PID/io, in bytes. The kernel adds what reaped children had to their parent's figures."""
 
-    read_chars: int
-    """Passed to read calls: cached files, pipes and terminals included."""
-    write_chars: int
+    read_chars: int | None
+    """Passed to read calls: cached files, pipes and terminals included; `None`: not known."""
+    write_chars: int | None
     read_bytes: int
     """Fetched from storage."""
     write_bytes: int

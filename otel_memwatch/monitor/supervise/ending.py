@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from otel_memwatch.model import ChildExit
 
 _RSS_UNIT = 1 if sys.platform == "darwin" else 1024
+_BLOCK = 512
+"""Bytes of what Linux counts as one block of I/O in a rusage."""
 
 
 def peek() -> int | None:
@@ -70,6 +72,8 @@ def reap(main: int) -> ChildExit | None:
         status=status,
         main=dead == main,
         cgroup=cgroup,
+        read_bytes=usage.ru_inblock * _BLOCK if sys.platform == "linux" else None,
+        write_bytes=usage.ru_oublock * _BLOCK if sys.platform == "linux" else None,
     )
 
 

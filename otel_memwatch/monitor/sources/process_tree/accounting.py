@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import contextlib
 import enum
+import functools
+import os
 
 from otel_memwatch.monitor.procfs.process import Io, Stat, parse_ignores_sigchld, parse_io, parse_stat
 from otel_memwatch.monitor.sources.process_tree.member import Member, Totals
@@ -65,18 +67,18 @@ class Account:
         It stays left out when the member has ended: whoever waits for it gets its whole life.
         """
         user, system, minor, major, io = member.totals()
-        without = None if io is None else Io(*(-value for value in io))
+        without = None if io is None else Io(*(None if value is None else -value for value in io))  # type: ignore[arg-type]
         self._departed += Totals(-user, -system, -minor, -major, without)
 
     def reaped(self, reaped: Reaped, last_io: Io | None) -> None:
         """The supervisor has waited for a process: its exact totals replace what is known of it.
 
-        Its I/O is that of the zombie, else what was read last; without both the tree's I/O is unknown from now on.
+        Its I/O is that of the zombie, else what was read last; without both the tree's I/O is unknown from now on. What wait4
+        tells of bytes takes the place of what was read last.
         """
-        end, io = reaped.exit, reaped.io
+        end = reaped.exit
         gone = self._gone.pop(end.pid, None)
-        if io is None:
-            io = last_io if gone is None else gone.member.io
+        io = reaped.with_last(last_io if gone is None else gone.member.io)
         self._departed += Totals(end.cpu_user, end.cpu_system, end.minor_faults, end.major_faults, io)
 
     def awaited(self, pid: int) -> Member | None:
@@ -101,6 +103,9 @@ class Account:
         user, system, minor, major, io = self._departed
         known = io is not None
         read_chars, write_chars, read_bytes, write_bytes = io or (0, 0, 0, 0)
+        # Of the living all four are known, or none: only at its end a process may tell of bytes and not of characters.
+        chars_known = read_chars is not None and write_chars is not None
+        read_chars, write_chars = read_chars or 0, write_chars or 0
         for totals in [gone.totals for gone in self._gone.values()] + [member.totals() for member in members]:
             user += totals.cpu_user
             system += totals.cpu_system
@@ -109,15 +114,15 @@ class Account:
             if totals.io is None:
                 known = False
             elif known:
-                read_chars += totals.io.read_chars
-                write_chars += totals.io.write_chars
+                read_chars += totals.io.read_chars or 0
+                write_chars += totals.io.write_chars or 0
                 read_bytes += totals.io.read_bytes
                 write_bytes += totals.io.write_bytes
         high = self._highest
         held = high.io or Io(0, 0, 0, 0)
         summed = Io(
-            max(held.read_chars, read_chars),
-            max(held.write_chars, write_chars),
+            max(held.read_chars or 0, read_chars) if chars_known else None,
+            max(held.write_chars or 0, write_chars) if chars_known else None,
             max(held.read_bytes, read_bytes),
             max(held.write_bytes, write_bytes),
         )
@@ -141,6 +146,23 @@ class Reaped(NamedTuple):
     """`None`: it could not be read."""
     ignored_sigchld: bool
     """When it ended: then what its children used was added to nobody's figures."""
+
+    def with_last(self, last: Io | None) -> Io | None:
+        """Its I/O, in place of what was read of it last; `None`: not known.
+
+        Newer kernels deny users without privileges what a zombie's files say. wait4 tells bytes, and nothing of characters.
+        """
+        told = self.exit
+        if self.io is not None or told.read_bytes is None or told.write_bytes is None or not counts_io():
+            return self.io or last
+        chars = (None, None) if last is None else last[:2]
+        return Io(*chars, told.read_bytes, told.write_bytes)
+
+
+@functools.cache
+def counts_io() -> bool:
+    """Whether this kernel counts what processes read and write: else a rusage says 0."""
+    return os.path.exists("/proc/self/io")
 
 
 def read_exit(end: ChildExit) -> Reaped:

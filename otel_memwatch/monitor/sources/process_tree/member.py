@@ -24,7 +24,7 @@ from otel_memwatch.monitor.procfs.process import (
     parse_watermark,
 )
 from otel_memwatch.monitor.sources.process_tree.files import Descriptors, KeptFile
-from otel_memwatch.runtime.kernel import monotonic_start, rss_error
+from otel_memwatch.runtime.kernel import monotonic_start, rss_error, sum_known
 from otel_memwatch.runtime.typed import NamedTuple
 
 GONE = (ProcessLookupError, FileNotFoundError)
@@ -54,7 +54,12 @@ class Totals(NamedTuple):
         assert isinstance(other, Totals)
         io = None
         if self.io is not None and other.io is not None:
-            io = Io(*map(int.__add__, self.io, other.io))
+            io = Io(
+                sum_known((self.io.read_chars, other.io.read_chars)),
+                sum_known((self.io.write_chars, other.io.write_chars)),
+                self.io.read_bytes + other.io.read_bytes,
+                self.io.write_bytes + other.io.write_bytes,
+            )
         return Totals(
             self.cpu_user + other.cpu_user,
             self.cpu_system + other.cpu_system,

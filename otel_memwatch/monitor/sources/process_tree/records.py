@@ -104,7 +104,7 @@ class Records:
         """A process that we waited for ourselves, known or not: its exit, exact. `hidden`: when it was found to be so."""
         end, stat = reaped.exit, reaped.stat
         last = member.stat if stat is None and member is not None else stat
-        io = reaped.io or (None if member is None else member.io)
+        io = reaped.with_last(None if member is None else member.io)
         self._on_process(
             ProcessRecord(
                 ProcessEvent.EXIT,
@@ -243,7 +243,7 @@ def _counters(stat: Stat | None, io: Io | None) -> dict[str, float | int | None]
 
 def _figures(member: Member) -> Figures:
     stat, io = member.stat, member.io
-    moved = 0 if io is None else sum(io)
+    moved = 0 if io is None else sum(value or 0 for value in io)
     return (
         member.rss,
         member.watermark.largest or 0,

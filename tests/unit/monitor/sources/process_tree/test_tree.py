@@ -12,7 +12,7 @@ from otel_memwatch.errors import Unavailable
 from otel_memwatch.model import ChildExit, ProcessEvent, ProcessNote, ProcessRecord
 from otel_memwatch.monitor.own_cgroup import OwnCgroup
 from otel_memwatch.monitor.sources import Context
-from otel_memwatch.monitor.sources.process_tree import ProcessTree
+from otel_memwatch.monitor.sources.process_tree import ProcessTree, accounting
 from otel_memwatch.monitor.sources.process_tree.discovery import ForkCounter
 from otel_memwatch.monitor.sources.process_tree.files import Descriptors, KeptFile
 from otel_memwatch.runtime.kernel import rss_error
@@ -224,6 +224,28 @@ def reaped(pid: int, time: float, stat: bytes, max_rss: int, minor_faults: int) 
         status=None,
         main=True,
     )
+
+
+@pytest.mark.parametrize("seen", [False, True])
+@pytest.mark.parametrize("counted", [False, True])
+def test_bytes_that_a_zombies_files_do_not_tell_are_those_of_wait4(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, counted: bool, seen: bool
+) -> None:
+    monkeypatch.setattr(accounting, "counts_io", lambda: counted)
+    proc = ProcTree(tmp_path / "proc")
+    proc.process(50, 1, io=(10, 20, 4096, 8192) if seen else None)
+    watched = open_tree(proc)
+    watched.tick(1.0)
+    stat = (proc.path / "50/stat").read_bytes()
+    end = reaped(50, 1.05, stat, MIB, 10)._replace(read_bytes=12288, write_bytes=16384)
+    watched.tree.note_exit(end)
+    tick = watched.tick(1.1)
+    (record,) = [record for record in watched.records if record.event == "exit"]
+    before = (4096, 8192) if seen else (None, None)
+    told = (12288, 16384) if counted else before
+    assert (tick["tree.disk.io read"], tick["tree.disk.io write"]) == told
+    assert (record.read_bytes, record.write_bytes) == told
+    assert (record.read_chars, tick["tree.syscall.io read"]) == ((10, 10) if seen else (None, None))
 
 
 def test_what_it_had_before_an_exec_is_bounded_by_what_the_kernel_tells_in_the_end(tmp_path: Path) -> None:
