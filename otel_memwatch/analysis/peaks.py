@@ -310,8 +310,12 @@ def _tree_by_ledger(evidence: Evidence) -> Peak | None:
     peak = certainty.tree_of_processes(low, high)
     if peak is None or peak.high is None:
         return None if peak is None else peak._replace(at=at, how=how)
-    guess = max(peak.low or 0, min(peak.high, ledger.estimate.value or 0))
-    at = conditions.since_start(ledger.estimate.at) if ledger.estimate.value else at
+    likely = certainty.likely_of_any(
+        evidence.processes.attained_bytes, evidence.processes.most_file, conditions.floor
+    )
+    guess = max(peak.low or 0, min(peak.high, max(likely, ledger.estimate.value or 0)))
+    if ledger.estimate.value and ledger.estimate.value >= likely:
+        at = conditions.since_start(ledger.estimate.at)
     return peak._replace(at=at, how=f"{how}, {bound}", estimate=guess)
 
 

@@ -263,12 +263,13 @@ def test_charged_of_process() -> None:
 
 
 @pytest.mark.parametrize(
-    ("attained", "file", "charged"),
-    [(200, 6, 136), (200, 150, 50), (200, None, 0), (60, 6, 0), (FLOOR, 0, 0)],
+    ("attained", "file", "charged", "likely"),
+    [(200, 6, 136, 194), (200, 150, 50, 50), (200, None, 0, 0), (60, 6, 0, 54), (FLOOR / MIB, 0, 0, 0)],
 )
-def test_charged_of_any(attained: int, file: int | None, charged: int) -> None:
-    files = None if file is None else file * MIB
-    assert certainty.charged_of_any(attained * MIB, files, FLOOR) == charged * MIB
+def test_charged_of_any(attained: float, file: int | None, charged: int, likely: int) -> None:
+    files, most = None if file is None else file * MIB, int(attained * MIB)
+    assert certainty.charged_of_any(most, files, FLOOR) == charged * MIB
+    assert certainty.likely_of_any(most, files, FLOOR) == likely * MIB
 
 
 @pytest.mark.parametrize(
