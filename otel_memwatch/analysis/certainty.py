@@ -822,9 +822,16 @@ def charged_of_any(attained: int, file: int | None, floor: int) -> int:
 
 
 def likely_of_any(attained: int, file: int | None, floor: int) -> int:
-    """The same, most likely: it had as many pages of files as any process was seen with.
+    """Bytes of the largest maximum that wait4 told which were most likely needed; 0 where nobody looked at files.
+
+    As if it had had as many pages of files as any process was seen with; `charged_of_any` is what is certain.
 
     Example: wait4 told of 200 MiB, the processes that were seen had 6 MiB of files: 194 MiB, though 136 is all that is certain.
+
+    Args:
+        attained: the largest maximum that wait4 told.
+        file: the most file pages that a process was seen with; `None`: nobody looked.
+        floor: bytes up to which wait4's figure may be that of the launcher.
     """
     return 0 if file is None or attained <= floor else max(0, attained - file)
 

@@ -313,8 +313,11 @@ def _tree_by_ledger(evidence: Evidence) -> Peak | None:
     likely = certainty.likely_of_any(
         evidence.processes.attained_bytes, evidence.processes.most_file, conditions.floor
     )
-    guess = max(peak.low or 0, min(peak.high, max(likely, ledger.estimate.value or 0)))
-    if ledger.estimate.value and ledger.estimate.value >= likely:
+    seen = max(peak.low or 0, ledger.estimate.value or 0)
+    guess = max(peak.low or 0, min(peak.high, max(likely, seen)))
+    if guess - seen > certainty.near(guess, 0):
+        at = None  # it was between two ticks: at none of them was there so much
+    elif ledger.estimate.value:
         at = conditions.since_start(ledger.estimate.at)
     return peak._replace(at=at, how=f"{how}, {bound}", estimate=guess)
 

@@ -191,7 +191,10 @@ class RunRecording:
         while not _ALONE and (now := time.monotonic()) < until and now < settled:
             if self._to_load:
                 self._load_one()
-            elif not self.read_operations() and stop.wait(_PAUSE if self.operations else _PAUSE_BEFORE):
+            # No longer than until the tick is due: at a short interval it would be late, or missed.
+            elif not self.read_operations() and stop.wait(
+                min(until - now, _PAUSE if self.operations else _PAUSE_BEFORE)
+            ):
                 return True
             if stop.is_set():
                 return True

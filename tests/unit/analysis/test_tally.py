@@ -795,3 +795,22 @@ def test_figures_may_be_asked_for_while_another_thread_folds() -> None:
         over.set()
         asking.join()
     assert troubles == []
+
+
+@pytest.mark.parametrize(("peak", "estimate", "at"), [(130, 126, None), (101, 100, 0.2)])
+def test_a_likeliest_figure_that_no_tick_saw_has_no_moment(
+    peak: int, estimate: int, at: float | None
+) -> None:
+    """A process has 100 MiB at each tick; wait4 tells of what it had at most, 4 MiB of it files."""
+    needed = "memwatch.tree.memory.needed"
+    tally = tally_of(
+        column(f"{needed}.low"), column(f"{needed}.high"), column(needed), column("memwatch.tree.unobserved.faults")
+    )  # fmt: skip
+    seen(tally, PID, 0, rss=104 * MIB, peak=104 * MIB, file=4 * MIB)
+    for seconds in (0.2, 0.4):
+        tick(tally, seconds, 90 * MIB, 400 * MIB, 100 * MIB, 0)
+    ended(tally, PID, 0, 0.5, peak=104 * MIB, max_rss=peak * MIB, exit_code=0, file=4 * MIB)
+    tick(tally, 0.6, 0, 400 * MIB, 0, 0)
+    tree = tally.peaks().tree
+    assert tree is not None
+    assert (tree.estimate, tree.at) == (estimate * MIB, at)

@@ -116,3 +116,28 @@ def test_of_a_program_that_has_just_begun_operations_are_read_before_the_second_
     closed = 0 if run.operations is None else run.operations.closed
     assert (closed, loaded) == ((0, []) if alone else (1, ["what.the.end.needs", "and.this"]))
     writer.close()
+
+
+def test_a_program_that_has_just_begun_is_not_waited_for_beyond_the_next_tick(
+    writer: RunWriter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recording, "_ALONE", False)
+    target = TargetInfo("attach", ("program",), os.getpid(), math.inf)  # it never gets old
+    run = RunRecording(
+        writer, target, settings("attach", {"interval": 0.005}, {}), Messages(pytest.fail), Flag()
+    )
+    monkeypatch.setattr(run, "_to_load", [])
+    run.take_first_tick()
+    run.follow_operations()
+    waits: list[float] = []
+
+    class Noted(Flag):
+        def wait(self, timeout: float) -> bool:
+            waits.append(timeout)
+            return super().wait(timeout)
+
+    for _ in range(5):
+        run._wait(Noted())
+    assert waits
+    assert max(waits) <= 0.005
+    writer.close()
