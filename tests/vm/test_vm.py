@@ -86,6 +86,12 @@ def is_interval(job: Job) -> None:
     assert job.tree["low"] <= job.truth <= job.tree["high"]
 
 
+def is_hinted(job: Job, hint: str) -> None:
+    """The summary says what would make the figure exact, unless its two ends are one answer to a person already."""
+    wide = job.tree["high"] > 1.2 * job.tree["low"]
+    assert (hint in job.output) is wide, job.output
+
+
 def test_the_machine_is_what_it_is_meant_to_be(machine: Path) -> None:
     facts = json.loads((machine / "machine.json").read_text())
     assert facts["kernel"].startswith(machine.name)
@@ -120,8 +126,8 @@ def test_a_manager_that_is_too_slow_is_not_waited_for(machine: Path) -> None:
     job = Job(machine, "impatient")
     assert job.exit_code == 0, job.output
     assert job.json("run")["own_cgroup"] is None
-    assert "exact with: a control group of its own (the service manager gave no group within" in job.output
     is_interval(job)
+    is_hinted(job, "exact with: a control group of its own (the service manager gave no group within")
     job.is_clean()
 
 
@@ -164,7 +170,7 @@ def test_a_group_that_limits_or_accounts_is_not_left(machine: Path, name: str, u
     assert job.exit_code == 0, job.output
     assert job.group.startswith(unit)
     is_interval(job)
-    assert hint in job.output
+    is_hinted(job, hint)
     job.is_clean()
 
 
