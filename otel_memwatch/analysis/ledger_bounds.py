@@ -12,11 +12,16 @@ class LedgerBounds:
     """The bounds between ticks, from the columns `memwatch.tree.memory.needed.*`.
 
     What processes gained that nobody saw afterwards is told by whoever waited for them, and reading a tick takes a moment: so what is
-    told at the tick at which a window ends, and at the next one, is added to the window.
+    told at the tick at which a window ends is added to the window, and what is told at the next one may be.
 
         tick 1 ------------ tick 2 ------------ tick 3
               |<- bound of tick 2 ->|
-                 page faults told at tick 2 and at tick 3 count in it
+                 page faults told at tick 2 count in it, and at tick 3 of what had ended before tick 2 was over
+
+    Args:
+        page: bytes of a base page.
+        carried: whether the bound of a tick is not below that of the one before, wherever what is told at it may have been
+            before that: else it is taken to have been always.
 
     Attributes:
         low: the most that was certainly there at one moment.
@@ -24,9 +29,9 @@ class LedgerBounds:
 
     """
 
-    def __init__(self, page: int) -> None:
+    def __init__(self, page: int, *, carried: bool = False) -> None:
         self._page = page
-        """Bytes of a base page."""
+        self._carried = carried
         self.low, self.estimate = Maximum(), Maximum()
         self._share: float | None = None
         """What the shares of all pages are of the guess; `None`: they have not been read yet."""
@@ -49,7 +54,8 @@ class LedgerBounds:
         """
         if self._open is not None:
             before, bound, first = self._open
-            told = self._bound(bound, first, faults)
+            # Where nobody was told of what had ended, it may have been in either window.
+            told = self._bound(bound, first, 0 if self._carried and faults is not None else faults)
             self._unknown.add_tick(before, None if told is None else 0, 0)
             self._most = max(self._most, told or 0)
         self._open = time, high, faults

@@ -50,7 +50,7 @@ class Evidence:
         self.conditions = conditions
         self.processes = processes
         self.rss, self.pss, self.window_bounds = Maximum(), Maximum(), WindowBounds()
-        self.ledger = LedgerBounds(conditions.page_bytes)
+        self.ledger = LedgerBounds(conditions.page_bytes, carried=conditions.faults_carried)
         self.needed, self.unmapped, self.private = Maximum(), Maximum(), Maximum()
         self.hugetlb, self.shared, self.outside = Maximum(), Maximum(), Maximum()
         self.faults_elsewhere = FaultsElsewhere()

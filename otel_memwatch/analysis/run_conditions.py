@@ -37,6 +37,8 @@ class RunConditions(NamedTuple):
     """Bytes by which a page fault can raise what a process has."""
     page_bytes: int
     """Bytes of a base page: what a page fault brings at the least."""
+    faults_carried: bool
+    """Whether page faults that are told at a tick, and may have been before the one before, are in its upper bound already."""
     cpus: int
     portable: bool
     """Whether the figures come from a system without watermarks."""
@@ -69,6 +71,7 @@ class RunConditions(NamedTuple):
             rss_error=whole(info.get("rss_error_bytes")) or 0,
             fault_bytes=whole(info.get("fault_bytes")) or _HUGE_PAGE,
             page_bytes=whole(info.get("page_bytes")) or _LARGEST_PAGE,
+            faults_carried=info.get("faults_carried") is True,
             cpus=max(1, whole(mapping(info.get("host")).get("cpus")) or 1),
             portable=info.get("portable") is True,
             blind=info.get("blind") is True,

@@ -253,6 +253,7 @@ class RunRecording:
             rss_error_bytes=rss_error(),
             fault_bytes=fault_bytes(self._context.sys, os.uname().release),
             page_bytes=PAGE_SIZE,
+            faults_carried=True,
             portable=self._context.system != "linux",
             blind=self.tree.blind is not None,
         )

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from otel_memwatch.errors import describe
 from otel_memwatch.model import Column, Snapshot, Source, Value
+from otel_memwatch.monitor.glances import Glances
 from otel_memwatch.runtime.typed import NamedTuple, Protocol
 
 CPU_SHARE = 0.05
@@ -185,7 +186,7 @@ class Sampler:
 
     `columns` are those of all sources: first the ones read at every tick, last the slow ones, so that a tick's
     record can leave out the end. A tick that comes too late is made at once; deadlines that have passed
-    altogether are counted as missed, never made up for.
+    altogether are counted as missed, never made up for. A source may call for a tick between two that are due (`Glances`).
 
     Args:
         sources: what to read, in this order.
@@ -208,6 +209,9 @@ class Sampler:
         self._subscribers: list[Callable[[Snapshot], None]] = []
         self._last: Snapshot | None = None
         self._deadline: float | None = None
+        self._glances = Glances(sources)
+        self._called_for = False
+        """The next tick is one that a source has called for, before it is due."""
         self._readers = self._lay_out(sources)
 
     def _lay_out(self, sources: Sequence[Source]) -> list[_Reader]:
@@ -262,9 +266,10 @@ class Sampler:
         """
         clock = self._clock
         now = clock.monotonic()
-        late, missed = self._lateness(now)
+        called_for, self._called_for = self._called_for, False
+        late, missed = (0.0, 0) if called_for else self._lateness(now)
         values = self._nothing.copy()
-        began = clock.cpu()
+        begun = began = clock.cpu()
         for reader in self._readers:
             if now < reader.rests_until and not last:
                 reader.stretched += 1
@@ -286,6 +291,10 @@ class Sampler:
         self._last = snapshot
         for subscriber in self._subscribers:
             subscriber(snapshot)
+        if called_for:
+            self._glances.spent(now, clock.cpu() - begun)
+        assert self._deadline is not None
+        self._glances.plan(now, self._deadline)
         return snapshot
 
     def _health_changed(self, reader: _Reader, was_up: bool) -> None:
@@ -312,15 +321,30 @@ class Sampler:
             self.tick()
 
     def wait(self, stop: Stop) -> bool:
-        """Waits for the next tick to be due (`False`), or until `stop` is set (`True`)."""
+        """Waits for the next tick, due or called for (`False`), or until `stop` is set (`True`)."""
         if self._deadline is None:
             return stop.is_set()
         clock = self._clock
-        return clock.wait(stop, max(0.0, self._deadline - clock.monotonic()))
+        while not clock.wait(stop, self.left()):
+            if self._glances.due >= self._deadline or self._glance():
+                return False
+        return True
+
+    def _glance(self) -> bool:
+        """Whether a source calls for a tick now."""
+        clock, glances = self._clock, self._glances
+        now, began = clock.monotonic(), clock.cpu()
+        assert self._deadline is not None
+        self._called_for = now < self._deadline and glances.ask(now)
+        glances.spent(now, clock.cpu() - began)
+        glances.plan(now, self._deadline)
+        return self._called_for
 
     def left(self) -> float:
-        """Seconds until the next tick is due; 0 where it is."""
-        return 0.0 if self._deadline is None else max(0.0, self._deadline - self._clock.monotonic())
+        """Seconds until the next tick or glance is due; 0 where it is."""
+        if self._deadline is None:
+            return 0.0
+        return max(0.0, min(self._deadline, self._glances.due) - self._clock.monotonic())
 
     def joined_by(self, sources: Sequence[Source]) -> Sampler:
         """A sampler that goes on where this one stands, with more sources; subscribers have to subscribe again."""
@@ -331,4 +355,5 @@ class Sampler:
             self._clock,
         )
         joined.ticks, joined.missed, joined._deadline = self.ticks, self.missed, self._deadline
+        joined._glances = self._glances
         return joined

@@ -23,6 +23,8 @@ none changes its meaning. Sizes are bytes, times monotonic seconds of the record
     rss_error_bytes how far this kernel's resident-memory counters may be off, per process
     fault_bytes     how much memory one page fault can bring at most
     page_bytes      how much one brings at the least: a base page
+    faults_carried  true where memwatch.tree.memory.needed.high of a tick reaches back to the tick before, if page faults that are
+                    told at it may have been before that; else they are to be counted at both
     portable        true where the figures come from psutil and nothing is exact
     blind           true where processes could not be watched: those that were waited for are told, at their end
     host            {"name", "system", "release", "machine", "cpus", "memory_bytes"}

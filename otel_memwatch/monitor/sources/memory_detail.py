@@ -26,7 +26,9 @@ if TYPE_CHECKING:
 
 SHARE = 0.001
 """Share of wall time that reading may take."""
-FIRST_AFTER = 1.0
+ADVANCE = 0.01
+"""Seconds of reading that may be used at once, and are saved up afterwards."""
+FIRST_AFTER = 0.5
 """Seconds after which the first reading is taken, if it is cheap enough."""
 PER_PROCESS, PER_BYTE = 20e-6, 11e-3 / (1 << 30)
 """Seconds that reading takes, before it has been measured."""
@@ -107,7 +109,7 @@ class MemoryDetail:
         expected = len(pids) * PER_PROCESS + before * PER_BYTE
         seconds = expected * self._slower
         # what is saved up in the first seconds may be used at once
-        budget = max((now - self._begun) * SHARE, LONG)
+        budget = max((now - self._begun) * SHARE, ADVANCE)
         if not pids or self._spent + seconds > budget:
             # asking for the tree's size is not free either
             self._next = now + self._period

@@ -19,6 +19,18 @@ def test_faults_told_at_a_tick_and_at_the_next_belong_to_the_window_before_both(
     assert bounds.most(None, over=True) == 53 * MIB
 
 
+def test_faults_told_at_the_next_tick_are_its_own_where_the_record_says_so() -> None:
+    """Its bound is not below that of the tick before, where they may have been before that; unknown, they may be anywhere."""
+    bounds = LedgerBounds(PAGE, carried=True)
+    bounds.add_tick(1.0, 10 * MIB, 0)
+    bounds.add_tick(2.0, 50 * MIB, 256)
+    bounds.add_tick(3.0, 20 * MIB, 512)
+    assert bounds.most(None, over=True) == 51 * MIB
+    bounds.add_tick(4.0, 20 * MIB, None)
+    assert bounds.most(None, over=True) is None
+    assert bounds.most(sum_over_time([(2.5, 9.0, 70 * MIB)]), over=True) == 70 * MIB
+
+
 def test_a_window_of_which_nothing_is_known_is_bounded_by_the_processes_in_it() -> None:
     bounds = LedgerBounds(PAGE)
     for time, high in ((1.0, 10 * MIB), (2.0, None), (3.0, 20 * MIB), (4.0, 0)):

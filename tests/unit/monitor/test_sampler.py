@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import pytest
 
 from otel_memwatch.model import Column, Snapshot, Value
+from otel_memwatch.monitor.glances import CPU_ADVANCE
 from otel_memwatch.monitor.sampler import CPU_SHARE, STALE_PERIODS, Flag, Sampler, SourceHealth
 from tests.support.clock import FakeClock
 
@@ -227,3 +228,64 @@ def test_a_flag_that_is_set_once_more_while_it_is_waited_for() -> None:
     flag.set()
     flag._set, flag._held = False, Meanwhile()  # type: ignore[assignment]
     assert flag.wait(1.0)
+
+
+class Hasty(Scripted):
+    """A source that calls for a tick at every glance, or for none."""
+
+    glance_within = 0.03
+    calls = True
+    glances = 0
+
+    def glance(self, now: float) -> bool:
+        self.glances += 1
+        self.clock.sleep(0.0, 0.0001)
+        return self.calls
+
+
+def test_a_source_calls_for_a_tick_and_those_that_are_due_stay_on_the_grid(clock: FakeClock) -> None:
+    """Those that are called for are neither late nor missed, and no deadline is put off by them."""
+    source = Hasty("s", [Column("process.memory.usage")], clock)
+    source.values = [1]
+    seen: list[Snapshot] = []
+    sampler = Sampler([source], 0.1, clock=clock)
+    sampler.subscribe(seen.append)
+    run(sampler, clock, 9)
+    assert source.reads == pytest.approx(
+        [1000.0, 1000.03, 1000.06, 1000.09, 1000.1, 1000.13, 1000.16, 1000.19, 1000.2]
+    )
+    assert {(tick.late < 1e-6, tick.missed) for tick in seen} == {(True, 0)}
+
+
+def test_a_glance_alone_takes_no_tick(clock: FakeClock) -> None:
+    source = Hasty("s", [Column("process.memory.usage")], clock)
+    source.values, source.calls = [1], False
+    run(Sampler([source], 0.1, clock=clock), clock, 41)
+    assert source.reads == pytest.approx([1000.0 + 0.1 * k for k in range(11)])
+    assert source.glances == 30
+
+
+def test_ticks_that_are_called_for_have_a_budget_of_their_own(clock: FakeClock) -> None:
+    """At 2 ms each, thirty use up what may be used at once; then only those that are due are left."""
+    source = Hasty("s", [Column("process.memory.usage")], clock)
+    source.values, source.cpu = [1], 0.002
+    run(Sampler([source], 0.1, clock=clock), clock, 200)
+    grid = [time for time in source.reads if abs(time * 10 - round(time * 10)) < 0.01]
+    most = int(CPU_ADVANCE / 0.002)
+    assert most - 3 <= len([time for time in source.reads if time < 1002.5]) - 25 <= most + 3
+    # 0.2 % of each second besides: one in a second
+    assert len(source.reads) - len(grid) <= most + 3 + (source.reads[-1] - 1000)
+
+
+def test_a_glance_that_comes_too_late_is_the_tick(clock: FakeClock) -> None:
+    """The machine was busy until after the tick was due: it is taken, as late as it is."""
+    source = Hasty("s", [Column("process.memory.usage")], clock)
+    source.values, source.calls = [1], False
+    seen: list[Snapshot] = []
+    sampler = Sampler([source], 0.1, clock=clock)
+    sampler.subscribe(seen.append)
+    sampler.tick()
+    clock.sleep(0.15)
+    assert not sampler.wait(threading.Event())
+    sampler.tick()
+    assert (seen[1].late, source.glances) == (pytest.approx(0.05), 0)

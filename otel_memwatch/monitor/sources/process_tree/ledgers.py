@@ -70,6 +70,10 @@ class PidLedger:
         """Upper bound of the others."""
         self.settled = True
         """No pid was given until this tick began, and none is left to be claimed: nobody can have been unseen."""
+        self.all_known = False
+        """Of all pids that were given until this tick it is known whose they are."""
+        self.given_in_scan = 0
+        """Pids that were given from the beginning of a tick to the end of its scan of what the tree needs, at the last of these."""
         self.moved = False
         """Processes or threads were found in this tick that are new."""
         self._forks = forks
@@ -145,6 +149,7 @@ class PidLedger:
         if self._ended != self._last or self._unclaimed:
             return False
         self._late = 0
+        self.all_known = True
         return True
 
     def close(self, *, suspicious: bool) -> None:
@@ -153,6 +158,7 @@ class PidLedger:
         unexplained = max(0, given - max(0, self._explained(given) - self._late))
         self._late = self._forks.between(self.begun, self._ended)
         self._last = self._ended
+        self.all_known = not (unexplained or self._unclaimed or self._late)
         if suspicious:
             self.unobserved += unexplained + self._unclaimed
             unexplained = 0
@@ -184,6 +190,8 @@ class FaultLedger:
         """Minor faults of them that members which vanished are known to have had."""
         self._unseen = 0
         """Faults of children that are no known process's, beside those among `inherited`."""
+        self.own_moved = False
+        """Our own process has inherited page faults that the supervisor has not reported."""
         self._unreported = False
         """There may have been processes whose faults are in no figure that we read."""
         self._ignores_sigchld = False
@@ -210,6 +218,7 @@ class FaultLedger:
         """Look for children of our own process that were waited for, and that the supervisor did not report."""
         gap = _own_inherited_faults() - self._reported_by_supervisor
         moved, self._own_gap = gap - self._own_gap, gap
+        self.own_moved = moved > 0
         self.suspicious |= moved != 0
         self._unseen += max(0, moved)
 

@@ -76,6 +76,12 @@ class TickFindings(NamedTuple):
     """Processes whose watermark somebody else was noticed to reset."""
     newly_reset: bool
     """One of them was noticed since the last scan."""
+    told_before: int
+    """The `unseen_faults` of the last scan."""
+    may_be_before: bool
+    """Those told now may have been before the end of that scan."""
+    orphans: bool
+    """Processes have become our children and ended, and nobody saw them: whoever was theirs before is not known."""
     late: Callable[[], list[int] | None]
     """Gives the page faults of each process that was born since the discovery; `None`: there are too many to look."""
 
@@ -85,6 +91,7 @@ class _Holder:
 
     __slots__ = (
         "base",
+        "children",
         "family",
         "held",
         "is_reset",
@@ -106,6 +113,8 @@ class _Holder:
         """Most of these."""
         self.base = base
         """Page faults up to which its gains are in its family's pages."""
+        self.children: tuple[int, int] | None = None
+        """Page faults, minor and major, that it had inherited of its children when it was read last."""
         self.held: int | None = None
         """Bytes of private memory that it held; `None`: not known."""
         self.mark = 0
@@ -137,16 +146,16 @@ class _Own(NamedTuple):
     """All of it."""
     own: int
     """Of that, what is its own for certain."""
-    likely: int
-    """What is its own most likely."""
+    gained: int
+    """What of it its page faults can have brought."""
 
 
 class _Family:
     """Processes that descend from each other by fork without an exec. Sizes are bytes."""
 
     __slots__ = (
-        "all_known", "apart", "before", "compared", "held", "kept", "largest", "members", "most", "new", "owns", "resident",
-        "same", "watermarks",
+        "all_known", "apart", "before", "compared", "gives_back", "held", "kept", "largest", "members", "most", "new", "owns",
+        "resident", "same", "watermarks",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -158,6 +167,8 @@ class _Family:
         """Its private pages at the tick before."""
         self.resident = 0
         """The largest private memory that one of its members had; `before`: at the tick before."""
+        self.gives_back = False
+        """One of its members was seen to have had more than it had later."""
         self.begin()
 
     def begin(self) -> None:
@@ -203,6 +214,7 @@ class NeededMemory:
 
     Args:
         proc, sys: where these file systems are mounted.
+        root: pid of the target.
         marks_operations: whether a process resets its own watermark.
         joined: whether the tree was there before the run: then it has pages that no page fault in the run has brought.
         exact: whether we reset the watermarks, each time before `scan`.
@@ -213,6 +225,7 @@ class NeededMemory:
         self,
         proc: str,
         sys: Path,
+        root: int,
         marks_operations: Callable[[int], bool],
         *,
         joined: bool,
@@ -220,6 +233,7 @@ class NeededMemory:
         allocated_before: Allocated | None = None,
     ) -> None:
         self._machine = Allocations(proc, sys, allocated_before)
+        self._root = root
         self._marks_operations = marks_operations
         self._exact = exact
         self._joining = self._joined = joined
@@ -239,8 +253,10 @@ class NeededMemory:
         """What processes gained that have ended, and that a child of theirs may have: since all was known last."""
         self._calm = False
         """No process was born while the tick before was taken."""
-        self._cut_short: int | None = None
-        """The bound of the tick before, where a process ended while that was taken; `None`: none did."""
+        self._before = 0
+        """The bound that the last scan told."""
+        self._cut_short = False
+        """A process ended during that scan."""
         self._first = True
         self._huge_so_far = 0
         """Bytes of huge pages that the machine has allocated since the first reading."""
@@ -253,6 +269,8 @@ class NeededMemory:
         """Shared memory that processes map, summed: what the machine has more than before may be other programs'."""
         self._by_faults = self._collapsed = 0
         """Bytes of huge pages that page faults brought, and that were made of small ones, since the last scan."""
+        self.kept = 0
+        """Bytes that the tree had at most at the end of the last scan."""
         self._told: NeededNow | None = None
         self._left: set[int] = set()
         """Families that a member has left since the tick before, by an exec: their watermarks are not of all that were there."""
@@ -350,16 +368,17 @@ class NeededMemory:
         )
         elsewhere = self._unclaimed + self._ended_new + unseen + late_new
         elsewhere += certainty.gained(left_behind, page=PAGE_SIZE)
+        some_fresh = found.born or self._left
+        readings_of = {reading.member.pid: reading for reading in readings} if some_fresh else {}
+        changed = self._changed_families(readings, readings_of)
+        if late != [] or not self._calm or found.unseen_faults is None or found.orphans:
+            changed = None
         for key, family in self._families.items():
             family.begin()
-            family.same = quiet and self._calm and key not in self._left
-        parents = {reading.member.pid: reading for reading in readings} if found.born else {}
+            family.same = changed is not None and key not in changed
         for reading in readings:
-            parent = parents.get(reading.member.stat.ppid) if reading.fresh else None
-            had = 0 if parent is None else (parent.held or 0)
-            if parent is not None:
-                had += certainty.gained(parent.last - parent.holder.base, page=PAGE_SIZE)
-            self._enter(reading, in_scan, elsewhere + had)
+            inherited = self._inherited(reading, readings_of) if reading.fresh else None
+            self._enter(reading, in_scan, elsewhere, inherited)
         self._judge_families(huge, unseen + late_new)
         low, burst = self._judge(readings, huge, tree_new)
         high, loose, counted = self._close_families(
@@ -368,13 +387,17 @@ class NeededMemory:
         shared, shared_low = self._shared_memory(members, counted + self._ended_new + unseen + late_new)
         guess = sum(map(_likely, self._families.values()))
         high += shared
-        if self._cut_short is not None:
-            high = max(high, self._cut_short + self._ended_new)
+        self.kept = self._unclaimed + sum(family.kept for family in self._families.values()) + self._shared
+        before, self._before = self._before, high
+        if self._cut_short or found.may_be_before:
+            # What is told now, of processes that have ended, may have been in the window before as well.
+            told_before = certainty.gained(found.told_before, page=PAGE_SIZE)
+            high = max(high, before + told_before + self._ended_new)
         unmarked = high + loose
         if found.newly_reset:
             high = max([high, *self._unmarked])
         self._unmarked.append(unmarked)
-        self._cut_short = high if cut_short else None
+        self._cut_short = cut_short
         self._calm, self._ended_new = late == [], 0
         self._by_faults = self._collapsed = 0
         self._departed = {pid: self._holders.pop(pid) for pid in self._holders.keys() - members.keys()}
@@ -384,6 +407,11 @@ class NeededMemory:
             guess + burst + min(self._shared, self._mapped),
         )
         return self._told
+
+    def scanned(self, pid: int) -> tuple[int, int]:
+        """The page faults and the bytes of private memory with which the last scan read a process; zeros: it did not."""
+        holder = self._holders.get(pid)
+        return (0, 0) if holder is None else (holder.base, holder.held or 0)
 
     # -- reading
 
@@ -429,13 +457,66 @@ class NeededMemory:
 
     # -- families
 
-    def _enter(self, reading: _Reading, huge: int, elsewhere: int) -> None:
+    def _changed_families(
+        self, readings: list[_Reading], readings_of: Mapping[int, _Reading]
+    ) -> set[int] | None:
+        """Families that have, or may have had, other members since the last scan; `None`: it may be any of them.
+
+        ==========================================  ==========================================================
+        a member                                    is seen by
+        ==========================================  ==========================================================
+        is no more                                  that the last scan had read it
+        has executed a program                      that it is in another address space
+        was born, whatever it has executed since    that it is fresh: its parent is of the family
+        was born and has ended                      page faults that its parent has inherited; or it is a zombie
+        ==========================================  ==========================================================
+        """
+        present = {reading.member.pid for reading in readings}
+        changed = {holder.family for pid, holder in self._holders.items() if pid not in present}
+        changed |= self._left
+        anyones = False
+        for reading in readings:
+            stat, holder = reading.member.stat, reading.holder
+            children = stat.child_minor_faults, stat.child_major_faults
+            if children != holder.children:
+                changed.add(holder.family)
+            holder.children = children
+            if not reading.fresh:
+                continue
+            changed.add(holder.family)
+            parent = readings_of.get(stat.ppid)
+            if parent is not None:
+                changed.add(parent.holder.family)
+            elif reading.member.pid != self._root:
+                anyones = True
+        return None if anyones else changed
+
+    def _inherited(self, reading: _Reading, readings: Mapping[int, _Reading]) -> int | None:
+        """Most bytes of private memory that a process had of its parent at its birth; `None`: its parent is not known.
+
+        That is what the parent had at the tick before, and gained since: nothing of its siblings. A process that has executed
+        a program since its birth has nothing of it, and its parent is of another family.
+        """
+        if reading.member.pid == self._root:
+            return 0  # it has begun with an exec
+        parent = readings.get(reading.member.stat.ppid)
+        if parent is None or self._joining:
+            return None
+        if parent.holder.family != reading.holder.family:
+            return 0
+        had = self._inherited(parent, readings) if parent.fresh else parent.holder.held
+        if had is None:
+            return None
+        return had + certainty.gained(parent.last - parent.holder.base, page=PAGE_SIZE)
+
+    def _enter(self, reading: _Reading, huge: int, elsewhere: int, inherited: int | None) -> None:
         """Enter what was read of a process into its family.
 
         Args:
             reading: what was read.
             huge: bytes of huge pages that came while the tick was taken.
             elsewhere: bytes that processes gained which nobody sees any more, and that a child of theirs may have.
+            inherited: of one that is fresh, the most that it had of its parent at its birth; `None`: its parent is not known.
         """
         member, holder, fresh, held, first, last = reading
         family = self._families.get(holder.family)
@@ -465,14 +546,12 @@ class NeededMemory:
             holder.least, holder.least_at = held, self._scans
         holder.most = max(holder.most, held)
         own = certainty.own_pages(there, holder.least, in_flight + inexact)
-        likely = held - holder.least
-        if holder.most - holder.least <= STEADY * holder.most:
-            # It has given nothing back that was to be seen: what it had page faults for beyond its growth it has unshared.
-            likely = min(held, certainty.gained(last, page=PAGE_SIZE))
-        family.owns.append(_Own(member.pid, holder, there, own, max(own, likely)))
+        family.gives_back = family.gives_back or holder.most - holder.least > STEADY * holder.most
+        gained = min(held, certainty.gained(last, page=PAGE_SIZE))
+        family.owns.append(_Own(member.pid, holder, there, own, gained))
         watermark = member.watermark
         mark, marked_at = watermark.last, watermark.last_faults
-        family.new += self._beyond_faults(reading, family, error, elsewhere)
+        family.new += self._beyond_faults(reading, family, error, elsewhere, inherited)
         if not fresh and not self._exact and mark is not None and mark < holder.mark:
             holder.is_reset = True
         if (
@@ -489,7 +568,9 @@ class NeededMemory:
         else:
             family.watermarks += mark + error + in_flight + scanned
 
-    def _beyond_faults(self, reading: _Reading, family: _Family, error: int, elsewhere: int) -> int:
+    def _beyond_faults(
+        self, reading: _Reading, family: _Family, error: int, elsewhere: int, inherited: int | None
+    ) -> int:
         """What a process's watermark has risen by, and nothing has brought that is known, since it was read before."""
         member, holder, last = reading.member, reading.holder, reading.last
         mark, before, data = member.watermark.last, holder.reading, member.status_data
@@ -504,7 +585,8 @@ class NeededMemory:
         if before is None:
             # It has the memory of the process that it was forked from, or none: then it has begun with an exec.
             own = certainty.gained(last - holder.base, page=PAGE_SIZE)
-            inherited = max(family.before, others, family.kept) + family.new - own + elsewhere
+            if inherited is None:
+                inherited = max(family.before, others, family.kept) + family.new - own + elsewhere
             before = now._replace(
                 rss=inherited, mapped=0, faults=holder.base, huge=now.huge - self._by_faults
             )
@@ -654,7 +736,17 @@ def _likely(family: _Family) -> int:
     if len(family.owns) < 2 or not family.all_known:
         return most
     oldest = min(family.owns, key=lambda m: m.holder.seen_at)
-    return min(most, oldest.whole + sum(m.likely for m in family.owns if m is not oldest))
+    likely = oldest.whole
+    for own in family.owns:
+        if own is oldest:
+            continue
+        if family.gives_back:
+            # They allocate and free: their page faults tell nothing, and what they were forked with is the oldest's.
+            likely += max(own.own, own.whole - min(own.holder.least or 0, oldest.whole))
+        else:
+            # What they had page faults for beyond their growth they have unshared.
+            likely += max(own.own, own.gained)
+    return min(most, likely)
 
 
 def _merges_pages(sys: Path) -> bool:

@@ -12,6 +12,7 @@ from otel_memwatch.monitor.procfs.mounted import hides_others
 from otel_memwatch.monitor.procfs.process import Io, Stat, parse_stat
 from otel_memwatch.monitor.sources import Context
 from otel_memwatch.monitor.sources.process_tree.accounting import Account, Fate, Reaped, read_exit
+from otel_memwatch.monitor.sources.process_tree.between_ticks import BetweenTicks, moved_since
 from otel_memwatch.monitor.sources.process_tree.columns import columns, fast_values, slow_values
 from otel_memwatch.monitor.sources.process_tree.discovery import Discovery, ForkCounter
 from otel_memwatch.monitor.sources.process_tree.files import Descriptors, read_once
@@ -21,8 +22,8 @@ from otel_memwatch.monitor.sources.process_tree.needed import NeededMemory, Need
 from otel_memwatch.monitor.sources.process_tree.records import Records
 from otel_memwatch.monitor.sources.process_tree.resets import ForeignResets
 from otel_memwatch.monitor.sources.process_tree.windows import Vanished, WatermarkWindows, fault_bytes
-from otel_memwatch.runtime.kernel import rss_error
-from otel_memwatch.runtime.typed import TYPE_CHECKING
+from otel_memwatch.runtime.kernel import PAGE_SIZE, rss_error
+from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -47,7 +48,7 @@ _MARKS_BEGIN = 1.0
 class Changes:
     """What one tick has found of the members; the ledgers hold what it has found of their children."""
 
-    __slots__ = ("born", "figures", "presumed", "reapers_known", "removed", "vanished")
+    __slots__ = ("born", "figures", "presumed", "reapers_known", "removed", "reported_unseen", "vanished")
 
     def __init__(self) -> None:
         self.born = False
@@ -60,8 +61,23 @@ class Changes:
         """Members that are no more."""
         self.vanished: list[Vanished] = []
         """What the windows have to know of them, and of processes that were never members."""
+        self.reported_unseen = False
+        """The supervisor has waited for a process that was never a member."""
         self.reapers_known = True
         """Of all members that are no more it is known who waited for them: else nothing bounds what they had."""
+
+
+class ScanEnd(NamedTuple):
+    """How things stood at the end of the last scan of what the tree needs."""
+
+    told: int = 0
+    """Page faults that processes which had ended were told to have had, unseen, since the scan before."""
+    unobserved: int = 0
+    """Upper bound of the processes so far that nobody saw."""
+    presumed: bool = False
+    """Processes were no more, and their parents neither, so that nobody knows who was told of them."""
+    all_known: bool = True
+    """Of all pids given until its tick it was known whose they are."""
 
 
 class ProcessTree:
@@ -119,11 +135,13 @@ class ProcessTree:
             else None
         )
         self._needed = self._open_needed()
+        self._between = BetweenTicks(context.interval)
+        self._scanned = ScanEnd()
         self._resets = ForeignResets(self._proc, self._descriptors)
         self._reset_since: dict[int, float] = {}
+        """When it was noticed of which members that somebody resets their watermark."""
         self._newly_reset = False
         """One was added to these since the last scan of what the tree needs."""
-        """When it was noticed of which members that somebody resets their watermark."""
         self._slow_pace = context.pace()
         self._walk_pace = context.pace(WALK_SECONDS)
         self._round = 0
@@ -145,6 +163,7 @@ class ProcessTree:
             return NeededMemory(
                 self._proc,
                 context.sys,
+                context.root,
                 context.marks_operations,
                 joined=not context.adopt,
                 exact=context.exact,
@@ -221,6 +240,18 @@ class ProcessTree:
         if self._needed is not None:
             self._needed.close()
 
+    # -- between ticks
+
+    @property
+    def glance_within(self) -> float:
+        """Seconds after which a glance is worth its cost; infinite: none is, as where a control group tells what is needed."""
+        return self._between.within
+
+    def glance(self, now: float) -> bool:  # noqa: ARG002 - the signature is Glancing's
+        """Whether a tick now keeps the bounds of what the tree needs nearer. Costs 5 us and 6 us for each process."""
+        needed = self._needed
+        return needed is not None and self._between.is_worth_it(moved_since(self._members, needed.scanned))
+
     # -- a tick
 
     def read(self, now: float) -> Sequence[Value]:
@@ -280,6 +311,7 @@ class ProcessTree:
         hidden = self._hidden.pop(pid, None) if member is None else None
         if member is None and hidden is None:
             self._pids.joined(pid)
+            changes.reported_unseen = True
         self._faults.ended(
             stat,
             0 if member is None else member.stat.child_minor_faults,
@@ -313,29 +345,38 @@ class ProcessTree:
     # -- second step: what the members have now
 
     def _read_members(self, changes: Changes, now: float) -> None:
+        """Read all members, and the parents of those that are no more again: what these had is in the parents' figures then."""
+        known = set(changes.removed)
         for member in list(self._members.values()):
-            before = member.stat
-            try:
-                changed = member.refresh()
-                if member.shares_memory and not self._shares(member):
-                    member.leaves_parent()
-                    changed = member.refresh() or changed
-            except GONE:
-                self._vanish(member, changes, now)
-                continue
-            stat = member.stat
-            if changed:
-                changes.figures = True
-            if stat is before:
-                continue
-            if stat.threads > before.threads:
-                self._pids.threads_began(stat.threads - before.threads)
-            if stat.child_minor_faults != before.child_minor_faults:
-                self._faults.inherited_by_member(before, stat)
-            self._records.executed(member, now)
+            self._read_member(member, changes, now)
+        while parents := {changes.removed[pid].stat.ppid for pid in changes.removed.keys() - known}:
+            known.update(changes.removed)
+            for parent in parents & self._members.keys():
+                self._read_member(self._members[parent], changes, now)
         if self._account.pending:
             changes.figures = True
             self._settle(now, now)
+
+    def _read_member(self, member: Member, changes: Changes, now: float) -> None:
+        before = member.stat
+        try:
+            changed = member.refresh()
+            if member.shares_memory and not self._shares(member):
+                member.leaves_parent()
+                changed = member.refresh() or changed
+        except GONE:
+            self._vanish(member, changes, now)
+            return
+        stat = member.stat
+        if changed:
+            changes.figures = True
+        if stat is before:
+            return
+        if stat.threads > before.threads:
+            self._pids.threads_began(stat.threads - before.threads)
+        if stat.child_minor_faults != before.child_minor_faults:
+            self._faults.inherited_by_member(before, stat)
+        self._records.executed(member, now)
 
     def _vanish(self, member: Member, changes: Changes, now: float) -> None:
         """A member is no more: find out who waited for it, and so where its totals and its page faults are.
@@ -410,11 +451,7 @@ class ProcessTree:
         # A child may have been waited for after its parent was read, and before the discovery looked for it. The next
         # tick would find its faults with the parent, and take it for a child that began after this tick. So where
         # pids are unexplained and a parent has waited since, all members are read again now.
-        if (
-            not self._faults.suspicious
-            and self._pids.unexplained()
-            and any(member.has_waited() for member in self._members.values())
-        ):
+        if self._pids.unexplained() and any(member.has_waited() for member in self._members.values()):
             self._read_members(changes, now)
 
     def _find_hidden(self, unread: Sequence[int], changes: Changes, now: float) -> None:
@@ -565,6 +602,7 @@ class ProcessTree:
         unseen = None if total is None else total - before
         told = needed.unchanged()
         if not changes.figures and unseen == 0 and told is not None and not self._newly_reset:
+            self._between.scanned(told, 0, needed.kept)
             return told
         ours = set() if self._windows is None else self._windows.reset_now
         self._find_resets(self._resets.read() - ours, now)
@@ -574,22 +612,54 @@ class ProcessTree:
             unseen,
             self._reset_since,
             self._newly_reset,
+            self._scanned.told,
+            self._may_be_before(changes),
+            changes.reported_unseen or self._faults.own_moved,
             self._born_since,
         )
         self._newly_reset = False
         whole = not needed.broken
         values = needed.scan(self._members, found)
+        self._scanned = ScanEnd(
+            unseen or 0, self._pids.unobserved, bool(changes.presumed), self._pids.all_known
+        )
+        self._between.scanned(values, None if unseen is None else unseen * PAGE_SIZE, needed.kept)
         if whole and needed.broken:
             main = self._members.get(self._context.root) or next(iter(self._members.values()), None)
             if main is not None:
                 self._records.outside_ledger(main, now)
         return values
 
+    def _may_be_before(self, changes: Changes) -> bool:
+        """Whether page faults that are told now may have been before the end of the last scan.
+
+        Told now is what processes had that have ended since they were read. Those which the last scan read had it after that,
+        and of one that ended during that scan `NeededMemory` knows. Of others it can have been before:
+
+        =======================================================  =====================================================
+        a process that the last scan                             its faults were told then
+        =======================================================  =====================================================
+        found to be no more                                      unless its parent was no more either: that was read again
+        never saw, begun before its tick, waited for by a        always: the members were read again after the discovery
+        member
+        never saw, begun before its tick, waited for by us       perhaps not
+        never saw, begun during its tick                         perhaps not
+        =======================================================  =====================================================
+        """
+        before = self._scanned
+        ours = changes.reported_unseen or self._faults.own_moved
+        others = self._pids.unobserved > before.unobserved
+        return (
+            before.presumed
+            or (ours and not before.all_known)
+            or ((ours or others) and self._pids.given_in_scan > 0)
+        )
+
     def _born_since(self) -> list[int] | None:
         """Page faults of each process of the tree that was born since this tick began; `None`: too many to look."""
         newest = self._forks.read()
         begun = self._pids.begun
-        given = self._forks.between(begun, newest)
+        given = self._pids.given_in_scan = self._forks.between(begun, newest)
         if not given:
             return []
         if given > MOST_LATE:

@@ -11,7 +11,7 @@ import pytest
 
 from otel_memwatch.errors import Unavailable
 from otel_memwatch.monitor.sources import Context
-from otel_memwatch.monitor.sources.memory_detail import LONG, SHARE, MemoryDetail
+from otel_memwatch.monitor.sources.memory_detail import ADVANCE, FIRST_AFTER, SHARE, MemoryDetail
 from tests.support.proc_tree import KnownPids
 
 MIB = 1 << 20
@@ -37,11 +37,11 @@ def readings(detail: MemoryDetail, seconds: float) -> list[float]:
     return [tick / 10 for tick in ticks if detail.read(100.0 + tick / 10)[0] is not None]
 
 
-def test_small_tree_is_read_after_a_second_and_summed(tmp_path: Path) -> None:
+def test_small_tree_is_read_soon_and_summed(tmp_path: Path) -> None:
     detail = MemoryDetail(fake(tmp_path, 3, MIB))
-    assert readings(detail, 1.0) == []
+    assert readings(detail, FIRST_AFTER) == []
     # this kernel does not tell which shares are of files
-    assert detail.read(101.0) == (3000 << 10, 9 << 10, 9 << 10, None)
+    assert detail.read(100.0 + FIRST_AFTER) == (3000 << 10, 9 << 10, 9 << 10, None)
 
 
 def test_shares_without_files_are_told_less_what_changed_meanwhile(
@@ -54,10 +54,10 @@ def test_shares_without_files_are_told_less_what_changed_meanwhile(
     detail = MemoryDetail(context)
     looks = iter([{1: (MIB, 0), 2: (MIB, 50)}, {1: (MIB, 2), 2: (MIB - 8192, 50)}])
     monkeypatch.setattr(detail, "_held", lambda pids: next(looks))
-    assert readings(detail, 1.0) == []
+    assert readings(detail, FIRST_AFTER) == []
     # two faults of 4 KiB, which left the first no larger, and 8 KiB that the second gave back
     page = os.sysconf("SC_PAGE_SIZE")
-    assert detail.read(101.0)[3] == (1400 << 10) - 2 * page - 2 * page - 8192
+    assert detail.read(100.0 + FIRST_AFTER)[3] == (1400 << 10) - 2 * page - 2 * page - 8192
 
 
 def test_reading_takes_no_more_than_its_share(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -65,7 +65,7 @@ def test_reading_takes_no_more_than_its_share(tmp_path: Path, monkeypatch: pytes
     # every look at the clock is 2 ms after the one before: a round takes 2 ms
     monkeypatch.setattr(time, "perf_counter", lambda: next(clock) * 0.002)
     times = readings(MemoryDetail(fake(tmp_path, 1, 8 * MIB)), 100.0)
-    assert len(times) * 0.002 <= 100.0 * SHARE + LONG
+    assert len(times) * 0.002 <= 100.0 * SHARE + ADVANCE
     assert len(times) > 30
 
 

@@ -170,6 +170,125 @@ def test_what_a_child_gained_between_its_last_tick_and_its_end_counts_whatever_p
     assert watched.high() == 40 * 256
 
 
+@pytest.mark.parametrize(("known", "most"), [(True, 109), (False, 60)])
+def test_a_worker_has_nothing_of_what_its_siblings_gained(tmp_path: Path, known: bool, most: int) -> None:
+    """One has 60 MiB by 60 MiB of page faults; its sibling 50, and hardly any: these were filled by userfaultfd.
+
+    Whose parent is not known may have had them from anybody.
+    """
+    watched = Watched(tmp_path)
+    watched.high()
+    watched.high()
+    watched.proc.process(101, 50, rss=60 * MIB, minor=60 * 256, stack=8192)
+    watched.proc.process(102, 50 if known else os.getpid(), rss=50 * MIB, minor=10, stack=8192)
+    watched.proc.last_pid(102)
+    assert most * MIB <= watched.high() <= (most + 4) * MIB
+
+
+@pytest.mark.parametrize(
+    ("given", "high"),
+    [
+        # the pids are all known: who was told of has ended since the last tick
+        ([], 2),
+        # one was given while that tick was taken: its process may have ended before the tick was over
+        ([101], 62),
+    ],
+)
+def test_what_is_told_of_an_unseen_process_may_have_been_before_the_last_tick_was_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: list[int], high: int
+) -> None:
+    """60 MiB at the last tick, given back since; then a process that nobody saw is told to have had 40 MiB."""
+    watched = Watched(tmp_path)
+    watched.high()
+    watched.proc.process(50, 1, rss=60 * MIB, minor=10 + 60 * 256, stack=8192)
+    looked, forks = watched.tree._read_watermarks, watched.tree._forks
+
+    def meanwhile(*, all_of_them: bool) -> None:
+        looked(all_of_them=all_of_them)
+        for pid in given:
+            watched.proc.last_pid(pid)
+
+    monkeypatch.setattr(watched.tree, "_read_watermarks", meanwhile)
+    assert 60 * MIB <= watched.high() <= 63 * MIB
+    monkeypatch.setattr(watched.tree, "_read_watermarks", looked)
+    assert forks.read() == (101 if given else 100)
+    # the window in which it gives back is not the one that is asked about
+    watched.proc.process(50, 1, rss=MIB, minor=11 + 60 * 256, stack=8192)
+    if not given:
+        watched.high()
+        watched.proc.last_pid(101)
+    watched.proc.process(50, 1, rss=MIB, minor=12 + 60 * 256, stack=8192, child_minor=40 * 256)
+    before = 60 * MIB if given else 0
+    assert max(before, high * MIB - MIB) <= watched.high() <= (high + 1) * MIB
+
+
+def test_what_one_leaves_that_ends_while_the_tick_is_taken_adds_to_what_was_told_at_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A child was told of at the tick, another one after it, with their parent: they may have been there at once."""
+    monkeypatch.setattr(Descriptors, "__init__", lambda self, most=None: setattr(self, "free", 0))
+    watched = Watched(tmp_path)
+    watched.high()
+    watched.proc.process(101, 50, rss=MIB, minor=10, stack=8192)
+    watched.proc.last_pid(101)
+    watched.high()
+    watched.high()
+    watched.proc.process(50, 1, rss=MIB, stack=8192, child_minor=24 * 256)
+    watched.proc.process(101, 50, rss=MIB, minor=11, stack=8192)
+    watched.proc.last_pid(102)
+    looked = watched.tree._read_watermarks
+
+    def ends_meanwhile(*, all_of_them: bool) -> None:
+        looked(all_of_them=all_of_them)
+        watched.proc.remove(101, 50)
+
+    monkeypatch.setattr(watched.tree, "_read_watermarks", ends_meanwhile)
+    watched.high()
+    monkeypatch.setattr(watched.tree, "_read_watermarks", looked)
+    watched.proc.process(50, 1, rss=MIB, stack=8192, child_minor=(24 + 30) * 256 + 11)
+    # the 30 MiB that are told now are not in it: they count besides
+    assert 24 * MIB <= watched.high() <= 27 * MIB
+
+
+@pytest.mark.parametrize(
+    ("change", "near"),
+    [
+        ("nothing", True),
+        ("another one ends", True),
+        ("its parent has another child", True),
+        ("a child of its own was waited for", False),
+        ("it has a child", False),
+        ("it has a child that has executed a program", False),
+        ("somebody's child has become ours", False),
+    ],
+)
+def test_a_watermark_bounds_a_family_whatever_others_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str, near: bool
+) -> None:
+    """40 MiB come and go, 1 MiB at a time, as its watermark tells; what a child may have kept of them it does not."""
+    monkeypatch.setattr(Descriptors, "__init__", lambda self, most=None: setattr(self, "free", 0))
+    watched = Watched(tmp_path)
+    watched.high()
+    watched.proc.process(101, 50, rss=MIB, stack=16384)
+    watched.proc.process(102, 50, rss=MIB, stack=12288)
+    watched.proc.last_pid(102)
+    for _ in range(3):
+        watched.high()
+    inherited = 10 if change.startswith("a child of") else 0
+    watched.proc.process(101, 50, rss=MIB, minor=10 + 40 * 256, stack=16384, child_minor=inherited)
+    if change.startswith("another"):
+        watched.proc.remove(102, 50)
+        watched.proc.process(50, 1, rss=MIB, stack=8192, child_minor=10)
+    parents = {"its": 50, "it": 101, "somebody's": os.getpid()}
+    parent = parents.get(change.split(maxsplit=1)[0])
+    if parent is not None:
+        watched.proc.process(103, parent, rss=MIB, stack=16384 if change == "it has a child" else 20480)
+    if parent is not None or inherited:
+        watched.proc.last_pid(103)
+    most = watched.high()
+    assert most < 5 * MIB if near else 40 * MIB <= most <= 47 * MIB
+
+
 class Pool:
     """A parent with 50 MiB, and workers forked from it."""
 
