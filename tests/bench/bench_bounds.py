@@ -1,6 +1,6 @@
 """How near the bounds of "memory needed" without a control group are to the truth, for programs that people run.
 
-    python tests/bench/bench_bounds.py [--rounds 3] [--only make,pool] [--options=--exact] [--user 65534]
+    python tests/bench/bench_bounds.py [--rounds 3] [--only make,pool] [--options=--exact] [--user 65534] [--into PAGE]
 
 Each program runs under `wrap --cgroup off` inside a referee group, whose anonymous and shared memory is read every
 millisecond. What the referee happened to see is a lower bound of the truth (`truth`), its watermark less the least page
@@ -322,6 +322,7 @@ def main() -> int:
     parser.add_argument("--options", default="")
     parser.add_argument("--attack", type=int, default=0, metavar="N", help="N random programs instead")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--into", type=Path, help="a page that gets the table between its two marks")
     parser.add_argument("--user", type=int, help="number of the user who watches, and runs, the programs")
     arguments = parser.parse_args()
     options = shlex.split(arguments.options)
@@ -329,6 +330,7 @@ def main() -> int:
         return 1 if attack(arguments.attack, arguments.seed, options, arguments.user) else 0
     wanted = arguments.only.split(",")
     told: dict[str, list[tuple[float, float]]] = {}
+    rows = ["| MiB | truth | between | about | width |", "| --- | ---: | ---: | ---: | ---: |"]
     false = 0
     print(
         f"{'MiB, the median of all rounds':28}{'truth':>8}{'low':>8}{'high':>8}{'estimate':>9}{'width':>7}{'error':>7}"
@@ -347,6 +349,8 @@ def main() -> int:
             wrong = [m.false for m in rounds if m.false]
             false += len(wrong)
             high = middle.tree["high"]
+            if kind.family != "others":
+                rows.append(row(kind.name, middle))
             print(
                 f"{kind.name:28}{middle.truth / MIB:8.1f}{(middle.tree['low'] or 0) / MIB:8.1f}"
                 f"{'-' if high is None else format(high / MIB, '.1f'):>8}{middle.estimate / MIB:9.1f}"
@@ -359,7 +363,27 @@ def main() -> int:
     if run:
         print(f"{'all of these but others':28}{summary(run)}")
     print(f"false bounds: {false}")
+    if arguments.into:
+        rows.append(f"| **all** | | | | {summary(run)} |")
+        put_into(arguments.into, "\n".join(rows))
     return 1 if false else 0
+
+
+def row(name: str, measured: Measured) -> str:
+    """A line of the table: what was needed, its bounds, the estimate, and the upper bound by the lower one."""
+    low, high = (
+        "?" if size is None else f"{size / MIB:.1f}" for size in (measured.tree["low"], measured.tree["high"])
+    )
+    truth, about = (f"{size / MIB:.1f}" for size in (measured.truth, measured.estimate))
+    return f"| {name} | {truth} | {low} to {high} | {about} | {measured.width:.2f} |"
+
+
+def put_into(page: Path, table: str) -> None:
+    """Replace what stands between the marks of a page."""
+    before, rest = page.read_text(encoding="utf-8").split("<!-- bounds -->\n")
+    _, after = rest.split("<!-- end of bounds -->\n")
+    marked = f"<!-- bounds -->\n{table}\n<!-- end of bounds -->\n"
+    page.write_text(before + marked + after, encoding="utf-8")
 
 
 def summary(programs: list[tuple[float, float]]) -> str:
