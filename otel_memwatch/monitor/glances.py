@@ -24,7 +24,7 @@ class Glancing(Protocol):
     """Seconds after which a glance is worth its cost, counted from its last reading or glance; infinite: none is."""
 
     def glance(self, now: float) -> bool:
-        """Whether a tick now would tell more than the next that is due; `now` is monotonic seconds. Never fails."""
+        """Whether a tick now would tell more than the next that is due; `now` is monotonic seconds."""
 
 
 class Glances:
@@ -47,8 +47,14 @@ class Glances:
             self.due = due
 
     def ask(self, now: float) -> bool:
-        """Whether a source wants a tick now."""
-        return any(source.glance(now) for source in self._sources)
+        """Whether a source wants a tick now. One that fails is not asked again: its readings tell what is wrong."""
+        wanted = False
+        for source in list(self._sources):
+            try:
+                wanted = source.glance(now) or wanted
+            except Exception:  # noqa: BLE001 - whatever a source does, the run goes on
+                self._sources.remove(source)
+        return wanted
 
     def spent(self, now: float, seconds: float) -> None:
         """Account for `seconds` of CPU time that a glance, or a tick that one called for, has used."""

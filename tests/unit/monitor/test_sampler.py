@@ -289,3 +289,17 @@ def test_a_glance_that_comes_too_late_is_the_tick(clock: FakeClock) -> None:
     assert not sampler.wait(threading.Event())
     sampler.tick()
     assert (seen[1].late, source.glances) == (pytest.approx(0.05), 0)
+
+
+def test_a_source_whose_glance_fails_is_read_as_before(clock: FakeClock) -> None:
+    source = Hasty("s", [Column("process.memory.usage")], clock)
+    source.values = [1]
+
+    def fails(now: float) -> bool:
+        source.glances += 1
+        raise ValueError(now)
+
+    source.glance = fails  # type: ignore[method-assign]
+    run(Sampler([source], 0.1, clock=clock), clock, 12)
+    assert source.reads == pytest.approx([1000.0 + 0.1 * k for k in range(11)])
+    assert source.glances == 1

@@ -254,7 +254,7 @@ class NeededMemory:
         self._calm = False
         """No process was born while the tick before was taken."""
         self._before = 0
-        """The bound that the last scan told."""
+        """The bound of the last scan's window."""
         self._cut_short = False
         """A process ended during that scan."""
         self._first = True
@@ -390,7 +390,7 @@ class NeededMemory:
         self.kept = self._unclaimed + sum(family.kept for family in self._families.values()) + self._shared
         before, self._before = self._before, high
         if self._cut_short or found.may_be_before:
-            # What is told now, of processes that have ended, may have been in the window before as well.
+            # What is told now, of processes that have ended, may have been in the window before, beside what was told then.
             told_before = certainty.gained(found.told_before, page=PAGE_SIZE)
             high = max(high, before + told_before + self._ended_new)
         unmarked = high + loose
