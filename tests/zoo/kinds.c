@@ -500,8 +500,9 @@ static void pages_in_pipes(size_t mib, long ms) {
         fcntl(ends[2 * count], F_SETPIPE_SZ, 1 << 20);
         char *p = block(1, MAP_PRIVATE);
         struct iovec all = {p, MIB};
+        /* The pipe may be as small as a page, where the user has used up what pipes may have: vmsplice asks no O_NONBLOCK. */
         while (all.iov_len) {
-            ssize_t done = vmsplice(ends[2 * count + 1], &all, 1, SPLICE_F_GIFT);
+            ssize_t done = vmsplice(ends[2 * count + 1], &all, 1, SPLICE_F_GIFT | SPLICE_F_NONBLOCK);
             if (done <= 0) break;
             all.iov_base = (char *)all.iov_base + done;
             all.iov_len -= done;
