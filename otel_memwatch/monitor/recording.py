@@ -186,7 +186,8 @@ class RunRecording:
         """
         interval = self._settings["interval"]
         # Where ticks are late there is little time to the next one, and yet no less to be read.
-        until = time.monotonic() + max(_READING_SHARE * self.sampler.left(), _LEAST_SHARE * interval)
+        begun, least = time.monotonic(), _LEAST_SHARE * interval
+        until = begun + max(_READING_SHARE * self.sampler.left_to_look(), least)
         settled = self._target.started + _SETTLED_SECONDS
         while not _ALONE and (now := time.monotonic()) < until and now < settled:
             if self._to_load:
@@ -198,6 +199,7 @@ class RunRecording:
                 return True
             if stop.is_set():
                 return True
+        until = begun + max(_READING_SHARE * self.sampler.left(), least)
         while self._many and time.monotonic() < until:
             # No pause while there is more: on a busy machine it would be one's turn again much later.
             if stop.is_set() if self.read_operations() else stop.wait(_PAUSE):

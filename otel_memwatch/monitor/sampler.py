@@ -325,7 +325,7 @@ class Sampler:
         if self._deadline is None:
             return stop.is_set()
         clock = self._clock
-        while not clock.wait(stop, self.left()):
+        while not clock.wait(stop, self.left_to_look()):
             if self._glances.due >= self._deadline or self._glance():
                 return False
         return True
@@ -341,10 +341,12 @@ class Sampler:
         return self._called_for
 
     def left(self) -> float:
+        """Seconds until the next tick is due; 0 where it is."""
+        return 0.0 if self._deadline is None else max(0.0, self._deadline - self._clock.monotonic())
+
+    def left_to_look(self) -> float:
         """Seconds until the next tick or glance is due; 0 where it is."""
-        if self._deadline is None:
-            return 0.0
-        return max(0.0, min(self._deadline, self._glances.due) - self._clock.monotonic())
+        return min(self.left(), max(0.0, self._glances.due - self._clock.monotonic()))
 
     def joined_by(self, sources: Sequence[Source]) -> Sampler:
         """A sampler that goes on where this one stands, with more sources; subscribers have to subscribe again."""

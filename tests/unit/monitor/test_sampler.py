@@ -257,6 +257,15 @@ def test_a_source_calls_for_a_tick_and_those_that_are_due_stay_on_the_grid(clock
     assert {(tick.late < 1e-6, tick.missed) for tick in seen} == {(True, 0)}
 
 
+def test_what_is_left_until_the_next_tick_is_not_cut_by_a_glance(clock: FakeClock) -> None:
+    """So long many operations may be read; who can do with less time asks for the next look."""
+    source = Hasty("s", [Column("process.memory.usage")], clock)
+    source.values = [1]
+    sampler = Sampler([source], 0.1, clock=clock)
+    sampler.tick()
+    assert (sampler.left(), sampler.left_to_look()) == (pytest.approx(0.1), pytest.approx(0.03))
+
+
 def test_a_glance_alone_takes_no_tick(clock: FakeClock) -> None:
     source = Hasty("s", [Column("process.memory.usage")], clock)
     source.values, source.calls = [1], False

@@ -202,6 +202,8 @@ class _Reading(NamedTuple):
     held: int | None
     first: int
     last: int
+    children: tuple[int, int]
+    """Page faults, minor and major, that it had inherited of its children when `last` was read."""
 
     @property
     def empty(self) -> bool:
@@ -370,15 +372,14 @@ class NeededMemory:
         elsewhere += certainty.gained(left_behind, page=PAGE_SIZE)
         some_fresh = found.born or self._left
         readings_of = {reading.member.pid: reading for reading in readings} if some_fresh else {}
-        changed = self._changed_families(readings, readings_of)
-        if late != [] or not self._calm or found.unseen_faults is None or found.orphans:
-            changed = None
-        for key, family in self._families.items():
-            family.begin()
-            family.same = changed is not None and key not in changed
+        certain = late == [] and self._calm and found.unseen_faults is not None and not found.orphans
+        self._begin_families(self._changed_families(readings, readings_of), certain=certain)
+        inherited: dict[int, int | None] = {}
         for reading in readings:
-            inherited = self._inherited(reading, readings_of) if reading.fresh else None
-            self._enter(reading, in_scan, elsewhere, inherited)
+            pid = reading.member.pid
+            if reading.fresh:
+                inherited[pid] = self._inherited(reading, readings_of, inherited)
+            self._enter(reading, in_scan, elsewhere, inherited.get(pid))
         self._judge_families(huge, unseen + late_new)
         low, burst = self._judge(readings, huge, tree_new)
         high, loose, counted = self._close_families(
@@ -388,11 +389,7 @@ class NeededMemory:
         guess = sum(map(_likely, self._families.values()))
         high += shared
         self.kept = self._unclaimed + sum(family.kept for family in self._families.values()) + self._shared
-        before, self._before = self._before, high
-        if self._cut_short or found.may_be_before:
-            # What is told now, of processes that have ended, may have been in the window before, beside what was told then.
-            told_before = certainty.gained(found.told_before, page=PAGE_SIZE)
-            high = max(high, before + told_before + self._ended_new)
+        high = self._reaching_back(high, found)
         unmarked = high + loose
         if found.newly_reset:
             high = max([high, *self._unmarked])
@@ -407,6 +404,13 @@ class NeededMemory:
             guess + burst + min(self._shared, self._mapped),
         )
         return self._told
+
+    def _reaching_back(self, high: int, found: TickFindings) -> int:
+        """The bound of this window, and of the one before where what is told now may have been in that, beside what was told then."""
+        before, self._before = self._before, high
+        if not (self._cut_short or found.may_be_before):
+            return high
+        return max(high, before + certainty.gained(found.told_before, page=PAGE_SIZE) + self._ended_new)
 
     def scanned(self, pid: int) -> tuple[int, int]:
         """The page faults and the bytes of private memory with which the last scan read a process; zeros: it did not."""
@@ -429,15 +433,17 @@ class NeededMemory:
             held.append(size)
         readings = []
         for member, size in zip(members.values(), held, strict=True):
-            first = last = own_faults(member.stat)
+            stat = member.stat
             try:
                 data = member.stat_file.read()
                 if data != member.stat_file.last:
-                    last = own_faults(parse_stat(data))
+                    stat = parse_stat(data)
             except OSError:
                 cut_short = cut_short or not member.zombie
+            first, last = own_faults(member.stat), own_faults(stat)
+            children = stat.child_minor_faults, stat.child_major_faults
             holder, fresh = self._holder(member, size)
-            readings.append(_Reading(member, holder, fresh, size, first, last))
+            readings.append(_Reading(member, holder, fresh, size, first, last, children))
         return readings, cut_short
 
     def _holder(self, member: Member, held: int | None) -> tuple[_Holder, bool]:
@@ -456,6 +462,12 @@ class NeededMemory:
         return new, True
 
     # -- families
+
+    def _begin_families(self, changed: set[int] | None, *, certain: bool) -> None:
+        """Begin a tick for all families, but for those `changed` the same as before; for none of them where that is not `certain`."""
+        for key, family in self._families.items():
+            family.begin()
+            family.same = certain and changed is not None and key not in changed
 
     def _changed_families(
         self, readings: list[_Reading], readings_of: Mapping[int, _Reading]
@@ -476,26 +488,28 @@ class NeededMemory:
         changed |= self._left
         anyones = False
         for reading in readings:
-            stat, holder = reading.member.stat, reading.holder
-            children = stat.child_minor_faults, stat.child_major_faults
-            if children != holder.children:
+            holder = reading.holder
+            if reading.children != holder.children:
                 changed.add(holder.family)
-            holder.children = children
+            holder.children = reading.children
             if not reading.fresh:
                 continue
             changed.add(holder.family)
-            parent = readings_of.get(stat.ppid)
+            parent = readings_of.get(reading.member.stat.ppid)
             if parent is not None:
                 changed.add(parent.holder.family)
             elif reading.member.pid != self._root:
                 anyones = True
         return None if anyones else changed
 
-    def _inherited(self, reading: _Reading, readings: Mapping[int, _Reading]) -> int | None:
+    def _inherited(
+        self, reading: _Reading, readings: Mapping[int, _Reading], so_far: Mapping[int, int | None]
+    ) -> int | None:
         """Most bytes of private memory that a process had of its parent at its birth; `None`: its parent is not known.
 
         That is what the parent had at the tick before, and gained since: nothing of its siblings. A process that has executed
-        a program since its birth has nothing of it, and its parent is of another family.
+        a program since its birth has nothing of it, and its parent is of another family. `so_far` has the parents that
+        are fresh themselves: members stand behind their parents.
         """
         if reading.member.pid == self._root:
             return 0  # it has begun with an exec
@@ -504,7 +518,7 @@ class NeededMemory:
             return None
         if parent.holder.family != reading.holder.family:
             return 0
-        had = self._inherited(parent, readings) if parent.fresh else parent.holder.held
+        had = so_far.get(parent.member.pid) if parent.fresh else parent.holder.held
         if had is None:
             return None
         return had + certainty.gained(parent.last - parent.holder.base, page=PAGE_SIZE)
@@ -518,7 +532,7 @@ class NeededMemory:
             elsewhere: bytes that processes gained which nobody sees any more, and that a child of theirs may have.
             inherited: of one that is fresh, the most that it had of its parent at its birth; `None`: its parent is not known.
         """
-        member, holder, fresh, held, first, last = reading
+        member, holder, fresh, held, first, last, _ = reading
         family = self._families.get(holder.family)
         if family is None:
             family = self._families[holder.family] = _Family()
@@ -613,7 +627,7 @@ class NeededMemory:
         """Look for what breaks the ledger; gives what was certainly there, and how much more a watermark saw since."""
         burst = 0
         for reading in readings:
-            member, holder, fresh, held, first, _ = reading
+            member, holder, fresh, held, first, *_ = reading
             if held is not None and not reading.empty:
                 error = counter_error(member.stat.threads, self._cpus, per_thread=self._thread_counters)
                 in_flight = PAGE_SIZE * member.stat.threads

@@ -289,6 +289,34 @@ def test_a_watermark_bounds_a_family_whatever_others_do(
     assert most < 5 * MIB if near else 40 * MIB <= most <= 47 * MIB
 
 
+def test_a_child_that_comes_and_goes_while_the_tick_is_taken_may_keep_what_its_parent_gave_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watched = Watched(tmp_path)
+    for _ in range(3):
+        watched.high()
+    watched.proc.process(50, 1, rss=MIB, minor=10 + 40 * 256, stack=8192)
+    looked = watched.tree._read_watermarks
+
+    def meanwhile(*, all_of_them: bool) -> None:
+        looked(all_of_them=all_of_them)
+        watched.proc.process(50, 1, rss=MIB, minor=10 + 40 * 256, stack=8192, child_minor=5)
+        watched.proc.last_pid(101)
+
+    monkeypatch.setattr(watched.tree, "_read_watermarks", meanwhile)
+    assert 40 * MIB <= watched.high() <= 43 * MIB
+
+
+def test_a_long_line_of_descendants_is_found_at_once(tmp_path: Path) -> None:
+    watched = Watched(tmp_path)
+    watched.high()
+    line = range(101, 101 + 1200)
+    for pid in line:
+        watched.proc.process(pid, 50 if pid == 101 else pid - 1, rss=MIB, stack=8192)
+    watched.proc.last_pid(line[-1])
+    assert watched.high() >= MIB
+
+
 class Pool:
     """A parent with 50 MiB, and workers forked from it."""
 
