@@ -13,6 +13,8 @@ CPU_ADVANCE = 0.06
 """Seconds of CPU time that glances, and the ticks which they call for, may use at once: some sixty such ticks."""
 CPU_SHARE = 0.002
 """Share of one core at which they may use it again."""
+REST = 100
+"""Times what one glance has cost that nobody looks after it: those at a large tree cost no larger part of a core."""
 LEAST_LEFT = 0.005
 """Seconds before the next tick within which none is called for any more."""
 
@@ -36,13 +38,15 @@ class Glances:
         """Monotonic seconds at which a glance is due; infinite: none is."""
         self._ahead = self._accounted_at = 0.0
         """CPU time used beyond the share, and the monotonic seconds at which it was."""
+        self._rest = 0.0
+        """Seconds from one glance to the next, by what the last one has cost."""
 
     def plan(self, now: float, next_tick: float) -> None:
         """Find out when the next glance is due, after a tick or a glance at `now`."""
         self.due = math.inf
         if not self._sources or self._left(now) <= 0:
             return
-        due = now + min(source.glance_within for source in self._sources)
+        due = now + max(self._rest, min(source.glance_within for source in self._sources))
         if due < next_tick - LEAST_LEFT:
             self.due = due
 
@@ -55,6 +59,11 @@ class Glances:
             except Exception:  # noqa: BLE001 - whatever a source does, the run goes on
                 self._sources.remove(source)
         return wanted
+
+    def looked(self, now: float, seconds: float) -> None:
+        """Account for a glance that has used `seconds` of CPU time."""
+        self._rest = REST * seconds
+        self.spent(now, seconds)
 
     def spent(self, now: float, seconds: float) -> None:
         """Account for `seconds` of CPU time that a glance, or a tick that one called for, has used."""

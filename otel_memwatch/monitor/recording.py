@@ -187,7 +187,7 @@ class RunRecording:
         interval = self._settings["interval"]
         # Where ticks are late there is little time to the next one, and yet no less to be read.
         begun, least = time.monotonic(), _LEAST_SHARE * interval
-        until = begun + max(_READING_SHARE * self.sampler.left_to_look(), least)
+        until = begun + max(_READING_SHARE * self.sampler.left_to_look(), least if self.operations else 0.0)
         settled = self._target.started + _SETTLED_SECONDS
         while not _ALONE and (now := time.monotonic()) < until and now < settled:
             if self._to_load:

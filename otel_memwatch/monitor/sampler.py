@@ -336,7 +336,7 @@ class Sampler:
         now, began = clock.monotonic(), clock.cpu()
         assert self._deadline is not None
         self._called_for = now < self._deadline and glances.ask(now)
-        glances.spent(now, clock.cpu() - began)
+        glances.looked(now, clock.cpu() - began)
         glances.plan(now, self._deadline)
         return self._called_for
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from otel_memwatch.analysis.operation_digest import OperationsSoFar
 from otel_memwatch.config import settings
 from otel_memwatch.model import Column, Value
 from otel_memwatch.monitor import recording
@@ -140,4 +141,32 @@ def test_a_program_that_has_just_begun_is_not_waited_for_beyond_the_next_tick(
         run._wait(Noted())
     assert waits
     assert max(waits) <= 0.005
+    writer.close()
+
+
+@pytest.mark.parametrize("marks", [False, True])
+def test_a_tick_comes_in_time_where_a_program_has_marked_nothing_yet(
+    writer: RunWriter, monkeypatch: pytest.MonkeyPatch, marks: bool
+) -> None:
+    """What its end needs is loaded until then, and no longer; operations are read for half of an interval even so."""
+    monkeypatch.setattr(recording, "_ALONE", False)
+    target = TargetInfo("attach", ("program",), os.getpid(), math.inf)  # it never gets old
+    run = RunRecording(
+        writer, target, settings("attach", {"interval": 0.1}, {}), Messages(pytest.fail), Flag()
+    )
+    run.take_first_tick()
+    run.follow_operations()
+    if marks:
+        run.operations = OperationsSoFar()
+    monkeypatch.setattr(run, "_to_load", [])
+    monkeypatch.setattr(run.sampler, "left_to_look", lambda: 0.0)
+    reads: list[bool] = []
+
+    def read() -> bool:
+        reads.append(True)
+        return False
+
+    monkeypatch.setattr(run, "read_operations", read)
+    run._wait(Flag())
+    assert bool(reads) is marks
     writer.close()

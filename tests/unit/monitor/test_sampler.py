@@ -236,10 +236,11 @@ class Hasty(Scripted):
     glance_within = 0.03
     calls = True
     glances = 0
+    glance_cpu = 0.0001
 
     def glance(self, now: float) -> bool:
         self.glances += 1
-        self.clock.sleep(0.0, 0.0001)
+        self.clock.sleep(0.0, self.glance_cpu)
         return self.calls
 
 
@@ -272,6 +273,14 @@ def test_a_glance_alone_takes_no_tick(clock: FakeClock) -> None:
     run(Sampler([source], 0.1, clock=clock), clock, 41)
     assert source.reads == pytest.approx([1000.0 + 0.1 * k for k in range(11)])
     assert source.glances == 30
+
+
+def test_a_glance_that_costs_more_is_taken_less_often(clock: FakeClock) -> None:
+    """At 0.45 ms each, no more often than every 45 ms."""
+    source = Hasty("s", [Column("process.memory.usage")], clock)
+    source.values, source.calls, source.glance_cpu = [1], False, 0.00045
+    run(Sampler([source], 0.1, clock=clock), clock, 32)
+    assert source.glances == pytest.approx(20, abs=2)
 
 
 def test_ticks_that_are_called_for_have_a_budget_of_their_own(clock: FakeClock) -> None:

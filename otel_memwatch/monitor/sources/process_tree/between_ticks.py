@@ -3,8 +3,9 @@
 What is gained between two ticks may have been given back before the second: page faults count it, and nobody sees it any
 more, so that it widens the upper bound of what is needed. The nearer the ticks, the less there is of it; near ticks all
 the time would cost what a monitor must not. They matter where much was given back, and where the bound would be the
-largest so far: of a tree that only grows each tick sees all. Both can be told from stat and statm alone, a tenth of
-what a tick costs.
+largest so far: of a tree that only grows each tick sees all. And they matter where there is clearly more than ever
+was seen: if it is gone before the next tick, nobody has. All of it can be told from stat and statm alone, a tenth
+of what a tick costs.
 """
 
 from __future__ import annotations
@@ -26,9 +27,11 @@ SHARE = 0.03
 """Part of the tree's largest memory so far that it may give back between two ticks."""
 LEAST = 1 << 20
 """Bytes that it always may: the stated error of a figure that is called exact."""
-WITHIN = 0.02
+GROWTH = 0.1
+"""Part of the most that was certainly there which the tree has to have beyond it: from 10 MiB to 10 GiB in 73 steps."""
+WITHIN = 0.01
 """Seconds to a glance, at the least."""
-PATIENCE = 5
+PATIENCE = 10
 """Glances that find nothing, after which these seconds double: a program that does nothing is left alone."""
 LONGEST_INTERVAL = 0.1
 """Interval of ticks, in seconds, up to which some are called for: who asks for fewer ticks than usual gets no more."""
@@ -54,8 +57,8 @@ class BetweenTicks:
         """Bytes that the tree had at most at the end of the last scan."""
         self._most = 0
         """The largest bound of a window so far."""
-        self._least = 0
-        """The most that was certainly there so far."""
+        self._least = self._low = 0
+        """The most that was certainly there so far, and what was at the last scan."""
         self._idle = 0
         """Glances, one after the other, that found nothing."""
         self.within = math.inf
@@ -79,17 +82,20 @@ class BetweenTicks:
             self.within = math.inf
             return
         high = told.high + unseen
-        self._most, self._least = max(self._most, high), max(self._least, told.low or 0)
+        self._low = told.low or 0
+        self._most, self._least = max(self._most, high), max(self._least, self._low)
         if high - max(kept, had) > self.little or math.isinf(self.within):
             self._idle, self.within = 0, WITHIN
 
     def is_worth_it(self, moved: Moved) -> bool:
-        """Whether a tick now keeps the bound nearer, by what has moved since the last."""
+        """Whether a tick now keeps the bounds nearer, by what has moved since the last."""
         if moved.gained + moved.given_back <= self.little / 4:
             self._idle += 1
             self.within = min(WITHIN * 2 ** (self._idle // PATIENCE), self._interval)
             return False
         self._idle, self.within = 0, WITHIN
+        if self._low + moved.gained - moved.given_back > self._least + max(LEAST, GROWTH * self._least):
+            return True
         # As much as was gained, or given back, may come until the next glance, and be counted in the same window.
         most = self._kept + moved.gained + max(moved.gained, moved.given_back)
         return moved.given_back > self.little and most > self._most

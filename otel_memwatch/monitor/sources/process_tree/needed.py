@@ -566,7 +566,7 @@ class NeededMemory:
         watermark = member.watermark
         mark, marked_at = watermark.last, watermark.last_faults
         family.new += self._beyond_faults(reading, family, error, elsewhere, inherited)
-        if not fresh and not self._exact and mark is not None and mark < holder.mark:
+        if not fresh and not self._exact and mark is not None and mark < holder.mark - error:
             holder.is_reset = True
         if (
             mark is None

@@ -37,14 +37,18 @@ def scanned(low: int, high: int | None, kept: int, interval: float = 0.1) -> Bet
         (0, 60, True),
         (40, 60, True),
         # one that only grows: the next tick sees all of it
-        (60, 0, False),
+        (15, 0, False),
+        # more than ever was seen, by much: it may be gone before the next tick
+        (60, 0, True),
         # little against what it has
         (2, 2, False),
         # nothing
         (0, 0, False),
     ],
 )
-def test_a_tick_is_worth_it_where_much_was_given_back(gained: int, given_back: int, worth_it: bool) -> None:
+def test_a_tick_is_worth_it_where_much_was_given_back_or_gained(
+    gained: int, given_back: int, worth_it: bool
+) -> None:
     assert scanned(200, 210, 200).is_worth_it(Moved(gained * MIB, given_back * MIB)) is worth_it
 
 

@@ -14,7 +14,8 @@ from otel_memwatch.monitor.sources import Context
 from otel_memwatch.monitor.sources.process_tree.files import Descriptors
 from otel_memwatch.monitor.sources.process_tree.member import Member
 from otel_memwatch.monitor.sources.process_tree.tree import ProcessTree
-from tests.support.proc_tree import ProcTree
+from otel_memwatch.runtime.kernel import rss_error
+from tests.support.proc_tree import PAGE, ProcTree
 
 MIB = 1 << 20
 
@@ -287,6 +288,24 @@ def test_a_watermark_bounds_a_family_whatever_others_do(
         watched.proc.last_pid(103)
     most = watched.high()
     assert most < 5 * MIB if near else 40 * MIB <= most <= 47 * MIB
+
+
+@pytest.mark.parametrize(("fallen", "near"), [(0.5, True), (2, False)])
+def test_a_watermark_that_falls_by_what_the_counters_may_be_off_is_believed(
+    tmp_path: Path, fallen: float, near: bool
+) -> None:
+    """What the kernel notes when memory is given back is less than it tells of a living process, of 6.2 and later always."""
+    error = rss_error()
+    watched = Watched(tmp_path)
+    watched.high()
+    watched.proc.process(50, 1, rss=MIB, peak=30 * MIB, minor=10 + 30 * 256, stack=8192)
+    for _ in range(3):
+        watched.high()
+    peak = 30 * MIB - int(fallen * error)
+    watched.proc.process(50, 1, rss=MIB, peak=peak, minor=10 + 80 * 256, stack=8192)
+    most = watched.high()
+    assert peak < most
+    assert most <= 30 * MIB + error + PAGE if near else most >= 50 * MIB
 
 
 def test_a_child_that_comes_and_goes_while_the_tick_is_taken_may_keep_what_its_parent_gave_back(
