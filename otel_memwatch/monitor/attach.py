@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import select
 import signal
 import time
 from collections.abc import Callable, Mapping
@@ -19,6 +18,7 @@ from otel_memwatch.monitor.procfs.process import without_padding
 from otel_memwatch.monitor.run_directory import make_run_directory
 from otel_memwatch.monitor.run_info import TargetInfo
 from otel_memwatch.monitor.trace_context import run_context
+from otel_memwatch.runtime.readable import readable
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ def _upload_rest(uploader: Uploader, wake: int) -> str | None:
 
 
 def _signalled(wake: int) -> bool:
-    return bool(select.select([wake], [], [], 0)[0])
+    return bool(readable([wake], 0))
 
 
 def _command_of(pid: int) -> tuple[str, ...]:
@@ -149,7 +149,7 @@ def _wait_for_end(pid: int, pidfd: int | None, stop_fd: int | None, wake: int) -
     if pidfd is not None:
         reasons[pidfd] = "ended"
     while True:
-        ready, _, _ = select.select(list(reasons), [], [], None if pidfd is not None else _POLL_SECONDS)
+        ready = readable(reasons, None if pidfd is not None else _POLL_SECONDS)
         if pidfd is not None and pidfd in ready:
             return reasons[pidfd]
         if stop_fd in ready and stop_fd is not None and os.read(stop_fd, 1) == b"":

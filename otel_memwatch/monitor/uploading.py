@@ -14,13 +14,13 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import select
 import sys
 import time
 from pathlib import Path
 
 from otel_memwatch.errors import describe
 from otel_memwatch.record.format import CLOCK_UPLOAD_FILE, PART, RESERVE_FILE, RUN_FILE
+from otel_memwatch.runtime.readable import readable
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -79,8 +79,7 @@ class Uploader:
         until = time.monotonic() + _PATIENCE
         told = b""
         while time.monotonic() < until and not hurried():
-            ready, _, _ = select.select([process.stdout], [], [], 0.1)
-            if ready:
+            if readable([process.stdout.fileno()], 0.1):
                 data = os.read(process.stdout.fileno(), 4096)
                 told += data
                 if not data:
@@ -108,7 +107,7 @@ def main(_: list[str]) -> None:
     mirror: Mirror | None = None
     wait = _FIRST
     while True:
-        ended = bool(select.select([0], [], [], wait)[0])
+        ended = bool(readable([0], wait))
         wait = PERIOD
         try:
             if mirror is None:

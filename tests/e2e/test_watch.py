@@ -71,6 +71,20 @@ def test_a_block_is_recorded(tmp_path: Path) -> None:
     assert recorded.opening["parent"] == info(run)["trace"]["span_id"]
 
 
+def test_a_program_with_a_thousand_open_files_is_recorded_to_its_end(tmp_path: Path) -> None:
+    """Its pipe to the monitor has a number that select(2) does not know."""
+    source = """
+    import os
+
+    files = [os.open(os.devnull, os.O_RDONLY) for _ in range(1100)]
+    with watch("run", **fast):
+        touch(50)
+    """
+    finish(start(source, tmp_path))
+    assert wait_for_end(tmp_path / "run")["marks"] == []
+    assert "recording stopped by the program" in (tmp_path / "run/report.txt").read_text()
+
+
 def test_the_monitor_is_neither_child_nor_member_nor_counted(tmp_path: Path) -> None:
     out = finish(
         start(

@@ -6,7 +6,6 @@ import contextlib
 import math
 import os
 import re
-import select
 import signal
 import subprocess
 import time
@@ -14,6 +13,7 @@ from typing import NamedTuple
 
 from otel_memwatch.compat.current_memory import size_of
 from otel_memwatch.errors import Unavailable, UsageError
+from otel_memwatch.runtime.readable import readable
 
 DEFAULT_EVENT = "cache-misses"
 NO_RESULTS = "perf - no results to report, possibly the collection time was too short?"
@@ -198,7 +198,7 @@ class PerfCounter:
             os.write(self._control, command)
             answer, deadline = b"", time.monotonic() + _ACKNOWLEDGED_SECONDS
             while b"ack" not in answer and time.monotonic() < deadline:
-                if select.select([self._answers], [], [], _ACKNOWLEDGED_SECONDS)[0]:
+                if readable([self._answers], _ACKNOWLEDGED_SECONDS):
                     chunk = os.read(self._answers, 64)
                     if not chunk:
                         return
