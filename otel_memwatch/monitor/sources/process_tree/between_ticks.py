@@ -123,6 +123,8 @@ def moved_since(members: Mapping[int, Member], scanned: Callable[[int], tuple[in
         new = PAGE_SIZE * max(0, own_faults(stat) - base)
         gained += new
         if now is not None:
+            # A page fault may bring a huge page.
+            gained += max(0, now - held - new)
             given_back += max(0, held + new - now)
         before = member.stat
         ended = stat.child_minor_faults + stat.child_major_faults

@@ -90,3 +90,11 @@ def test_what_members_gained_and_gave_back(tmp_path: Path) -> None:
     proc.remove(51, 50)
     proc.process(50, 1, rss=70 * MIB, minor=10 + 10 * each, child_minor=10 + 5 * each)
     assert moved_since(members, held.__getitem__) == (15 * each * page, (40 + 20 + 5) * MIB)
+
+
+def test_a_huge_page_that_one_fault_has_brought_is_gained_as_a_whole(tmp_path: Path) -> None:
+    proc = ProcTree(tmp_path / "proc")
+    proc.process(50, 1, rss=100 * MIB, minor=10)
+    members = {50: Member(str(proc.path), 50, Descriptors(0))}
+    proc.process(50, 1, rss=140 * MIB, minor=10 + 20)
+    assert moved_since(members, {50: (10, 100 * MIB)}.__getitem__) == (40 * MIB, 0)
