@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,17 @@ from otel_memwatch.runtime.kernel import rss_error
 from tests.support.proc_tree import PAGE, ProcTree
 
 MIB = 1 << 20
+
+
+_trees: list[ProcessTree] = []
+
+
+@pytest.fixture(autouse=True)
+def closed() -> Iterator[None]:
+    """The files of all trees, of one of them thousands, are closed after each test: no other gets numbers as large."""
+    yield
+    while _trees:
+        _trees.pop().finish(2000.0)
 
 
 class Watched:
@@ -40,6 +52,7 @@ class Watched:
                 allocated_before=Allocated(0, 0, 0),
             )
         )
+        _trees.append(self.tree)
         self.now = 1000.0
 
     def high(self) -> int:
