@@ -53,6 +53,8 @@ KINDS = {
         *(Kind(name, cache=1) for name in ("file_written", "file_written_and_mapped", "cache_then_memory")),
     )
 }
+KINDS["huge_split"] = Kind("huge_split", unmapped=1)
+"""Of a huge page that is given back but for 4 KiB the rest stays charged, mapped by nobody, until the kernel needs it."""
 
 
 class Leaf(NamedTuple):
