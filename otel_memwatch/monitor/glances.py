@@ -38,15 +38,15 @@ class Glances:
         """Monotonic seconds at which a glance is due; infinite: none is."""
         self._ahead = self._accounted_at = 0.0
         """CPU time used beyond the share, and the monotonic seconds at which it was."""
-        self._rest = 0.0
-        """Seconds from one glance to the next, by what the last one has cost."""
+        self._rests_until = 0.0
+        """Monotonic seconds until which no glance is taken, by what the last one has cost."""
 
     def plan(self, now: float, next_tick: float) -> None:
         """Find out when the next glance is due, after a tick or a glance at `now`."""
         self.due = math.inf
         if not self._sources or self._left(now) <= 0:
             return
-        due = now + max(self._rest, min(source.glance_within for source in self._sources))
+        due = max(self._rests_until, now + min(source.glance_within for source in self._sources))
         if due < next_tick - LEAST_LEFT:
             self.due = due
 
@@ -61,8 +61,8 @@ class Glances:
         return wanted
 
     def looked(self, now: float, seconds: float) -> None:
-        """Account for a glance that has used `seconds` of CPU time."""
-        self._rest = REST * seconds
+        """Account for a glance at `now` that has used `seconds` of CPU time."""
+        self._rests_until = now + REST * seconds
         self.spent(now, seconds)
 
     def spent(self, now: float, seconds: float) -> None:

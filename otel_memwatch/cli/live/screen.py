@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import signal
 import sys
 from typing import TYPE_CHECKING, Any
@@ -15,7 +16,6 @@ from rich.text import Text
 
 from otel_memwatch.cli.live import lines
 from otel_memwatch.cli.live.curve import curve
-from otel_memwatch.runtime.readable import readable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -90,7 +90,8 @@ def _keys() -> Iterator[Callable[[float], bool]]:
         kept = None
 
     def pressed(seconds: float) -> bool:
-        ready = readable([stdin] if kept is not None else [], seconds)
+        # Not poll: that of macOS does not know terminals.
+        ready, _, _ = select.select([stdin] if kept is not None else [], [], [], seconds)
         return bool(ready) and os.read(stdin, 16)[:1].lower() in (b"q", b"\x1b", b"")
 
     if kept is not None:

@@ -283,6 +283,18 @@ def test_a_glance_that_costs_more_is_taken_less_often(clock: FakeClock) -> None:
     assert source.glances == pytest.approx(20, abs=2)
 
 
+def test_glances_go_on_after_one_that_cost_much(clock: FakeClock) -> None:
+    """5 ms, as where a busy machine finds all caches cold: it is rested from, and no more."""
+    source = Hasty("s", [Column("process.memory.usage")], clock)
+    source.values, source.calls, source.glance_cpu = [1], False, 0.005
+    sampler = Sampler([source], 0.1, clock=clock)
+    run(sampler, clock, 2)
+    assert source.glances == 1
+    source.glance_cpu = 0.0001
+    run(sampler, clock, 30)
+    assert source.glances > 10
+
+
 def test_ticks_that_are_called_for_have_a_budget_of_their_own(clock: FakeClock) -> None:
     """At 2 ms each, thirty use up what may be used at once; then only those that are due are left."""
     source = Hasty("s", [Column("process.memory.usage")], clock)
