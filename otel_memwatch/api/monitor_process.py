@@ -4,6 +4,9 @@ It is no child of the program (it would be found by the program's own `wait()`, 
 member of its session. Two pipes connect them. Through the first one the monitor reports: a byte says that the first sample
 is recorded, the end of file that the monitor is gone. The end of file of the second one, which also comes when the program
 is killed, tells the monitor to finish.
+
+The program may close our ends of the pipes and open files of its own under their numbers. They are touched only while they
+still are our pipes. Without them the recording ends with the program.
 """
 
 from __future__ import annotations
@@ -11,7 +14,6 @@ from __future__ import annotations
 import atexit
 import contextlib
 import os
-import select
 import subprocess
 import sys
 import time
@@ -21,11 +23,15 @@ from otel_memwatch.config import OPTIONS, several
 from otel_memwatch.in_target import allocators
 from otel_memwatch.in_target.operations import RUN_DIRECTORY_VARIABLE, deactivate
 from otel_memwatch.runtime.own_python import FIND_PACKAGE, PACKAGE_PARENT
+from otel_memwatch.runtime.owned_descriptor import OwnedDescriptor, move_high
+from otel_memwatch.runtime.readable import readable
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+_STATUS, _STOP = 832, 896
+"""Numbers from which on our ends of the pipes are placed, behind those of the operations."""
 _READY_SECONDS = 3.0
 _STOP_SECONDS = 30.0
 
@@ -104,57 +110,47 @@ class MonitorProcess:
 
     def _start(
         self, pid: int, directory: Path, settings: Mapping[str, Any], more: Iterable[str], afterwards: str
-    ) -> tuple[int, int, subprocess.Popen[bytes]]:
+    ) -> tuple[OwnedDescriptor, OwnedDescriptor, subprocess.Popen[bytes]]:
         """Starts it; gives our ends of the two pipes, and the process that starts the monitor and ends."""
-        status, ready = os.pipe()
-        stop_seen, stop = os.pipe()
-        # The monitor closes `ready` after its byte. The end of file in `status` is to come when it is gone, so that it
-        # holds a second descriptor of that end.
-        alive = os.dup(ready)
-        argv = [
-            sys.executable,
-            "-W",
-            "ignore",
-            "-c",
-            _MONITOR_PROGRAM,
-            str(alive),
-            PACKAGE_PARENT,
-            afterwards,
-        ]
-        argv += ["attach", str(pid), f"--out={directory}", *options(settings), *more]
-        argv += [f"--ready-fd={ready}", f"--stop-fd={stop_seen}"]
-        environment = {name: value for name, value in os.environ.items() if name != RUN_DIRECTORY_VARIABLE}
-        try:
-            launcher = subprocess.Popen(
-                argv,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                pass_fds=(ready, alive, stop_seen),
-                start_new_session=True,
-                env=environment,
+        with contextlib.ExitStack() as opened:
+            status, ready = _open_pipe(opened)
+            stop_seen, stop = _open_pipe(opened)
+            # The monitor closes `ready` after its byte. The end of file in `status` comes only when the monitor is gone,
+            # because it holds a second descriptor of that end.
+            alive = OwnedDescriptor(os.dup(ready.number))
+            opened.callback(alive.close)
+            words = ["attach", str(pid), f"--out={directory}", *options(settings), *more]
+            words += [f"--ready-fd={ready.number}", f"--stop-fd={stop_seen.number}"]
+            launcher = _launch(words, afterwards, alive.number, (ready.number, stop_seen.number))
+            ours = (
+                OwnedDescriptor(move_high(status.number, _STATUS)),
+                OwnedDescriptor(move_high(stop.number, _STOP)),
             )
-        except OSError:
-            os.close(status)
-            os.close(stop)
-            raise
-        finally:
-            for descriptor in (ready, alive, stop_seen):
-                os.close(descriptor)
-        return status, stop, launcher
+            status.number = stop.number = -1
+        return *ours, launcher
 
     def _wait_until_ready(self) -> None:
-        if _readable(self._status, _READY_SECONDS):
-            self.ready = os.read(self._status, 1) != b""
-            self.dead = not self.ready
+        said = self._read_status(_READY_SECONDS)
+        self.ready, self.dead = bool(said), said == b""
         if self.dead:
             self._close()
+
+    def _read_status(self, seconds: float) -> bytes | None:
+        """Bytes from the monitor; empty: it is gone; `None`: it says nothing in time, or the pipe is lost."""
+        try:
+            if self._status.is_ours() and readable([self._status.number], max(0.0, seconds)):
+                return os.read(self._status.number, 64)
+        except OSError:  # the program has closed it in another thread just now
+            pass
+        return None
 
     def stop(self, timeout: float = _STOP_SECONDS) -> bool:
         """Ends the recording and waits until the record and its report are complete; false when that takes too long.
 
-        In a process forked from the one that started it nothing happens.
+        False at once if the program has closed a pipe to the monitor: then the recording ends with the program. In a process
+        forked from the one that started it nothing happens. Never raises `OSError`.
         """
-        if os.getpid() != self._owner or self._stop < 0:
+        if os.getpid() != self._owner or self not in _running:
             return True
         if self._watches_us:
             deactivate()
@@ -164,23 +160,21 @@ class MonitorProcess:
                 os.environ[RUN_DIRECTORY_VARIABLE] = self._environment
             if self._exact_gpu:
                 allocators.be_exact(wanted=False)
-        with contextlib.suppress(OSError):  # it has ended by itself
-            os.write(self._stop, b"1")
-        os.close(self._stop)
-        self._stop = -1
+        if self._stop.is_ours():
+            with contextlib.suppress(OSError):  # it has ended by itself
+                os.write(self._stop.number, b"1")
+        self._stop.close()
         deadline = time.monotonic() + timeout
-        gone = False
-        while not gone and _readable(self._status, deadline - time.monotonic()):
-            gone = os.read(self._status, 64) == b""
+        said: bytes | None = b"1"
+        while said:
+            said = self._read_status(deadline - time.monotonic())
         self._close()
-        return gone
+        return said == b""
 
     def _close(self) -> None:
         """Gives the descriptors back, which lets the monitor go."""
-        for descriptor in (self._stop, self._status):
-            if descriptor >= 0:
-                os.close(descriptor)
-        self._stop = self._status = -1
+        self._stop.close()
+        self._status.close()
         _running.discard(self)
 
     def leave(self) -> None:
@@ -204,11 +198,28 @@ def options(settings: Mapping[str, Any]) -> list[str]:
     return words
 
 
-def _readable(descriptor: int, seconds: float) -> bool:
-    """Whether there is something to read, or the end of the file, within so many seconds."""
-    poll = select.poll()
-    poll.register(descriptor, select.POLLIN)
-    return bool(poll.poll(max(0.0, seconds) * 1000))
+def _launch(
+    words: Iterable[str], afterwards: str, alive: int, inherited: tuple[int, ...]
+) -> subprocess.Popen[bytes]:
+    """Start a Python that forks the monitor and ends; `words`: the monitor's command line."""
+    program = [sys.executable, "-W", "ignore", "-c", _MONITOR_PROGRAM]
+    environment = {name: value for name, value in os.environ.items() if name != RUN_DIRECTORY_VARIABLE}
+    return subprocess.Popen(
+        [*program, str(alive), PACKAGE_PARENT, afterwards, *words],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        pass_fds=(alive, *inherited),
+        start_new_session=True,
+        env=environment,
+    )
+
+
+def _open_pipe(opened: contextlib.ExitStack) -> tuple[OwnedDescriptor, OwnedDescriptor]:
+    """Open a pipe whose two ends are closed with `opened`."""
+    reading, writing = map(OwnedDescriptor, os.pipe())
+    opened.callback(reading.close)
+    opened.callback(writing.close)
+    return reading, writing
 
 
 _running: set[MonitorProcess] = set()

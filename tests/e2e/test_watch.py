@@ -85,6 +85,23 @@ def test_a_program_with_a_thousand_open_files_is_recorded_to_its_end(tmp_path: P
     assert "recording stopped by the program" in (tmp_path / "run/report.txt").read_text()
 
 
+@pytest.mark.parametrize(
+    ("highest", "limit", "state"),
+    [(256, 4096, "finished"), (256, 64, "running"), (1024, 1024, "running"), (4096, 4096, "running")],
+)
+def test_files_that_take_the_numbers_of_the_monitors_pipes_stay_untouched(
+    tmp_path: Path, highest: int, limit: int, state: str
+) -> None:
+    """Daemons and test suites close all descriptors they do not know. Without its pipe the monitor ends with the program."""
+    program = subprocess.run(
+        [sys.executable, PROGRAMS / "closes_descriptors_of_the_monitor.py", str(highest), str(limit)],
+        cwd=tmp_path, env=environment(PYTHONPATH=str(ROOT)), capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    assert (program.returncode, program.stderr) == (0, "")
+    assert program.stdout.endswith(f" ['before', 'after'] {state}\n"), program.stdout
+    assert wait_for_end(tmp_path / "run")["marks"] == []
+
+
 def test_the_monitor_is_neither_child_nor_member_nor_counted(tmp_path: Path) -> None:
     out = finish(
         start(

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from otel_memwatch.compat.current_memory import size_of
 from otel_memwatch.errors import Unavailable, UsageError
+from otel_memwatch.runtime.owned_descriptor import OwnedDescriptor, move_high
 from otel_memwatch.runtime.readable import readable
 
 DEFAULT_EVENT = "cache-misses"
@@ -24,6 +25,8 @@ _ELAPSED = "seconds"
 """What stands in the place of an event in perf's last lines."""
 
 _ACKNOWLEDGED_SECONDS = 5.0
+_HIGH = 960
+"""Number from which on our descriptors are placed, where programs that close what they do not know rarely reach."""
 _PARANOID = "/proc/sys/kernel/perf_event_paranoid"
 
 _GROUPING = "[,.'\u2019\u00a0\u2009\u202f ]"
@@ -166,40 +169,45 @@ class PerfCounter:
     def __init__(self, event: str, pid: int | None = None) -> None:
         self._event = event
         self._pid = os.getpid() if pid is None else pid
-        self._process: subprocess.Popen[str] | None = None
-        self._control = self._answers = -1
+        self._process: subprocess.Popen[bytes] | None = None
+        self._control: OwnedDescriptor | None = None
+        self._answers: OwnedDescriptor | None = None
+        self._printed: OwnedDescriptor | None = None
+        """What perf prints: in memory rather than in a pipe, whose file object would read and close a reused number."""
 
     def start(self) -> None:
         """Begins to count; when perf fails there will be no counts, and no error."""
-        commands, self._control = os.pipe()
-        self._answers, answers = os.pipe()
-        options = ("-D", "-1", "--control", f"fd:{commands},{answers}", "-p", str(self._pid))
-        try:
+        with contextlib.suppress(OSError), contextlib.ExitStack() as inherited:
+            commands, control = os.pipe()
+            inherited.callback(os.close, commands)
+            self._control = OwnedDescriptor(move_high(control, _HIGH))
+            acknowledged, answers = os.pipe()
+            inherited.callback(os.close, answers)
+            self._answers = OwnedDescriptor(move_high(acknowledged, _HIGH))
+            self._printed = OwnedDescriptor(move_high(os.memfd_create("perf"), _HIGH))
+            options = ("-D", "-1", "--control", f"fd:{commands},{answers}", "-p", str(self._pid))
             self._process = subprocess.Popen(
                 _perf_stat(self._event, *options),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
-                stderr=subprocess.PIPE,
-                text=True,
+                stderr=self._printed.number,
                 pass_fds=(commands, answers),
                 # Ctrl-C at the prompt is for the cell, not for perf.
                 start_new_session=True,
             )
-        except OSError:
-            self._process = None
-        finally:
-            os.close(commands)
-            os.close(answers)
         self._command(b"enable\n")
 
     def _command(self, command: bytes) -> None:
         """Sends a command and waits for the acknowledgement, or perf's end."""
+        control, answers = self._control, self._answers
+        if control is None or answers is None or not (control.is_ours() and answers.is_ours()):
+            return  # the cell has closed them
         with contextlib.suppress(OSError):
-            os.write(self._control, command)
+            os.write(control.number, command)
             answer, deadline = b"", time.monotonic() + _ACKNOWLEDGED_SECONDS
             while b"ack" not in answer and time.monotonic() < deadline:
-                if readable([self._answers], _ACKNOWLEDGED_SECONDS):
-                    chunk = os.read(self._answers, 64)
+                if readable([answers.number], _ACKNOWLEDGED_SECONDS):
+                    chunk = os.read(answers.number, 64)
                     if not chunk:
                         return
                     answer += chunk
@@ -215,18 +223,28 @@ class PerfCounter:
             self._close()
             return []
         self._command(b"disable\n")
-        self._close()
         with contextlib.suppress(ProcessLookupError):
             self._process.send_signal(signal.SIGINT)
         try:
-            _, errors = self._process.communicate(timeout=_ACKNOWLEDGED_SECONDS)
+            self._process.wait(timeout=_ACKNOWLEDGED_SECONDS)
         except subprocess.TimeoutExpired:
             self._process.kill()
-            _, errors = self._process.communicate()
-        return parse_csv(errors)
+            self._process.wait()
+        printed = self._read_printed()
+        self._close()
+        return parse_csv(printed.decode(errors="replace"))
+
+    def _read_printed(self) -> bytes:
+        """Return what perf has printed; nothing if the cell has closed the descriptor."""
+        printed = b""
+        if self._printed is not None and self._printed.is_ours():
+            with contextlib.suppress(OSError):
+                while chunk := os.pread(self._printed.number, 1 << 16, len(printed)):
+                    printed += chunk
+        return printed
 
     def _close(self) -> None:
-        for descriptor in (self._control, self._answers):
-            with contextlib.suppress(OSError):
-                os.close(descriptor)
-        self._control = self._answers = -1
+        for descriptor in (self._control, self._answers, self._printed):
+            if descriptor is not None:
+                descriptor.close()
+        self._control = self._answers = self._printed = None

@@ -161,8 +161,7 @@ class Journal:
     def close(self) -> None:
         """Give the descriptor back, for good: nothing that comes late opens the file again."""
         self.lost = True
-        if self.is_ours():
-            close_quietly(self.descriptor)
+        close_quietly(self.descriptor)
         self.descriptor = -1
 
 

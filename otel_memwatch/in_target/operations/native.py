@@ -130,8 +130,7 @@ class NativeBoundaries:
         with self._lock:
             self._stopped = True
             self._native.stop()
-            if self._journal.is_ours():
-                self._watermark.close()
-                close_quietly(self._io)
+            self._watermark.close()
+            close_quietly(self._io)
             self._io = -1
             self._journal.close()

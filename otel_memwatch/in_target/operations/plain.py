@@ -323,9 +323,8 @@ class PlainBoundaries:
             self._lock = RLock()
         with self._lock:
             self._stopped = True
-            if self._journal.is_ours():
-                self._watermark.close()
-                close_quietly(self._io)
+            self._watermark.close()
+            close_quietly(self._io)
             self._io = -1
             self._journal.close()
 

@@ -18,6 +18,7 @@ from time import monotonic
 
 from otel_memwatch.in_target.operations.values import Moment, ProcessTotals
 from otel_memwatch.runtime.kernel import PAGE_SIZE, counter_error, has_thread_counters
+from otel_memwatch.runtime.owned_descriptor import OwnedDescriptor, move_high
 
 try:
     import fcntl
@@ -52,6 +53,10 @@ _MAXRSS_BYTES = 1 if sys.platform == "darwin" else 1024  # bytes in one of ru_ma
 # Descriptors.
 
 
+_kept: dict[int, OwnedDescriptor] = {}
+"""Descriptors from `keep_open`, by their numbers; also those that the program has closed since."""
+
+
 class JustOpened:
     """Descriptors that have been opened for the recorder that is being made; `None`: none is."""
 
@@ -64,27 +69,18 @@ def keep_open(path: str, flags: int, lowest: int, mode: int = 0o600) -> int:
     High, so that a program which closes every descriptor it does not know (daemons do) and then opens its own
     never gets our number: a write by us then fails instead of reaching the program's file. Raises `OSError`.
     """
-    descriptor = os.open(path, flags | getattr(os, "O_CLOEXEC", 0), mode)
-    if fcntl is not None:
-        try:
-            high = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, lowest)
-        except (OSError, ValueError):  # a low limit on descriptors
-            pass
-        else:
-            os.close(descriptor)
-            descriptor = high
+    descriptor = move_high(os.open(path, flags | getattr(os, "O_CLOEXEC", 0), mode), lowest)
+    _kept[descriptor] = OwnedDescriptor(descriptor)
     if JustOpened.descriptors is not None:
         JustOpened.descriptors.append(descriptor)
     return descriptor
 
 
 def close_quietly(descriptor: int) -> None:
-    """Close it if it is one and still open."""
-    if descriptor >= 0:
-        try:
-            os.close(descriptor)
-        except OSError:
-            pass
+    """Close a descriptor from `keep_open`, unless the program has closed it and uses the number itself."""
+    kept = _kept.pop(descriptor, None)
+    if kept is not None:
+        kept.close()
 
 
 def read_quietly(path: str, size: int = 8192) -> bytes:
@@ -113,7 +109,6 @@ class Claim:
         self._descriptor = -1
         try:
             self._descriptor = keep_open("/proc/self/status", os.O_RDONLY, STATUS)
-            self._identity = _identity(self._descriptor)
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             self.alone = False
@@ -122,18 +117,9 @@ class Claim:
             pass
 
     def give_up(self) -> None:
-        """Leave it to others, unless the program has closed the descriptor and has that number itself now."""
-        try:
-            if self._descriptor >= 0 and _identity(self._descriptor) == self._identity:
-                os.close(self._descriptor)
-        except OSError:
-            pass
+        """Leave it to others."""
+        close_quietly(self._descriptor)
         self._descriptor = -1
-
-
-def _identity(descriptor: int) -> tuple[int, int]:
-    found = os.fstat(descriptor)
-    return found.st_dev, found.st_ino
 
 
 # What the kernel does not tell exactly.

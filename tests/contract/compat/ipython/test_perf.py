@@ -60,3 +60,8 @@ def test_perf_that_is_absent_is_told_in_one_sentence(monkeypatch: pytest.MonkeyP
 @needs_perf
 def test_a_counter_leaves_no_process_and_no_descriptor(tmp_path: Path) -> None:
     run_file(PROGRAMS / "compat" / "perf_counters.py", tmp_path)
+
+
+@needs_perf
+def test_files_that_take_our_numbers_stay_untouched(tmp_path: Path) -> None:
+    run_file(PROGRAMS / "compat" / "perf_descriptors_taken.py", tmp_path)
