@@ -12,8 +12,11 @@ from otel_memwatch.record.format import RUNS_DIRECTORY
 from otel_memwatch.reports.formatting import count
 from otel_memwatch.runs.engines import ENGINES, ORIGINAL, correct
 
+_EPILOG = "\n".join(("\b", "Files:", *(f"  {name:<10} {files}" for name, files in ENGINES.items())))
+"""Click breaks no lines after a backspace."""
 
-@click.command(epilog="  ".join(f"{name}: {files}" for name, files in ENGINES.items()))
+
+@click.command(epilog=_EPILOG)
 @click.argument("engine", type=click.Choice(list(ENGINES)))
 @click.argument("directory", default=".", metavar="[DIRECTORY]")
 @click.option(

@@ -31,10 +31,15 @@ fi
 """
 
 
-@click.command(
-    epilog="make SHELL=DIR/bash    PATH=DIR:$PATH snakemake (and Airflow, cwltool, whatever looks for bash)    "
-    "Nextflow: process.shell = ['DIR/bash', '-euo', 'pipefail']"
-)
+_EPILOG = """\b
+Use it in:
+  make                           make SHELL=DIR/bash
+  Snakemake, Airflow, cwltool    PATH=DIR:$PATH snakemake
+  Nextflow                       process.shell = ['DIR/bash', '-euo', 'pipefail']"""
+"""Click breaks no lines after a backspace."""
+
+
+@click.command(epilog=_EPILOG)
 @click.option("--install", "directory", metavar="DIR", required=True, help="Where the file is written to.")
 @click.option(
     "--name", default="bash", show_default=True, help="Name of the file, and of the shell that it runs."

@@ -168,6 +168,21 @@ def test_an_option_that_cannot_be_used_is_told_before_anything_runs(tmp_path: Pa
     assert "--memwatch-limit" in session.stdout
 
 
+def test_pytest_shows_its_help_with_the_options(tmp_path: Path) -> None:
+    """As in every project whose environment has the package, also without the option."""
+    session = run_tests(tmp_path, "--help", COLUMNS="200")
+    assert session.returncode == 0, session.stdout
+    shown = [line.strip() for line in session.stdout.splitlines()]
+    for start, end in (
+        ("--memwatch ", "measure the memory of every test"),
+        ("--memwatch-fail=+SHARE", 'such as "+5%"'),
+        ("memwatch_fail (string):", 'such as "+5%"'),
+        ("--memwatch-out=DIR", "(default: memwatch-runs/<time>-pytest-<pid>)"),
+    ):
+        (number,) = [number for number, line in enumerate(shown) if line.startswith(start)]
+        assert any(line.endswith(end) for line in shown[number : number + 3]), shown[number : number + 3]
+
+
 def test_without_the_option_nothing_is_loaded(tmp_path: Path) -> None:
     session = run_tests(
         tmp_path,
@@ -277,6 +292,38 @@ def test_passes(): pass
 def test_fails(): assert not 1
 def test_skips(): pytest.skip("so")
 """
+
+
+TAKES_DESCRIPTORS = """
+import os, pytest
+
+@pytest.fixture(scope="session", autouse=True)
+def closes_what_it_does_not_know():
+    used = [int(name) for name in os.listdir("/proc/self/fd") if 3 <= int(name) < HIGHEST]
+    os.closerange(3, HIGHEST)
+    for number in used:
+        opened = os.open(f"mine{number}", os.O_RDWR | os.O_CREAT)
+        if opened != number:
+            os.dup2(opened, number)
+            os.close(opened)
+    yield
+    for number in used:
+        assert os.fstat(number).st_size == os.lseek(number, 0, os.SEEK_CUR) == 0
+
+def test_one(): pass
+def test_two(): assert len(bytearray(20 << 20))
+"""
+
+
+@pytest.mark.parametrize("highest", [256, 4096])
+def test_a_session_whose_fixture_takes_our_descriptors_passes(tmp_path: Path, highest: int) -> None:
+    tests = TAKES_DESCRIPTORS.replace("HIGHEST", str(highest))
+    session = run_tests(tmp_path, "--memwatch", "-s", "-p", "no:faulthandler", tests=tests)
+    assert session.returncode == 0, session.stdout
+    assert "Traceback" not in session.stdout
+    assert "2 passed" in session.stdout
+    assert "::test_two" in session.stdout
+    assert all(path.stat().st_size == 0 for path in tmp_path.glob("mine*"))
 
 
 def test_a_run_directory_that_cannot_be_made_is_one_line(tmp_path: Path) -> None:

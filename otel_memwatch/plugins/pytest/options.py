@@ -1,4 +1,7 @@
-"""The options of `pytest --memwatch`. Loaded into every pytest, so that nothing else is imported here."""
+"""The options of `pytest --memwatch`. Every pytest loads this module, so it imports nothing else.
+
+argparse formats help texts with `%`: write `%%` for a percent sign.
+"""
 
 from __future__ import annotations
 
@@ -22,29 +25,38 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--memwatch", action="store_true", default=None, help="measure the memory of every test")
     parser.addini("memwatch", "measure the memory of every test (--memwatch)", type="bool", default=False)
     for flag, metavar, text in (
-        ("--memwatch-limit", "SIZE", 'limit of the process in every test without one of its own, as "2 GiB"'),
-        ("--memwatch-top", "N", "rows of the table at the end (10)"),
-        ("--memwatch-save", "FILE", "make a baseline of what each test added, if all pass"),
+        (
+            "--memwatch-limit",
+            "SIZE",
+            'memory limit for each test without a limit of its own, such as "2 GiB"',
+        ),
+        ("--memwatch-top", "N", "number of rows in the final table (default: 10)"),
+        (
+            "--memwatch-save",
+            "FILE",
+            "save the memory that each test added as a new baseline, if all tests pass",
+        ),
         (
             "--memwatch-add",
             "FILE",
-            "add this session to a baseline, if all pass: with workers it takes three to know what comes out the same",
+            "add this session to a baseline, if all tests pass (with workers, add at least three sessions)",
         ),
         (
             "--memwatch-compare",
             "FILE",
-            "compare what each test added with a baseline: a file, or git:REF:PATH",
+            "compare the memory that each test added with a baseline: a file, or git:REF:PATH",
         ),
         (
             "--memwatch-fail",
             "+SHARE",
-            'fail where a test certainly added so much more than in the baseline: "+5%"',
+            'fail if a test certainly added this much more than in the baseline, such as "+5%%"',
         ),
-        ("--memwatch-json", "FILE", "write the figures of all tests into a file"),
-        ("--memwatch-out", "DIR", "run directory to create (memwatch-runs/<time>-pytest-<pid>)"),
+        ("--memwatch-json", "FILE", "write the figures of all tests to a file"),
+        ("--memwatch-out", "DIR", "run directory to create (default: memwatch-runs/<time>-pytest-<pid>)"),
     ):
         group.addoption(flag, metavar=metavar, default=None, help=text)
-        parser.addini(flag[2:].replace("-", "_"), text, default=None)
+        # pytest prints the help of ini values as it is.
+        parser.addini(flag[2:].replace("-", "_"), text % (), default=None)
 
 
 def pytest_configure(config: pytest.Config) -> None:

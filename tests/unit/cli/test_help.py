@@ -14,6 +14,7 @@ from otel_memwatch.cli.examples import EXAMPLES, told
 from otel_memwatch.cli.group import cli
 from otel_memwatch.cli.plain import parse
 from otel_memwatch.config import OPTIONS, misspelt
+from otel_memwatch.runs.engines import ENGINES
 
 
 def shown(*words: str) -> str:
@@ -47,6 +48,18 @@ def test_examples_are_what_the_commands_understand(line: str) -> None:
         assert command is not None
         context = command.make_context(name, rest, parent=context)
     assert not context.args
+
+
+@pytest.mark.parametrize(
+    ("name", "lines"),
+    [
+        ("shell", ["make SHELL=DIR/bash", "PATH=DIR:$PATH snakemake", "process.shell = ['DIR/bash', '-euo', 'pipefail']"]),
+        ("engine", list(ENGINES.values())),
+    ],
+)  # fmt: skip
+def test_the_lines_of_an_epilog_stay_apart(name: str, lines: list[str]) -> None:
+    shown_lines = shown(name, "--help").splitlines()
+    assert all(sum(shown.endswith(f" {line}") for shown in shown_lines) == 1 for line in lines), shown_lines
 
 
 def test_options_stand_in_groups_each_once() -> None:
