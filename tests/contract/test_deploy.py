@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from otel_memwatch import __version__
 from tests.support.peers import needed
 
 ROOT = Path(__file__).parents[2]
@@ -299,9 +300,23 @@ def scripts():
 
 
 def test_shellcheck():
-    assert len(scripts()) == 8
+    assert len(scripts()) == 9
     done = run(needed("shellcheck"), *scripts())
     assert done.returncode == 0, done.stdout
+
+
+def test_both_actions_install_alike():
+    """Either can be copied without the other one."""
+    actions = DEPLOY / "github-actions"
+    assert (actions / "install.sh").read_bytes() == (actions / "gate" / "install.sh").read_bytes()
+    for path in (actions / "example.yml", actions / "gate" / "example.yml"):
+        assert f"otel-memwatch@v{__version__}\n" in path.read_text()
+
+
+def test_gitlabs_gate_installs_what_compare_needs():
+    job = load(DEPLOY / "gitlab" / "memwatch-gate.gitlab-ci.yml")[".memwatch-gate"]
+    requirement = re.search(r'^compare = \["(.*)"\]$', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)[1]
+    assert any(f'"{requirement}"' in line for line in job["before_script"])
 
 
 def test_hadolint():
@@ -313,6 +328,7 @@ def test_actionlint(tmp_path):
     """The workflows that use the actions, with the actions where they say: inputs and outputs are looked up there."""
     actions = tmp_path / ".github" / "actions"
     shutil.copytree(DEPLOY / "github-actions", actions / "otel-memwatch")
+    shutil.copytree(DEPLOY / "github-actions" / "gate", actions / "otel-memwatch-gate")
     workflows = tmp_path / ".github" / "workflows"
     workflows.mkdir()
     for name in ("example.yml", "gate/example.yml"):

@@ -61,8 +61,15 @@ def test_the_action_installs_the_tree_that_it_is_part_of_or_what_it_is_told(runn
 
     assert install(DEPLOY / "github-actions", EXTRA="compare").returncode == 0
     assert told.read_text() == f"-m pip install --quiet {ROOT}[compare]\n"
-    assert install(DEPLOY / "github-actions", PACKAGE="https://example.org/x.whl").returncode == 0
-    assert told.read_text() == "-m pip install --quiet https://example.org/x.whl\n"
+    for package, extra, expected in (
+        ("https://example.org/x.whl", "", "https://example.org/x.whl"),
+        ("https://example.org/x.whl", "compare", "otel-memwatch[compare] @ https://example.org/x.whl"),
+        ("git+https://x.org/y@ab", "compare", "otel-memwatch[compare] @ git+https://x.org/y@ab"),
+        ("otel-memwatch[compare] @ file:///x", "compare", "otel-memwatch[compare] @ file:///x"),
+        ("dist/x.whl", "compare", "dist/x.whl[compare]"),
+    ):
+        assert install(DEPLOY / "github-actions", PACKAGE=package, EXTRA=extra).returncode == 0
+        assert told.read_text() == f"-m pip install --quiet {expected}\n"
     copied = tmp_path / "a" / ".github" / "actions" / "otel-memwatch"
     shutil.copytree(DEPLOY / "github-actions", copied)
     done = install(copied)
