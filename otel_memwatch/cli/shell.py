@@ -11,17 +11,40 @@ from pathlib import Path
 import click
 
 from otel_memwatch.errors import UsageError
+from otel_memwatch.runtime.own_python import PACKAGE_PARENT
 
 _SHIM = """#!/bin/sh
 # Written by `otel-memwatch shell --install`: {real}, with all that it starts recorded as one run.
 # What is recorded already, and what cannot be, runs as it would without this file.
 if [ -n "${{OTEL_MEMWATCH_RUN_DIR-}}" ]; then exec {real} "$@"; fi
-if [ ! -x {program} ]; then
-    echo "otel-memwatch: {program} is gone: nothing is recorded" >&2
+if [ ! -x {python} ]; then
+    echo "otel-memwatch: {python} is gone: nothing is recorded" >&2
     exec {real} "$@"
 fi
-{runs}exec {program} wrap --quiet --no-report {options}-- {real} "$@"
+{runs}exec {python} -I -c {program} {real} {package} {options}-- "$@"
 """
+
+_PROGRAM = """
+import os, sys
+real, package, *words = sys.argv[1:]
+end = words.index("--")
+try:
+    sys.path.append(package)
+    from otel_memwatch.cli.recorded_shell import record
+except Exception as error:
+    import signal
+    why = str(error) or type(error).__name__
+    for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them
+        signal.signal(number, signal.SIG_DFL)
+else:
+    why = record(real, words[:end], words[end + 1:])
+try:
+    os.write(2, f"otel-memwatch: nothing is recorded: {why}\\n".encode(errors="backslashreplace"))
+except OSError:
+    pass
+os.execv(real, [real, *words[end + 1:]])
+"""
+"""Python's part of the file. It runs isolated: PYTHONHOME and PYTHONPATH are the command's own."""
 
 _RUNS = """runs={runs}
 if ! {{ [ -d "$runs" ] || mkdir -p "$runs" 2>/dev/null; }} || ! [ -w "$runs" ]; then
@@ -86,15 +109,12 @@ def _real(name: str, place: Path) -> str:
 
 def _text(real: str, runs: str | None) -> str:
     quoted = shlex.quote(real)
-    program = (
-        Path(sys.argv[0])
-        if sys.argv[0].endswith("otel-memwatch")
-        else Path(sys.executable).with_name("otel-memwatch")
-    )
     check = "" if runs is None else _RUNS.format(runs=shlex.quote(os.path.abspath(runs)), real=quoted)
     return _SHIM.format(
         real=quoted,
-        program=shlex.quote(os.path.abspath(program)),
+        python=shlex.quote(os.path.abspath(sys.executable)),
+        program=shlex.quote(_PROGRAM),
+        package=shlex.quote(PACKAGE_PARENT),
         runs=check,
         options="" if runs is None else '--runs "$runs" ',
     )

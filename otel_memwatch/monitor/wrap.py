@@ -45,8 +45,13 @@ STRICT_EXIT_CODE = 125
 """Exit code of a run that was not recorded whole, under --strict."""
 
 
-def wrap(argv: Sequence[str], settings: Mapping[str, Any], say: Callable[[str], None]) -> NoReturn:
-    """Runs `argv` and ends the calling process as the command ended.
+def wrap(
+    argv: Sequence[str],
+    settings: Mapping[str, Any],
+    say: Callable[[str], None],
+    on_start: Callable[[], None] = lambda: None,
+) -> NoReturn:
+    """Runs `argv` and ends the calling process as the command ended. Calls `on_start` right before the command is started.
 
     Raises `UsageError` before anything has been started, `CommandNotStarted` when the command cannot be executed
     (its exit code is a shell's: 127 or 126), `Unavailable` when `cgroup` is "require" and there can be none.
@@ -60,6 +65,7 @@ def wrap(argv: Sequence[str], settings: Mapping[str, Any], say: Callable[[str], 
         listening = _listen(settings)
         directory = _run_directory(argv, settings, say)
         if directory is None:
+            on_start()
             _run_unrecorded(argv)
         uploader = _uploader(settings, say)
         trace = run_context(os.environ)
@@ -67,6 +73,7 @@ def wrap(argv: Sequence[str], settings: Mapping[str, Any], say: Callable[[str], 
         allocated_before = read_allocated()
         variables = _variables(directory, trace, settings, listening)
         enter = _entrance(settings, own_cgroup, scope)
+        on_start()
         target = _launch(argv, variables, enter, scope, directory)
         own_cgroup, misplaced = _placed(target, own_cgroup, scope)
         # From here on the command runs: whatever befalls us, it is waited for, and its end is ours.

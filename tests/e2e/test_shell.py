@@ -112,13 +112,58 @@ def test_what_cannot_be_recorded_runs_all_the_same(place: Path) -> None:
     code, out, err = run(shell, ["-c", "echo done; exit 4"], "", place)
     assert (code, out) == (4, "done\n")
     assert err == f"otel-memwatch: {place}/file/below cannot be written: nothing is recorded\n"
-    text = shell.read_text()
-    shell.write_text(
-        text.replace("wrap --quiet", "wrap --quiet").replace("/otel-memwatch", "/otel-memwatch-gone")
-    )
+    shell.write_text(shell.read_text().replace(sys.executable, f"{sys.executable}-gone"))
     code, out, err = run(shell, ["-c", "echo done; exit 4"], "", place)
     assert (code, out) == (4, "done\n")
     assert err.endswith("is gone: nothing is recorded\n")
+
+
+@pytest.mark.parametrize(
+    "variables",
+    [
+        pytest.param({"OTEL_MEMWATCH_OUT": "."}, id="directory that exists"),
+        pytest.param({"OTEL_MEMWATCH_INTERVAL": "often"}, id="wrong value"),
+        pytest.param({"OTEL_MEMWATCH_BUDGET": "memory=+5%"}, id="budget without baseline"),
+        pytest.param({"OTEL_MEMWATCH_REPEAT": "2"}, id="repeated"),
+    ],
+)
+def test_settings_that_cannot_be_used_do_not_keep_a_script_from_running(
+    place: Path, variables: dict[str, str]
+) -> None:
+    shell = install(place)
+    script = ["-c", 'trap -p; echo "done $1"; cat; exit 4', "x", "--"]
+    code, out, err = run(shell, script, "stdin\n", place, **variables)
+    assert (code, out) == (4, "done --\nstdin\n")
+    assert err.startswith("otel-memwatch: nothing is recorded: ")
+    assert err.count("\n") == 1, err
+
+
+@pytest.mark.parametrize("name", ["PYTHONHOME", "PYTHONPATH"])
+def test_variables_of_another_python_are_for_the_command_alone(place: Path, name: str) -> None:
+    shell = install(place)
+    (place / "json.py").write_text("raise SystemExit(7)")
+    code, out, err = run(shell, ["-c", f'echo "${name}"'], "", place, **{name: str(place)})
+    assert (code, out, err) == (0, f"{place}\n", "")
+    assert len(recorded(place / "memwatch-runs")) == 1
+
+
+def test_a_package_that_is_gone_does_not_keep_a_script_from_running(place: Path) -> None:
+    shell = install(place)
+    shell.write_text(shell.read_text().replace("otel_memwatch.cli.recorded_shell", "otel_memwatch_gone"))
+    for script in (["-c", "echo done; exit 4"], ["-c", "trap -p; kill -PIPE $$; echo not reached"]):
+        code, out, err = run(shell, script, "", place)
+        assert (code, out) == run(BASH, script, "", place)[:2]
+        assert err == "otel-memwatch: nothing is recorded: No module named 'otel_memwatch_gone'\n"
+
+
+@pytest.mark.parametrize("descriptors", [12, 13, 16, 20, 30])
+def test_few_descriptors_do_not_keep_a_script_from_running(place: Path, descriptors: int) -> None:
+    """dash itself needs eleven for any script."""
+    shell = install(place)
+    limited = f'ulimit -n {descriptors}; exec "$0" -c "echo done; exit 4"'
+    code, out, err = run(BASH, ["-c", limited, str(shell)], "", place)
+    assert (code, out) == (4, "done\n"), err
+    assert "Traceback" not in err, err
 
 
 def test_a_mistake_is_one_sentence(place: Path) -> None:

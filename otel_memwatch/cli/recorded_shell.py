@@ -1,0 +1,66 @@
+"""Recording for the file that `shell --install` writes: `wrap`, or a reason to run the shell without it."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+from collections.abc import Sequence
+
+from otel_memwatch.cli import say
+from otel_memwatch.errors import CommandNotStarted, describe
+
+
+def record(real: str, options: Sequence[str], arguments: Sequence[str]) -> str:
+    """Run the shell under `wrap` and end as it ended; return the reason if nothing has been started.
+
+    Signals are then as this process inherited them, so the caller can become the shell.
+
+    Args:
+        real: path of the shell.
+        options: of `wrap`.
+        arguments: of the shell.
+    """
+    gc.disable()  # as for `wrap`: the monitor turns it on again
+    reason = _record(real, options, arguments)
+    with contextlib.suppress(Exception):  # no descriptor is left to load it
+        from otel_memwatch.monitor.supervise import signals
+
+        signals.let_go(signals.hold())
+    return reason
+
+
+def _record(real: str, options: Sequence[str], arguments: Sequence[str]) -> str:
+    started = False
+
+    def note_start() -> None:
+        nonlocal started
+        started = True
+
+    try:
+        from otel_memwatch.cli.plain import parse
+        from otel_memwatch.config import settings
+        from otel_memwatch.monitor.wrap import wrap
+        from otel_memwatch.runs.project import with_budgets
+
+        plain = parse(["wrap", "--quiet", "--no-report", *options, "--", real, *arguments], os.environ)
+        if plain is None:
+            return "the environment asks for completions"
+        chosen = with_budgets(settings("wrap", plain.given))
+        if chosen["repeat"] is not None:
+            return "--repeat is not for scripts of an engine"
+        wrap(plain.argv, chosen, say, note_start)
+    except Exception as error:
+        # A process that cannot be forked has not been started either; any other failure comes after the start.
+        if started and not (isinstance(error, CommandNotStarted) and isinstance(error.__cause__, OSError)):
+            raise
+        if started:
+            _stop_being_a_subreaper()
+        return describe(error)
+
+
+def _stop_being_a_subreaper() -> None:
+    """Undo what survives exec of an attempt to start the shell as a child."""
+    from otel_memwatch.monitor.supervise import system
+
+    system.prctl(system.PR_SET_CHILD_SUBREAPER, 0)
