@@ -89,10 +89,10 @@ class RecordedRun:
         self.command: tuple[str, ...] = texts(self.info.get("command"))
         self.cwd: str = text(self.info.get("cwd")) or ""
         self.host: Mapping[str, Any] = {
-            name: whole(value) if name in ("cpus", "memory_bytes") else text(value)
+            name: whole(value) if name in ("cpus", "memory_bytes", "swap_bytes") else text(value)
             for name, value in mapping(self.info.get("host")).items()
         }
-        """Of the machine: "name", "system", "release", "machine", "cpus", "memory_bytes"."""
+        """Of the machine: "name", "system", "release", "machine", "cpus", "memory_bytes", "swap_bytes"."""
         self.mode: str = text(mapping(self.info.get("monitor")).get("mode")) or "wrap"
         self.state: str = state_of(self.info, self.path)
         """Either "running"; "finished"; "incomplete": the monitor died before the end."""
@@ -172,6 +172,13 @@ class RecordedRun:
         of those that began and ended between two ticks).
         """
         return self._written("totals", TOTALS) or self._replayed.tally.totals()
+
+    @property
+    def file_bytes(self) -> int | None:
+        """The most file pages (RssFile) that a process of the run was sampled with; `None`: not recorded."""
+        if self.state == "finished":
+            return whole(self.info.get("file_bytes"))
+        return self._replayed.tally.processes.most_file
 
     @property
     def peak(self) -> Peak | None:

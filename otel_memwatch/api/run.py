@@ -34,7 +34,7 @@ class Run(analysis.RecordedRun):
         path: the run directory.
         id: name of the run.
         command: argv of what is watched.
-        host: of the machine, keys "name", "system", "release", "machine", "cpus", "memory_bytes".
+        host: of the machine, keys "name", "system", "release", "machine", "cpus", "memory_bytes", "swap_bytes".
         state: "running"; "finished"; "incomplete": the monitor died before the end.
         started_wall: Unix seconds of the start.
         interval: seconds between ticks, as asked for.

@@ -67,6 +67,7 @@ def complete(recording: RunRecording, end: Callable[[], Ending], ended: float) -
         exit=ending._asdict(),
         peaks=peaks.to_json(),
         totals=tally.totals(),
+        file_bytes=tally.processes.most_file,
         quality=tally.quality(),
         sources={**writer.info["sources"], **health_fields(recording.sampler)},
         gpus=gpu_fields(recording.sources),

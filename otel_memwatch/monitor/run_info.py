@@ -9,6 +9,7 @@ from pathlib import Path
 
 from otel_memwatch import catalog
 from otel_memwatch._version import __version__
+from otel_memwatch.monitor.procfs.system import parse_memory
 from otel_memwatch.record.namespace import pid_namespace
 from otel_memwatch.record.tags import input_bytes
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
@@ -80,6 +81,7 @@ def start_fields(
             "machine": machine.machine,
             "cpus": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
             "memory_bytes": host_memory(),
+            "swap_bytes": host_swap(),
         },
         "monitor": {
             "version": __version__,
@@ -125,6 +127,15 @@ def _working_directory() -> str | None:
 def host_memory() -> int:
     """Memory of the machine in bytes."""
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def host_swap() -> int | None:
+    """Swap space of the machine in bytes; `None`: /proc/meminfo does not say."""
+    try:
+        with open("/proc/meminfo", "rb") as file:
+            return parse_memory(file.read()).swap_total
+    except (OSError, ValueError):
+        return None
 
 
 def address_space_limit(pid: int) -> int | None:

@@ -27,7 +27,7 @@ none changes its meaning. Sizes are bytes, times monotonic seconds of the record
                     told at it may have been before that; else they are to be counted at both
     portable        true where the figures come from psutil and nothing is exact
     blind           true where processes could not be watched: those that were waited for are told, at their end
-    host            {"name", "system", "release", "machine", "cpus", "memory_bytes"}
+    host            {"name", "system", "release", "machine", "cpus", "memory_bytes", "swap_bytes"}
     allocator       {name: value} of the environment's variables for the target's allocator of memory
     monitor         {"version", "pid", "pid_namespace", "python", "mode"}; mode is "wrap", "attach" or "watch"
     started         {"wall", "monotonic"}: the moment of the command's start in Unix and monotonic seconds
@@ -47,6 +47,7 @@ none changes its meaning. Sizes are bytes, times monotonic seconds of the record
     exit            null, or {"exit_code", "signal", "oom_kills", "reason"}
     peaks           null, or {"main", "process", "tree", "cgroup", "gpu", "hugetlb"} as in the report's contract
     totals          null, or as in the report's contract
+    file_bytes      the most file pages (RssFile) that a process was sampled with; absent in older records, null: not known
     quality         null, or as in the report's contract
     resource        attributes of the run as an OpenTelemetry resource: service, process, host, container ...
     group           null, or who it is among the runs of one job: {"group", "launcher", "rank", "local_rank", "size", "first",

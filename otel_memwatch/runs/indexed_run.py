@@ -55,6 +55,7 @@ class IndexedRun(NamedTuple):
     """Kernel and machine, as "Linux 6.18 x86_64": what memory is compared under."""
     cpus: int | None = None
     host_memory: int | None = None
+    host_swap: int | None = None
     mode: str = "wrap"
     by: str | None = None
     """Who measured, where that was not us."""
@@ -81,6 +82,10 @@ class IndexedRun(NamedTuple):
     """The most of any GPU."""
     cgroup: int | None = None
     """Watermark of the control group, page cache included."""
+    own_group: int = 0
+    """1 if that control group was made for the run; 0 if other processes may be charged to it too."""
+    file_bytes: int | None = None
+    """The most file pages (program, libraries, mapped files) that one process was sampled with."""
     limit: int | None = None
     """Memory limit of the control group that the run was in."""
     input_bytes: int | None = None
@@ -168,6 +173,7 @@ def _of_run(run: RecordedRun, path: str) -> IndexedRun:
         main=_bytes(peaks.main),
         gpu=max((peak.bytes for peak in peaks.gpu.values()), default=None),
         cgroup=_bytes(peaks.cgroup),
+        file_bytes=run.file_bytes,
         cpu=totals.get("cpu_seconds"),
         read=whole(totals.get("read_bytes")),
         written=whole(totals.get("write_bytes")),
@@ -205,6 +211,8 @@ def _described(run: RecordedRun, path: str) -> IndexedRun:
         system=_storable(system_of(info)),
         cpus=whole(host.get("cpus")),
         host_memory=whole(host.get("memory_bytes")),
+        host_swap=whole(host.get("swap_bytes")),
+        own_group=int(bool(info.get("own_cgroup"))),
         mode=_storable(run.mode),
         by=None if (by := text(info.get("measured_by"))) is None else _storable(by),
         started=run.started_wall,

@@ -48,6 +48,20 @@ def run(path: Path, **changes: Any) -> Path:
     return path
 
 
+def test_a_row_has_the_file_pages_of_the_largest_process_and_the_swap_of_the_machine(tmp_path: Path) -> None:
+    host = {"name": "node7", "memory_bytes": 8 << 30, "swap_bytes": 2 << 30}
+    now = run(tmp_path / "now", file_bytes=344 << 20, own_cgroup="/sys/fs/cgroup/own", host=host)
+    old = run(tmp_path / "old")
+    processes = recorded.process(100, 0.0, 0.3, 90, file=30 << 20)
+    killed = recorded.record(tmp_path / "killed", seconds=0.3, processes=processes, state="running")
+    os.utime(killed / "samples.jsonl", (0, 0))
+    rows = {row.id: row for row in index([now, old, killed])}
+    assert (rows["now"].file_bytes, rows["now"].host_swap, rows["now"].own_group) == (344 << 20, 2 << 30, 1)
+    assert (rows["old"].file_bytes, rows["old"].host_swap, rows["old"].own_group) == (None, None, 0)
+    assert rows["killed"].state == "incomplete"
+    assert rows["killed"].file_bytes == 30 << 20
+
+
 @pytest.fixture
 def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Three runs in the usual place: "a" of yesterday, "b" of today, and one whose run.json is none."""
