@@ -6,16 +6,17 @@ import math
 import re
 
 from otel_memwatch.reports.formatting import clean, count, duration, size
-from otel_memwatch.runs.advice import MIB
+from otel_memwatch.runs.advice import INPUT, MIB
 from otel_memwatch.runtime.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from otel_memwatch.runs.advice import Advice
-    from otel_memwatch.runs.prediction import ScaledBound
 
 _MINUTE = 60.0
+_FILES_WORTH_NAMING = 0.05
+"""Share of the request from which on program files are named in its one line."""
 
 
 def mebibytes(value: float) -> int:
@@ -38,49 +39,73 @@ def text(advice: Advice) -> str:
     lines = [f"{clean(advice.job) or 'job'}: {sentence(advice)}"]
     if advice.median is not None and advice.largest is not None:
         lines.append(
-            f"  needed       {size(advice.median)} in the middle, {size(advice.largest)} at most, of {count(advice.runs, 'run')}"
+            f"  needed       median {size(advice.median)}, largest {size(advice.largest)} ({count(advice.runs, 'run')})"
         )
     if advice.line is not None:
         line = advice.line
-        each = f"{line.slope:.3g} bytes for each of {advice.input_name}"
+        unit, named = _step(advice)
+        each = f"{size(line.slope * unit)} for each {named} of {_feature(advice)}"
         lines.append(
-            f"  grows with   {advice.input_name}: {size(line.base + line.above)} and {each}, which explains {line.explained:.0%}"
+            f"  grows with   {_feature(advice)}: {size(line.base + line.above)} and {each}, which explains {line.explained:.0%}"
         )
         lines.append(
-            f"               measured from {line.smallest:g} to {line.largest:g}; beyond it is a guess"
+            f"               fitted for {_amount(advice, line.smallest)} to {_amount(advice, line.largest)}; beyond that the figure is unreliable"
         )
     lines += [f"  note         {note}" for note in advice.notes]
     return "\n".join(lines)
 
 
+def _feature(advice: Advice) -> str:
+    """Name of what the memory grows with, as a person wrote it."""
+    return (advice.input_name or "").removeprefix("tag.")
+
+
+def _step(advice: Advice) -> tuple[float, str]:
+    """Return an amount of the input in which a slope reads well, and its name: (1, "1") or a MiB of bytes."""
+    line = advice.line
+    if advice.input_name == INPUT:
+        return float(MIB), size(MIB)
+    step = 1.0
+    # A slope of 3 bytes for each row reads better for each 1 000 000 rows.
+    while line is not None and line.slope * step < MIB and step * 10 <= line.largest:
+        step *= 10
+    return step, f"{step:,.0f}".replace(",", " ")
+
+
+def _amount(advice: Advice, amount: float) -> str:
+    """An amount of the input: a size for "input", which is bytes; else a plain number."""
+    if advice.input_name == INPUT:
+        return size(amount)
+    return f"{amount:.0f}" if float(amount).is_integer() else f"{amount:.4g}"
+
+
 def sentence(advice: Advice) -> str:
-    """The advice in one line: "ask for 520 MiB (12 runs; 1 in 1000 would need more), 1 processor, 5 min"."""
+    """The advice in one line: "request 520 MiB (12 runs; 1 in 1000 would need more), 1 processor, 5 min"."""
     if advice.memory is None:
         return (
-            f"needs at least {size(advice.at_least)}; no run has ended well"
+            f"needs at least {size(advice.at_least)}; no successful run yet"
             if advice.at_least
             else "nothing is known"
         )
-    return f"no figure to ask for: {_differ(advice)}" if advice.different else _request(advice)
+    return f"no figure to request: {_differ(advice)}" if advice.different else _request(advice)
 
 
 def _differ(advice: Advice) -> str:
-    """Why the figure of `different` runs is worth nothing to a person."""
+    """Reason why the figure of `different` runs is of no use to a person."""
     return f"{count(advice.runs, 'run')} of up to {size(advice.largest)} differ too much (wrap --name tells jobs apart)"
 
 
 def _request(advice: Advice) -> str:
-    """What to ask for, whatever it is worth."""
+    """The request, whatever it is worth, with its parts."""
     assert advice.memory is not None
-    if advice.guess:
-        surely = "a guess"
-    elif advice.odds is None:
-        surely = "from one run"
-    else:
-        surely = f"{count(advice.runs, 'run')}; 1 in {1 / advice.odds:.0f} would need more"
+    memory, files = mebibytes(advice.memory), mebibytes(advice.files)
+    least = "at least " if advice.at_least is not None and not advice.guess else ""
+    parts = ""
+    if files and files >= _FILES_WORTH_NAMING * memory:
+        parts = f": {memory - files} MiB needed + {files} MiB of program files and libraries"
     more = [count(processors(advice), "processor")] if advice.cores is not None else []
     more += [duration(advice.seconds)] if advice.seconds is not None and advice.seconds >= _MINUTE else []
-    return ", ".join([f"ask for {mebibytes(advice.memory)} MiB ({surely})", *more])
+    return ", ".join([f"request {least}{memory} MiB{parts} ({advice.basis})", *more])
 
 
 def slurm(advice: Advice) -> str:
@@ -128,7 +153,7 @@ def snakemake(advice: Advice) -> str:
     assert advice.memory is not None
     memory = str(math.ceil(advice.memory / 1e6))
     line = advice.line
-    scaled = line is not None and advice.input_name == "input"
+    scaled = line is not None and advice.input_name == INPUT
     if line is not None and scaled:
         base, least = math.ceil((line.base + line.above) / 1e6), math.ceil(line.least / 1e6)
         # input.size_mb is in units of 10^6 bytes too, so that the slope stays as it is.
@@ -171,15 +196,19 @@ def _comments(advice: Advice, mark: str, *, scaled: bool = False) -> list[str]:
     if advice.different:  # the target is given a figure all the same
         said[:1] = [f"{clean(advice.job)}: {_request(advice)}", _differ(advice)]
     if advice.line is not None and not scaled:
-        said.append(f"it grows with {advice.input_name}: {', '.join(size_classes(advice.line))}")
+        said.append(f"it grows with {_feature(advice)}: {', '.join(size_classes(advice))}")
     return [f"{mark}{one}" for one in said]
 
 
-def size_classes(line: ScaledBound, most: int = 4) -> list[str]:
-    """What to ask for by size of the input, for those who take no function of it: "87 MiB up to 110", "340 MiB up to 320"."""
+def size_classes(advice: Advice, most: int = 4) -> list[str]:
+    """Requests by size of the input, for targets that take no function of it: "87 MiB up to 110", "340 MiB up to 320"."""
+    line = advice.line
+    assert line is not None
     step = (line.largest - line.smallest) / most
     ends = [line.smallest + step * number for number in range(1, most + 1)]
-    return [f"{mebibytes(line.at(end))} MiB up to {end:.4g}" for end in ends]
+    if float(line.smallest).is_integer() and float(line.largest).is_integer():
+        ends = sorted({float(math.floor(end)) for end in ends})  # no task has the number 2.75
+    return [f"{mebibytes(line.at(end))} MiB up to {_amount(advice, end)}" for end in ends]
 
 
 TARGETS: dict[str, Callable[[Advice], str]] = {

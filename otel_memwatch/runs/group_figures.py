@@ -87,6 +87,7 @@ def host_rows(group: RankGroup) -> list[IndexedRun]:
                 oom_kills=max((row.oom_kills or 0 for row in members), default=None),
                 reason=bad.reason,
                 input_bytes=None,
+                file_bytes=max((row.library_bytes for row in members), default=None),
             )
         )
     return rows

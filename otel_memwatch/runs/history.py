@@ -11,7 +11,7 @@ from pathlib import Path
 
 from otel_memwatch.record.format import RUN_FILE
 from otel_memwatch.reports.formatting import change, duration
-from otel_memwatch.runs.advice import advise, job_of
+from otel_memwatch.runs.advice import advise, ended_well, job_of
 from otel_memwatch.runs.advice_targets import sentence
 from otel_memwatch.runs.indexed_run import IndexedRun, row_of
 from otel_memwatch.runtime.typed import TYPE_CHECKING
@@ -68,17 +68,13 @@ def history_lines(path: Path) -> list[tuple[str, str]]:
 
 
 def what_changed(now: IndexedRun, before: Sequence[IndexedRun]) -> str | None:
-    """What is different from the last run of the same command; `None`: there was none that ended as it should.
+    """Return what is different from the last run of the same command; `None`: this one or all before it ended badly.
 
     Memory is different only where the bounds of the two exclude that it is the same.
     """
-    whole = [
-        row
-        for row in before
-        if row.memory is not None and not row.exit_code and row.signal is None and not row.oom_kills
-    ]
-    if not whole or now.memory is None:
-        return None
+    whole = [row for row in before if ended_well(row)]
+    if not whole or now.memory is None or not ended_well(now):
+        return None  # a run that was killed early needed less, and is no improvement
     last = whole[-1]
     assert last.memory is not None
     parts = []

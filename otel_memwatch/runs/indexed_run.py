@@ -34,6 +34,10 @@ if TYPE_CHECKING:
     from otel_memwatch.model import Peak
 
 
+_BOUNDED = (None, Certainty.EXACT.value, Certainty.CENSORED.value)
+"""Certainties of a figure that is its own upper bound, and that of a figure without any."""
+
+
 class IndexedRun(NamedTuple):
     """One run in a row. Sizes are bytes, times seconds; `None`: not known."""
 
@@ -124,6 +128,27 @@ class IndexedRun(NamedTuple):
     def charged(self) -> bool:
         """Whether the memory is what a control group was charged, with that which the kernel takes for the processes."""
         return (self.how or "").startswith(BY_GROUP)
+
+    @property
+    def machine_bytes(self) -> int | None:
+        """Memory and swap of the machine; `None`: not recorded."""
+        return None if self.host_memory is None else self.host_memory + (self.host_swap or 0)
+
+    @property
+    def upper_bound(self) -> int | None:
+        """Bytes that the run needed at most, within what its machine has; `None`: no upper bound is known."""
+        high, machine = self.high, self.machine_bytes
+        if high is None and (self.by is not None or self.certainty in _BOUNDED):
+            high = self.memory
+        return high if high is None or machine is None else max(self.low or 0, min(high, machine))
+
+    @property
+    def library_bytes(self) -> int:
+        """File pages of the process that had most; for older runs those that its size certainly contains."""
+        if self.file_bytes is not None:
+            return self.file_bytes
+        high = self.upper_bound
+        return max(0, self.process_low - high) if self.process_low is not None and high is not None else 0
 
     @property
     def killed_for_memory(self) -> bool:

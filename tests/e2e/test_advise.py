@@ -62,7 +62,7 @@ def test_a_person_is_told_what_to_ask_for_and_how_surely(place: Path) -> None:
     done = call("advise", cwd=place)
     assert (done.returncode, done.stderr) == (0, "")
     first = done.stdout.splitlines()[0]
-    assert first.startswith("train: ask for 1")
+    assert first.startswith("train: request 1")
     assert "6 runs; 1 in 1000 would need more" in first
     (advice,) = json.loads(call("advise", "train", "--for", "json", "--compare", cwd=place).stdout)["advice"]
     assert 101 << 20 < advice["memory"]["target"] < 112 << 20
@@ -177,7 +177,7 @@ def test_an_advice_is_tried_with_the_limit_and_a_little_less(tmp_path: Path) -> 
     script = "x = bytearray(120 << 20)"
     done = call("wrap", "--no-plot", "--name", "filler", "--", "python3", "-c", script, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert "  advice       ask for 1" in done.stderr
+    assert "  advice       request 1" in done.stderr
     for _ in range(3):
         call("wrap", "--quiet", "--no-plot", "--name", "filler", "--", "python3", "-c", script, cwd=tmp_path)
     tried = call("advise", "filler", "--verify", cwd=tmp_path)
