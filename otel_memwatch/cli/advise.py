@@ -40,19 +40,19 @@ if TYPE_CHECKING:
     type=click.Choice([*TARGETS, "json"]),
     default="text",
     show_default=True,
-    help="Whom to ask.",
+    help="Output format for this scheduler.",
 )
 @click.option(
     "--odds",
     default="1/1000",
     show_default=True,
     metavar="N/M",
-    help="Of the next run needing more than is advised.",
+    help="Accepted probability that the next run needs more than advised.",
 )
 @click.option(
     "--by",
     metavar="FIELD,...",
-    help="What runs of one job have in common. Default: the tag rule, the name, else the command's key.",
+    help="Fields that identify a job. Default: the tag rule, the name, else the command's key.",
 )
 @click.option(
     "--where", "condition", metavar="CONDITION", help="Only runs for which this holds, as for `runs`."
@@ -66,17 +66,23 @@ if TYPE_CHECKING:
     "--monitor/--no-monitor",
     "monitor",
     default=None,
-    help="Whether wrap will run under the same limit. Default: for slurm, kubernetes and docker.",
+    help="Add headroom for the monitor. Default: for slurm, kubernetes and docker.",
 )
 @click.option("--compare", is_flag=True, help="Also what VPA, KRR and seff would have said of these runs.")
 @click.option(
     "--apply",
     "manifest",
     metavar="FILE",
-    help="Write the advice into this Kubernetes manifest; its comments stay.",
+    help="Write the advice into this Kubernetes manifest and keep its comments.",
 )
-@click.option("--container", metavar="NAME", help="The container that is meant in it.")
-@click.option("--dry-run", is_flag=True, help="With --apply: only say what would change.")
+@click.option("--container", metavar="NAME", help="Container in the manifest.")
+@click.option("--dry-run", is_flag=True, help="With --apply: only show what would change.")
+@click.option(
+    "--yes",
+    "confirmed",
+    is_flag=True,
+    help="With --apply: write even if the container does not look like the job, or memory falls on weak evidence.",
+)
 @click.option(
     "--verify", is_flag=True, help="Run the command once with the advised limit and once with 5 % less."
 )
@@ -93,13 +99,15 @@ def command(
     manifest: str | None,
     container: str | None,
     dry_run: bool,
+    confirmed: bool,
     verify: bool,
 ) -> None:
     """Advise memory, processors and time for the jobs that the runs are of, from what they needed.
 
     A RUN is a directory, a tree of them, a name, or "latest"; without any all runs in memwatch-runs count. Each job gets
-    advice of its own. The memory is a prediction bound: the next run needs more with the odds asked, and never less is
-    advised than a run has certainly needed.
+    advice of its own. The memory is a prediction bound: the next run needs more with the odds asked. It includes the program
+    files that the largest process maps, is at least 32 MiB, and at most what the machine has. If runs have no upper bound,
+    the advice says "at least" and gives no odds.
     """
     asked = _odds(odds)
     rows, hosts = find_runs(runs), _hosts_of_groups(runs)
@@ -121,7 +129,7 @@ def command(
         for one in advise(rows, by=same_job, odds=asked, feature=feature, monitor_share=share)
     ]
     if manifest is not None:
-        _apply(manifest, advised, container, dry_run=dry_run)
+        _apply(manifest, advised, container, dry_run=dry_run, confirmed=confirmed)
     elif target == "json":
         documents = [to_json(one, _others(rows, one, same_job) if compare else None) for one in advised]
         print_text(json.dumps({"schema": 1, "odds": asked, "advice": documents}, indent=2) + "\n")
@@ -212,7 +220,9 @@ def _compared(
 # -- doing something with it
 
 
-def _apply(manifest: str, advised: Sequence[Advice], container: str | None, *, dry_run: bool) -> None:
+def _apply(
+    manifest: str, advised: Sequence[Advice], container: str | None, *, dry_run: bool, confirmed: bool
+) -> None:
     from otel_memwatch.runs.manifest import patch
 
     known = [one for one in advised if one.memory is not None]
@@ -221,7 +231,7 @@ def _apply(manifest: str, advised: Sequence[Advice], container: str | None, *, d
         raise UsageError(
             f"--apply: {found} among these runs, where one is meant.", "name its runs, or use --where"
         )
-    for change in patch(manifest, known[0], container, write=not dry_run):
+    for change in patch(manifest, known[0], container, write=not dry_run, confirmed=confirmed):
         say(f"otel-memwatch: {change}")
 
 

@@ -1,4 +1,11 @@
-"""Writes advice into a Kubernetes manifest, whose comments, order and quotes stay as they are."""
+"""Write advice into a Kubernetes manifest and keep its comments, order and quotes.
+
+Two doubts keep the file as it is until the user confirms:
+
+- The container does not look like the job: its name, image and command have no word in common with the job. If it has no
+  command, naming it is enough.
+- Memory would fall, and the advice has no odds: it rests on one run, on lower bounds or on a guess.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +13,12 @@ import contextlib
 import io
 import itertools
 import os
+import re
 import stat
 import tempfile
 
 from otel_memwatch.errors import RunError, Unavailable, UsageError
+from otel_memwatch.reports.formatting import clean
 from otel_memwatch.runs.advice_targets import kubernetes_resources
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 
@@ -19,7 +28,9 @@ if TYPE_CHECKING:
     from otel_memwatch.runs.advice import Advice
 
 
-def patch(path: str, advice: Advice, container: str | None, *, write: bool) -> list[str]:
+def patch(
+    path: str, advice: Advice, container: str | None, *, write: bool, confirmed: bool = False
+) -> list[str]:
     """Sets the requests and limits of a container in a YAML file; what changes, in lines "limits.memory of train: 1Gi -> 520Mi".
 
     Args:
@@ -27,9 +38,10 @@ def patch(path: str, advice: Advice, container: str | None, *, write: bool) -> l
         advice: whose memory is known.
         container: its name; `None`: there is only one.
         write: whether the file is written; it is replaced at once, and only where something changes.
+        confirmed: write in spite of doubts.
 
     Raises `Unavailable` without ruamel.yaml, `RunError` where the file cannot be read or written, `UsageError` where it holds no
-    container, or several and none is named.
+    container, or several and none is named, or where there are doubts and nobody has confirmed.
 
     """
     try:
@@ -50,7 +62,14 @@ def patch(path: str, advice: Advice, container: str | None, *, write: bool) -> l
         raise RunError(f"{path} is not YAML: {' '.join(str(error).split())}.") from None
     _keep_indentation(yaml, text)
     meant = _meant(path, documents, container)
+    doubts = [] if confirmed else _doubts(meant, advice, named=container is not None)
     changes = _set(meant, kubernetes_resources(advice))
+    if doubts and changes:
+        if write:
+            raise UsageError(
+                f"{path} was not changed: {'; '.join(doubts)}.", "check with --dry-run; --yes writes it"
+            )
+        return [*changes, f"not written without --yes: {'; '.join(doubts)}"]
     if write and changes:
         out = io.StringIO()
         yaml.dump_all(documents, out)
@@ -99,6 +118,57 @@ def _containers(node: Any) -> Iterator[Any]:
     elif isinstance(node, list):
         for value in node:
             yield from _containers(value)
+
+
+_GENERIC = frozenset(
+    ("app", "bash", "bin", "container", "env", "job", "latest", "local", "main", "memwatch", "opt", "otel", "py", "python", "python3",
+     "run", "sh", "src", "usr", "wrap")
+)  # fmt: skip
+"""Words that say nothing about a job."""
+
+
+def _doubts(container: Any, advice: Advice, *, named: bool) -> list[str]:
+    """Return reasons not to write this advice into this container."""
+    name, doubts = container.get("name"), []
+    command = [str(word) for key in ("command", "args") for word in container.get(key) or ()]
+    described = _words(" ".join([str(name), str(container.get("image")), *command]))
+    if not described & _words(advice.job) and (command or not named):
+        doubts.append(f"container {name} does not look like the job {clean(advice.job)}")
+    memory = _memory(container)
+    lowered = memory is not None and advice.memory is not None and advice.memory < (quantity(memory) or 0)
+    if lowered and (advice.odds is None or advice.guess):
+        doubts.append(f"memory of {name} would fall from {memory}, and the advice is weak ({advice.basis})")
+    return doubts
+
+
+def _words(text: str) -> set[str]:
+    return {word for word in re.split(r"[^a-z0-9]+", text.lower()) if len(word) > 1} - _GENERIC
+
+
+def _memory(container: Any) -> str | None:
+    """Return the largest memory quantity that a container has now."""
+    resources = container.get("resources")
+    sections = [resources.get(kind) for kind in ("limits", "requests")] if isinstance(resources, dict) else []
+    found = [str(one["memory"]) for one in sections if isinstance(one, dict) and "memory" in one]
+    return max(found, key=lambda text: quantity(text) or 0, default=None)
+
+
+_SUFFIXES = {"": 1, "m": 1e-3} | {
+    f"{letter}{binary}": (1024 if binary else 1000) ** power
+    for power, letter in enumerate("KMGTPE", 1)
+    for binary in ("", "i")
+} | {"k": 1000}  # fmt: skip
+
+
+def quantity(text: str) -> float | None:
+    """Parse a quantity of Kubernetes, as "4Gi" or "512M"; `None`: it is none."""
+    match = re.fullmatch(r"([0-9.]+(?:[eE][0-9]+)?)([A-Za-z]*)", text.strip())
+    if match is None or match[2] not in _SUFFIXES:
+        return None
+    try:
+        return float(match[1]) * _SUFFIXES[match[2]]
+    except ValueError:
+        return None
 
 
 def _set(container: Any, resources: dict[str, dict[str, str]]) -> list[str]:
