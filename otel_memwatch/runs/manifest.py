@@ -153,7 +153,7 @@ def _memory(container: Any) -> str | None:
     return max(found, key=lambda text: quantity(text) or 0, default=None)
 
 
-_SUFFIXES = {"": 1, "m": 1e-3} | {
+_SUFFIXES: dict[str, float] = {"": 1, "m": 1e-3} | {
     f"{letter}{binary}": (1024 if binary else 1000) ** power
     for power, letter in enumerate("KMGTPE", 1)
     for binary in ("", "i")
