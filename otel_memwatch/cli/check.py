@@ -57,14 +57,14 @@ def command(
     """
     for text in budgets:
         Budget.parse(text)
-    chosen = with_budgets({"budget": budgets, "baseline": baseline})
+    chosen = with_budgets({"budget": budgets, "baseline": baseline}, try_baseline=False)
     texts, baseline = chosen["budget"], chosen["baseline"]
     others = parse_also(also, FORMATS)
     if not texts and save_baseline is None:
         raise UsageError(
             "There is no budget to check.", "give --budget, or [tool.otel-memwatch.budgets] in pyproject.toml"
         )
-    earlier = None if baseline is None else [run.figures for run in baselines.load(baseline)]
+    earlier = None if baseline is None else [run.figures for run in baselines.load(baseline, pipe=True)]
     found, _ = find_runs(runs or (LATEST,))
     some(found, "run")
     checked = [(str(run.path), judge_run(run, texts, earlier)) for run in found]

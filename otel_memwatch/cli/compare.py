@@ -98,7 +98,7 @@ def command(
     base, damaged = comparable(run for run in before if run in succeeded)
     head, damaged_too = comparable(run for run in after if run in succeeded)
     if baseline is not None:
-        base = baselines.load(baseline)
+        base = baselines.load(baseline, pipe=True)
     base = [*base, *base_groups]
     head = [*head, *head_groups]
     failed += [*damaged, *damaged_too]

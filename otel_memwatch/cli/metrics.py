@@ -9,6 +9,7 @@ import click
 
 from otel_memwatch.catalog import METRICS, Metric, prometheus_names
 from otel_memwatch.errors import MemwatchError
+from otel_memwatch.runtime.user_files import read_file
 
 BEGIN, END = "<!-- metrics:begin -->", "<!-- metrics:end -->"
 """Lines of a document between which the table stands."""
@@ -41,9 +42,11 @@ def command(form: str | None, check: str | None, update: str | None) -> None:
 
 def _read(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8")
+        return read_file(path, pipe=True).decode()
     except OSError as error:
         raise MemwatchError(f"{path} cannot be read: {error.strerror}.") from None
+    except UnicodeDecodeError:
+        raise MemwatchError(f"{path} is not a text file in UTF-8.") from None
 
 
 def with_table(text: str, path: Path | str = "the document") -> str:

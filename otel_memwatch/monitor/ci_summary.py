@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Mapping
 
 from otel_memwatch.runtime.typed import TYPE_CHECKING
+from otel_memwatch.runtime.user_files import write_file
 
 if TYPE_CHECKING:
     from otel_memwatch.analysis import RecordedRun
@@ -37,12 +39,11 @@ def add_to_step(markdown: str, environ: Mapping[str, str]) -> None:
     if not path:
         return
     text = markdown.encode("utf-8", "backslashreplace")
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
-    try:
-        if os.fstat(descriptor).st_size + len(text) <= STEP_SUMMARY_MAX:
-            os.write(descriptor, text)
-    finally:
-        os.close(descriptor)
+    size = 0
+    with contextlib.suppress(FileNotFoundError):
+        size = os.stat(path).st_size
+    if size + len(text) <= STEP_SUMMARY_MAX:
+        write_file(path, text, append=True)
 
 
 def termination_log(run: RecordedRun, path: str) -> None:
@@ -53,8 +54,4 @@ def termination_log(run: RecordedRun, path: str) -> None:
     from otel_memwatch.reports.summary import summary
 
     text = (summary(run, public=True) + "\n").encode("utf-8", "backslashreplace")
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
-    try:
-        os.write(descriptor, text[:TERMINATION_MAX])
-    finally:
-        os.close(descriptor)
+    write_file(path, text[:TERMINATION_MAX])

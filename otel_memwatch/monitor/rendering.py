@@ -280,11 +280,20 @@ def _summary(run: RecordedRun, wanted: Mapping[str, Any]) -> str:
 
 def _summary_file(run: RecordedRun, wanted: Mapping[str, Any]) -> None:
     """Writes the summary into a file; one that ends in .md holds Markdown."""
-    from otel_memwatch.reports import write
+    import io
+
+    from otel_memwatch.reports import render, write
+    from otel_memwatch.runtime.user_files import write_file
 
     file = wanted["summary_file"]
-    markdown = wanted["summary"] == "markdown" or str(file).endswith(".md")
-    write("markdown" if markdown else "summary", run, file)
+    form = "markdown" if wanted["summary"] == "markdown" or str(file).endswith(".md") else "summary"
+    if os.path.isfile(file) or not os.path.exists(file):
+        write(form, run, file)
+        return
+    # A pipe or a device: the end of the run must not wait for its reader.
+    text = io.BytesIO()
+    render(form, run, text)
+    write_file(file, text.getvalue())
 
 
 def _draw(run: RecordedRun, wanted: Mapping[str, Any], messages: Messages) -> None:

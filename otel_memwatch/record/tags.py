@@ -140,8 +140,10 @@ def _number(text: str) -> int:
 def _nextflow(directory: str | os.PathLike[str] | None) -> Tags:
     if directory is None:
         return {}
+    from otel_memwatch.record.jsonl import open_regular
+
     try:
-        with open(os.path.join(directory, ".command.run"), "rb") as file:
+        with os.fdopen(open_regular(os.path.join(directory, ".command.run")), "rb") as file:
             head = file.read(_HEAD).decode(errors="replace")
     except OSError:
         return {}

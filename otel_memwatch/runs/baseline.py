@@ -6,6 +6,7 @@ its figures by name as [value, certainty, low, high, alone, basis].
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import subprocess
@@ -13,14 +14,33 @@ from pathlib import Path
 
 from otel_memwatch.errors import UsageError
 from otel_memwatch.model import Certainty
-from otel_memwatch.record.fields import number
+from otel_memwatch.record.fields import moment, number
+from otel_memwatch.reports.formatting import clean
 from otel_memwatch.runs.figures import Conditions, Figure, RunFigures
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
+from otel_memwatch.runtime.user_files import read_file
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 SCHEMA = 1
+
+_LARGEST = 64 << 20
+"""Bytes of the largest baseline: a figure takes about 100, so that is half a million."""
+
+_FARTHEST = 2.0**63
+"""A figure beyond this is damage: it is more than any machine's memory, in bytes, or age, in seconds."""
+
+_QUOTED = 80
+"""Letters that a sentence quotes of what is damaged."""
+
+_CONDITIONS: dict[str, tuple[type, ...]] = {
+    "system": (str,),
+    "cpus": (int, type(None)),
+    "memory_bytes": (int, type(None)),
+    "allocator": (str,),
+    "host": (str,),
+}
 
 _GIT = "git:"
 """What a baseline's name begins with that is looked for in a commit."""
@@ -62,34 +82,44 @@ def one_line_a_figure(text: str) -> str:
     )
 
 
-def load(path: str | os.PathLike[str]) -> list[RunFigures]:
-    """The runs of a baseline: a file, or "git:REF:PATH", a file of a commit.
+def load(path: str | os.PathLike[str], *, pipe: bool = False) -> list[RunFigures]:
+    """Return the runs of a baseline: of a file, or of "git:REF:PATH", a file of a commit.
 
-    Raises `UsageError` where it is none, or one of a later version.
+    With `pipe` the file may be a pipe, which can be read only once. Raises `UsageError` for a file that is not a baseline,
+    or the baseline of a later version.
     """
+    where = clean(str(path))
     try:
-        text = _of_commit(str(path)) if str(path).startswith(_GIT) else Path(path).read_text(encoding="utf-8")
-        document = json.loads(text)
+        git = str(path).startswith(_GIT)
+        data = _of_commit(str(path), where) if git else read_file(path, _LARGEST, pipe=pipe)
+        document = json.loads(data)
     except OSError as error:
-        raise UsageError(f"The baseline {path} cannot be read: {error.strerror}.") from None
+        raise UsageError(f"The baseline {where} cannot be read: {error.strerror}.") from None
     except ValueError:
         raise UsageError(
-            f"{path} is no baseline: it is not JSON.", "check --save-baseline writes one"
+            f"{where} is no baseline: it is not JSON.", "check --save-baseline writes one"
         ) from None
-    return parse(document, str(path))
+    except RecursionError:
+        raise UsageError(
+            f"{where} is no baseline: it is nested too deeply.", "check --save-baseline writes one"
+        ) from None
+    return parse(document, where)
 
 
-def _of_commit(name: str) -> str:
-    done = subprocess.run(
-        ["git", "show", "--end-of-options", name.removeprefix(_GIT)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if done.returncode != 0:
-        said = done.stderr.strip().removeprefix("fatal: ").splitlines()
-        raise UsageError(f"The baseline {name} cannot be read: {said[0] if said else 'git failed'}.")
-    return done.stdout
+def _of_commit(name: str, where: str) -> bytes:
+    argv = ["git", "show", "--end-of-options", name.removeprefix(_GIT)]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as git:
+        assert git.stdout is not None
+        assert git.stderr is not None
+        data = git.stdout.read(_LARGEST + 1)
+        if len(data) > _LARGEST:
+            git.kill()
+            raise OSError(errno.EFBIG, f"it is larger than {_LARGEST >> 20} MiB", name)
+        said = git.stderr.read().decode("utf-8", "replace").strip().removeprefix("fatal: ").splitlines()
+    if git.returncode != 0:
+        reason = clean(said[0]) if said else "git failed"
+        raise UsageError(f"The baseline {where} cannot be read: {reason}.")
+    return data
 
 
 def parse(document: Any, where: str) -> list[RunFigures]:
@@ -102,24 +132,54 @@ def parse(document: Any, where: str) -> list[RunFigures]:
             "check --save-baseline writes one",
         )
     try:
-        conditions = [Conditions(**one) for one in document["conditions"]]
+        conditions = [_conditions(one) for one in document["conditions"]]
         return [
             RunFigures(
                 {str(name): _figure(fields) for name, fields in run["figures"].items()},
-                conditions[run["conditions"]],
-                float(run["started"]),
+                conditions[_position(run["conditions"])],
+                _started(run["started"]),
                 f"run {index + 1} of {where}",
             )
             for index, run in enumerate(document["runs"])
         ]
-    except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
-        raise UsageError(f"The baseline {where} is damaged: {type(error).__name__} {error}.") from None
+    except KeyError as error:
+        raise UsageError(f"The baseline {where} is damaged: it has no {error}.") from None
+    except (IndexError, TypeError, ValueError, AttributeError) as error:
+        reason = clean(str(error))[:_QUOTED]
+        raise UsageError(f"The baseline {where} is damaged: {reason}.") from None
+
+
+def _conditions(fields: Any) -> Conditions:
+    for name, value in fields.items():
+        kinds = _CONDITIONS.get(name, ())
+        if type(value) not in kinds:
+            raise ValueError(f"the condition {name!r} is {str(value)[:_QUOTED]!r}")
+    return Conditions(**fields)
+
+
+def _position(value: Any) -> int:
+    if type(value) is not int or value < 0:
+        raise ValueError(f"{str(value)[:_QUOTED]!r} is not the number of a condition")
+    return value
+
+
+def _started(value: Any) -> float:
+    known = moment(value)
+    if known is None:
+        raise ValueError(f"{str(value)[:_QUOTED]!r} is not a time")
+    return known
 
 
 def _figure(fields: Any) -> Figure:
     value, certainty, low, high, alone, basis = fields
-    ends = [None if end is None else number(end) for end in (low, high)]
+    numbers = [None if one is None else _number(one) for one in (value, low, high)]
+    if numbers[0] is None or type(alone) is not bool or not isinstance(basis, str):
+        raise ValueError(f"{str(fields)[:_QUOTED]} is not a figure")
+    return Figure(numbers[0], Certainty(certainty), numbers[1], numbers[2], alone, basis)
+
+
+def _number(value: Any) -> float:
     known = number(value)
-    if known is None or (low is not None and ends[0] is None) or (high is not None and ends[1] is None):
-        raise ValueError(f"{fields!r} is no figure")
-    return Figure(known, Certainty(certainty), ends[0], ends[1], bool(alone), str(basis))
+    if known is None or abs(known) > _FARTHEST:
+        raise ValueError(f"{str(value)[:_QUOTED]} is not a number of bytes or seconds")
+    return known

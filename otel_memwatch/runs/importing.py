@@ -33,6 +33,7 @@ from otel_memwatch.model import Peak
 from otel_memwatch.record.fields import mapping, number, text, whole
 from otel_memwatch.record.format import DIRECTORY_MODE, FILE_MODE, FINISHED, RUN_FILE, SCHEMA
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
+from otel_memwatch.runtime.user_files import read_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -112,13 +113,9 @@ def import_file(path: str, into: str, tags: Mapping[str, str]) -> Imported:
 
 def _content(path: str) -> str:
     try:
-        with open(path, "rb") as file:
-            data = file.read(_LARGEST_FILE + 1)
+        return read_file(path, _LARGEST_FILE, pipe=True).decode("utf-8", "replace")
     except OSError as error:
         raise RunError(f"{path} cannot be read: {error.strerror}.") from None
-    if len(data) > _LARGEST_FILE:
-        raise RunError(f"{path} has more than {_LARGEST_FILE >> 20} MiB.")
-    return data.decode("utf-8", "replace")
 
 
 def _written(measured: Measured, by: str, source: str, into: str, *, index: int, changed: float) -> bool:

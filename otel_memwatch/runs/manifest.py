@@ -21,6 +21,7 @@ from otel_memwatch.errors import RunError, Unavailable, UsageError
 from otel_memwatch.reports.formatting import clean
 from otel_memwatch.runs.advice_targets import kubernetes_resources
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
+from otel_memwatch.runtime.user_files import read_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -53,13 +54,14 @@ def patch(
     yaml.preserve_quotes = True
     yaml.width = 1 << 16  # no line is broken that was not
     try:
-        with open(path, encoding="utf-8", newline="") as file:
-            text = file.read()
+        text = read_file(path).decode()
         documents = list(yaml.load_all(text))
     except OSError as error:
         raise RunError(f"{path} cannot be read: {error.strerror}.") from None
     except (YAMLError, UnicodeDecodeError) as error:
         raise RunError(f"{path} is not YAML: {' '.join(str(error).split())}.") from None
+    except RecursionError:
+        raise RunError(f"{path} is not a manifest: it is nested too deeply.") from None
     _keep_indentation(yaml, text)
     meant = _meant(path, documents, container)
     doubts = [] if confirmed else _doubts(meant, advice, named=container is not None)

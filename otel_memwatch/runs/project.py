@@ -47,9 +47,10 @@ def project(directory: str = ".") -> Project:
     path = _nearest(directory)
     if path is None:
         return Project()
+    from otel_memwatch.runtime.user_files import read_file
+
     try:
-        with open(path, "rb") as file:
-            text = file.read()
+        text = read_file(path)
     except OSError:
         return Project()  # it is not ours to complain about
     if _TABLE not in text:
@@ -57,8 +58,13 @@ def project(directory: str = ".") -> Project:
     return _parse(text, path)
 
 
-def with_budgets(settings: Mapping[str, Any], directory: str = ".") -> dict[str, Any]:
+def with_budgets(
+    settings: Mapping[str, Any], directory: str = ".", *, try_baseline: bool = True
+) -> dict[str, Any]:
     """The settings "budget" and "baseline" with the project's own; of one figure the budget that was given counts.
+
+    With `try_baseline`, read a baseline that was given: one that cannot be used is a mistake to report before the command
+    starts. A caller that reads it at once passes False, as a pipe can be read only once.
 
     Raises `UsageError` for a growth that was given and a baseline that there is not, before anything starts.
     """
@@ -71,7 +77,7 @@ def with_budgets(settings: Mapping[str, Any], directory: str = ".") -> dict[str,
         raise UsageError(
             f"The budget {growth} is against a baseline, and none is named.", "add --baseline FILE"
         )
-    if settings["baseline"]:
+    if settings["baseline"] and try_baseline:
         from otel_memwatch.runs.baseline import load
 
         load(settings["baseline"])  # raises what is wrong with it

@@ -6,7 +6,6 @@ The text: one line `<seconds> <memory>` for each sample, then `Total time: ...` 
 
 from __future__ import annotations
 
-import os
 import re
 import sys
 from pathlib import Path
@@ -16,6 +15,7 @@ from otel_memwatch.errors import MemwatchError, RunError
 from otel_memwatch.model import Certainty
 from otel_memwatch.record.format import DIRECTORY_MODE, FILE_MODE
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
+from otel_memwatch.runtime.user_files import write_file
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -160,7 +160,7 @@ def log_name(kind: str, suffix: str = "") -> str:
 def write_text(path: Path, times: Sequence[float], memory: Sequence[float], unit: str) -> Path:
     """Writes one log file and gives its path; the directory is made if need be."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text(times, memory, unit), encoding="utf-8")
+    write_file(path, text(times, memory, unit).encode())
     return path
 
 
@@ -190,7 +190,7 @@ def write(
 def _make_private(path: Path) -> None:
     """Makes the file for its owner alone, and so its directory; what is there already stays as open as it is."""
     path.parent.mkdir(mode=DIRECTORY_MODE, parents=True, exist_ok=True)
-    os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, FILE_MODE))
+    write_file(path, b"", append=True, mode=FILE_MODE)
 
 
 def summary(maxima: Mapping[tuple[str, bool], float | None], unit: str = "MiB") -> str:

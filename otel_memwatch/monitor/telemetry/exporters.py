@@ -19,6 +19,7 @@ from otel_memwatch.monitor.telemetry.export_log import EXPORT_LOG
 from otel_memwatch.monitor.telemetry.tls import tls_context, variable
 from otel_memwatch.runtime.masking import mask_url
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
+from otel_memwatch.runtime.user_files import read_file
 
 if TYPE_CHECKING:
     from otel_memwatch.monitor.telemetry.export_log import Answer
@@ -137,10 +138,7 @@ def _grpc(signal: str, compression: str, *, secure: bool) -> dict[str, Any]:
 
 
 def _content(path: str | None) -> bytes | None:
-    if path is None:
-        return None
-    with open(path, "rb") as file:
-        return file.read()
+    return None if path is None else read_file(path)
 
 
 def open_plugin(signal: str, name: str) -> Exporter:

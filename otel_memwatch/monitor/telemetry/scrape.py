@@ -22,6 +22,7 @@ from otel_memwatch.catalog import METRICS, prometheus_names
 from otel_memwatch.errors import Unavailable
 from otel_memwatch.monitor.telemetry.http_server import QuietHandler, QuietServer
 from otel_memwatch.runtime.threads import Thread
+from otel_memwatch.runtime.user_files import need_regular
 
 _FILE_MODE = 0o644
 """node_exporter runs as another user."""
@@ -149,6 +150,8 @@ def _tls_context(certificate: str | None, key: str | None, client_ca: str | None
             raise Unavailable("TLS for Prometheus needs a certificate.", "--prometheus-cert FILE")
         return None
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    if key:
+        _load(key, need_regular)
     _load(certificate, lambda path: context.load_cert_chain(path, key))
     if client_ca:
         _load(client_ca, context.load_verify_locations)
@@ -158,6 +161,7 @@ def _tls_context(certificate: str | None, key: str | None, client_ca: str | None
 
 def _load(path: str, load: Callable[[str], object]) -> None:
     try:
+        need_regular(path)
         load(path)
     except ssl.SSLError:
         raise Unavailable(

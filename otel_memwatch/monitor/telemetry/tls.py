@@ -6,6 +6,7 @@ import ssl
 from collections.abc import Callable, Mapping
 
 from otel_memwatch.errors import Unavailable
+from otel_memwatch.runtime.user_files import need_regular
 
 
 def variable(signal: str, what: str, environ: Mapping[str, str]) -> tuple[str, str | None]:
@@ -25,13 +26,16 @@ def tls_context(signal: str, environ: Mapping[str, str]) -> ssl.SSLContext:
         _load(name, path, context.load_verify_locations)
     name, path = variable(signal, "CLIENT_CERTIFICATE", environ)
     if path is not None:
-        key = variable(signal, "CLIENT_KEY", environ)[1]
+        key_name, key = variable(signal, "CLIENT_KEY", environ)
+        if key is not None:
+            _load(key_name, key, need_regular)
         _load(name, path, lambda certificate: context.load_cert_chain(certificate, key))
     return context
 
 
 def _load(name: str, path: str, load: Callable[[str], object]) -> None:
     try:
+        need_regular(path)
         load(path)
     except ssl.SSLError:
         raise Unavailable(f"{name}: {path} cannot be used: it is not usable PEM.") from None

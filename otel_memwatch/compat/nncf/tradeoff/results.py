@@ -7,12 +7,14 @@ the baseline, wherever it stands. The footprint of a row is its model's size, or
 from __future__ import annotations
 
 import csv
+import io
 import math
 from pathlib import Path
 
 from otel_memwatch.errors import RunError, UsageError
 from otel_memwatch.model import Peak
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
+from otel_memwatch.runtime.user_files import read_file
 
 if TYPE_CHECKING:
     import os
@@ -111,14 +113,12 @@ def read(path: str | os.PathLike[str], *, measured: bool = False) -> Tradeoff:
 def _records(path: Path) -> tuple[list[str], list[tuple[int, Mapping[str, str]]]]:
     """The header, and the rows with the numbers of their lines."""
     try:
-        with path.open(newline="", encoding="utf-8-sig") as file:
-            lines = csv.reader(file, strict=True)
-            header = next(lines, [])
-            records = [
-                (lines.line_num, _record(path, lines.line_num, header, cells))
-                for cells in lines
-                if any(cells)
-            ]
+        text = read_file(path, pipe=True).decode("utf-8-sig")
+        lines = csv.reader(io.StringIO(text, newline=""), strict=True)
+        header = next(lines, [])
+        records = [
+            (lines.line_num, _record(path, lines.line_num, header, cells)) for cells in lines if any(cells)
+        ]
     except OSError as error:
         raise TradeoffError(f"{path} cannot be read: {error.strerror}.") from None
     except UnicodeDecodeError:
