@@ -232,6 +232,11 @@ def parse_tag(text: str) -> tuple[str, str]:
 def parse_store(text: str) -> str:
     """The URL of a directory in a store."""
     kind, divider, path = text.strip().partition("://")
+    user, _, secret = path.partition(":")
+    if "/" not in user and "@" in secret and not secret.partition("/")[0].isdecimal():  # that is a port
+        raise ValueError(
+            "a URL with a password would be recorded; put it into the configuration of the store's client"
+        )
     if not divider or not kind.replace("+", "").isalnum() or not path.strip("/"):
         raise ValueError(f"{text!r} is no URL of a directory, as s3://bucket/runs")
     return text.strip()

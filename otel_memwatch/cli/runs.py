@@ -17,8 +17,10 @@ from otel_memwatch.errors import RunError, UsageError
 from otel_memwatch.reports.formatting import clean
 from otel_memwatch.runs import listing
 from otel_memwatch.runs.index import index, runs_home, where_named
+from otel_memwatch.runs.remote import here, is_remote
 from otel_memwatch.runs.run_fields import COLUMNS, column
 from otel_memwatch.runs.where import where
+from otel_memwatch.runtime.masking import mask_url
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -98,7 +100,7 @@ def list_command(
         looked_at += 1
         return accepts is None or accepts(row)
 
-    found = _sorted(index(directories, newest=last, accepts=meant if accepts else None), sort)
+    found = _sorted(index(map(here, directories), newest=last, accepts=meant if accepts else None), sort)
     if form == "text" and not found:
         which = f"None of {looked_at} runs is meant" if looked_at else "There is no run"
         click.echo(f"otel-memwatch: {which} below {_place(directories)}.", err=True)
@@ -226,6 +228,12 @@ def prune_command(
     from otel_memwatch.runs.prune import disk_bytes, remove, to_prune
     from otel_memwatch.runs.where import duration
 
+    remote = next((one for one in directories if is_remote(one)), None)
+    if remote is not None:
+        raise UsageError(
+            f"{mask_url(remote)} is in a store: prune removes runs of this machine only.",
+            "remove them with the store's own client",
+        )
     if keep is None and older is None:
         raise UsageError(
             "Say what is to stay: --keep N, --older DURATION, or both.", "as in --keep 30 --older 14d"

@@ -34,6 +34,10 @@ _PATIENCE = 60.0
 """Seconds that the end of the run waits for the last upload."""
 _LOCAL = 0.01
 """Steps in which a file system tells times where nothing better is known: others tell whole seconds."""
+_WITH_DIRECTORIES = frozenset(
+    {"file", "local", "memory", "ftp", "sftp", "ssh", "smb", "hdfs", "webhdfs", "webdav", "webdavs"}
+)
+"""Schemes of file systems, in which a file needs its directory. Object stores have buckets in that place."""
 
 
 class Uploader:
@@ -159,6 +163,7 @@ class Mirror:
         self._files, path = fsspec.url_to_fs(url)
         self._target = f"{path.rstrip('/')}/{_name_in_store(directory)}"
         self._server = url.partition("://")[0] + "://" + path.strip("/").partition("/")[0]
+        self._has_directories = url.partition("://")[0] in _WITH_DIRECTORIES
         self._offsets: dict[str, int] = {}
         self._whole: dict[str, tuple[int, int]] = {}
         self.sent = 0
@@ -205,8 +210,8 @@ class Mirror:
             self._note_stamp(path.name, before, after)
 
     def _put(self, name: str, data: bytes) -> None:
-        # Local file systems want the directory; object stores have none.
-        if not self._offsets and not self._whole:
+        # File systems want the directory. In an object store that would make the bucket, also one whose name is a slip.
+        if self._has_directories and not self._offsets and not self._whole:
             self._files.makedirs(self._target, exist_ok=True)
         self._files.pipe_file(f"{self._target}/{name}", data)
         self.sent += len(data)

@@ -17,10 +17,11 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from otel_memwatch.errors import UsageError
+from otel_memwatch.errors import RunError, UsageError
 from otel_memwatch.record.format import RUN_FILE
 from otel_memwatch.runs.index import index, runs_home
-from otel_memwatch.runs.remote import here
+from otel_memwatch.runs.remote import here, is_remote
+from otel_memwatch.runtime.masking import mask_url
 from otel_memwatch.runtime.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -42,7 +43,8 @@ def find_run(given: str | None) -> Path:
             return Path(LATEST)
         return _newest(index(), f"below {runs_home()}")
     assert given is not None
-    given = here(given)
+    if is_remote(given):
+        return _fetched_run(given)
     if os.path.lexists(given):
         path = Path(given)
         return path.parent if path.name == RUN_FILE and os.path.isfile(path) else path
@@ -53,6 +55,18 @@ def find_run(given: str | None) -> Path:
         return _newest(_named(of), f"of the name {of}")
     found = _named(given) or _rank(given)
     return Path(found[-1].path) if found else Path(given)
+
+
+def _fetched_run(url: str) -> Path:
+    """Return the run at a URL. `wrap --upload URL` makes a directory in it, so the only run below it is meant, too."""
+    rows = index([here(url)])
+    if len(rows) == 1:
+        return Path(rows[0].path)
+    where = mask_url(url).rstrip("/")
+    if not rows:
+        raise RunError(f"There are no runs in {where}.")
+    newest = os.path.relpath(rows[-1].path, here(url))
+    raise UsageError(f"{where} holds {len(rows)} runs.", f"name one, as in {where}/{newest}")
 
 
 def find_runs(given: Sequence[str]) -> list[IndexedRun]:

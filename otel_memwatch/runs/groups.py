@@ -26,7 +26,8 @@ from otel_memwatch.record.fields import mapping, text, whole
 from otel_memwatch.record.format import RUN_FILE
 from otel_memwatch.record.identity import STARTED_ONE_BY_ONE
 from otel_memwatch.runs.index import index
-from otel_memwatch.runs.remote import here
+from otel_memwatch.runs.remote import here, is_remote
+from otel_memwatch.runtime.masking import mask_url
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -54,13 +55,18 @@ def find_group(
 
     Raises `UsageError` where a tree holds several, and the name does not say which.
     """
-    given = None if given is None else here(given)
+    named, given = given, None if given is None else here(given)
     if given is None or os.path.isfile(os.path.join(given, RUN_FILE)) or os.path.isfile(given):
         return None
     if os.path.isdir(given):
         found = groups_of(index([given]))
         if len(found) > 1:
             names = ", ".join(group.names[0] for group in found[:8]) + (" ..." if len(found) > 8 else "")
+            if is_remote(named):
+                newest = os.path.relpath(found[-1].rows[-1].path, given)
+                where = mask_url(str(named)).rstrip("/")
+                hint = f"name a run, as in {where}/{newest}; upload each group to a URL of its own"
+                raise UsageError(f"{where} holds {len(found)} groups: {names}.", hint)
             raise UsageError(
                 f"{given} holds {len(found)} groups: {names}.",
                 f"name one, as in {given}:{found[-1].names[0]}",

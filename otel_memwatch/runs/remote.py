@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from otel_memwatch.errors import RunError, Unavailable, describe
 from otel_memwatch.record.format import PAGE_FILE, PART, PLOT_FILE, REPORT_FILE
+from otel_memwatch.runtime.masking import mask_url
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -55,12 +56,14 @@ def _fetched(url: str) -> str:
         files, root = fsspec.url_to_fs(url)
         found: Mapping[str, Any] = files.find(root, detail=True)
     except ImportError as error:
-        raise Unavailable(f"{url} needs a client: {error}.", "pip install s3fs, gcsfs or adlfs") from None
+        raise Unavailable(
+            f"{mask_url(url)} needs a client: {error}.", "pip install s3fs, gcsfs or adlfs"
+        ) from None
     except Exception as error:  # noqa: BLE001 - clients of stores raise what they like
-        raise RunError(f"{url} cannot be read: {describe(error)}.") from None
+        raise RunError(mask_url(f"{url} cannot be read: {describe(error)}.")) from None
     wanted = [name for name in found if name.rpartition("/")[2] not in _NOT_READ]
     if not wanted:
-        raise RunError(f"There are no runs in {url}.")
+        raise RunError(f"There are no runs in {mask_url(url)}.")
     directory = tempfile.mkdtemp(prefix="memwatch-fetched-")
     atexit.register(shutil.rmtree, directory, ignore_errors=True)
 
@@ -77,7 +80,7 @@ def _fetched(url: str) -> str:
         with ThreadPoolExecutor(_AT_ONCE) as pool:
             list(pool.map(fetch, wanted))
     except Exception as error:  # noqa: BLE001 - as above
-        raise RunError(f"{url} cannot be read: {describe(error)}.") from None
+        raise RunError(mask_url(f"{url} cannot be read: {describe(error)}.")) from None
     for parent, _, names in os.walk(directory):
         _join(parent, names)
     return directory

@@ -59,7 +59,8 @@ _ASSIGNED = re.compile(
 """A name, what assigns, the value. Looked for at the beginning of a word only: from each letter of it on, an argument of
 64 000 letters would take as many looks at its end, half a minute in all."""
 
-_USER_INFO = re.compile(r"(://[^/@\s:]*):[^/@\s]*@")
+_USER_INFO = re.compile(r"(://[^/@\s:]*):[^/\s]*@")
+"""A password ends at the last @ before the path."""
 
 
 def mask_arguments(argv: Sequence[str]) -> list[str]:

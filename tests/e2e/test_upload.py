@@ -178,3 +178,45 @@ def test_a_url_without_runs_is_one_sentence(tmp_path):
     )
     assert done.returncode != 0
     assert len(done.stderr.splitlines()) == 1
+
+
+def test_a_slip_in_the_bucket_s_name_is_one_line_and_makes_no_bucket(tmp_path, store):
+    done = wrap(tmp_path / "runs", "s3://bukt-typo/runs", *work("a10 x7"), **store)
+    assert done.returncode == 7
+    (line,) = done.stderr.splitlines()
+    assert "was not uploaded to s3://bukt-typo/runs" in line
+    assert "bucket does not exist" in line
+    listed = "import s3fs; print(s3fs.S3FileSystem().ls(''))"
+    buckets = subprocess.run(
+        [sys.executable, "-c", listed], env=environment(**store), capture_output=True, text=True
+    )
+    assert "bukt-typo" not in buckets.stdout
+    assert "bucket" in buckets.stdout
+
+
+def test_the_only_run_at_a_url_is_meant_by_it_and_hints_name_the_url(tmp_path):
+    url = f"file://{tmp_path}/store/train-7"
+    for name in ("first", "second"):
+        assert wrap(tmp_path / name, url, *work("a10 s100")).returncode == 0
+        if name == "first":
+            assert report(url)["ended"]["exit_code"] == 0
+    done = subprocess.run(
+        [*PROGRAM, "report", url], env=environment(), capture_output=True, text=True, timeout=TIMEOUT
+    )
+    assert done.returncode == 2
+    assert f"{url} holds 2 runs" in done.stderr
+    assert "memwatch-fetched" not in done.stderr
+    named = done.stderr.partition("as in ")[2].strip().rstrip(".").rstrip(")")
+    assert report(named)["ended"]["exit_code"] == 0
+
+
+def test_runs_lists_what_is_at_a_url_and_prune_leaves_it(tmp_path):
+    url = f"file://{tmp_path}/store"
+    assert wrap(tmp_path / "runs", url, *work("a10 s100")).returncode == 0
+    argv = [*PROGRAM, "runs", url, "--json"]
+    done = subprocess.run(argv, env=environment(), capture_output=True, text=True, timeout=TIMEOUT)
+    assert len(json.loads(done.stdout)) == 1, done.stderr
+    argv = [*PROGRAM, "runs", "prune", "--keep", "0", url]
+    done = subprocess.run(argv, env=environment(), capture_output=True, text=True, timeout=TIMEOUT)
+    assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
+    assert len(list((tmp_path / "store").iterdir())) == 1

@@ -59,3 +59,20 @@ def test_a_bad_variable_is_named() -> None:
 def test_an_unknown_setting_is_refused() -> None:
     with pytest.raises(UsageError, match="'intervall'"):
         settings("watch", {"intervall": 1}, {})
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["ftp://me:S3CRET@host/x", "ftp://me:S3@CRET@host/x", "ftp://me:S3/CRET@host/x", "ftp://:S3CRET@host/x"],
+)
+def test_a_store_with_a_password_is_refused_without_showing_it(url: str) -> None:
+    with pytest.raises(UsageError, match="--upload: a URL with a password") as caught:
+        settings("wrap", {"upload": url}, {})
+    assert "S3" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "url", ["s3://bucket/a:b@c", "sftp://me@host:22/a@b", "hdfs://host:8020/x", "s3a://bucket/runs"]
+)
+def test_a_store_without_a_password_is_accepted(url: str) -> None:
+    assert settings("wrap", {"upload": url}, {})["upload"] == url

@@ -63,3 +63,7 @@ def test_addresses() -> None:
 )
 def test_the_public_name(argv: list[str], name: str) -> None:
     assert public_name(argv) == name
+
+
+def test_a_password_with_a_sign_of_its_own_is_masked_whole():
+    assert mask_url("ftp://me:S3@CRET@host/x@y") == f"ftp://me:{MASK}@host/x@y"
