@@ -5,12 +5,12 @@ Fields may be added; none is removed or changes its meaning. Bytes and seconds; 
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterator
 
 from otel_memwatch.record.fields import mapping
 from otel_memwatch.reports import phrases
+from otel_memwatch.runtime import strict_json
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, BinaryIO
 
 if TYPE_CHECKING:
@@ -35,12 +35,12 @@ def render(run: RecordedRun, out: BinaryIO, options: Options) -> None:
 
     def text(value: Any, depth: int) -> str:
         # No string has a line break of its own: JSON escapes it.
-        written = json.dumps(value, indent=indent, ensure_ascii=True, allow_nan=False)
+        written = strict_json.dumps(value, indent=indent, ensure_ascii=True)
         return written.replace("\n", newline + pad * depth)
 
     separator = "{" + newline
     for key, value in _parts(run):
-        out.write(f"{separator}{pad}{json.dumps(key)}: ".encode("ascii"))
+        out.write(f"{separator}{pad}{strict_json.dumps(key)}: ".encode("ascii"))
         separator = ("," if newline else ", ") + newline
         if not isinstance(value, Iterator):
             out.write(text(value, 1).encode("ascii"))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 from otel_memwatch.analysis.build_actions import (
     BuildAction,
     Parallelism,
@@ -22,6 +20,7 @@ from otel_memwatch.reports.formatting import (
     size,
     table,
 )
+from otel_memwatch.runtime import strict_json
 from otel_memwatch.runtime.typed import TYPE_CHECKING, BinaryIO
 
 if TYPE_CHECKING:
@@ -118,4 +117,4 @@ def _json(actions: list[BuildAction], fits: Parallelism | None) -> bytes:
         ],
         "parallelism": None if fits is None else fits._asdict(),
     }
-    return (json.dumps(document, indent=2) + "\n").encode("ascii")
+    return (strict_json.dumps(document, indent=2) + "\n").encode("ascii")

@@ -5,10 +5,9 @@ Columns are named as in CSV. Needs the extra `parquet`.
 
 from __future__ import annotations
 
-import json
-
 from otel_memwatch.catalog import METRICS
 from otel_memwatch.errors import Unavailable
+from otel_memwatch.runtime import strict_json
 from otel_memwatch.runtime.masking import public_name
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, BinaryIO
 
@@ -34,7 +33,7 @@ def render(run: RecordedRun, out: BinaryIO, options: Options) -> None:  # noqa: 
     schema = pyarrow.schema(
         [("time", pyarrow.float64()), ("wall", pyarrow.timestamp("us", tz="UTC"))]
         + [(_name(column), _kind(column, pyarrow)) for column in columns],
-        metadata={"memwatch": json.dumps({**run.info, "command": [public_name(run.command)]})},
+        metadata={"memwatch": strict_json.dumps({**run.info, "command": [public_name(run.command)]})},
     )
     started, offset = run.started, run.started_wall - run.started
     with parquet.ParquetWriter(out, schema, compression="zstd") as writer:

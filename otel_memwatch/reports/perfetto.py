@@ -5,11 +5,11 @@ A curve has at most `POINTS` pairs of points: the smallest and the largest of ea
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 
 from otel_memwatch.analysis.spans import operation_attributes, run_name
 from otel_memwatch.catalog import METRICS, Instrument
+from otel_memwatch.runtime import strict_json
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, BinaryIO
 
 if TYPE_CHECKING:
@@ -29,10 +29,10 @@ _CURVES = 1
 def render(run: RecordedRun, out: BinaryIO, options: Options) -> None:  # noqa: ARG001 - every report is called alike
     """Writes the events one by one."""
     head = {"displayTimeUnit": "ms", "otherData": {"run": str(run.info.get("id") or "")}}
-    out.write(json.dumps(head)[:-1].encode() + b', "traceEvents": [\n')
+    out.write(strict_json.dumps(head)[:-1].encode() + b', "traceEvents": [\n')
     separator = b""
     for event in _events(run):
-        out.write(separator + json.dumps(event, separators=(",", ":")).encode())
+        out.write(separator + strict_json.dumps(event, separators=(",", ":")).encode())
         separator = b",\n"
     out.write(b"\n]}\n")
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
-
 from otel_memwatch.reports.formatting import amount, bounds, clean, table
 from otel_memwatch.reports.markdown import code, escape
 from otel_memwatch.reports.phrases import budget_sentence, figure_name
 from otel_memwatch.runs.budgets import Judgement
 from otel_memwatch.runs.junit import Case, junit
+from otel_memwatch.runtime import strict_json
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -62,7 +61,7 @@ def as_markdown(checked: Checked) -> str:
 def as_json(checked: Checked) -> str:
     """The contract with other programs: `budgets.schema.json` beside this module describes it."""
     runs = [{"run": name, "budgets": list(entries)} for name, entries in checked]
-    return json.dumps({"schema": 1, "runs": runs}, indent=2, allow_nan=False) + "\n"
+    return strict_json.dumps({"schema": 1, "runs": runs}, indent=2) + "\n"
 
 
 def as_junit(checked: Checked) -> str:

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 
 from otel_memwatch.reports.formatting import clean, count, table
@@ -15,6 +14,7 @@ from otel_memwatch.runs.comparison import ComparisonVerdict
 from otel_memwatch.runs.figures import OPERATION, OPERATION_PROCESS, unit_of
 from otel_memwatch.runs.junit import Case, junit
 from otel_memwatch.runs.wording import change, changed, headline, remark, typical, unchanged
+from otel_memwatch.runtime import strict_json
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ def as_json(comparison: Comparison) -> str:
         "figures": [_figure(one) for one in comparison.figures],
         "left_out": [one._asdict() for one in comparison.left_out],
     }
-    return json.dumps(document, indent=2, allow_nan=False) + "\n"
+    return strict_json.dumps(document, indent=2) + "\n"
 
 
 def _figure(one: Compared) -> dict[str, Any]:
@@ -168,7 +168,7 @@ def github_action_benchmark(figures: Mapping[str, RunValues]) -> str:
             entry["range"] = f"± {spread:.3g}"
         entry["extra"] = count(len(values.values), "run")
         entries.append(entry)
-    return json.dumps(entries, indent=1) + "\n"
+    return strict_json.dumps(entries, indent=1) + "\n"
 
 
 def as_bencher(comparison: Comparison) -> str:
@@ -185,7 +185,7 @@ def bencher(figures: Mapping[str, RunValues]) -> str:
         if not math.isinf(max(values.highs)):
             metric["upper_value"] = max(values.highs)
         result.setdefault(benchmark, {})[measure] = metric
-    return json.dumps(result, indent=1, allow_nan=False) + "\n"
+    return strict_json.dumps(result, indent=1) + "\n"
 
 
 def _benchmark(name: str) -> tuple[str, str]:

@@ -48,6 +48,10 @@ _DURATIONS = {
     "d": 86400.0,
     "w": 604800.0,
 }
+_DEEPEST = 100
+"""Parentheses in each other: the parser and the condition call themselves for each."""
+_SHOWN = 200
+"""Letters that a sentence quotes of a condition."""
 _AMOUNT = re.compile(r"([-+]?[0-9]*\.?[0-9]+(?:[eE][-+]?[0-9]+)?)\s*([A-Za-z]*)\Z")
 _COMPARE: dict[str, Callable[[object, object], bool]] = {
     "=": lambda one, other: one == other,
@@ -114,13 +118,13 @@ class _Parser:
     """Recursive descent over the tokens of a text."""
 
     def __init__(self, text: str) -> None:
-        self._text = text
+        self._text = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
         self._tokens: list[tuple[str, str]] = []
         position = 0
         while text[position:].strip():
             found = _TOKEN.match(text, position)
             if not found:
-                raise UsageError(f"--where {text!r}: what is {text[position:].strip()[:20]!r}?")
+                raise UsageError(f"--where {self._text!r}: what is {text[position:].strip()[:20]!r}?")
             kind = found.lastgroup or ""
             self._tokens.append((kind, found[kind]))
             position = found.end()
@@ -134,28 +138,31 @@ class _Parser:
         found = f"{token[1]!r}" if token else "the end"
         return UsageError(f"--where {self._text!r}: {wanted} is expected instead of {found}.")
 
-    def any_of(self) -> Condition:
-        parts = [self._all_of()]
+    def any_of(self, depth: int = 0) -> Condition:
+        if depth > _DEEPEST:
+            raise UsageError(f"--where: more than {_DEEPEST} parentheses are open at once.")
+        parts = [self._all_of(depth)]
         while self._word("or"):
-            parts.append(self._all_of())
+            parts.append(self._all_of(depth))
         return parts[0] if len(parts) == 1 else lambda row: any(part(row) for part in parts)
 
-    def _all_of(self) -> Condition:
-        parts = [self._one()]
+    def _all_of(self, depth: int) -> Condition:
+        parts = [self._one(depth)]
         while self._word("and"):
-            parts.append(self._one())
+            parts.append(self._one(depth))
         return parts[0] if len(parts) == 1 else lambda row: all(part(row) for part in parts)
 
-    def _one(self) -> Condition:
-        if self._word("not"):
-            inner = self._one()
-            return lambda row: not inner(row)
+    def _one(self, depth: int) -> Condition:
+        negated = False
+        while self._word("not"):
+            negated = not negated
         if self._sign("("):
-            inner = self.any_of()
+            inner = self.any_of(depth + 1)
             if not self._sign(")"):
                 raise self.mistake("')'")
-            return inner
-        return self._comparison()
+        else:
+            inner = self._comparison()
+        return (lambda row: not inner(row)) if negated else inner
 
     def _comparison(self) -> Condition:
         token = self.peek()

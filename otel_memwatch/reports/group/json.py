@@ -5,9 +5,9 @@ Fields may be added; none is removed or changes its meaning. Bytes and seconds; 
 
 from __future__ import annotations
 
-import json
 import math
 
+from otel_memwatch.runtime import strict_json
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ SCHEMA = 1
 
 def text(group: RankGroup) -> str:
     """The document, indented, in ASCII."""
-    return json.dumps(document(group), indent=2, ensure_ascii=True, allow_nan=False) + "\n"
+    return strict_json.dumps(document(group), indent=2, ensure_ascii=True) + "\n"
 
 
 def document(group: RankGroup) -> dict[str, Any]:

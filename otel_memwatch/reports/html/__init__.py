@@ -8,12 +8,12 @@ so the policy allows the scripts and styles of this package by their hashes, and
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 from otel_memwatch.reports.html.body import body, program
 from otel_memwatch.reports.html.data import page_data
 from otel_memwatch.reports.html.markup import escaped
+from otel_memwatch.runtime import strict_json
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, BinaryIO
 
 if TYPE_CHECKING:
@@ -68,5 +68,5 @@ def _asset(name: str) -> str:
 
 def _inert(data: Any) -> str:
     """JSON that no parser of HTML finds anything in: not the end of a script, not the beginning of a comment."""
-    text = json.dumps(data, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
+    text = strict_json.dumps(data, ensure_ascii=True, separators=(",", ":"))
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")

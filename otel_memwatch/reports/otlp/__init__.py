@@ -6,13 +6,13 @@ of the run, not of the export.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Container, Iterator, Mapping
 
 from otel_memwatch.errors import UsageError
 from otel_memwatch.reports.otlp.logs import log_requests
 from otel_memwatch.reports.otlp.metrics import metric_requests
 from otel_memwatch.reports.otlp.traces import trace_requests
+from otel_memwatch.runtime import strict_json
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, BinaryIO
 
 if TYPE_CHECKING:
@@ -38,5 +38,5 @@ def requests(
 def render(run: RecordedRun, out: BinaryIO, options: Options) -> None:
     """Writes the lines of the signal that `options` names, of metrics without one."""
     for request in requests(run, options.get("signal") or "metrics"):
-        text = json.dumps(request, separators=(",", ":"), ensure_ascii=True)
+        text = strict_json.dumps(request, separators=(",", ":"), ensure_ascii=True)
         out.write(text.encode() + b"\n")

@@ -65,3 +65,16 @@ def test_a_mistake_is_named(condition: str, said: str) -> None:
     with pytest.raises(UsageError) as error:
         where(condition)
     assert said in error.value.message
+
+
+@pytest.mark.parametrize("text", ["(" * 50_000 + "peak", "(" * 50_000, "not " * 20_000, "not (" * 20_000])
+def test_a_condition_that_is_nested_too_deeply_is_one_short_sentence(text):
+    with pytest.raises(UsageError) as caught:
+        where(text)
+    assert len(str(caught.value)) < 500
+
+
+@pytest.mark.parametrize(("nots", "holds"), [(1, False), (2, True), (20_000, True), (20_001, False)])
+def test_each_not_turns_the_condition(nots, holds):
+    accepts = where("not " * nots + "(" * 50 + "name=train" + ")" * 50)
+    assert accepts(ROW) is holds
