@@ -109,7 +109,7 @@ def state_of(info: Mapping[str, Any], path: Path) -> str:
     """State of a run: "finished", "running", or "incomplete" when the monitor died and left "running" behind."""
     if info.get("state") != RUNNING:
         return "finished"
-    if mapping(info.get("host")).get("name") in (None, os.uname().nodename) and _knows_our_pids(info):
+    if is_monitor_visible(info):
         return "running" if _monitor_lives(info) else "incomplete"
     interval = number(info.get("interval")) or 0.0
     try:
@@ -117,6 +117,11 @@ def state_of(info: Mapping[str, Any], path: Path) -> str:
     except OSError:
         return "incomplete"
     return "running" if silence <= max(_SILENCE, 20 * interval) else "incomplete"
+
+
+def is_monitor_visible(info: Mapping[str, Any]) -> bool:
+    """Return whether the monitor ran on this machine and its pid can be looked up; else only silence shows that it died."""
+    return mapping(info.get("host")).get("name") in (None, os.uname().nodename) and _knows_our_pids(info)
 
 
 def _knows_our_pids(info: Mapping[str, Any]) -> bool:

@@ -13,7 +13,7 @@ from otel_memwatch.cli.groups import put_group
 from otel_memwatch.cli.output import put
 from otel_memwatch.config import parse_seconds
 from otel_memwatch.errors import UsageError
-from otel_memwatch.record.format import PLOT_FILE
+from otel_memwatch.record.format import PHASES_FILE, PLOT_FILE
 from otel_memwatch.reports.plot import STYLES
 from otel_memwatch.runs.find import find_run
 from otel_memwatch.runs.groups import find_group
@@ -83,7 +83,7 @@ def command(
         "dpi": dpi,
         "others": found[1:],
     }
-    name, file = (_OLD_STYLE, f"{_OLD_STYLE}.png") if style == _OLD_STYLE else ("plot", PLOT_FILE)
+    name, file = (_OLD_STYLE, PHASES_FILE) if style == _OLD_STYLE else ("plot", PLOT_FILE)
     if output is not None:
         put(name, found[0], output, force=force, **options)
     elif len(found) > 1:

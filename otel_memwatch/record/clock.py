@@ -23,6 +23,7 @@ import json
 import os
 import time
 
+from otel_memwatch.record.format import CLOCK_STAMP
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -31,8 +32,6 @@ if TYPE_CHECKING:
 
 PERIOD = 60.0
 """Seconds between two looks."""
-_STAMPED = ".clock"
-"""The file that is made for its time stamp, and removed."""
 
 _SERVERS = frozenset(("nfs", "nfs4", "cifs", "smb3"))
 """File systems whose server says when a file was made, and whose source names that server.
@@ -117,7 +116,7 @@ def stamp(directory: str) -> dict[str, Any] | None:
     server = server_of(directory)
     if server is None:
         return None
-    path = os.path.join(directory, f"{_STAMPED}.{os.getpid()}")
+    path = os.path.join(directory, f"{CLOCK_STAMP}.{os.getpid()}")
     try:
         before = time.monotonic()
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))

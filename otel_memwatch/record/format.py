@@ -132,6 +132,8 @@ BUDGETS_FILE = "budgets.json"
 REPORT_FILE = "report.txt"
 PAGE_FILE = "report.html"
 PLOT_FILE = "memory.png"
+PHASES_FILE = "phases.png"
+"""The same of `plot --style phases`."""
 CLOCK_FILE = "clock.jsonl"
 CLOCK_UPLOAD_FILE = "clock.upload.jsonl"
 """The same, of the store that the run was uploaded to."""
@@ -141,6 +143,11 @@ INDEX_FILE = ".memwatch-index.sqlite"
 """Beside many runs, not in one: what was read of them, which may be deleted at any time."""
 METRICS_OTLP_FILE = "metrics.otlp.jsonl"
 TRACES_OTLP_FILE = "traces.otlp.jsonl"
+
+CLOCK_STAMP = ".clock"
+"""Begins the name of an empty file by which the server of a file system stamps a moment; the pid of its writer follows."""
+UNFINISHED = ".part"
+"""Ends the name of a report that is being written."""
 
 RUNNING = "running"
 FINISHED = "finished"
@@ -156,6 +163,43 @@ TRACE_DIGITS, SPAN_DIGITS = 32, 16
 
 RUN_DIRECTORY_VARIABLE = "OTEL_MEMWATCH_RUN_DIR"
 """Environment variable that names the run directory to the target and all its descendants."""
+
+
+_FILES = frozenset(
+    (RUN_FILE, SAMPLES_FILE, PROCESSES_FILE, RESERVE_FILE, BUDGETS_FILE, REPORT_FILE, PAGE_FILE, PLOT_FILE, PHASES_FILE,
+     CLOCK_FILE, CLOCK_UPLOAD_FILE, METRICS_OTLP_FILE, TRACES_OTLP_FILE)
+)  # fmt: skip
+_WRITTEN_WITH_PID = (f".{RUN_FILE}", f".{BUDGETS_FILE}", CLOCK_STAMP)
+_OPERATIONS_WRITERS = ("", "mark-", "otlp-")
+_OFFSET_DIGITS, _RANDOM_DIGITS = 14, 8
+
+
+def is_run_file(name: str) -> bool:
+    """Return whether this package gives that name to a file in a run directory, temporary files and uploaded parts included.
+
+    `runs prune` removes nothing else: add each new file here.
+    """
+    whole, part, offset = name.partition(PART)
+    if part:
+        return whole.endswith(".jsonl") and is_run_file(whole) and _is_digits(offset, _OFFSET_DIGITS)
+    if name in _FILES:
+        return True
+    if name.startswith(OPERATIONS_PREFIX) and name.endswith(OPERATIONS_SUFFIX):
+        middle = name[len(OPERATIONS_PREFIX) : -len(OPERATIONS_SUFFIX)]
+        return any(
+            middle.startswith(writer) and _is_digits(middle[len(writer) :]) for writer in _OPERATIONS_WRITERS
+        )
+    if not name.startswith("."):
+        return False
+    before, _, last = name.rpartition(".")
+    if f".{last}" != UNFINISHED:
+        return before in _WRITTEN_WITH_PID and _is_digits(last)
+    report, _, random = before.rpartition(".")
+    return report[1:] in _FILES and len(random) == _RANDOM_DIGITS and not random.strip("0123456789abcdef")
+
+
+def _is_digits(text: str, number: int | None = None) -> bool:
+    return text.isascii() and text.isdigit() and number in (None, len(text))
 
 
 def is_id(text: str, digits: int) -> bool:

@@ -29,13 +29,15 @@ MAX_SKIPPED = 64 * 1024 * 1024
 _BLOCK = 256 * 1024
 
 
-def open_regular(path: str | os.PathLike[str], flags: int = 0) -> int:
-    """A descriptor to read a regular file by; `flags` are added to those of open(2).
+def open_regular(path: str | os.PathLike[str], flags: int = 0, directory: int | None = None) -> int:
+    """A descriptor to read a regular file by; `flags` are added to those of open(2), `path` begins at `directory`.
 
     Somebody else may have put another thing into the run directory: opening a named pipe would wait for its writer for
     ever, and reading a device may do anything. Raises `OSError` for these too.
     """
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY | flags)
+    descriptor = os.open(
+        path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY | flags, dir_fd=directory
+    )
     kind = os.fstat(descriptor).st_mode
     if stat.S_ISREG(kind):
         return descriptor

@@ -85,10 +85,14 @@ def read_run(path: str | os.PathLike[str]) -> Record:
     return open_record(directory, info)
 
 
-def read_info(path: Path) -> Mapping[str, Any]:
-    """The object in a `run.json`. Raises `RunError` for what is none: no regular file, too large, damaged."""
+def read_info(path: Path, directory: int | None = None) -> Mapping[str, Any]:
+    """The object in a `run.json`. Raises `RunError` for what is none: no regular file, too large, damaged.
+
+    With `directory`, the descriptor of an open directory, `path` is the name of a file in it and no link is followed.
+    """
+    flags = 0 if directory is None else os.O_NOFOLLOW
     try:
-        with os.fdopen(open_regular(path), "rb") as file:
+        with os.fdopen(open_regular(path, flags, directory), "rb") as file:
             # `read` allocates as many bytes as it is asked for before it looks how many the file holds.
             size = os.fstat(file.fileno()).st_size
             data = file.read(min(size, _MAX_INFO))

@@ -15,7 +15,7 @@ from importlib import import_module
 from pathlib import Path
 
 from otel_memwatch.errors import RunError, UsageError
-from otel_memwatch.record.format import FILE_MODE
+from otel_memwatch.record.format import FILE_MODE, UNFINISHED
 from otel_memwatch.runtime.address_space import need
 from otel_memwatch.runtime.typed import TYPE_CHECKING, BinaryIO, NamedTuple, Protocol
 
@@ -73,9 +73,6 @@ _NUMPY_ROOM = 112 << 20
 
 _DRAWING_ROOM = 128 << 20
 """Bytes that matplotlib takes, and a picture."""
-
-_PART = ".part"
-"""How the name of a file ends that is not whole yet."""
 
 
 class Renderer(Protocol):
@@ -262,7 +259,7 @@ def clear_away(path: Path) -> None:
     """Removes what is left of a `write` to this file whose process has died. Raises nothing."""
     with contextlib.suppress(OSError):
         for name in os.listdir(path.parent):
-            if name.startswith(f".{path.name[:200]}.") and name.endswith(_PART):
+            if name.startswith(f".{path.name[:200]}.") and name.endswith(UNFINISHED):
                 path.with_name(name).unlink()
 
 
@@ -310,7 +307,7 @@ def _opened(path: Path, run_directory: Path, *, force: bool) -> Iterator[BinaryI
     # A symbolic link stays: what it leads to is replaced.
     real = Path(os.path.realpath(path))
     mode = FILE_MODE if real.parent == Path(os.path.realpath(run_directory)) else 0o666
-    temporary = real.with_name(f".{real.name[:200]}.{os.urandom(4).hex()}{_PART}")
+    temporary = real.with_name(f".{real.name[:200]}.{os.urandom(4).hex()}{UNFINISHED}")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
     try:
         with os.fdopen(descriptor, "wb") as out:
