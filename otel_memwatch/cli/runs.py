@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import shutil
 import sys
 from pathlib import Path
@@ -128,7 +129,7 @@ def _rendered(
     if form == "json":
         if chosen:
             return json.dumps([listing.fields(row, chosen) for row in rows], indent=2) + "\n"
-        return json.dumps([_as_json(row) for row in rows], indent=2) + "\n"
+        return json.dumps([one for row in rows if (one := _as_json(row))], indent=2) + "\n"
     chosen = chosen or listing.exported_columns(rows, column)
     if form == "csv":
         text = io.StringIO()
@@ -185,10 +186,15 @@ def _place(directories: Sequence[str]) -> str:
     return clean(f"'{where}'" if where.endswith(".") else where)
 
 
-def _as_json(row: IndexedRun) -> dict[str, Any]:
+def _as_json(row: IndexedRun) -> dict[str, Any] | None:
+    """Return the run as an object; `None` if it was removed after it was listed."""
     document: dict[str, Any] = {"path": row.path, "id": row.id, "state": row.state, "error": row.error}
     if row.state == "broken":
         return document
+    try:
+        peaks = load(row.path).peaks.to_json()
+    except RunError as error:
+        return document | {"state": "broken", "error": error.message} if os.path.lexists(row.path) else None
     return document | {
         "name": row.name,
         "tags": dict(row.tags),
@@ -201,7 +207,7 @@ def _as_json(row: IndexedRun) -> dict[str, Any]:
             "oom_kills": row.oom_kills,
             "reason": row.reason,
         },
-        "peaks": load(row.path).peaks.to_json(),
+        "peaks": peaks,
         "host": row.host,
         "measured_by": row.by,
         "input_bytes": row.input_bytes,

@@ -26,30 +26,31 @@ def run_directories(root: str) -> list[str]:
     return [f"{parent}/{name}" if name else parent for parent, entries in run_tree(root) for name in entries]
 
 
-def run_tree(root: str) -> Iterator[tuple[str, dict[str, Signature | None]]]:
+def run_tree(root: str, *, follow_links: bool = True) -> Iterator[tuple[str, dict[str, Signature | None]]]:
     """Directories that hold runs, each with the names of these and their signatures; "" for a directory that is a run itself.
 
-    A directory that is a run is not looked into. Links are followed in the named directory only, so that there is no circle.
+    A directory that is a run is not looked into. Links are followed in the named directory only, which excludes circles;
+    without `follow_links` nowhere.
     Raises `RunError` where the root cannot be read; one that is not there holds none.
     """
     if os.path.lexists(f"{root}/{RUN_FILE}") or os.path.isfile(root):
         yield root, {"": None}
         return
     try:
-        yield from _below(root, 0)
+        yield from _below(root, 0, follow=follow_links)
     except FileNotFoundError:
         return
     except OSError as error:
         raise RunError(f"{root} cannot be read: {error.strerror}.") from None
 
 
-def _below(parent: str, depth: int) -> Iterator[tuple[str, dict[str, Signature | None]]]:
+def _below(parent: str, depth: int, *, follow: bool) -> Iterator[tuple[str, dict[str, Signature | None]]]:
     ours = os.path.basename(os.path.abspath(parent)) == RUNS_DIRECTORY
     found: dict[str, Signature | None] = {}
     deeper = []
     with os.scandir(parent) as entries:
         for entry in entries:
-            kind, signature = _looked_at(entry, follow=depth == 0, ours=ours)
+            kind, signature = _looked_at(entry, follow=follow, ours=ours)
             if kind == "run":
                 found[entry.name] = signature
             elif kind == "directory" and depth < _DEEPEST and not _is_passed_over(entry):
@@ -58,7 +59,7 @@ def _below(parent: str, depth: int) -> Iterator[tuple[str, dict[str, Signature |
         yield parent, found
     for path in deeper:
         try:
-            yield from _below(path, depth + 1)
+            yield from _below(path, depth + 1, follow=False)
         except OSError:
             continue  # it was removed meanwhile, or is not ours to read
 
@@ -70,7 +71,7 @@ def _is_passed_over(entry: os.DirEntry[str]) -> bool:
 def _looked_at(entry: os.DirEntry[str], *, follow: bool, ours: bool) -> tuple[str, Signature | None]:
     """What an entry of a directory is: "run", "directory" or "other"; and the signature of a run that has a description."""
     try:
-        if entry.name == INDEX_FILE or not entry.is_dir(follow_symlinks=follow):
+        if entry.name.startswith(INDEX_FILE) or not entry.is_dir(follow_symlinks=follow):
             return "other", None
         status = os.stat(f"{entry.path}/{RUN_FILE}")
     except FileNotFoundError:
