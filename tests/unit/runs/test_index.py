@@ -294,3 +294,133 @@ def test_the_newest_are_the_same_as_of_all_whatever_has_changed(many: Path) -> N
         database.execute("UPDATE runs SET size = 1")
     database.close()
     assert "stale" not in {row.name for row in index(newest=8)}
+
+
+def _write_index(directory: Path, *statements: str) -> None:
+    database = sqlite3.connect(directory / INDEX_FILE)
+    for statement in statements:
+        database.execute(statement)
+    database.commit()
+    database.close()
+
+
+@pytest.mark.parametrize("newest", [None, 2])
+@pytest.mark.parametrize(
+    "column_and_value",
+    [
+        "started='abc'", "started=NULL", "started=9e999", "started=x'00'", "tags_json='{'", "tags_json='[1]'",
+        """tags_json='{"a": 1}'""", "tags_json=NULL", "command_json='[[1]]'", "command_json='{}'", "command_json=7",
+        "command_json=replace(hex(zeroblob(100000)), '00', '[')", "memory='1'", "memory=1.5", "memory=x'01'", "name=7",
+        "name=x'ff'", "name=cast(x'ff' as text)", "certainty='sure'", "state='running'", "state='ended'", "cpu='x'",
+        "seconds=-9e999", "reason=NULL", "error=1", "id=NULL", "rank='0'", "exit_code='0'", "key=x'00'",
+    ],
+)  # fmt: skip
+def test_a_row_with_a_value_of_another_type_is_made_anew(
+    many: Path, column_and_value: str, newest: int | None
+) -> None:
+    expected = index(newest=newest)
+    _write_index(many, f"UPDATE runs SET {column_and_value} WHERE id != 'a'")
+    assert index(newest=newest) == expected
+    assert index(newest=newest) == expected
+
+
+@pytest.mark.parametrize(
+    "statements",
+    [
+        ("ALTER TABLE runs RENAME TO other", "CREATE VIEW runs AS SELECT * FROM other"),
+        (
+            "ALTER TABLE runs RENAME TO other",
+            "CREATE VIEW runs AS WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i FROM n) SELECT other.* FROM other, n",
+        ),
+        ("CREATE TRIGGER t AFTER INSERT ON runs BEGIN DELETE FROM runs; END",),
+        ("CREATE TABLE other (a)",),
+        ("CREATE INDEX i ON runs (started)",),
+        ("ALTER TABLE runs ADD COLUMN extra",),
+        ("DROP TABLE runs",),
+        ("PRAGMA user_version=3",),
+    ],
+)
+def test_a_file_with_anything_but_our_table_is_made_anew(many: Path, statements: tuple[str, ...]) -> None:
+    expected = index()
+    _write_index(many, *statements)
+    assert index() == expected
+    database = sqlite3.connect(many / INDEX_FILE)
+    assert database.execute("SELECT name FROM sqlite_master").fetchall() == [("runs",)]
+    assert database.execute("SELECT count(*) FROM runs").fetchone() == (3,)
+    database.close()
+    assert index() == expected
+
+
+@pytest.mark.parametrize("suffix", ["-journal", "-wal", "-shm"])
+@pytest.mark.parametrize(
+    "make",
+    [
+        os.mkfifo,
+        lambda path: path.mkdir(),
+        lambda path: path.symlink_to("/dev/zero"),
+        lambda path: path.write_bytes(os.urandom(9000)),
+    ],
+)
+def test_what_lies_beside_the_file_is_not_read(many: Path, suffix: str, make: Any) -> None:
+    expected = index()
+    make(many / f"{INDEX_FILE}{suffix}")
+    assert index() == expected
+    assert index() == expected
+
+
+def test_a_file_whose_reading_takes_too_long_is_given_up(many: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = index()
+    for newest in (None, 3):
+        monkeypatch.setattr(index_cache, "_STEPS", 0)
+        monkeypatch.setattr(index_cache, "_STEPS_A_RUN", 1)
+        monkeypatch.setattr(index_cache, "_STEPS_AT_ONCE", 1)
+        assert index(newest=newest) == expected
+        monkeypatch.undo()
+        monkeypatch.setattr(index_module, "_WORTH_KEEPING", 1)
+        monkeypatch.chdir(many.parent)
+
+
+def test_no_cache_is_kept_where_everybody_may_write(many: Path) -> None:
+    expected = index()
+    (many / INDEX_FILE).unlink()
+    many.chmod(0o1777)
+    assert index() == expected
+    assert not (many / INDEX_FILE).exists()
+
+
+def test_the_cache_leaves_no_journal_that_another_reader_would_believe(many: Path) -> None:
+    import threading
+
+    index()
+    seen: set[str] = set()
+    done = threading.Event()
+
+    def watch() -> None:
+        while not done.is_set():
+            seen.update(os.listdir(many))
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    for number in range(20):
+        run(many / f"n{number}", later=number)
+        index()
+    done.set()
+    watcher.join()
+    assert f"{INDEX_FILE}-journal" not in seen
+
+
+@pytest.mark.parametrize("newest", [None, 4])
+def test_a_run_that_disappears_meanwhile_is_left_out(
+    many: Path, monkeypatch: pytest.MonkeyPatch, newest: int | None
+) -> None:
+    import shutil
+
+    real = index_module.row_of
+
+    def vanishing(path: str) -> IndexedRun:
+        if os.path.basename(path) == "a":
+            shutil.rmtree(path)
+        return real(path)
+
+    monkeypatch.setattr(index_module, "row_of", vanishing)
+    assert {row.id for row in index(newest=newest)} == {"b", "broken"}
