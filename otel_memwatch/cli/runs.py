@@ -229,9 +229,13 @@ def _as_json(row: IndexedRun) -> dict[str, Any] | None:
 def prune_command(
     directories: tuple[str, ...], *, keep: int | None, older: str | None, condition: str | None, dry_run: bool
 ) -> None:
-    """Remove old runs below each PATH. Runs that go on, and what cannot be read, stay."""
+    """Remove old runs below each PATH. Running runs, and runs that cannot be read, stay.
+
+    Only files that otel-memwatch wrote are removed. If the directory of a run contains other files or another run, it stays with
+    these, and a message names them. No symbolic link below PATH is followed; PATH itself may be one that belongs to you or root.
+    """
     from otel_memwatch.reports.formatting import count, size
-    from otel_memwatch.runs.prune import disk_bytes, remove, to_prune
+    from otel_memwatch.runs.prune import old_runs, remove, resolve
     from otel_memwatch.runs.where import duration
 
     remote = next((one for one in directories if is_remote(one)), None)
@@ -248,17 +252,20 @@ def prune_command(
     if older is not None and (seconds is None or seconds < 0):
         raise UsageError(f"--older: {older!r} is no duration.", "as 14d or 6h")
     accepts = where(condition) if condition else None
-    rows = index(directories, accepts=accepts)
-    going = to_prune(rows, keep, seconds)
+    roots = [resolve(directory) for directory in directories or (runs_home(),)]
+    there = [
+        root for root in roots if directories or os.path.lexists(root)
+    ]  # the default directory may be missing
+    rows = index(there, accepts=accepts, for_removal=True) if there else []
+    old, foreign = old_runs(rows, keep, seconds)
     freed, removed = 0, 0
-    for row in going:
-        taken = disk_bytes(row.path)
-        problem = None if dry_run else remove(row.path)
-        if problem is not None:
-            say(f"otel-memwatch: {problem}")
-            continue
-        freed, removed = freed + taken, removed + 1
-        click.echo(clean(row.path))
+    for row in [*old, *foreign]:
+        outcome = remove(row, roots, dry_run=dry_run)
+        if outcome.removed:
+            freed, removed = freed + outcome.size, removed + 1
+            click.echo(clean(row.path))
+        if outcome.note:
+            say(f"otel-memwatch: {clean(outcome.note)}")
     done = "would be removed" if dry_run else "removed"
     say(f"otel-memwatch: {count(removed, 'run')} of {len(rows)} {done}, {size(freed)}")
 
