@@ -63,6 +63,7 @@ _LONGEST = 64 << 20
 _ALLOWED: dict[str, frozenset[type]] = {
     "str": frozenset((str,)),
     "str | None": frozenset((str, type(None))),
+    "int": frozenset((int,)),
     "int | None": frozenset((int, type(None))),
     "float": frozenset((float, int)),
     "float | None": frozenset((float, int, type(None))),
