@@ -73,16 +73,17 @@ def test_every_query_has_an_answer(simulated):
 
 def test_every_variable_has_choices(simulated):
     server, _, end = simulated
-    for name, board in boards().items():
-        for variable in board["templating"]["list"]:
-            if variable["type"] == "query":
-                selector, label = re.fullmatch(
-                    r"label_values\((.+), (\w+)\)", variable["query"]["query"]
-                ).groups()
-                found = server.query(
-                    f"count by ({label}) (last_over_time({filled(selector)}[{HOURS}h]))", time=end
-                )
-                assert [one for one in found if one["metric"].get(label)], f"{name}: {variable['name']}"
+    asked = [
+        (name, variable)
+        for name, board in boards().items()
+        for variable in board["templating"]["list"]
+        if variable["type"] == "query"
+    ]
+    assert asked
+    for name, variable in asked:
+        selector, label = re.fullmatch(r"label_values\((.+), (\w+)\)", variable["query"]["query"]).groups()
+        found = server.query(f"count by ({label}) (last_over_time({filled(selector)}[{HOURS}h]))", time=end)
+        assert [one for one in found if one["metric"].get(label)], f"{name}: {variable['name']}"
 
 
 def one(simulated, title, **more):
@@ -210,7 +211,9 @@ def test_open_operations_are_those_of_active_runs(simulated):
 
 def test_every_rule_records(simulated):
     server, _, end = simulated
-    for rule in records():
+    rules = records()
+    assert rules
+    for rule in rules:
         assert server.query(f"last_over_time({rule.name}[{HOURS}h])", time=end), rule.name
 
 

@@ -133,7 +133,9 @@ def test_columns_are_rows_of_the_catalogue_and_name_their_device(
     machine: Machine, open_source: Opener
 ) -> None:
     machine.card(0, **EVERYTHING, accounting=1)
-    for column in open_source().columns:
+    found = open_source().columns
+    assert found
+    for column in found:
         attributes = dict(column.attributes)
         assert attributes["hw.id"] == FIRST
         assert set(attributes) <= set(METRICS[column.metric].attributes)
@@ -231,11 +233,11 @@ def test_what_the_driver_does_not_tell_of_a_process_is_unknown(machine: Machine,
     place = [column.metric for column in gpu.columns].index("memwatch.tree.gpu.memory.usage")
     asked = machine.calls("nvmlDeviceGetComputeRunningProcesses_v3")
     deadline = time.monotonic() + GUARD
-    while (
-        machine.calls("nvmlDeviceGetComputeRunningProcesses_v3") < asked + 4 and time.monotonic() < deadline
-    ):
+    while machine.calls("nvmlDeviceGetComputeRunningProcesses_v3") < asked + 4:
+        assert time.monotonic() < deadline, "the driver was not asked again"
         assert gpu.read(time.monotonic())[place] is None
         time.sleep(0.003)
+    assert gpu.read(time.monotonic())[place] is None
 
 
 def test_in_a_container_pids_are_not_believed(machine: Machine, open_source: Opener) -> None:

@@ -81,7 +81,9 @@ def test_nothing_is_published_without_a_tag_and_nothing_with_a_password():
 
 
 def test_issue_forms_can_be_read():
-    for path in (GITHUB / "ISSUE_TEMPLATE").glob("*.yml"):
+    forms = list((GITHUB / "ISSUE_TEMPLATE").glob("*.yml"))
+    assert forms
+    for path in forms:
         form = yaml.safe_load(path.read_text())
         assert path.name == "config.yml" or {"name", "description", "body"} <= set(form), path
 

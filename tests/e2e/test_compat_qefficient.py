@@ -42,7 +42,13 @@ def test_quick_start(tmp_path: Path) -> None:
 @pytest.mark.quiet  # labels of phases that a busy machine stretches reach beyond the picture, which grows with them
 def test_configuration_marks_raw_data_and_integration(tmp_path: Path) -> None:
     output = run_file(COMPAT / "qefficient_configuration.py", tmp_path)
-    assert output.count("RSS: ") >= 5
+    lines = re.findall(r"^Time: (\S+ \S+), RSS: ([\d.]+) MB$", output, re.MULTILINE)
+    times = [datetime.fromisoformat(time) for time, _ in lines]
+    sizes = [float(size) for _, size in lines]
+    assert len(times) >= 5
+    assert times == sorted(times)
+    assert times[-1] - times[0] >= timedelta(seconds=0.4), "two pauses of 0.3 s, less an interval at each end"
+    assert max(sizes) - sizes[0] == pytest.approx(40, abs=10)
     assert is_png(tmp_path / "my_profile.png")
 
 

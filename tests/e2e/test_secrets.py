@@ -229,6 +229,7 @@ def test_what_is_reported(recorded: Recorded, name: str, tmp_path: Path) -> None
         written = list(reports.write_files(name, run, tmp_path / "logs").iterdir())
     else:
         written = [reports.write(name, run, tmp_path / f"x{reports.REPORTS[name].suffix}")]
+    assert written
     for path in written:
         # Only the contract's JSON has the arguments verbatim; what is shown to people masks what is likely a secret.
         assert found(path.read_bytes()) <= ({ARGUMENT, NAMED, CHILD} if name == "json" else {ARGUMENT})

@@ -91,10 +91,9 @@ class TestSpansBecomeOperations:
         assert program.one("failing").closing["error"] == "ValueError"
 
     def test_the_programs_exporter_gets_the_figures(self, program: Program) -> None:
-        for span in json.loads(program.out):
-            if span["name"] == "inner":
-                assert span["attributes"]["memwatch.memory.peak"] == program.one("inner").closing["peak"]
-                assert span["attributes"]["rows"] == 3
+        [inner] = [span for span in json.loads(program.out) if span["name"] == "inner"]
+        assert inner["attributes"]["memwatch.memory.peak"] == program.one("inner").closing["peak"]
+        assert inner["attributes"]["rows"] == 3
 
     def test_a_span_ended_past_us_is_closed_all_the_same(self, program: Program) -> None:
         assert program.one("ended past us").closing["status"] == "ok"

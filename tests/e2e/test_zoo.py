@@ -46,5 +46,8 @@ def test_what_is_read_again_from_a_disk_is_no_memory_needed() -> None:
 def test_many_compositions() -> None:
     """Others at each run; the seed is told."""
     seed = random.randrange(1 << 30)
+    tried = 0
     for trial in trials(1000, seed, NAMES, list(MODES), list(USERS), jobs=2):
         assert not trial.problems, f"seed {seed}: {trial.how}"
+        tried += 1
+    assert tried == 1000

@@ -10,7 +10,7 @@ import pytest
 
 from otel_memwatch.cli import COMMANDS
 from otel_memwatch.cli.group import cli
-from tests.support.documents import DOCUMENTS, OTHERS, blocks, commands, name
+from tests.support.documents import DOCUMENTS, OTHERS, ROOT, blocks, commands, name
 
 
 @pytest.mark.parametrize("path", [*DOCUMENTS, *OTHERS], ids=name)
@@ -47,19 +47,21 @@ def test_commands_are_found_at_all() -> None:
     assert set(COMMANDS) - shown == set()
 
 
-@pytest.mark.parametrize("path", DOCUMENTS, ids=name)
-def test_programs_of_this_repository_that_it_names_are_there(path: Path) -> None:
-    root = Path(__file__).parents[3]
-    text = path.read_text()
-    for module in re.findall(r"python -m ((?:tests|dashboards)[\w.]*)", text):
-        place = root / module.replace(".", "/")
+def test_programs_of_this_repository_that_it_names_are_there() -> None:
+    text = "".join(path.read_text() for path in DOCUMENTS)
+    modules = re.findall(r"python -m ((?:tests|dashboards)[\w.]*)", text)
+    scripts = re.findall(r"(?:python|sh) (tests/[\w/]+\.(?:py|sh))", text)
+    assert modules
+    assert scripts
+    for module in modules:
+        place = ROOT / module.replace(".", "/")
         assert place.with_suffix(".py").exists() or (place / "__main__.py").exists(), module
-    for script in re.findall(r"(?:python|sh) (tests/[\w/]+\.(?:py|sh))", text):
-        assert (root / script).exists(), script
+    for script in scripts:
+        assert (ROOT / script).exists(), script
 
 
 def test_what_is_not_run_says_why() -> None:
-    for path in DOCUMENTS:
-        for block in blocks(path):
-            if not block.is_run:
-                assert len(block.note.split()) >= 4, f"{name(path)}:{block.line}"
+    left_out = [(path, block) for path in DOCUMENTS for block in blocks(path) if not block.is_run]
+    assert left_out
+    for path, block in left_out:
+        assert len(block.note.split()) >= 4, f"{name(path)}:{block.line}"

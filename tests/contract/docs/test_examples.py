@@ -5,8 +5,10 @@ What a block that cannot be run says in a comment above it is judged by readers;
 
 from __future__ import annotations
 
+import ast
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -47,9 +49,10 @@ def test_a_page_runs(path: Path, tmp_path: Path, endpoint: str) -> None:
     for block in shown:
         if file := named(block):
             (place / file).write_text(block.text)
-    for number, block in enumerate(shown):
-        if block.language in RUN and not named(block):
-            run(block, number, place, endpoint, path)
+    running = [block for block in shown if block.language in RUN and not named(block)]
+    assert running
+    for number, block in enumerate(running):
+        run(block, number, place, endpoint, path)
 
 
 def named(block: Block) -> str | None:
@@ -87,10 +90,12 @@ def locally(text: str, endpoint: str) -> str:
     )
 
 
-@pytest.mark.parametrize("path", DOCUMENTS, ids=name)
+@pytest.mark.parametrize("path", [path for path in DOCUMENTS if blocks(path)], ids=name)
 def test_data_in_blocks_can_be_read(path: Path) -> None:
     readers = {"json": json.loads, "toml": tomllib.loads, "yaml": yaml.safe_load}
-    for block in blocks(path):
+    shown = blocks(path)
+    assert shown
+    for block in shown:
         if block.language in readers:
             readers[block.language](block.text)
         if block.language == "sh":
@@ -101,5 +106,8 @@ def test_data_in_blocks_can_be_read(path: Path) -> None:
 
 
 @pytest.mark.parametrize("example", sorted((ROOT / "docs/examples").glob("*.py")), ids=lambda path: path.stem)
-def test_an_example_has_a_heading(example: Path) -> None:
-    assert example.read_text().startswith('"""')
+def test_an_example_has_a_heading_of_one_sentence_and_a_program(example: Path) -> None:
+    tree = ast.parse(example.read_text())
+    heading = ast.get_docstring(tree) or ""
+    assert re.fullmatch(r"\S.{10,}\.", heading), heading
+    assert len(tree.body) > 1

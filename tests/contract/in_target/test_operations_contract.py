@@ -361,16 +361,20 @@ def test_each_peak_is_the_largest_segment_since_its_opening(
 ) -> None:
     """However operations overlap: the record's own arithmetic finds the same."""
     live: list[LiveOperation] = []
+    begun = 0
     for which, closes, mib in steps:
         blip(mib)
         if closes and live:
             recording.close(live.pop(which % len(live)))
         else:
             live.append(recording.open("one"))
+            begun += 1
     for one in live:
         recording.close(one)
     segments, opened = Segments(), {}
-    for number, line in enumerate(written(tmp_path)[1:]):
+    lines = written(tmp_path)[1:]
+    assert sum("close" in line for line in lines) == len(lines) / 2 >= begun
+    for number, line in enumerate(lines):
         segments.push(number, line["segment"])
         if "open" in line:
             opened[line["open"]] = number
@@ -423,8 +427,9 @@ def test_a_line_of_any_length_is_one_line(recording: Recorder, tmp_path: Path) -
     many = {f"key {number}": "x" * 4000 for number in range(100)}
     live = recording.open("long", many)
     recording.close(live, "ValueError", many)
-    for line in written(tmp_path)[-2:]:
-        assert line["attributes"] == many
+    opening, closing = written(tmp_path)[-2:]
+    assert opening["attributes"] == many
+    assert closing["attributes"] == many
 
 
 def test_a_full_disk_is_told_of_once(

@@ -150,6 +150,7 @@ def test_the_truth_lies_within_the_bounds(steps: list[Step], exact: bool) -> Non
                 result.append((true.pop(key), only(here.closed(key))))
             true = {key: max(value, device.current) for key, value in true.items()}
     undisturbed = not any(what == "reset" for what, _ in steps)
+    assert len(result) + len(true) == sum(what == "open" for what, _ in steps)
     for truth, figures in result:
         assert figures["low"] <= truth
         if undisturbed:

@@ -189,6 +189,7 @@ def test_a_hard_limit_leaves_no_swap_and_lifts_no_smaller_one(
     tmp_path: Path, version: int, limit: str, files: dict[str, int]
 ) -> None:
     group_of(tmp_path, version, limit).set_limit(100 * MIB)
+    assert files
     for name, value in files.items():
         assert int((tmp_path / name).read_text()[: len(str(value))]) == value
 

@@ -388,6 +388,7 @@ class TestAnyBytes:
     def test_cut_anywhere(self, tmp_path: Path, name: str, state: str) -> None:
         built = full(tmp_path, state=state)
         whole = (tmp_path / name).read_bytes()
+        assert whole
         step = max(1, len(whole) // 150)
         for length in range(0, len(whole), step):
             (tmp_path / name).write_bytes(whole[:length])

@@ -13,6 +13,7 @@ def test_the_largest_since_any_boundary(values: list[int], data: st.DataObject) 
         segments.push(number, value)
         since = data.draw(st.integers(0, number))
         assert segments.since(since) == max(values[since:number], default=None)
+    assert segments.since(0) == max(values, default=None)
 
 
 def test_memory_is_bounded_by_what_can_still_be_asked() -> None:

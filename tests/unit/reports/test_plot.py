@@ -83,6 +83,7 @@ def test_every_local_peak_of_a_long_run_is_kept_where_it_was() -> None:
     places = np.arange(500, 200_000, 9_973)
     values[places] = 100 + np.arange(len(places))
     made = line(*samples(list(values)), 0.1)
+    assert len(places) == 21
     for place in places:
         at = np.flatnonzero(made.value == values[place])
         assert len(at) == 1
@@ -300,6 +301,7 @@ def test_nothing_above_the_panel_covers_anything_else(limit: int, group: int, tm
         axes.get_legend().get_window_extent(),
         *(o.get_legend().get_window_extent() for o in picture.axes[1:2]),
     ]
+    assert len(boxes) > 2
     for place, box in enumerate(boxes):
         assert not any(box.overlaps(other) for other in boxes[place + 1 :])
 
@@ -326,6 +328,7 @@ def test_a_command_of_any_length_stays_in_the_picture(tmp_path: Path) -> None:
     picture = figure(run)
     picture.draw_without_rendering()
     right = picture.get_size_inches()[0] * picture.dpi
+    assert picture.texts
     for text in picture.texts:
         assert text.get_window_extent().x1 <= right
 
