@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 from pathlib import Path
 
 import otel_memwatch
@@ -11,13 +12,22 @@ from otel_memwatch.catalog import METRICS
 PACKAGE = Path(otel_memwatch.__file__).parent
 
 
+@functools.cache
+def nodes() -> list[tuple[Path, ast.Constant | ast.ClassDef]]:
+    """Return every constant and class of the package: two tests look through them, and parsing takes seconds."""
+    return [
+        (path, node)
+        for path in sorted(PACKAGE.rglob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Constant | ast.ClassDef)
+    ]
+
+
 def test_metric_names_stand_in_the_catalogue_alone() -> None:
     elsewhere = [
         f"{path.relative_to(PACKAGE)}:{node.lineno}: {node.value}"
-        for path in sorted(PACKAGE.rglob("*.py"))
-        if path.name != "catalog.py"
-        for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.Constant) and node.value in METRICS
+        for path, node in nodes()
+        if path.name != "catalog.py" and isinstance(node, ast.Constant) and node.value in METRICS
     ]
     assert elsewhere == []
 
@@ -36,10 +46,10 @@ PUBLIC_TWICE = {"GPUMemory"}
 
 def test_a_class_name_exists_once() -> None:
     places: dict[str, list[str]] = {}
-    for path in sorted(PACKAGE.rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.ClassDef):
-                places.setdefault(node.name, []).append(str(path.relative_to(PACKAGE)))
+    for path, node in nodes():
+        if isinstance(node, ast.ClassDef):
+            places.setdefault(node.name, []).append(str(path.relative_to(PACKAGE)))
+    assert places
     assert {
         name: found for name, found in places.items() if len(found) > 1 and name not in PUBLIC_TWICE
     } == {}
