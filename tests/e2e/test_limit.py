@@ -6,11 +6,11 @@ import json
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 from tests.support.control_group import memory_parent
+from tests.support.torture import alive
 
 MIB = 1 << 20
 GROWS = """
@@ -48,13 +48,6 @@ def wrap(tmp_path, program, *options):
         program,
     ]
     return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
-
-
-def alive(pid):
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except OSError:
-        return False
 
 
 def test_nothing_of_the_tree_outlives_a_breach_and_it_is_told_who_wanted_more(tmp_path):

@@ -11,12 +11,12 @@ import struct
 import subprocess
 import sys
 import termios
-import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.support.terminal import Terminal
+from tests.support.torture import wait_for
 from tests.support.wrapped import PROGRAM, environment
 
 if TYPE_CHECKING:
@@ -69,13 +69,6 @@ def ticks(place: Path) -> int:
     with contextlib.suppress(OSError):
         return (place / "memwatch-runs/a/samples.jsonl").read_text().count("\n")
     return 0
-
-
-def wait_for(condition: Any) -> None:
-    until = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < until, "waited in vain"
-        time.sleep(0.02)
 
 
 @contextlib.contextmanager

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from tests.support.control_group import group, memory_parent
+from tests.support.torture import wait_for
 from tests.support.wrapped import MIB, PROGRAM, environment, work, wrap
 
 GROUPS = ["auto", "off"]
@@ -337,14 +338,6 @@ def test_killed_at_random_moments(tmp_path: Path) -> None:
 
 def has_ticks(samples: Path, count: int) -> bool:
     return samples.exists() and samples.read_text().count("\n") > count
-
-
-def wait_for(condition: Any, seconds: float = 30.0) -> None:
-    """A hang guard, not a measurement."""
-    until = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < until, "waited in vain"
-        time.sleep(0.01)
 
 
 def test_a_disk_that_fills_up(tmp_path: Path) -> None:
