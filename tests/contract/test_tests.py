@@ -74,7 +74,7 @@ def has_items(node: ast.expr, names: Names) -> bool:
 
 
 def runs(arguments: list[ast.expr], names: Names) -> bool:
-    """Return whether `range` of these has items; if they are no arithmetic of numbers, nobody can say."""
+    """Return whether `range` of these has items, as far as its arguments are numbers."""
     numbers = [number(argument, names) for argument in arguments]
     known = [value for value in numbers if value is not None]
     return len(known) == len(numbers) and bool(range(*known))
