@@ -92,6 +92,8 @@ class Peak(NamedTuple):
     operations: tuple[str, ...] = ()
     """Where several operations may have held it: the names of up to three, or of the first four of more; `operation` is the
     first of them. Empty: it was in `operation`."""
+    excludes: tuple[str, ...] = ()
+    """What may have been there beyond the bounds, in words: ("files in memory",)."""
 
     @classmethod
     def exact(cls, value: int, eps: int = 0, **rest: object) -> Peak:
@@ -126,6 +128,7 @@ class Peak(NamedTuple):
             "how": self.how,
             "estimate": self.estimate,
             **({"operations": list(self.operations)} if self.operations else {}),
+            **({"excludes": list(self.excludes)} if self.excludes else {}),
         }
 
     @classmethod
@@ -141,12 +144,15 @@ class Peak(NamedTuple):
                 raise ValueError(f"{name} of a peak is {fields[name]!r}")
         if fields["bytes"] is None:
             raise ValueError("a peak without a size")
-        names = value.get("operations")
-        operations = tuple(map(str, names)) if isinstance(names, list) else ()
+        operations, excludes = (
+            tuple(map(str, names)) if isinstance(names := value.get(key), list) else ()
+            for key in ("operations", "excludes")
+        )
         return cls(
             certainty=Certainty(value["certainty"]),
             how=str(value.get("how") or ""),
             operations=operations,
+            excludes=excludes,
             **fields,  # type: ignore[arg-type]
         )
 
@@ -307,6 +313,8 @@ class ProcessRecord(NamedTuple):
     """Whether it never waited for a child, so that `max_rss` is its own; `None`: unknown."""
     file: int | None = None
     """Most file pages that its resident memory was seen with (RssFile): they may be charged to any control group."""
+    needed: int | None = None
+    """Most anonymous and shared memory (RssAnon + RssShmem) of one reading; `None`: not read, as in old records."""
 
 
 class RecordedOperation(NamedTuple):

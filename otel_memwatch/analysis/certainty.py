@@ -570,6 +570,27 @@ def shared_most(before: int, now: int, new: int) -> int:
     return max(before, now - new)
 
 
+def excludes_memory_files(written: int, high: int) -> bool:
+    """Return whether an upper bound without a control group may lack files in memory that came and went between samples.
+
+    A file in /dev/shm, on another tmpfs or of memfd_create takes memory that no process maps, if it is filled by write calls.
+    A sample sees it in the machine's shared memory. Between two samples only the bytes of the write calls are counted
+    (`wchar`); what went to disk is counted too (`write_bytes`) and taken off.
+
+    The bound is marked, and not raised: the rest also holds pipes, sockets, terminals and /dev/null. `cat big > /dev/null`
+    writes some 200 MiB between two samples and needs 1 MiB. The mark is no proof either: fallocate and io_uring take memory
+    without a write call.
+
+    Example: 200 MiB written to /dev/shm and removed between two samples, processes with 0.2 to 60.8 MiB: marked. 30 KiB of
+    text to a terminal: not marked.
+
+    Args:
+        written: the most bytes between two samples that write calls wrote and that did not go to disk.
+        high: the upper bound, in bytes.
+    """
+    return written > near(high, 0)
+
+
 def with_unseen_fill(high: int, attained: int, file: int | None, floor: int) -> int:
     """An upper bound by page faults, no lower than what one process had, whoever brought it, less the most files of any.
 
@@ -585,7 +606,7 @@ def with_unseen_fill(high: int, attained: int, file: int | None, floor: int) -> 
     return high if attained <= floor else max(high, attained - (file or 0))
 
 
-def tree_of_processes(low: int, high: int | None) -> Peak | None:
+def tree_of_processes(low: int, high: int | None, error: int = 0) -> Peak | None:
     """The tree's peak where no control group of its own tells: never EXACT, however near both ends are.
 
     What processes do not map is in none of these bounds: kernel memory (page tables, pipes, sockets) and files in memory that
@@ -593,15 +614,16 @@ def tree_of_processes(low: int, high: int | None) -> Peak | None:
     it was nothing.
 
     Example: processes that needed 100 to 101 MiB: between 100 and 101 MiB. With 80 MiB in its sockets, which nothing in
-    /proc tells, the tree needed 181.
+    /proc tells, the tree needed 181. An upper bound is never nearer to the lower one than the counters are true.
 
     Args:
         low: bytes that were certainly needed at one moment.
         high: bytes that processes certainly did not exceed; `None`: not known.
+        error: bytes by which the kernel's counters of one process may be off.
     """
     if high is None:
         return Peak.interval(low, None) if low else None
-    return Peak.interval(low, max(low, high))
+    return Peak.interval(low, max(low + error, high))
 
 
 def tree_of_one_process(peak: Peak) -> Peak:
@@ -791,49 +813,68 @@ def touched_in_each(seconds: Array, cpus: int) -> Array:
     return np.floor(seconds * cpus * _TOUCHED_PER_SECOND)
 
 
-def charged_of_process(peak: int, mapped: int, error: int) -> int:
-    """Bytes of a process's peak that were certainly charged to its control group as needed memory.
-
-    Pages of files count in the process's resident size, but as page cache in the group. `mapped`: the most that it had.
-    """
-    return max(0, peak - mapped - error)
-
-
 _UNREAD_FILES = 64 * 1024**2
 """Bytes of file pages that are allowed for in a process that no tick saw: program and libraries of a short command."""
 
+_MAPPED_BY_FAULT = 64 * 1024
+"""Bytes of cached files that one page fault maps (`fault_around_bytes` of the kernel)."""
 
-def charged_of_any(attained: int, file: int | None, floor: int) -> int:
-    """Bytes of the largest maximum that wait4 told which must be charged to some control group as needed memory.
 
-    Nobody knows whose it was, nor how many of its pages were of files: as many are allowed for as any process was seen
-    with, and `_UNREAD_FILES` at the least.
+def beyond_files(attained: int, file: int | None, floor: int, faults: int) -> int:
+    """Return the bytes of a process's maximum that pages of files do not explain: a sign of memory, and no bound.
 
-    Example: wait4 told of 200 MiB, the processes that were seen had 6 MiB of files: 136 MiB.
+    The maximum was between two samples, so its file pages were not read. They can be as many as one page fault maps, for
+    each fault. 0 if file pages were never read.
+
+    Example: wait4 reports 200 MiB after 500 faults: 136 MiB beyond 64 MiB for program and libraries. After 4 000 faults,
+    250 MiB can all be a mapped log file: 0.
 
     Args:
-        attained: the largest maximum that wait4 told.
-        file: the most file pages that a process was seen with; `None`: nobody looked.
+        attained: the largest maximum that wait4 reports.
+        file: the most file pages of any process at a sample; `None`: not read.
         floor: bytes up to which wait4's figure may be that of the launcher.
+        faults: page faults of the tree.
     """
     if file is None or attained <= floor:
         return 0
-    return max(0, attained - max(file, _UNREAD_FILES))
+    return max(0, attained - max(file, _UNREAD_FILES, faults * _MAPPED_BY_FAULT))
 
 
-def likely_of_any(attained: int, file: int | None, floor: int) -> int:
-    """Bytes of the largest maximum that wait4 told which were most likely needed; 0 where nobody looked at files.
+def likely_of_any(
+    attained: int, file: int | None, floor: int, *, faults: int | None = None, written_by_mapping: int = 0
+) -> int:
+    """Return the best estimate of what the process with wait4's largest maximum needed; 0: there is none.
 
-    As if it had had as many pages of files as any process was seen with; `charged_of_any` is what is certain.
+    It is no bound: the maximum was between two samples, and nothing says how many of its pages were of files. The first
+    row that fits decides:
 
-    Example: wait4 told of 200 MiB, the processes that were seen had 6 MiB of files: 194 MiB, though 136 is all that is certain.
+    | page faults of the tree | the maximum | estimate |
+    | --- | --- | --- |
+    | not known, and file pages were never read | any | none |
+    | cannot have brought it as single pages, but can have mapped it from cached files | any | what both explain together |
+    | any | any | the maximum, less the most file pages at a sample, less what was written through a mapping |
+
+    The second row solves memory + files = attained and memory + files / 16 = faults, in pages: one fault maps up to 16
+    cached pages of a file, but brings 1 of memory. It is 1/16 of the faults at least, since every program has some memory.
+    It takes a short-lived process with as many huge pages as small ones for one that maps a file.
+
+    Example: wait4 reports 200 MiB, the processes at samples had 6 MiB of files: 194 MiB. After 3 300 faults: 0.8 MiB, since
+    they can map 206 MiB of a cached file, but bring only 13 MiB of memory.
 
     Args:
-        attained: the largest maximum that wait4 told.
-        file: the most file pages that a process was seen with; `None`: nobody looked.
+        attained: the largest maximum that wait4 reports.
+        file: the most file pages of any process at a sample; `None`: not read.
         floor: bytes up to which wait4's figure may be that of the launcher.
+        faults: page faults of the tree; `None`: not known.
+        written_by_mapping: bytes that the tree wrote to disk beyond its write calls.
     """
-    return 0 if file is None or attained <= floor else max(0, attained - file)
+    if (file is None and faults is None) or attained <= floor:
+        return 0
+    likely = max(0, attained - (file or 0) - written_by_mapping)
+    if faults is None or not faults * _BASE_PAGE < likely <= attained <= faults * _MAPPED_BY_FAULT:
+        return likely
+    brought, around = faults * _BASE_PAGE, _MAPPED_BY_FAULT // _BASE_PAGE
+    return max(brought // around, (around * brought - attained) // (around - 1))
 
 
 _FAULTS_BEFORE = 384
@@ -847,20 +888,23 @@ def left_cgroup(*, seen: bool, charged: int, watermark: int, faults_elsewhere: i
     container runtime. What it takes there is charged there. Ticks see who is elsewhere; a shorter stay shows by its size,
     since what is in the group cannot have more than the group was ever charged, file pages left out. Both the processes and the
     group count page faults, and memory is taken by faulting: what the group was not told of was taken elsewhere.
+    Pages of a file that another group was charged for first are in no figure of this group. So a resident size proves
+    nothing unless its file pages were read at the same moment, or its page faults cannot have mapped so many.
 
-    Example: a group that never had more than 1 MiB, and a process of 313 MiB, 6 of them of files: it was elsewhere.
+    Example: a group that never had more than 1 MiB, and a process of 313 MiB after 500 page faults: it was elsewhere.
+    After 5 000 page faults it may have mapped a cached file: it was not.
 
     | a process | the largest | its memory was counted |
     | --- | --- | --- |
     | was seen outside | any | not all of it |
     | was not | above the watermark and the error | not all of it |
     | | had page faults that the group was not told of | not all of it |
-    | | neither | all of it, but for `_FAULTS_BEFORE` pages |
+    | | neither | all of it, but for `_FAULTS_BEFORE` pages, which may be huge ones |
 
     Args:
         seen: whether a tick saw a process outside the group and the groups below it.
-        charged: the most that one process had, without file pages as far as they are known. What it had between two readings
-            of its file pages is not, so that a size alone takes the group's upper bound away, and gives no lower one.
+        charged: the most anonymous and shared memory of one process at a sample; or what files do not explain of a
+            maximum between samples (`beyond_files`), if that is more.
         watermark: of the group, page cache included.
         faults_elsewhere: minor page faults of the tree less all page faults in the group.
         error: bytes by which the group's counters and those of the process may be off.
@@ -889,8 +933,8 @@ def tree_low_in_cgroup(needed: int | None, watermark: int, process: int, *, stil
     Args:
         needed: lower bound from the group, page cache taken off; `None` or 0: nothing known.
         watermark: of the group.
-        process: the largest process, which stands in where the group tells nothing, or could not be read any more: in the
-            former case without its file pages, which the group may have been charged as cache.
+        process: the most anonymous and shared memory of one process at a sample, which stands in where the group tells
+            nothing, or could not be read any more.
         still_read: whether the group could be read at the last tick.
     """
     low = needed or min(process, watermark)
@@ -996,6 +1040,38 @@ def no_more_than(part: Peak | None, whole: Peak | None) -> Peak | None:
         return part
     low = None if part.low is None else min(part.low, whole.high)
     return part._replace(bytes=min(part.bytes, whole.high), low=low, high=whole.high)
+
+
+def within_machine(peak: Peak | None, machine: int | None) -> Peak | None:
+    """Return a peak with no upper bound above what the machine has: memory and swap.
+
+    Bounds of short-lived processes are sums, and count those of other users too. No run needs more than the machine has.
+
+    Example: between 174 MiB and 198 GiB, on a machine of 23.5 GiB without swap: between 174 MiB and 23.5 GiB.
+
+    | the peak's upper bound | the machine's memory | becomes |
+    | --- | --- | --- |
+    | above it | known | the machine's, and the source says so |
+    | above it, but EXACT: a page that is mapped twice counts twice in a process's resident size | known | stays |
+    | unknown: "at least" says more | known | stays |
+    | any | not in the record | stays |
+
+    Memory or swap that was added during the run is not in it.
+
+    Args:
+        peak: of the run, an operation, a process or a group.
+        machine: bytes of memory and swap at the start of the run; `None`: not recorded.
+    """
+    if peak is None or machine is None or peak.high is None or peak.high <= machine:
+        return peak
+    if peak.certainty is Certainty.EXACT:
+        return peak
+    high = max(machine, peak.low or 0)
+    how = f"{peak.how}, the machine's memory" if peak.how else "the machine's memory"
+    if peak.certainty is Certainty.CENSORED:
+        return peak._replace(bytes=high, high=high, how=how)
+    estimate = None if peak.estimate is None else min(peak.estimate, high)
+    return peak._replace(bytes=min(peak.bytes, high), high=high, how=how, estimate=estimate)
 
 
 def of_one_moment(part: Peak | None, whole: Peak | None) -> Peak | None:

@@ -14,13 +14,15 @@ class FaultsElsewhere:
     Example: the tree had 52 000 faults and the group 27 000 for a second, then 52 000: none were elsewhere.
     """
 
-    __slots__ = ("_charged", "_settled", "_waiting")
+    __slots__ = ("_charged", "_settled", "_waiting", "of_tree")
 
     def __init__(self) -> None:
         self._waiting: deque[tuple[float, int]] = deque()
         """When the tree's count was first seen, in monotonic seconds, and the count."""
         self._settled = 0
         self._charged = 0
+        self.of_tree = 0
+        """Page faults of the tree so far."""
 
     def add(self, time: float, faults: int, charged: int) -> None:
         """Takes what a tick told in: both counts, at monotonic seconds."""
@@ -29,6 +31,7 @@ class FaultsElsewhere:
         if not self._waiting or self._waiting[-1][1] != faults:
             self._waiting.append((time, faults))
         self._charged = charged
+        self.of_tree = max(self.of_tree, faults)
 
     @property
     def most(self) -> int:

@@ -112,6 +112,8 @@ def figures_of(
     if sets_run_peak or around_run_peak:
         tree_peak = certainty.of_one_moment(tree_peak, peaks.tree)
     peak = certainty.no_more_than(operation.peak, peaks.process)
+    machine = context.conditions.machine_bytes
+    tree_peak, peak = (certainty.within_machine(part, machine) for part in (tree_peak, peak))
     return OperationFigures(
         operation if peak is operation.peak else operation._replace(peak=peak),
         round(operation.start - context.conditions.started, 6),
@@ -201,15 +203,16 @@ def _by_cgroup(operation: RecordedOperation, end: float, context: OperationConte
     start, ticks, conditions = operation.start, context.ticks, context.conditions
     high = ticks.windows.most(start, end)
     low = max(ticks.needed.largest(start, end) or 0, ticks.windows.least(start, end) or 0)
+    likely = None
     if operation.pid == conditions.root and operation.peak is not None:
-        own = certainty.charged_of_process(operation.peak.low or 0, ticks.mapped, conditions.rss_error)
-        low = max(low, own)
+        # File pages were not read at the maximum: the most of all samples is an estimate, and no bound.
+        likely = max(low, (operation.peak.low or 0) - ticks.mapped)
     if context.have_left and end <= context.watched_until:
         held = _held(operation, end, context)
         return certainty.tree_around_cgroup(low, held, ticks.unmapped.largest(start, end))
     if high is None or end > context.watched_until:
         return certainty.stopped(Peak.interval(low, None, how="cgroup watermark while it was read, VmHWM"))
-    return certainty.tree_from_cgroup(low, high, conditions.charge_error)
+    return certainty.tree_from_cgroup(low, high, conditions.charge_error, likely=likely)
 
 
 def _totals(operation: RecordedOperation, used_by_tree: _Used) -> Mapping[str, float]:

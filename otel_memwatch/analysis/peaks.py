@@ -31,6 +31,9 @@ class Evidence:
         limits: smallest and largest limit of the control group that was read.
         window_bounds: upper bounds from watermarks that are reset at every tick.
         ledger: bounds from page faults, of anonymous and shared memory.
+        counted_faults, unseen_faults: page faults of the processes that ticks saw, and of others; the former `None`: not known.
+        most_written: most bytes between two ticks that write calls wrote and that did not go to disk.
+        written_by_mapping: bytes that the tree wrote to disk beyond its write calls, at the last tick.
         needed: largest charged memory without file cache, at ticks.
         private: most private memory in the group, at ticks.
         unmapped: largest charged memory that no process's resident size holds (shared memory files, kernel).
@@ -57,6 +60,8 @@ class Evidence:
         self.group_swap, self.system_swap = Maximum(), Maximum()
         self.limits: tuple[int, int] | None = None
         self.alive: int | None = None
+        self.most_written = self.written_by_mapping = self.unseen_faults = 0
+        self.counted_faults: int | None = None
         self.watermark = Maximum()
         self.watermark_read = True
         self.last_tick: float | None = None
@@ -95,6 +100,14 @@ class Evidence:
         return (self.needed_bounds()[0].value or 0) if self.conditions.own_cgroup else 0
 
     @property
+    def tree_faults(self) -> int | None:
+        """Page faults of the tree so far, by ticks or by what was reported of those that have ended; `None`: not known."""
+        ended = self.processes.ended_faults
+        if self.counted_faults is None and not ended:
+            return None
+        return max(self.counted_faults or 0, ended + self.unseen_faults)
+
+    @property
     def unseen_max_bytes(self) -> int | None:
         """Upper bound of any process that ended without one of its own; `None`: there is none."""
         return self.processes.unseen_max_bytes(self.latest_unseen)
@@ -107,6 +120,12 @@ class Evidence:
 
 def peaks_from(evidence: Evidence, *, whole: bool = True) -> Peaks:
     """The peaks of a run; `gpu` is left empty. `whole`: whether it was looked at up to its end."""
+    machine = evidence.conditions.machine_bytes
+    found = _peaks_from(evidence, whole=whole)
+    return Peaks(*(certainty.within_machine(peak, machine) for peak in found[:4]), hugetlb=found.hugetlb)
+
+
+def _peaks_from(evidence: Evidence, *, whole: bool) -> Peaks:
     main = _main(evidence)
     process = _process(evidence, main)
     tree, hugetlb = _tree(evidence, main, process), _hugetlb(evidence)
@@ -151,15 +170,16 @@ def tree_low(evidence: Evidence) -> int | None:
         low = certainty.tree_low_in_cgroup(
             max(needed.value or 0, private),
             evidence.watermark.value,
-            evidence.processes.charged_bytes if still_read else process,
+            evidence.processes.charged_bytes,
             still_read=still_read,
         )
-        # A leave that only sizes tell of may be files that no reading found mapped: then the group counted all.
         if evidence.processes.left_cgroup:
             low = max(low, evidence.processes.charged_bytes)
         return low or None
     if evidence.ledger.low.value is not None:
         return evidence.ledger.low.value or None
+    if evidence.processes.knows_needed:
+        return evidence.processes.charged_bytes or None
     return max(process, evidence.pss.value or 0) or None
 
 
@@ -183,7 +203,8 @@ def peak_of_process(
     if peak is None:
         return None
     at = process.at if low else process.end
-    return peak._replace(at=conditions.since_start(at), pid=process.pid)
+    peak = peak._replace(at=conditions.since_start(at), pid=process.pid)
+    return certainty.within_machine(peak, conditions.machine_bytes)
 
 
 def _main(evidence: Evidence) -> Peak | None:
@@ -257,14 +278,16 @@ def _tree(evidence: Evidence, main: Peak | None, process: Peak | None) -> Peak |
         return _tree_by_cgroup(evidence, evidence.watermark.value)
     if evidence.ledger.low.value is not None:
         return _tree_by_ledger(evidence)
-    if main is not None and evidence.single_process:
+    if main is not None and evidence.single_process and not evidence.processes.knows_needed:
         return certainty.tree_of_one_process(main)
     return _tree_by_bounds(evidence, process)
 
 
 def _tree_by_cgroup(evidence: Evidence, watermark: int) -> Peak | None:
     needed, most = evidence.needed_bounds()
-    if evidence.processes.have_left(watermark, evidence.faults_elsewhere.most):
+    if evidence.processes.have_left(
+        watermark, evidence.faults_elsewhere.most, evidence.faults_elsewhere.of_tree
+    ):
         return certainty.tree_around_cgroup(
             tree_low(evidence) or 0, tree_bound(evidence), evidence.unmapped.value
         )
@@ -287,11 +310,6 @@ def _tree_by_ledger(evidence: Evidence) -> Peak | None:
     """What the tree needed, where its page faults were counted: anonymous and shared memory, no pages of files."""
     conditions, ledger = evidence.conditions, evidence.ledger
     low, at, how = ledger.low.value or 0, conditions.since_start(ledger.low.at), "at one tick"
-    attained = certainty.charged_of_any(
-        evidence.processes.attained_bytes, evidence.processes.most_file, conditions.floor
-    )
-    if attained > low:
-        low, at, how = attained, None, "largest process"
     if evidence.own_group_low() > low:
         low, at, how = evidence.own_group_low(), None, "cgroup less page cache"
     high, bound = tree_bound(evidence), "sum of VmHWM"
@@ -307,11 +325,15 @@ def _tree_by_ledger(evidence: Evidence) -> Peak | None:
     by_group = _bound_by_group(evidence)
     if by_group is not None and low <= by_group and (high is None or by_group < high):
         high, bound = by_group, f"the control group's {_group_figure(evidence)}"
-    peak = certainty.tree_of_processes(low, high)
+    peak = certainty.tree_of_processes(low, high, conditions.rss_error)
     if peak is None or peak.high is None:
         return None if peak is None else peak._replace(at=at, how=how)
     likely = certainty.likely_of_any(
-        evidence.processes.attained_bytes, evidence.processes.most_file, conditions.floor
+        evidence.processes.attained_bytes,
+        evidence.processes.most_file,
+        conditions.floor,
+        faults=evidence.tree_faults,
+        written_by_mapping=evidence.written_by_mapping,
     )
     seen = max(peak.low or 0, ledger.estimate.value or 0)
     guess = max(peak.low or 0, min(peak.high, max(likely, seen)))
@@ -319,7 +341,10 @@ def _tree_by_ledger(evidence: Evidence) -> Peak | None:
         at = None  # it was between two ticks: at none of them was there so much
     elif ledger.estimate.value:
         at = conditions.since_start(ledger.estimate.at)
-    return peak._replace(at=at, how=f"{how}, {bound}", estimate=guess)
+    peak = peak._replace(at=at, how=f"{how}, {bound}", estimate=guess)
+    if by_group is None and certainty.excludes_memory_files(evidence.most_written, peak.high or 0):
+        return peak._replace(excludes=("files in memory",))
+    return peak
 
 
 def _bound_by_faults(evidence: Evidence) -> int | None:
@@ -338,13 +363,16 @@ def _bound_by_faults(evidence: Evidence) -> int | None:
 
 
 def _tree_by_bounds(evidence: Evidence, process: Peak | None) -> Peak | None:
-    since_start = evidence.conditions.since_start
+    conditions = evidence.conditions
+    since_start = conditions.since_start
     low, at, how = 0, None, "largest process"
-    if process is not None:
+    if evidence.processes.knows_needed:
+        low = evidence.processes.charged_bytes
+    elif process is not None:
         low, at = process.low or 0, process.at
-    if evidence.pss.value is not None and evidence.pss.value > low:
+    if evidence.pss.value is not None and evidence.pss.value > low and not evidence.processes.knows_needed:
         low, at, how = evidence.pss.value, since_start(evidence.pss.at), "sum of PSS"
-    if evidence.conditions.own_cgroup:  # it could be read for a time
+    if conditions.own_cgroup:  # it could be read for a time
         needed, _ = evidence.needed_bounds()
         if needed.value is not None and needed.value > low:
             low, at, how = needed.value, since_start(needed.at), "cgroup less page cache"
@@ -353,7 +381,7 @@ def _tree_by_bounds(evidence: Evidence, process: Peak | None) -> Peak | None:
     # What the tree certainly had and the group was not charged for breaks what the group's bound rests on.
     if by_group is not None and low <= by_group and (high is None or by_group < high):
         high, bound = by_group, f"the control group's {_group_figure(evidence)}"
-    peak = certainty.tree_of_processes(low, high)
+    peak = certainty.tree_of_processes(low, high, conditions.rss_error)
     if peak is None:
         return None
     return peak._replace(at=at, how=how if peak.high is None else f"{how}, {bound}")

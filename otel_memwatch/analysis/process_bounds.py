@@ -31,14 +31,13 @@ class ProcessBounds:
         waited_for: whether we waited for it ourselves.
         max_rss: what wait4 told then; `None`: nothing.
         final: whether its last figures were taken at the end of the run.
-        file: most file pages that it was seen with; `None`: not known.
         reset_by_others: whether somebody else started its watermark anew.
 
     """
 
     __slots__ = (
-        "_began_before", "_first_peak", "_highest", "_most_read", "_segments", "_whole_life", "at", "end", "file", "final",
-        "low", "max_rss", "pid", "reset_by_others", "start", "waited_for",
+        "_began_before", "_first_peak", "_highest", "_segments", "_whole_life", "at", "end", "final", "low", "max_rss",
+        "pid", "reset_by_others", "start", "waited_for",
     )  # fmt: skip
 
     def __init__(self, pid: int, start: float, conditions: RunConditions) -> None:
@@ -48,14 +47,11 @@ class ProcessBounds:
         self.low = 0
         self.at: float | None = None
         self.max_rss: int | None = None
-        self.file: int | None = None
         self.waited_for = self.final = self._segments = self._whole_life = self.reset_by_others = False
         self._began_before = conditions.joined and start < conditions.started
         self._first_peak: int | None = None
         self._highest = 0
         """The largest value that was read of it or that wait4 told, reached in the run or before."""
-        self._most_read = 0
-        """Its largest watermark, which is read together with its file pages: a resident size is not."""
 
     def add_record(self, record: ProcessRecord, floor: int) -> None:
         """Takes in what a record says of its memory; `floor`: bytes up to which wait4 may tell of the launcher."""
@@ -67,8 +63,6 @@ class ProcessBounds:
             record.max_rss, childless=bool(record.childless), floor=floor
         ):
             self.raise_to(record.max_rss, record.time)
-        if record.file is not None:
-            self.file = max(record.file, self.file or 0)
         if record.note == ProcessNote.WATERMARK_RESET:
             self.reset_by_others = True
         # wait4's maximum may be a child's: where there is a bound of the process's own, it is the nearer one.
@@ -83,7 +77,6 @@ class ProcessBounds:
     def add_segment(self, value: int, time: float) -> None:
         """It had `value` bytes at its worst between two resets of its own watermark, as it reported itself."""
         self._segments = True
-        self._most_read = max(self._most_read, value)
         self.raise_to(value, time)
 
     def add_watermark(self, peak: int, time: float) -> None:
@@ -91,7 +84,6 @@ class ProcessBounds:
         self._highest = max(self._highest, peak)
         if certainty.watermark_is_of_run(self._began_before, self._first_peak, peak):
             self._began_before = False
-            self._most_read = max(self._most_read, peak)
             self.raise_to(peak, time)
         elif self._first_peak is None:
             self._first_peak = peak
@@ -104,17 +96,6 @@ class ProcessBounds:
     def reopen(self) -> None:
         """Takes back that its last figures were taken at the end of the run: nobody saw that end."""
         self.final = False
-
-    def charged(self, error: int) -> int:
-        """Bytes that some control group was certainly charged for it: without file pages; 0 where these are not known.
-
-        File pages are known of its watermarks only. A resident size may be that of the program after an exec, with more
-        of files than the one before it had: bash with 3 of 3 MiB, then Python with 6 of 9.
-        """
-        if self.file is None:
-            return 0
-        read = certainty.charged_of_process(self._most_read, self.file, error)
-        return max(read, certainty.charged_of_any(self.low, self.file, 0))
 
     @property
     def known(self) -> int:
@@ -151,6 +132,7 @@ class TreeBounds:
         count: how many processes there were.
         reaped_max_bytes: the largest maximum of everything that ended and that we, or what we waited for, waited for.
         attained_bytes: the largest of these that one process certainly had, unless it is the launcher's.
+        ended_faults: page faults of those that have ended.
         unreaped: whether there were processes for which nobody waited.
         ignores_sigchld: whether a process ignored SIGCHLD: the kernel drops what its children used, and of those that no
             tick saw nothing else is known.
@@ -173,10 +155,11 @@ class TreeBounds:
         self.main: ProcessBounds | None = None
         self.ended_spans = EndedSpans()
         self._any_vanished = False
-        self._settled_charged_bytes = 0
+        self._most_needed: int | None = None
         self._most_file: int | None = None
         self._vanished_max_bytes = 0
         self._latest_vanished: float | None = None
+        self.ended_faults = 0
         self._unreported_reset = False
         self._living: dict[tuple[int, float], ProcessBounds] = {}
         self._ended: deque[ProcessBounds] = deque()
@@ -200,6 +183,8 @@ class TreeBounds:
         self.outside_ledger = self.outside_ledger or record.note == ProcessNote.OUTSIDE_LEDGER
         if record.file is not None:
             self._most_file = max(record.file, self._most_file or 0)
+        if record.needed is not None:
+            self._most_needed = max(record.needed, self._most_needed or 0)
         if record.event is ProcessEvent.EXIT:
             del self._living[key]
             self._add_exit(process, record)
@@ -223,6 +208,7 @@ class TreeBounds:
         return process is not None and process.end is not None and process.start == record.start
 
     def _add_exit(self, process: ProcessBounds, record: ProcessRecord) -> None:
+        self.ended_faults += (record.minor_faults or 0) + (record.major_faults or 0)
         if process.waited_for:
             highest = max(record.peak_bound or 0, record.max_rss or 0)
             self.reaped_max_bytes = max(self.reaped_max_bytes or 0, highest) or None
@@ -263,8 +249,6 @@ class TreeBounds:
         while self._ended and (self._ended[0].end or 0.0) < now - _SETTLE:
             process = self._ended.popleft()
             self.ended_spans.add(self.span(process))
-            charged = process.charged(self._conditions.rss_error)
-            self._settled_charged_bytes = max(self._settled_charged_bytes, charged)
             if process.bound is None:
                 self._any_vanished = True
                 self._vanished_max_bytes = max(self._vanished_max_bytes, process.known)
@@ -300,23 +284,33 @@ class TreeBounds:
         return self._most_file
 
     @property
-    def charged_bytes(self) -> int:
-        """The most that one known process had of what is charged to control groups as needed memory."""
-        error = self._conditions.rss_error
-        return max(self._settled_charged_bytes, *(process.charged(error) for process in self.recent()), 0)
+    def knows_needed(self) -> bool:
+        """Whether anonymous and shared memory of a process was read; old records have resident sizes only."""
+        return self._most_needed is not None
 
-    def have_left(self, watermark: int, faults_elsewhere: int) -> bool:
+    @property
+    def charged_bytes(self) -> int:
+        """The most that one process certainly had at a sample of what is charged to control groups as needed memory."""
+        return max(0, (self._most_needed or 0) - self._conditions.rss_error)
+
+    def have_left(self, watermark: int, faults_elsewhere: int, faults: int) -> bool:
         """Whether processes used memory outside the run's own control group.
 
         Args:
             watermark: of that group, in bytes.
             faults_elsewhere: page faults of the tree that the group was not told of.
+            faults: page faults of the tree.
 
         """
-        unnamed = certainty.charged_of_any(self.attained_bytes, self._most_file, self._conditions.floor)
+        largest = 0 if self.largest is None else self.largest.low
+        floor = self._conditions.floor
+        unexplained = (
+            certainty.beyond_files(size, self._most_file, floor, faults)
+            for size, floor in ((self.attained_bytes, floor), (largest, 0))
+        )
         return certainty.left_cgroup(
             seen=self.left_cgroup,
-            charged=max(self.charged_bytes, unnamed),
+            charged=max(self.charged_bytes, *unexplained),
             watermark=watermark,
             faults_elsewhere=faults_elsewhere,
             error=self._conditions.charge_error + self._conditions.rss_error,

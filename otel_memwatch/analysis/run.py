@@ -282,7 +282,7 @@ class RecordedRun:
         sums = processes.sum_over_time(ticks.unseen_spans())
         # Sizes tell who was outside only where the group was read as long as the processes.
         left = (
-            processes.tree.have_left(ticks.most_charged, ticks.faults_elsewhere)
+            processes.tree.have_left(ticks.most_charged, ticks.faults_elsewhere, ticks.faults)
             if self._whole
             else processes.tree.left_cgroup
         )

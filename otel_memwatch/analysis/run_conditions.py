@@ -40,6 +40,8 @@ class RunConditions(NamedTuple):
     faults_carried: bool
     """Whether page faults that are told at a tick, and may have been before the one before, are in its upper bound already."""
     cpus: int
+    machine_bytes: int | None
+    """Bytes of the machine's memory and swap; `None`: not recorded, as in old records."""
     portable: bool
     """Whether the figures come from a system without watermarks."""
     blind: bool
@@ -59,7 +61,8 @@ class RunConditions(NamedTuple):
     @classmethod
     def of(cls, info: Mapping[str, Any]) -> RunConditions:
         """From the fields of `run.json`; what is not there is taken at its most careful."""
-        target = mapping(info.get("target"))
+        target, host = mapping(info.get("target")), mapping(info.get("host"))
+        memory, swap = whole(host.get("memory_bytes")), whole(host.get("swap_bytes"))
         return cls(
             started=moment(mapping(info.get("started")).get("monotonic")) or 0.0,
             interval=period(info.get("interval")) or 0.0,
@@ -72,7 +75,8 @@ class RunConditions(NamedTuple):
             fault_bytes=whole(info.get("fault_bytes")) or _HUGE_PAGE,
             page_bytes=whole(info.get("page_bytes")) or _LARGEST_PAGE,
             faults_carried=info.get("faults_carried") is True,
-            cpus=max(1, whole(mapping(info.get("host")).get("cpus")) or 1),
+            cpus=max(1, whole(host.get("cpus")) or 1),
+            machine_bytes=None if memory is None or swap is None else memory + swap,
             portable=info.get("portable") is True,
             blind=info.get("blind") is True,
             exact=mapping(info.get("settings")).get("exact") is True,

@@ -136,6 +136,8 @@ class Tally:
         """Seconds since the start of the run."""
         self._longest_gap: float | None = None
         self._evidence = Evidence(self.conditions, self.processes)
+        self._beside_disk = 0
+        """Bytes of write calls so far, less those that went to disk."""
         self._unseen_faults = 0
         """Page faults of unseen processes so far."""
         self._faults_of_unseen: int | None = None
@@ -216,12 +218,23 @@ class Tally:
         for index in self._counters:
             if values[index] is not None:
                 self._totals[index] = self._since.of(index, values[index])
+        before = self._beside_disk
+        to_disk, by_calls = self._sum_of("write_bytes"), self._sum_of("write_chars")
+        if to_disk is not None and by_calls is not None:
+            self._beside_disk = beside = by_calls - to_disk
+            self._evidence.most_written = max(self._evidence.most_written, beside - before)
+            self._evidence.written_by_mapping = max(0, -beside)
         self._add_main(time, values)
         self._add_unseen(time, values)
         self._add_cgroup(time, values)
         self._devices.add_tick(time, values)
         self._last_time = self._evidence.last_tick = time
         self.processes.settle(time)
+
+    def _sum_of(self, total: str) -> int | None:
+        """A total so far; `None`: not known."""
+        known = [v for v in map(self._totals.get, self._total_columns[total]) if v is not None]
+        return int(sum(known)) if known else None
 
     def _add_main(self, time: float, values: Sequence[Value]) -> None:
         main = self.processes.main
@@ -282,6 +295,7 @@ class Tally:
         if total is None:
             return None
         new, self._unseen_faults = max(0, total - self._unseen_faults), total
+        self._evidence.unseen_faults = total
         return new
 
     def _add_cgroup(self, time: float, values: Sequence[Value]) -> None:
@@ -299,6 +313,8 @@ class Tally:
             low, high = evidence.limits or (limit, limit)
             evidence.limits = min(low, limit), max(high, limit)
         faults, charged_faults = _at(values, self._minor_faults), _at(values, self._charged_faults)
+        if faults is not None:
+            evidence.counted_faults = max(faults, evidence.counted_faults or 0)
         if faults is not None and charged_faults is not None:
             evidence.faults_elsewhere.add(time, faults, charged_faults)
         shmem, kernel = _at(values, self._shmem), _at(values, self._kernel)

@@ -51,6 +51,7 @@ class HistoricTicks(NamedTuple):
     windows: CgroupHistory
     most_charged: int
     faults_elsewhere: int
+    faults: int
     mapped: int
     counters: Mapping[str, TickSeries]
     unseen: tuple[Span, ...]
@@ -193,6 +194,7 @@ class TickHistory:
             windows=CgroupHistory.of(windows if known else ()),
             most_charged=marks[0][1] if marks else 0,
             faults_elsewhere=self._faults_elsewhere.most,
+            faults=self._faults_elsewhere.of_tree,
             mapped=self._most_mapped,
             counters=counters,
             unseen=tuple(self._unseen()),

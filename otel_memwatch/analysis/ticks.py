@@ -183,8 +183,8 @@ class TreeTicks:
         self.watermark = self._series(catalog.MEMWATCH_CGROUP_MEMORY_PEAK)
         self.most_charged = self.watermark.largest(-inf, inf) or 0
         """The control group's watermark at the last tick that could read it, in bytes."""
-        self.faults_elsewhere = self._find_faults_elsewhere()
-        """Page faults of the tree that its own control group was not told of."""
+        self.faults, self.faults_elsewhere = self._count_faults()
+        """Page faults of the tree, and those of them that its own control group was not told of."""
         self.windows = self._windows(conditions)
         self.mapped = self._series(catalog.MEMWATCH_PROCESS_MEMORY_LINUX_FILE).largest(-inf, inf) or 0
         """Most file-backed memory that the target's own process was seen with, in bytes."""
@@ -206,7 +206,7 @@ class TreeTicks:
     def _difference(self, metric: str, other: str, sign: int = -1) -> TickSeries:
         return self._of(self._samples.column(metric) + sign * self._samples.column(other))
 
-    def _find_faults_elsewhere(self) -> int:
+    def _count_faults(self) -> tuple[int, int]:
         """As `FaultsElsewhere` has it, of all ticks at once."""
         samples = self._samples
         faults = samples.column(catalog.MEMWATCH_TREE_PAGING_FAULTS)
@@ -214,10 +214,10 @@ class TreeTicks:
         elsewhere = faults - charged
         both = elsewhere > -inf  # which NaN is not
         if not both.any():
-            return 0
+            return 0, 0
         time, faults, charged = samples.time[both], faults[both], charged[both]
         later = time.searchsorted(time + GROUP_LAG_SECONDS).clip(max=len(time) - 1)
-        return max(0, int((faults - charged[later]).max()))
+        return int(faults.max()), max(0, int((faults - charged[later]).max()))
 
     def _windows(self, conditions: RunConditions) -> CgroupHistory:
         if not (conditions.own_cgroup and self.watermark.known):

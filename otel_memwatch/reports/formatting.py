@@ -176,6 +176,7 @@ def peak_sentence(peak: Peak | None, *, source: bool = True) -> str:
     interval and estimate     "about 340.0 MiB (between 300.0 and 410.0 MiB; certified, page faults)"
     interval, ends alike      "about 300.0 MiB (certified, page faults)"
     interval, no upper end    "at least 300.0 MiB (certified)"
+    interval, something left  "between 0.2 and 60.8 MiB (without files in memory, page faults)"
     censored                  "at least 5.0 MiB and no more than 9.4 MiB"
     censored, no lower end    "no more than 9.4 MiB"
     sampled, an upper bound   "300.0 MiB seen (sampled), 410.0 MiB at most"
@@ -186,19 +187,21 @@ def peak_sentence(peak: Peak | None, *, source: bool = True) -> str:
     if peak is None:
         return UNKNOWN
     if not source:
-        return peak_sentence(peak._replace(how="")).replace(" (certified)", "").replace("; certified)", ")")
+        plain = peak._replace(how="", excludes=())
+        return peak_sentence(plain).replace(" (certified)", "").replace("; certified)", ")")
     if peak.certainty is Certainty.EXACT:
         return f"{size(peak.bytes)}, {_because('exact', peak.how)}"
     if peak.certainty is Certainty.INTERVAL:
         low = peak.bytes if peak.low is None else peak.low
         if peak.high is None:
             return f"at least {size(low)} {_because('certified', peak.how, inside=True)}"
+        word = f"without {' and '.join(peak.excludes)}" if peak.excludes else "certified"
         bounds = size_range(low, peak.high, " and ")
         alike = " and " not in bounds
         words = f"about {bounds}" if alike else f"between {bounds}"
         if peak.estimate is not None and not alike:
-            return f"about {size(peak.estimate)} ({words}; {_because('certified,', peak.how, plain=True)})"
-        return f"{words} {_because('certified', peak.how, inside=True)}"
+            return f"about {size(peak.estimate)} ({words}; {_because(f'{word},', peak.how, plain=True)})"
+        return f"{words} {_because(word, peak.how, inside=True)}"
     if peak.certainty is Certainty.CENSORED:
         low_words = f"at least {size(peak.low)} and " if peak.low else ""
         return f"{low_words}no more than {size(peak.bytes)}{_source(peak.how)}"

@@ -181,6 +181,11 @@ def parse_resident_files(data: bytes) -> int | None:
     return _kib(data, b"\nRssFile:")
 
 
+def parse_resident_private(data: bytes) -> int | None:
+    """RssAnon alone from /proc/PID/status, in bytes; `None` for a zombie, and before Linux 4.5."""
+    return _kib(data, b"\nRssAnon:")
+
+
 def parse_swapped(data: bytes) -> int:
     """VmSwap alone from /proc/PID/status, in bytes; 0 for a zombie, and where there is no swap."""
     return _kib(data, b"\nVmSwap:") or 0

@@ -257,19 +257,80 @@ def test_needed_between_ticks(facts: dict[str, Any], expected: tuple[int | None,
     assert bounds == expected
 
 
-def test_charged_of_process() -> None:
-    assert certainty.charged_of_process(300, 40, ERROR) == 258
-    assert certainty.charged_of_process(30, 40, ERROR) == 0
+@pytest.mark.parametrize(
+    ("attained", "file", "faults", "beyond"),
+    [
+        (200, 6, 0, 136),
+        (200, 150, 0, 50),
+        (200, None, 0, 0),
+        (60, 6, 0, 0),
+        (FLOOR / MIB, 0, 0, 0),
+        # one fault maps 64 KiB of a cached file: ripgrep with a log file of 250 MiB
+        (250, 6, 500, 186),
+        (250, 6, 4000, 0),
+    ],
+)
+def test_a_size_is_a_sign_only_beyond_what_files_explain(
+    attained: float, file: int | None, faults: int, beyond: int
+) -> None:
+    files, most = None if file is None else file * MIB, int(attained * MIB)
+    assert certainty.beyond_files(most, files, FLOOR, faults) == beyond * MIB
 
 
 @pytest.mark.parametrize(
-    ("attained", "file", "charged", "likely"),
-    [(200, 6, 136, 194), (200, 150, 50, 50), (200, None, 0, 0), (60, 6, 0, 54), (FLOOR / MIB, 0, 0, 0)],
+    ("attained", "file", "facts", "likely"),
+    [
+        (200, 6, {}, 194),
+        (200, 150, {}, 50),
+        (200, None, {}, 0),
+        (FLOOR / MIB, 0, {"faults": 9}, 0),
+        # single pages
+        (200, 6, {"faults": 60_000}, 194),
+        (300, None, {"faults": 80_000}, 300),
+        # huge pages: files cannot explain it
+        (300, 6, {"faults": 800}, 294),
+        # a mapped log file, of which no sample saw anything
+        (250, None, {"faults": 5120}, (16 * 20 - 250) / 15),
+        (250, 6, {"faults": 4000}, 4000 / 256 / 16),
+        # a linker writes 140 MiB through a mapping, a page for each fault
+        (280, 2, {"faults": 40_000, "written_by_mapping": 140 * MIB}, 138),
+        (280, 200, {"faults": 40_000, "written_by_mapping": 140 * MIB}, 0),
+    ],
 )
-def test_charged_of_any(attained: float, file: int | None, charged: int, likely: int) -> None:
+def test_likely_of_any(attained: float, file: int | None, facts: dict[str, int], likely: float) -> None:
     files, most = None if file is None else file * MIB, int(attained * MIB)
-    assert certainty.charged_of_any(most, files, FLOOR) == charged * MIB
-    assert certainty.likely_of_any(most, files, FLOOR) == likely * MIB
+    assert certainty.likely_of_any(most, files, FLOOR, **facts) == pytest.approx(likely * MIB, abs=1)
+
+
+@pytest.mark.parametrize(
+    ("peak", "expected"),
+    [
+        (Peak.interval(174, 2000, how="x"), Peak.interval(174, 1000, how="x, the machine's memory")),
+        (Peak.interval(174, 900, how="x"), Peak.interval(174, 900, how="x")),
+        (Peak.interval(174, None), Peak.interval(174, None)),
+        (
+            Peak.interval(174, 2000, estimate=1500),
+            Peak.interval(174, 1000, estimate=1000, how="the machine's memory"),
+        ),
+        # the parts of a java heap that is mapped twice: what is certain from below is not taken back
+        (Peak.interval(1100, 2000), Peak.interval(1100, 1100, how="the machine's memory")),
+        (Peak.exact(1500, 10), Peak.exact(1500, 10)),
+        (Peak.censored(1500), Peak.censored(1000, how="the machine's memory")),
+        (Peak.sampled(5), Peak.sampled(5)),
+        (None, None),
+    ],
+)
+def test_no_upper_bound_is_above_the_machine(peak: Peak | None, expected: Peak | None) -> None:
+    assert certainty.within_machine(peak, 1000) == expected
+    assert certainty.within_machine(peak, None) == peak
+
+
+@pytest.mark.parametrize(
+    ("written", "high", "lacks"),
+    [(200 * MIB, 61 * MIB, True), (30_000, 300_000, False), (3 * MIB, 900 * MIB, False)],
+)
+def test_files_in_memory_may_be_missing(written: int, high: int, lacks: bool) -> None:
+    assert certainty.excludes_memory_files(written, high) is lacks
 
 
 @pytest.mark.parametrize(
@@ -495,7 +556,7 @@ def test_the_record_says_what_was_said_while_it_was_recorded(
         folded = {process.pid: process.bound for process in tally.processes.recent()}
         assert {process.bounds.pid: process.bounds.bound for process in recorded.all} == folded
         for watermark in (0, MIB, 300 * MIB):
-            assert recorded.tree.have_left(watermark, 0) == tally.processes.have_left(watermark, 0)
+            assert recorded.tree.have_left(watermark, 0, 0) == tally.processes.have_left(watermark, 0, 0)
         assert [shape(peak) for peak in run.peaks[:4]] == [shape(peak) for peak in tally.peaks()[:4]]
 
 
@@ -603,6 +664,12 @@ def test_nothing_is_exact_without_a_group(high: int) -> None:
     assert peak.certainty is Certainty.INTERVAL
     assert (peak.low, peak.high) == (100 * MIB, max(100 * MIB, high))
     assert certainty.tree_of_processes(0, None) is None
+
+
+def test_bounds_are_no_nearer_than_the_counters_are_true() -> None:
+    peak = certainty.tree_of_processes(240 * MIB, 240 * MIB, ERROR)
+    assert peak is not None
+    assert (peak.low, peak.high) == (240 * MIB, 240 * MIB + ERROR)
 
 
 def test_an_error_of_many_processors_makes_no_tree_exact() -> None:

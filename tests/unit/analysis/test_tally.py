@@ -446,7 +446,7 @@ class TestControlGroup:
         tally = tally_of(*CGROUP, own_cgroup="/sys/fs/cgroup/x")
         seen(tally, PID, 0, rss=2 * MIB, peak=2 * MIB)
         tick(tally, 0.1, 60 * MIB, None, None, None, 60 * MIB)
-        figures(tally, PID, 0, 0.15, rss=40 * MIB, peak=40 * MIB, file=30 * MIB)
+        figures(tally, PID, 0, 0.15, rss=40 * MIB, peak=40 * MIB, file=30 * MIB, needed=10 * MIB)
         tick(tally, 0.2, 60 * MIB, None, None, None, 60 * MIB)
         tree = tally.peaks().tree
         assert tree is not None
@@ -826,3 +826,64 @@ def test_a_likeliest_figure_that_no_tick_saw_has_no_moment(
     tree = tally.peaks().tree
     assert tree is not None
     assert (tree.estimate, tree.at) == (estimate * MIB, at)
+
+
+NEEDED = "memwatch.tree.memory.needed"
+LEDGER = (
+    column(f"{NEEDED}.low"),
+    column(f"{NEEDED}.high"),
+    column(NEEDED),
+    column("memwatch.tree.unobserved.faults"),
+)
+IO = tuple(
+    Column(metric, (("disk.io.direction", "write"),), 0.0)
+    for metric in ("memwatch.tree.syscall.io", "memwatch.tree.disk.io")
+)
+
+
+def test_a_mapped_file_is_in_no_lower_bound() -> None:
+    """ripgrep maps 250 MiB between two samples: the estimate is small, and only what a sample read is certain."""
+    tally = tally_of(*LEDGER)
+    seen(tally, PID, 0, rss=3 * MIB, peak=3 * MIB, file=2 * MIB)
+    tick(tally, 0.1, MIB, 260 * MIB, MIB, 0)
+    ended(tally, PID, 0, 0.2, peak=3 * MIB, max_rss=252 * MIB, exit_code=0, file=2 * MIB, minor_faults=4200)
+    tick(tally, 0.2, 0, 260 * MIB, 0, 0)
+    tree = tally.peaks().tree
+    assert tree is not None
+    assert (tree.low, tree.high) == (MIB, 260 * MIB)
+    assert tree.estimate is not None
+    assert tree.estimate < 3 * MIB
+
+
+@pytest.mark.parametrize(
+    ("chars", "disk", "excludes"),
+    [(200 * MIB, 0, ("files in memory",)), (200 * MIB, 200 * MIB, ()), (4096, 0, ()), (None, None, ())],
+)
+def test_a_bound_says_that_files_in_memory_may_be_missing(
+    chars: int | None, disk: int | None, excludes: tuple[str, ...]
+) -> None:
+    tally = tally_of(*LEDGER, *IO)
+    seen(tally, PID, 0, rss=3 * MIB, peak=3 * MIB, file=2 * MIB)
+    tick(tally, 0.1, MIB, 60 * MIB, MIB, 0, 0, 0)
+    tick(tally, 0.2, MIB, 60 * MIB, MIB, 0, chars, disk)
+    ended(tally, PID, 0, 0.3, peak=3 * MIB, exit_code=0)
+    tick(tally, 0.3, 0, 0, 0, 0, chars, disk)
+    tree = tally.peaks().tree
+    assert tree is not None
+    assert tree.excludes == excludes
+
+
+@pytest.mark.parametrize("swap", [0, None])
+def test_bounds_end_at_the_memory_of_the_machine(swap: int | None) -> None:
+    """A neighbour's forks count as processes of ours that no sample saw."""
+    host = {"cpus": 2, "memory_bytes": 1024 * MIB, "swap_bytes": swap}
+    tally = tally_of(*LEDGER, host=host)
+    seen(tally, PID, 0, rss=3 * MIB, peak=3 * MIB, file=2 * MIB)
+    tick(tally, 0.1, MIB, 90_000 * MIB, MIB, 0)
+    ended(tally, PID, 0, 0.2, peak=3 * MIB, peak_bound=90_000 * MIB, exit_code=0)
+    tick(tally, 0.2, 0, 0, 0, 0)
+    tree = tally.peaks().tree
+    assert tree is not None
+    assert tree.high is not None
+    assert (tree.high == 1024 * MIB) is (swap is not None)
+    assert ("the machine's memory" in tree.how) is (swap is not None)

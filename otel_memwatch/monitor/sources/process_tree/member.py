@@ -17,6 +17,7 @@ from otel_memwatch.monitor.procfs.process import (
     parse_private,
     parse_resident,
     parse_resident_files,
+    parse_resident_private,
     parse_secret,
     parse_shmem,
     parse_stat,
@@ -142,6 +143,7 @@ class Member:
         mapped: bytes of its resident files and shared memory, as of the last reading of status.
         secret: of these, what may be memory of memfd_secret.
         file: most file pages in its resident memory, of the readings of status; `None`: not known.
+        needed: most anonymous and shared memory of one reading of status; `None`: not known.
         left_cgroup: it was seen outside the run's own control group.
         ignores_sigchld: its children leave no trace in the accounting, as of the last reading of status.
         shares_memory: it runs in its parent's memory, between vfork and exec.
@@ -168,6 +170,7 @@ class Member:
         "io",
         "left_cgroup",
         "mapped",
+        "needed",
         "pid",
         "recorded",
         "rss",
@@ -200,6 +203,7 @@ class Member:
         self.status_outdated = True
         self.ignores_sigchld = self.shares_memory = self.left_cgroup = False
         self.file: int | None = None
+        self.needed: int | None = None
         self.watermark = Watermark()
         try:
             self.stat: Stat = parse_stat(self.stat_file.read())
@@ -334,6 +338,9 @@ class Member:
             self.mapped = (file or 0) + self.shmem
             if file is not None and (self.file is None or file > self.file):
                 self.file = file
+            private = parse_resident_private(data)
+            if private is not None:
+                self.needed = max(self.needed or 0, private + self.shmem)
         return mark is not None
 
     def _has_lost(self, size: int) -> bool:

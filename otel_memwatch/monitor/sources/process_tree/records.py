@@ -123,6 +123,7 @@ class Records:
                 max_rss=end.max_rss or None,
                 childless=None if stat is None else stat.child_minor_faults == 0,
                 file=None if member is None else member.file,
+                needed=None if member is None else member.needed,
             )
         )
 
@@ -200,6 +201,7 @@ class Records:
                 threads=stat.threads,
                 note=note or _note(member),
                 file=member.file,
+                needed=member.needed,
             )
         )
 
