@@ -26,7 +26,7 @@ class Kind(NamedTuple):
 _PLAIN = """
     plain waves calloc_untouched small_pieces dontneed lazily_freed huge huge_split collapsed populated locked locked_all
     remapped program_break deep_stack in_threads sparse zero_page merged secret shared_block shared_writers
-    system_v file_mapped file_private_written file_shared_written file_read pipes sockets spliced_file descriptors dentries
+    system_v file_mapped file_mapped_briefly file_private_written file_shared_written file_read pipes sockets spliced_file descriptors dentries
     fork_reading fork_writing fork_kept fork_exchanged fork_then_exec pool_churning workers_replaced bursts burst_together
     deep_tree spawned memory_in_common exec_chain exec_in_thread leader_gone daemonized adopting nobody_waits zombies killed
     core_dumped stopped traced written_into written_by_proc privileges_dropped not_dumpable in_namespaces elsewhere huge_pages
@@ -50,7 +50,15 @@ KINDS = {
                 "pages_in_pipes",
             )
         ),
-        *(Kind(name, cache=1) for name in ("file_written", "file_written_and_mapped", "cache_then_memory")),
+        *(
+            Kind(name, cache=1)
+            for name in (
+                "file_written",
+                "file_written_and_mapped",
+                "file_linked_briefly",
+                "cache_then_memory",
+            )
+        ),
     )
 }
 KINDS["huge_split"] = Kind("huge_split", unmapped=1)

@@ -422,6 +422,12 @@ static void file_shared_written(size_t mib, long ms) {
     close(fd);
 }
 
+/* As ripgrep does with a named file: maps it and ends within a tick, before a sample reads its file pages. */
+static void file_mapped_briefly(size_t mib, long ms) {
+    CHILD(file_mapped(mib, 0));
+    nap(ms);
+}
+
 static void file_read(size_t mib, long ms) {
     static char bytes[1 << 20];
     int fd = old_file();
@@ -444,6 +450,23 @@ static void file_written(size_t mib, long ms) {
     int fd = new_file(mib);
     nap(ms);
     close(fd);
+}
+
+/* As a linker does: a child maps its input, writes its output through a mapping, and ends within a tick. */
+static void file_linked_briefly(size_t mib, long ms) {
+    char path[64];
+    snprintf(path, sizeof path, "zoo-%d-%d", getpid(), rand());
+    int out = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    if (out < 0) die("new file");
+    unlink(path);
+    if (ftruncate(out, (off_t)(mib * MIB))) die("ftruncate");
+    CHILD(int in = old_file();
+          char *from = mmap(0, mib * MIB, PROT_READ, MAP_PRIVATE, in, 0);
+          char *to = mmap(0, mib * MIB, PROT_READ | PROT_WRITE, MAP_SHARED, out, 0);
+          if (from == MAP_FAILED || to == MAP_FAILED) die("mmap");
+          memcpy(to, from, mib * MIB));
+    nap(ms);
+    close(out);
 }
 
 static void file_written_and_mapped(size_t mib, long ms) {
@@ -808,7 +831,7 @@ static const struct { const char *name; void (*use)(size_t, long); } kinds[] = {
     KIND(deep_stack), KIND(in_threads), KIND(sparse), KIND(zero_page), KIND(merged), KIND(faulted_by_hand), KIND(secret),
     KIND(huge_pages), KIND(shared_block), KIND(shared_writers), KIND(memory_file), KIND(memory_file_mapped),
     KIND(memory_file_allocated), KIND(memory_file_passed), KIND(tmpfs_file), KIND(tmpfs_blip), KIND(system_v),
-    KIND(system_v_detached), KIND(file_mapped), KIND(file_private_written), KIND(file_shared_written), KIND(file_read),
+    KIND(system_v_detached), KIND(file_mapped), KIND(file_mapped_briefly), KIND(file_linked_briefly), KIND(file_private_written), KIND(file_shared_written), KIND(file_read),
     KIND(file_written), KIND(file_written_and_mapped), KIND(cache_then_memory), KIND(pipes), KIND(sockets),
     KIND(pages_in_pipes), KIND(spliced_file), KIND(descriptors), KIND(dentries), KIND(fork_reading), KIND(fork_writing),
     KIND(fork_kept), KIND(fork_exchanged), KIND(fork_then_exec), KIND(pool_churning), KIND(workers_replaced), KIND(bursts),
