@@ -122,7 +122,12 @@ def peaks_from(evidence: Evidence, *, whole: bool = True) -> Peaks:
     """The peaks of a run; `gpu` is left empty. `whole`: whether it was looked at up to its end."""
     machine = evidence.conditions.machine_bytes
     found = _peaks_from(evidence, whole=whole)
-    return Peaks(*(certainty.within_machine(peak, machine) for peak in found[:4]), hugetlb=found.hugetlb)
+    return found._replace(
+        main=certainty.within_machine(found.main, machine),
+        process=certainty.within_machine(found.process, machine),
+        tree=certainty.within_machine(found.tree, machine),
+        cgroup=certainty.within_machine(found.cgroup, machine),
+    )
 
 
 def _peaks_from(evidence: Evidence, *, whole: bool) -> Peaks:

@@ -89,6 +89,7 @@ class RecordedProcesses:
             ]
             for bounds in reporters:
                 bounds.add_segment(value, time)
+                self.tree.raise_to(bounds, value, time)  # the tree knows the largest of its processes
             if not reporters:
                 self.tree.add_segment(lines.pid, lines.start, value, time)
 
