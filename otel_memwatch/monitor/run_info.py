@@ -9,7 +9,6 @@ from pathlib import Path
 
 from otel_memwatch import catalog
 from otel_memwatch._version import __version__
-from otel_memwatch.monitor.procfs.system import parse_memory
 from otel_memwatch.record.namespace import pid_namespace
 from otel_memwatch.record.tags import input_bytes
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
