@@ -10,6 +10,7 @@ import enum
 from collections.abc import Mapping, Sequence
 
 from otel_memwatch.errors import shell_code
+from otel_memwatch.runtime.exact import is_exact
 from otel_memwatch.runtime.typed import NamedTuple, Protocol
 
 Attributes = tuple[tuple[str, str], ...]
@@ -61,7 +62,7 @@ class Certainty(str, enum.Enum):
     """How surely a peak is known."""
 
     EXACT = "exact"
-    """A kernel or allocator watermark covered the whole time: the truth lies within `low` and `high`, which are near."""
+    """A watermark covered the whole time; the truth lies within `low` and `high`, which are near (`runtime.exact`)."""
     INTERVAL = "interval"
     """The truth lies between `low` and `high`, certified; `bytes` is the lower end."""
     CENSORED = "censored"
@@ -99,6 +100,18 @@ class Peak(NamedTuple):
     def exact(cls, value: int, eps: int = 0, **rest: object) -> Peak:
         """A watermark's value, true to `eps` bytes."""
         return cls(value, Certainty.EXACT, max(0, value - eps), value + eps, **rest)  # type: ignore[arg-type]
+
+    @classmethod
+    def of_counter(cls, value: int, error: int, **rest: object) -> Peak:
+        """A counter's value that may be off by `error` bytes: EXACT if that is small enough, else an interval around it."""
+        return cls.around(value, max(0, value - error), value + error, **rest)
+
+    @classmethod
+    def around(cls, value: int, low: int, high: int, **rest: object) -> Peak:
+        """The likeliest value between two bounds: EXACT if both are near enough, else an interval with this estimate."""
+        if is_exact(value, low, high):
+            return cls(value, Certainty.EXACT, low, high, **rest)  # type: ignore[arg-type]
+        return cls.interval(low, high, estimate=value, **rest)
 
     @classmethod
     def interval(cls, low: int, high: int | None, **rest: object) -> Peak:
@@ -148,13 +161,19 @@ class Peak(NamedTuple):
             tuple(map(str, names)) if isinstance(names := value.get(key), list) else ()
             for key in ("operations", "excludes")
         )
-        return cls(
+        peak = cls(
             certainty=Certainty(value["certainty"]),
             how=str(value.get("how") or ""),
             operations=operations,
             excludes=excludes,
             **fields,  # type: ignore[arg-type]
         )
+        low = peak.bytes if peak.low is None else peak.low
+        high = peak.bytes if peak.high is None else peak.high
+        if peak.certainty is Certainty.EXACT and not is_exact(peak.bytes, low, high):
+            # An older version recorded it on a machine with many processors.
+            return peak._replace(bytes=low, certainty=Certainty.INTERVAL, low=low, estimate=peak.bytes)
+        return peak
 
 
 _PEAK_FIELDS: dict[str, type | tuple[type, ...]] = {

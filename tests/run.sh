@@ -4,7 +4,8 @@
 #   sh tests/run.sh more            the thorough tests, which repeat in large what others prove in small
 #   sh tests/run.sh all             also these, the long profiles, the other Pythons, the lowest versions, frameworks, coverage
 #   sh tests/run.sh coverage        how much of the package the unit tests run
-#   sh tests/run.sh PART            one more part of `all`: plain, pythons, lowest, frameworks, engines, long or machines
+#   sh tests/run.sh PART            one more part of `all`: plain, pythons, lowest, frameworks, engines, long, machines
+#                                   or processors (the unit tests as on machines with 1 to 256 processors)
 #   sh tests/run.sh tests/unit -k x only these tests (arguments are pytest's)
 # OTEL_MEMWATCH_TEST_STATE is the folder that keeps the names of retried tests for the next run (default ~/.cache/otel-memwatch-tests).
 set -eu
@@ -134,6 +135,21 @@ every_test() {
     run_tests "tests that measure time" "$venv" -q -m quiet --durations=10
 }
 
+# The error of the kernel's counters grows with the number of processors, so what is exact on two may be a range on 64.
+# on_machines COUNTS [PYTEST ARGUMENTS]
+on_machines() {
+    counts="$1"
+    shift
+    for count in $counts; do
+        # shellcheck disable=SC2086  # a list of words
+        MEMWATCH_TEST_PROCESSORS="$count" run_tests "as with $count processors" "$venv" $beside -m "not quiet and not thorough" "$@"
+    done
+}
+
+# The unit tests whose figures contain that error.
+of_processors="tests/unit/monitor/sources/process_tree tests/unit/in_target/operations tests/unit/plugins/test_tasks.py \
+    tests/unit/analysis/test_run.py tests/unit/runtime"
+
 thorough_tests() {
     # shellcheck disable=SC2086  # a list of words
     run_beside_others retried-thorough "thorough tests" "$venv" $beside -m thorough --durations=10
@@ -241,6 +257,8 @@ case "${1-}" in
 "")
     lint
     every_test
+    # shellcheck disable=SC2086
+    on_machines "1 4 64" $of_processors
     ;;
 more) thorough_tests ;;
 all)
@@ -255,6 +273,7 @@ all)
     engines
     long_profiles
     virtual_machines
+    on_machines "1 2 3 4 16 64 256" tests/unit
     ;;
 coverage) coverage ;;
 plain) plain_operations ;;
@@ -264,6 +283,7 @@ frameworks) frameworks ;;
 engines) engines ;;
 long) long_profiles ;;
 machines) virtual_machines ;;
+processors) on_machines "1 2 3 4 16 64 256" tests/unit ;;
 *) run_tests "these tests" "$venv" "$@" ;;
 esac
 finish 0

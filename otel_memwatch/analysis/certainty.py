@@ -15,13 +15,14 @@ What the kernel keeps, and what the rules rest on:
 * The kernel counts resident pages of a process in batches, so that VmHWM and `ru_maxrss` can be off by `error` bytes.
   Pages are charged to a control group in batches too: `charge_error`.
 
-The certainties (`Peak`): EXACT, a low and a high end that are as near to each other as counters allow; INTERVAL, the
+The certainties (`Peak`): EXACT, a low and a high end that are near enough (`runtime.exact`); INTERVAL, the
 truth lies between; CENSORED, it is not above; SAMPLED, no watermark stands behind it.
 """
 
 from __future__ import annotations
 
 from otel_memwatch.model import Certainty, Peak
+from otel_memwatch.runtime.exact import is_exact, is_one_figure
 from otel_memwatch.runtime.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -202,13 +203,25 @@ def reaches(value: int, high: int, error: int) -> bool:
     return value >= high - error
 
 
+def reached_peak(value: int, high: int, error: int, **rest: object) -> Peak:
+    """The peak where a value `reaches` an upper bound: EXACT if the counters' error allows that, else an interval.
+
+    Example: 68 MiB read and a bound of 69. With 2 processors (error 0.7 MiB) 69 MiB would need 68.3; with 64 (95 MiB) the
+    process had between 0 and 164 MiB.
+    """
+    peak = Peak.of_counter(high, error, **rest)
+    if peak.certainty is Certainty.EXACT:
+        return peak
+    return Peak.interval(max(0, value - error), high + error, estimate=high, **rest)
+
+
 def process_peak(low: int, high: int | None, error: int, floor: int, *, sampled: bool = False) -> Peak | None:
     """The peak of one process.
 
     | low | high | |
     | --- | --- | --- |
     | any | none | at least `low`; where there are no watermarks at all: SAMPLED; nothing where `low` is nothing |
-    | reaches high, but for the error | known | EXACT: the watermark was read when it had got there |
+    | reaches high, but for the error | known | EXACT: the watermark was read when it had got there; INTERVAL if the error is large |
     | | not above the floor | CENSORED: wait4's figure may be the launcher's |
     | below | known | INTERVAL |
 
@@ -230,7 +243,7 @@ def process_peak(low: int, high: int | None, error: int, floor: int, *, sampled:
         return Peak.interval(low, None, how="VmHWM, last read before its end")
     high = max(high, low)
     if low and reaches(low, high, error):
-        return Peak.exact(high, error, how="VmHWM")
+        return reached_peak(low, high, error, how="VmHWM")
     if high <= floor:
         return Peak.censored(floor, low or None, how="wait4, not above the launcher's own")
     if low:
@@ -271,7 +284,7 @@ def largest_process(
     | --- | --- | --- |
     | none | | at least `low`; SAMPLED where there are no watermarks; nothing where `low` is nothing |
     | none | processes could not be watched | at least `attained`, where that is more and above the floor |
-    | known | `low` reaches it, but for the error | EXACT, and it is known which process it was |
+    | known | `low` reaches it, but for the error | EXACT, and it is known which process it was; INTERVAL if the error is large |
     | known | not above the floor | CENSORED |
     | known | `attained` reaches it, and is above the floor | EXACT, of nobody knows whom |
     | known | neither | INTERVAL from the larger of the two |
@@ -300,11 +313,11 @@ def largest_process(
     if not high:
         return None
     if reaches(low, high, error):
-        return Peak.exact(high, error, at=at, pid=pid, how="VmHWM")
+        return reached_peak(low, high, error, at=at, pid=pid, how="VmHWM")
     if high <= floor:
         return Peak.censored(floor, low or None, how="wait4, not above the launcher's own")
     if reached and reaches(reached, high, error):
-        return Peak.exact(high, error, how="wait4")
+        return reached_peak(reached, high, error, how="wait4")
     if reached > low:
         low, at, pid = reached, None, None
     return Peak.interval(low, high, at=at, pid=pid, how="wait4, windows of VmHWM")
@@ -340,18 +353,11 @@ def tree_from_bounds(low: int, high: int | None, error: int, single: int | None 
     if high is None:
         return Peak.interval(low, None) if low else None
     high = max(high, low)
-    if high <= low + min(2 * error, _apart(high)):
-        return Peak.exact(max(low, high - error) if single is None else single, error)
+    if high <= low + 2 * error and is_one_figure(low, high):
+        peak = Peak.of_counter(max(low, high - error) if single is None else single, error)
+        if peak.certainty is Certainty.EXACT:
+            return peak
     return Peak.interval(low, high)
-
-
-_EXACT_BYTES = 1 << 20
-_EXACT_SHARE = 0.005
-
-
-def _apart(high: int) -> int:
-    """Bytes between two bounds of what is one figure: its error is 1 MiB or 0.5 % to either side."""
-    return 2 * max(_EXACT_BYTES, int(_EXACT_SHARE * high))
 
 
 # -- what the processes needed, by page faults
@@ -695,15 +701,6 @@ def charge_error(cpus: int) -> int:
     return _CHARGE_BATCH * cpus
 
 
-def near(high: int, charge_error: int) -> int:
-    """Bytes between two bounds of charged memory up to which they count as one figure.
-
-    1 MiB or 0.5 % to either side; or the error of the group's counters, where so many processors make that larger, and
-    0.5 MiB. Example: 100 MiB on two processors: 2 MiB; on 64: 33 MiB.
-    """
-    return max(_apart(high), 2 * charge_error + _EXACT_BYTES)
-
-
 def needed_between_ticks(
     top: int | None,
     ceiling: int | None,
@@ -962,12 +959,10 @@ def within_limit(high: int, limits: tuple[int, int] | None, error: int) -> int:
     return min(high, limits[0] + error)
 
 
-def tree_from_cgroup(
-    low: int, high: int, charge_error: int, charged: int | None = None, likely: int | None = None
-) -> Peak:
+def tree_from_cgroup(low: int, high: int, charged: int | None = None, likely: int | None = None) -> Peak:
     """The tree's peak from a control group of its own.
 
-    Two bounds that are `near` are one figure: that in the middle, which is the least wrong. What the processes had, and the
+    Two bounds that are near are one figure: that in the middle, which is the least wrong. What the processes had, and the
     shared memory files and kernel memory that ticks saw beside them, is no bound: a memory file may come and go between
     two ticks.
 
@@ -976,21 +971,15 @@ def tree_from_cgroup(
     Args:
         low: bytes that were certainly needed.
         high: bytes that were certainly not exceeded.
-        charge_error: of the machine.
         charged: bytes that the group had at most, page cache included, as it was read: what is needed is a part of them, so
             that the middle is not above it.
         likely: the most likely figure, where that is known.
     """
     low = min(low, high)
-    if high - low <= near(high, charge_error):
-        middle = (low + high) // 2
-        return Peak(
-            middle if charged is None else max(low, min(middle, charged)),
-            Certainty.EXACT,
-            low,
-            high,
-            how=BY_GROUP,
-        )
+    middle = (low + high) // 2
+    middle = middle if charged is None else max(low, min(middle, charged))
+    if is_exact(middle, low, high):
+        return Peak(middle, Certainty.EXACT, low, high, how=BY_GROUP)
     estimate = None if likely is None else max(low, min(likely, high))
     return Peak.interval(low, high, how=f"{BY_GROUP} less page cache", estimate=estimate)
 
@@ -1005,7 +994,7 @@ def lifetime_watermark(before: int, after: int, error: int) -> Peak:
     900 after: 900; 800 before and after: not above 800.
     """
     if after > before:
-        return Peak.exact(after, error, how="watermark of the cgroup around it, rose during the run")
+        return Peak.of_counter(after, error, how="watermark of the cgroup around it, rose during the run")
     return Peak.censored(after, how="watermark of the cgroup around it, not reached")
 
 
@@ -1116,7 +1105,7 @@ def sum_at_one_instant(low: int, high: int | None, guess: int) -> Peak:
     guess = max(low, guess)
     if high is None:
         return Peak.interval(low, None, estimate=guess)
-    if high - low <= _apart(high):
+    if is_one_figure(low, high):
         return Peak((low + high) // 2, Certainty.EXACT, low, high)
     return Peak.interval(low, high, estimate=min(guess, high))
 

@@ -212,7 +212,7 @@ def _by_cgroup(operation: RecordedOperation, end: float, context: OperationConte
         return certainty.tree_around_cgroup(low, held, ticks.unmapped.largest(start, end))
     if high is None or end > context.watched_until:
         return certainty.stopped(Peak.interval(low, None, how="cgroup watermark while it was read, VmHWM"))
-    return certainty.tree_from_cgroup(low, high, conditions.charge_error, likely=likely)
+    return certainty.tree_from_cgroup(low, high, likely=likely)
 
 
 def _totals(operation: RecordedOperation, used_by_tree: _Used) -> Mapping[str, float]:

@@ -10,6 +10,7 @@ from otel_memwatch.analysis.maximum import Maximum
 from otel_memwatch.analysis.results import Peaks
 from otel_memwatch.analysis.tree_bounds import SumOverTime, WindowBounds
 from otel_memwatch.model import Certainty, Peak
+from otel_memwatch.runtime.exact import is_one_figure
 from otel_memwatch.runtime.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -223,7 +224,9 @@ def _main(evidence: Evidence) -> Peak | None:
         return peak
     if certainty.wait4_is_its_own(peak.high, attained, conditions.rss_error, conditions.floor):
         at = conditions.since_start(target.end)
-        return Peak.exact(attained, conditions.rss_error, at=at, pid=target.pid, how="wait4")
+        return certainty.reached_peak(
+            attained, max(attained, peak.high), conditions.rss_error, at=at, pid=target.pid, how="wait4"
+        )
     return peak
 
 
@@ -304,7 +307,6 @@ def _tree_by_cgroup(evidence: Evidence, watermark: int) -> Peak | None:
     peak = certainty.tree_from_cgroup(
         tree_low(evidence) or 0,
         certainty.within_limit(high, evidence.limits, error),
-        error,
         charged=watermark,
         likely=evidence.likely_need(),
     )
@@ -342,7 +344,7 @@ def _tree_by_ledger(evidence: Evidence) -> Peak | None:
     )
     seen = max(peak.low or 0, ledger.estimate.value or 0)
     guess = max(peak.low or 0, min(peak.high, max(likely, seen)))
-    if guess - seen > certainty.near(guess, 0):
+    if not is_one_figure(seen, guess):
         at = None  # it was between two ticks: at none of them was there so much
     elif ledger.estimate.value:
         at = conditions.since_start(ledger.estimate.at)
@@ -454,9 +456,9 @@ def _cgroup(evidence: Evidence, *, whole: bool) -> Peak | None:
             watermark.value, evidence.cgroup.most_in_gap, at=at, how="cgroup watermark, reset late once"
         )
     if own:
-        return Peak.exact(watermark.value, error, at=at, how="cgroup watermark")
+        return Peak.of_counter(watermark.value, error, at=at, how="cgroup watermark")
     peak = certainty.lifetime_watermark(watermark.first, watermark.value, error)
-    return peak._replace(at=at) if peak.certainty is Certainty.EXACT else peak
+    return peak if peak.certainty is Certainty.CENSORED else peak._replace(at=at)
 
 
 def _hugetlb(evidence: Evidence) -> Peak | None:

@@ -11,6 +11,7 @@ from otel_memwatch import catalog
 from otel_memwatch._version import __version__
 from otel_memwatch.record.namespace import pid_namespace
 from otel_memwatch.record.tags import input_bytes
+from otel_memwatch.runtime.kernel import usable_processors
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
@@ -78,7 +79,7 @@ def start_fields(
             "system": machine.sysname,
             "release": machine.release,
             "machine": machine.machine,
-            "cpus": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+            "cpus": usable_processors(),
             "memory_bytes": host_memory(),
             "swap_bytes": host_swap(),
         },

@@ -6,6 +6,7 @@ from otel_memwatch.model import Certainty, Peak, RecordedOperation
 from otel_memwatch.record.fields import FARTHEST, mapping, moment, number, text, whole
 from otel_memwatch.record.jsonl import parse
 from otel_memwatch.record.segments import Segments
+from otel_memwatch.runtime.exact import is_exact
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
@@ -185,7 +186,11 @@ def peak_of(closing: Mapping[str, Any], pid: int) -> Peak | None:
     certainty = _CERTAINTIES.get(text(closing.get("certainty")) or "", Certainty.SAMPLED)
     if certainty is Certainty.EXACT:
         low, high = value if low is None else low, value if high is None else high
-    return Peak(value, certainty, low, high, pid=pid, how="VmHWM")
+        if not is_exact(value, low, high):  # of an older version
+            certainty = Certainty.INTERVAL
+    # An interval that has a value of its own has it as the likeliest.
+    likely = certainty is Certainty.INTERVAL and low is not None and high is not None and low < value <= high
+    return Peak(value, certainty, low, high, pid=pid, how="VmHWM", estimate=value if likely else None)
 
 
 def _totals(closing: Mapping[str, Any]) -> dict[str, float]:

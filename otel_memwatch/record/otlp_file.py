@@ -22,6 +22,7 @@ from otel_memwatch.record.format import FINISHED, METRICS_OTLP_FILE, SCHEMA, TRA
 from otel_memwatch.record.jsonl import Damage, objects
 from otel_memwatch.record.reader import Record
 from otel_memwatch.record.samples import Samples
+from otel_memwatch.runtime.exact import is_exact
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
@@ -344,18 +345,14 @@ class SpannedRecord(Record):
 def _peak(value: int, certainty: str | None, high: int | None) -> Peak:
     """A peak of which only the value and the kind of certainty, or its upper end, travelled."""
     if certainty == "exact":
-        return Peak.exact(value, how="OTLP")
+        return Peak.of_counter(value, max(0, (high or value) - value), how="OTLP")
     if certainty == "censored":
         return Peak.censored(value, how="OTLP")
     if certainty == "sampled":
         return Peak.sampled(value, how="OTLP")
-    if high is not None and value <= high <= value + max(_EXACT_BYTES, int(value * _EXACT_SHARE)):
+    if high is not None and value <= high and is_exact(value, value, high):
         return Peak.exact(value, high - value, how="OTLP")
     return Peak.interval(value, high, how="OTLP")
-
-
-_EXACT_BYTES, _EXACT_SHARE = 1 << 20, 0.005
-"""How far the upper end may be above a value that counts as exact."""
 
 
 def _add_metric(series: dict[Column, tuple[array[float], array[float]]], metric: Mapping[str, Any]) -> None:

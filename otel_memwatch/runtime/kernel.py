@@ -54,6 +54,29 @@ def has_thread_counters(release: str) -> bool:
     return parse_release(release) < PER_CPU_COUNTERS
 
 
+PROCESSORS_VARIABLE = "MEMWATCH_TEST_PROCESSORS"
+"""Number of processors to assume, so tests can run as on another machine."""
+
+
+def processors() -> int:
+    """Return the number of processors that are online, on which the kernel's batches depend; 1 if unknown.
+
+    `os.cpu_count()` would obey PYTHON_CPU_COUNT and `-X cpu_count` (Python 3.13), and the affinity says only where a process
+    may run now: pages that it left behind on other processors are still held back there.
+    """
+    assumed = os.environ.get(PROCESSORS_VARIABLE, "")
+    if assumed.isdecimal():
+        return max(1, int(assumed))
+    return max(1, os.sysconf("SC_NPROCESSORS_ONLN")) if _SYSCONF else os.cpu_count() or 1
+
+
+def usable_processors() -> int:
+    """Return the number of processors that this process, and what it starts, may run on."""
+    if os.environ.get(PROCESSORS_VARIABLE, "").isdecimal() or not hasattr(os, "sched_getaffinity"):
+        return processors()
+    return len(os.sched_getaffinity(0))
+
+
 def counter_error(threads: int, cpus: int, *, per_thread: bool) -> int:
     """Bytes by which a watermark (VmHWM, ru_maxrss) of a process can be below or above the truth.
 
@@ -62,7 +85,7 @@ def counter_error(threads: int, cpus: int, *, per_thread: bool) -> int:
 
     Args:
         threads: threads of the process, the most it had.
-        cpus: processors that the process can run on.
+        cpus: processors of the machine.
         per_thread: what `has_thread_counters` says of the kernel, asked once by who calls this often.
     """
     pages = PER_THREAD_PAGES * threads if per_thread else _COUNTERS * (max(32, 2 * cpus) - 1) * cpus
@@ -72,7 +95,7 @@ def counter_error(threads: int, cpus: int, *, per_thread: bool) -> int:
 def rss_error(threads: int = 1, cpus: int | None = None, release: str | None = None) -> int:
     """As `counter_error`, of a kernel release; what is not given is that of this machine."""
     release = os.uname().release if release is None else release
-    cpus = os.cpu_count() or 1 if cpus is None else cpus
+    cpus = processors() if cpus is None else cpus
     return counter_error(threads, cpus, per_thread=has_thread_counters(release))
 
 

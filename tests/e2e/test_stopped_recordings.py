@@ -17,9 +17,12 @@ from typing import Any
 import pytest
 
 from otel_memwatch.analysis import load
+from otel_memwatch.analysis.certainty import charge_error
 from otel_memwatch.api.run import Run
 from otel_memwatch.reports import REPORTS, render
 from otel_memwatch.reports.plot.peak import peak_extent
+from otel_memwatch.runtime.kernel import usable_processors
+from tests.support import counters
 from tests.support.control_group import memory_parent
 from tests.support.disturb import broken_disk
 from tests.support.torture import Outcome, Trial, alive, file_system, needs_root, trial, wait_for
@@ -88,11 +91,18 @@ def told_all(outcome: Outcome, group: list[str], code: int = 4) -> None:
     assert "exit code 4, after" in ended
     (memory,) = [line for line in outcome.err.splitlines() if line.startswith("  memory ")]
     assert "at least" not in memory, "both ends are known"
-    assert ("exact" in memory) is ("require" in group), memory
+    exact = "exact" in memory
+    assert ("exact" if exact else "interval") in certainties(GROWN * MIB, group), memory
     figures = [float(number) for number in re.findall(r"([\d.]+) (?:and|MiB)", memory)]
     # Without a group the upper end may have huge pages of other programs in it, so that it is close on an idle machine only.
     near = max(figures) if "require" in group else min(figures)
-    assert GROWN <= min(figures) <= near < GROWN + 8, memory
+    error = 0 if exact or "require" not in group else charge_error(usable_processors()) / MIB
+    assert GROWN - error <= min(figures) <= near < GROWN + 8 + 2 * error, memory
+
+
+def certainties(size: int, group: list[str]) -> tuple[str, ...]:
+    """The certainties that a tree's peak may have on this machine."""
+    return counters.of_group(size, doubt=MIB // 2) if "require" in group else ("interval",)
 
 
 def test_the_monitor_is_killed(tmp_path: Path, group: list[str]) -> None:
@@ -117,7 +127,7 @@ def test_a_report_while_it_is_recorded(tmp_path: Path, group: list[str]) -> None
         assert run.wait(wrapped).code == 0
         tree = load(run.out).peaks.tree
         assert tree is not None
-        assert tree.certainty.value == ("exact" if "require" in group else "interval")
+        assert tree.certainty.value in certainties(tree.bytes, group)
         assert tree.high is not None
 
 
@@ -183,12 +193,12 @@ def test_operations_before_and_after_the_stop(tmp_path: Path, group: list[str]) 
         for figures in by_name.values():
             # What its process told of itself needed no monitor.
             assert figures.operation.peak is not None
-            assert figures.operation.peak.certainty.value == "exact"
+            assert figures.operation.peak.certainty.value == counters.of_process(figures.operation.peak.bytes)
             assert figures.tree_peak is not None
         before = by_name["before"].tree_peak
         assert before is not None
         if "require" in group:
-            assert before.certainty.value == "exact"
+            assert before.certainty.value in certainties(before.bytes, group)
         for name in ("across", "after"):
             peak = by_name[name].tree_peak
             assert peak is not None
@@ -261,8 +271,8 @@ def test_space_becomes_free_before_the_end(tmp_path: Path, group: list[str]) -> 
         found = load(run.out)
         assert (found.state, found.ending.exit_code) == ("finished", 4)
         assert found.peaks.tree is not None
-        assert found.peaks.tree.certainty.value == ("exact" if "require" in group else "interval")
-        assert found.peaks.tree.bytes >= GROWN * MIB
+        assert found.peaks.tree.certainty.value in certainties(found.peaks.tree.bytes, group)
+        assert (found.peaks.tree.high or 0) >= GROWN * MIB
         assert len(found.samples()) <= ticks
         assert found.quality["ticks"] > ticks
         assert "ticks are missing" in json.dumps(found.marks)
@@ -356,11 +366,11 @@ def test_an_operation_beyond_the_missing_ticks(tmp_path: Path, group: list[str])
         whole = load(run.out).peaks.tree
         assert whole is not None
         assert (beyond.certainty, beyond.high) == (whole.certainty, whole.high)
-        assert whole.certainty.value == ("exact" if "require" in group else "interval")
+        assert whole.certainty.value in certainties(whole.bytes, group)
         assert before is not None
         if "require" in group:
             assert beyond.bytes >= (30 + GROWN) * MIB
-            assert before.certainty.value == "exact"
+            assert before.certainty.value in certainties(before.bytes, group)
 
 
 def shell(script: str) -> str:
@@ -444,5 +454,5 @@ def test_the_group_goes_while_it_is_recorded(tmp_path: Path) -> None:
         Path(run.info["own_cgroup"]).rmdir()
         assert run.wait(wrapped).code == 4
         peaks: Any = load(run.out).peaks
-        assert peaks.tree.bytes >= GROWN * MIB
+        assert peaks.tree.high >= GROWN * MIB
         assert peaks.cgroup.high is None

@@ -216,7 +216,7 @@ def group() -> Drawing:
     )
     assert low is not None
     assert high is not None
-    peak = rules.tree_from_cgroup(low, high, MIB // 2)
+    peak = rules.tree_from_cgroup(low, high)
     drawn = (
         Drawing(600)
         .line([(0, 40), (3, 300), (5, 502), (6, 250), (10, 250)])
@@ -247,7 +247,7 @@ def group_cache() -> Drawing:
     )
     assert low is not None
     assert high is not None
-    peak = rules.tree_from_cgroup(low, high, 0)
+    peak = rules.tree_from_cgroup(low, high)
     drawn = (
         Drawing(170)
         .band(100, 140)

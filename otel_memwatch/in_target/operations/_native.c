@@ -127,7 +127,8 @@ static int64_t smaller(int64_t one, int64_t other)
 #define THREAD_PAGES (3 * 64) /* of each of three counters */
 #define IGNORED_FAULTS 8
 #define FOREIGN_SLACK (4 * MIB)
-#define LARGE_GAP MIB
+#define EXACT_BYTES MIB
+#define EXACT_PARTS 200
 #define HIGH 768 /* the least number of a journal's descriptor that no other file gets by chance */
 
 enum { NO_WATERMARK, LIFETIME, SHARED, RESETTABLE }; /* `kind` of the classes in process.py */
@@ -328,7 +329,7 @@ static int64_t field(const char *text, const char *name)
 /* The peak of an operation: plain.py has the table of cases. */
 
 typedef struct {
-    int own_boundary, resets, foreign, error_per_thread;
+    int own_boundary, resets, foreign;
     int64_t start, end, before, after, inside, missed, error;
 } Evidence;
 
@@ -337,9 +338,15 @@ typedef struct {
     const char *certainty;
 } Peak;
 
-static int is_large(int64_t doubt, int64_t size)
+/* As in exact.py. */
+static int is_small(int64_t error, int64_t value)
 {
-    return doubt > LARGE_GAP && doubt * 64 > size;
+    return error <= EXACT_BYTES || error * EXACT_PARTS <= value;
+}
+
+static const char *exact_if(int exact)
+{
+    return exact ? "exact" : "interval";
 }
 
 static Peak judge(const Evidence *it)
@@ -351,9 +358,7 @@ static Peak judge(const Evidence *it)
         int64_t missed = larger(it->missed - inside, 0), low = larger(inside - error, 0), high = inside + error + missed;
         if (it->foreign)
             return (Peak){larger(low, larger(it->start, it->end)), low, UNKNOWN, "interval"};
-        if (is_large(missed, inside) || (it->error_per_thread && is_large(error, inside)))
-            return (Peak){low, low, high, "interval"};
-        return (Peak){inside, low, high, "exact"};
+        return (Peak){inside, low, high, exact_if(is_small(high - inside, inside))};
     }
     if (it->after == UNKNOWN) {
         if (inside == UNKNOWN || it->start == UNKNOWN)
@@ -361,7 +366,7 @@ static Peak judge(const Evidence *it)
         return (Peak){larger(inside, it->start), larger(inside, it->start), UNKNOWN, "interval"};
     }
     if (it->before != UNKNOWN && it->after > it->before)
-        return (Peak){it->after, larger(it->after - error, 0), it->after + error, "exact"};
+        return (Peak){it->after, larger(it->after - error, 0), it->after + error, exact_if(is_small(error, it->after))};
     if (inside == UNKNOWN)
         return (Peak){it->after, UNKNOWN, it->after, "censored"};
     int64_t low = larger(inside, larger(it->start, 0));
@@ -881,7 +886,6 @@ static PyObject *boundaries_close(Boundaries *self, PyObject *const *args, Py_ss
         .own_boundary = 1,
         .resets = self->kind == RESETTABLE,
         .foreign = self->foreign > opening->number,
-        .error_per_thread = self->per_thread,
         .start = opening->first.rss,
         .end = moment.rss,
         .before = opening->first.segment,
@@ -1192,8 +1196,8 @@ static PyObject *judged(PyObject *module, PyObject *args)
 {
     Evidence it;
     long long start, end, before, after, inside, missed, error;
-    if (!PyArg_ParseTuple(args, "iiiiLLLLLLL", &it.own_boundary, &it.resets, &it.foreign, &it.error_per_thread, &start,
-                          &end, &before, &after, &inside, &missed, &error))
+    if (!PyArg_ParseTuple(args, "iiiLLLLLLL", &it.own_boundary, &it.resets, &it.foreign, &start, &end,
+                          &before, &after, &inside, &missed, &error))
         return NULL;
     it.start = start;
     it.end = end;
@@ -1244,7 +1248,7 @@ static int fill(PyObject *module)
         counts_forks = pthread_atfork(NULL, NULL, count_fork) == 0;
     if (clock_getres(CLOCK_MONOTONIC_COARSE, &tick) == 0)
         long_call = SECOND / 200 + tick.tv_nsec;
-    PyObject *shared = Py_BuildValue("dddLLLiii", BRIEF, LIFE, FILL_RATE, HUGE_PAGE, LARGE_GAP, FOREIGN_SLACK, THREAD_PAGES,
+    PyObject *shared = Py_BuildValue("dddLLLiiii", BRIEF, LIFE, FILL_RATE, HUGE_PAGE, EXACT_BYTES, FOREIGN_SLACK, EXACT_PARTS, THREAD_PAGES,
                                      IGNORED_FAULTS, HIGH);
     if (shared == NULL || PyModule_AddObject(module, "SHARED", shared) < 0)
         return -1;

@@ -28,15 +28,13 @@ from otel_memwatch.in_target.operations.process import (
 )
 from otel_memwatch.in_target.operations.values import Moment, ProcessTotals
 from otel_memwatch.record.segments import Segments
+from otel_memwatch.runtime.exact import is_exact, is_small
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from otel_memwatch.in_target.operations.journal import Journal
     from otel_memwatch.in_target.operations.process import Watermark
     from otel_memwatch.in_target.operations.values import Moved, Peak
-
-LARGE_GAP = 1 << 20
-"""Bytes that a peak may be off and still be called exact; or a 64th of it, where that is more."""
 
 
 class PlainOpening:
@@ -69,7 +67,6 @@ class PeakEvidence:
         "before",
         "end",
         "error",
-        "error_per_thread",
         "foreign",
         "inside",
         "missed",
@@ -91,7 +88,6 @@ class PeakEvidence:
         inside: int | None,
         missed: int,
         error: int,
-        error_per_thread: bool,
     ) -> None:
         self.own_boundary = own_boundary
         """It was opened by a boundary of its own, not in the middle of another one."""
@@ -111,8 +107,6 @@ class PeakEvidence:
         """The largest that any of them cannot have seen; 0: they have seen everything."""
         self.error = error
         """By how much the kernel's counters may be off."""
-        self.error_per_thread = error_per_thread
-        """That grows with the number of threads, and may be large."""
 
 
 def judge(it: PeakEvidence) -> Peak:
@@ -126,11 +120,12 @@ def judge(it: PeakEvidence) -> Peak:
     ==============================================  =======================  ====================  =========
     opened in the middle of another boundary        end                      end to unknown        interval
     resets, and somebody else did too               max(low, start, end)     low to unknown        interval
-    resets, too much missed or too large an error   low                      low to high           interval
-    resets                                          inside                   low to high           exact
+    resets, and both bounds are near                inside                   low to high           exact
+    resets                                          inside                   low to high           interval
     never reset, neither watermark nor sizes        unknown                  unknown               sampled
     never reset, no watermark                       max(inside, start)       that to unknown       interval
-    never reset, the watermark rose                 the watermark            it, less and more     exact
+    never reset, it rose, and the error is small    the watermark            it, less and more     exact
+    never reset, it rose                            the watermark            it, less and more     interval
     never reset, it did not, and no sizes           the watermark            unknown to that       censored
     never reset, it did not                         max(inside, start)       that to watermark     interval
     ==============================================  =======================  ====================  =========
@@ -143,23 +138,22 @@ def judge(it: PeakEvidence) -> Peak:
         low, high = max(inside - error, 0), inside + error + missed
         if it.foreign:
             return max(low, start or 0, it.end or 0), low, None, "interval"
-        if _is_large(missed, inside) or (it.error_per_thread and _is_large(error, inside)):
-            return low, low, high, "interval"
-        return inside, low, high, "exact"
+        return inside, low, high, "exact" if is_exact(inside, low, high) else "interval"
     if it.after is None:
         if inside is None or start is None:
             return None, None, None, "sampled"
         return max(inside, start), max(inside, start), None, "interval"
     if it.before is not None and it.after > it.before:
-        return it.after, max(it.after - error, 0), it.after + error, "exact"
+        return (
+            it.after,
+            max(it.after - error, 0),
+            it.after + error,
+            "exact" if is_small(error, it.after) else "interval",
+        )
     if inside is None:
         return it.after, None, it.after, "censored"
     low = max(inside, start or 0)
     return low, low, max(it.after + error, low), "interval"
-
-
-def _is_large(doubt: int, size: int) -> bool:
-    return doubt > LARGE_GAP and doubt * 64 > size
 
 
 class PlainBoundaries:
@@ -278,7 +272,6 @@ class PlainBoundaries:
                 inside=self._sizes.since(since),
                 missed=self._missed.since(since) or 0,
                 error=local_counter_error() if PER_THREAD else self._watermark.error,
-                error_per_thread=PER_THREAD,
             )
         )
         if own:

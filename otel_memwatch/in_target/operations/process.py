@@ -17,7 +17,7 @@ import sys
 from time import monotonic
 
 from otel_memwatch.in_target.operations.values import Moment, ProcessTotals
-from otel_memwatch.runtime.kernel import PAGE_SIZE, counter_error, has_thread_counters
+from otel_memwatch.runtime.kernel import PAGE_SIZE, counter_error, has_thread_counters, processors
 from otel_memwatch.runtime.owned_descriptor import OwnedDescriptor, move_high
 
 try:
@@ -131,14 +131,7 @@ PER_THREAD = hasattr(os, "uname") and has_thread_counters(os.uname().release)
 
 def local_counter_error() -> int:
     """`counter_error` here and now."""
-    return counter_error(_threads(read_quietly("/proc/self/status")), _cpus(), per_thread=PER_THREAD)
-
-
-def _cpus() -> int:
-    try:
-        return len(os.sched_getaffinity(0))
-    except (AttributeError, OSError):
-        return os.cpu_count() or 1
+    return counter_error(_threads(read_quietly("/proc/self/status")), processors(), per_thread=PER_THREAD)
 
 
 def _threads(status: bytes) -> int:
@@ -333,7 +326,7 @@ class ResettableWatermark(LifetimeWatermark):
             page = PAGE_SIZE if _threads(self._read(self.status)) == 1 else HUGE_PAGE
         except OSError:  # as above
             page = HUGE_PAGE
-        return min(faults * page, int(seconds * FILL_RATE * _cpus()))
+        return min(faults * page, int(seconds * FILL_RATE * processors()))
 
 
 Watermark = NoWatermark | LifetimeWatermark

@@ -11,6 +11,7 @@ from otel_memwatch.runtime.kernel import (
     PER_THREAD_PAGES,
     has_thread_counters,
     parse_release,
+    processors,
     rss_error,
 )
 
@@ -31,7 +32,7 @@ def quirks(proc: Path = Path("/proc"), release: str | None = None) -> list[str]:
         )
     elif rss_error() >= MANY_CPUS_ERROR:
         found.append(
-            f"With {os.cpu_count()} processors, watermarks of processes may be off by up to {rss_error() >> 20} MiB."
+            f"With {processors()} processors, watermarks of processes may be off by up to {rss_error() >> 20} MiB."
         )
     if not (proc / "self/io").exists():
         found.append("The kernel does not count I/O of processes (CONFIG_TASK_IO_ACCOUNTING): it is unknown.")

@@ -30,6 +30,7 @@ from otel_memwatch.in_target.operations.values import LiveOperation
 from otel_memwatch.record.operation_fields import CLOSING, OPENING
 from otel_memwatch.record.segments import Segments
 from otel_memwatch.runtime import kernel
+from otel_memwatch.runtime.exact import EXACT_BYTES, EXACT_PARTS, is_exact, is_small
 from tests.support.marked import ROOT
 from tests.support.standin_torch import Torch
 from tests.support.wrapped import environment
@@ -250,9 +251,9 @@ def known(number: int) -> int | None:
 
 @compiled
 @settings(max_examples=PROGRAMS * 100 or 500)
-@given(*[st.booleans()] * 4, *[SIZE] * 5, LARGE | SIZE, LARGE)
+@given(*[st.booleans()] * 3, *[SIZE] * 5, LARGE | SIZE, LARGE)
 def test_both_judge_alike(
-    own: bool, resets: bool, foreign: bool, per_thread: bool,
+    own: bool, resets: bool, foreign: bool,
     start: int, end: int, before: int, after: int, inside: int, missed: int, error: int,
 ) -> None:  # fmt: skip
     missed = max(missed, 0)
@@ -260,23 +261,26 @@ def test_both_judge_alike(
         plain.PeakEvidence(
             own_boundary=own, resets=resets, foreign=foreign, start=known(start), end=known(end),
             before=known(before), after=known(after), inside=known(inside), missed=missed, error=error,
-            error_per_thread=per_thread,
         )
     )  # fmt: skip
     judge = native._native.judge
-    flags = int(own), int(resets), int(foreign), int(per_thread)
+    flags = int(own), int(resets), int(foreign)
     assert judge(*flags, start, end, before, after, inside, missed, error) == expected
     peak, low, high, certainty = expected
     assert low is None or peak is None or low <= peak
     assert high is None or peak is None or peak <= high
-    assert (certainty == "exact") <= (low is not None and high is not None)
+    if certainty == "exact":
+        assert peak is not None
+        assert low is not None
+        assert high is not None
+        assert is_exact(peak, low, high)
 
 
 @compiled
 def test_both_go_by_the_same_constants() -> None:
     assert native._native.SHARED == (
-        process.BRIEF, process.LIFE, process.FILL_RATE, process.HUGE_PAGE, plain.LARGE_GAP, process.FOREIGN_SLACK,
-        kernel.PER_THREAD_PAGES, process.IGNORED_FAULTS, process.JOURNAL,
+        process.BRIEF, process.LIFE, process.FILL_RATE, process.HUGE_PAGE, EXACT_BYTES, process.FOREIGN_SLACK,
+        EXACT_PARTS, kernel.PER_THREAD_PAGES, process.IGNORED_FAULTS, process.JOURNAL,
     )  # fmt: skip
 
 
@@ -481,9 +485,8 @@ def test_the_error_of_older_kernels_grows_with_the_threads(
         assert figures.high is not None
         assert figures.low is not None
         assert figures.high - figures.low == 2 * error
-        exact = error <= 1 << 20 or 64 * error <= figures.low + error
-        assert figures.certainty == ("exact" if exact else "interval")
-        assert figures.peak == (figures.low + error if exact else figures.low)
+        assert figures.peak == figures.low + error
+        assert figures.certainty == ("exact" if is_small(error, figures.peak) else "interval")
 
 
 def test_a_gpu_library_matters_once_it_is_used(

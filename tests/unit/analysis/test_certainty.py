@@ -17,6 +17,7 @@ from otel_memwatch.analysis.run_conditions import RunConditions
 from otel_memwatch.analysis.ticks import METRICS, TreeTicks
 from otel_memwatch.model import Certainty, Peak, ProcessEvent, ProcessNote, ProcessRecord, Snapshot
 from otel_memwatch.record.operation_lines import OperationLines
+from otel_memwatch.runtime import kernel
 from tests.support.run_directory import MIB, PID, STARTED, RunDirectory, column
 
 EXACT, INTERVAL, CENSORED = Certainty.EXACT, Certainty.INTERVAL, Certainty.CENSORED
@@ -226,11 +227,8 @@ def test_is_unwatched(*, blind: bool, hidden: bool) -> None:
     assert certainty.is_unwatched(blind=blind, hidden=hidden) is (blind or hidden)
 
 
-def test_charge_error_and_near() -> None:
+def test_charge_error() -> None:
     assert certainty.charge_error(8) == 2 * MIB
-    assert certainty.near(100 * MIB, MIB // 4) == 2 * MIB
-    assert certainty.near(1000 * MIB, MIB // 4) == 10 * MIB
-    assert certainty.near(100 * MIB, 16 * MIB) == 33 * MIB
 
 
 @pytest.mark.parametrize(
@@ -393,16 +391,16 @@ def test_tree_low_in_cgroup(needed: int | None, process: int, still_read: bool, 
 )
 def test_tree_from_cgroup(low: int, high: int, expected: tuple[Any, int, int]) -> None:
     kind, least, most = expected
-    peak = certainty.tree_from_cgroup(low * MIB, high * MIB, MIB // 4)
+    peak = certainty.tree_from_cgroup(low * MIB, high * MIB)
     assert shape(peak) == (kind, least * MIB, most * MIB)
     if kind is EXACT:
         assert peak.bytes == (least + most) * MIB // 2
 
 
 def test_what_is_needed_is_not_above_what_the_group_was_charged() -> None:
-    peak = certainty.tree_from_cgroup(100 * MIB, 101 * MIB, MIB // 4, charged=100 * MIB + 1)
+    peak = certainty.tree_from_cgroup(100 * MIB, 101 * MIB, charged=100 * MIB + 1)
     assert (peak.bytes, peak.low, peak.high) == (100 * MIB + 1, 100 * MIB, 101 * MIB)
-    assert certainty.tree_from_cgroup(100, 101, 1, charged=90).bytes == 100
+    assert certainty.tree_from_cgroup(100, 101, charged=90).bytes == 100
 
 
 @pytest.mark.parametrize(
@@ -417,7 +415,7 @@ def test_likely_between_ticks(
 
 @pytest.mark.parametrize(("likely", "told"), [(70, 80), (90, 90), (300, 200), (None, None)])
 def test_the_most_likely_is_within_the_bounds_of_a_group(likely: int | None, told: int | None) -> None:
-    peak = certainty.tree_from_cgroup(80 * MIB, 200 * MIB, MIB // 4, likely=likely and likely * MIB)
+    peak = certainty.tree_from_cgroup(80 * MIB, 200 * MIB, likely=likely and likely * MIB)
     assert peak.estimate == (told and told * MIB)
 
 
@@ -670,6 +668,33 @@ def test_bounds_are_no_nearer_than_the_counters_are_true() -> None:
     peak = certainty.tree_of_processes(240 * MIB, 240 * MIB, ERROR)
     assert peak is not None
     assert (peak.low, peak.high) == (240 * MIB, 240 * MIB + ERROR)
+
+
+@pytest.mark.parametrize("processors", [1, 2, 3, 4, 16, 64, 256])
+@pytest.mark.parametrize("size", [9 * MIB, 69 * MIB, 300 * MIB, 20_000 * MIB, 400_000 * MIB])
+def test_exact_is_one_thing_on_every_machine(processors: int, size: int) -> None:
+    """With 64 processors, 69 MiB are 0 to 164 MiB and not exact."""
+    error = kernel.rss_error(1, processors, "6.12")
+    charged = certainty.charge_error(processors)
+    for off, peak in (
+        (error, certainty.process_peak(size, size, error, 0)),
+        (error, certainty.largest_process(size, size, size, error, 0, at=None, pid=None)),
+        (error, certainty.largest_process(0, size, size, error, 0, at=None, pid=None)),
+        (charged, certainty.lifetime_watermark(MIB, size, charged)),
+        (charged, certainty.tree_from_cgroup(max(0, size - charged), size + charged)),
+    ):
+        assert peak is not None
+        assert (peak.low, peak.high) == (max(0, size - off), size + off)
+        exact = off <= max(MIB, size / 200)
+        assert peak.certainty is (Certainty.EXACT if exact else Certainty.INTERVAL)
+        assert exact or peak.estimate in (size, None)
+        assert Peak.from_json(peak.to_json()) == peak
+
+
+def test_an_exact_figure_of_an_older_version_is_a_range_if_its_error_is_large() -> None:
+    old = Peak(69 * MIB, Certainty.EXACT, 0, 164 * MIB, how="VmHWM")
+    new = Peak.from_json(old.to_json())
+    assert new == Peak.interval(0, 164 * MIB, how="VmHWM", estimate=69 * MIB)
 
 
 def test_an_error_of_many_processors_makes_no_tree_exact() -> None:

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from otel_memwatch.in_target.operations import activate, deactivate
-from otel_memwatch.in_target.operations.process import PER_THREAD, local_counter_error
+from otel_memwatch.in_target.operations.process import local_counter_error
 from otel_memwatch.plugins.tasks import NamedTasks, TaskFigures, TaskMeter, by_name, table
+from otel_memwatch.runtime.exact import is_exact
 
 MIB = 1 << 20
 
@@ -31,7 +32,7 @@ def test_a_task_alone_has_the_peak_of_its_operation() -> None:
     assert (figures.beside, figures.failed) == (0, False)
     assert figures.low is not None
     assert figures.high is not None
-    assert figures.exact or PER_THREAD, "there each thread adds to what the counters may be off"
+    assert figures.exact == is_exact((figures.low + figures.high) // 2, figures.low, figures.high)
     assert figures.high - figures.low <= 2 * local_counter_error() + MIB
     after = meter.end(meter.begin("nothing", {}))
     assert after.high is not None

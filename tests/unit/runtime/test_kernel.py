@@ -61,3 +61,19 @@ def test_importing_it_costs_the_watched_program_nothing() -> None:
     names = {alias.name for node in body if isinstance(node, ast.Import) for alias in node.names}
     names |= {str(node.module) for node in body if isinstance(node, ast.ImportFrom)}
     assert names == {"__future__", "os", "time"}
+
+
+@pytest.mark.parametrize("count", [1, 3, 256])
+def test_tests_choose_the_number_of_processors(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
+    monkeypatch.setenv(kernel.PROCESSORS_VARIABLE, str(count))
+    assert kernel.processors() == kernel.usable_processors() == count
+    assert kernel.rss_error(1, release="6.2") == kernel.rss_error(1, count, "6.2")
+
+
+@pytest.mark.parametrize("text", ["", "many"])
+def test_the_number_of_processors_is_the_machines_whatever_pythons_is(
+    monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    monkeypatch.setenv(kernel.PROCESSORS_VARIABLE, text)
+    monkeypatch.setattr("os.cpu_count", lambda: 1000)
+    assert 1 <= kernel.processors() < 1000

@@ -28,7 +28,13 @@ from otel_memwatch.monitor.procfs.process import parse_pinned, parse_stat, parse
 from otel_memwatch.monitor.sources.process_tree.allocations import Allocations
 from otel_memwatch.monitor.sources.process_tree.files import read_once
 from otel_memwatch.monitor.sources.process_tree.member import own_faults
-from otel_memwatch.runtime.kernel import PAGE_SIZE, counter_error, has_thread_counters, parse_release
+from otel_memwatch.runtime.kernel import (
+    PAGE_SIZE,
+    counter_error,
+    has_thread_counters,
+    parse_release,
+    processors,
+)
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -240,7 +246,7 @@ class NeededMemory:
         self._exact = exact
         self._joining = self._joined = joined
         self._scans = 0
-        self._cpus = os.cpu_count() or 1
+        self._cpus = processors()
         release = os.uname().release
         self._thread_counters = has_thread_counters(release)
         self._exact_sums = parse_release(release) >= EXACT_SUMS

@@ -26,7 +26,13 @@ import os
 from otel_memwatch.monitor.procfs.process import parse_stat
 from otel_memwatch.monitor.sources.process_tree.files import Descriptors, read_once
 from otel_memwatch.monitor.sources.process_tree.member import Member, own_faults
-from otel_memwatch.runtime.kernel import PAGE_SIZE, counter_error, has_thread_counters, parse_release
+from otel_memwatch.runtime.kernel import (
+    PAGE_SIZE,
+    counter_error,
+    has_thread_counters,
+    parse_release,
+    processors,
+)
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -119,7 +125,7 @@ class WatermarkWindows:
         self._proc = proc
         self._descriptors = descriptors
         self._marks_operations = marks_operations
-        self._cpus = os.cpu_count() or 1
+        self._cpus = processors()
         release = os.uname().release
         self._thread_counters = has_thread_counters(release)
         self._per_fault = fault_bytes(sys, release)

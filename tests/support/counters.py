@@ -1,0 +1,23 @@
+"""What the counters of this machine allow to be said of a process or a control group."""
+
+from __future__ import annotations
+
+from otel_memwatch.analysis.certainty import charge_error
+from otel_memwatch.runtime.exact import is_small
+from otel_memwatch.runtime.kernel import rss_error, usable_processors
+
+
+def of_process(value: int) -> str:
+    """The certainty of a process's or an operation's peak of `value` bytes whose watermark was read in time."""
+    return "exact" if is_small(rss_error(), value) else "interval"
+
+
+def of_group(value: int, doubt: int = 0) -> tuple[str, ...]:
+    """The certainties that a tree in a control group of its own may have; `doubt`: bytes of cache and the like, about.
+
+    It is exact where the charge error leaves room for `doubt`, a range where it alone is too large, and either in between.
+    """
+    error = charge_error(usable_processors())
+    if not is_small(error, value):
+        return ("interval",)
+    return ("exact",) if is_small(error + doubt, value) else ("exact", "interval")
