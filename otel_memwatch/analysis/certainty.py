@@ -22,7 +22,7 @@ truth lies between; CENSORED, it is not above; SAMPLED, no watermark stands behi
 from __future__ import annotations
 
 from otel_memwatch.model import Certainty, Peak
-from otel_memwatch.runtime.exact import is_exact, is_one_figure
+from otel_memwatch.runtime.exact import EXACT_BYTES, EXACT_PARTS, is_exact, is_one_figure
 from otel_memwatch.runtime.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -594,7 +594,7 @@ def excludes_memory_files(written: int, high: int) -> bool:
         written: the most bytes between two samples that write calls wrote and that did not go to disk.
         high: the upper bound, in bytes.
     """
-    return written > near(high, 0)
+    return written > 2 * max(EXACT_BYTES, high // EXACT_PARTS)
 
 
 def with_unseen_fill(high: int, attained: int, file: int | None, floor: int) -> int:
