@@ -179,9 +179,9 @@ def test_marks_and_damage_reach_the_summary(tmp_path: Path) -> None:
 
 def test_an_exact_figure_that_can_be_off_says_by_how_much(tmp_path: Path) -> None:
     path = recorded.short(tmp_path / "r")
-    wide = recorded.peak(209.4) | {"low": 200 * recorded.MIB, "high": round(212.4 * recorded.MIB)}
+    wide = recorded.peak(809.4) | {"low": 807 * recorded.MIB, "high": round(812.4 * recorded.MIB)}
     run = changed(path, peaks={"tree": wide, "main": None, "process": None, "cgroup": None, "gpu": {}})
-    assert "209.4 MiB, exact, to 3.0 MiB" in text(run)
+    assert "809.4 MiB, exact, to 3.0 MiB" in text(run)
 
 
 def test_hostile_names_stay_on_their_line(tmp_path: Path) -> None:
