@@ -20,7 +20,7 @@ grep -E '^[a-z].*==' "$lowest" | grep -E '^(click|psutil|opentelemetry-(sdk|expo
 if [ $# -eq 0 ]; then
     set -- -q tests/unit tests/contract tests/e2e/test_main_job.py tests/e2e/test_run_commands.py \
         tests/e2e/test_telemetry.py tests/e2e/test_spans_are_operations.py tests/e2e/test_compat_ipython.py \
-        --ignore tests/unit/monitor/procfs/test_fuzz_parsers.py --ignore tests/unit/record/test_fuzz_records.py \
+        --ignore tests/unit/runtime/procfs/test_fuzz_parsers.py --ignore tests/unit/record/test_fuzz_records.py \
         --deselect tests/contract/test_deploy.py::test_published_schemas \
         --deselect tests/contract/test_release.py::test_published_schemas # its tool needs a newer Click
 fi

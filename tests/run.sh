@@ -147,8 +147,8 @@ on_machines() {
 }
 
 # The unit tests whose figures contain that error.
-of_processors="tests/unit/monitor/sources/process_tree tests/unit/in_target/operations tests/unit/plugins/test_tasks.py \
-    tests/unit/analysis/test_run.py tests/unit/runtime"
+of_processors="tests/unit/monitor/sampling/sources/process_tree tests/unit/in_target/operations tests/unit/plugins/test_tasks.py \
+    tests/unit/run/test_recorded_run.py tests/unit/runtime"
 
 thorough_tests() {
     # shellcheck disable=SC2086  # a list of words
@@ -235,7 +235,7 @@ long_profiles() {
     MEMWATCH_LONG=1 OTEL_MEMWATCH_TEST_PROGRAMS=300 run_tests "long profiles" "$venv" -q --timeout=0 \
         -o faulthandler_timeout=0 tests/e2e/test_torture_*.py tests/e2e/test_*_certificates.py \
         tests/e2e/test_pytest_suites.py tests/contract/docs tests/contract/test_release.py \
-        tests/unit/record/test_fuzz_records.py tests/unit/monitor/procfs/test_fuzz_parsers.py
+        tests/unit/record/test_fuzz_records.py tests/unit/runtime/procfs/test_fuzz_parsers.py
 }
 
 lowest_versions() {

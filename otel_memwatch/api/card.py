@@ -8,9 +8,12 @@ from __future__ import annotations
 
 from html import escape
 
-from otel_memwatch.analysis.operation_digest import needed_most
 from otel_memwatch.reports import phrases
-from otel_memwatch.reports.formatting import (
+from otel_memwatch.reports.html.data import page_data
+from otel_memwatch.reports.html.picture import picture
+from otel_memwatch.run.operation_digest import needed_most
+from otel_memwatch.runtime.typed import TYPE_CHECKING
+from otel_memwatch.text import (
     certainty,
     clean,
     command_line,
@@ -19,12 +22,9 @@ from otel_memwatch.reports.formatting import (
     peak_sentence,
     shorten,
 )
-from otel_memwatch.reports.html.data import page_data
-from otel_memwatch.reports.html.picture import picture
-from otel_memwatch.runtime.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from otel_memwatch.analysis import OperationFigures, RecordedRun
+    from otel_memwatch.run import OperationFigures, RecordedRun
 
 _INK, _SOFT, _FAINT, _BAD = "#1f2328", "#667079", "#d8dde2", "#c8500a"
 _OPERATIONS = 8

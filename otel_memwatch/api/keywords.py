@@ -9,7 +9,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Literal, TypedDict
 
-from otel_memwatch.analysis import RecordedRun
+from otel_memwatch.run import RecordedRun
 
 
 class AttachSettings(TypedDict, total=False):

@@ -24,8 +24,8 @@ from otel_memwatch.in_target import allocators
 from otel_memwatch.in_target.operations import RUN_DIRECTORY_VARIABLE, deactivate
 from otel_memwatch.runtime.own_python import FIND_PACKAGE, PACKAGE_PARENT
 from otel_memwatch.runtime.owned_descriptor import OwnedDescriptor, move_high
-from otel_memwatch.runtime.readable import readable
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
+from otel_memwatch.runtime.wait_readable import readable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -7,7 +7,7 @@ import os
 from importlib import import_module
 from pathlib import Path
 
-from otel_memwatch import analysis
+from otel_memwatch import run as analysis
 from otel_memwatch.api.picture import Picture
 from otel_memwatch.errors import MemwatchError, Unavailable, UsageError
 from otel_memwatch.record.samples import column_name
@@ -160,7 +160,7 @@ def load_run(path: str | os.PathLike[str] = "latest") -> Run:
 
     Raises `RunError` when the directory holds none, `UsageError` where there is no newest one.
     """
-    from otel_memwatch.runs.find import LATEST, find_run
+    from otel_memwatch.wings.index.find import LATEST, find_run
 
     run = Run(find_run(LATEST) if path == LATEST else Path(path))
     run.latest  # noqa: B018 - a wrong path is reported now, not at the first figure

@@ -107,7 +107,7 @@ def _checked(
 
 def _directory(settings: Mapping[str, Any]) -> Path:
     """The run directory to be made by the monitor. Raises `UsageError` when something else than a run is there."""
-    from otel_memwatch.monitor.run_directory import absolute, run_name
+    from otel_memwatch.monitor.run.run_directory import absolute, run_name
     from otel_memwatch.record.format import RUN_FILE
 
     out = settings["out"]
@@ -138,7 +138,7 @@ def _numbered(path: Path) -> Path:
 
 def _runs_directory() -> Path:
     """Where runs are kept: in the working directory, else in the temporary one."""
-    from otel_memwatch.monitor.run_directory import absolute, temporary_runs
+    from otel_memwatch.monitor.run.run_directory import absolute, temporary_runs
     from otel_memwatch.record.format import RUNS_DIRECTORY
 
     try:

@@ -9,6 +9,7 @@ import sys
 
 from otel_memwatch.errors import MemwatchError, shell_code
 from otel_memwatch.runtime import lazy
+from otel_memwatch.runtime.terminal import say
 from otel_memwatch.runtime.typed import NoReturn
 
 COMMANDS: dict[str, str] = {
@@ -32,19 +33,23 @@ COMMANDS: dict[str, str] = {
     "demo": "A small workload to try this with.",
     "tradeoff": "Tabulate and plot accuracy against memory footprint.",
 }
-"""Each command: the module `otel_memwatch.cli.<name>` with its function `command`."""
+"""Each command with its line in the help; `module_of` names its module."""
+
+WINGS = {
+    "live": "live.command",
+    "runs": "index.command",
+    "advise": "advice.command",
+    "check": "gate.check_command",
+    "compare": "gate.compare_command",
+    "shell": "engines.shell_command",
+    "engine": "engines.command",
+}
+"""Commands that stand in a wing: the module below `otel_memwatch.wings`."""
 
 
-def say(text: str) -> None:
-    """Prints one of our own lines to stderr; stdout is the target's."""
-    if sys.stderr is None:
-        return
-    try:
-        sys.stderr.write(f"{text}\n")
-        sys.stderr.flush()
-    except (OSError, ValueError):
-        # Nobody reads our stderr: what we had to say must not end the target.
-        return
+def module_of(command: str) -> str:
+    """Return the full name of the module that has the function `command` of a command."""
+    return f"otel_memwatch.wings.{WINGS[command]}" if command in WINGS else f"otel_memwatch.cli.{command}"
 
 
 def main() -> NoReturn:
@@ -71,7 +76,7 @@ def main() -> NoReturn:
 
 def _wrap_at_once() -> None:
     """Runs `wrap` where its command line is plain, for the command must not wait for Click: it costs 20 ms."""
-    from otel_memwatch.cli.plain import parse
+    from otel_memwatch.cli.fast_args import parse
 
     plain = parse(sys.argv[1:], os.environ)
     if plain is not None:
@@ -79,8 +84,8 @@ def _wrap_at_once() -> None:
         # The monitor turns it on again.
         gc.disable()
         from otel_memwatch.config import settings
-        from otel_memwatch.monitor.wrap import wrap
-        from otel_memwatch.runs.project import with_budgets
+        from otel_memwatch.monitor.run.wrap import wrap
+        from otel_memwatch.wings.gate.project import with_budgets
 
         chosen = with_budgets(settings("wrap", plain.given))
         if chosen["repeat"] is not None:

@@ -6,12 +6,12 @@ import os
 
 import click
 
-from otel_memwatch.cli import say
 from otel_memwatch.cli.settings import CommandWithSettings, setting_options
 from otel_memwatch.config import settings
 from otel_memwatch.errors import UsageError
-from otel_memwatch.monitor.attach import attach
+from otel_memwatch.monitor.run.attach import attach
 from otel_memwatch.reports.phrases import process_name
+from otel_memwatch.runtime.terminal import say
 
 _LISTED = 5
 _NAME = 60

@@ -52,9 +52,9 @@ def command(*, as_json: bool) -> None:
 
 def _peaks() -> Iterator[Finding]:
     """How exactly each sort of peak will be known."""
-    from otel_memwatch.monitor.procfs.mounted import shows_others
-    from otel_memwatch.monitor.sources.quirks import quirks
+    from otel_memwatch.monitor.sampling.sources.quirks import quirks
     from otel_memwatch.runtime.kernel import rss_error
+    from otel_memwatch.runtime.procfs.mounted import shows_others
 
     error = rss_error()
     if shows_others():
@@ -74,7 +74,7 @@ def _peaks() -> Iterator[Finding]:
 
 
 def _tree_peak() -> Finding:
-    from otel_memwatch.monitor.own_cgroup import OwnCgroup, systemd_runs
+    from otel_memwatch.monitor.run_cgroup.own_cgroup import OwnCgroup, systemd_runs
 
     subject = "peak of the tree"
     try:
@@ -85,7 +85,7 @@ def _tree_peak() -> Finding:
         group.remove()
         return Finding(subject, "ok", f"exact from a control group of the run's own ({group.path.parent})")
     if systemd_runs():
-        from otel_memwatch.monitor import service_manager
+        from otel_memwatch.monitor.run_cgroup import service_manager
 
         try:
             asked = service_manager.find()
@@ -131,7 +131,7 @@ def _compiled() -> Finding:
 
 def _sources() -> Iterator[Finding]:
     """Every source, opened on this very process."""
-    from otel_memwatch.monitor.sources import GPU_SOURCES, Context, open_sources
+    from otel_memwatch.monitor.sampling.sources import GPU_SOURCES, Context, open_sources
 
     sources, absent = open_sources(Context(root=os.getpid(), interval=1.0))
     for source in sources:
@@ -239,7 +239,7 @@ _ENGINES = (
 
 def _engines() -> Iterator[Finding]:
     """The engines and trackers beside which we are installed, and in one line those that are not here."""
-    from otel_memwatch.runs.trackers import TRACKERS
+    from otel_memwatch.wings.trackers import TRACKERS
 
     missing = []
     for name, module, way in _ENGINES:

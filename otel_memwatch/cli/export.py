@@ -6,18 +6,18 @@ from pathlib import Path
 
 import click
 
-from otel_memwatch.analysis import load
-from otel_memwatch.cli.groups import put_group
-from otel_memwatch.cli.output import STDOUT, put
 from otel_memwatch.errors import UsageError
 from otel_memwatch.reports import REPORTS, write, write_files
-from otel_memwatch.runs.find import find_run
-from otel_memwatch.runs.groups import find_group
-from otel_memwatch.runs.trackers import TRACKERS, send
+from otel_memwatch.reports.output import STDOUT, put
+from otel_memwatch.run import load
 from otel_memwatch.runtime.typed import TYPE_CHECKING
+from otel_memwatch.wings.index.find import find_run
+from otel_memwatch.wings.ranks.commands import put_group
+from otel_memwatch.wings.ranks.groups import find_group
+from otel_memwatch.wings.trackers import TRACKERS, send
 
 if TYPE_CHECKING:
-    from otel_memwatch.analysis.rank_group import RankGroup
+    from otel_memwatch.wings.ranks.rank_group import RankGroup
 
 _FORMATS = {name: report.help for name, report in REPORTS.items() if report.exported} | {
     name: tracker.help for name, tracker in TRACKERS.items()
@@ -62,7 +62,7 @@ def command(run: str | None, *, form: str | None, output: str | None, force: boo
 
 def _export_group(group: RankGroup, form: str, output: str | None, *, force: bool) -> None:
     """Writes a file, or a directory, of each run of a group; json: the figures of the group in one."""
-    from otel_memwatch.reports.group.json import text
+    from otel_memwatch.wings.ranks.group_json import text
 
     if form == "json":
         put_group(text(group).encode(), output or STDOUT, force=force)

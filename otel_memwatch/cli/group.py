@@ -8,8 +8,9 @@ from importlib import import_module
 import click
 
 from otel_memwatch._version import __version__
-from otel_memwatch.cli import COMMANDS, examples, say
-from otel_memwatch.reports.formatting import shell_word, shorten
+from otel_memwatch.cli import COMMANDS, examples, module_of
+from otel_memwatch.runtime.terminal import say
+from otel_memwatch.text import shell_word, shorten
 
 _EXAMPLES = "Examples:"
 _NEAR = 0.72
@@ -27,7 +28,7 @@ class _LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
         if cmd_name not in COMMANDS:
             return None
-        command = import_module(f"otel_memwatch.cli.{cmd_name}").command
+        command = import_module(module_of(cmd_name)).command
         assert isinstance(command, click.Command)
         _show_examples(command, examples.told(cmd_name))
         return command

@@ -6,8 +6,8 @@ import click
 
 from otel_memwatch._version import __version__
 from otel_memwatch.cli import COMMANDS, examples
-from otel_memwatch.cli.output import print_text
 from otel_memwatch.errors import UsageError
+from otel_memwatch.reports.output import print_text
 
 _PROGRAM = "otel-memwatch"
 

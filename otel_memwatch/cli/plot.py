@@ -8,20 +8,20 @@ from pathlib import Path
 
 import click
 
-from otel_memwatch.analysis import load
-from otel_memwatch.cli.groups import put_group
-from otel_memwatch.cli.output import put
 from otel_memwatch.config import parse_seconds
 from otel_memwatch.errors import UsageError
 from otel_memwatch.record.format import PHASES_FILE, PLOT_FILE
+from otel_memwatch.reports.output import put
 from otel_memwatch.reports.plot import STYLES
-from otel_memwatch.runs.find import find_run
-from otel_memwatch.runs.groups import find_group
+from otel_memwatch.run import load
 from otel_memwatch.runtime.typed import TYPE_CHECKING
+from otel_memwatch.wings.index.find import find_run
+from otel_memwatch.wings.ranks.commands import put_group
+from otel_memwatch.wings.ranks.groups import find_group
 
 if TYPE_CHECKING:
-    from otel_memwatch.analysis.rank_group import RankGroup
     from otel_memwatch.reports import Options
+    from otel_memwatch.wings.ranks.rank_group import RankGroup
 
 _OLD_STYLE = "phases"
 """Another tool's picture: still drawn where somebody asks for it by its name, see `compat.qefficient`."""
@@ -102,7 +102,7 @@ def _draw_group(
     size: tuple[float, float | None] | None,
     dpi: int | None,
 ) -> None:
-    from otel_memwatch.reports.group.picture import draw
+    from otel_memwatch.wings.ranks.group_picture import draw
 
     if output is None:
         raise UsageError("Say where a picture of a group is to go.", "with -o FILE")

@@ -7,8 +7,8 @@ import gc
 import os
 from collections.abc import Sequence
 
-from otel_memwatch.cli import say
 from otel_memwatch.errors import CommandNotStarted, describe
+from otel_memwatch.runtime.terminal import say
 
 
 def record(real: str, options: Sequence[str], arguments: Sequence[str]) -> str:
@@ -24,7 +24,7 @@ def record(real: str, options: Sequence[str], arguments: Sequence[str]) -> str:
     gc.disable()  # as for `wrap`: the monitor turns it on again
     reason = _record(real, options, arguments)
     with contextlib.suppress(Exception):  # no descriptor is left to load it
-        from otel_memwatch.monitor.supervise import signals
+        from otel_memwatch.monitor.run.supervise import signals
 
         signals.let_go(signals.hold())
     return reason
@@ -38,10 +38,10 @@ def _record(real: str, options: Sequence[str], arguments: Sequence[str]) -> str:
         started = True
 
     try:
-        from otel_memwatch.cli.plain import parse
+        from otel_memwatch.cli.fast_args import parse
         from otel_memwatch.config import settings
-        from otel_memwatch.monitor.wrap import wrap
-        from otel_memwatch.runs.project import with_budgets
+        from otel_memwatch.monitor.run.wrap import wrap
+        from otel_memwatch.wings.gate.project import with_budgets
 
         plain = parse(["wrap", "--quiet", "--no-report", *options, "--", real, *arguments], os.environ)
         if plain is None:
@@ -61,6 +61,6 @@ def _record(real: str, options: Sequence[str], arguments: Sequence[str]) -> str:
 
 def _stop_being_a_subreaper() -> None:
     """Undo what survives exec of an attempt to start the shell as a child."""
-    from otel_memwatch.monitor.supervise import system
+    from otel_memwatch.runtime import system_calls
 
-    system.prctl(system.PR_SET_CHILD_SUBREAPER, 0)
+    system_calls.prctl(system_calls.PR_SET_CHILD_SUBREAPER, 0)

@@ -9,10 +9,10 @@ import signal
 import subprocess
 import sys
 
-from otel_memwatch.cli import say
 from otel_memwatch.config import MOST_REPEATS, OPTIONS
 from otel_memwatch.errors import MemwatchError, Unavailable, shell_code
 from otel_memwatch.runtime.own_python import FIND_PACKAGE, PACKAGE_PARENT
+from otel_memwatch.runtime.terminal import say
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NoReturn
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def repeat(argv: Sequence[str], given: Mapping[str, Any], settings: Mapping[str,
     "auto": three times, and on until every figure of memory is known to within the smallest effect, at most
     `config.MOST_REPEATS` times. Runs of `warmup` come before and are not kept. A run that fails is the last.
     """
-    from otel_memwatch.monitor.run_directory import make_run_directory
+    from otel_memwatch.monitor.run.run_directory import make_run_directory
 
     times = settings["repeat"]
     if times == "auto":
@@ -47,7 +47,7 @@ def repeat(argv: Sequence[str], given: Mapping[str, Any], settings: Mapping[str,
         runs.append(parent / str(len(runs) + 1))
         _once(runs[-1], argv, options, keep=True)
     if not settings["quiet"]:
-        from otel_memwatch.reports.formatting import from_here
+        from otel_memwatch.text import from_here
 
         here = from_here(parent)
         say(f"otel-memwatch: {len(runs)} runs in {here}: otel-memwatch compare BASE... -- {here}")
@@ -84,9 +84,9 @@ def _enough(times: int | str, runs: Sequence[Path]) -> bool:
         return False
     if len(runs) >= MOST_REPEATS:
         return True
-    from otel_memwatch.analysis import load
-    from otel_memwatch.runs.comparison import settled
-    from otel_memwatch.runs.run_figures import figures_of
+    from otel_memwatch.run import load
+    from otel_memwatch.run.run_figures import figures_of
+    from otel_memwatch.wings.gate.comparison import settled
 
     try:
         return settled([figures_of(load(path)) for path in runs])

@@ -7,13 +7,13 @@ from urllib.parse import urlsplit
 
 import click
 
-from otel_memwatch.analysis import RecordedRun, load
-from otel_memwatch.cli import say
 from otel_memwatch.config import parse_metrics, parse_url
 from otel_memwatch.errors import MemwatchError, Unanswered, UsageError
 from otel_memwatch.monitor.telemetry.settings import Endpoint, wanted, wanted_metrics
 from otel_memwatch.reports.otlp import SIGNALS, requests
+from otel_memwatch.run import RecordedRun, load
 from otel_memwatch.runtime.masking import mask_url
+from otel_memwatch.runtime.terminal import say
 
 _PARTS = {"metrics": "points", "traces": "spans", "logs": "log records"}
 _HINT_OF_OLD = "Prometheus takes samples older than an hour only with storage.tsdb.out_of_order_time_window"

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import click
 
-from otel_memwatch.analysis import load
-from otel_memwatch.analysis.live import LiveRun
-from otel_memwatch.cli.groups import group_options, print_group, put_group
-from otel_memwatch.cli.output import print_report, put
 from otel_memwatch.config import parse_size
 from otel_memwatch.errors import UsageError
 from otel_memwatch.reports import REPORTS
-from otel_memwatch.runs.find import find_run
-from otel_memwatch.runs.find_running import find_running
-from otel_memwatch.runs.groups import find_group
+from otel_memwatch.reports.output import print_report, put
+from otel_memwatch.run import load
+from otel_memwatch.wings.index.find import find_run
+from otel_memwatch.wings.index.find_running import find_running
+from otel_memwatch.wings.live.live_run import LiveRun
+from otel_memwatch.wings.ranks.commands import group_options, print_group, put_group
+from otel_memwatch.wings.ranks.groups import find_group
 
 _FORMATS = [
     name for name, report in REPORTS.items() if not report.binary and (name == "json" or not report.exported)
@@ -92,12 +92,12 @@ def command(
         if group is None:
             put("html", load(find_run(run)), page, force=force)
         else:
-            from otel_memwatch.reports.group.page import page as group_page
+            from otel_memwatch.wings.ranks.group_page import page as group_page
 
             put_group(group_page(group).encode("utf-8", "backslashreplace"), page, force=force)
         return
     if follow:
-        from otel_memwatch.cli.live.follow import follow as print_lines
+        from otel_memwatch.wings.live.follow import follow as print_lines
 
         print_lines(LiveRun(find_running(run)), every)
         return

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import click
 
-from otel_memwatch.cli import say
 from otel_memwatch.cli.repeat import repeat
 from otel_memwatch.cli.settings import CommandWithSettings, setting_options
 from otel_memwatch.config import settings
 from otel_memwatch.errors import UsageError
-from otel_memwatch.monitor.wrap import wrap
-from otel_memwatch.runs.project import with_budgets
+from otel_memwatch.monitor.run.wrap import wrap
+from otel_memwatch.runtime.terminal import say
+from otel_memwatch.wings.gate.project import with_budgets
 
 
 @click.command(cls=CommandWithSettings, context_settings={"allow_interspersed_args": False})

@@ -1,6 +1,6 @@
 """The size of this program and its descendants at this very moment, read once, where a tick would come too late.
 
-The monitor's own source, `monitor.sources.process_tree`, would tell the same. It is not used here since this runs in the
+The monitor's own source, `monitor.sampling.sources.process_tree`, would tell the same. It is not used here since this runs in the
 program that is measured: loading that source takes 2 MiB of it, and one look by it ten times as long as this one.
 """
 
@@ -77,7 +77,7 @@ def size_of(pid: int) -> Size | None:
 def system_used() -> int:
     """Memory of the machine that is not available."""
     if sys.platform.startswith("linux"):
-        from otel_memwatch.monitor.procfs.system import parse_memory
+        from otel_memwatch.runtime.procfs.system import parse_memory
 
         with open("/proc/meminfo", "rb") as file:
             memory = parse_memory(file.read())

@@ -67,8 +67,8 @@ def _end(error: BaseException | None = None) -> None:
     try:
         task.__exit__(None if error is None else type(error), error, None)
         run.stop()
-        from otel_memwatch.analysis import load
-        from otel_memwatch.reports.formatting import peak_sentence
+        from otel_memwatch.run import load
+        from otel_memwatch.text import peak_sentence
 
         figures = load(run.path).operations[0]
         needed = peak_sentence(figures.tree_peak, source=False)

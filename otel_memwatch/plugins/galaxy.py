@@ -16,10 +16,10 @@ from pathlib import Path
 from galaxy.job_metrics.formatting import FormattedMetric, JobMetricFormatter
 from galaxy.job_metrics.instrumenters import InstrumentPlugin
 
-from otel_memwatch.analysis.results import Peaks
 from otel_memwatch.record.format import FINISHED, RUN_DIRECTORY_VARIABLE, RUN_FILE
-from otel_memwatch.reports.formatting import peak_sentence, size
+from otel_memwatch.run.results import Peaks
 from otel_memwatch.runtime.typed import Any
+from otel_memwatch.text import peak_sentence, size
 
 _PATIENCE = 2.0
 """Seconds that a record may take to be finished once Galaxy holds the job for ended: its exit code is there before."""

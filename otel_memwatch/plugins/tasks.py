@@ -199,7 +199,7 @@ def table(groups: Iterable[NamedTasks]) -> str:
 
 
 def _span(group: NamedTasks) -> str:
-    from otel_memwatch.reports.formatting import size
+    from otel_memwatch.text import size
 
     if group.high is None:
         return "not known"

@@ -48,7 +48,7 @@ class RunWriter:
     """The only writer of a run directory's files, but for `operations-*.jsonl`.
 
     Args:
-        path: the directory, made by `monitor.run_directory`.
+        path: the directory, made by `monitor.run.run_directory`.
         on_trouble: called once, with one sentence, when the recording has to stop.
     """
 

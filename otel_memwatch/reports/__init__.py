@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Unpack
 
-    from otel_memwatch.analysis import RecordedRun
+    from otel_memwatch.run import RecordedRun
     from otel_memwatch.runtime.terminal import Display
 
     class Options(TypedDict, total=False):
@@ -111,7 +111,7 @@ _ROWS = (
         "outputs",
         "The largest actions of a build by what they made, and the -j that fits.",
         ".txt",
-        ".outputs",
+        ".build_report",
     ),
     Report("html", "The page: one file that opens in any browser, offline.", ".html", ".html", binary=True),
     Report("json", "The figures as JSON, schema 1: a contract.", ".json", ".json", exported=True),
@@ -123,14 +123,14 @@ _ROWS = (
         "snakemake-benchmark",
         "A row of Snakemake's benchmark files, from exact figures.",
         ".tsv",
-        ".snakemake_benchmark",
+        "otel_memwatch.wings.engines.snakemake_benchmark",
         exported=True,
     ),
     Report(
         "nextflow-trace",
         "The trace that Nextflow keeps of a task (.command.trace), from exact figures.",
         ".trace",
-        ".nextflow_trace",
+        "otel_memwatch.wings.engines.nextflow_trace",
         exported=True,
     ),
     Report(

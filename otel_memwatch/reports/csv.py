@@ -10,13 +10,13 @@ import csv
 import io
 
 from otel_memwatch.catalog import METRICS
-from otel_memwatch.reports.formatting import clean
 from otel_memwatch.runtime.typed import TYPE_CHECKING, BinaryIO
+from otel_memwatch.text import clean
 
 if TYPE_CHECKING:
-    from otel_memwatch.analysis import RecordedRun
     from otel_memwatch.model import Column
     from otel_memwatch.reports import Options
+    from otel_memwatch.run import RecordedRun
 
 TIME, WALL = "time [s]", "unix time [s]"
 

@@ -16,9 +16,9 @@ from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, BinaryIO
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from otel_memwatch.analysis import OperationFigures, ProcessFigures, RecordedRun
     from otel_memwatch.model import Peak
     from otel_memwatch.reports import Options
+    from otel_memwatch.run import OperationFigures, ProcessFigures, RecordedRun
 
 SCHEMA = 1
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 
-from otel_memwatch.analysis.operation_digest import needed_most
 from otel_memwatch.reports import phrases
-from otel_memwatch.reports.formatting import (
+from otel_memwatch.run.operation_digest import needed_most
+from otel_memwatch.runtime.masking import public_name
+from otel_memwatch.runtime.typed import TYPE_CHECKING, BinaryIO
+from otel_memwatch.text import (
     certainty,
     clean,
     count,
@@ -16,14 +18,12 @@ from otel_memwatch.reports.formatting import (
     shorten,
     size,
 )
-from otel_memwatch.runtime.masking import public_name
-from otel_memwatch.runtime.typed import TYPE_CHECKING, BinaryIO
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from otel_memwatch.analysis import RecordedRun
     from otel_memwatch.reports import Options
+    from otel_memwatch.run import RecordedRun
 
 _OPERATIONS = 12
 _DEVICES = 8

@@ -12,9 +12,9 @@ from otel_memwatch.runtime.masking import public_name
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, BinaryIO
 
 if TYPE_CHECKING:
-    from otel_memwatch.analysis import RecordedRun
     from otel_memwatch.model import Column
     from otel_memwatch.reports import Options
+    from otel_memwatch.run import RecordedRun
 
 _ROWS_AT_ONCE = 20_000
 

@@ -7,16 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from otel_memwatch.analysis.spans import operation_attributes, run_name
 from otel_memwatch.catalog import METRICS, Instrument
+from otel_memwatch.run.spans import operation_attributes, run_name
 from otel_memwatch.runtime import strict_json
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, BinaryIO
 
 if TYPE_CHECKING:
-    from otel_memwatch.analysis import RecordedRun
     from otel_memwatch.model import Column
     from otel_memwatch.record.samples import Samples
     from otel_memwatch.reports import Options
+    from otel_memwatch.run import RecordedRun
 
 Json = dict[str, Any]
 

@@ -8,10 +8,12 @@ from __future__ import annotations
 import os
 from collections import Counter
 
-from otel_memwatch.analysis.process_names import INTERPRETERS, telling
 from otel_memwatch.model import Certainty, Peak, ProcessNote
 from otel_memwatch.record.fields import mapping, number, text
-from otel_memwatch.reports.formatting import (
+from otel_memwatch.run.process_names import INTERPRETERS, telling
+from otel_memwatch.runtime.masking import public_name
+from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
+from otel_memwatch.text import (
     amount,
     bounds,
     cells,
@@ -24,13 +26,11 @@ from otel_memwatch.reports.formatting import (
     signal_name,
     size,
 )
-from otel_memwatch.runtime.masking import public_name
-from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from otel_memwatch.analysis import ProcessFigures, RecordedRun
+    from otel_memwatch.run import ProcessFigures, RecordedRun
 
 _LESS_CACHE = "less page cache"
 _NEARER = 0.02

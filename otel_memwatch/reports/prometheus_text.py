@@ -15,15 +15,15 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 
 from otel_memwatch import catalog
-from otel_memwatch.analysis.spans import resource_of
 from otel_memwatch.catalog import METRICS, Instrument, prometheus_names
-from otel_memwatch.reports.formatting import clean
+from otel_memwatch.run.spans import resource_of
 from otel_memwatch.runtime.typed import TYPE_CHECKING, BinaryIO
+from otel_memwatch.text import clean
 
 if TYPE_CHECKING:
-    from otel_memwatch.analysis import RecordedRun
     from otel_memwatch.model import Column, Peak
     from otel_memwatch.reports import Options
+    from otel_memwatch.run import RecordedRun
 
 _STEP = 60.0
 """Seconds between samples of what does not change; Prometheus looks back five minutes."""

@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import os
 
-from otel_memwatch.analysis.operation_digest import needed_most
 from otel_memwatch.config import OPTIONS
 from otel_memwatch.record.fields import mapping
 from otel_memwatch.record.format import PAGE_FILE, RUN_FILE
 from otel_memwatch.reports import phrases
-from otel_memwatch.reports.formatting import (
+from otel_memwatch.run.operation_digest import needed_most
+from otel_memwatch.runtime.masking import public_name
+from otel_memwatch.runtime.terminal import FILE, Display
+from otel_memwatch.runtime.typed import TYPE_CHECKING, BinaryIO, NamedTuple
+from otel_memwatch.text import (
     cells,
     clean,
     command_line,
@@ -24,16 +27,13 @@ from otel_memwatch.reports.formatting import (
     shorten,
     size,
 )
-from otel_memwatch.runtime.masking import public_name
-from otel_memwatch.runtime.terminal import FILE, Display
-from otel_memwatch.runtime.typed import TYPE_CHECKING, BinaryIO, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
 
-    from otel_memwatch.analysis import OperationFigures, RecordedRun
     from otel_memwatch.reports import Options
+    from otel_memwatch.run import OperationFigures, RecordedRun
 
 WIDTH = 100
 """Columns of a line where no terminal says otherwise."""

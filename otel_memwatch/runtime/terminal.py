@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
 
@@ -67,3 +68,15 @@ def _width(descriptor: int, environ: Mapping[str, str]) -> int | None:
     except OSError:
         return None
     return columns or None
+
+
+def say(text: str) -> None:
+    """Prints one of our own lines to stderr; stdout is the target's."""
+    if sys.stderr is None:
+        return
+    try:
+        sys.stderr.write(f"{text}\n")
+        sys.stderr.flush()
+    except (OSError, ValueError):
+        # Nobody reads our stderr: what we had to say must not end the target.
+        return

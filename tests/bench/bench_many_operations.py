@@ -20,8 +20,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from otel_memwatch.analysis.operation_digest import OperationsSoFar
 from otel_memwatch.record.follower import OperationFollower
+from otel_memwatch.run.operation_digest import OperationsSoFar
 from tests.support.wrapped import PROGRAM, environment
 
 MIB = 1 << 20

@@ -74,7 +74,7 @@ def bytes_only(path: Path) -> None:
 
 
 def plotted(path: Path) -> None:
-    from otel_memwatch.analysis import load
+    from otel_memwatch.run import load
 
     run = load(path)
     samples = run.samples(PLOTTED)
@@ -83,14 +83,14 @@ def plotted(path: Path) -> None:
 
 
 def every_column(path: Path) -> None:
-    from otel_memwatch.analysis import load
+    from otel_memwatch.run import load
 
     load(path).samples()
 
 
 def folded(path: Path) -> None:
     """As for a run whose monitor died: peaks, totals and quality from the raw lines."""
-    from otel_memwatch.analysis import load
+    from otel_memwatch.run import load
 
     run = load(path)
     assert run.quality["ticks"]

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import psutil
 
-from otel_memwatch.monitor.sources import Context, open_sources
+from otel_memwatch.monitor.sampling.sources import Context, open_sources
 
 FLOOR = r"""
 #include <fcntl.h>

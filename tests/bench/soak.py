@@ -112,12 +112,12 @@ def memory(pid: int | str) -> float:
 
 def simulate(hours: float, every: int = 20, interval: float = 0.1) -> list[Station]:
     """Runs so many hours by a clock that does not wait; every so many ticks the target does something."""
-    from otel_memwatch.monitor.supervise import system
+    from otel_memwatch.runtime import system_calls
 
     folder = tempfile.mkdtemp(prefix="memwatch-soak-")
     run = f"{folder}/run"
     os.mkdir(run, 0o700)
-    system.prctl(system.PR_SET_CHILD_SUBREAPER, 1)
+    system_calls.prctl(system_calls.PR_SET_CHILD_SUBREAPER, 1)
     pid, pipe = begin_target(run)
     try:
         return _Simulated(pid, Path(run), interval).go(int(hours * 3600 / interval), every, pipe)
@@ -132,12 +132,12 @@ class _Simulated:
     """What the monitor puts together, on a fast clock."""
 
     def __init__(self, pid: int, run: Path, interval: float) -> None:
-        from otel_memwatch.analysis.tally import Tally
         from otel_memwatch.model import ProcessRecord
-        from otel_memwatch.monitor.sampler import Sampler
-        from otel_memwatch.monitor.sources import Context, open_sources
+        from otel_memwatch.monitor.sampling.sampler import Sampler
+        from otel_memwatch.monitor.sampling.sources import Context, open_sources
         from otel_memwatch.record.follower import OperationFollower
         from otel_memwatch.record.writer import RunWriter
+        from otel_memwatch.run.aggregate import Tally
         from tests.support.clock import FakeClock
 
         self.pid, self.run, self.interval = pid, run, interval
@@ -166,7 +166,7 @@ class _Simulated:
         self.sampler.subscribe(self.tally.tick)
 
     def go(self, ticks: int, every: int, pipe: int) -> list[Station]:
-        from otel_memwatch.monitor.supervise import ending
+        from otel_memwatch.monitor.run.supervise import ending
 
         stations: list[Station] = []
         for tick in range(1, ticks + 1):

@@ -13,10 +13,10 @@ from dashboards.boards import boards
 from dashboards.promql import filled, names_in
 from dashboards.records import records
 from dashboards.rules import alerts
-from otel_memwatch.analysis import load
 from otel_memwatch.catalog import METRICS
 from otel_memwatch.monitor.telemetry import Parts, start
 from otel_memwatch.reports import render
+from otel_memwatch.run import load
 from tests.support.monitored import Monitored, backfilled, values
 from tests.support.peers import Prometheus, free_port
 from tests.support.telemetry_run import all_columns, finished, health, operation, peaks, run_info, snapshot

@@ -11,9 +11,9 @@ import sys
 import pytest
 
 from otel_memwatch import reports
-from otel_memwatch.analysis import load
 from otel_memwatch.catalog import METRICS, prometheus_names
 from otel_memwatch.errors import RunError
+from otel_memwatch.run import load
 from tests.support.otlp_sink import OtlpSink, attributes
 from tests.support.peers import Prometheus, needed
 

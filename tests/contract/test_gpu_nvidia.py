@@ -12,9 +12,9 @@ import pytest
 
 from otel_memwatch.catalog import METRICS
 from otel_memwatch.errors import Unavailable
-from otel_memwatch.monitor.sources import Context
-from otel_memwatch.monitor.sources.gpu_nvidia import GpuNvidia, processes, source
-from otel_memwatch.monitor.sources.gpu_nvidia.driver import open_driver
+from otel_memwatch.monitor.sampling.sources import Context
+from otel_memwatch.monitor.sampling.sources.gpu_nvidia import GpuNvidia, processes, source
+from otel_memwatch.monitor.sampling.sources.gpu_nvidia.driver import open_driver
 from tests.support import nvml
 from tests.support.nvml import FIRST, GIB, SECOND, Machine
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from otel_memwatch.analysis import load
+from otel_memwatch.run import load
 
 PROGRAM = Path(__file__).parents[1] / "programs" / "exporting.py"
 

@@ -15,7 +15,7 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportM
 
 from otel_memwatch.catalog import METRICS, Instrument
 from otel_memwatch.model import Column
-from otel_memwatch.monitor.sampler import Sampler
+from otel_memwatch.monitor.sampling.sampler import Sampler
 from otel_memwatch.monitor.telemetry import Parts, start
 from tests.support.otlp_sink import OtlpSink, attributes
 from tests.support.programs import need

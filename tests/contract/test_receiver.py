@@ -15,9 +15,9 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 )
 
 from otel_memwatch.errors import UsageError
-from otel_memwatch.monitor.telemetry.listening import listen
-from otel_memwatch.monitor.telemetry.received import ReceivedSpans
-from otel_memwatch.monitor.telemetry.receiver import MAX_BODY, Receiver
+from otel_memwatch.monitor.telemetry.otlp_receiver.server import MAX_BODY, Receiver
+from otel_memwatch.monitor.telemetry.otlp_receiver.socket import listen
+from otel_memwatch.monitor.telemetry.otlp_receiver.store import ReceivedSpans
 from otel_memwatch.record.open import read_run
 from otel_memwatch.record.otlp_json import parse_json, to_json
 from tests.support.otlp_sink import OtlpSink
@@ -243,7 +243,7 @@ def test_the_target_is_told_where_to_send_only_its_spans(sink):
 
 
 def test_without_grpc_an_endpoint_that_needs_it_is_refused_before_the_start(monkeypatch):
-    monkeypatch.setattr("otel_memwatch.monitor.telemetry.listening._has_grpc", lambda: False)
+    monkeypatch.setattr("otel_memwatch.monitor.telemetry.otlp_receiver.socket._has_grpc", lambda: False)
     with pytest.raises(UsageError, match="takes gRPC"):
         listen({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector:4317"})
 

@@ -8,8 +8,8 @@ import re
 
 import pytest
 
-from otel_memwatch.analysis.spans import SCHEMA_URL
 from otel_memwatch.catalog import METRICS, Instrument, Stability, prometheus_names
+from otel_memwatch.run.spans import SCHEMA_URL
 
 _KINDS = {
     "create_counter": Instrument.COUNTER,

@@ -14,10 +14,17 @@ import pytest
 from otel_memwatch.catalog import METRICS, Instrument
 from otel_memwatch.errors import Unavailable
 from otel_memwatch.model import Source
-from otel_memwatch.monitor.opening import Opening
-from otel_memwatch.monitor.own_cgroup import OwnCgroup
-from otel_memwatch.monitor.sampler import Flag
-from otel_memwatch.monitor.sources import GPU_SOURCES, SOURCES, Context, Entry, open_sources, quirks
+from otel_memwatch.monitor.run_cgroup.own_cgroup import OwnCgroup
+from otel_memwatch.monitor.sampling.opening import Opening
+from otel_memwatch.monitor.sampling.sampler import Flag
+from otel_memwatch.monitor.sampling.sources import (
+    GPU_SOURCES,
+    SOURCES,
+    Context,
+    Entry,
+    open_sources,
+    quirks,
+)
 from otel_memwatch.runtime import kernel
 
 NAMES = tuple(entry.name for entry in SOURCES if not entry.gpus)
@@ -106,7 +113,7 @@ def test_a_source_that_is_absent_says_why_and_stops_nobody(
         raise ZeroDivisionError
 
     entries = (Entry("absent", unavailable), Entry("broken", broken), *SOURCES)
-    monkeypatch.setattr("otel_memwatch.monitor.sources.SOURCES", entries)
+    monkeypatch.setattr("otel_memwatch.monitor.sampling.sources.SOURCES", entries)
     sources, missing = open_sources(
         Context(target, 0.1, system="psutil"), ("absent", "broken", "process_tree")
     )

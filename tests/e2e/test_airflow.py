@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from otel_memwatch.analysis import load
 from otel_memwatch.model import Certainty
+from otel_memwatch.run import load
 from tests.support.wrapped import MIB, environment
 
 pytestmark = [

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from otel_memwatch.analysis import load
 from otel_memwatch.in_target.operations.process import PER_THREAD
+from otel_memwatch.run import load
 from tests.support.wrapped import MIB, environment, wrap
 
 PROGRAM = Path(__file__).parent.parent / "programs" / "engines" / "dask_tasks.py"

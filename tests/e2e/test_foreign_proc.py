@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from otel_memwatch.analysis import load
+from otel_memwatch.run import load
 from tests.support.torture import Trial, needs_root, trial
 from tests.support.wrapped import PROGRAM, work
 

@@ -425,7 +425,7 @@ def test_children_that_are_not_the_targets(tmp_path: Path) -> None:
 def test_gate_runs_in_the_child_and_its_trouble_does_not_stop_the_command(tmp_path: Path) -> None:
     script = """
 import os, sys
-from otel_memwatch.monitor.supervise import end_like, launch
+from otel_memwatch.monitor.run.supervise import end_like, launch
 def gate():
     open("gate", "w").write(str(os.getpid()))
     raise OSError("no such group")
@@ -452,7 +452,7 @@ def test_nothing_changes_when_nothing_was_started(tmp_path: Path) -> None:
     script = """
 import os, signal
 from otel_memwatch.errors import CommandNotStarted
-from otel_memwatch.monitor.supervise import launch
+from otel_memwatch.monitor.run.supervise import launch
 try:
     launch(["./absent"], variables={})
 except CommandNotStarted:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from otel_memwatch.monitor.procfs.system import read_allocated
+from otel_memwatch.runtime.procfs.system import read_allocated
 from tests.support.control_group import memory_parent
 from tests.support.wrapped import MIB, PROGRAM, environment, work, wrap
 
@@ -114,7 +114,7 @@ def test_memory_filled_by_another_program_takes_the_ledger_away(tmp_path: Path) 
             memory.seek(address + size * MIB - 1)
             memory.write(b"\1")
         assert wrapped.wait(60) == 0
-    from otel_memwatch.analysis import load
+    from otel_memwatch.run import load
 
     tree = load(tmp_path / "run").peaks.tree
     assert tree is not None

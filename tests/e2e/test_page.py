@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from otel_memwatch.analysis import load
 from otel_memwatch.reports import write
-from otel_memwatch.reports.formatting import change, duration, size
+from otel_memwatch.run import load
+from otel_memwatch.text import change, duration, size
 from tests.support import recorded
 from tests.support.browser import Opened, browser
 from tests.support.wrapped import PROGRAM, environment

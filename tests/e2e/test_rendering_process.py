@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from otel_memwatch.analysis import load
+from otel_memwatch.run import load
 from tests.support.control_group import Group, group
 from tests.support.torture import Trial, trial, wait_for
 from tests.support.wrapped import PROGRAM as COMMAND

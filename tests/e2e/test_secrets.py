@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 from otel_memwatch import reports
-from otel_memwatch.analysis import load
+from otel_memwatch.run import load
 from tests.support.otlp_sink import OtlpSink
 from tests.support.torture import Trial, trial, wait_for
 from tests.support.wrapped import PROGRAM

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from otel_memwatch.analysis import load
+from otel_memwatch.run import load
 from tests.support.wrapped import MIB, PROGRAM, environment
 
 BASH = shutil.which("bash") or "bash"

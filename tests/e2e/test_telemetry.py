@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from otel_memwatch.analysis import load
+from otel_memwatch.run import load
 from tests.support.control_group import group
 from tests.support.otlp_sink import OtlpSink, attributes
 from tests.support.peers import Prometheus, free_port, needed

@@ -12,9 +12,9 @@ import time
 
 import pytest
 
-from otel_memwatch.monitor.uploading import Mirror
-from otel_memwatch.runs.groups import find_group
-from otel_memwatch.runs.remote import here
+from otel_memwatch.monitor.workers.uploading import Mirror
+from otel_memwatch.wings.index.remote import here
+from otel_memwatch.wings.ranks.groups import find_group
 from tests.support.programs import need
 from tests.support.rank_runs import Course, rank_run
 from tests.support.run_directory import MIB

@@ -94,8 +94,8 @@ def bounded_operations() -> Finding:
 
 _SOURCE = """
 import json, os, sys, time
-from otel_memwatch.monitor.sources import Context
-from otel_memwatch.monitor.sources.gpu_nvidia import GpuNvidia
+from otel_memwatch.monitor.sampling.sources import Context
+from otel_memwatch.monitor.sampling.sources.gpu_nvidia import GpuNvidia
 def values(gpu, wanted, seconds=20):
     end, seen = time.monotonic() + seconds, {}
     while time.monotonic() < end and not wanted <= set(seen):

@@ -15,8 +15,8 @@ import textwrap
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from otel_memwatch.analysis import load
 from otel_memwatch.reports import write
+from otel_memwatch.run import load
 from tests.support import recorded
 from tests.support.browser import Opened, browser
 from tests.support.wrapped import PROGRAM, environment

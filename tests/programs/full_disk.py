@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from otel_memwatch.model import Column, Snapshot
-from otel_memwatch.monitor.run_directory import create_directory
+from otel_memwatch.monitor.run.run_directory import create_directory
 from otel_memwatch.record.writer import RunWriter
 
 run = Path(sys.argv[1]) / "run"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
-from otel_memwatch.monitor.supervise import end_like, launch
+from otel_memwatch.monitor.run.supervise import end_like, launch
 
 keep = sys.argv[1] == "1"
 told = []

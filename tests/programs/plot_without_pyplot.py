@@ -2,8 +2,8 @@
 
 import sys
 
-from otel_memwatch.analysis import load
 from otel_memwatch.reports import write
+from otel_memwatch.run import load
 
 write("plot", load(sys.argv[1]), sys.argv[2])
 assert "matplotlib.pyplot" not in sys.modules

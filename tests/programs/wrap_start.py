@@ -4,7 +4,7 @@ import os
 import sys
 
 from otel_memwatch import cli
-from otel_memwatch.monitor import wrap
+from otel_memwatch.monitor.run import wrap
 
 HEAVY = {"click", "inspect", "asyncio", "subprocess", "logging", "dataclasses", "json", "threading"}
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from html import escape
 
-from otel_memwatch.analysis import certainty as rules
 from otel_memwatch.model import Peak
-from otel_memwatch.reports.formatting import peak_sentence
+from otel_memwatch.text import peak_sentence
+from otel_memwatch.truth import certainty as rules
 
 MIB = 1 << 20
 ERROR = MIB // 4

@@ -17,7 +17,6 @@ import click
 
 import otel_memwatch
 from otel_memwatch import config, errors, model
-from otel_memwatch.analysis import results, run
 from otel_memwatch.api import devices, keywords, watching
 from otel_memwatch.api import run as api_run
 from otel_memwatch.cli import COMMANDS, examples
@@ -25,6 +24,7 @@ from otel_memwatch.cli.group import cli
 from otel_memwatch.in_target.operations import api as operations
 from otel_memwatch.record import format as record_format
 from otel_memwatch.record import samples
+from otel_memwatch.run import recorded_run, results
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "docs/examples"
@@ -150,7 +150,7 @@ def python_page() -> str:
         "## Reading",
         *_function("load_run", api_run),
         *_example("load_run"),
-        *_class("Run", api_run, run, "RecordedRun"),
+        *_class("Run", api_run, recorded_run, "RecordedRun"),
         "`Run.report` takes:",
         _typed(keywords, "ReportOptions"),
         "`Run.plot` takes:",
@@ -385,9 +385,9 @@ def _described(body: str) -> Iterator[str]:
 
 SCHEMAS = {
     "report": ("report RUN --json", "reports/report.schema.json"),
-    "group": ("report GROUP --json", "reports/group/group.schema.json"),
-    "check": ("check --format json", "runs/budgets.schema.json"),
-    "compare": ("compare --format json", "runs/comparison.schema.json"),
+    "group": ("report GROUP --json", "wings/ranks/group.schema.json"),
+    "check": ("check --format json", "wings/gate/budgets.schema.json"),
+    "compare": ("compare --format json", "wings/gate/comparison.schema.json"),
 }
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from otel_memwatch.analysis.certainty import charge_error
 from otel_memwatch.runtime.exact import is_small
 from otel_memwatch.runtime.kernel import rss_error, usable_processors
+from otel_memwatch.truth.certainty import charge_error
 
 
 def of_process(value: int) -> str:

@@ -1,4 +1,4 @@
-"""The same command bare, under `otel_memwatch.monitor.supervise` alone, and under the whole product.
+"""The same command bare, under `otel_memwatch.monitor.run.supervise` alone, and under the whole product.
 
 The bare command is the witness: what it does, the wrapped one must do.
 """

@@ -1,4 +1,4 @@
-"""A wrapper made of nothing but `otel_memwatch.monitor.supervise`: what is tested is supervision alone.
+"""A wrapper made of nothing but `otel_memwatch.monitor.run.supervise`: what is tested is supervision alone.
 
 Usage: supervised.py [--log FILE] COMMAND...; with --log one line per reaped process is appended to FILE.
 """
@@ -10,7 +10,7 @@ import sys
 
 from otel_memwatch.errors import CommandNotStarted
 from otel_memwatch.model import ChildExit
-from otel_memwatch.monitor.supervise import end_like, launch
+from otel_memwatch.monitor.run.supervise import end_like, launch
 
 
 def main() -> None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 from types import SimpleNamespace
 
-from otel_memwatch.analysis import Peaks
 from otel_memwatch.catalog import METRICS, Instrument
 from otel_memwatch.model import Column, Ending, Peak, RecordedOperation, Snapshot
 from otel_memwatch.monitor.telemetry import Ended
 from otel_memwatch.record.follower import Followed
+from otel_memwatch.run import Peaks
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 SPAN = "b7ad6b7169203331"

@@ -16,9 +16,9 @@ from typing import Any
 
 import pytest
 
-from otel_memwatch.analysis import load
 from otel_memwatch.record.format import RUN_FILE, SAMPLES_FILE
 from otel_memwatch.reports import render
+from otel_memwatch.run import load
 from tests.support.control_group import memory_parent
 from tests.support.wrapped import PROGRAM, environment
 

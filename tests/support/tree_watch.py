@@ -14,8 +14,9 @@ import time
 from typing import Any
 
 from otel_memwatch.model import ProcessRecord
-from otel_memwatch.monitor.sources import THIS_SYSTEM, Context, open_sources
-from otel_memwatch.monitor.supervise import ending, system
+from otel_memwatch.monitor.run.supervise import ending
+from otel_memwatch.monitor.sampling.sources import THIS_SYSTEM, Context, open_sources
+from otel_memwatch.runtime import system_calls
 
 
 def label(column: Any) -> str:
@@ -25,7 +26,7 @@ def label(column: Any) -> str:
 
 def watch(options: dict[str, Any], argv: list[str]) -> dict[str, Any]:
     """Runs the command to its end."""
-    system.prctl(system.PR_SET_CHILD_SUBREAPER, 1)
+    system_calls.prctl(system_calls.PR_SET_CHILD_SUBREAPER, 1)
     root = os.fork()
     if root == 0:
         os.execvp(argv[0], argv)

@@ -12,20 +12,22 @@ from typing import TYPE_CHECKING
 import pytest
 
 from otel_memwatch import config
+from otel_memwatch import text as formatting
 from otel_memwatch.compat.ipython import perf
 from otel_memwatch.compat.nncf import monitor_log
 from otel_memwatch.errors import MemwatchError
 from otel_memwatch.in_target.operations.lines import clean_name, quote
 from otel_memwatch.in_target.operations.tracing import parse_traceparent
-from otel_memwatch.monitor.procfs import control_group, drm, process, system
-from otel_memwatch.monitor.sources.gpu_drm import cards
-from otel_memwatch.monitor.sources.gpu_nvidia import visible
-from otel_memwatch.monitor.telemetry import http_session, listening, received
+from otel_memwatch.monitor.sampling.sources.gpu_drm import cards
+from otel_memwatch.monitor.sampling.sources.gpu_nvidia import visible
+from otel_memwatch.monitor.telemetry import http_session
 from otel_memwatch.monitor.telemetry import settings as telemetry_settings
+from otel_memwatch.monitor.telemetry.otlp_receiver import socket, store
 from otel_memwatch.record import jsonl, plain_pairs, resource
 from otel_memwatch.record.samples import parse_columns
-from otel_memwatch.reports import formatting, markdown, plot, prometheus_text
+from otel_memwatch.reports import markdown, plot, prometheus_text
 from otel_memwatch.runtime import kernel, masking
+from otel_memwatch.runtime.procfs import control_group, drm, process, system
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -74,12 +76,12 @@ TEXTS: dict[str, Callable[[str], object]] = {
     "clients of cards": drm.parse_drm_fdinfo,
     "kernels": kernel.parse_release,
     "pairs of operations": lambda text: list(plain_pairs.pieces(f'{{"open":1,"time":1.000000,"name":"{text}","trace":"{text}",\n'.encode())),
-    "spans": lambda text: received._SPAN.findall(text.encode()),
+    "spans": lambda text: store._SPAN.findall(text.encode()),
     "containers": resource._CONTAINER_ID.findall,
     "resources": resource.parse_attributes,
     "repositories": lambda text: resource.ci_attributes({"JENKINS_URL": "a", "BUILD_NUMBER": "1", "GIT_URL": text}),
     "answers": lambda text: http_session._first_line(text.encode()),
-    "endpoints": lambda text: listening._upstream({"OTEL_EXPORTER_OTLP_ENDPOINT": text}, None),
+    "endpoints": lambda text: socket._upstream({"OTEL_EXPORTER_OTLP_ENDPOINT": text}, None),
     "telemetry's variables": lambda text: telemetry_settings.wanted(
         {}, {"OTEL_METRICS_EXPORTER": text, "OTEL_EXPORTER_OTLP_ENDPOINT": text, "OTEL_METRIC_EXPORT_INTERVAL": text}
     ),

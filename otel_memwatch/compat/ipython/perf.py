@@ -14,7 +14,7 @@ from typing import NamedTuple
 from otel_memwatch.compat.current_memory import size_of
 from otel_memwatch.errors import Unavailable, UsageError
 from otel_memwatch.runtime.owned_descriptor import OwnedDescriptor, move_high
-from otel_memwatch.runtime.readable import readable
+from otel_memwatch.runtime.wait_readable import readable
 
 DEFAULT_EVENT = "cache-misses"
 NO_RESULTS = "perf - no results to report, possibly the collection time was too short?"

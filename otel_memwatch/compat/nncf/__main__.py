@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from otel_memwatch.monitor.supervise import end_like, launch
+from otel_memwatch.monitor.run.supervise import end_like, launch
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
     from matplotlib.figure import Figure
 
-    from otel_memwatch.analysis import RecordedRun
     from otel_memwatch.reports import Options
+    from otel_memwatch.run import RecordedRun
 
 UNITS: dict[str, int] = {
     "B": 1,

@@ -21,11 +21,11 @@ from otel_memwatch.runtime.threads import Thread
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from otel_memwatch.analysis import Peaks
     from otel_memwatch.model import Column, Ending, RecordedOperation, Snapshot
     from otel_memwatch.monitor.telemetry.delivery import Follower
-    from otel_memwatch.monitor.telemetry.listening import Listening
+    from otel_memwatch.monitor.telemetry.otlp_receiver.socket import Listening
     from otel_memwatch.monitor.telemetry.pipeline import Pipeline
+    from otel_memwatch.run import Peaks
 
 __all__ = ["Ended", "Parts", "Telemetry", "start", "wanted"]
 

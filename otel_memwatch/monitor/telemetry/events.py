@@ -14,7 +14,7 @@ from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
 from otel_memwatch import catalog
 from otel_memwatch._version import __version__
-from otel_memwatch.analysis.spans import (
+from otel_memwatch.run.spans import (
     RUN_ENDED,
     SCHEMA_URL,
     SCOPE,
@@ -30,10 +30,10 @@ if TYPE_CHECKING:
     from opentelemetry.context import Context
     from opentelemetry.sdk.resources import Resource
 
-    from otel_memwatch.analysis import Peaks
     from otel_memwatch.model import Ending
     from otel_memwatch.monitor.telemetry.delivery import ExporterDelivery
     from otel_memwatch.monitor.telemetry.frame import Frame
+    from otel_memwatch.run import Peaks
 
 OOM_KILL = "memwatch.oom_kill"
 

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from otel_memwatch.monitor.telemetry import Ended, Parts
     from otel_memwatch.monitor.telemetry.events import RunEvents
     from otel_memwatch.monitor.telemetry.exporters import Exporter
-    from otel_memwatch.monitor.telemetry.received import ReceivedSpans
-    from otel_memwatch.monitor.telemetry.receiver import Receiver
+    from otel_memwatch.monitor.telemetry.otlp_receiver.server import Receiver
+    from otel_memwatch.monitor.telemetry.otlp_receiver.store import ReceivedSpans
     from otel_memwatch.monitor.telemetry.scrape import PrometheusEndpoint, Textfile
     from otel_memwatch.monitor.telemetry.settings import Endpoint, Wanted
     from otel_memwatch.monitor.telemetry.spans import Spans
@@ -118,8 +118,8 @@ class Pipeline:
             self._tell(sentence)
 
     def _open_receiver(self) -> None:
-        from otel_memwatch.monitor.telemetry.received import ReceivedSpans
-        from otel_memwatch.monitor.telemetry.receiver import Receiver
+        from otel_memwatch.monitor.telemetry.otlp_receiver.server import Receiver
+        from otel_memwatch.monitor.telemetry.otlp_receiver.store import ReceivedSpans
 
         parts = self._parts
         assert parts.listening is not None
@@ -209,9 +209,9 @@ class Pipeline:
     def _open_provider(self) -> None:
         from opentelemetry.sdk.metrics import MeterProvider
 
-        from otel_memwatch.analysis.spans import SCHEMA_URL, SCOPE
         from otel_memwatch.monitor.telemetry.instruments import create_instruments
         from otel_memwatch.monitor.telemetry.spans import Spans
+        from otel_memwatch.run.spans import SCHEMA_URL, SCOPE
 
         # Meant for the target's SDK; ours was asked for by name.
         os.environ.pop("OTEL_SDK_DISABLED", None)

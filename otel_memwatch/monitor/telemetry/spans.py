@@ -21,7 +21,7 @@ from opentelemetry.trace import (
 from opentelemetry.trace.status import Status, StatusCode
 
 from otel_memwatch._version import __version__
-from otel_memwatch.analysis.spans import (
+from otel_memwatch.run.spans import (
     SCHEMA_URL,
     SCOPE,
     operation_attributes,

@@ -14,10 +14,10 @@ from opentelemetry import metrics
 
 from otel_memwatch import catalog
 from otel_memwatch._version import __version__
-from otel_memwatch.analysis.spans import SCHEMA_URL, SCOPE
-from otel_memwatch.monitor.sampler import Sampler
+from otel_memwatch.monitor.sampling.sampler import Sampler
 from otel_memwatch.monitor.telemetry.frame import Frame
 from otel_memwatch.monitor.telemetry.instruments import create_instruments
+from otel_memwatch.run.spans import SCHEMA_URL, SCOPE
 from otel_memwatch.runtime.threads import Thread
 from otel_memwatch.runtime.typed import TYPE_CHECKING
 
@@ -59,7 +59,7 @@ class InProcessMetrics:
         sources: Collection[str] | None = None,
         period: float = PERIOD,
     ) -> None:
-        from otel_memwatch.monitor.sources import Context, open_sources
+        from otel_memwatch.monitor.sampling.sources import Context, open_sources
 
         self._pid = os.getpid()
         opened, self.absent = open_sources(Context(self._pid, period), sources)

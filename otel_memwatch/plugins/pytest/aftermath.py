@@ -44,7 +44,7 @@ def death_in(directory: Path, pid: int | None = None) -> KilledTest | None:
 
     `pid`: the process; `None`: whichever.
     """
-    from otel_memwatch.reports.formatting import peak_sentence, shell_word
+    from otel_memwatch.text import peak_sentence, shell_word
 
     name = "*" if pid is None else pid
     for path in directory.glob(f"{OPERATIONS_PREFIX}{name}{OPERATIONS_SUFFIX}"):
@@ -65,7 +65,7 @@ def wait_for_end(directory: Path) -> None:
 
     Three seconds at the most. Where there is no record, or its monitor was killed as well, nothing is waited for.
     """
-    from otel_memwatch.analysis.ending import state_of
+    from otel_memwatch.run.ending import state_of
 
     until = time.monotonic() + _END_SECONDS
     while time.monotonic() < until:
@@ -102,8 +102,8 @@ def _left_open(path: Path) -> tuple[str, Peak | None] | None:
 
 def _of_record(directory: Path, test: str) -> tuple[int | None, Peak | None]:
     """Processes that the OOM killer killed, and what the test and its children had, where there is a whole record."""
-    from otel_memwatch.analysis import load
     from otel_memwatch.errors import MemwatchError
+    from otel_memwatch.run import load
 
     if not (directory / RUN_FILE).is_file():
         return None, None

@@ -5,23 +5,23 @@ from __future__ import annotations
 import contextlib
 import time
 
-from otel_memwatch.analysis import load
 from otel_memwatch.errors import MemwatchError
 from otel_memwatch.record.format import RUN_FILE
-from otel_memwatch.reports.formatting import count
-from otel_memwatch.runs import baseline as baselines
-from otel_memwatch.runs.comparison import ComparisonVerdict, Effect, compare
-from otel_memwatch.runs.comparison_formats import as_table
-from otel_memwatch.runs.figures import Conditions, Figure, RunFigures
-from otel_memwatch.runs.run_figures import conditions_of
+from otel_memwatch.run import load
+from otel_memwatch.run.figures import Conditions, Figure, RunFigures
+from otel_memwatch.run.run_figures import conditions_of
 from otel_memwatch.runtime.typed import TYPE_CHECKING
+from otel_memwatch.text import count
+from otel_memwatch.wings.gate import baseline as baselines
+from otel_memwatch.wings.gate.comparison import ComparisonVerdict, Effect, compare
+from otel_memwatch.wings.gate.comparison_formats import as_table
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
     from otel_memwatch.plugins.pytest.figures import BaselineOptions, MeasuredTest
-    from otel_memwatch.runs.comparison import Comparison
+    from otel_memwatch.wings.gate.comparison import Comparison
 
 _PREFIX = "test:"
 """What the names of the figures of tests begin with."""

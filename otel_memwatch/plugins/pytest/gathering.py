@@ -159,7 +159,7 @@ class Gathering:
             return False
         # Loaded by those who compare: it takes as long as all the rest together.
         from otel_memwatch.plugins.pytest.baseline import compared, keep, lines_of, session_figures
-        from otel_memwatch.runs.comparison import ComparisonVerdict
+        from otel_memwatch.wings.gate.comparison import ComparisonVerdict
 
         session = session_figures(self.tests, self._directories)
         regressed = False

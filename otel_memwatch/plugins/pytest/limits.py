@@ -7,8 +7,8 @@ import re
 import pytest
 
 from otel_memwatch.config import parse_size
-from otel_memwatch.reports.formatting import size
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
+from otel_memwatch.text import size
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -12,23 +12,23 @@ import time
 from bisect import bisect_left
 from pathlib import Path
 
-from otel_memwatch.analysis.certainty import CLOCK_TICK
-from otel_memwatch.analysis.run_conditions import RunConditions
 from otel_memwatch.api.monitor_process import MonitorProcess
 from otel_memwatch.config import OPTIONS
 from otel_memwatch.errors import MemwatchError, UsageError
 from otel_memwatch.in_target.operations import RUN_DIRECTORY_VARIABLE, activate, deactivate
 from otel_memwatch.model import ProcessEvent
-from otel_memwatch.monitor.run_directory import absolute, create_directory, run_name, temporary_runs
+from otel_memwatch.monitor.run.run_directory import absolute, create_directory, run_name, temporary_runs
 from otel_memwatch.record.format import RUN_FILE, RUNS_DIRECTORY, SAMPLES_FILE
+from otel_memwatch.run.conditions import RunConditions
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
+from otel_memwatch.truth.certainty import CLOCK_TICK
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from otel_memwatch.analysis import RecordedRun
     from otel_memwatch.model import Peak
     from otel_memwatch.plugins.pytest.figures import PhaseFigures, TreeKey
+    from otel_memwatch.run import RecordedRun
 
 INTERVAL = 0.1
 """Seconds between two ticks."""
@@ -212,7 +212,7 @@ class SessionRecord:
             return {}
 
     def _run(self) -> RecordedRun:
-        from otel_memwatch.analysis import load
+        from otel_memwatch.run import load
 
         assert self.directory is not None
         return load(self.directory)

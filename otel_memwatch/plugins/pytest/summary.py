@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 
-from otel_memwatch.reports.formatting import certainty, count, from_here, peak_figure, size, table
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
+from otel_memwatch.text import certainty, count, from_here, peak_figure, size, table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -121,7 +121,7 @@ def _advice(tests: Sequence[MeasuredTest], killed: Sequence[Peak]) -> list[str]:
 
 def _room() -> tuple[int, str] | None:
     """Bytes that there are for tests, and whose they are; `None`: not known."""
-    from otel_memwatch.monitor.memory_room import room
+    from otel_memwatch.runtime.memory_headroom import room
 
     limited = room()
     if limited is not None:

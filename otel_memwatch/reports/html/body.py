@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 
-from otel_memwatch.analysis.process_names import INTERPRETERS
 from otel_memwatch.model import Certainty, Peak
 from otel_memwatch.reports import phrases
-from otel_memwatch.reports.formatting import (
+from otel_memwatch.reports.html.markup import escaped, tag
+from otel_memwatch.reports.html.picture import picture
+from otel_memwatch.run.process_names import INTERPRETERS
+from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
+from otel_memwatch.text import (
     certainty,
     clean,
     command_line,
@@ -18,14 +21,11 @@ from otel_memwatch.reports.formatting import (
     shorten,
     size,
 )
-from otel_memwatch.reports.html.markup import escaped, tag
-from otel_memwatch.reports.html.picture import picture
-from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from otel_memwatch.analysis import RecordedRun
+    from otel_memwatch.run import RecordedRun
 
 _COMMAND = 2000
 _PROGRAM = 48

@@ -6,19 +6,19 @@ Long columns are whole numbers, each the difference from the one before it: a th
 from __future__ import annotations
 
 from otel_memwatch import catalog
-from otel_memwatch.analysis.curves import LEAST, MOST, NEEDED
 from otel_memwatch.reports import phrases
-from otel_memwatch.reports.formatting import clean, shorten
 from otel_memwatch.reports.html.operations import operations_data
 from otel_memwatch.reports.html.processes import processes_data
+from otel_memwatch.run.curves import LEAST, MOST, NEEDED
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
+from otel_memwatch.text import clean, shorten
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from otel_memwatch.analysis import RecordedRun
-    from otel_memwatch.analysis.curves import Curve, DrawnCurves
     from otel_memwatch.model import Peak
+    from otel_memwatch.run import RecordedRun
+    from otel_memwatch.run.curves import Curve, DrawnCurves
 
 _GAP = 3.0
 """Intervals without a tick from which on a curve is interrupted: one missed tick is no gap."""

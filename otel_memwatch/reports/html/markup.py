@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from otel_memwatch.reports.formatting import clean
+from otel_memwatch.text import clean
 
 _ESCAPES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "'": "&#39;"})
 

@@ -5,17 +5,17 @@ from __future__ import annotations
 import math
 from functools import lru_cache
 
-from otel_memwatch.analysis.operation_names import series_name
 from otel_memwatch.reports import phrases
-from otel_memwatch.reports.formatting import clean, shorten
+from otel_memwatch.run.operation_names import series_name
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
+from otel_memwatch.text import clean, shorten
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from otel_memwatch.analysis import OperationFigures, RecordedRun
-    from otel_memwatch.analysis.operation_digest import OperationDigest
     from otel_memwatch.model import Peak
+    from otel_memwatch.run import OperationFigures, RecordedRun
+    from otel_memwatch.run.operation_digest import OperationDigest
 
 ROWS = 2000
 """Operations of which the page has a row: the largest, the longest, and the one of the run's peak."""

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from otel_memwatch.reports.formatting import duration, peak_figure, size, size_scale
 from otel_memwatch.reports.html.markup import escaped, tag
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
+from otel_memwatch.text import duration, peak_figure, size, size_scale
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from otel_memwatch.analysis import RecordedRun
+    from otel_memwatch.run import RecordedRun
 
 WIDTH, HEIGHT = 960, 300
 _LEFT, _RIGHT, _TOP, _BOTTOM = 64, 16, 28, 28

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from otel_memwatch.reports import phrases
-from otel_memwatch.reports.formatting import clean, command_line
 from otel_memwatch.reports.html.stack import stack_data
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
+from otel_memwatch.text import clean, command_line
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from otel_memwatch.analysis import ProcessFigures, RecordedRun
-    from otel_memwatch.analysis.curves import DrawnCurves
+    from otel_memwatch.run import ProcessFigures, RecordedRun
+    from otel_memwatch.run.curves import DrawnCurves
 
 ROWS = 400
 """Processes of which the page has a row: the largest, and those that they descend from."""

@@ -19,15 +19,15 @@ from itertools import accumulate
 
 from otel_memwatch import catalog
 from otel_memwatch.reports import phrases
-from otel_memwatch.reports.formatting import shorten
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
+from otel_memwatch.text import shorten
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from otel_memwatch.analysis import ProcessFigures, RecordedRun
-    from otel_memwatch.analysis.curves import DrawnCurves
-    from otel_memwatch.analysis.process_lives import ProcessLife
+    from otel_memwatch.run import ProcessFigures, RecordedRun
+    from otel_memwatch.run.curves import DrawnCurves
+    from otel_memwatch.run.process_curves import ProcessLife
 
     Identity = tuple[int, float]
 

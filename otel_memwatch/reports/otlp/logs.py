@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from otel_memwatch import catalog
-from otel_memwatch.analysis.spans import RUN_ENDED, ended_sentence, run_attributes, run_failed
 from otel_memwatch.reports.otlp.values import SCHEMA_URL, Times, attributes, resource, scope
+from otel_memwatch.run.spans import RUN_ENDED, ended_sentence, run_attributes, run_failed
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from otel_memwatch.analysis import RecordedRun
+    from otel_memwatch.run import RecordedRun
 
 _INFO, _ERROR = 9, 17
 """Numbers of the protocol's severities."""

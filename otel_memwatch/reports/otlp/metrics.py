@@ -6,15 +6,15 @@ from bisect import bisect_left
 from collections.abc import Container, Iterable, Iterator, Mapping
 
 from otel_memwatch import catalog
-from otel_memwatch.analysis.run_conditions import RunConditions
-from otel_memwatch.analysis.since import SinceFirst
 from otel_memwatch.catalog import BOUNDS, METRICS, Instrument
 from otel_memwatch.reports.otlp.values import SCHEMA_URL, Json, Times, attributes, resource, scope
+from otel_memwatch.run.conditions import RunConditions
+from otel_memwatch.run.counter_rebase import SinceFirst
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from otel_memwatch.analysis import RecordedRun
     from otel_memwatch.model import Column, Peak, RecordedOperation, Value
+    from otel_memwatch.run import RecordedRun
 
 _POINTS_PER_LINE = 4000
 """Points of one request: about 600 kB. The Collector's receiver of such files skips lines above 1 MiB."""

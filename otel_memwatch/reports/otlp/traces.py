@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from otel_memwatch.analysis.spans import operation_attributes, run_attributes, run_failed, run_name
 from otel_memwatch.record.fields import is_span_id, is_trace_id
 from otel_memwatch.reports.otlp.values import SCHEMA_URL, Json, Times, attributes, resource, scope
+from otel_memwatch.run.spans import operation_attributes, run_attributes, run_failed, run_name
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from otel_memwatch.analysis import OperationFigures, RecordedRun
+    from otel_memwatch.run import OperationFigures, RecordedRun
 
 _SPANS_PER_LINE = 500
 _INTERNAL = 1

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from otel_memwatch._version import __version__
-from otel_memwatch.analysis.spans import SCHEMA_URL, SCOPE, resource_of
+from otel_memwatch.run.spans import SCHEMA_URL, SCOPE, resource_of
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from otel_memwatch.analysis import RecordedRun
+    from otel_memwatch.run import RecordedRun
 
 Json = dict[str, Any]
 

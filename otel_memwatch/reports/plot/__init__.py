@@ -15,8 +15,8 @@ from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, BinaryIO
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from otel_memwatch.analysis import RecordedRun
     from otel_memwatch.reports import Options
+    from otel_memwatch.run import RecordedRun
 
 STYLES = ("memory",)
 

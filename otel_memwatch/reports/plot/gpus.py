@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from otel_memwatch import catalog
-from otel_memwatch.reports.formatting import shorten
 from otel_memwatch.reports.plot import style
 from otel_memwatch.reports.plot.series import draw_line, line
 from otel_memwatch.runtime.typed import TYPE_CHECKING
+from otel_memwatch.text import shorten
 
 if TYPE_CHECKING:
     from collections.abc import Callable

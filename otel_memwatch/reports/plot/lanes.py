@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 
-from otel_memwatch.analysis.operation_names import series_name
+from otel_memwatch.run.operation_names import series_name
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from otel_memwatch.analysis import OperationFigures
+    from otel_memwatch.run import OperationFigures
 
 LANES = 6
 """Lanes that are drawn; what lies deeper is counted."""

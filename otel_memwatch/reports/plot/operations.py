@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from matplotlib.patches import Rectangle
 
-from otel_memwatch.analysis.operation_names import series_name
 from otel_memwatch.reports import phrases
-from otel_memwatch.reports.formatting import count, shorten
 from otel_memwatch.reports.plot import style
+from otel_memwatch.run.operation_names import series_name
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
+from otel_memwatch.text import count, shorten
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

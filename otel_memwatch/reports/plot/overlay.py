@@ -9,17 +9,17 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from otel_memwatch import catalog
 from otel_memwatch.reports import phrases
-from otel_memwatch.reports.formatting import clean, duration, size_scale
 from otel_memwatch.reports.plot import style
 from otel_memwatch.reports.plot.peak import peak_extent
 from otel_memwatch.reports.plot.series import Line, draw_line, line_of, time_unit
 from otel_memwatch.runtime.typed import TYPE_CHECKING
+from otel_memwatch.text import clean, duration, size_scale
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from otel_memwatch.analysis import RecordedRun
     from otel_memwatch.reports import Options
+    from otel_memwatch.run import RecordedRun
 
 _RESIDENT = catalog.MEMWATCH_TREE_MEMORY_USAGE
 _CHARGED, _FILE = catalog.MEMWATCH_CGROUP_MEMORY_USAGE, catalog.MEMWATCH_CGROUP_MEMORY_FILE

@@ -5,9 +5,9 @@ from __future__ import annotations
 from functools import partial
 
 from otel_memwatch.model import Certainty
-from otel_memwatch.reports.formatting import size, size_in, size_range
 from otel_memwatch.reports.plot import style
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
+from otel_memwatch.text import size, size_in, size_range
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

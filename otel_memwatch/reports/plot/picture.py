@@ -8,12 +8,9 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from otel_memwatch import catalog
-from otel_memwatch.analysis.replay import DRAWN
-from otel_memwatch.analysis.ticks import METRICS
 from otel_memwatch.errors import UsageError
 from otel_memwatch.record.format import FINISHED
 from otel_memwatch.reports import phrases
-from otel_memwatch.reports.formatting import clean, command_line, size_scale
 from otel_memwatch.reports.plot import style
 from otel_memwatch.reports.plot.gpus import GPU_METRICS, gpu_panels
 from otel_memwatch.reports.plot.lanes import lay_out
@@ -22,7 +19,10 @@ from otel_memwatch.reports.plot.operations import draw_lanes, shade
 from otel_memwatch.reports.plot.peak import peak_extent
 from otel_memwatch.reports.plot.rates import RATE_METRICS, draw_cpu, draw_io, has_cpu, has_io
 from otel_memwatch.reports.plot.series import View, time_unit
+from otel_memwatch.run.replay import DRAWN
+from otel_memwatch.run.ticks import METRICS
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
+from otel_memwatch.text import clean, command_line, size_scale
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.backends.backend_agg import RendererAgg
 
-    from otel_memwatch.analysis import OperationFigures, RecordedRun
     from otel_memwatch.record.samples import Samples
     from otel_memwatch.reports import Options
+    from otel_memwatch.run import OperationFigures, RecordedRun
 
 WIDTH, DPI = 12.0, 150
 """Inches, dots per inch."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from otel_memwatch import catalog
-from otel_memwatch.reports.formatting import size_scale
 from otel_memwatch.reports.plot import style
 from otel_memwatch.reports.plot.series import RateSteps, rates, total
 from otel_memwatch.runtime.typed import TYPE_CHECKING
+from otel_memwatch.text import size_scale
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

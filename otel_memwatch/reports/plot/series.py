@@ -10,9 +10,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from numpy.typing import NDArray
 
-    from otel_memwatch.analysis import RecordedRun
     from otel_memwatch.model import Column
     from otel_memwatch.record.samples import Samples
+    from otel_memwatch.run import RecordedRun
 
     Array = NDArray[np.float64]
 

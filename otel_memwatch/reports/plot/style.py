@@ -12,8 +12,8 @@ from matplotlib.colors import to_rgb, to_rgba_array
 from matplotlib.font_manager import FontProperties, findfont, get_font
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from otel_memwatch.reports.formatting import clean, shorten
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
+from otel_memwatch.text import clean, shorten
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -5,15 +5,15 @@ from __future__ import annotations
 import time
 
 from otel_memwatch.reports import phrases
-from otel_memwatch.reports.formatting import clean, command_line, count, duration, size
 from otel_memwatch.reports.text.page import Page
 from otel_memwatch.reports.text.sections import memory, processes, recording
 from otel_memwatch.runtime.terminal import FILE, Display
 from otel_memwatch.runtime.typed import TYPE_CHECKING, BinaryIO
+from otel_memwatch.text import clean, command_line, count, duration, size
 
 if TYPE_CHECKING:
-    from otel_memwatch.analysis import RecordedRun
     from otel_memwatch.reports import Options
+    from otel_memwatch.run import RecordedRun
 
 _WORTH_MARKING = 1.0
 """Seconds from which on one asks in which step of a program something was."""

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from otel_memwatch.analysis.operation_names import series_name
+from otel_memwatch.run.operation_names import series_name
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from otel_memwatch.analysis import OperationFigures
+    from otel_memwatch.run import OperationFigures
 
 _SHOWN_UNFOLDED = 24
 """Operations up to which every one has its row."""

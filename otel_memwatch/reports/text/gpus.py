@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from otel_memwatch import catalog
-from otel_memwatch.analysis.gpu import allocator_figures, told_by_allocators
 from otel_memwatch.record.fields import mapping
-from otel_memwatch.reports.formatting import certainty, clean, count, duration, peak_figure, shorten, size
+from otel_memwatch.run.gpu import allocator_figures, told_by_allocators
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
+from otel_memwatch.text import certainty, clean, count, duration, peak_figure, shorten, size
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from otel_memwatch.analysis import OperationFigures, RecordedRun
     from otel_memwatch.record.samples import Samples
     from otel_memwatch.reports.text.page import Page
+    from otel_memwatch.run import OperationFigures, RecordedRun
 
 METRICS = (
     catalog.HW_GPU_MEMORY_LIMIT,

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections import defaultdict
 
 from otel_memwatch.reports import phrases
-from otel_memwatch.reports.formatting import (
+from otel_memwatch.reports.text.folding import Shown, rows
+from otel_memwatch.runtime.typed import TYPE_CHECKING
+from otel_memwatch.text import (
     certainty,
     change,
     clean,
@@ -16,16 +18,14 @@ from otel_memwatch.reports.formatting import (
     shorten,
     size,
 )
-from otel_memwatch.reports.text.folding import Shown, rows
-from otel_memwatch.runtime.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from otel_memwatch.analysis import OperationFigures, RecordedRun
-    from otel_memwatch.analysis.operation_digest import NameTotals, OperationDigest
     from otel_memwatch.model import Peak
     from otel_memwatch.reports.text.page import Page
+    from otel_memwatch.run import OperationFigures, RecordedRun
+    from otel_memwatch.run.operation_digest import NameTotals, OperationDigest
 
 FIRST, LAST = 100, 20
 """Operations shown of a run that has more: its first, its last, and the one of its peak."""

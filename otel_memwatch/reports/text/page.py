@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from otel_memwatch.reports.formatting import cells, cut, pad, shorten, table
 from otel_memwatch.runtime.terminal import FILE, Display
 from otel_memwatch.runtime.typed import TYPE_CHECKING
+from otel_memwatch.text import cells, cut, pad, shorten, table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

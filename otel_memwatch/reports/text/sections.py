@@ -4,22 +4,14 @@ from __future__ import annotations
 
 from otel_memwatch.model import Certainty, Peak
 from otel_memwatch.reports import phrases
-from otel_memwatch.reports.formatting import (
-    certainty,
-    clean,
-    count,
-    duration,
-    peak_figure,
-    peak_sentence,
-    size,
-)
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
+from otel_memwatch.text import certainty, clean, count, duration, peak_figure, peak_sentence, size
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from otel_memwatch.analysis import ProcessFigures, RecordedRun
     from otel_memwatch.reports.text.page import Page
+    from otel_memwatch.run import ProcessFigures, RecordedRun
 
 _MEANINGS = {
     "exact": "Exact: a watermark of the kernel, or of the allocator, covered the whole time; nothing between two "
@@ -35,7 +27,7 @@ _NOT_FINISHED = {
     "incomplete": "The recording stopped before the run did: what was needed after that is in no figure.",
 }
 _BEFORE_ITS_END = ", last read before its end"
-"""How `analysis.certainty` names a watermark that may have grown since."""
+"""How `truth.certainty` names a watermark that may have grown since."""
 _NARROW = 1024 * 1024
 _NARROW_SHARE = 0.1
 """An exact peak's error is written from so many bytes on, and where it is so large a part of the peak."""

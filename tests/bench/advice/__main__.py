@@ -20,11 +20,11 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
-from otel_memwatch.runs.advice import Advice, advise, input_of
-from otel_memwatch.runs.index import index
-from otel_memwatch.runs.indexed_run import IndexedRun
-from otel_memwatch.runs.recommenders import RULES, polled
-from otel_memwatch.runs.scraped import curve
+from otel_memwatch.wings.advice.advice import Advice, advise, input_of
+from otel_memwatch.wings.advice.recommenders import RULES, polled
+from otel_memwatch.wings.advice.scraped import curve
+from otel_memwatch.wings.index.index import index
+from otel_memwatch.wings.index.indexed_run import IndexedRun
 from tests.bench.advice.jobs import JOBS, Job, argv, environment, prepare
 from tests.bench.advice.limited_group import limited_group
 

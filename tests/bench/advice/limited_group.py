@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from otel_memwatch.monitor.own_cgroup import OwnCgroup
+from otel_memwatch.monitor.run_cgroup.own_cgroup import OwnCgroup
 
 
 class LimitedGroup:

@@ -21,11 +21,11 @@ import tempfile
 from collections import Counter
 from pathlib import Path
 
-from otel_memwatch.analysis import load
-from otel_memwatch.runs import baseline
-from otel_memwatch.runs.comparison import ComparisonVerdict, compare
-from otel_memwatch.runs.figures import MEMORY, RunFigures
-from otel_memwatch.runs.run_figures import figures_of
+from otel_memwatch.run import load
+from otel_memwatch.run.figures import MEMORY, RunFigures
+from otel_memwatch.run.run_figures import figures_of
+from otel_memwatch.wings.gate import baseline
+from otel_memwatch.wings.gate.comparison import ComparisonVerdict, compare
 from tests.bench.gate.programs import ALONE, PROGRAMS
 
 RESULTS = Path(__file__).parent / "results" / "runs.json"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 
-from otel_memwatch.analysis import certainty
+from otel_memwatch.truth import certainty
 from tests.readme.drawings import DRAWINGS
 from tests.support.documents import ROOT, blocks
 

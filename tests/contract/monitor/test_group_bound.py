@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from otel_memwatch.analysis import Peaks, load
+from otel_memwatch.run import Peaks, load
 from tests.support.control_group import Group
 from tests.support.wrapped import PROGRAM, environment
 

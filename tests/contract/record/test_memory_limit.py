@@ -29,7 +29,7 @@ def within(mib: int, program: str, *arguments: str) -> subprocess.CompletedProce
 
 REPORT = """
     import io, sys
-    from otel_memwatch.analysis import load
+    from otel_memwatch.run import load
     from otel_memwatch import reports
     from otel_memwatch.errors import MemwatchError
     try:

@@ -8,7 +8,9 @@ import sys
 
 def test_a_wrapped_command_waits_for_little() -> None:
     """What is imported before the command is forked."""
-    script = "import sys; import otel_memwatch.monitor.wrap, otel_memwatch.cli.plain; print(*sys.modules)"
+    script = (
+        "import sys; import otel_memwatch.monitor.run.wrap, otel_memwatch.cli.fast_args; print(*sys.modules)"
+    )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     heavy = {
         "typing",

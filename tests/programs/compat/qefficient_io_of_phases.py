@@ -17,8 +17,8 @@ for number in range(3):
     time.sleep(0.2)
 profiler.stop_monitoring()
 
-from otel_memwatch.analysis import load  # noqa: E402
 from otel_memwatch.compat.qefficient.phases.timeline import Selection, timeline  # noqa: E402
+from otel_memwatch.run import load  # noqa: E402
 
 (part,) = profiler._parts
 phases = timeline(load(part.recording.path), Selection(part.windows, profiler._id)).phases

@@ -3,7 +3,7 @@
 import os
 import sys
 
-from otel_memwatch.monitor.own_cgroup import OwnCgroup
+from otel_memwatch.monitor.run_cgroup.own_cgroup import OwnCgroup
 
 own = OwnCgroup.create()
 assert own is not None

@@ -5,7 +5,7 @@ import os
 import sys
 import time
 
-from otel_memwatch.monitor.sources import Context, open_sources, process_tree
+from otel_memwatch.monitor.sampling.sources import Context, open_sources, process_tree
 from otel_memwatch.runtime import polling
 
 assert process_tree  # imported while this process may still read what is root's

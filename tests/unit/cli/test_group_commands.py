@@ -9,6 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from otel_memwatch.cli import module_of
 from otel_memwatch.errors import Unavailable, UsageError
 from tests.support.rank_runs import Clock, Course, rank_run
 from tests.support.run_directory import MIB
@@ -17,7 +18,7 @@ from tests.support.run_directory import MIB
 @pytest.fixture
 def run(capfd):
     def told(command, *arguments):
-        module = importlib.import_module(f"otel_memwatch.cli.{command}")
+        module = importlib.import_module(module_of(command))
         module.command.main([str(one) for one in arguments], standalone_mode=False)
         return capfd.readouterr().out
 
@@ -107,7 +108,7 @@ def test_compare_takes_each_group_as_one_run(home, tmp_path, run):
 
 
 def test_tasks_of_an_array_in_a_tree_stay_runs_of_their_own(tmp_path):
-    from otel_memwatch.runs.groups import groups_and_runs
+    from otel_memwatch.wings.ranks.groups import groups_and_runs
 
     ranks(tmp_path, 100, identity={"launcher": "slurm array"})
     assert groups_and_runs(str(tmp_path)) == ([], [str(tmp_path)])
@@ -129,7 +130,7 @@ def test_live_shows_the_ranks(home, run):
 
 @pytest.mark.parametrize("what", ["train", "runs/train-0"])
 def test_live_on_a_terminal_without_rich_says_what_it_needs(home, run, monkeypatch, what):
-    live = importlib.import_module("otel_memwatch.cli.live")
+    live = importlib.import_module("otel_memwatch.wings.live.command")
     terminal = SimpleNamespace(isatty=lambda: True)
     monkeypatch.setattr(live, "sys", SimpleNamespace(stdin=terminal, stdout=terminal))
     monkeypatch.setattr(live, "find_spec", lambda _: None)

@@ -11,10 +11,10 @@ from click.testing import CliRunner
 
 from otel_memwatch.cli import COMMANDS
 from otel_memwatch.cli.examples import EXAMPLES, told
+from otel_memwatch.cli.fast_args import parse
 from otel_memwatch.cli.group import cli
-from otel_memwatch.cli.plain import parse
 from otel_memwatch.config import OPTIONS, misspelt
-from otel_memwatch.runs.engines import ENGINES
+from otel_memwatch.wings.engines import ENGINES
 
 
 def shown(*words: str) -> str:

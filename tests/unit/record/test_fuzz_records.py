@@ -22,14 +22,14 @@ from hypothesis import strategies as st
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from otel_memwatch import reports
-from otel_memwatch.analysis import load
 from otel_memwatch.cli import COMMANDS, cli
 from otel_memwatch.errors import MemwatchError
-from otel_memwatch.monitor.telemetry.listening import listen
-from otel_memwatch.monitor.telemetry.received import ReceivedSpans
-from otel_memwatch.monitor.telemetry.receiver import MAX_BODY, Receiver
+from otel_memwatch.monitor.telemetry.otlp_receiver.server import MAX_BODY, Receiver
+from otel_memwatch.monitor.telemetry.otlp_receiver.socket import listen
+from otel_memwatch.monitor.telemetry.otlp_receiver.store import ReceivedSpans
 from otel_memwatch.record.follower import OperationFollower
 from otel_memwatch.record.otlp_json import parse_json
+from otel_memwatch.run import load
 from tests.support.mutations import JSON_VALUES, changed, mutated, profile
 from tests.support.run_directory import MIB, PID, STARTED, description
 from tests.support.sound_run import OPENING, sound

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from otel_memwatch.analysis import load
 from otel_memwatch.record import operation_index
 from otel_memwatch.record.open import read_run
 from otel_memwatch.record.operation_lines import OperationLines
 from otel_memwatch.reports import render
+from otel_memwatch.run import load
 from tests.support.run_directory import MIB, STARTED, RunDirectory
 
 

@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from otel_memwatch.analysis import load
 from otel_memwatch.errors import RunError
 from otel_memwatch.model import Certainty, ProcessEvent, ProcessRecord
 from otel_memwatch.record.format import PROCESSES_FILE, RUN_FILE, SAMPLES_FILE
 from otel_memwatch.record.jsonl import Damage
 from otel_memwatch.record.open import read_run
 from otel_memwatch.record.samples import is_tick, tick_blocks
+from otel_memwatch.run import load
 from tests.support.run_directory import MIB, PID, STARTED, RunDirectory, column
 
 RSS = column("memwatch.tree.memory.usage")

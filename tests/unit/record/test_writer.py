@@ -11,7 +11,7 @@ import pytest
 
 from otel_memwatch.errors import UsageError
 from otel_memwatch.model import Column, ProcessEvent, ProcessRecord, Snapshot
-from otel_memwatch.monitor.run_directory import create_directory
+from otel_memwatch.monitor.run.run_directory import create_directory
 from otel_memwatch.record.writer import RunWriter
 
 COLUMNS = (

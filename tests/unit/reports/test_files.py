@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from otel_memwatch.analysis import RecordedRun, load
 from otel_memwatch.errors import RunError, UsageError
 from otel_memwatch.reports import REPORTS, render, renderer, text, write
 from otel_memwatch.reports import csv as csv_report
+from otel_memwatch.run import RecordedRun, load
 from tests.support import recorded
 
 if TYPE_CHECKING:

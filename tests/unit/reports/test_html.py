@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from otel_memwatch.analysis import RecordedRun, load
 from otel_memwatch.reports import html, render
+from otel_memwatch.run import RecordedRun, load
 from tests.support import recorded
 
 ASSETS = Path(html.__file__).with_name("assets")

@@ -10,9 +10,9 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from otel_memwatch.analysis import load
 from otel_memwatch.reports import render
 from otel_memwatch.reports.json import document
+from otel_memwatch.run import load
 from tests.support import recorded
 
 SCHEMA = json.loads((files("otel_memwatch.reports") / "report.schema.json").read_text())

@@ -13,7 +13,6 @@ import pytest
 from matplotlib.collections import LineCollection
 from matplotlib.patches import Rectangle
 
-from otel_memwatch.analysis import RecordedRun, load
 from otel_memwatch.errors import UsageError
 from otel_memwatch.model import Column
 from otel_memwatch.record.samples import Samples, read_samples
@@ -22,6 +21,7 @@ from otel_memwatch.reports.plot import figure
 from otel_memwatch.reports.plot.lanes import LANES, lay_out
 from otel_memwatch.reports.plot.peak import LABEL
 from otel_memwatch.reports.plot.series import BUCKETS, line, rates, time_unit
+from otel_memwatch.run import RecordedRun, load
 from tests.support import recorded
 from tests.support.recorded import MIB, closed, opened
 

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from otel_memwatch.analysis import load
 from otel_memwatch.reports.html.data import page_data
+from otel_memwatch.run import load
 from tests.support import recorded
 from tests.support.recorded import MAIN, MIB, TREE
 

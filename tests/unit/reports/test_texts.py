@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 from markdown_it import MarkdownIt
 
-from otel_memwatch.analysis import Peaks, RecordedRun, load
 from otel_memwatch.model import Peak
 from otel_memwatch.reports import phrases, render
-from otel_memwatch.reports.formatting import cells, duration
 from otel_memwatch.reports.markdown import markdown
 from otel_memwatch.reports.summary import SummaryLine, summary
 from otel_memwatch.reports.text import text
+from otel_memwatch.run import Peaks, RecordedRun, load
 from otel_memwatch.runtime.terminal import Display
+from otel_memwatch.text import cells, duration
 from tests.support import recorded
 from tests.support.golden import check_golden
 

@@ -8,7 +8,7 @@ import pickle
 import pytest
 
 from otel_memwatch.model import Column, ProcessEvent, ProcessRecord
-from otel_memwatch.monitor.procfs.process import Io
+from otel_memwatch.runtime.procfs.process import Io
 from otel_memwatch.runtime.typed import NamedTuple
 
 

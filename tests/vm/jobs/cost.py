@@ -9,7 +9,7 @@ import os
 import subprocess
 import time
 
-from otel_memwatch.monitor import service_manager
+from otel_memwatch.monitor.run_cgroup import service_manager
 
 for _ in range(10):
     begun = time.monotonic()

@@ -9,7 +9,7 @@ import os
 import sys
 
 from otel_memwatch.cli import main
-from otel_memwatch.monitor import service_manager
+from otel_memwatch.monitor.run_cgroup import service_manager
 
 service_manager.PATIENCE *= float(os.environ.get("PATIENCE_FACTOR", "60"))
 if sys.argv[1] == "wrap":

@@ -180,7 +180,7 @@ def _measured_peak(path: Path, line: int, name: str) -> Peak:
             f"{path}, line {line}: {RUN!r} is empty.", "it names the run directory of this variant"
         )
     # Only a table of measured footprints needs the reader of runs.
-    from otel_memwatch.runs.tree import run_directories
+    from otel_memwatch.wings.index.tree import run_directories
 
     named = [path.parent / part.strip() for part in name.split(";") if part.strip()]
     try:
@@ -192,7 +192,7 @@ def _measured_peak(path: Path, line: int, name: str) -> Peak:
 
 
 def _peak_of(path: Path, line: int, run: Path) -> Peak:
-    from otel_memwatch.analysis import load
+    from otel_memwatch.run import load
 
     peaks = load(run).peaks
     peak: Peak | None = peaks.tree or peaks.cgroup

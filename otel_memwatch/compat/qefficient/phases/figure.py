@@ -12,8 +12,8 @@ from matplotlib.patches import Rectangle
 from otel_memwatch.compat.qefficient.phases import COLOURS, MB, Phase, Timeline, phase_at, scale
 from otel_memwatch.errors import RunError
 from otel_memwatch.reports import picture_format
-from otel_memwatch.reports.formatting import count, shorten
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
+from otel_memwatch.text import count, shorten
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
     from matplotlib.axes import Axes
 
-    from otel_memwatch.analysis import RecordedRun
     from otel_memwatch.reports import Options
+    from otel_memwatch.run import RecordedRun
 
 TITLE = "QEfficient Enhanced Memory & Performance Analysis - Synchronized View"
 

@@ -34,8 +34,8 @@ def main(arguments: list[str]) -> None:
 
 
 def _timeline() -> Timeline:
-    from otel_memwatch.analysis import load
     from otel_memwatch.compat.qefficient.phases.timeline import Selection, joined, timeline
+    from otel_memwatch.run import load
 
     parts = json.load(sys.stdin)
     return joined([timeline(load(part.pop("run")), Selection(**part)) for part in parts])

@@ -5,15 +5,15 @@ from __future__ import annotations
 import time
 
 from otel_memwatch.compat.qefficient.phases import MB, Phase, Timeline, phase_at, scale
-from otel_memwatch.reports.formatting import clean
 from otel_memwatch.runtime.typed import TYPE_CHECKING
+from otel_memwatch.text import clean
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import BinaryIO
 
-    from otel_memwatch.analysis import RecordedRun
     from otel_memwatch.reports import Options
+    from otel_memwatch.run import RecordedRun
 
 EMPTY = "No memory data collected"
 

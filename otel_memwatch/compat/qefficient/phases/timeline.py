@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from otel_memwatch.analysis import OperationFigures, RecordedRun
+    from otel_memwatch.run import OperationFigures, RecordedRun
 
     Array = NDArray[np.float64]
 

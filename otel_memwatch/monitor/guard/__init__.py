@@ -1,0 +1,1 @@
+"""Acts on the run while it goes on: memory limits."""

@@ -1,0 +1,1 @@
+"""Writes one run while it goes on: samples, processes, operations, `run.json`."""

@@ -1,0 +1,188 @@
+"""What is watched, and what `run.json` says of it: at the start, at the end, and of the parts of the monitor in between."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from pathlib import Path
+
+from otel_memwatch import catalog
+from otel_memwatch._version import __version__
+from otel_memwatch.record.namespace import pid_namespace
+from otel_memwatch.record.tags import input_bytes
+from otel_memwatch.runtime.kernel import usable_processors
+from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from otel_memwatch.model import Attributes, Column, Snapshot
+    from otel_memwatch.monitor.guard.limit import HardLimit
+    from otel_memwatch.monitor.recording.trace_context import TraceContext
+    from otel_memwatch.monitor.run_cgroup.own_cgroup import OwnCgroup
+    from otel_memwatch.monitor.sampling.sampler import Sampler
+    from otel_memwatch.runtime.procfs.system import Allocated
+
+    MetricSeries = tuple[str, Attributes]
+    """A metric with the attributes of one of its columns."""
+
+OOM_KILLS: MetricSeries = (
+    catalog.MEMWATCH_CGROUP_MEMORY_EVENTS,
+    (("memwatch.cgroup.memory.event.type", "oom_kill"),),
+)
+LIMIT: MetricSeries = catalog.MEMWATCH_CGROUP_MEMORY_LIMIT, (("memwatch.cgroup.limit.type", "max"),)
+PEAK: MetricSeries = catalog.MEMWATCH_CGROUP_MEMORY_PEAK, ()
+
+
+class TargetInfo(NamedTuple):
+    """The target, as far as the monitor has to know it; `wrap` started it, `attach` and `watch` have joined it."""
+
+    mode: str
+    """"wrap", "attach" or "watch"."""
+    argv: tuple[str, ...]
+    pid: int
+    started: float
+    """Start of the run in monotonic seconds: that of the command, or the moment at which it was joined."""
+    environment: Mapping[str, str] = {}
+    """Its environment at its start; empty where it may not be read."""
+    floor: int = 0
+    """Bytes below which wait4's maximum is the launcher's, not the target's; 0: it was not launched by us."""
+    own_cgroup: OwnCgroup | None = None
+    """The control group made for the run, where the target is in it."""
+    cgroup_hint: str | None = None
+    """What would give it a group of its own, where it has none."""
+    limit: HardLimit | None = None
+    """The hard limit that it was given."""
+    helpers: frozenset[int] = frozenset()
+    """Pids of our own processes beside the target, which are never counted."""
+    allocated_before: Allocated | None = None
+    """What the machine had allocated before the target was started; `None`: not known, or it was not by us."""
+
+
+def start_fields(
+    directory: Path, target: TargetInfo, settings: Mapping[str, Any], trace: TraceContext
+) -> dict[str, Any]:
+    """The fields of `run.json` that are known at the start; see `record.format`."""
+    now = time.monotonic()
+    machine = os.uname()
+    return {
+        "id": directory.name,
+        "name": settings["name"],
+        "tags": dict(settings["tag"]),
+        "command": list(target.argv),
+        "cwd": _working_directory(),
+        "input_bytes": input_bytes(target.argv, "." if target.mode == "wrap" else f"/proc/{target.pid}/cwd"),
+        "target": {"pid": target.pid, "start": target.started, "floor": target.floor},
+        "host": {
+            "name": machine.nodename,
+            "system": machine.sysname,
+            "release": machine.release,
+            "machine": machine.machine,
+            "cpus": usable_processors(),
+            "memory_bytes": host_memory(),
+            "swap_bytes": host_swap(),
+        },
+        "monitor": {
+            "version": __version__,
+            "pid": os.getpid(),
+            "pid_namespace": pid_namespace(),
+            "python": sys.version.split()[0],
+            "mode": target.mode,
+        },
+        "started": {"wall": time.time() - (now - target.started), "monotonic": target.started},
+        "ended": None,
+        "interval": settings["interval"],
+        "settings": dict(settings),
+        "allocator": {name: value for name, value in target.environment.items() if _is_of_allocator(name)},
+        "own_cgroup": str(target.own_cgroup.path) if target.own_cgroup else None,
+        "cgroup_version": target.own_cgroup.version if target.own_cgroup else None,
+        "cgroup_hint": target.cgroup_hint,
+        "trace": {
+            "trace_id": trace.trace_id,
+            "span_id": trace.span_id,
+            "parent_span_id": trace.parent_span_id,
+            "flags": trace.flags,
+            "state": trace.state,
+        },
+    }
+
+
+_ALLOCATORS = ("MALLOC_", "MIMALLOC_", "JEMALLOC_", "TCMALLOC_", "PYTHONMALLOC")
+"""How the variables begin by which allocators are told what to do."""
+
+
+def _is_of_allocator(name: str) -> bool:
+    return name.startswith(_ALLOCATORS) or name in ("LD_PRELOAD", "GLIBC_TUNABLES")
+
+
+def _working_directory() -> str | None:
+    """Path of the working directory; `None` where it has been removed."""
+    try:
+        return os.getcwd()
+    except OSError:
+        return None
+
+
+def host_memory() -> int:
+    """Memory of the machine in bytes."""
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def host_swap(meminfo: str = "/proc/meminfo") -> int | None:
+    """Swap space of the machine in bytes; `None`: not known, as without /proc. Costs 50 us."""
+    from otel_memwatch.runtime.procfs.system import parse_memory
+
+    try:
+        with open(meminfo, "rb") as file:
+            return parse_memory(file.read()).swap_total
+    except (OSError, ValueError):
+        return None
+
+
+def address_space_limit(pid: int) -> int | None:
+    """RLIMIT_AS of the process in bytes; `None`: none, or not to be had."""
+    import resource
+
+    try:
+        soft, _ = resource.prlimit(pid, resource.RLIMIT_AS)
+    except (AttributeError, OSError):
+        return None
+    return None if soft == resource.RLIM_INFINITY else soft
+
+
+def group_value(columns: Sequence[Column], snapshot: Snapshot | None, series: MetricSeries) -> int | None:
+    """The value of a series of the control group in a snapshot; `None`: there is none, or it is not known."""
+    if snapshot is None:
+        return None
+    for column, value in zip(columns, snapshot.values, strict=True):
+        if column[:2] == series:
+            return None if value is None else int(value)
+    return None
+
+
+def health_fields(sampler: Sampler) -> dict[str, dict[str, Any]]:
+    """How each source has fared, for the field "sources"."""
+    return {
+        name: {
+            "state": "ok" if state.up else "failed",
+            "hint": state.error,
+            "reads": state.reads,
+            "failures": state.failures,
+            "stretched": state.stretched,
+            "seconds": round(state.seconds, 6),
+        }
+        for name, state in sampler.health().items()
+    }
+
+
+def gpu_fields(sources: Sequence[Any]) -> list[dict[str, Any]]:
+    """What the GPU sources know of their devices beside the samples, for the field "gpus"."""
+    from otel_memwatch.monitor.sampling.sources import GPU_SOURCES
+
+    return [device for source in sources if source.name in GPU_SOURCES for device in source.info()]
+
+
+def moment(monotonic: float) -> dict[str, float]:
+    """A moment of the monotonic clock as `run.json` has it, on both clocks."""
+    return {"wall": time.time() - (time.monotonic() - monotonic), "monotonic": monotonic}

@@ -1,0 +1,1 @@
+"""One run from the launch to the prompt: wrap, attach, supervision, completion."""

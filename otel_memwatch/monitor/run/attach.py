@@ -1,0 +1,179 @@
+"""`attach`: record a process that we did not start, until it ends or somebody stops us."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from otel_memwatch.config import misspelt
+from otel_memwatch.errors import UsageError
+from otel_memwatch.monitor.messages import Messages
+from otel_memwatch.monitor.recording.run_info import TargetInfo
+from otel_memwatch.monitor.recording.trace_context import run_context
+from otel_memwatch.monitor.run.monitor import Monitor
+from otel_memwatch.monitor.run.run_directory import make_run_directory
+from otel_memwatch.runtime.procfs.mounted import shows_others
+from otel_memwatch.runtime.procfs.process import without_padding
+from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
+from otel_memwatch.runtime.wait_readable import readable
+
+if TYPE_CHECKING:
+    from otel_memwatch.model import Ending
+    from otel_memwatch.monitor.workers.uploading import Uploader
+
+_POLL_SECONDS = 0.2
+"""Seconds between two looks for a process where the kernel cannot report its end to us (no pidfd)."""
+
+
+def attach(
+    pid: int,
+    settings: Mapping[str, Any],
+    say: Callable[[str], None],
+    *,
+    ready_fd: int | None = None,
+    stop_fd: int | None = None,
+    prepared: bool = False,
+) -> None:
+    """Records process `pid` and its descendants; returns when it has ended, on a signal, or at end of file of `stop_fd`.
+
+    `prepared`: whoever started us has made the run directory, and may have marked operations in it.
+    Writes one byte to `ready_fd` once the first tick is recorded. Raises `UsageError` when there is no such
+    process or nothing of it may be read.
+    """
+    if shows_others():
+        raise UsageError(
+            "/proc is that of another pid namespace: no process can be found in it by its pid.",
+            "unshare --mount-proc, or mount -t proc proc /proc",
+        )
+    for sentence in misspelt(os.environ):
+        say(f"otel-memwatch: {sentence}")
+    try:
+        argv = _command_of(pid)
+    except UsageError:
+        if prepared and not _exists(pid):
+            return  # it has ended before we came up: what it has recorded itself is there
+        raise
+    environment = _environment_of(pid)
+    pidfd = _open_pidfd(pid)
+    wake = _wake_on_signals()
+    directory = Path(settings["out"]) if prepared else make_run_directory(settings, argv, say)
+    trace = run_context(environment)
+    mode = "attach" if stop_fd is None else "watch"
+    target = TargetInfo(mode, argv, pid, started=time.monotonic(), environment=environment)
+    uploader = None
+    if settings["upload"] is not None:
+        from otel_memwatch.monitor.workers.uploading import Uploader
+
+        uploader = Uploader(settings["upload"])
+        target = target._replace(helpers=frozenset((uploader.pid,)))
+    monitor = Monitor(directory, settings, target, trace, Messages(say))
+    monitor.start()
+    if uploader is not None:
+        uploader.begin(directory)
+    if ready_fd is not None:
+        monitor.wait_for_first_tick(30.0)
+        with contextlib.suppress(OSError):
+            os.write(ready_fd, b"1")
+            os.close(ready_fd)
+    why = _wait_for_end(pid, pidfd, stop_fd, wake)
+
+    monitor.finish(lambda: _ending(monitor, why), lambda: _signalled(wake))
+    if uploader is not None and (problem := _upload_rest(uploader, wake)) is not None:
+        monitor.messages.problem(problem)
+
+
+def _upload_rest(uploader: Uploader, wake: int) -> str | None:
+    """Uploads what is left, and gives what went wrong. A signal gives it up: one more than that which ended the recording."""
+    if _signalled(wake):
+        os.read(wake, 1)
+    return uploader.finish(lambda: _signalled(wake))
+
+
+def _signalled(wake: int) -> bool:
+    return bool(readable([wake], 0))
+
+
+def _command_of(pid: int) -> tuple[str, ...]:
+    """Argv of the process, or its short name in brackets where argv is empty or hidden."""
+    import psutil
+
+    try:
+        process = psutil.Process(pid)
+        return without_padding(tuple(process.cmdline())) or (f"[{process.name()}]",)
+    except (psutil.NoSuchProcess, psutil.ZombieProcess, ValueError, OverflowError):
+        raise UsageError(f"There is no process {pid}.") from None
+    except psutil.AccessDenied:
+        raise UsageError(
+            f"Process {pid} may not be read by this user.", "run as its owner, or as root"
+        ) from None
+
+
+def _environment_of(pid: int) -> dict[str, str]:
+    """Environment of the process at its start; empty where it may not be read."""
+    try:
+        data = Path(f"/proc/{pid}/environ").read_bytes()
+    except OSError:
+        return {}
+    pairs = (os.fsdecode(entry).partition("=") for entry in data.split(b"\0") if entry)
+    return {name: value for name, _, value in pairs}
+
+
+def _open_pidfd(pid: int) -> int | None:
+    """A descriptor that becomes readable when the process ends; `None` where the system has none."""
+    try:
+        return os.pidfd_open(pid)
+    except (AttributeError, OSError):
+        return None
+
+
+def _wake_on_signals() -> int:
+    """A descriptor that becomes readable on SIGINT, SIGTERM or SIGHUP."""
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, lambda *_: None)
+    return reading
+
+
+def _wait_for_end(pid: int, pidfd: int | None, stop_fd: int | None, wake: int) -> str:
+    """Waits until the recording has to end; why it does, in words."""
+    reasons = {wake: "recording stopped by a signal"}
+    if stop_fd is not None:
+        reasons[stop_fd] = "recording stopped by the program"
+    if pidfd is not None:
+        reasons[pidfd] = "ended"
+    while True:
+        ready = readable(reasons, None if pidfd is not None else _POLL_SECONDS)
+        if pidfd is not None and pidfd in ready:
+            return reasons[pidfd]
+        if stop_fd in ready and stop_fd is not None and os.read(stop_fd, 1) == b"":
+            # Its end was closed without a word: by an exec, which the process survives, or with the process.
+            del reasons[stop_fd]
+            stop_fd = None
+            continue
+        if ready:
+            return reasons[ready[0]]
+        if not _exists(pid):
+            return "ended"
+
+
+def _exists(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def _ending(monitor: Monitor, why: str) -> Ending:
+    """How it ended: of a process that is not our child only whether it ended, and whether the OOM killer was at work."""
+    ending = monitor.ending(None, None, monitor.oom_kills())
+    return ending._replace(reason=f"{why}; {ending.reason}" if ending.oom_kills else why)

@@ -1,0 +1,196 @@
+"""Completes the record of a run whose target has ended and whose thread has recorded all that it could."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import time
+from collections.abc import Callable, Sequence
+
+from otel_memwatch.errors import RunError
+from otel_memwatch.monitor.recording.run_info import gpu_fields, health_fields, moment
+from otel_memwatch.monitor.workers.rendering import CompletedRecord
+from otel_memwatch.record.format import FINISHED, TRACES_OTLP_FILE
+from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from otel_memwatch.model import Ending, ProcessRecord, RecordedOperation
+    from otel_memwatch.monitor.recording.recording import RunRecording
+    from otel_memwatch.record.writer import RunWriter
+    from otel_memwatch.run.attribution import SizedOperations
+    from otel_memwatch.run.process_bounds import ProcessBounds
+    from otel_memwatch.run.recorded_run import KnownOperations
+
+
+class _Operations(NamedTuple):
+    """The operations that the target has marked."""
+
+    sized: SizedOperations | None
+    """What peaks are attributed by; `None`: there were none."""
+    still_open: Sequence[RecordedOperation]
+    closed: int
+    to_export: int
+    """Those of the closed ones that the program does not export itself."""
+    read_again: bool
+    """Whether the record has more than we followed: spans that the program exported into it."""
+
+
+def complete(recording: RunRecording, end: Callable[[], Ending], ended: float) -> CompletedRecord | None:
+    """Writes the end of the run into the record and gives telemetry the final figures.
+
+    `end` words how the target ended; it is called when the last figures of all processes are known. `None`: the recording
+    came to no tally, so that there are no figures; how the run ended has been written all the same.
+    """
+    writer = recording.writer
+    if recording.folding.tally is None:
+        write_end(writer, end(), ended)
+        return None
+    recording.tree.finish(time.monotonic())
+    ending = end()
+    writer.check()
+    if writer.info.get("group"):
+        writer.clock()
+    operations = _operations(recording)
+    tally = recording.folding.tally  # with the processes that `finish` has recorded just now
+    _note_missing_ticks(recording)
+    peaks = tally.peaks(operations.sized, whole=recording.watched_to_the_end)
+    if recording.limit is not None:
+        peak = None if peaks.tree is None else peaks.tree.bytes
+        writer.note(limit=recording.limit.verdict(operations.still_open, _processes(recording), peak))
+    writer.update(
+        state=FINISHED,
+        ended=moment(ended),
+        exit=ending._asdict(),
+        peaks=peaks.to_json(),
+        totals=tally.totals(),
+        file_bytes=tally.processes.most_file,
+        quality=tally.quality(),
+        sources={**writer.info["sources"], **health_fields(recording.sampler)},
+        gpus=gpu_fields(recording.sources),
+    )
+    _deliver(recording, ending, ended, operations)
+    curves = recording.folding.curves
+    drawn = None if curves is None else curves.drawn(all_ended=not tally.processes.living)
+    directory, info = _written(writer)
+    writer.close()
+    if operations.read_again or "recorded_until" in info:
+        return CompletedRecord(directory, info, drawn, None)
+    return CompletedRecord(directory, info, drawn, _known(recording, operations))
+
+
+def write_end(writer: RunWriter, ending: Ending, ended: float) -> None:
+    """Writes only how a run ended whose recording never came about. Its state stays "running": it has no figures."""
+    writer.update(ended=moment(ended), exit=ending._asdict())
+    writer.close()
+
+
+def _operations(recording: RunRecording) -> _Operations:
+    """Reads what the target has written of its operations since the last look."""
+    assert recording.follower is not None
+    while recording.read_operations():
+        pass
+    recording.read_operations(last=True)
+    still_open, so_far = recording.follower.open_operations(), recording.operations
+    path = recording.writer.path
+    if recording.writer.in_place and os.path.isfile(path / TRACES_OTLP_FILE):
+        from otel_memwatch.record.open import open_record
+        from otel_memwatch.run.attribution import TabledOperations
+
+        table = open_record(path, recording.writer.info).operation_table
+        to_export = sum(not one.exported for one in table)
+        return _Operations(TabledOperations(table), still_open, len(table), to_export, read_again=True)
+    if so_far is None:
+        return _Operations(None, still_open, 0, 0, read_again=False)
+    sized = so_far.sized(_at_their_last(recording, still_open))
+    return _Operations(sized, still_open, so_far.closed, so_far.to_export, read_again=False)
+
+
+def _at_their_last(
+    recording: RunRecording, still_open: Sequence[RecordedOperation]
+) -> Sequence[RecordedOperation]:
+    """Operations that were never closed, with what ticks and the ends of their processes tell beyond their last boundary.
+
+    The one in which a program was killed for its memory is among them: by its lines alone it had what it began with.
+    """
+    history, tally = recording.folding.history, recording.folding.tally
+    if not still_open or history is None or tally is None:
+        return still_open
+    from otel_memwatch.run.operations import OperationContext, with_last_figures
+
+    processes: dict[int, list[ProcessBounds]] = {}
+    for process in tally.processes.recent():
+        processes.setdefault(process.pid, []).append(process)
+    now = time.monotonic()
+    ticks = history.ticks(all_ended=not tally.processes.living)
+    context = OperationContext(tally.conditions, ticks, processes, None, False, now, now)
+    return [with_last_figures(operation, context) for operation in still_open]
+
+
+def _known(recording: RunRecording, operations: _Operations) -> KnownOperations:
+    """What reports are told of operations, so that nothing is read again that we have read."""
+    from otel_memwatch.run.recorded_run import KnownOperations
+
+    history, tally, follower = recording.folding.history, recording.folding.tally, recording.follower
+    assert history is not None
+    assert tally is not None
+    assert follower is not None
+    return KnownOperations(
+        recording.operations,
+        operations.still_open,
+        follower.lines(),
+        history.ticks(all_ended=not tally.processes.living),
+        follower.damage(),
+    )
+
+
+def _processes(recording: RunRecording) -> list[ProcessRecord]:
+    """The records of the processes; none where their file has gone."""
+    from otel_memwatch.record.open import read_run
+
+    if recording.writer.in_place:
+        with contextlib.suppress(RunError):
+            return read_run(recording.writer.path).processes
+    return []
+
+
+def _note_missing_ticks(recording: RunRecording) -> None:
+    """Notes from when on the record has no ticks although the run went on."""
+    writer = recording.writer
+    if recording.watched_to_the_end and not writer.missing:
+        return
+    started = float(writer.info["started"]["monotonic"])
+    until = started if writer.last_tick is None else writer.last_tick
+    writer.note(recorded_until=until)
+    if writer.missing:
+        since = max(0.0, until - started)
+        writer.note_mark(
+            f"{writer.missing} ticks are missing, from {since:.1f} s on: peaks and totals are from memory"
+        )
+
+
+def _deliver(recording: RunRecording, ending: Ending, ended: float, operations: _Operations) -> None:
+    """Gives telemetry the final figures; what it could not deliver is marked in the record."""
+    telemetry = recording.telemetry
+    if telemetry is None or not telemetry.active:
+        return
+    from otel_memwatch.monitor.telemetry import Ended
+    from otel_memwatch.run.results import Peaks
+
+    peaks = Peaks.from_json(recording.writer.info["peaks"])
+    told = Ended(ended, ending, peaks, operations.still_open, operations.closed, operations.to_export)
+    for problem in telemetry.finish(told):
+        recording.writer.mark(problem)
+
+
+def _written(writer: RunWriter) -> tuple[Path, Mapping[str, Any]]:
+    """Directory and description that reports are made of, with a mark where the record does not hold the end of the run."""
+    in_place = writer.in_place
+    directory = writer.path if in_place else writer.path / f"lost-{os.getpid()}"
+    if not writer.written and not writer.update():  # tried again, since there may be space by now
+        writer.note_mark("the end could not be recorded" if in_place else "the record is lost")
+    # As a reader of the file would have it: tuples become lists, keys text.
+    return directory, json.loads(json.dumps(writer.info))

@@ -1,0 +1,126 @@
+"""How children end: their last figures, read while they are zombies; and how we end like one."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import signal
+import sys
+import time
+
+from otel_memwatch.errors import shell_code
+from otel_memwatch.runtime import system_calls
+from otel_memwatch.runtime.kernel import monotonic_start
+from otel_memwatch.runtime.procfs.mounted import shows_others
+from otel_memwatch.runtime.typed import TYPE_CHECKING, NoReturn
+
+if TYPE_CHECKING:
+    from otel_memwatch.model import ChildExit
+
+_RSS_UNIT = 1 if sys.platform == "darwin" else 1024
+_BLOCK = 512
+"""Bytes of what Linux counts as one block of I/O in a rusage."""
+
+
+def peek() -> int | None:
+    """Pid of a child that is dead and not yet reaped; `None` when there is none."""
+    if not hasattr(os, "waitid"):
+        return None
+    try:
+        dead = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT | os.WNOHANG)
+    except ChildProcessError:
+        return None
+    return dead.si_pid if dead else None
+
+
+def reap(main: int) -> ChildExit | None:
+    """Reap one dead child and give its figures; `None` when no child is dead.
+
+    Its files in /proc are read first: they go with the zombie.
+    """
+    pid = peek()
+    if pid is None and hasattr(os, "waitid"):
+        return None
+    names = "stat", "io", "status", "cgroup"
+    stat, io, status, cgroup = (None if pid is None else _read(pid, name) for name in names)
+    now = time.monotonic()
+    try:
+        dead, wait_status, usage = os.wait4(-1 if pid is None else pid, os.WNOHANG)
+    except ChildProcessError:
+        return None
+    if dead == 0:
+        return None
+    from otel_memwatch.model import (
+        ChildExit,  # by now the monitor has loaded it; the target's start need not wait
+    )
+
+    code = os.waitstatus_to_exitcode(wait_status)
+    return ChildExit(
+        pid=dead,
+        time=now,
+        start=_start(stat),
+        exit_code=code if code >= 0 else None,
+        signal=-code if code < 0 else None,
+        max_rss=usage.ru_maxrss * _RSS_UNIT,
+        cpu_user=usage.ru_utime,
+        cpu_system=usage.ru_stime,
+        minor_faults=usage.ru_minflt,
+        major_faults=usage.ru_majflt,
+        stat=stat,
+        io=io,
+        status=status,
+        main=dead == main,
+        cgroup=cgroup,
+        read_bytes=usage.ru_inblock * _BLOCK if sys.platform == "linux" else None,
+        write_bytes=usage.ru_oublock * _BLOCK if sys.platform == "linux" else None,
+    )
+
+
+def own_max_rss() -> int:
+    """Largest RSS of this process so far, in bytes."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _RSS_UNIT
+
+
+def end_like(end: ChildExit) -> NoReturn:
+    """End this process as the child ended: with its exit code, or by the same signal.
+
+    No core is written for us. As PID 1, which no signal of its own can end, the exit code is 128 + the signal.
+    Nothing runs after this, atexit functions included: flush and close first.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError, AttributeError):
+            stream.flush()
+    if end.signal is None:
+        os._exit(end.exit_code or 0)
+    with contextlib.suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
+    system_calls.prctl(
+        system_calls.PR_SET_DUMPABLE, 0
+    )  # a core_pattern that is a program does not ask RLIMIT_CORE
+    with contextlib.suppress(OSError, ValueError):
+        signal.signal(end.signal, signal.SIG_DFL)
+    with contextlib.suppress(OSError, ValueError):
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {end.signal})
+        os.kill(os.getpid(), end.signal)
+    os._exit(shell_code(end.signal))
+
+
+def _read(pid: int, name: str) -> bytes | None:
+    if shows_others():  # another process bears this pid there
+        return None
+    try:
+        with open(f"/proc/{pid}/{name}", "rb", buffering=0) as file:
+            return file.read()
+    except OSError:
+        return None
+
+
+def _start(stat: bytes | None) -> float | None:
+    """Monotonic seconds of a process's start, from its stat; `None` where that is not known."""
+    if stat is None:
+        return None
+    try:
+        return monotonic_start(int(stat[stat.rindex(b")") + 2 :].split()[19]))
+    except (ValueError, IndexError):
+        return None

@@ -1,0 +1,1 @@
+"""Reads the machine at every sample: the clock, early samples, the sources."""

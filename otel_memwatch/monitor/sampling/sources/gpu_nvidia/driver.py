@@ -1,0 +1,188 @@
+"""The NVIDIA driver's management library: opening it, its devices, and its errors in words.
+
+`nvidia-ml-py` (module `pynvml`) is imported only where the driver's own library is installed: the import costs
+25 ms, and a machine without the driver has no use for it.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+from otel_memwatch.errors import Unavailable
+from otel_memwatch.monitor.sampling.sources.gpu_nvidia.visible import Identity
+from otel_memwatch.runtime.typed import Any
+
+LIBRARY = "libnvidia-ml.so.1"
+
+NO_DRIVER = "No NVIDIA driver is installed here"
+NO_DRIVER_HINT = (
+    f"{LIBRARY} comes with the driver; in a container it is mounted by the NVIDIA container toolkit"
+)
+HANGS_HINT = (
+    "nvidia-smi hangs then too; dmesg may name an XID error, and a reset of the GPU or a reboot helps"
+)
+
+_HINTS = {
+    "NVML_ERROR_LIB_RM_VERSION_MISMATCH": "the driver was updated while its old kernel module is still loaded: reboot, or reload the nvidia modules",
+    "NVML_ERROR_DRIVER_NOT_LOADED": "load the kernel module with modprobe nvidia, or give the container the GPU's device files",
+    "NVML_ERROR_NO_PERMISSION": "the device files /dev/nvidia* must be readable and writable by this user",
+    "NVML_ERROR_GPU_IS_LOST": "the GPU fell off the bus or hangs: dmesg names the XID error; it needs a reset",
+    "NVML_ERROR_RESET_REQUIRED": "reset it with nvidia-smi --gpu-reset",
+    "NVML_ERROR_FUNCTION_NOT_FOUND": "the driver is older than the call",
+}
+
+ABSENT = (
+    "NVML_ERROR_NOT_SUPPORTED",
+    "NVML_ERROR_FUNCTION_NOT_FOUND",
+    "NVML_ERROR_NO_PERMISSION",
+    "NVML_ERROR_INVALID_ARGUMENT",
+    "NVML_ERROR_ARGUMENT_VERSION_MISMATCH",
+    "NVML_ERROR_DEPRECATED",
+)
+"""Errors that say: this device will never answer this question."""
+
+GONE = (
+    "NVML_ERROR_GPU_IS_LOST",
+    "NVML_ERROR_RESET_REQUIRED",
+    "NVML_ERROR_GPU_NOT_FOUND",
+    "NVML_ERROR_NOT_FOUND",
+)
+"""Errors that say: this device answers no question until it is reset."""
+
+CLOSED = ("NVML_ERROR_UNINITIALIZED", "NVML_ERROR_DRIVER_NOT_LOADED", "NVML_ERROR_LIB_RM_VERSION_MISMATCH")
+"""Errors that say: the library must be opened again."""
+
+
+class Device:
+    """One GPU or MIG instance with its handle in the driver."""
+
+    def __init__(self, identity: Identity, handle: Any) -> None:
+        self.identity = identity
+        self.handle = handle
+        self.trouble: str | None = None
+        """Why it answers no question at present."""
+        self.last_sample: dict[int, int] = {}
+        """Time stamp of the newest sample taken from each of the driver's buffers."""
+
+
+class Driver:
+    """The opened library. The library is one for the whole process; opening it twice does no harm."""
+
+    def __init__(self, nvml: Any) -> None:
+        self.nvml = nvml
+        self._error_names = {
+            getattr(nvml, name): name for name in dir(nvml) if name.startswith("NVML_ERROR_")
+        }
+
+    def error_name(self, error: Exception) -> str:
+        """Name of an error's code, "NVML_ERROR_NOT_SUPPORTED"; empty for what is none of the library's errors."""
+        return self._error_names.get(getattr(error, "value", None), "")
+
+    def words(self, error: Exception) -> str:
+        """An error in words, with what to do about it where that is known."""
+        hint = _HINTS.get(self.error_name(error))
+        return f"{error} ({hint})" if hint else str(error)
+
+    def ask(self, function: str, *arguments: Any) -> Any:
+        """Calls a function of the library; `None` where this device or driver does not have it."""
+        try:
+            return getattr(self.nvml, function)(*arguments)
+        except (self.nvml.NVMLError, AttributeError) as error:
+            if isinstance(error, AttributeError) or self.error_name(error) in ABSENT:
+                return None
+            raise
+
+    def version(self) -> str | None:
+        """Version of the driver."""
+        return _text(self.ask("nvmlSystemGetDriverVersion"))
+
+    def devices(self) -> list[Device]:
+        """All GPUs that this process may see, each followed by its MIG instances; those that cannot be named are left out."""
+        found = []
+        for index in range(self.nvml.nvmlDeviceGetCount()):
+            try:
+                card = self._card(self.nvml.nvmlDeviceGetHandleByIndex(index))
+            except self.nvml.NVMLError:
+                continue
+            found.append(card)
+            found.extend(self._instances(card))
+        return found
+
+    def _card(self, handle: Any) -> Device:
+        nvml = self.nvml
+        pci = _text(nvml.nvmlDeviceGetPciInfo(handle).busId) or ""
+        name = _text(self.ask("nvmlDeviceGetName", handle)) or "NVIDIA GPU"
+        return Device(Identity(str(_text(nvml.nvmlDeviceGetUUID(handle))), pci.lower(), name), handle)
+
+    def _instances(self, card: Device) -> list[Device]:
+        mode = self.ask("nvmlDeviceGetMigMode", card.handle)
+        if not mode or not mode[0]:
+            return []
+        return [
+            instance
+            for index in range(self.ask("nvmlDeviceGetMaxMigDeviceCount", card.handle) or 0)
+            if (instance := self._instance(card, index)) is not None
+        ]
+
+    def _instance(self, card: Device, index: int) -> Device | None:
+        nvml = self.nvml
+        try:
+            handle = nvml.nvmlDeviceGetMigDeviceHandleByIndex(card.handle, index)
+            uuid = str(_text(nvml.nvmlDeviceGetUUID(handle)))
+        except nvml.NVMLError:
+            return None
+        instance = (
+            self.ask("nvmlDeviceGetGpuInstanceId", handle),
+            self.ask("nvmlDeviceGetComputeInstanceId", handle),
+        )
+        name = _text(self.ask("nvmlDeviceGetName", handle)) or card.identity.name
+        known = instance if None not in instance else None
+        return Device(Identity(uuid, card.identity.pci, name, card.identity.uuid, known), handle)
+
+    def reopen(self, devices: list[Device]) -> None:
+        """Opens the library anew and gets new handles, as is needed after a reset; a device that is gone says so."""
+        nvml = self.nvml
+        with suppress(nvml.NVMLError):  # it may be closed already: that is why we are here
+            nvml.nvmlShutdown()
+        nvml.nvmlInit()
+        for device in devices:
+            try:
+                device.handle = nvml.nvmlDeviceGetHandleByUUID(device.identity.uuid)
+                device.trouble = None
+            except nvml.NVMLError as error:
+                device.trouble = self.words(error)
+
+    def close(self) -> None:
+        """Gives the library back."""
+        with suppress(self.nvml.NVMLError):  # without the driver there is nothing to give back
+            self.nvml.nvmlShutdown()
+
+
+def open_driver() -> Driver:
+    """Opens the driver's library. It may block for seconds, or for ever, where the driver is in trouble.
+
+    Raises `Unavailable` where there is no driver, `nvidia-ml-py` is missing, or the driver cannot be used.
+    """
+    try:
+        # The rest of ctypes is not loaded for the answer that most machines give.
+        from _ctypes import dlopen
+
+        dlopen(LIBRARY, 0)
+    except (ImportError, OSError):
+        raise Unavailable(NO_DRIVER, NO_DRIVER_HINT) from None
+    try:
+        import pynvml  # type: ignore[import-untyped]
+    except ImportError:
+        raise Unavailable("The package nvidia-ml-py is missing", "pip install nvidia-ml-py") from None
+    driver = Driver(pynvml)
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError as error:
+        hint = _HINTS.get(driver.error_name(error), "nvidia-smi says more")
+        raise Unavailable(f"The NVIDIA driver cannot be used: {error}", hint) from None
+    return driver
+
+
+def _text(value: Any) -> str | None:
+    """The library's strings are bytes or text, by its version."""
+    return value.decode(errors="replace") if isinstance(value, bytes) else value

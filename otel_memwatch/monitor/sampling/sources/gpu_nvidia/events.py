@@ -1,0 +1,77 @@
+"""Critical errors that the driver reports as they happen (XID), waited for in a thread of their own."""
+
+from __future__ import annotations
+
+import threading
+import time
+from contextlib import suppress
+
+from otel_memwatch.monitor.sampling.sources.gpu_nvidia.driver import ABSENT, Device, Driver
+from otel_memwatch.runtime.threads import Thread
+from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+KEPT = 100
+"""Events whose code and time are kept; the count goes on."""
+
+_WAIT_MILLISECONDS = 250
+
+
+class Events:
+    """Counts the XID errors of some devices since it was made."""
+
+    def __init__(self) -> None:
+        self.counts: dict[str, int] = {}
+        """XID errors by UUID; a device that does not report them is not in it."""
+        self.kept: list[dict[str, Any]] = []
+        """The first of them: {"time", "uuid", "code"}; time in monotonic seconds."""
+        self._stop = threading.Event()
+        self._thread: Thread | None = None
+
+    def watch(self, driver: Driver, devices: Sequence[Device]) -> None:
+        """Begins to wait for events of the devices that report any; called again after the library was reopened."""
+        self.close()
+        self._stop.clear()
+        nvml = driver.nvml
+        try:
+            event_set = nvml.nvmlEventSetCreate()
+        except nvml.NVMLError:
+            return
+        for device in devices:
+            try:
+                nvml.nvmlDeviceRegisterEvents(device.handle, nvml.nvmlEventTypeXidCriticalError, event_set)
+            except nvml.NVMLError:
+                continue
+            self.counts.setdefault(device.identity.uuid, 0)
+        if self.counts:
+            arguments = (driver, event_set)
+            self._thread = Thread(self._run, "otel-memwatch-xid", arguments)
+            self._thread.start()
+
+    def close(self) -> None:
+        """Ends the waiting; does not wait for a driver that hangs."""
+        self._stop.set()
+        if self._thread is not None:
+            self._thread.join(2 * _WAIT_MILLISECONDS / 1000)
+
+    def _run(self, driver: Driver, event_set: Any) -> None:
+        nvml = driver.nvml
+        while not self._stop.is_set():
+            try:
+                event = nvml.nvmlEventSetWait(event_set, _WAIT_MILLISECONDS)
+                self._count(str(nvml.nvmlDeviceGetUUID(event.device)), int(event.eventData))
+            except nvml.NVMLError as error:
+                name = driver.error_name(error)
+                if name in ABSENT or name == "NVML_ERROR_UNINITIALIZED":
+                    break
+                if name != "NVML_ERROR_TIMEOUT":
+                    self._stop.wait(_WAIT_MILLISECONDS / 1000)
+        with suppress(nvml.NVMLError):  # closed with the library
+            nvml.nvmlEventSetFree(event_set)
+
+    def _count(self, uuid: str, code: int) -> None:
+        self.counts[uuid] = self.counts.get(uuid, 0) + 1
+        if len(self.kept) < KEPT:
+            self.kept.append({"time": time.monotonic(), "uuid": uuid, "code": code})

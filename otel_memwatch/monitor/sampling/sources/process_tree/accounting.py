@@ -1,0 +1,177 @@
+"""Totals of a tree whose processes come and go.
+
+The kernel adds what a process used to its parent's figures when the parent waits for it. So the sum over the living,
+each with what its reaped children used, is complete, with two exceptions: what our own children took with them
+when we waited for them (the supervisor reports it, exactly), and children of a parent that ignores SIGCHLD, of which
+only what was read last is left. Members are read parents first: a child that is reaped in between is then missed for one
+tick, never counted twice; what the sum lost in that tick is held back by never letting a total fall.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+import functools
+import os
+
+from otel_memwatch.monitor.sampling.sources.process_tree.member import Member, Totals
+from otel_memwatch.runtime.procfs.process import Io, Stat, parse_ignores_sigchld, parse_io, parse_stat
+from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from otel_memwatch.model import ChildExit
+
+AWAIT_SECONDS = 5.0
+"""How long the exact figures of a child of ours are waited for, after it has gone."""
+
+
+class Fate(enum.Enum):
+    """Who waited for a member that has vanished, and so where its totals are."""
+
+    OURS = "ours"
+    """We did: the supervisor will report exact figures."""
+    PARENTS = "parents"
+    """Its parent, which has gone too, or we did after that: then the supervisor will report exact figures."""
+    NOBODYS = "nobodys"
+    """Nobody that we know: what was read last is all there is. The supervisor may still report it."""
+
+
+class Gone:
+    """A member that has vanished and whose end is not settled."""
+
+    def __init__(self, member: Member, now: float, fate: Fate) -> None:
+        self.member = member
+        self.fate = fate
+        self.totals = Totals() if fate is Fate.PARENTS else member.totals()
+        self.deadline = now + (AWAIT_SECONDS if fate is Fate.OURS else 0.0)
+        """Until then the supervisor may report exact figures."""
+
+
+class Account:
+    """Totals of the tree."""
+
+    def __init__(self) -> None:
+        self._departed = Totals()
+        self._gone: dict[int, Gone] = {}
+        self._highest = Totals()
+
+    def vanished(self, member: Member, now: float, fate: Fate) -> None:
+        """A member has vanished and no living member has got its totals."""
+        self._gone[member.pid] = Gone(member, now, fate)
+
+    def joined(self, member: Member) -> None:
+        """A member has come with a life behind it that was not recorded: what it has used so far is left out.
+
+        It stays left out when the member has ended: whoever waits for it gets its whole life.
+        """
+        user, system, minor, major, io = member.totals()
+        without = None if io is None else Io(*(None if value is None else -value for value in io))  # type: ignore[arg-type]
+        self._departed += Totals(-user, -system, -minor, -major, without)
+
+    def reaped(self, reaped: Reaped, last_io: Io | None) -> None:
+        """The supervisor has waited for a process: its exact totals replace what is known of it.
+
+        Its I/O is that of the zombie, else what was read last; without both the tree's I/O is unknown from now on. What wait4
+        tells of bytes takes the place of what was read last.
+        """
+        end = reaped.exit
+        gone = self._gone.pop(end.pid, None)
+        io = reaped.with_last(last_io if gone is None else gone.member.io)
+        self._departed += Totals(end.cpu_user, end.cpu_system, end.minor_faults, end.major_faults, io)
+
+    def awaited(self, pid: int) -> Member | None:
+        """The vanished member of this pid whose exact figures are not known yet."""
+        gone = self._gone.get(pid)
+        return gone.member if gone is not None else None
+
+    @property
+    def pending(self) -> bool:
+        """Whether members have vanished whose end is not settled."""
+        return bool(self._gone)
+
+    def overdue(self, now: float) -> list[Gone]:
+        """Vanished members whose exact figures are no longer waited for: their last totals count for good."""
+        done = [self._gone.pop(pid) for pid, gone in list(self._gone.items()) if now > gone.deadline]
+        for gone in done:
+            self._departed += gone.totals
+        return done
+
+    def sum(self, members: Iterable[Member]) -> Totals:
+        """Totals of the tree now. None ever falls; the I/O is `None` while a living process's is denied."""
+        user, system, minor, major, io = self._departed
+        known = io is not None
+        read_chars, write_chars, read_bytes, write_bytes = io or (0, 0, 0, 0)
+        # Of the living all four are known, or none: only at its end a process may tell of bytes and not of characters.
+        chars_known = read_chars is not None and write_chars is not None
+        read_chars, write_chars = read_chars or 0, write_chars or 0
+        for totals in [gone.totals for gone in self._gone.values()] + [member.totals() for member in members]:
+            user += totals.cpu_user
+            system += totals.cpu_system
+            minor += totals.minor_faults
+            major += totals.major_faults
+            if totals.io is None:
+                known = False
+            elif known:
+                read_chars += totals.io.read_chars or 0
+                write_chars += totals.io.write_chars or 0
+                read_bytes += totals.io.read_bytes
+                write_bytes += totals.io.write_bytes
+        high = self._highest
+        held = high.io or Io(0, 0, 0, 0)
+        summed = Io(
+            max(held.read_chars or 0, read_chars) if chars_known else None,
+            max(held.write_chars or 0, write_chars) if chars_known else None,
+            max(held.read_bytes, read_bytes),
+            max(held.write_bytes, write_bytes),
+        )
+        self._highest = Totals(
+            max(high.cpu_user, user),
+            max(high.cpu_system, system),
+            max(high.minor_faults, minor),
+            max(high.major_faults, major),
+            summed if known else high.io,
+        )
+        return self._highest if known else self._highest._replace(io=None)
+
+
+class Reaped(NamedTuple):
+    """A process that we waited for, with what its zombie's files say of it."""
+
+    exit: ChildExit
+    stat: Stat | None
+    """`None`: it could not be read."""
+    io: Io | None
+    """`None`: it could not be read."""
+    ignored_sigchld: bool
+    """When it ended: then what its children used was added to nobody's figures."""
+
+    def with_last(self, last: Io | None) -> Io | None:
+        """Its I/O, in place of what was read of it last; `None`: not known.
+
+        Newer kernels deny users without privileges what a zombie's files say. wait4 tells bytes, and nothing of characters.
+        """
+        told = self.exit
+        if self.io is not None or told.read_bytes is None or told.write_bytes is None or not counts_io():
+            return self.io or last
+        chars = (None, None) if last is None else last[:2]
+        return Io(*chars, told.read_bytes, told.write_bytes)
+
+
+@functools.cache
+def counts_io() -> bool:
+    """Whether this kernel counts what processes read and write: else a rusage says 0."""
+    return os.path.exists("/proc/self/io")
+
+
+def read_exit(end: ChildExit) -> Reaped:
+    """Parse what the supervisor has read of a zombie."""
+    stat, io, ignored = None, None, False
+    with contextlib.suppress(ValueError, IndexError):
+        stat = None if end.stat is None else parse_stat(end.stat)
+    with contextlib.suppress(ValueError, IndexError):
+        io = None if end.io is None else parse_io(end.io)
+    with contextlib.suppress(ValueError):
+        ignored = end.status is not None and parse_ignores_sigchld(end.status)
+    return Reaped(end, stat, io, ignored)

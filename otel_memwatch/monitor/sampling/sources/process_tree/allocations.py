@@ -1,0 +1,113 @@
+"""Counters of the whole machine that the fault ledger needs: huge pages, and shared memory."""
+
+from __future__ import annotations
+
+import os
+
+from otel_memwatch.monitor.sampling.sources.process_tree.files import read_once
+from otel_memwatch.runtime.kernel import PAGE_SIZE
+from otel_memwatch.runtime.procfs.system import parse_allocated
+from otel_memwatch.runtime.typed import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from otel_memwatch.runtime.procfs.system import Allocated
+
+_READ = 16384
+_STATS = ("anon_fault_alloc", "shmem_alloc", "swpin")
+"""Events by which pages of one size come, since Linux 6.10, 6.12 and 6.14."""
+
+
+class Allocations:
+    """What the machine has allocated from one tick to the next: 8 us, and 1 us for each further size of huge pages in use.
+
+    Raises `OSError` without /proc.
+
+    Args:
+        proc, sys: where these file systems are mounted.
+        allocated_before: what there was before the tree; `None`: not known.
+    """
+
+    def __init__(self, proc: str, sys: Path, allocated_before: Allocated | None = None) -> None:
+        self._vmstat = os.open(f"{proc}/vmstat", os.O_RDONLY | os.O_CLOEXEC)
+        pages = sys / "kernel/mm/transparent_hugepage"
+        try:
+            self.huge_page = int(read_once(str(pages / "hpage_pmd_size")))
+        except (OSError, ValueError):
+            self.huge_page = 2 << 20
+        self.uncounted = False
+        """Huge pages of a size are in use that this kernel does not count."""
+        self._sizes = self._sizes_in_use(pages)
+        self.since_unknown = bool(self._sizes) or allocated_before is None
+        """What page faults brought between the tree's beginning and the first reading is not known."""
+        now = self._read()
+        self._huge, self._collapsed, shared, swapped = now
+        if allocated_before is not None and not self._sizes:
+            self._huge = allocated_before.huge * self.huge_page
+            self._collapsed = allocated_before.collapsed * self.huge_page
+        if allocated_before is not None:
+            shared = min(shared, allocated_before.shared)
+        self._swapped_before = swapped if allocated_before is None else allocated_before.swapped
+        self.swaps = False
+        """The machine has begun to swap, as of the last reading."""
+        self.shared = now[2] * PAGE_SIZE
+        """Bytes of shared memory, as of the last reading."""
+        self._least_shared = shared * PAGE_SIZE
+        self.faulted = 0
+        """Bytes of huge pages that page faults brought, between the last two readings."""
+        self.collapsed = 0
+        """Bytes of huge pages that were made of small ones, between the last two readings."""
+
+    def _sizes_in_use(self, pages: Path) -> list[tuple[int, int]]:
+        """Bytes, and a descriptor of their counter, for each size but the largest that is not switched off."""
+        found: list[tuple[int, int]] = []
+        try:
+            names = sorted(name for name in os.listdir(pages) if name.startswith("hugepages-"))
+        except OSError:
+            return found
+        for name in names:
+            size = int(name.removeprefix("hugepages-").removesuffix("kB")) * 1024
+            if size == self.huge_page or not _in_use(pages / name):
+                continue
+            counters = [pages / name / "stats" / event for event in _STATS]
+            counters = [counter for counter in counters if counter.exists()]
+            self.uncounted = self.uncounted or not counters
+            found += [(size, os.open(counter, os.O_RDONLY | os.O_CLOEXEC)) for counter in counters]
+        return found
+
+    def _read(self) -> tuple[int, int, int, int]:
+        found = parse_allocated(os.pread(self._vmstat, _READ, 0))
+        huge = found.huge * self.huge_page
+        for size, counter in self._sizes:
+            huge += size * int(os.pread(counter, 32, 0))
+        return huge, found.collapsed * self.huge_page, found.shared, found.swapped
+
+    def read(self) -> None:
+        """Read again. Raises `OSError` without /proc."""
+        huge, collapsed, shared, swapped = self._read()
+        self.swaps = self.swaps or swapped != self._swapped_before
+        self.faulted, self._huge = max(0, huge - self._huge), huge
+        self.collapsed, self._collapsed = max(0, collapsed - self._collapsed), collapsed
+        self.shared = shared * PAGE_SIZE
+        self._least_shared = min(self._least_shared, self.shared)
+
+    @property
+    def shared_rise(self) -> int:
+        """Bytes of shared memory that the machine has more than it had at the least."""
+        return self.shared - self._least_shared
+
+    def close(self) -> None:
+        """Close the files."""
+        for descriptor in (self._vmstat, *(counter for _, counter in self._sizes)):
+            os.close(descriptor)
+
+
+def _in_use(directory: Path) -> bool:
+    for name in ("enabled", "shmem_enabled"):
+        try:
+            if b"[never]" not in read_once(str(directory / name)):
+                return True
+        except OSError:
+            continue
+    return False

@@ -1,0 +1,267 @@
+"""What is recorded of single processes: seen, figures now and then, exit."""
+
+from __future__ import annotations
+
+from otel_memwatch.model import ProcessEvent, ProcessNote, ProcessRecord
+from otel_memwatch.monitor.sampling.sources.process_tree.accounting import Reaped
+from otel_memwatch.monitor.sampling.sources.process_tree.files import read_once
+from otel_memwatch.monitor.sampling.sources.process_tree.member import Figures, Member
+from otel_memwatch.runtime.kernel import monotonic_start
+from otel_memwatch.runtime.procfs.process import Io, Stat, parse_arguments
+from otel_memwatch.runtime.typed import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+
+
+LINES_PER_SECOND = 4.0
+"""Figures recorded in a second at most, of the whole tree: processes of large trees are recorded more seldom."""
+SHORTEST, LONGEST = 1.0, 10.0
+"""Seconds between two figures of one process."""
+MATERIAL_BYTES = 1 << 20
+MATERIAL_SHARE = 0.01
+MATERIAL_CPU = 0.1
+
+
+def _arguments(proc: str, pid: int) -> tuple[str, ...] | None:
+    try:
+        return parse_arguments(read_once(f"{proc}/{pid}/cmdline")) or None
+    except OSError:
+        return None
+
+
+class Records:
+    """Turns members into `ProcessRecord`s. Figures are without the children's, but for I/O, which the kernel adds up."""
+
+    def __init__(
+        self,
+        proc: str,
+        fault_bytes: int,
+        on_process: Callable[[ProcessRecord], None],
+        marks_operations: Callable[[int], bool],
+    ) -> None:
+        self._proc = proc
+        self._fault_bytes = fault_bytes
+        self._on_process = on_process
+        self._marks_operations = marks_operations
+
+    def seen(self, member: Member, now: float) -> None:
+        """A process has joined the tree."""
+        member.recorded.argv = _arguments(self._proc, member.pid)
+        self._record(ProcessEvent.SEEN, member, now, named=True)
+
+    def hidden(self, pid: int, now: float) -> None:
+        """A process of the tree lives that /proc does not show to us."""
+        self._on_process(ProcessRecord(ProcessEvent.SEEN, now, pid, now, note=ProcessNote.HIDDEN))
+
+    def hidden_ended(self, pid: int, start: float, now: float) -> None:
+        """One that was found hidden at `start` is no more, and others waited for it."""
+        self._on_process(ProcessRecord(ProcessEvent.EXIT, now, pid, start, note=ProcessNote.HIDDEN))
+
+    def executed(self, member: Member, now: float) -> None:
+        """Record the new command, when the process has executed another program since the last record."""
+        stack = member.stat.stack
+        if member.zombie or stack in (member.recorded.stack, 0):
+            return
+        member.recorded.stack = stack
+        member.watermark.executed(member.stat, self._fault_bytes)
+        member.recorded.argv = _arguments(self._proc, member.pid)
+        self._record(ProcessEvent.FIGURES, member, now, named=True, note=ProcessNote.EXEC)
+
+    def left_cgroup(self, member: Member, now: float) -> None:
+        """A process was seen outside the run's own control group."""
+        self._record(ProcessEvent.FIGURES, member, now, named=True, note=ProcessNote.LEFT_CGROUP)
+
+    def outside_ledger(self, member: Member, now: float) -> None:
+        """Memory came into the tree, of which this is a process, that no page fault has brought."""
+        self._record(ProcessEvent.FIGURES, member, now, note=ProcessNote.OUTSIDE_LEDGER)
+
+    def reset_by_others(self, member: Member, now: float) -> None:
+        """Somebody else has started a process's watermark anew."""
+        self._record(ProcessEvent.FIGURES, member, now, named=True, note=ProcessNote.WATERMARK_RESET)
+
+    def figures(self, members: Collection[Member], now: float) -> None:
+        """Record those processes whose figures have changed, when the last time is long enough ago."""
+        due = now - min(LONGEST, max(SHORTEST, len(members) / LINES_PER_SECOND))
+        for member in members:
+            if member.recorded.time <= due and _changed(member):
+                self._record(ProcessEvent.FIGURES, member, now)
+
+    def last(self, member: Member, now: float, *, whole: bool) -> None:
+        """The record ends and the process lives (`whole`: these are its figures), or it is ending just now."""
+        watermark = member.watermark
+        if watermark.before_exec:
+            watermark.bound = max(watermark.bound or 0, watermark.before_exec)
+        alive = whole and not member.zombie
+        self._record(ProcessEvent.FIGURES, member, now, note=ProcessNote.ALIVE_AT_END if alive else None)
+
+    def gone(self, member: Member, now: float, *, unreaped: bool = False) -> None:
+        """A process has ended that others waited for, or nobody: its last figures stand, and nothing bounds its peak."""
+        member.watermark.bound = None
+        self._record(ProcessEvent.EXIT, member, now, note=ProcessNote.UNREAPED if unreaped else None)
+
+    def reaped(self, reaped: Reaped, member: Member | None, hidden: float | None = None) -> None:
+        """A process that we waited for ourselves, known or not: its exit, exact. `hidden`: when it was found to be so."""
+        end, stat = reaped.exit, reaped.stat
+        last = member.stat if stat is None and member is not None else stat
+        io = reaped.with_last(None if member is None else member.io)
+        self._on_process(
+            ProcessRecord(
+                ProcessEvent.EXIT,
+                end.time,
+                end.pid,
+                member.start if member is not None else _start(reaped) if hidden is None else hidden,
+                ppid=None if last is None else last.ppid,
+                command=None if last is None else last.command,
+                rss=None if member is None else member.rss,
+                peak=None if member is None else member.watermark.largest,
+                peak_bound=self._reaped_bound(reaped, member),
+                **_counters(last, io),  # type: ignore[arg-type]
+                exit_code=end.exit_code,
+                signal=end.signal,
+                note=_end_note(reaped, member) if hidden is None else ProcessNote.HIDDEN,
+                max_rss=end.max_rss or None,
+                childless=None if stat is None else stat.child_minor_faults == 0,
+                file=None if member is None else member.file,
+                needed=None if member is None else member.needed,
+            )
+        )
+
+    def reaped_elsewhere(self, reaped: Reaped, member: Member | None) -> None:
+        """A process that we waited for had ended outside the run's own control group. Comes before its exit."""
+        stat = reaped.stat
+        self._on_process(
+            ProcessRecord(
+                ProcessEvent.FIGURES,
+                reaped.exit.time,
+                reaped.exit.pid,
+                member.start if member is not None else _start(reaped),
+                command=None if stat is None else stat.command,
+                note=ProcessNote.LEFT_CGROUP,
+            )
+        )
+
+    def _reaped_bound(self, reaped: Reaped, member: Member | None) -> int | None:
+        """Most that a process ever had which we waited for; `None`: unknown.
+
+        ==========================================================  ======================================================
+        it                                                          its bound
+        ==========================================================  ======================================================
+        resets its own watermark, or the kernel gave no maximum     unknown
+        was reset by others                                         unknown
+        was never seen alive                                        the kernel's maximum
+        was reset by us, and no window of it has ended since        unknown
+        was read, but never a watermark of it                       the kernel's maximum, or what its windows were bounded by
+        else                                                        what it can have mapped since its watermark was read, but
+                                                                    no more than the kernel's maximum; or its watermark, or
+                                                                    what its windows were bounded by
+        ==========================================================  ======================================================
+
+        The kernel's maximum may be that of a child; its page faults are its own.
+        """
+        most = reaped.exit.max_rss
+        if most <= 0 or self._marks_operations(reaped.exit.pid):
+            return None
+        if member is None:
+            return most
+        watermark = member.watermark
+        if watermark.reset_by_others or (watermark.was_reset and watermark.bound is None):
+            return None
+        before = max(watermark.largest or 0, watermark.bound or 0)
+        if watermark.largest is None:
+            return max(before, most)
+        grown = most if reaped.stat is None else watermark.grown(reaped.stat, self._fault_bytes)
+        return max(before, min(most, max(watermark.before_exec, watermark.largest + grown)))
+
+    def _record(
+        self,
+        event: ProcessEvent,
+        member: Member,
+        now: float,
+        *,
+        named: bool = False,
+        note: ProcessNote | None = None,
+    ) -> None:
+        stat, recorded = member.stat, member.recorded
+        recorded.time = now
+        recorded.figures = _figures(member)
+        self._on_process(
+            ProcessRecord(
+                event,
+                now,
+                member.pid,
+                member.start,
+                ppid=stat.ppid if named else None,
+                command=stat.command if named else None,
+                argv=recorded.argv if named else None,
+                rss=member.rss,
+                peak=member.watermark.largest,
+                peak_bound=member.watermark.bound,
+                **_counters(stat, member.io),  # type: ignore[arg-type]
+                threads=stat.threads,
+                note=note or _note(member),
+                file=member.file,
+                needed=member.needed,
+            )
+        )
+
+
+def _note(member: Member) -> ProcessNote | None:
+    if member.zombie:
+        return ProcessNote.ZOMBIE
+    if member.denied:
+        return ProcessNote.DENIED
+    if member.shares_memory:
+        return ProcessNote.SHARES_MEMORY
+    return ProcessNote.IGNORES_CHILDREN if member.ignores_sigchld else None
+
+
+def _end_note(reaped: Reaped, member: Member | None) -> ProcessNote | None:
+    if reaped.ignored_sigchld or (member is not None and member.ignores_sigchld):
+        return ProcessNote.IGNORES_CHILDREN
+    return ProcessNote.NEVER_SEEN if member is None else None
+
+
+def _start(reaped: Reaped) -> float:
+    """Start of a process that was never seen; where it is unknown, its end is the latest that it can be."""
+    if reaped.stat is not None:
+        return monotonic_start(reaped.stat.start)
+    return reaped.exit.time if reaped.exit.start is None else reaped.exit.start
+
+
+def _counters(stat: Stat | None, io: Io | None) -> dict[str, float | int | None]:
+    counters: dict[str, float | int | None] = {}
+    if stat is not None:
+        counters.update(
+            cpu_user=stat.cpu_user,
+            cpu_system=stat.cpu_system,
+            minor_faults=stat.minor_faults,
+            major_faults=stat.major_faults,
+        )
+    if io is not None:
+        counters.update(io._asdict())
+    return counters
+
+
+def _figures(member: Member) -> Figures:
+    stat, io = member.stat, member.io
+    moved = 0 if io is None else sum(value or 0 for value in io)
+    return (
+        member.rss,
+        member.watermark.largest or 0,
+        stat.cpu_user + stat.cpu_system,
+        moved,
+        stat.threads,
+        _note(member),
+    )
+
+
+def _changed(member: Member) -> bool:
+    """Whether something has changed by more than a person would care about."""
+    if member.recorded.figures is None:
+        return True
+    old, new = member.recorded.figures, _figures(member)
+    for before, after in zip(old[:2], new[:2], strict=True):
+        if abs(after - before) > max(MATERIAL_BYTES, MATERIAL_SHARE * before):
+            return True
+    return new[2] - old[2] >= MATERIAL_CPU or new[3] - old[3] >= MATERIAL_BYTES or new[4:] != old[4:]

@@ -1,0 +1,117 @@
+"""What the kernel tells of processes at their end, where they cannot be watched: /proc is missing, or others' own.
+
+wait4 tells the largest resident memory, CPU time and page faults of a process and of all that it had waited for.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+from otel_memwatch import catalog
+from otel_memwatch.model import Column, ProcessEvent, ProcessRecord
+from otel_memwatch.runtime.typed import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from otel_memwatch.model import ChildExit, Value
+    from otel_memwatch.monitor.sampling.sources import Context
+
+_MODE, _FAULT = "cpu.mode", "system.paging.fault.type"
+
+
+class WaitedFor:
+    """The target, and those of its orphans that became our children: nothing is known of them before they end.
+
+    Args:
+        context: of the run.
+        why: why they cannot be watched, in a phrase.
+
+    """
+
+    name = "process_tree"
+
+    def __init__(self, context: Context, why: str) -> None:
+        self._context = context
+        self.blind: str | None = (
+            f"{why}: of processes only what the kernel tells at their end is recorded "
+            "(unshare --mount-proc, or mount -t proc proc /proc, mends that)"
+        )
+        self._ends: deque[ChildExit] = deque()
+        self._seen = 0
+        self._user = self._system = 0.0
+        self._minor = self._major = 0
+        self.columns: Sequence[Column] = (
+            Column(catalog.MEMWATCH_TREE_CPU_TIME, ((_MODE, "user"),)),
+            Column(catalog.MEMWATCH_TREE_CPU_TIME, ((_MODE, "system"),)),
+            Column(catalog.MEMWATCH_TREE_PAGING_FAULTS, ((_FAULT, "minor"),)),
+            Column(catalog.MEMWATCH_TREE_PAGING_FAULTS, ((_FAULT, "major"),)),
+        )
+
+    def pids(self) -> Sequence[int]:
+        """None: a pid would be looked up in vain, or found to be another process."""
+        return ()
+
+    def note_exit(self, end: ChildExit) -> None:
+        """Take in what the kernel said of a child that was waited for. May be called from another thread."""
+        self._ends.append(end)
+
+    def ended_in(self) -> Mapping[int, bytes]:
+        """None: their groups are another pid namespace's."""
+        return {}
+
+    def totals(self) -> Mapping[str, float | int | None]:
+        """Totals of what has ended so far."""
+        user, system, minor, major = self._values()
+        return {
+            "cpu_user": user,
+            "cpu_system": system,
+            "minor_faults": minor,
+            "major_faults": major,
+            "processes": self._seen,
+        }
+
+    def finish(self, now: float) -> None:  # noqa: ARG002 - the signature is that of every process_tree
+        """Take in the last ends. Not while `read` is running."""
+        self._take_ends()
+
+    def read(self, now: float) -> Sequence[Value]:  # noqa: ARG002
+        """One value for each column; `None` before the first end."""
+        self._take_ends()
+        return self._values()
+
+    def _values(self) -> tuple[Value, Value, Value, Value]:
+        if not self._seen:
+            return None, None, None, None
+        return round(self._user, 3), round(self._system, 3), self._minor, self._major
+
+    def _take_ends(self) -> None:
+        while self._ends:
+            end = self._ends.popleft()
+            if end.pid in self._context.exclude:
+                continue
+            self._seen += 1
+            self._user += end.cpu_user
+            self._system += end.cpu_system
+            self._minor += end.minor_faults
+            self._major += end.major_faults
+            self._context.on_process(
+                ProcessRecord(
+                    ProcessEvent.EXIT,
+                    end.time,
+                    end.pid,
+                    self._start(end),
+                    peak_bound=None if self._context.marks_operations(end.pid) else end.max_rss or None,
+                    exit_code=end.exit_code,
+                    signal=end.signal,
+                    note="never seen alive",
+                    max_rss=end.max_rss or None,
+                )
+            )
+
+    def _start(self, end: ChildExit) -> float:
+        """Start of a process that has ended; of an orphan the latest that it can be."""
+        if end.start is not None:
+            return end.start
+        started = self._context.started
+        return started if end.pid == self._context.root and started is not None else end.time

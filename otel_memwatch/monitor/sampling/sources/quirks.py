@@ -1,0 +1,53 @@
+"""What about this kernel lowers the certainty of a figure."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from otel_memwatch.runtime.kernel import (
+    PAGE_SIZE,
+    PER_THREAD_PAGES,
+    has_thread_counters,
+    parse_release,
+    processors,
+    rss_error,
+)
+from otel_memwatch.runtime.procfs.mounted import hides_others, shows_others
+
+PEAK_FILE = (5, 19)
+"""Release from which version 2 control groups have a watermark."""
+MANY_CPUS_ERROR = 4 << 20
+"""Bytes of possible error from which a person should know of it."""
+
+
+def quirks(proc: Path = Path("/proc"), release: str | None = None) -> list[str]:
+    """Sentences on the facts of this machine that make figures less sure; empty where there are none. Cost: 50 us."""
+    release = os.uname().release if release is None else release
+    found = []
+    if has_thread_counters(release):
+        found.append(
+            f"Linux {release} counts resident memory in parts of up to {PER_THREAD_PAGES * PAGE_SIZE >> 10} KiB for each thread: peaks "
+            "of processes are intervals (exact from Linux 6.2)."
+        )
+    elif rss_error() >= MANY_CPUS_ERROR:
+        found.append(
+            f"With {processors()} processors, watermarks of processes may be off by up to {rss_error() >> 20} MiB."
+        )
+    if not (proc / "self/io").exists():
+        found.append("The kernel does not count I/O of processes (CONFIG_TASK_IO_ACCOUNTING): it is unknown.")
+    if not (proc / "self/clear_refs").exists():
+        found.append("The kernel cannot reset watermarks (CONFIG_PROC_PAGE_MONITOR): --exact has no effect.")
+    if not shows_others(proc) and not (proc / f"self/task/{os.getpid()}/children").exists():
+        found.append(
+            "The kernel does not list children (CONFIG_PROC_CHILDREN): all processes are searched, which costs more."
+        )
+    if hides_others(proc):
+        found.append(
+            "/proc hides processes of other users (hidepid), those that setuid programs become among them: a run that has such is "
+            "known by what wait4 tells of it, without an upper bound (root and CAP_SYS_PTRACE see all, and mostly the group of the "
+            "mount's gid=)."
+        )
+    if parse_release(release) < PEAK_FILE:
+        found.append(f"Linux {release} has no watermark for version 2 control groups (from Linux 5.19).")
+    return found

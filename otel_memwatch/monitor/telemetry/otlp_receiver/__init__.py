@@ -1,0 +1,1 @@
+"""The OTLP receiver of `--receive-otlp`: socket, server, store, proxy."""

@@ -1,0 +1,241 @@
+"""`--upload URL`: the run directory goes to an object store or any file system that fsspec knows, every minute and at the end.
+
+It is done in a process of its own beside the monitor, which loads the client of the store: that takes 50 MiB or more, and may
+hang. An object cannot be appended to. So what a file of lines has grown by is an object of its own, `NAME.part-OFFSET`,
+until the run has ended: then the whole files replace them, and the directory there is a run directory as any other. What is
+there meanwhile, or is left by a machine that has died, is read all the same (`wings.index.remote`).
+
+The process reads one JSON object from stdin, then waits for its end; it writes one JSON object to stdout: {"bytes"} or
+{"problem"}. It never ends before it is told to, whatever fails.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+import time
+from pathlib import Path
+
+from otel_memwatch.errors import describe
+from otel_memwatch.record.format import CLOCK_UPLOAD_FILE, PART, RESERVE_FILE, RUN_FILE
+from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
+from otel_memwatch.runtime.wait_readable import readable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from subprocess import Popen
+
+PERIOD = 60.0
+"""Seconds between two uploads; the first is after a few, so that a job is seen soon."""
+_FIRST = 5.0
+_PATIENCE = 60.0
+"""Seconds that the end of the run waits for the last upload."""
+_LOCAL = 0.01
+"""Steps in which a file system tells times where nothing better is known: others tell whole seconds."""
+_WITH_DIRECTORIES = frozenset(
+    {"file", "local", "memory", "ftp", "sftp", "ssh", "smb", "hdfs", "webhdfs", "webdav", "webdavs"}
+)
+"""Schemes of file systems, in which a file needs its directory. Object stores have buckets in that place."""
+
+
+class Uploader:
+    """The process, as the monitor sees it. Starting it takes some milliseconds, waiting for it at the end what the network does.
+
+    Args:
+        url: where to; the run's directory is made in it, under a name that no other run has.
+
+    """
+
+    def __init__(self, url: str) -> None:
+        from subprocess import DEVNULL, PIPE, Popen
+
+        from otel_memwatch.runtime.own_python import python_command
+
+        self._url = url
+        # A session of its own: Ctrl-C is for the command.
+        self._process: Popen[bytes] = Popen(
+            python_command(__name__), stdin=PIPE, stdout=PIPE, stderr=DEVNULL, start_new_session=True
+        )
+
+    @property
+    def pid(self) -> int:
+        """Of the process, which is no part of the run."""
+        return self._process.pid
+
+    def begin(self, directory: Path) -> None:
+        """Says what to upload. Raises nothing."""
+        assert self._process.stdin is not None
+        with contextlib.suppress(OSError):
+            self._process.stdin.write(
+                json.dumps({"directory": str(directory), "url": self._url}).encode() + b"\n"
+            )
+            self._process.stdin.flush()
+
+    def finish(self, hurried: Callable[[], bool] = lambda: False) -> str | None:
+        """Waits for the last upload; gives what went wrong, in a sentence."""
+        process = self._process
+        if process.stdin is None or process.stdout is None:
+            return None
+        with contextlib.suppress(OSError):
+            process.stdin.close()
+        until = time.monotonic() + _PATIENCE
+        told = b""
+        while time.monotonic() < until and not hurried():
+            if readable([process.stdout.fileno()], 0.1):
+                data = os.read(process.stdout.fileno(), 4096)
+                told += data
+                if not data:
+                    break
+        else:
+            process.kill()
+        process.stdout.close()
+        with contextlib.suppress(OSError):
+            process.wait()
+        try:
+            answer = json.loads(told)
+        except ValueError:
+            return f"the record was not uploaded to {self._url}: it was given up"
+        problem = answer.get("problem")
+        return None if problem is None else f"the record was not uploaded to {self._url}: {problem}"
+
+
+def main(_: list[str]) -> None:
+    """The process: uploads until stdin ends, then once more."""
+    try:
+        told = json.loads(_line())
+    except ValueError:
+        return  # the run was never recorded
+    problem: str | None = None
+    mirror: Mirror | None = None
+    wait = _FIRST
+    while True:
+        ended = bool(readable([0], wait))
+        wait = PERIOD
+        try:
+            if mirror is None:
+                mirror = Mirror(Path(told["directory"]), told["url"])
+            mirror.upload(last=ended)
+            problem = None
+        except Exception as error:  # noqa: BLE001 - clients of stores raise what they like; the next minute may do better
+            problem = describe(error)
+        if ended:
+            answer: dict[str, Any] = {"bytes": 0 if mirror is None else mirror.sent}
+            sys.stdout.write(json.dumps(answer if problem is None else {"problem": problem}))
+            return
+
+
+def _line() -> str:
+    """The first line of stdin, and nothing of what follows: `select` must see its end."""
+    data = b""
+    while not data.endswith(b"\n") and (more := os.read(0, 1)):
+        data += more
+    return data.decode()
+
+
+def _name_in_store(directory: Path) -> str:
+    """The run directory's name and eight digits of its span's id.
+
+    Its own name is that of one run only on its machine: two pods that start the same command within the same second, as
+    process 1, have the same, and so have all runs with the same `--out`.
+    """
+    from otel_memwatch.record.fields import mapping, text
+    from otel_memwatch.record.open import read_info
+
+    span = text(mapping(read_info(directory / RUN_FILE).get("trace")).get("span_id"))
+    return f"{directory.name}-{span[:8]}" if span else directory.name
+
+
+class Mirror:
+    """A run directory and what of it is in the store. Raises whatever the client of the store does, and `RunError` for no run.
+
+    Args:
+        directory: the run directory.
+        url: where runs are kept in the store.
+
+    """
+
+    def __init__(self, directory: Path, url: str) -> None:
+        import fsspec
+
+        self._directory = directory
+        self._files, path = fsspec.url_to_fs(url)
+        self._target = f"{path.rstrip('/')}/{_name_in_store(directory)}"
+        self._server = url.partition("://")[0] + "://" + path.strip("/").partition("/")[0]
+        self._has_directories = url.partition("://")[0] in _WITH_DIRECTORIES
+        self._offsets: dict[str, int] = {}
+        self._whole: dict[str, tuple[int, int]] = {}
+        self.sent = 0
+        """Bytes so far."""
+
+    def upload(self, *, last: bool = False) -> None:
+        """Uploads what is new; with `last`, everything whole, in place of the parts."""
+        names = sorted(
+            name for name in os.listdir(self._directory) if not name.startswith(".") and name != RESERVE_FILE
+        )
+        # The description goes last: where it says that the run has ended, all else is there.
+        for name in sorted(names, key=lambda one: one == RUN_FILE):
+            path = self._directory / name
+            if not path.is_file():
+                continue
+            if name.endswith(".jsonl") and not last:
+                self._part(path)
+            else:
+                self._file(path, stamp=name == RUN_FILE and not last)
+        if last:
+            self._remove_parts()
+
+    def _part(self, path: Path) -> None:
+        offset = self._offsets.get(path.name, 0)
+        with path.open("rb") as file:
+            file.seek(offset)
+            data = file.read()
+        # Whole lines: what is torn now comes with the next part.
+        data = data[: data.rfind(b"\n") + 1]
+        if data:
+            self._put(f"{path.name}{PART}{offset:014d}", data)
+            self._offsets[path.name] = offset + len(data)
+
+    def _file(self, path: Path, *, stamp: bool) -> None:
+        status = path.stat()
+        looks = status.st_mtime_ns, status.st_size
+        if self._whole.get(path.name) == looks:
+            return
+        before = time.monotonic()
+        self._put(path.name, path.read_bytes())
+        after = time.monotonic()
+        self._whole[path.name] = looks
+        if stamp:
+            self._note_stamp(path.name, before, after)
+
+    def _put(self, name: str, data: bytes) -> None:
+        # File systems want the directory. In an object store that would make the bucket, also one whose name is a slip.
+        if self._has_directories and not self._offsets and not self._whole:
+            self._files.makedirs(self._target, exist_ok=True)
+        self._files.pipe_file(f"{self._target}/{name}", data)
+        self.sent += len(data)
+
+    def _note_stamp(self, name: str, before: float, after: float) -> None:
+        """Notes when the store says that it got the file: it ties our clock to those of all who upload to it."""
+        if self._server.startswith(("file:", "local:", "memory:")):
+            return  # that is our own clock
+        with contextlib.suppress(Exception):  # not every store tells
+            stamped = self._files.modified(f"{self._target}/{name}").timestamp()
+            line = {
+                "by": self._server,
+                "before": before,
+                "stamp": stamped,
+                "resolution": 1.0 if stamped == int(stamped) else _LOCAL,
+                "after": after,
+            }
+            with (self._directory / CLOCK_UPLOAD_FILE).open("a") as file:
+                file.write(json.dumps(line) + "\n")
+
+    def _remove_parts(self) -> None:
+        with contextlib.suppress(Exception):  # the whole files are there: parts beside them count for nothing
+            parts = [
+                path for path in self._files.ls(self._target, detail=False) if PART in path.rpartition("/")[2]
+            ]
+            if parts:
+                self._files.rm(parts)

@@ -1,0 +1,260 @@
+"""Which operation a peak belongs to.
+
+The operations' own watermarks decide, since they say what a process had between two moments of its own work. Ticks are
+100 ms apart, and two windows between ticks may tell nearly the same figure: only where no watermark is as high as the peak
+(it was that of several processes together) the tick counts at which it was first seen.
+
+| who may have held it                                   | the peak was                                                    |
+| ------------------------------------------------------ | --------------------------------------------------------------- |
+| one operation has the highest watermark                | in it                                                           |
+| several, one around the others, all as high to the     | in the innermost of them                                        |
+| reading's error                                        |                                                                 |
+| several side by side, as high to the reading's error   | in the first of them, where none later was measured higher      |
+|                                                        | else in one of up to three names: "epoch 58 or 59"              |
+|                                                        | else in the innermost operation around them all, if there is    |
+| none is as high as the peak                            | in the one of those open at that tick whose process had most    |
+"""
+
+from __future__ import annotations
+
+import math
+
+from otel_memwatch.record.operation_index import sizes
+from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from otel_memwatch.model import Peak, RecordedOperation
+    from otel_memwatch.record.operation_index import OperationTable
+    from otel_memwatch.run.results import Peaks
+
+_NAMES = 3
+"""Names that are told where it was one of several."""
+
+_TIES = 4096
+"""Operations that are looked at, of those that may have held a peak."""
+
+
+class Sized(NamedTuple):
+    """What attribution looks at of an operation."""
+
+    position: int
+    """By which its source knows it."""
+    pid: int
+    start: float
+    end: float
+    """Infinity: never closed."""
+    low: int
+    """Bytes that its process certainly had in it; -1: not known."""
+    high: int
+    """Bytes that its process did not exceed in it; -1: not known."""
+
+
+class Attributed(NamedTuple):
+    """Where a peak was."""
+
+    operation: Sized
+    names: tuple[str, ...]
+    """Of the operations that it may have been in, the first that of `operation`: up to three, or four of more."""
+
+    @property
+    def certain(self) -> bool:
+        """Whether it was in this operation, and not perhaps in another one."""
+        return len(self.names) == 1
+
+
+class SizedOperations(Protocol):
+    """The operations of a run, wherever they are kept."""
+
+    def holding(self, low: int, pid: int | None) -> Sequence[Sized]:
+        """Those that may have had `low` bytes, of one process or of all, but for those that certainly had less than another."""
+
+    def open_between(self, begin: float, end: float) -> Iterable[Sized]:
+        """Those that were open at some time between two moments."""
+
+    def name(self, operation: Sized) -> str:
+        """The name of one of them."""
+
+    def with_allocators(self) -> Sequence[RecordedOperation]:
+        """Those with figures of GPU allocators; of many, those that had most."""
+
+
+class TabledOperations:
+    """The operations of a record that is read.
+
+    Args:
+        table: of the record.
+        last: peaks of those that were never closed, by their position, where more is known of them than their lines tell.
+
+    """
+
+    def __init__(self, table: OperationTable, last: Mapping[int, Peak] | None = None) -> None:
+        self._table = table
+        self._lows, self._highs = table.lows, table.highs
+        self._ties: list[int] = []
+        self._sized_ties: tuple[Sized, ...] = ()
+        """What `holding` found last: of a run's peaks it often finds the same."""
+        if last:
+            self._lows, self._highs = table.lows[:], table.highs[:]
+            for position, peak in last.items():
+                self._lows[position], self._highs[position] = sizes(peak)
+
+    def holding(self, low: int, pid: int | None) -> Sequence[Sized]:
+        """See `SizedOperations`."""
+        lows, highs, pids = self._lows, self._highs, self._table.pids
+        found = [
+            position
+            for position, (surely, high) in enumerate(zip(lows, highs, strict=True))
+            if surely > 0
+            and (high >= low or (high < 0 and surely >= low))
+            and (pid is None or pids[position] == pid)
+        ]
+        best = max(map(lows.__getitem__, found), default=0)
+        ties = [position for position in found if highs[position] >= best or lows[position] == best][:_TIES]
+        if ties != self._ties:
+            self._ties, self._sized_ties = ties, tuple(map(self._sized, ties))
+        return self._sized_ties
+
+    def open_between(self, begin: float, end: float) -> Iterable[Sized]:
+        """See `SizedOperations`."""
+        for position, start in enumerate(self._table.starts):
+            if start <= end and self._table.ends[position] >= begin:
+                yield self._sized(position)
+
+    def name(self, operation: Sized) -> str:
+        """See `SizedOperations`."""
+        return self._table.operation(operation.position).name
+
+    def with_allocators(self) -> Sequence[RecordedOperation]:
+        """See `SizedOperations`."""
+        return [self._table.operation(position) for position in self._table.with_gpu]
+
+    def _sized(self, position: int) -> Sized:
+        table = self._table
+        return Sized(
+            position,
+            table.pids[position],
+            table.starts[position],
+            table.ends[position],
+            self._lows[position],
+            self._highs[position],
+        )
+
+
+def attribute_peaks(
+    peaks: Peaks, operations: SizedOperations, started: float, interval: float = 0.0
+) -> Peaks:
+    """The peaks with `operation` filled in.
+
+    Args:
+        peaks: of the run.
+        operations: of the run.
+        started: start of the run in monotonic seconds.
+        interval: seconds between ticks: a peak is first seen by so much late.
+    """
+    from otel_memwatch.run.gpu import raised_by_allocators
+
+    known: dict[tuple[Sized, ...], Attributed] = {}
+    attributed = {
+        name: _attributed(getattr(peaks, name), operations, started, interval, known)
+        for name in ("main", "process", "tree", "cgroup")
+    }
+    gpu = {device: _attributed_by_time(peak, operations, started) for device, peak in peaks.gpu.items()}
+    return peaks._replace(**attributed, gpu=raised_by_allocators(gpu, operations.with_allocators(), started))
+
+
+def _attributed_by_time(peak: Peak, operations: SizedOperations, started: float) -> Peak:
+    """A GPU's peak, attributed by its moment alone: sizes of operations are those of another memory."""
+    if peak.at is None:
+        return peak
+    time = peak.at + started
+    latest = max(operations.open_between(time, time), key=lambda one: one.start, default=None)
+    return peak if latest is None else peak._replace(operation=operations.name(latest))
+
+
+def _attributed(
+    peak: Peak | None,
+    operations: SizedOperations,
+    started: float,
+    interval: float,
+    known: dict[tuple[Sized, ...], Attributed],
+) -> Peak | None:
+    found = None if peak is None else where(peak, operations, started, interval, known)
+    if peak is None or found is None:
+        return peak
+    if not found.certain:
+        return peak._replace(operation=found.names[0], operations=found.names)
+    return peak._replace(operation=found.names[0], at=_within(peak, found.operation, started))
+
+
+def _within(peak: Peak, operation: Sized, started: float) -> float | None:
+    """The moment of the peak, moved into the operation: it is first seen at a tick, which may come after its end."""
+    end = None if math.isinf(operation.end) else operation.end - started
+    if peak.at is None:
+        return None if end is None else round(end, 4)
+    at = max(peak.at, operation.start - started)
+    return round(at if end is None else min(at, end), 4)
+
+
+def where(
+    peak: Peak,
+    operations: SizedOperations,
+    started: float,
+    interval: float = 0.0,
+    known: dict[tuple[Sized, ...], Attributed] | None = None,
+) -> Attributed | None:
+    """The operation in which a peak was reached; `None`: in none. See the table at the beginning of this module.
+
+    `known` has what was found for other peaks of the run: the same operations may often have held several.
+    """
+    ties = tuple(operations.holding(peak.low, peak.pid)) if peak.low else ()
+    if ties:
+        known = {} if known is None else known
+        if ties not in known:
+            known[ties] = _of_ties(ties, operations)
+        return known[ties]
+    if peak.at is None:
+        return None
+    time = peak.at + started
+    there = list(operations.open_between(time - interval, time))
+    if peak.pid is not None:
+        there = [one for one in there if one.pid == peak.pid] or there
+    most = max(there, key=lambda one: (one.low, one.start), default=None)
+    return None if most is None else Attributed(most, (operations.name(most),))
+
+
+def _of_ties(ties: Sequence[Sized], operations: SizedOperations) -> Attributed:
+    """Where a peak was that each of these may have held."""
+    ordered = sorted(ties, key=lambda one: (one.start, -one.end, one.position))
+    innermost = _innermost(ordered)
+    most = max(innermost, key=lambda one: one.low)
+    first = innermost[0]
+    if first.low == most.low:
+        return Attributed(first, (operations.name(first),))
+    names = tuple(dict.fromkeys(operations.name(one) for one in innermost))
+    if 1 < len(names) <= _NAMES:
+        return Attributed(first, names)
+    around = [one for one in ordered if all(_contains(one, other) for other in innermost)]
+    if len(names) > 1 and around:
+        closest = min(around, key=lambda one: one.end - one.start)
+        return Attributed(closest, (operations.name(closest),))
+    return Attributed(most, tuple(dict.fromkeys((operations.name(most), *names)))[: _NAMES + 1])
+
+
+def _innermost(ordered: Sequence[Sized]) -> list[Sized]:
+    """Those that the peak may have been in without having been in one inside them."""
+    left_out: set[int] = set()
+    open_now: list[Sized] = []
+    for one in ordered:
+        if open_now:
+            open_now = [other for other in open_now if other.end >= one.start]
+        for other in open_now:
+            if _contains(other, one):
+                left_out.add(other.position)
+        open_now.append(one)
+    return [one for one in ordered if one.position not in left_out]
+
+
+def _contains(outer: Sized, inner: Sized) -> bool:
+    return outer.pid == inner.pid and outer.start <= inner.start and inner.end <= outer.end

@@ -1,0 +1,255 @@
+"""The actions of a build: which processes of a run made which file, and what each of them needed.
+
+An action is the topmost process that names an output, with all that it started: of `g++ -c -o a.o a.cpp` the compiler proper and
+the assembler. Shells, and tools of which -o means something else, name none.
+
+=======================================  ==================================
+arguments                                output
+=======================================  ==================================
+-o FILE, -oFILE, --output FILE, =FILE    FILE
+ar, llvm-ar: operation, then FILE        FILE
+rustc --crate-name NAME                  "crate NAME", where no -o is there
+javac -d DIRECTORY                       DIRECTORY
+=======================================  ==================================
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from bisect import bisect_right
+
+from otel_memwatch.model import Certainty, Peak
+from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from otel_memwatch.run.results import ProcessFigures
+
+_NO_BUILDERS = frozenset(
+    {
+        *("sh", "bash", "dash", "zsh", "ksh", "fish", "busybox", "env", "sudo", "su", "ssh", "scp", "sshd"),
+        *(
+            "make",
+            "gmake",
+            "ninja",
+            "samu",
+            "bazel",
+            "bazelisk",
+            "meson",
+            "xargs",
+            "timeout",
+            "nice",
+            "ionice",
+        ),
+        *(
+            "ps",
+            "pgrep",
+            "pkill",
+            "top",
+            "lsof",
+            "grep",
+            "egrep",
+            "fgrep",
+            "rg",
+            "find",
+            "test",
+            "[",
+            "getopt",
+        ),
+        *("mount", "umount", "chown", "taskset", "otel-memwatch"),
+    }
+)
+"""Programs that make nothing themselves, or of which -o says something else."""
+
+_COMPILERS = (
+    "gcc",
+    "g++",
+    "cc",
+    "c++",
+    "clang",
+    "ld",
+    "rustc",
+    "nvcc",
+    "gfortran",
+    "ghc",
+    "collect2",
+    "lld",
+    "mold",
+)
+"""Endings of the names of programs of which -oFILE in one word names the output; a version may follow."""
+
+_START_ERROR = 0.02
+"""Seconds by which two starts may be in the wrong order: the kernel tells them in hundredths."""
+
+_DEPTH = 64
+"""Ancestors that are looked at: a pid that is its own ancestor would keep us for ever."""
+
+
+class BuildAction(NamedTuple):
+    """One action; of several that made the same file, the one that needed most. Bytes and seconds."""
+
+    output: str
+    times: int
+    """How many actions of the run made this file."""
+    program: str
+    """The largest process of it."""
+    peak: Peak | None
+    """Of that process."""
+    needed: int
+    """Of all its processes at one moment: the largest with its upper bound where it has one, the others as they were seen."""
+    start: float
+    """Seconds since the start of the run."""
+    seconds: float
+    cpu_seconds: float | None
+    processes: int
+
+
+class Parallelism(NamedTuple):
+    """How many actions fit into memory at once, whichever they are."""
+
+    jobs: int
+    needed: int
+    """Bytes that so many of the largest take at once, with what runs beside them."""
+    within: int
+    every: bool
+    """Whether it is all of them that fit."""
+
+
+def output_of(argv: Sequence[str] | None) -> str | None:
+    """The output that a command names; `None`: none. See the table above."""
+    if not argv:
+        return None
+    name = os.path.basename(argv[0])
+    if name in _NO_BUILDERS:
+        return None
+    if name.endswith("ar") and name.rpartition("-")[2] == "ar":
+        return argv[2] if len(argv) > 2 and not argv[1].startswith("--") else None
+    compiler = name.rstrip("0123456789.-").endswith(_COMPILERS)
+    for index, word in enumerate(argv[1:], 1):
+        following = argv[index + 1] if index + 1 < len(argv) else None
+        if word in ("-o", "--output") or (word == "-d" and name == "javac"):
+            return following
+        if word.startswith("--output="):
+            return word.partition("=")[2] or None
+        if compiler and len(word) > 2 and word.startswith("-o") and not word.startswith("-oformat"):
+            return word[2:]
+    if name == "rustc" and "--crate-name" in argv[:-1]:
+        return f"crate {argv[argv.index('--crate-name') + 1]}"
+    return None
+
+
+def build_actions(processes: Sequence[ProcessFigures], end: float) -> list[BuildAction]:
+    """The actions of a run, one for each output, the largest first; `end`: the run's, in seconds since its start."""
+    tops = _tops(processes)
+    members: dict[int, list[ProcessFigures]] = {}
+    for process, top in zip(processes, tops, strict=True):
+        if top is not None:
+            members.setdefault(top, []).append(process)
+    found: dict[str, BuildAction] = {}
+    for top, belonging in members.items():
+        output = output_of(processes[top].argv)
+        assert output is not None
+        action, known = _action(output, processes[top], belonging, end), found.get(output)
+        if known is None:
+            found[output] = action
+        else:
+            largest = max(known, action, key=lambda one: one.needed)
+            found[output] = largest._replace(times=known.times + 1)
+    return sorted(found.values(), key=lambda one: (-one.needed, one.start))
+
+
+def beside_actions(processes: Sequence[ProcessFigures]) -> int:
+    """Bytes of what belongs to no action at its largest moment: the build tool, its shells."""
+    rest = [process for process, top in zip(processes, _tops(processes), strict=True) if top is None]
+    return _at_once((process, _seen(process)) for process in rest)
+
+
+def parallelism(actions: Sequence[BuildAction], beside: int, within: int) -> Parallelism:
+    """The largest `-j` at which the largest actions, all at once, fit into so many bytes; 0: not even one."""
+    needed, jobs = beside, 0
+    for action in sorted((action.needed for action in actions), reverse=True):
+        if needed + action > within:
+            return Parallelism(jobs, needed, within, every=False)
+        needed, jobs = needed + action, jobs + 1
+    return Parallelism(jobs, needed, within, every=True)
+
+
+def _tops(processes: Sequence[ProcessFigures]) -> list[int | None]:
+    """Of each process the topmost one from it upwards that names an output, as its index."""
+    starts: dict[int, list[tuple[float, int]]] = {}
+    for index, process in enumerate(processes):
+        starts.setdefault(process.pid, []).append((process.start, index))
+    for spans in starts.values():
+        spans.sort()
+    parents = [_parent(process, starts) for process in processes]
+    own = [output_of(process.argv) is not None for process in processes]
+    tops: list[int | None] = []
+    for index in range(len(processes)):
+        top, above = None, index
+        for _ in range(_DEPTH):
+            if own[above]:
+                top = above
+            parent = parents[above]
+            if parent is None or parent == above:
+                break
+            above = parent
+        tops.append(top)
+    return tops
+
+
+def _parent(process: ProcessFigures, starts: Mapping[int, list[tuple[float, int]]]) -> int | None:
+    """The process that had the parent's pid when this one was started; pids are used again."""
+    spans = starts.get(process.ppid or 0)
+    if not spans:
+        return None
+    place = bisect_right(spans, (process.start + _START_ERROR, math.inf)) - 1
+    return spans[max(place, 0)][1]
+
+
+def _action(output: str, top: ProcessFigures, belonging: Sequence[ProcessFigures], end: float) -> BuildAction:
+    largest = max(belonging, key=_seen)
+    until = max(end if process.end is None else process.end for process in belonging)
+    known = [process.cpu_seconds for process in belonging if process.cpu_seconds is not None]
+    weights = [(one, _most(one) if one is largest else _seen(one)) for one in belonging]
+    return BuildAction(
+        output=output,
+        times=1,
+        program=os.path.basename(largest.argv[0]) if largest.argv else largest.command or "?",
+        peak=largest.peak,
+        needed=_at_once(weights),
+        start=top.start,
+        seconds=max(0.0, until - top.start),
+        cpu_seconds=sum(known) if known else None,
+        processes=len(belonging),
+    )
+
+
+def _seen(process: ProcessFigures) -> int:
+    """Bytes that the process certainly had, or was seen with."""
+    peak = process.peak
+    if peak is None:
+        return 0
+    return (peak.low or 0) if peak.certainty is Certainty.CENSORED else peak.bytes
+
+
+def _most(process: ProcessFigures) -> int:
+    """Bytes that it can have had; where nobody knows, those that it had."""
+    peak = process.peak
+    return 0 if peak is None else peak.bytes if peak.high is None else max(peak.high, peak.bytes)
+
+
+def _at_once(weights: Iterable[tuple[ProcessFigures, int]]) -> int:
+    """The largest sum of processes that were there at the same time."""
+    changes: list[tuple[float, int]] = []
+    for process, weight in weights:
+        changes.append((process.start, weight))
+        if process.end is not None:
+            changes.append((process.end, -weight))
+    total = largest = 0
+    # Who ends where another one begins may still have been there.
+    for _, change in sorted(changes, key=lambda change: (change[0], -change[1])):
+        total += change
+        largest = max(largest, total)
+    return largest

@@ -1,0 +1,83 @@
+"""What has to be known of a run before its figures can be judged; from `run.json`."""
+
+from __future__ import annotations
+
+from otel_memwatch.record.fields import mapping, moment, period, whole
+from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
+from otel_memwatch.truth import certainty
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_HUGE_PAGE = 2 << 20
+_LARGEST_PAGE = 64 << 10
+"""Bytes of the largest base page that there is."""
+
+
+class RunConditions(NamedTuple):
+    """Under which conditions a run was recorded."""
+
+    started: float
+    """Monotonic seconds."""
+    interval: float
+    """Seconds between ticks."""
+    root: int | None
+    """Pid of the target."""
+    joined: bool
+    """Whether the target was there before the run."""
+    own_cgroup: bool
+    """Whether the control group in the samples holds the run and nothing else, from its first moment on."""
+    unbroken_watermark: bool
+    """Whether that group's watermark is that of its life, also while it was reset for the windows between ticks."""
+    floor: int
+    """Bytes up to which wait4's maximum may be the launcher's own, which the target inherits."""
+    rss_error: int
+    """Bytes by which the kernel's counters of one process may be off."""
+    fault_bytes: int
+    """Bytes by which a page fault can raise what a process has."""
+    page_bytes: int
+    """Bytes of a base page: what a page fault brings at the least."""
+    faults_carried: bool
+    """Whether page faults that are told at a tick, and may have been before the one before, are in its upper bound already."""
+    cpus: int
+    machine_bytes: int | None
+    """Bytes of the machine's memory and swap; `None`: not recorded, as in old records."""
+    portable: bool
+    """Whether the figures come from a system without watermarks."""
+    blind: bool
+    """Whether processes could not be watched, so that only those are known that were waited for."""
+    exact: bool
+    """Whether the watermarks were reset at every tick."""
+
+    @property
+    def charge_error(self) -> int:
+        """Bytes by which a control group's watermark may be off."""
+        return certainty.charge_error(self.cpus)
+
+    def since_start(self, time: float | None) -> float | None:
+        """Seconds since the start of the run, of a moment in monotonic seconds."""
+        return None if time is None else round(max(0.0, time - self.started), 4)
+
+    @classmethod
+    def of(cls, info: Mapping[str, Any]) -> RunConditions:
+        """From the fields of `run.json`; what is not there is taken at its most careful."""
+        target, host = mapping(info.get("target")), mapping(info.get("host"))
+        memory, swap = whole(host.get("memory_bytes")), whole(host.get("swap_bytes"))
+        return cls(
+            started=moment(mapping(info.get("started")).get("monotonic")) or 0.0,
+            interval=period(info.get("interval")) or 0.0,
+            root=whole(target.get("pid")),
+            joined=mapping(info.get("monitor")).get("mode") in ("attach", "watch"),
+            own_cgroup=bool(info.get("own_cgroup")),
+            unbroken_watermark=info.get("cgroup_version") == 2,
+            floor=whole(target.get("floor")) or 0,
+            rss_error=whole(info.get("rss_error_bytes")) or 0,
+            fault_bytes=whole(info.get("fault_bytes")) or _HUGE_PAGE,
+            page_bytes=whole(info.get("page_bytes")) or _LARGEST_PAGE,
+            faults_carried=info.get("faults_carried") is True,
+            cpus=max(1, whole(host.get("cpus")) or 1),
+            machine_bytes=None if memory is None or swap is None else memory + swap,
+            portable=info.get("portable") is True,
+            blind=info.get("blind") is True,
+            exact=mapping(info.get("settings")).get("exact") is True,
+        )

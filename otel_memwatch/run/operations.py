@@ -1,0 +1,242 @@
+"""What the record of the whole tree says about each operation."""
+
+from __future__ import annotations
+
+from itertools import islice, repeat
+from math import floor, isinf
+
+from otel_memwatch.model import Certainty, Peak, RecordedOperation
+from otel_memwatch.run.attribution import TabledOperations, where
+from otel_memwatch.run.results import OperationFigures, Peaks
+from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
+from otel_memwatch.truth import certainty
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from otel_memwatch.record.operation_index import OperationTable
+    from otel_memwatch.run.attribution import SizedOperations
+    from otel_memwatch.run.conditions import RunConditions
+    from otel_memwatch.run.process_bounds import ProcessBounds
+    from otel_memwatch.run.tick_history import HistoricTicks
+    from otel_memwatch.run.ticks import TreeTicks
+    from otel_memwatch.run.tree_bounds import SumOverTime
+
+    _Used = Sequence[tuple[tuple[str, str], float]]
+    """Of each counter its name, its name as one of the tree, and how much of it was used."""
+
+_TOGETHER = 1024
+"""Operations of which is found together what the tree used during them, which takes a third of the time."""
+
+
+class OperationContext(NamedTuple):
+    """What the operations happened in."""
+
+    conditions: RunConditions
+    ticks: TreeTicks | HistoricTicks
+    processes: Mapping[int, Sequence[ProcessBounds]]
+    """All processes by their pid, which may be used again."""
+    sums: SumOverTime | None
+    """Sum of the bounds of all processes over time; `None` where no bound can be certified."""
+    have_left: bool
+    """Whether processes used memory outside the run's own control group."""
+    end: float
+    """Monotonic seconds of the last thing recorded."""
+    watched_until: float
+    """Monotonic seconds up to which ticks reach: an operation may have gone on."""
+
+
+def operation_figures(
+    operations: OperationTable, context: OperationContext, peaks: Peaks
+) -> Iterator[OperationFigures]:
+    """The figures of all operations by their start, one by one: a run may have millions of them."""
+    never_closed = (position for position, end in enumerate(operations.ends) if isinf(end))
+    last = {n: with_last_figures(operations.operation(n), context).peak for n in never_closed}
+    sized = TabledOperations(operations, {n: peak for n, peak in last.items() if peak is not None})
+    with_peak = position_of_peak(sized, context.conditions, peaks)
+    around: set[int] = set()
+    outer = -1 if with_peak is None else operations.parents[with_peak]
+    while outer >= 0:
+        around.add(outer)
+        outer = operations.parents[outer]
+    every = enumerate(operations)
+    while some := list(islice(every, _TOGETHER)):
+        used = _used_meanwhile([operation for _, operation in some], context)
+        for (position, operation), used_by_tree in zip(some, used, strict=True):
+            parent = operations.parents[position]
+            yield figures_of(
+                operation,
+                context,
+                peaks,
+                depth=operations.depths[position],
+                parent=None if parent < 0 else parent,
+                sets_run_peak=position == with_peak,
+                around_run_peak=position in around,
+                used_by_tree=used_by_tree,
+            )
+
+
+def figures_of(
+    operation: RecordedOperation,
+    context: OperationContext,
+    peaks: Peaks,
+    *,
+    depth: int,
+    parent: int | None,
+    sets_run_peak: bool,
+    around_run_peak: bool = False,
+    used_by_tree: _Used | None = None,
+) -> OperationFigures:
+    """The figures of one operation.
+
+    Args:
+        operation: as its process told of it.
+        context: what it happened in.
+        peaks: of the run.
+        depth: number of operations around it.
+        parent: position of the one around it.
+        sets_run_peak: the run's peak was in it.
+        around_run_peak: the run's peak was in one inside it.
+        used_by_tree: what the tree used meanwhile, where the caller has found that for many at once.
+
+    """
+    if operation.status == "open":
+        operation = with_last_figures(operation, context)
+    if used_by_tree is None:
+        used_by_tree = next(_used_meanwhile([operation], context))
+    end = _end(operation, context)
+    delta = None
+    if operation.start_bytes is not None and operation.end_bytes is not None:
+        delta = operation.end_bytes - operation.start_bytes
+    tree_peak = certainty.no_more_than(_tree_peak(operation, end, context), peaks.tree)
+    if sets_run_peak or around_run_peak:
+        tree_peak = certainty.of_one_moment(tree_peak, peaks.tree)
+    peak = certainty.no_more_than(operation.peak, peaks.process)
+    machine = context.conditions.machine_bytes
+    tree_peak, peak = (certainty.within_machine(part, machine) for part in (tree_peak, peak))
+    return OperationFigures(
+        operation if peak is operation.peak else operation._replace(peak=peak),
+        round(operation.start - context.conditions.started, 6),
+        round(end - context.conditions.started, 6),
+        tree_peak,
+        delta,
+        _totals(operation, used_by_tree),
+        depth,
+        parent,
+        sets_run_peak=sets_run_peak,
+    )
+
+
+def position_of_peak(operations: SizedOperations, conditions: RunConditions, peaks: Peaks) -> int | None:
+    """Position of the innermost operation in which the run's peak was reached; `None`: in none, or in one of several."""
+    for peak in (peaks.tree, peaks.process, peaks.main):
+        found = None if peak is None else where(peak, operations, conditions.started, conditions.interval)
+        if found is not None:
+            return found.operation.position if found.certain else None
+    return None
+
+
+def _end(operation: RecordedOperation, context: OperationContext) -> float:
+    return max(operation.start, context.end) if operation.end is None else operation.end
+
+
+def _process_of(operation: RecordedOperation, context: OperationContext) -> ProcessBounds | None:
+    for process in context.processes.get(operation.pid, ()):
+        if certainty.was_alive(process.start, process.end, operation.start):
+            return process
+    return None
+
+
+def with_last_figures(operation: RecordedOperation, context: OperationContext) -> RecordedOperation:
+    """An operation that was never closed, with what the record says of its process after its last boundary."""
+    process = _process_of(operation, context)
+    low = (operation.peak.low or 0) if operation.peak is not None else 0
+    if operation.pid == context.conditions.root:
+        low = max(low, context.ticks.main.largest(operation.start, _end(operation, context)) or 0)
+    high = None if process is None else process.bound
+    peak = certainty.process_peak(low, high, context.conditions.rss_error, 0)
+    if peak is None:
+        return operation
+    how = "VmHWM" if peak.certainty is Certainty.EXACT else "VmHWM up to its last boundary, ticks"
+    return operation._replace(peak=peak._replace(pid=operation.pid, how=how))
+
+
+def _tree_peak(operation: RecordedOperation, end: float, context: OperationContext) -> Peak | None:
+    """Memory of the tree while the operation was open: the tightest bounds that hold.
+
+    Of one that went on after the last tick there is no upper bound: other processes may have grown unseen.
+    """
+    ticks, conditions = context.ticks, context.conditions
+    if conditions.portable:
+        seen = ticks.rss.largest(operation.start, end)
+        return None if seen is None else Peak.sampled(seen, how="sum of resident sizes at ticks")
+    if conditions.own_cgroup and ticks.watermark.known:
+        return _by_cgroup(operation, end, context)
+    held = _held(operation, end, context) if end <= context.watched_until else None
+    own, low = operation.peak, ticks.pss.largest(operation.start, end) or 0
+    single = None
+    if own is not None:
+        low = max(low, own.low or 0)
+        single = own.bytes if own.certainty is Certainty.EXACT else None
+    peak = certainty.tree_from_bounds(low, held, conditions.rss_error, single)
+    if peak is None:
+        return None
+    exact = peak.certainty is Certainty.EXACT
+    return peak._replace(how="VmHWM" if exact else "largest process or sum of PSS, sum of VmHWM")
+
+
+def _held(operation: RecordedOperation, end: float, context: OperationContext) -> int | None:
+    """Upper bound of what the processes had together: the bounds of those alive, its own process with its own peak."""
+    if context.sums is None:
+        return None
+    total = context.sums.largest(operation.start, end)
+    process = _process_of(operation, context)
+    bound = None if process is None else process.bound
+    high = None if operation.peak is None else operation.peak.high
+    if bound is not None and high is not None and high < bound:
+        total -= bound - high
+    return total
+
+
+def _by_cgroup(operation: RecordedOperation, end: float, context: OperationContext) -> Peak | None:
+    """From the windows of the run's own group: those inside bound it from below, all that touch it from above."""
+    start, ticks, conditions = operation.start, context.ticks, context.conditions
+    high = ticks.windows.most(start, end)
+    low = max(ticks.needed.largest(start, end) or 0, ticks.windows.least(start, end) or 0)
+    likely = None
+    if operation.pid == conditions.root and operation.peak is not None:
+        # File pages were not read at the maximum: the most of all samples is an estimate, and no bound.
+        likely = max(low, (operation.peak.low or 0) - ticks.mapped)
+    if context.have_left and end <= context.watched_until:
+        held = _held(operation, end, context)
+        return certainty.tree_around_cgroup(low, held, ticks.unmapped.largest(start, end))
+    if high is None or end > context.watched_until:
+        return certainty.stopped(Peak.interval(low, None, how="cgroup watermark while it was read, VmHWM"))
+    return certainty.tree_from_cgroup(low, high, likely=likely)
+
+
+def _totals(operation: RecordedOperation, used_by_tree: _Used) -> Mapping[str, float]:
+    """What its process used, and what the tree did: its own process is part of it, and counted at its boundaries."""
+    totals = dict(operation.totals)
+    for (name, name_of_tree), whole in used_by_tree:
+        totals[name_of_tree] = max(whole, totals.get(name, 0))
+    return totals
+
+
+def _used_meanwhile(operations: Sequence[RecordedOperation], context: OperationContext) -> Iterator[_Used]:
+    """What the whole tree used during each of some operations. Between two ticks it is in proportion to the time."""
+    starts = [operation.start for operation in operations]
+    ends = [_end(operation, context) for operation in operations]
+    names, columns = [], []
+    for name, counter in context.ticks.counters.items():
+        used = counter.growths(starts, ends)
+        if used is not None:
+            names.append((name, f"tree_{name}"))
+            whole = (
+                [round(one, 6) for one in used]
+                if name == "cpu_seconds"
+                else [floor(one + 0.5) for one in used]
+            )
+            columns.append(whole)
+    rows: Iterable[tuple[float, ...]] = zip(*columns, strict=True) if columns else repeat((), len(operations))
+    return (tuple(zip(names, row, strict=True)) for row in rows)

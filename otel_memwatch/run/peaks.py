@@ -1,0 +1,471 @@
+"""From the evidence that the tally has collected to the peaks of the run; the rules are those of `certainty`."""
+
+from __future__ import annotations
+
+from otel_memwatch.model import Certainty, Peak
+from otel_memwatch.run.cgroup_bounds import CgroupBounds, CgroupWindow
+from otel_memwatch.run.faults_elsewhere import FaultsElsewhere
+from otel_memwatch.run.ledger_bounds import LedgerBounds
+from otel_memwatch.run.maximum import Maximum
+from otel_memwatch.run.results import Peaks
+from otel_memwatch.run.tree_bounds import SumOverTime, WindowBounds
+from otel_memwatch.runtime.exact import is_one_figure
+from otel_memwatch.runtime.typed import TYPE_CHECKING
+from otel_memwatch.truth import certainty
+
+if TYPE_CHECKING:
+    from otel_memwatch.run.conditions import RunConditions
+    from otel_memwatch.run.process_bounds import ProcessBounds, TreeBounds
+    from otel_memwatch.run.tree_bounds import Span
+
+
+class Evidence:
+    """What is known so far of everything that a run's peaks follow from.
+
+    Attributes:
+        rss: largest sum of resident sizes.
+        pss: largest sum of proportional set sizes.
+        hugetlb, shared: largest sum of huge pages of hugetlbfs, and of resident shared memory.
+        outside: processes seen outside of the control group; no value: nobody looked.
+        faults_elsewhere: page faults of the tree that its own control group was not told of.
+        group_swap, system_swap: most bytes in swap, of the control group and of the machine.
+        limits: smallest and largest limit of the control group that was read.
+        window_bounds: upper bounds from watermarks that are reset at every tick.
+        ledger: bounds from page faults, of anonymous and shared memory.
+        counted_faults, unseen_faults: page faults of the processes that ticks saw, and of others; the former `None`: not known.
+        most_written: most bytes between two ticks that write calls wrote and that did not go to disk.
+        written_by_mapping: bytes that the tree wrote to disk beyond its write calls, at the last tick.
+        needed: largest charged memory without file cache, at ticks.
+        private: most private memory in the group, at ticks.
+        unmapped: largest charged memory that no process's resident size holds (shared memory files, kernel).
+        alive: processes of the tree at the last tick; `None`: not known.
+        watermark: of the control group.
+        watermark_read: whether the last tick could read it.
+        last_tick: monotonic seconds of the last tick.
+        cgroup, needed_low, needed_high: bounds of what the group needed between two ticks; the largest lower and upper one.
+        needed_likely: the largest of what it most likely needed between two ticks.
+        unseen_count: upper bound of the processes that no tick saw.
+        unseen: those of the last tick, while it is not known what the next one tells of them.
+        latest_unseen: monotonic seconds at which one of them can have started at the latest.
+
+    """
+
+    def __init__(self, conditions: RunConditions, processes: TreeBounds) -> None:
+        self.conditions = conditions
+        self.processes = processes
+        self.rss, self.pss, self.window_bounds = Maximum(), Maximum(), WindowBounds()
+        self.ledger = LedgerBounds(conditions.page_bytes, carried=conditions.faults_carried)
+        self.needed, self.unmapped, self.private = Maximum(), Maximum(), Maximum()
+        self.hugetlb, self.shared, self.outside = Maximum(), Maximum(), Maximum()
+        self.faults_elsewhere = FaultsElsewhere()
+        self.group_swap, self.system_swap = Maximum(), Maximum()
+        self.limits: tuple[int, int] | None = None
+        self.alive: int | None = None
+        self.most_written = self.written_by_mapping = self.unseen_faults = 0
+        self.counted_faults: int | None = None
+        self.watermark = Maximum()
+        self.watermark_read = True
+        self.last_tick: float | None = None
+        self.cgroup = CgroupBounds(conditions.started, conditions.charge_error, conditions.cpus)
+        self.needed_low, self.needed_high, self.needed_likely = Maximum(), Maximum(), Maximum()
+        self.unseen_count = 0
+        self.unseen: Span | None = None
+        self.latest_unseen: float | None = None
+
+    def add_cgroup_window(self, window: CgroupWindow | None) -> None:
+        """Takes in the bounds between two ticks."""
+        if window is not None:
+            self.needed_low.add(window.end, window.low)
+            self.needed_high.add(window.end, window.high)
+            self.needed_likely.add(window.end, window.likely)
+
+    def needed_bounds(self) -> tuple[Maximum, Maximum]:
+        """The largest certain lower bound of what the group needed, and the largest upper bound."""
+        low, high = self.needed_low.copy(), self.needed_high.copy()
+        for window in self.cgroup.rest(all_ended=not self.processes.living):
+            low.add(window.end, window.low)
+            high.add(window.end, window.high)
+        if self.needed.at is not None:
+            low.add(self.needed.at, self.needed.value)
+        return low, high
+
+    def likely_need(self) -> int | None:
+        """Bytes that the group most likely needed at its worst; `None`: not known."""
+        likely = self.needed_likely.copy()
+        for window in self.cgroup.rest(all_ended=True):
+            likely.add(window.end, window.likely)
+        return likely.value
+
+    def own_group_low(self) -> int:
+        """Bytes that a control group of the run's own was certainly charged, in the time for which it could be read; else 0."""
+        return (self.needed_bounds()[0].value or 0) if self.conditions.own_cgroup else 0
+
+    @property
+    def tree_faults(self) -> int | None:
+        """Page faults of the tree so far, by ticks or by what was reported of those that have ended; `None`: not known."""
+        ended = self.processes.ended_faults
+        if self.counted_faults is None and not ended:
+            return None
+        return max(self.counted_faults or 0, ended + self.unseen_faults)
+
+    @property
+    def unseen_max_bytes(self) -> int | None:
+        """Upper bound of any process that ended without one of its own; `None`: there is none."""
+        return self.processes.unseen_max_bytes(self.latest_unseen)
+
+    @property
+    def single_process(self) -> bool:
+        """Whether the target is the only process there was."""
+        return self.processes.count == 1 and not self.unseen_count and not self.processes.unwatched
+
+
+def peaks_from(evidence: Evidence, *, whole: bool = True) -> Peaks:
+    """The peaks of a run; `gpu` is left empty. `whole`: whether it was looked at up to its end."""
+    machine = evidence.conditions.machine_bytes
+    found = _peaks_from(evidence, whole=whole)
+    return found._replace(
+        main=certainty.within_machine(found.main, machine),
+        process=certainty.within_machine(found.process, machine),
+        tree=certainty.within_machine(found.tree, machine),
+        cgroup=certainty.within_machine(found.cgroup, machine),
+    )
+
+
+def _peaks_from(evidence: Evidence, *, whole: bool) -> Peaks:
+    main = _main(evidence)
+    process = _process(evidence, main)
+    tree, hugetlb = _tree(evidence, main, process), _hugetlb(evidence)
+    if whole:
+        return Peaks(main, process, tree, _cgroup(evidence, whole=evidence.watermark_read), hugetlb=hugetlb)
+    target = evidence.processes.main
+    over = certainty.is_over(
+        None if target is None else target.end,
+        evidence.last_tick,
+        anybody_alive=bool(evidence.processes.living),
+    )
+    return Peaks(
+        main,
+        process if over else certainty.stopped(process),
+        certainty.stopped(_reported_later(evidence, process) or tree),
+        _cgroup(evidence, whole=False),
+        hugetlb=hugetlb,
+    )
+
+
+def _reported_later(evidence: Evidence, process: Peak | None) -> Peak | None:
+    """The largest process, where it reported itself (at its operations' boundaries) after the last tick of the tree."""
+    if process is None or process.at is None or not process.low:
+        return None
+    if evidence.last_tick is None or not evidence.conditions.own_cgroup:
+        return None
+    if not certainty.is_after(process.at + evidence.conditions.started, evidence.last_tick):
+        return None
+    return process._replace(how="largest process")
+
+
+def tree_low(evidence: Evidence) -> int | None:
+    """Bytes that the tree certainly needed so far; `None`: nothing known."""
+    largest = evidence.processes.largest
+    process = largest.low if largest is not None else 0
+    if evidence.conditions.portable:
+        return max(process, evidence.rss.value or 0) or None
+    if evidence.conditions.own_cgroup and evidence.watermark.value is not None:
+        needed, _ = evidence.needed_bounds()
+        private = max(0, (evidence.private.value or 0) - evidence.conditions.charge_error)
+        still_read = evidence.watermark_read
+        low = certainty.tree_low_in_cgroup(
+            max(needed.value or 0, private),
+            evidence.watermark.value,
+            evidence.processes.charged_bytes,
+            still_read=still_read,
+        )
+        if evidence.processes.left_cgroup:
+            low = max(low, evidence.processes.charged_bytes)
+        return low or None
+    if evidence.ledger.low.value is not None:
+        return evidence.ledger.low.value or None
+    if evidence.processes.knows_needed:
+        return evidence.processes.charged_bytes or None
+    return max(process, evidence.pss.value or 0) or None
+
+
+def peak_of_process(
+    process: ProcessBounds, conditions: RunConditions, unseen_max: int | None = None
+) -> Peak | None:
+    """The peak of one process; `None` when nothing is known of it.
+
+    Args:
+        process: what is known of it.
+        conditions: of the run.
+        unseen_max: upper bound of a process that ended without one of its own; `None`: there is none.
+
+    """
+    low, high = process.low, process.bound
+    if high is None and process.end is not None and low:
+        high = unseen_max
+    peak = certainty.process_peak(
+        low, high, conditions.rss_error, conditions.floor, sampled=conditions.portable
+    )
+    if peak is None:
+        return None
+    at = process.at if low else process.end
+    peak = peak._replace(at=conditions.since_start(at), pid=process.pid)
+    return certainty.within_machine(peak, conditions.machine_bytes)
+
+
+def _main(evidence: Evidence) -> Peak | None:
+    """The target's own process. If it never had a descendant, what wait4 told is its own."""
+    processes, conditions = evidence.processes, evidence.conditions
+    target, attained = processes.main, processes.attained_bytes
+    peak = None if target is None else peak_of_process(target, conditions)
+    if target is None or peak is None or not evidence.single_process:
+        return peak
+    if peak.certainty is not Certainty.INTERVAL or peak.high is None:
+        return peak
+    if certainty.wait4_is_its_own(peak.high, attained, conditions.rss_error, conditions.floor):
+        at = conditions.since_start(target.end)
+        return certainty.reached_peak(
+            attained, max(attained, peak.high), conditions.rss_error, at=at, pid=target.pid, how="wait4"
+        )
+    return peak
+
+
+def _process(evidence: Evidence, main: Peak | None) -> Peak | None:
+    """The largest single process."""
+    if main is not None and evidence.single_process:
+        return main
+    processes, conditions = evidence.processes, evidence.conditions
+    low, time, pid = 0, None, None
+    if processes.largest is not None and processes.largest.low:
+        low, time, pid = processes.largest.low, processes.largest.at, processes.largest.pid
+    unclaimed = processes.unclaimed_segment
+    if unclaimed is not None and unclaimed[1].value > low:
+        pid, (_, low, time) = unclaimed
+    return certainty.largest_process(
+        low,
+        _most_of_any_process(evidence),
+        processes.attained_bytes,
+        conditions.rss_error,
+        conditions.floor,
+        at=conditions.since_start(time),
+        pid=pid,
+        sampled=conditions.portable,
+        unwatched=processes.unwatched,
+    )
+
+
+def _most_of_any_process(evidence: Evidence) -> int | None:
+    """Bytes that no process had more than; `None`: not known, since one may have outgrown what is known."""
+    if not _is_bounded(evidence, evidence.unseen_max_bytes):
+        return None
+    processes = evidence.processes
+    return max([processes.reaped_max_bytes or 0, *(process.bound or 0 for process in processes.living)])
+
+
+def _is_bounded(evidence: Evidence, unseen_max: int | None) -> bool:
+    processes = evidence.processes
+    return certainty.is_bounded(
+        seen=bool(processes.count),
+        all_bounded=all(process.bound is not None for process in processes.living),
+        unbounded=bool(evidence.unseen_count) or processes.any_vanished,
+        unseen=unseen_max,
+        unwatched=processes.unwatched,
+    )
+
+
+def _tree(evidence: Evidence, main: Peak | None, process: Peak | None) -> Peak | None:
+    """How much memory the whole tree needed."""
+    conditions, rss = evidence.conditions, evidence.rss
+    if conditions.portable:
+        if rss.value is None:
+            return None
+        return Peak.sampled(
+            rss.value, at=conditions.since_start(rss.at), how="sum of resident sizes at ticks"
+        )
+    if conditions.own_cgroup and evidence.watermark.value is not None and evidence.watermark_read:
+        return _tree_by_cgroup(evidence, evidence.watermark.value)
+    if evidence.ledger.low.value is not None:
+        return _tree_by_ledger(evidence)
+    if main is not None and evidence.single_process and not evidence.processes.knows_needed:
+        return certainty.tree_of_one_process(main)
+    return _tree_by_bounds(evidence, process)
+
+
+def _tree_by_cgroup(evidence: Evidence, watermark: int) -> Peak | None:
+    needed, most = evidence.needed_bounds()
+    if evidence.processes.have_left(
+        watermark, evidence.faults_elsewhere.most, evidence.faults_elsewhere.of_tree
+    ):
+        return certainty.tree_around_cgroup(
+            tree_low(evidence) or 0, tree_bound(evidence), evidence.unmapped.value
+        )
+    at = needed.at if needed.value else evidence.watermark.at
+    error = evidence.conditions.charge_error
+    high = watermark if most.value is None else most.value
+    if evidence.conditions.unbroken_watermark:
+        high = min(high, watermark + error)
+    peak = certainty.tree_from_cgroup(
+        tree_low(evidence) or 0,
+        certainty.within_limit(high, evidence.limits, error),
+        charged=watermark,
+        likely=evidence.likely_need(),
+    )
+    return peak._replace(at=evidence.conditions.since_start(at))
+
+
+def _tree_by_ledger(evidence: Evidence) -> Peak | None:
+    """What the tree needed, where its page faults were counted: anonymous and shared memory, no pages of files."""
+    conditions, ledger = evidence.conditions, evidence.ledger
+    low, at, how = ledger.low.value or 0, conditions.since_start(ledger.low.at), "at one tick"
+    if evidence.own_group_low() > low:
+        low, at, how = evidence.own_group_low(), None, "cgroup less page cache"
+    high, bound = tree_bound(evidence), "sum of VmHWM"
+    by_faults = _bound_by_faults(evidence)
+    if by_faults is not None:
+        # Also where it is the higher one: memory files that nobody maps are in no process's watermark.
+        high, bound = (
+            certainty.with_unseen_fill(
+                by_faults, evidence.processes.attained_bytes, evidence.processes.most_file, conditions.floor
+            ),
+            "page faults",
+        )
+    by_group = _bound_by_group(evidence)
+    if by_group is not None and low <= by_group and (high is None or by_group < high):
+        high, bound = by_group, f"the control group's {_group_figure(evidence)}"
+    peak = certainty.tree_of_processes(low, high, conditions.rss_error)
+    if peak is None or peak.high is None:
+        return None if peak is None else peak._replace(at=at, how=how)
+    likely = certainty.likely_of_any(
+        evidence.processes.attained_bytes,
+        evidence.processes.most_file,
+        conditions.floor,
+        faults=evidence.tree_faults,
+        written_by_mapping=evidence.written_by_mapping,
+    )
+    seen = max(peak.low or 0, ledger.estimate.value or 0)
+    guess = max(peak.low or 0, min(peak.high, max(likely, seen)))
+    if not is_one_figure(seen, guess):
+        at = None  # it was between two ticks: at none of them was there so much
+    elif ledger.estimate.value:
+        at = conditions.since_start(ledger.estimate.at)
+    peak = peak._replace(at=at, how=f"{how}, {bound}", estimate=guess)
+    if by_group is None and certainty.excludes_memory_files(evidence.most_written, peak.high or 0):
+        return peak._replace(excludes=("files in memory",))
+    return peak
+
+
+def _bound_by_faults(evidence: Evidence) -> int | None:
+    """Bytes that the tree never needed more than, by its page faults; `None`: these tell nothing."""
+    processes = evidence.processes
+    if processes.unwatched or processes.outside_ledger:
+        return None
+    target = processes.main
+    over = evidence.alive == 0 or (
+        target is not None
+        and target.end is not None
+        and evidence.last_tick is not None
+        and not certainty.is_after(target.end, evidence.last_tick)
+    )
+    return evidence.ledger.most(_sums(evidence), over=over)
+
+
+def _tree_by_bounds(evidence: Evidence, process: Peak | None) -> Peak | None:
+    conditions = evidence.conditions
+    since_start = conditions.since_start
+    low, at, how = 0, None, "largest process"
+    if evidence.processes.knows_needed:
+        low = evidence.processes.charged_bytes
+    elif process is not None:
+        low, at = process.low or 0, process.at
+    if evidence.pss.value is not None and evidence.pss.value > low and not evidence.processes.knows_needed:
+        low, at, how = evidence.pss.value, since_start(evidence.pss.at), "sum of PSS"
+    if conditions.own_cgroup:  # it could be read for a time
+        needed, _ = evidence.needed_bounds()
+        if needed.value is not None and needed.value > low:
+            low, at, how = needed.value, since_start(needed.at), "cgroup less page cache"
+    high, bound = tree_bound(evidence), "sum of VmHWM"
+    by_group = _bound_by_group(evidence)
+    # What the tree certainly had and the group was not charged for breaks what the group's bound rests on.
+    if by_group is not None and low <= by_group and (high is None or by_group < high):
+        high, bound = by_group, f"the control group's {_group_figure(evidence)}"
+    peak = certainty.tree_of_processes(low, high, conditions.rss_error)
+    if peak is None:
+        return None
+    return peak._replace(at=at, how=how if peak.high is None else f"{how}, {bound}")
+
+
+def _bound_by_group(evidence: Evidence) -> int | None:
+    conditions, group_swap = evidence.conditions, evidence.group_swap.value
+    return certainty.tree_bound_by_group(
+        evidence.watermark.value if evidence.watermark_read else None,
+        evidence.limits,
+        error=conditions.charge_error,
+        shared=evidence.shared.value,
+        outside=evidence.outside.value,
+        swapped=evidence.system_swap.value if group_swap is None else group_swap,
+        joined=conditions.joined,
+    )
+
+
+def _group_figure(evidence: Evidence) -> str:
+    """What stands behind the group's bound, in a word: a watermark that has reached the limit is the limit."""
+    if evidence.watermark.value is None or not evidence.watermark_read:
+        return "limit"
+    assert evidence.limits is not None
+    reached = evidence.watermark.value + evidence.conditions.charge_error >= evidence.limits[0]
+    return "limit" if reached else "watermark"
+
+
+def _sums(evidence: Evidence) -> SumOverTime | None:
+    """The bounds of all processes, summed over those that lived at the same time; `None`: not all have one."""
+    processes, unseen_max = evidence.processes, evidence.unseen_max_bytes
+    if not _is_bounded(evidence, unseen_max):
+        return None
+    weight = 0 if unseen_max is None else unseen_max + evidence.conditions.rss_error
+    unseen = [] if evidence.unseen is None else [evidence.unseen]
+    recent = [processes.span(process) for process in processes.recent()]
+    return processes.ended_spans.sum_over_time(weight, [*recent, *unseen])
+
+
+def tree_bound(evidence: Evidence) -> int | None:
+    """Bytes that the processes of the tree never had together; `None`: no bound can be certified."""
+    sums, unseen_max = _sums(evidence), evidence.unseen_max_bytes
+    if sums is None:
+        return None
+    by_processes = sums.largest()
+    if not evidence.conditions.exact:
+        return by_processes
+    weight = 0 if unseen_max is None else unseen_max + evidence.conditions.rss_error
+    return int(min(by_processes, evidence.window_bounds.largest(weight, sums.largest)))
+
+
+def _cgroup(evidence: Evidence, *, whole: bool) -> Peak | None:
+    """Watermark of the control group; `whole`: whether it could be read up to the end."""
+    watermark, conditions = evidence.watermark, evidence.conditions
+    if watermark.value is None or watermark.first is None:
+        return None
+    at, error, own = conditions.since_start(watermark.at), conditions.charge_error, conditions.own_cgroup
+    if not whole:
+        left = certainty.stopped_watermark(watermark.first, watermark.value, error, own=own)
+        if left is not None:
+            return left._replace(at=at)
+        found, at = evidence.needed.value, conditions.since_start(evidence.needed.at)
+        return Peak.interval(found, None, at=at, how="cgroup less page cache, at ticks") if found else None
+    if own and not conditions.unbroken_watermark and evidence.cgroup.most_in_gap > watermark.value + error:
+        return Peak.interval(
+            watermark.value, evidence.cgroup.most_in_gap, at=at, how="cgroup watermark, reset late once"
+        )
+    if own:
+        return Peak.of_counter(watermark.value, error, at=at, how="cgroup watermark")
+    peak = certainty.lifetime_watermark(watermark.first, watermark.value, error)
+    return peak if peak.certainty is Certainty.CENSORED else peak._replace(at=at)
+
+
+def _hugetlb(evidence: Evidence) -> Peak | None:
+    """Huge pages of hugetlbfs, for which the kernel keeps no watermark of processes; `None`: no tick saw any."""
+    seen = evidence.hugetlb
+    if not seen.value:
+        return None
+    return Peak.sampled(
+        seen.value, at=evidence.conditions.since_start(seen.at), how="sum of HugetlbPages at ticks"
+    )

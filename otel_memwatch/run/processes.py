@@ -1,0 +1,144 @@
+"""The processes of a run, each with all that is known of it in the end."""
+
+from __future__ import annotations
+
+import math
+
+from otel_memwatch.run.peaks import peak_of_process
+from otel_memwatch.run.process_bounds import ProcessBounds, TreeBounds
+from otel_memwatch.run.results import ProcessFigures
+from otel_memwatch.run.tree_bounds import Span, SumOverTime, sum_over_time
+from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
+from otel_memwatch.truth import certainty
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from otel_memwatch.record.operation_lines import OperationLines
+    from otel_memwatch.record.reader import Record
+    from otel_memwatch.run.conditions import RunConditions
+
+_KEPT = (
+    "command", "argv", "ppid", "cpu_user", "cpu_system", "read_bytes", "write_bytes", "read_chars", "write_chars",
+    "minor_faults", "major_faults", "threads", "exit_code", "signal", "note",
+)  # fmt: skip
+"""Fields whose last known value stands."""
+
+_COUNTERS = (
+    "cpu_user", "cpu_system", "read_bytes", "write_bytes", "read_chars", "write_chars", "minor_faults", "major_faults",
+)  # fmt: skip
+"""Those of them that a process has counted since its start."""
+
+
+class RecordedProcess(NamedTuple):
+    """A process: the last figures of it, and the bounds of its memory."""
+
+    bounds: ProcessBounds
+    fields: dict[str, Any]
+    before: Mapping[str, Any]
+    """The counters when it was first seen, of one that was there before the run; empty for all others."""
+
+
+class RecordedProcesses:
+    """Every process of a record.
+
+    Args:
+        record: of the run.
+        conditions: of the run.
+        whole: whether the record reaches to the run's end.
+
+    """
+
+    def __init__(self, record: Record, conditions: RunConditions, *, whole: bool) -> None:
+        self._conditions = conditions
+        self.tree = TreeBounds(conditions)
+        """The same as the tally has of a run that is being recorded."""
+        found: dict[tuple[int, float], RecordedProcess] = {}
+        for line in record.process_records():
+            key = line.pid, line.start
+            bounds = self.tree.add_record(line)
+            if bounds is not None and key not in found:
+                joined = conditions.joined and line.start < conditions.started
+                before = {name: getattr(line, name) for name in _COUNTERS} if joined else {}
+                found[key] = RecordedProcess(bounds, {}, before)
+            for name in _KEPT:
+                value = getattr(line, name)
+                if value is not None:
+                    found[key].fields[name] = value
+        self.all = sorted(found.values(), key=lambda process: (process.bounds.start, process.bounds.pid))
+        """By their start."""
+        self.by_pid: dict[int, list[ProcessBounds]] = {}
+        """The bounds of all, by pid, which may be used again."""
+        for process in self.all:
+            self.by_pid.setdefault(process.bounds.pid, []).append(process.bounds)
+        self._add_segments(record.operation_lines)
+        if not whole:
+            for process in self.all:
+                process.bounds.reopen()
+        self.tree.settle(math.inf)
+
+    def _add_segments(self, files: Iterable[OperationLines]) -> None:
+        for lines in files:
+            if lines.largest is None:
+                continue
+            value, time = lines.largest
+            reporters = [
+                bounds
+                for bounds in self.by_pid.get(lines.pid, [])
+                if certainty.is_same_process(bounds.start, lines.start)
+            ]
+            for bounds in reporters:
+                bounds.add_segment(value, time)
+                self.tree.raise_to(bounds, value, time)  # the tree knows the largest of its processes
+            if not reporters:
+                self.tree.add_segment(lines.pid, lines.start, value, time)
+
+    @property
+    def all_ended(self) -> bool:
+        """Whether none of them outlived the recording."""
+        return not self.tree.living
+
+    def sum_over_time(self, unseen: Iterable[Span]) -> SumOverTime | None:
+        """Upper bound of the tree's memory over time; `None` where none can be certified.
+
+        Args:
+            unseen: processes that no tick saw.
+
+        """
+        unseen = list(unseen)
+        unseen_max = self.tree.unseen_max_bytes(max((span.end for span in unseen), default=None))
+        if not certainty.is_bounded(
+            seen=bool(self.all),
+            all_bounded=all(process.bound is not None for process in self.tree.living),
+            unbounded=bool(unseen) or self.tree.any_vanished,
+            unseen=unseen_max,
+            unwatched=self.tree.unwatched,
+        ):
+            return None
+        weight = 0 if unseen_max is None else unseen_max + self._conditions.rss_error
+        spans = [*(self.tree.span(process.bounds) for process in self.all), *unseen]
+        return sum_over_time((span.start, span.end, span.weight(weight)) for span in spans)
+
+    def figures(self) -> tuple[ProcessFigures, ...]:
+        """What reports get of each process."""
+        return tuple(map(self._figures, self.all))
+
+    def _figures(self, process: RecordedProcess) -> ProcessFigures:
+        bounds, conditions, fields = process.bounds, self._conditions, dict(process.fields)
+        for name, before in process.before.items():
+            if name in fields:
+                fields[name] = None if before is None else max(0, fields[name] - before)
+        user, system = fields.pop("cpu_user", None), fields.pop("cpu_system", None)
+        cpu = None if user is None and system is None else round((user or 0.0) + (system or 0.0), 6)
+        unseen_max = self.tree.unseen_max_bytes(vanished=bounds) if bounds.bound is None else None
+        return ProcessFigures(
+            pid=bounds.pid,
+            command=fields.pop("command", None),
+            argv=fields.pop("argv", None),
+            ppid=fields.pop("ppid", None),
+            start=round(bounds.start - conditions.started, 4),
+            end=None if bounds.end is None else round(bounds.end - conditions.started, 4),
+            peak=peak_of_process(bounds, conditions, unseen_max),
+            cpu_seconds=cpu,
+            **fields,
+        )

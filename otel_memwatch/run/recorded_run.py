@@ -1,0 +1,382 @@
+"""A recorded run, derived from its directory: what every report gets."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from itertools import islice
+from math import isinf
+
+from otel_memwatch import catalog
+from otel_memwatch.errors import RunError
+from otel_memwatch.record.fields import mapping, moment, number, period, text, texts, trace_ids, whole
+from otel_memwatch.record.format import BUDGETS_FILE
+from otel_memwatch.record.operation_index import ListedOperations
+from otel_memwatch.run.attribution import TabledOperations
+from otel_memwatch.run.conditions import RunConditions
+from otel_memwatch.run.ending import ending_of, state_of
+from otel_memwatch.run.results import QUALITY, TOTALS, OperationFigures, Peaks, ProcessFigures
+from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from otel_memwatch.model import Column, Ending, Peak, RecordedOperation
+    from otel_memwatch.record.operation_lines import OperationLines
+    from otel_memwatch.record.reader import Record
+    from otel_memwatch.record.samples import Samples
+    from otel_memwatch.run.curves import DrawnCurves
+    from otel_memwatch.run.operation_digest import OperationDigest, OperationsSoFar
+    from otel_memwatch.run.operations import OperationContext
+    from otel_memwatch.run.processes import RecordedProcesses
+    from otel_memwatch.run.replay import Replayed
+    from otel_memwatch.run.tick_history import HistoricTicks
+    from otel_memwatch.run.ticks import TreeTicks
+
+
+_TICKS_TO_LOOK = 100
+"""Ticks within which a limit that applies has been read."""
+
+
+def _is_limit(column: Column) -> bool:
+    wanted = ("memwatch.cgroup.limit.type", "max")
+    return column.metric == catalog.MEMWATCH_CGROUP_MEMORY_LIMIT and (
+        not column.attributes or wanted in column.attributes
+    )
+
+
+class KnownOperations(NamedTuple):
+    """What the monitor knows of the operations of its run when that has ended, without reading the record again."""
+
+    so_far: OperationsSoFar | None
+    """The closed ones; `None`: none was marked."""
+    still_open: Sequence[RecordedOperation]
+    lines: Sequence[OperationLines]
+    """What each file of operations says of its process."""
+    ticks: HistoricTicks
+    """Ticks next to their boundaries."""
+    damage: Sequence[tuple[str, int]]
+    """Files with lines that could not be read, and how many."""
+
+
+class RecordedRun:
+    """One run: its description, its peaks, its operations, its processes, its samples.
+
+    What is costly is computed when it is first asked for. Of a finished run `peaks`, `totals` and `quality` are
+    what the monitor wrote at the end; of any other they are folded from the lines that are there, by the same code.
+    """
+
+    def __init__(self, record: Record, known: KnownOperations | None = None) -> None:
+        self.record = record
+        self._known = known
+        if known is not None:
+            table = (
+                known.so_far.table(known.still_open)
+                if known.so_far is not None
+                else ListedOperations(known.still_open)
+            )
+            record.know(table, known.lines, known.damage)
+        self.path = record.path
+        self.info = record.info
+        """`run.json` as it is."""
+        self.id: str = text(self.info.get("id")) or self.path.resolve().name
+        self.name: str | None = text(self.info.get("name"))
+        """As it was given; several runs may have it."""
+        self.tags: Mapping[str, str] = {
+            key: value for key, value in mapping(self.info.get("tags")).items() if isinstance(value, str)
+        }
+        """What a person, or the engine that ran it, said of it: "rule", "slurm.job" ..."""
+        self.command: tuple[str, ...] = texts(self.info.get("command"))
+        self.cwd: str = text(self.info.get("cwd")) or ""
+        self.host: Mapping[str, Any] = {
+            name: whole(value) if name in ("cpus", "memory_bytes", "swap_bytes") else text(value)
+            for name, value in mapping(self.info.get("host")).items()
+        }
+        """Of the machine: "name", "system", "release", "machine", "cpus", "memory_bytes", "swap_bytes"."""
+        self.mode: str = text(mapping(self.info.get("monitor")).get("mode")) or "wrap"
+        self.state: str = state_of(self.info, self.path)
+        """Either "running"; "finished"; "incomplete": the monitor died before the end."""
+        self.started_wall: float = moment(mapping(self.info.get("started")).get("wall")) or 0.0
+        """Unix seconds."""
+        self.interval: float | None = period(self.info.get("interval"))
+        """Seconds between ticks, as asked for."""
+        self.limits: Mapping[str, int | None] = {
+            name: whole(value) for name, value in mapping(self.info.get("limits")).items()
+        }
+        """In bytes: "cgroup_bytes", "host_bytes", "rlimit_as_bytes"; absent or `None`: none known."""
+        self.quirks: tuple[str, ...] = texts(self.info.get("quirks"))
+        self.sources: Mapping[str, Mapping[str, Any]] = {
+            name: mapping(health) for name, health in mapping(self.info.get("sources")).items()
+        }
+        self.settings: Mapping[str, Any] = mapping(self.info.get("settings"))
+        self.trace: Mapping[str, Any] = trace_ids(mapping(self.info.get("trace")))
+
+    @property
+    def started(self) -> float:
+        """Start in monotonic seconds of the recording machine."""
+        return self.record.started
+
+    @cached_property
+    def seconds(self) -> float:
+        """How long it lasted; of an unfinished run, up to the last thing recorded."""
+        ended = moment(mapping(self.info.get("ended")).get("monotonic"))
+        if ended is not None:
+            return max(0.0, ended - self.started)
+        return self._replayed.seconds
+
+    @property
+    def marks(self) -> tuple[tuple[float | None, str], ...]:
+        """What went wrong with the recording: seconds since the start of the run, and a sentence."""
+        listed = self.info.get("marks")
+        entries = [mapping(entry) for entry in listed] if isinstance(listed, list) else []
+        return tuple(
+            (self._since_start(entry.get("time")), text(entry.get("text")) or "") for entry in entries
+        )
+
+    def _since_start(self, value: Any) -> float | None:
+        time = moment(value)
+        return None if time is None else time - self.started
+
+    @property
+    def damage(self) -> list[str]:
+        """What of the files read so far could not be read, in sentences."""
+        return self.record.damage
+
+    @cached_property
+    def ending(self) -> Ending:
+        """How the target ended."""
+        if self.state != "incomplete":
+            return ending_of(self.info, self.state, None, ())
+        table = self.record.operation_table
+        names = [table.operation(n).name for n, end in enumerate(table.ends) if isinf(end)]
+        return ending_of(self.info, self.state, self._replayed.tally.last_tick, names)
+
+    @cached_property
+    def peaks(self) -> Peaks:
+        """The peaks of the run."""
+        written = self.info.get("peaks")
+        if self.state == "finished" and isinstance(written, dict):
+            try:
+                return Peaks.from_json(written)
+            except (ValueError, KeyError, TypeError, AttributeError):
+                pass
+        operations = TabledOperations(self.record.operation_table)
+        return self._replayed.tally.peaks(operations, whole=self._whole)
+
+    @cached_property
+    def totals(self) -> Mapping[str, float | None]:
+        """Totals of the whole tree in the recorded time; `None`: not known.
+
+        Keys: "cpu_seconds", "read_bytes" and "write_bytes" (of disks), "read_chars" and "write_chars" (through system
+        calls), "major_faults", "processes" (seen by a tick, or known by their end) and "unseen_processes" (an upper bound
+        of those that began and ended between two ticks).
+        """
+        return self._written("totals", TOTALS) or self._replayed.tally.totals()
+
+    @property
+    def file_bytes(self) -> int | None:
+        """The most file pages (RssFile) that a process of the run was sampled with; `None`: not recorded."""
+        if self.state == "finished":
+            return whole(self.info.get("file_bytes"))
+        return self._replayed.tally.processes.most_file
+
+    @property
+    def peak(self) -> Peak | None:
+        """How much memory all needed at the worst moment, and how surely that is known: `peaks.tree`."""
+        return self.peaks.tree
+
+    @cached_property
+    def quality(self) -> Mapping[str, Any]:
+        """How well it was recorded.
+
+        Keys: "interval" (seconds between ticks, as asked for), "achieved_hz", "ticks", "missed_ticks" and "longest_gap"
+        (seconds); "achieved_hz" and "longest_gap" are `None` with fewer than two ticks.
+        """
+        return self._written("quality", QUALITY) or self._replayed.tally.quality()
+
+    def _written(self, name: str, keys: Iterable[str]) -> dict[str, float | None] | None:
+        written = self.info.get(name)
+        if self.state != "finished" or not isinstance(written, dict):
+            return None
+        return {key: value if number(value := written.get(key)) is not None else None for key in keys}
+
+    @property
+    def operations(self) -> tuple[OperationFigures, ...]:
+        """All operations by their start, nested ones after the one around them.
+
+        Costs a kilobyte for each, kept as long as the run is: `iterate_operations` takes no more memory for millions.
+        """
+        return self._operations
+
+    @cached_property
+    def _operations(self) -> tuple[OperationFigures, ...]:
+        return tuple(self.iterate_operations())
+
+    def iterate_operations(self) -> Iterator[OperationFigures]:
+        """The same, one by one, read from the record each time; `OperationFigures.parent` counts them from 0."""
+        operations = self.record.operation_table
+        if not len(operations):
+            return
+        from otel_memwatch.run.operations import operation_figures
+
+        yield from operation_figures(operations, self._operation_context, self.peaks)
+
+    @property
+    def too_many_operations(self) -> bool:
+        """Whether it has so many that reports tell them by `operation_digest`."""
+        from otel_memwatch.run.operation_digest import LIMIT
+
+        if self._known is not None and self._known.so_far is not None:
+            return self._known.so_far.closed + len(self._known.still_open) > LIMIT
+        return bool(self.record.marked) and len(self.record.operation_table) > LIMIT
+
+    @property
+    def marked(self) -> bool:
+        """Whether any operation was marked."""
+        if self._known is not None:
+            return self._known.so_far is not None or bool(self._known.still_open)
+        return bool(self.record.marked) and len(self.record.operation_table) > 0
+
+    @cached_property
+    def ranks(self) -> Mapping[int, int]:
+        """By pid: the number that a launcher (torchrun, mpirun, srun) gave a process, of those that marked operations."""
+        if not self.record.marked:
+            return {}
+        return {lines.pid: lines.rank for lines in self.record.operation_lines if lines.rank is not None}
+
+    @property
+    def operations_need_numpy(self) -> bool:
+        """Whether the record has to be read again for the operations that reports tell."""
+        return self._known is None and self.record.marked
+
+    @cached_property
+    def operation_digest(self) -> OperationDigest:
+        """Totals of the operations by name, and those that needed most: what reports tell of more than they can list."""
+        from otel_memwatch.run.operation_digest import OperationsSoFar
+
+        known = self._known
+        if known is not None and known.so_far is not None:
+            return known.so_far.digest(known.still_open, self._context_of(known.ticks), self.peaks)
+        so_far = OperationsSoFar()
+        still_open: list[RecordedOperation] = []
+        for operation in self.record.operation_table:
+            if operation.status == "open":
+                still_open.append(operation)
+            else:
+                so_far.close(operation)
+        return so_far.digest(still_open, self._operation_context, self.peaks)
+
+    @cached_property
+    def _operation_context(self) -> OperationContext:
+        from otel_memwatch.run.ticks import METRICS, TreeTicks
+
+        if self._known is not None and not self.too_many_operations:
+            return self._context_of(self._known.ticks)
+        conditions, all_ended = RunConditions.of(self.info), self._recorded_processes.all_ended
+        return self._context_of(TreeTicks(self.samples(METRICS), conditions, all_ended=all_ended))
+
+    def _context_of(self, ticks: TreeTicks | HistoricTicks) -> OperationContext:
+        from otel_memwatch.run.operations import OperationContext
+
+        conditions, processes = RunConditions.of(self.info), self._recorded_processes
+        sums = processes.sum_over_time(ticks.unseen_spans())
+        # Sizes tell who was outside only where the group was read as long as the processes.
+        left = (
+            processes.tree.have_left(ticks.most_charged, ticks.faults_elsewhere, ticks.faults)
+            if self._whole
+            else processes.tree.left_cgroup
+        )
+        have_left = conditions.own_cgroup and left
+        return OperationContext(
+            conditions, ticks, processes.by_pid, sums, have_left, self._last, self._watched_until
+        )
+
+    @cached_property
+    def processes(self) -> tuple[ProcessFigures, ...]:
+        """All processes that were seen, by their start."""
+        return self._recorded_processes.figures()
+
+    @cached_property
+    def recorded_limit(self) -> int | None:
+        """The limit of the control group that the first ticks tell, where `limits` does not; `None`: none is known."""
+        limits = [index for index, column in enumerate(self.record.columns) if _is_limit(column)]
+        if not limits:
+            return None
+        for _, values in islice(self.record.ticks(), _TICKS_TO_LOOK):
+            known = [value for value in (values[index] for index in limits) if value is not None]
+            if known:
+                return int(min(known))
+        return None
+
+    @cached_property
+    def curves(self) -> DrawnCurves:
+        """Its figures over time in few points that keep every peak. Reads all ticks, unless the monitor has them already."""
+        from otel_memwatch.run.curves import curves_of
+
+        samples = None
+        if (self.operations_need_numpy or self.state != "finished") and self.record.is_long:
+            # The figures of operations, or of the run, are made of them too: a day's ticks are read once, not twice.
+            from otel_memwatch.run.replay import DRAWN
+            from otel_memwatch.run.ticks import METRICS
+
+            samples = self.samples(METRICS | DRAWN)
+        if self.record.damage:
+            samples = None
+        return curves_of(self.record, samples).drawn(all_ended=self._recorded_processes.all_ended)
+
+    @cached_property
+    def _recorded_processes(self) -> RecordedProcesses:
+        from otel_memwatch.run.processes import RecordedProcesses
+
+        return RecordedProcesses(self.record, RunConditions.of(self.info), whole=self._whole)
+
+    @property
+    def _last(self) -> float:
+        return self.started + self.seconds
+
+    @property
+    def _whole(self) -> bool:
+        """Whether the lines of the record reach to the run's end."""
+        return self.state == "finished" and moment(self.info.get("recorded_until")) is None
+
+    @property
+    def _watched_until(self) -> float:
+        """Monotonic seconds up to which the ticks of the record reach."""
+        if self._whole:
+            return self._last
+        last = self._replayed.tally.last_tick
+        return self.started if last is None else self.started + last
+
+    @cached_property
+    def budgets(self) -> tuple[Mapping[str, Any], ...]:
+        """What came of the budgets that it was given, as `record.format` describes it; empty without any."""
+        from otel_memwatch.record.open import read_info
+
+        try:
+            listed = read_info(self.path / BUDGETS_FILE).get("budgets")
+        except RunError:
+            return ()
+        entries = [mapping(entry) for entry in listed] if isinstance(listed, list) else []
+        return tuple(entry for entry in entries if text(entry.get("figure")) and text(entry.get("verdict")))
+
+    def samples(self, metrics: Iterable[str] | None = None) -> Samples:
+        """The ticks as numpy arrays; naming the metrics that are needed saves time and memory for long runs.
+
+        `time` of the result is an array of float64, shape (ticks,): seconds since the start of the run. For each of
+        `columns`, `values(column)` is another one of that shape, in the unit of its metric; NaN: not known at that tick,
+        or not read at it. Raises `RunError` where the record stands for more values than memory has room for.
+        """
+        return self.record.samples(metrics)
+
+    @cached_property
+    def _replayed(self) -> Replayed:
+        from otel_memwatch.run.replay import replay
+
+        return replay(self.record, whole=self._whole)
+
+
+def load(path: str | os.PathLike[str]) -> RecordedRun:
+    """Opens a run directory. Raises `RunError` when it is none, or one that this version cannot read."""
+    from otel_memwatch.record.open import read_run
+
+    return RecordedRun(read_run(path))

@@ -1,0 +1,268 @@
+"""Largest values and growth of a run's columns between two moments, quick enough for thousands of operations."""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Sequence
+from math import inf
+
+from otel_memwatch import catalog
+from otel_memwatch.run.aggregate import METRICS as TALLIED
+from otel_memwatch.run.aggregate import columns_for_total
+from otel_memwatch.run.cgroup_bounds import CgroupBounds, CgroupWindow
+from otel_memwatch.run.tree_bounds import Span
+from otel_memwatch.runtime.kernel import GROUP_LAG_SECONDS
+from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from otel_memwatch.record.samples import Samples
+    from otel_memwatch.run.conditions import RunConditions
+
+_BLOCK = 1024
+
+_PART = 65_536
+"""Ticks that are looked at together."""
+
+_READING_SECONDS = 0.01
+"""Seconds that reading a tick may take: its window is over only then."""
+
+METRICS = TALLIED | {catalog.MEMWATCH_PROCESS_MEMORY_LINUX_FILE}
+"""The metrics that are asked about."""
+
+
+class TickSeries:
+    """One column's known values.
+
+    Args:
+        times: monotonic seconds, rising.
+        values: one for each time.
+
+    """
+
+    def __init__(self, times: array[float], values: array[float]) -> None:
+        self._times = times
+        self._values = values
+        self._blocks = [max(values[i : i + _BLOCK]) for i in range(0, len(values), _BLOCK)]
+
+    @property
+    def known(self) -> bool:
+        """Whether there is any value."""
+        return bool(self._times)
+
+    def largest(self, start: float, end: float) -> int | None:
+        """The largest value of the ticks from `start` to `end`; `None` when none of them has one."""
+        largest = self.extreme(start, end)
+        return None if largest is None else int(largest)
+
+    def extreme(self, start: float, end: float) -> float | None:
+        """As `largest`, infinity included."""
+        first, last = bisect_left(self._times, start), bisect_right(self._times, end)
+        if first >= last:
+            return None
+        low, high = -(-first // _BLOCK), last // _BLOCK
+        if low >= high:
+            return max(self._values[first:last])
+        edges = self._values[first : low * _BLOCK] + self._values[high * _BLOCK : last]
+        return max(*self._blocks[low:high], *edges)
+
+    def growths(self, starts: Sequence[float], ends: Sequence[float]) -> list[float] | None:
+        """How much a counter grew from each of `starts` to the one of `ends` beside it, as if it grew evenly between ticks."""
+        if len(self._times) < 2:
+            return None
+        if self._values.count(self._values[0]) == len(self._values):
+            return [0.0] * len(starts)
+        both = zip(self._levels(starts), self._levels(ends), strict=True)
+        return [after - before if after > before else 0.0 for before, after in both]
+
+    def rises(self, start: float) -> list[tuple[float, float, float]]:
+        """Every time between two ticks in which a counter rose, the first from `start` on: from, to, by how much."""
+        found = []
+        before, level = start, 0.0
+        for time, value in zip(self._times, self._values, strict=True):
+            if value > level:
+                found.append((before, time, value - level))
+                level = value
+            before = time
+        return found
+
+    def _levels(self, moments: Iterable[float]) -> list[float]:
+        """The counter's value at each of these moments: short operations that follow each other lie between the same ticks."""
+        times, values = self._times, self._values
+        begin = stop = low = rise = seconds = 0.0
+        found = []
+        for time in moments:
+            if not begin <= time < stop:
+                index = bisect_right(times, time)
+                if index == 0 or index == len(times):
+                    found.append(values[max(0, index - 1)])
+                    continue
+                begin, stop, low = times[index - 1], times[index], values[index - 1]
+                rise, seconds = values[index] - low, stop - begin
+            found.append(low + rise * (time - begin) / seconds)
+        return found
+
+
+class CgroupHistory:
+    """Bounds of what the run's own control group needed, between ticks.
+
+    Args:
+        starts: of the windows, in monotonic seconds, rising; the others have one for each of them.
+        ends: of the windows.
+        low: lower bounds; 0 where nothing is certain.
+        high: upper bounds; infinity where there is none.
+
+    """
+
+    def __init__(
+        self, starts: array[float], ends: array[float], low: array[float], high: array[float]
+    ) -> None:
+        self._starts, self._ends = starts, ends
+        self._low_values = low
+        self._low, self._high = TickSeries(ends, low), TickSeries(ends, high)
+
+    @classmethod
+    def of(cls, windows: Iterable[CgroupWindow]) -> CgroupHistory:
+        """Of windows in their order."""
+        bounds = [
+            (window.start, window.end, window.low or 0, inf if window.high is None else window.high)
+            for window in windows
+        ]
+        starts, ends, low, high = (
+            array("d", values) for values in (zip(*bounds, strict=True) if bounds else [()] * 4)
+        )
+        return cls(starts, ends, low, high)
+
+    def least(self, start: float, end: float) -> int | None:
+        """Bytes that were certainly needed between two moments, by the windows inside; `None`: by none."""
+        first = bisect_left(self._starts, start)
+        last = bisect_right(self._ends, end) - 1
+        # The readings of a tick take a moment: its window is over for certain at the next tick.
+        if first >= len(self._starts) or last - 1 < first:
+            return None
+        return self._low.largest(self._ends[first], self._ends[last - 1])
+
+    def certain(self) -> tuple[array[float], array[float]]:
+        """The ends of all windows, and the bytes that were certainly needed in each; 0 where nothing is certain."""
+        return self._ends, self._low_values
+
+    def most(self, start: float, end: float) -> int | None:
+        """Bytes that were certainly not exceeded between two moments, by all windows that touch them."""
+        if not self._starts:
+            return None
+        first = bisect_left(self._ends, start - _READING_SECONDS)
+        last = max(0, bisect_right(self._starts, end) - 1)
+        first = min(first, last)
+        highest = self._high.extreme(self._ends[first], self._ends[last])
+        return None if highest is None or highest == inf else int(highest)
+
+
+_CGROUP_TICK = (
+    catalog.MEMWATCH_CGROUP_MEMORY_USAGE,
+    catalog.MEMWATCH_CGROUP_MEMORY_WINDOW,
+    catalog.MEMWATCH_CGROUP_MEMORY_WINDOW_GAP,
+    catalog.MEMWATCH_CGROUP_MEMORY_PEAK,
+    catalog.MEMWATCH_CGROUP_MEMORY_FILE,
+    catalog.MEMWATCH_CGROUP_MEMORY_UNEVICTABLE,
+)
+"""The columns of which a `CgroupTick` is made, in the order of its fields."""
+
+
+class TreeTicks:
+    """The columns of the tree, as series of their known values. `all_ended`: none of its processes outlived the last tick."""
+
+    def __init__(self, samples: Samples, conditions: RunConditions, *, all_ended: bool) -> None:
+        self._samples = samples
+        self._started = conditions.started
+        self._all_ended = all_ended
+        self._times = array("d", (samples.time + conditions.started).tobytes())
+        self.main = self._series(catalog.PROCESS_MEMORY_USAGE)
+        self.rss = self._series(catalog.MEMWATCH_TREE_MEMORY_USAGE)
+        self.pss = self._series(catalog.MEMWATCH_TREE_MEMORY_PSS)
+        self._unseen = self._series(catalog.MEMWATCH_TREE_UNOBSERVED)
+        self.watermark = self._series(catalog.MEMWATCH_CGROUP_MEMORY_PEAK)
+        self.most_charged = self.watermark.largest(-inf, inf) or 0
+        """The control group's watermark at the last tick that could read it, in bytes."""
+        self.faults, self.faults_elsewhere = self._count_faults()
+        """Page faults of the tree, and those of them that its own control group was not told of."""
+        self.windows = self._windows(conditions)
+        self.mapped = self._series(catalog.MEMWATCH_PROCESS_MEMORY_LINUX_FILE).largest(-inf, inf) or 0
+        """Most file-backed memory that the target's own process was seen with, in bytes."""
+        self.needed = self._difference(
+            catalog.MEMWATCH_CGROUP_MEMORY_USAGE, catalog.MEMWATCH_CGROUP_MEMORY_FILE
+        )
+        self.unmapped = self._difference(
+            catalog.MEMWATCH_CGROUP_MEMORY_SHMEM, catalog.MEMWATCH_CGROUP_MEMORY_KERNEL, sign=1
+        )
+        self.counters = {name: series for name in COUNTERS if (series := self._counter(name)) is not None}
+
+    def unseen_spans(self) -> list[Span]:
+        """The processes that no tick saw: how many, between which ticks."""
+        return [Span(begin, end, 0, int(rise)) for begin, end, rise in self._unseen.rises(self._started)]
+
+    def _series(self, metric: str) -> TickSeries:
+        return self._of(self._samples.column(metric))
+
+    def _difference(self, metric: str, other: str, sign: int = -1) -> TickSeries:
+        return self._of(self._samples.column(metric) + sign * self._samples.column(other))
+
+    def _count_faults(self) -> tuple[int, int]:
+        """As `FaultsElsewhere` has it, of all ticks at once."""
+        samples = self._samples
+        faults = samples.column(catalog.MEMWATCH_TREE_PAGING_FAULTS)
+        charged = samples.column(catalog.MEMWATCH_CGROUP_PAGING_FAULTS)
+        elsewhere = faults - charged
+        both = elsewhere > -inf  # which NaN is not
+        if not both.any():
+            return 0, 0
+        time, faults, charged = samples.time[both], faults[both], charged[both]
+        later = time.searchsorted(time + GROUP_LAG_SECONDS).clip(max=len(time) - 1)
+        return int(faults.max()), max(0, int((faults - charged[later]).max()))
+
+    def _windows(self, conditions: RunConditions) -> CgroupHistory:
+        if not (conditions.own_cgroup and self.watermark.known):
+            return CgroupHistory.of(())
+        import numpy as np
+
+        samples = self._samples
+        *group, locked = (samples.column(metric) for metric in _CGROUP_TICK)
+        moved = [
+            samples.values(c)
+            for key in ("read_bytes", "write_bytes")
+            for c in columns_for_total(samples.columns, key)
+        ]
+        columns = [*group, sum(moved[1:], moved[0]) if moved else locked * float("nan"), locked]
+        bounds = CgroupBounds(conditions.started, conditions.charge_error, conditions.cpus)
+        found: tuple[array[float], ...] = array("d"), array("d"), array("d"), array("d")
+        for begin in range(0, len(samples.time), _PART):
+            part = slice(begin, begin + _PART)
+            ticks = np.column_stack(
+                [samples.time[part] + self._started, *(column[part] for column in columns)]
+            )
+            starts, ends, low, high = bounds.add_ticks(ticks)
+            high = np.where(np.isnan(high), inf, high)
+            for known, more in zip(found, (starts, ends, np.nan_to_num(low), high), strict=True):
+                known.frombytes(more.tobytes())
+        for window in bounds.rest(all_ended=self._all_ended):
+            last = window.start, window.end, window.low or 0, inf if window.high is None else window.high
+            for known, value in zip(found, last, strict=True):
+                known.append(value)
+        return CgroupHistory(*found)
+
+    def _counter(self, name: str) -> TickSeries | None:
+        columns = columns_for_total(self._samples.columns, name)
+        if not columns:
+            return None
+        series = self._of(sum(self._samples.values(column) for column in columns))
+        return series if series.known else None
+
+    def _of(self, values: Any) -> TickSeries:
+        known = values == values  # noqa: PLR0124 - not NaN
+        if known.all():
+            times = self._times
+        else:
+            times = array("d", (self._samples.time[known] + self._started).tobytes())
+        return TickSeries(times, array("d", values[known].astype("f8").tobytes()))
+
+
+COUNTERS = ("cpu_seconds", "read_bytes", "write_bytes", "read_chars", "write_chars", "major_faults")

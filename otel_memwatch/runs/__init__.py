@@ -1,1 +1,0 @@
-"""Many runs: which one is meant, and what there is of each."""

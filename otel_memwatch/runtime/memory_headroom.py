@@ -1,0 +1,87 @@
+"""How much memory the limits of our own control group leave.
+
+Where one of them is reached the kernel kills a process of the group, which may be ours or another one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+
+from otel_memwatch.runtime.procfs.control_group import (
+    ancestors,
+    locate,
+    parse_keyed,
+    parse_limit,
+    parse_memberships,
+    parse_mounts,
+)
+from otel_memwatch.runtime.procfs.process import parse_status
+from otel_memwatch.runtime.typed import NamedTuple
+
+_FILES = {1: ("memory.limit_in_bytes", "memory.usage_in_bytes"), 2: ("memory.max", "memory.current")}
+"""Limit and usage, by version."""
+
+_DROPPABLE = {1: ("total_inactive_file", "total_active_file"), 2: ("inactive_file", "active_file")}
+"""Keys of memory.stat whose bytes the kernel drops before it kills; what lives in memory alone is not in them."""
+
+
+def be_killed_first() -> None:
+    """Has the kernel kill this process before any other where memory runs out, for as long as it lives.
+
+    For processes that only render: without it the largest one would go, which may be a service that shares a limit.
+    """
+    with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w", encoding="ascii") as score:
+        score.write("1000")
+
+
+class Room(NamedTuple):
+    """What the tightest limit leaves."""
+
+    left: int
+    """Bytes, page cache that can be dropped included; swap is not counted."""
+    limit: int
+    """Bytes."""
+
+
+def room(proc: Path = Path("/proc")) -> Room | None:
+    """What is left below the limits of the group that we are in and of those above it that can be seen.
+
+    `None`: there is no limit, or none that may be read.
+    """
+    try:
+        memberships = parse_memberships((proc / "self/cgroup").read_bytes())
+        mounts = parse_mounts((proc / "self/mountinfo").read_bytes())
+    except OSError:
+        return None
+    location = locate(memberships, mounts, "memory")
+    if location is None:
+        return None
+    found = (_room_in(Path(group), location.version) for group in ancestors(location))
+    return min((one for one in found if one is not None), default=None)
+
+
+def own_share(limit: int, proc: Path = Path("/proc")) -> int | None:
+    """Bytes that this process takes of a limit in bytes; `None`: another limit, or none, is the tightest of ours."""
+    ours = room(proc)
+    if ours is None or ours.limit != limit:
+        return None
+    try:
+        status = parse_status((proc / "self/status").read_bytes())
+    except (OSError, ValueError):
+        return None
+    return (status.anon or 0) + (status.shmem or 0)
+
+
+def _room_in(group: Path, version: int) -> Room | None:
+    limit_file, usage_file = _FILES[version]
+    try:
+        limit = parse_limit((group / limit_file).read_bytes())
+        if limit is None:
+            return None
+        usage = int((group / usage_file).read_bytes())
+        stat = parse_keyed((group / "memory.stat").read_bytes())
+    except (OSError, ValueError):
+        return None
+    droppable = sum(stat.get(key, 0) for key in _DROPPABLE[version])
+    return Room(max(0, limit - usage + droppable), limit)

@@ -1,0 +1,1 @@
+"""How much memory, CPU and time to request, from earlier runs."""

@@ -1,0 +1,248 @@
+"""`advise`: how much to ask for."""
+
+from __future__ import annotations
+
+import json
+
+import click
+
+from otel_memwatch.errors import UsageError
+from otel_memwatch.reports.output import print_text
+from otel_memwatch.runtime.terminal import say
+from otel_memwatch.runtime.typed import TYPE_CHECKING
+from otel_memwatch.text import clean
+from otel_memwatch.wings.advice.advice import (
+    EXPORTING_SHARE,
+    MONITOR_SHARE,
+    Advice,
+    advise,
+    cores_over_time,
+    job_of,
+    settings_export,
+    to_json,
+)
+from otel_memwatch.wings.advice.targets import INSIDE, TARGETS
+from otel_memwatch.wings.index.filter import where
+from otel_memwatch.wings.index.find import find_runs
+from otel_memwatch.wings.index.run_fields import COLUMNS, column
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from otel_memwatch.wings.index.indexed_run import IndexedRun
+
+
+@click.command()
+@click.argument("runs", metavar="[RUN]...", nargs=-1)
+@click.option(
+    "--for",
+    "target",
+    type=click.Choice([*TARGETS, "json"]),
+    default="text",
+    show_default=True,
+    help="Output format for this scheduler.",
+)
+@click.option(
+    "--odds",
+    default="1/1000",
+    show_default=True,
+    metavar="N/M",
+    help="Accepted probability that the next run needs more than advised.",
+)
+@click.option(
+    "--by",
+    metavar="FIELD,...",
+    help="Fields that identify a job. Default: the tag rule, the name, else the command's key.",
+)
+@click.option(
+    "--where", "condition", metavar="CONDITION", help="Only runs for which this holds, as for `runs`."
+)
+@click.option(
+    "--feature",
+    metavar="NAME",
+    help="What the memory depends on: input (bytes of files among the arguments), or a tag with a number. Default: whatever explains it.",
+)
+@click.option(
+    "--monitor/--no-monitor",
+    "monitor",
+    default=None,
+    help="Add headroom for the monitor. Default: for slurm, kubernetes and docker.",
+)
+@click.option("--compare", is_flag=True, help="Also what VPA, KRR and seff would have said of these runs.")
+@click.option(
+    "--apply",
+    "manifest",
+    metavar="FILE",
+    help="Write the advice into this Kubernetes manifest and keep its comments.",
+)
+@click.option("--container", metavar="NAME", help="Container in the manifest.")
+@click.option("--dry-run", is_flag=True, help="With --apply: only show what would change.")
+@click.option(
+    "--yes",
+    "confirmed",
+    is_flag=True,
+    help="With --apply: write even if the container does not look like the job, or memory falls on weak evidence.",
+)
+@click.option(
+    "--verify", is_flag=True, help="Run the command once with the advised limit and once with 5 % less."
+)
+def command(
+    runs: tuple[str, ...],
+    *,
+    target: str,
+    odds: str,
+    by: str | None,
+    condition: str | None,
+    feature: str | None,
+    monitor: bool | None,
+    compare: bool,
+    manifest: str | None,
+    container: str | None,
+    dry_run: bool,
+    confirmed: bool,
+    verify: bool,
+) -> None:
+    """Advise memory, processors and time for the jobs that the runs are of, from what they needed.
+
+    A RUN is a directory, a tree of them, a name, or "latest"; without any all runs in memwatch-runs count. Each job gets
+    advice of its own. The memory is a prediction bound: the next run needs more with the odds asked. It includes the program
+    files that the largest process maps, is at least 32 MiB, and at most what the machine has. If runs have no upper bound,
+    the advice says "at least" and gives no odds.
+    """
+    asked = _odds(odds)
+    rows, hosts = find_runs(runs), _hosts_of_groups(runs)
+    # Slurm is asked for the memory of a host, whatever each rank on it needs; people want to know both.
+    rows = hosts if hosts and target == "slurm" else [*rows, *hosts]
+    if condition:
+        accepts = where(condition)
+        rows = [row for row in rows if accepts(row)]
+    if not rows:
+        raise UsageError("There is no run to learn from.", "record one with: otel-memwatch wrap -- COMMAND")
+    same_job = _grouping(by)
+    inside = monitor if monitor is not None else target in INSIDE or manifest is not None
+    share = (EXPORTING_SHARE if settings_export(rows) else MONITOR_SHARE) if inside else 0
+    of_hosts = {same_job(row) for row in hosts}
+    advised = [
+        one
+        if one.job in of_hosts
+        else one._replace(cores=cores_over_time(_of(rows, one, same_job)) or one.cores)
+        for one in advise(rows, by=same_job, odds=asked, feature=feature, monitor_share=share)
+    ]
+    if manifest is not None:
+        _apply(manifest, advised, container, dry_run=dry_run, confirmed=confirmed)
+    elif target == "json":
+        documents = [to_json(one, _others(rows, one, same_job) if compare else None) for one in advised]
+        print_text(json.dumps({"schema": 1, "odds": asked, "advice": documents}, indent=2) + "\n")
+    else:
+        print_text("\n\n".join(_written(one, target) for one in advised) + "\n")
+        if compare:
+            print_text("\n" + "\n".join(_compared(rows, advised, same_job)) + "\n")
+    if verify:
+        _verify(rows, advised, same_job)
+
+
+def _hosts_of_groups(named: tuple[str, ...]) -> list[IndexedRun]:
+    """A row for each host of the groups that are named: what has to be asked for a host is not what each rank needs."""
+    from otel_memwatch.wings.ranks.group_figures import host_rows
+    from otel_memwatch.wings.ranks.groups import groups_and_runs
+
+    return [row for name in named for group in groups_and_runs(name)[0] for row in host_rows(group)]
+
+
+def _odds(text: str) -> float:
+    one, slash, many = text.partition("/")
+    try:
+        value = float(one) / float(many) if slash else float(one)
+    except (ValueError, ZeroDivisionError):
+        value = 0.0
+    if not 1e-9 <= value < 0.5:
+        raise UsageError(f"--odds: {text!r} are no odds between 1/1000000000 and 1/2.", "as in --odds 1/1000")
+    return value
+
+
+def _grouping(by: str | None) -> Callable[[IndexedRun], str]:
+    if by is None:
+        return job_of
+    found = [(name.strip(), column(name.strip())) for name in by.split(",")]
+    unknown = [name for name, one in found if one is None]
+    if unknown:
+        raise UsageError(
+            f"--by: there is no field {unknown[0]!r}.", f"there are {', '.join(COLUMNS)}, tag.NAME"
+        )
+    return lambda row: ", ".join(str(one.of(row)) for _, one in found if one is not None)
+
+
+def _of(
+    rows: Sequence[IndexedRun], advice: Advice, same_job: Callable[[IndexedRun], str]
+) -> list[IndexedRun]:
+    """The runs that an advice is from."""
+    return [
+        row
+        for row in rows
+        if row.state == "finished" and same_job(row) == advice.job and row.system == advice.system
+    ]
+
+
+def _written(advice: Advice, target: str) -> str:
+    if advice.memory is None and target != "text":
+        return f"# {clean(advice.job)}: no advice: {'; '.join(advice.notes)}"
+    return TARGETS[target](advice)
+
+
+# -- what others would say
+
+
+def _others(
+    rows: Sequence[IndexedRun], advice: Advice, same_job: Callable[[IndexedRun], str]
+) -> dict[str, dict[str, float]]:
+    from otel_memwatch.wings.advice.scraped import others
+
+    return others(_of(rows, advice, same_job))
+
+
+def _compared(
+    rows: Sequence[IndexedRun], advised: Sequence[Advice], same_job: Callable[[IndexedRun], str]
+) -> list[str]:
+    from otel_memwatch.text import size, table
+
+    cells = []
+    periods: list[str] = []
+    for advice in advised:
+        for rule, said in _others(rows, advice, same_job).items():
+            periods = list(said)
+            cells.append((clean(advice.job), rule, *(size(value) for value in said.values())))
+        cells.append((clean(advice.job), "advise", *([size(advice.memory)] * len(periods))))
+    return table(
+        cells, ("job", "who", *(f"looks every {period}" for period in periods)), "ll" + "r" * len(periods)
+    )
+
+
+# -- doing something with it
+
+
+def _apply(
+    manifest: str, advised: Sequence[Advice], container: str | None, *, dry_run: bool, confirmed: bool
+) -> None:
+    from otel_memwatch.wings.advice.manifest import patch
+
+    known = [one for one in advised if one.memory is not None]
+    if len(known) != 1:
+        found = f"{len(known)} jobs" if known else "no job with an advice"
+        raise UsageError(
+            f"--apply: {found} among these runs, where one is meant.", "name its runs, or use --where"
+        )
+    for change in patch(manifest, known[0], container, write=not dry_run, confirmed=confirmed):
+        say(f"otel-memwatch: {change}")
+
+
+def _verify(
+    rows: Sequence[IndexedRun], advised: Sequence[Advice], same_job: Callable[[IndexedRun], str]
+) -> None:
+    from otel_memwatch.wings.advice.verification import verify
+
+    for advice in advised:
+        if advice.memory is None:
+            continue
+        newest = _of(rows, advice, same_job)[-1:]
+        for line in verify(advice, newest[0]) if newest else ():
+            print_text(line + "\n")

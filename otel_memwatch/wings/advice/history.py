@@ -1,0 +1,95 @@
+"""What the runs before this one say of it: what has changed since the last, and what to ask for.
+
+Made at the end of every run, while a shell waits: only so many of the newest runs beside it are looked at, each in its
+`run.json` alone.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from otel_memwatch.record.format import RUN_FILE
+from otel_memwatch.runtime.typed import TYPE_CHECKING
+from otel_memwatch.text import change, duration
+from otel_memwatch.wings.advice.advice import advise, ended_well, job_of
+from otel_memwatch.wings.advice.targets import sentence
+from otel_memwatch.wings.index.indexed_run import IndexedRun, row_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_NEWEST = 32
+"""Runs beside this one that are looked at: 0.2 ms each."""
+_WORTH_TELLING = 0.01, 1 << 20
+"""A change is told that is more than this share of what was needed, and more than so many bytes."""
+_SLOWER = 0.1
+"""Share by which a duration has to differ to be told: it is half the machine's."""
+
+
+def earlier_runs(path: Path) -> list[IndexedRun]:
+    """The newest runs beside a run, the oldest first, itself left out; only such as are named by time are told to be new."""
+    parent, own = os.path.split(os.path.abspath(path))
+    try:
+        names = sorted(
+            entry.name for entry in os.scandir(parent) if entry.name != own and not entry.name.startswith(".")
+        )
+    except OSError:
+        return []
+    rows = [
+        row_of(f"{parent}/{name}")
+        for name in names[-_NEWEST:]
+        if os.path.isfile(f"{parent}/{name}/{RUN_FILE}")
+    ]
+    return sorted((row for row in rows if row.state == "finished"), key=lambda row: row.started)
+
+
+def history_lines(path: Path) -> list[tuple[str, str]]:
+    """The labels and texts of a finished run's lines about its history: what has changed, and the advice.
+
+    Empty where there is nothing to say.
+    """
+    now = row_of(str(path))
+    if now.state != "finished" or now.memory is None:
+        return []
+    rows = [
+        row
+        for row in earlier_runs(path)
+        if row.started <= now.started and job_of(row) == job_of(now) and row.system == now.system
+    ]
+    lines = []
+    changed = what_changed(now, [row for row in rows if row.command == now.command])
+    if changed:
+        lines.append(("changed", changed))
+    (advice,) = advise([*rows, now], by=lambda _: job_of(now))
+    if advice.memory is not None or now.killed_for_memory:
+        lines.append(("advice", sentence(advice)))
+    return lines
+
+
+def what_changed(now: IndexedRun, before: Sequence[IndexedRun]) -> str | None:
+    """Return what is different from the last run of the same command; `None`: this one or all before it ended badly.
+
+    Memory is different only where the bounds of the two exclude that it is the same.
+    """
+    whole = [row for row in before if ended_well(row)]
+    if not whole or now.memory is None or not ended_well(now):
+        return None  # a run that was killed early needed less, and is no improvement
+    last = whole[-1]
+    assert last.memory is not None
+    parts = []
+    apart = (now.low or 0) > (last.high or float("inf")) or (last.low or 0) > (now.high or float("inf"))
+    difference = now.memory - last.memory
+    share, least = _WORTH_TELLING
+    if apart and abs(difference) > max(share * last.memory, least):
+        parts.append(f"memory {change(difference)} ({difference / last.memory:+.0%})")
+    if (
+        now.seconds
+        and last.seconds
+        and abs(now.seconds / last.seconds - 1) > _SLOWER
+        and max(now.seconds, last.seconds) > 1
+    ):
+        parts.append(
+            f"{duration(abs(now.seconds - last.seconds))} {'slower' if now.seconds > last.seconds else 'faster'}"
+        )
+    return f"{', '.join(parts) or 'nothing'}, against the run of {duration(max(0.0, now.started - last.started))} before"

@@ -1,0 +1,224 @@
+"""Advice in the words of those who are asked for memory: Slurm, Kubernetes, Docker, Snakemake, Nextflow, a person."""
+
+from __future__ import annotations
+
+import math
+import re
+
+from otel_memwatch.runtime.typed import TYPE_CHECKING
+from otel_memwatch.text import clean, count, duration, size
+from otel_memwatch.wings.advice.advice import INPUT, MIB
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from otel_memwatch.wings.advice.advice import Advice
+
+_MINUTE = 60.0
+_FILES_WORTH_NAMING = 0.05
+"""Share of the request from which on program files are named in its one line."""
+
+
+def mebibytes(value: float) -> int:
+    """Whole MiB that hold so many bytes."""
+    return math.ceil(value / MIB)
+
+
+def processors(advice: Advice) -> int:
+    """Whole processors."""
+    return max(1, math.ceil((advice.cores or 1.0) - 0.1))
+
+
+def minutes(advice: Advice) -> int:
+    """Whole minutes of the time limit; a job of less than one gets one."""
+    return max(1, math.ceil((advice.seconds or 0.0) / _MINUTE))
+
+
+def text(advice: Advice) -> str:
+    """For a person: what to ask for, how surely that is enough, and what to know about it."""
+    lines = [f"{clean(advice.job) or 'job'}: {sentence(advice)}"]
+    if advice.median is not None and advice.largest is not None:
+        lines.append(
+            f"  needed       median {size(advice.median)}, largest {size(advice.largest)} ({count(advice.runs, 'run')})"
+        )
+    if advice.line is not None:
+        line = advice.line
+        unit, named = _step(advice)
+        each = f"{size(line.slope * unit)} for each {named} of {_feature(advice)}"
+        lines.append(
+            f"  grows with   {_feature(advice)}: {size(line.base + line.above)} and {each}, which explains {line.explained:.0%}"
+        )
+        lines.append(
+            f"               fitted for {_amount(advice, line.smallest)} to {_amount(advice, line.largest)}; beyond that the figure is unreliable"
+        )
+    lines += [f"  note         {note}" for note in advice.notes]
+    return "\n".join(lines)
+
+
+def _feature(advice: Advice) -> str:
+    """Name of what the memory grows with, as a person wrote it."""
+    return (advice.input_name or "").removeprefix("tag.")
+
+
+def _step(advice: Advice) -> tuple[float, str]:
+    """Return an amount of the input in which a slope reads well, and its name: (1, "1") or a MiB of bytes."""
+    line = advice.line
+    if advice.input_name == INPUT:
+        return float(MIB), size(MIB)
+    step = 1.0
+    # A slope of 3 bytes for each row reads better for each 1 000 000 rows.
+    while line is not None and line.slope * step < MIB and step * 10 <= line.largest:
+        step *= 10
+    return step, f"{step:,.0f}".replace(",", " ")
+
+
+def _amount(advice: Advice, amount: float) -> str:
+    """An amount of the input: a size for "input", which is bytes; else a plain number."""
+    if advice.input_name == INPUT:
+        return size(amount)
+    return f"{amount:.0f}" if float(amount).is_integer() else f"{amount:.4g}"
+
+
+def sentence(advice: Advice) -> str:
+    """The advice in one line: "request 520 MiB (12 runs; 1 in 1000 would need more), 1 processor, 5 min"."""
+    if advice.memory is None:
+        return (
+            f"needs at least {size(advice.at_least)}; no successful run yet"
+            if advice.at_least
+            else "nothing is known"
+        )
+    return f"no figure to request: {_differ(advice)}" if advice.different else _request(advice)
+
+
+def _differ(advice: Advice) -> str:
+    """Reason why the figure of `different` runs is of no use to a person."""
+    return f"{count(advice.runs, 'run')} of up to {size(advice.largest)} differ too much (wrap --name tells jobs apart)"
+
+
+def _request(advice: Advice) -> str:
+    """The request, whatever it is worth, with its parts."""
+    assert advice.memory is not None
+    memory, files = mebibytes(advice.memory), mebibytes(advice.files)
+    least = "at least " if advice.at_least is not None and not advice.guess else ""
+    parts = ""
+    if files and files >= _FILES_WORTH_NAMING * memory:
+        parts = f": {memory - files} MiB needed + {files} MiB of program files and libraries"
+    more = [count(processors(advice), "processor")] if advice.cores is not None else []
+    more += [duration(advice.seconds)] if advice.seconds is not None and advice.seconds >= _MINUTE else []
+    return ", ".join([f"request {least}{memory} MiB{parts} ({advice.basis})", *more])
+
+
+def slurm(advice: Advice) -> str:
+    """Lines for the head of a batch script. Memory is that of a node, as the whole job runs on one."""
+    whole = minutes(advice)
+    assert advice.memory is not None
+    return "\n".join(
+        [
+            *_comments(advice, "# "),
+            f"#SBATCH --mem={mebibytes(advice.memory)}M",
+            f"#SBATCH --cpus-per-task={processors(advice)}",
+            f"#SBATCH --time={whole // 60:02d}:{whole % 60:02d}:00",
+        ]
+    )
+
+
+def docker(advice: Advice) -> str:
+    """Options of `docker run`; without swap, so that the limit is one."""
+    assert advice.memory is not None
+    memory = f"{mebibytes(advice.memory)}m"
+    return "\n".join(
+        [*_comments(advice, "# "), f"--memory={memory} --memory-swap={memory} --cpus={processors(advice)}"]
+    )
+
+
+def kubernetes_resources(advice: Advice) -> dict[str, dict[str, str]]:
+    """The field `resources` of a container: memory is guaranteed; processors are asked for, and not limited."""
+    assert advice.memory is not None
+    memory = f"{mebibytes(advice.memory)}Mi"
+    cores = max(0.05, math.ceil((advice.cores or 1.0) * 20) / 20)
+    return {"requests": {"memory": memory, "cpu": f"{cores * 1000:.0f}m"}, "limits": {"memory": memory}}
+
+
+def kubernetes(advice: Advice) -> str:
+    """The field `resources` of a container, as YAML."""
+    resources = kubernetes_resources(advice)
+    lines = [*_comments(advice, "# "), "resources:"]
+    for kind, values in resources.items():
+        lines += [f"  {kind}:", *(f"    {name}: {value}" for name, value in values.items())]
+    return "\n".join(lines)
+
+
+def snakemake(advice: Advice) -> str:
+    """The directives of a rule. `mem_mb` is in units of 10^6 bytes; it grows with the input where that explains it."""
+    assert advice.memory is not None
+    memory = str(math.ceil(advice.memory / 1e6))
+    line = advice.line
+    scaled = line is not None and advice.input_name == INPUT
+    if line is not None and scaled:
+        base, least = math.ceil((line.base + line.above) / 1e6), math.ceil(line.least / 1e6)
+        # input.size_mb is in units of 10^6 bytes too, so that the slope stays as it is.
+        memory = (
+            f"lambda wildcards, input: max({least}, int({base} + {line.slope:.4g} * input.size_mb + 0.999))"
+        )
+    return "\n".join(
+        [
+            *_comments(advice, "# ", scaled=scaled),
+            f"threads: {processors(advice)}",
+            "resources:",
+            f"    mem_mb={memory},",
+            f"    runtime={minutes(advice)},",
+        ]
+    )
+
+
+def nextflow(advice: Advice) -> str:
+    """A block of `nextflow.config` for the process. "MB" is 2^20 bytes there."""
+    assert advice.memory is not None
+    memory = f"{mebibytes(advice.memory)}.MB"
+    name = re.sub(r"[^A-Za-z0-9_:*|.-]", "_", advice.job)
+    return "\n".join(
+        [
+            *_comments(advice, "// "),
+            "process {",
+            f"    withName: '{name}' {{",
+            f"        memory = {memory}",
+            f"        cpus = {processors(advice)}",
+            f"        time = {minutes(advice)}.min",
+            "    }",
+            "}",
+        ]
+    )
+
+
+def _comments(advice: Advice, mark: str, *, scaled: bool = False) -> list[str]:
+    """Comments of a target; `scaled`: it says itself how the memory grows with the input."""
+    said = [f"{clean(advice.job)}: {sentence(advice)}", *advice.notes]
+    if advice.different:  # the target is given a figure all the same
+        said[:1] = [f"{clean(advice.job)}: {_request(advice)}", _differ(advice)]
+    if advice.line is not None and not scaled:
+        said.append(f"it grows with {_feature(advice)}: {', '.join(size_classes(advice))}")
+    return [f"{mark}{one}" for one in said]
+
+
+def size_classes(advice: Advice, most: int = 4) -> list[str]:
+    """Requests by size of the input, for targets that take no function of it: "87 MiB up to 110", "340 MiB up to 320"."""
+    line = advice.line
+    assert line is not None
+    step = (line.largest - line.smallest) / most
+    ends = [line.smallest + step * number for number in range(1, most + 1)]
+    if float(line.smallest).is_integer() and float(line.largest).is_integer():
+        ends = sorted({float(math.floor(end)) for end in ends})  # no task has the number 2.75
+    return [f"{mebibytes(line.at(end))} MiB up to {_amount(advice, end)}" for end in ends]
+
+
+TARGETS: dict[str, Callable[[Advice], str]] = {
+    "text": text,
+    "slurm": slurm,
+    "kubernetes": kubernetes,
+    "docker": docker,
+    "snakemake": snakemake,
+    "nextflow": nextflow,
+}
+"""Each target with what writes the advice for it; "json" is one document for all jobs."""
+INSIDE = ("slurm", "kubernetes", "docker")
+"""Targets whose limit holds for the monitor too, where `wrap` runs in the job."""

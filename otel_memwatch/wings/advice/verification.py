@@ -1,0 +1,64 @@
+"""Tries an advice: runs the command once with the advised limit, and once with 5 % less."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from otel_memwatch.errors import RunError
+from otel_memwatch.record.fields import mapping
+from otel_memwatch.record.format import RUN_FILE
+from otel_memwatch.record.open import read_info
+from otel_memwatch.runtime.typed import TYPE_CHECKING
+from otel_memwatch.text import command_line, duration
+from otel_memwatch.wings.advice.targets import mebibytes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from otel_memwatch.wings.advice.advice import Advice
+    from otel_memwatch.wings.index.indexed_run import IndexedRun
+
+LESS = 0.95
+
+
+def verify(advice: Advice, row: IndexedRun) -> Iterator[str]:
+    """A line about each of two runs of the command of `row`, in the directory that it was run in.
+
+    The command does whatever it does twice more: it is run only where that was asked for. Raises `RunError` where there is
+    nothing to run.
+    """
+    assert advice.memory is not None
+    if not row.command or row.mode != "wrap":
+        raise RunError(f"{row.path} cannot be run again: its command was not started by wrap.")
+    yield f"verifying with: {command_line(row.command)}"
+    for share, what in ((1.0, "as advised"), (LESS, "5 % less")):
+        limit = mebibytes(advice.memory * share)
+        yield f"  {limit} MiB ({what}): {_tried(row, limit)}"
+
+
+def _tried(row: IndexedRun, limit: int) -> str:
+    with tempfile.TemporaryDirectory(prefix="memwatch-verify-") as folder:
+        out = f"{folder}/run"
+        argv = [sys.executable or "python3", "-m", "otel_memwatch", "wrap", "--quiet", "--no-plot", "--no-report", f"--limit={limit}MiB", "--out", out, "--",
+                *row.command]  # fmt: skip
+        done = subprocess.run(argv, cwd=row.cwd or os.curdir, check=False)
+        try:
+            info = read_info(Path(out) / RUN_FILE)
+        except RunError:
+            return f"it could not be started (exit code {done.returncode})"
+        ended, started = (
+            mapping(info.get("ended")).get("monotonic"),
+            mapping(info.get("started")).get("monotonic"),
+        )
+        seconds = f" in {duration(ended - started)}" if ended and started else ""
+        end = mapping(info.get("exit"))
+        if end.get("oom_kills"):
+            return f"killed: it needs more{seconds}"
+        passed = "passes" if done.returncode == 0 else f"fails: {json.dumps(end.get('reason'))}"
+        usual = f" (usually {duration(row.seconds)})" if row.seconds else ""
+        return f"{passed}{seconds}{usual}"

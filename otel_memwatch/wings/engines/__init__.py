@@ -1,0 +1,75 @@
+"""Workflow engines' own files, made exact from the runs that were recorded below them: a module an engine, listed in `ENGINES`.
+
+Each has `correct(directory, runs)`. A file is replaced whole or not at all, keeps its times, so that no engine does anything again, and its
+first version stands beside it as `.orig`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from pathlib import Path
+
+from otel_memwatch.errors import RunError
+from otel_memwatch.run import RecordedRun, load
+from otel_memwatch.runtime.typed import NamedTuple
+from otel_memwatch.wings.index.tree import run_directories
+
+ENGINES = {
+    "snakemake": "The benchmark files of a workflow's finished jobs.",
+    "nextflow": "The .command.trace of the tasks in a work directory.",
+}
+"""Each engine, and which of its files are made exact."""
+
+ORIGINAL = ".orig"
+
+
+class Corrected(NamedTuple):
+    """What became of the files of a workflow."""
+
+    made_exact: tuple[Path, ...]
+    left_out: tuple[tuple[Path, str], ...]
+    """Those that were left as they are, each with the reason."""
+
+
+def correct(engine: str, directory: Path, runs: Path) -> Corrected:
+    """Makes the files of the workflow in `directory` exact, from the runs below `runs`. Raises `RunError`."""
+    finished = []
+    for path in run_directories(str(runs)):
+        with contextlib.suppress(RunError):
+            run = load(path)
+            if run.state == "finished":
+                finished.append(run)
+    if not finished:
+        raise RunError(
+            f"There is no finished run below {runs}.",
+            "otel-memwatch shell --help says how rules are recorded",
+        )
+    finished.sort(key=lambda run: run.started_wall)
+    work: Callable[[Path, Sequence[RecordedRun]], Corrected] = import_module(f".{engine}", __name__).correct
+    return work(directory, finished)
+
+
+def replace(path: Path, text: str) -> None:
+    """Puts the text in place of a file; the first version of it stays beside it. Raises `OSError`."""
+    status = path.stat()
+    original = path.with_name(path.name + ORIGINAL)
+    part, kept = (path.with_name(f".{path.name}.{os.getpid()}{end}") for end in (".part", ORIGINAL))
+    try:
+        part.write_text(text, encoding="utf-8")
+        part.chmod(status.st_mode & 0o7777)
+        os.utime(part, ns=(status.st_atime_ns, status.st_mtime_ns))
+        if not original.exists():
+            try:
+                os.link(path, original)
+            except OSError:  # this file system has no links
+                kept.write_bytes(path.read_bytes())
+                kept.replace(original)
+        part.replace(path)
+    except BaseException:
+        for unfinished in (part, kept):
+            with contextlib.suppress(OSError):
+                unfinished.unlink()
+        raise

@@ -1,0 +1,42 @@
+"""`engine`: a workflow engine's own files, made exact from the runs of its jobs."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import click
+
+from otel_memwatch.errors import RunError
+from otel_memwatch.record.format import RUNS_DIRECTORY
+from otel_memwatch.text import count
+from otel_memwatch.wings.engines import ENGINES, ORIGINAL, correct
+
+_EPILOG = "\n".join(("\b", "Files:", *(f"  {name:<10} {files}" for name, files in ENGINES.items())))
+"""Click breaks no lines after a backspace."""
+
+
+@click.command(epilog=_EPILOG)
+@click.argument("engine", type=click.Choice(list(ENGINES)))
+@click.argument("directory", default=".", metavar="[DIRECTORY]")
+@click.option(
+    "--runs",
+    metavar="DIR",
+    help=f"Where the runs are. [default: {RUNS_DIRECTORY} in DIRECTORY, or anywhere below]",
+)
+def command(engine: str, directory: str, *, runs: str | None) -> None:
+    """Replace what ENGINE has measured of the jobs of the workflow in DIRECTORY by exact figures.
+
+    The first version of each file stays beside it with the ending .orig. Files keep their times, so that no job is done again. What belongs
+    to no run, or is half-written, is left as it is and counted.
+    """
+    place = Path(directory)
+    if not place.is_dir():
+        raise RunError(f"There is no directory {directory}.")
+    usual = place / RUNS_DIRECTORY
+    where = Path(runs) if runs else usual if usual.is_dir() else place
+    corrected = correct(engine, place, where)
+    for path, why in corrected.left_out:
+        click.echo(f"{os.path.relpath(path, place)} is left as it is: {why}", err=True)
+    made = count(len(corrected.made_exact), "file")
+    click.echo(f"{made} made exact, {len(corrected.left_out)} left; originals: *{ORIGINAL}")

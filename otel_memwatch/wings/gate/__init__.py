@@ -1,0 +1,1 @@
+"""Budgets, baselines and comparisons: verdicts on runs, for people and CI."""

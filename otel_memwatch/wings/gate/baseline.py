@@ -1,0 +1,185 @@
+"""A baseline: the figures of some runs in a small file, fit for committing. No command line, no path, no environment.
+
+A JSON object: "schema" 1, "conditions" (each once), and "runs": of each when it began, the number of its conditions, and
+its figures by name as [value, certainty, low, high, alone, basis].
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import subprocess
+from pathlib import Path
+
+from otel_memwatch.errors import UsageError
+from otel_memwatch.model import Certainty
+from otel_memwatch.record.fields import moment, number
+from otel_memwatch.run.figures import Conditions, Figure, RunFigures
+from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
+from otel_memwatch.runtime.user_files import read_file
+from otel_memwatch.text import clean
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+SCHEMA = 1
+
+_LARGEST = 64 << 20
+"""Bytes of the largest baseline: a figure takes about 100, so that is half a million."""
+
+_FARTHEST = 2.0**63
+"""A figure beyond this is damage: it is more than any machine's memory, in bytes, or age, in seconds."""
+
+_QUOTED = 80
+"""Letters that a sentence quotes of what is damaged."""
+
+_CONDITIONS: dict[str, tuple[type, ...]] = {
+    "system": (str,),
+    "cpus": (int, type(None)),
+    "memory_bytes": (int, type(None)),
+    "allocator": (str,),
+    "host": (str,),
+}
+
+_GIT = "git:"
+"""What a baseline's name begins with that is looked for in a commit."""
+
+
+def save(path: str | os.PathLike[str], runs: Sequence[RunFigures]) -> None:
+    """Writes the figures of the runs, whole or not at all. Raises `UsageError` where that cannot be done."""
+    conditions = list(dict.fromkeys(run.conditions for run in runs))
+    document = {
+        "schema": SCHEMA,
+        "conditions": [one._asdict() for one in conditions],
+        "runs": [
+            {
+                "started": round(run.started, 3),
+                "conditions": conditions.index(run.conditions),
+                "figures": {
+                    name: [f.value, f.certainty.value, f.low, f.high, f.alone, f.basis]
+                    for name, f in run.figures.items()
+                },
+            }
+            for run in runs
+        ],
+    }
+    lines = json.dumps(document, indent=1, allow_nan=False)
+    part = Path(f"{os.fspath(path)}.part")
+    try:
+        part.write_text(one_line_a_figure(lines) + "\n", encoding="utf-8")
+        part.replace(path)
+    except OSError as error:
+        raise UsageError(f"The baseline {path} cannot be written: {error.strerror}.") from None
+
+
+def one_line_a_figure(text: str) -> str:
+    """The lists of figures in one line each, so that a change of one is a line of a diff."""
+    import re
+
+    return re.sub(
+        r"\[\n\s+([^\[\]{}]+?)\n\s+\]", lambda found: "[" + re.sub(r"\n\s+", " ", found[1]) + "]", text
+    )
+
+
+def load(path: str | os.PathLike[str], *, pipe: bool = False) -> list[RunFigures]:
+    """Return the runs of a baseline: of a file, or of "git:REF:PATH", a file of a commit.
+
+    With `pipe` the file may be a pipe, which can be read only once. Raises `UsageError` for a file that is not a baseline,
+    or the baseline of a later version.
+    """
+    where = clean(str(path))
+    try:
+        git = str(path).startswith(_GIT)
+        data = _of_commit(str(path), where) if git else read_file(path, _LARGEST, pipe=pipe)
+        document = json.loads(data)
+    except OSError as error:
+        raise UsageError(f"The baseline {where} cannot be read: {error.strerror}.") from None
+    except ValueError:
+        raise UsageError(
+            f"{where} is no baseline: it is not JSON.", "check --save-baseline writes one"
+        ) from None
+    except RecursionError:
+        raise UsageError(
+            f"{where} is no baseline: it is nested too deeply.", "check --save-baseline writes one"
+        ) from None
+    return parse(document, where)
+
+
+def _of_commit(name: str, where: str) -> bytes:
+    argv = ["git", "show", "--end-of-options", name.removeprefix(_GIT)]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as git:
+        assert git.stdout is not None
+        assert git.stderr is not None
+        data = git.stdout.read(_LARGEST + 1)
+        if len(data) > _LARGEST:
+            git.kill()
+            raise OSError(errno.EFBIG, f"it is larger than {_LARGEST >> 20} MiB", name)
+        said = git.stderr.read().decode("utf-8", "replace").strip().removeprefix("fatal: ").splitlines()
+    if git.returncode != 0:
+        reason = clean(said[0]) if said else "git failed"
+        raise UsageError(f"The baseline {where} cannot be read: {reason}.")
+    return data
+
+
+def parse(document: Any, where: str) -> list[RunFigures]:
+    """The runs of a baseline that has been read from `where`. Raises `UsageError` as `load` does."""
+    schema = document.get("schema") if isinstance(document, dict) else None
+    if schema != SCHEMA:
+        later = isinstance(schema, int) and schema > SCHEMA
+        raise UsageError(
+            f"{where} is {'a baseline of a later version' if later else 'no baseline'}.",
+            "check --save-baseline writes one",
+        )
+    try:
+        conditions = [_conditions(one) for one in document["conditions"]]
+        return [
+            RunFigures(
+                {str(name): _figure(fields) for name, fields in run["figures"].items()},
+                conditions[_position(run["conditions"])],
+                _started(run["started"]),
+                f"run {index + 1} of {where}",
+            )
+            for index, run in enumerate(document["runs"])
+        ]
+    except KeyError as error:
+        raise UsageError(f"The baseline {where} is damaged: it has no {error}.") from None
+    except (IndexError, TypeError, ValueError, AttributeError) as error:
+        reason = clean(str(error))[:_QUOTED]
+        raise UsageError(f"The baseline {where} is damaged: {reason}.") from None
+
+
+def _conditions(fields: Any) -> Conditions:
+    for name, value in fields.items():
+        kinds = _CONDITIONS.get(name, ())
+        if type(value) not in kinds:
+            raise ValueError(f"the condition {name!r} is {str(value)[:_QUOTED]!r}")
+    return Conditions(**fields)
+
+
+def _position(value: Any) -> int:
+    if type(value) is not int or value < 0:
+        raise ValueError(f"{str(value)[:_QUOTED]!r} is not the number of a condition")
+    return value
+
+
+def _started(value: Any) -> float:
+    known = moment(value)
+    if known is None:
+        raise ValueError(f"{str(value)[:_QUOTED]!r} is not a time")
+    return known
+
+
+def _figure(fields: Any) -> Figure:
+    value, certainty, low, high, alone, basis = fields
+    numbers = [None if one is None else _number(one) for one in (value, low, high)]
+    if numbers[0] is None or type(alone) is not bool or not isinstance(basis, str):
+        raise ValueError(f"{str(fields)[:_QUOTED]} is not a figure")
+    return Figure(numbers[0], Certainty(certainty), numbers[1], numbers[2], alone, basis)
+
+
+def _number(value: Any) -> float:
+    known = number(value)
+    if known is None or abs(known) > _FARTHEST:
+        raise ValueError(f"{str(value)[:_QUOTED]} is not a number of bytes or seconds")
+    return known

@@ -1,0 +1,77 @@
+"""A recorded run held against its budgets, in the form in which the record keeps it and reports tell it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+
+from otel_memwatch.record.format import BUDGETS_FILE, FILE_MODE
+from otel_memwatch.reports.phrases import budget_sentence
+from otel_memwatch.run.figures import unit_of
+from otel_memwatch.run.run_figures import figures_of
+from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
+from otel_memwatch.wings.gate.budgets import Budget, Judgement, judge
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from otel_memwatch.run import RecordedRun
+    from otel_memwatch.run.figures import Figure
+    from otel_memwatch.wings.gate.budgets import BudgetVerdict
+
+
+def judge_run(
+    run: RecordedRun, texts: Iterable[str], baseline: Sequence[Mapping[str, Figure]] | None = None
+) -> list[dict[str, Any]]:
+    """Holds a run against the budgets "NAME=LIMIT"; one entry a verdict, as `record.format` describes it."""
+    budgets = [Budget.parse(text) for text in texts]
+    if not budgets:
+        return []
+    operations = any(not name.isalpha() for name, *_ in budgets)  # or patterns, which may mean them
+    found = figures_of(run, operations=operations, compared=False)
+    return [_entry(verdict) for verdict in judge(found.figures, budgets, baseline)]
+
+
+def _entry(verdict: BudgetVerdict) -> dict[str, Any]:
+    figure = verdict.figure
+    return {
+        "figure": verdict.name,
+        "unit": unit_of(verdict.name),
+        "limit": verdict.limit,
+        "verdict": verdict.judgement.value,
+        "value": None if figure is None else figure.value,
+        "low": None if figure is None else figure.low,
+        "high": None if figure is None else figure.high,
+        "certainty": None if figure is None else figure.certainty.value,
+        "why": verdict.why,
+    }
+
+
+def record(run: RecordedRun, entries: Sequence[Mapping[str, Any]], *, write: bool) -> None:
+    """Keeps the verdicts with the run, and, where `write`, in its directory. Raises `OSError`."""
+    run.budgets = tuple(entries)
+    if not write:
+        return
+    path, part = run.path / BUDGETS_FILE, run.path / f".{BUDGETS_FILE}.{os.getpid()}"
+    try:
+        descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE)
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            json.dump({"schema": 1, "budgets": list(entries)}, file, indent=1)
+        part.replace(path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            part.unlink()
+        raise
+
+
+def over(entries: Iterable[Mapping[str, Any]]) -> list[str]:
+    """A sentence for each figure that was over its budget."""
+    return [budget_sentence(entry) for entry in entries if entry["verdict"] == Judgement.OVER.value]
+
+
+def annotation(level: str, text: str, title: str = "otel-memwatch") -> str:
+    """A line that GitHub Actions shows on the job's page: `level` is "error", "warning" or "notice"."""
+    for character, code in (("%", "%25"), ("\r", "%0D"), ("\n", "%0A")):
+        text = text.replace(character, code)
+    return f"::{level} title={title}::{text}"

@@ -1,0 +1,84 @@
+"""`check`: recorded runs held against budgets, and kept as a baseline."""
+
+from __future__ import annotations
+
+import click
+
+from otel_memwatch.errors import UsageError
+from otel_memwatch.run.run_figures import comparable, successful
+from otel_memwatch.wings.gate import baseline as baselines
+from otel_memwatch.wings.gate.budget_check import judge_run, over
+from otel_memwatch.wings.gate.budget_formats import FORMATS
+from otel_memwatch.wings.gate.budgets import Budget, Judgement
+from otel_memwatch.wings.gate.project import with_budgets
+from otel_memwatch.wings.gate.verdicts import (
+    FAILED,
+    UNKNOWN,
+    fail,
+    find_runs,
+    give,
+    parse_also,
+    some,
+    tell,
+    verdict_options,
+)
+from otel_memwatch.wings.index.find import LATEST
+
+
+@click.command()
+@click.argument("runs", metavar="[RUN]...", nargs=-1)
+@click.option(
+    "--budget",
+    "budgets",
+    multiple=True,
+    metavar="NAME=LIMIT",
+    help="What a figure may be at most: memory=2GiB, process=, operation:NAME=, gpu=, written=, cpu=, seconds=600, or "
+    "memory=+5% against the baseline. More in [tool.otel-memwatch.budgets] of pyproject.toml.",
+)
+@click.option(
+    "--baseline", metavar="FILE", help="What budgets such as +5% are held against; git:REF:PATH too."
+)
+@click.option("--save-baseline", metavar="FILE", help="Keep the figures of the runs in FILE, for compare.")
+@verdict_options(FORMATS)
+def command(
+    runs: tuple[str, ...],
+    *,
+    budgets: tuple[str, ...],
+    baseline: str | None,
+    save_baseline: str | None,
+    form: str,
+    also: tuple[str, ...],
+    strict: bool,
+) -> int:
+    """Hold recorded runs against budgets. Without RUN: the newest below memwatch-runs. A RUN may be a directory of runs.
+
+    A figure is within if its upper bound is, over if its lower bound is beyond; else it cannot be told. Exit code: 0,
+    or 1 where a figure is over, 2 where nothing could be checked, 3 under --strict where it cannot be told.
+    """
+    for text in budgets:
+        Budget.parse(text)
+    chosen = with_budgets({"budget": budgets, "baseline": baseline}, try_baseline=False)
+    texts, baseline = chosen["budget"], chosen["baseline"]
+    others = parse_also(also, FORMATS)
+    if not texts and save_baseline is None:
+        raise UsageError(
+            "There is no budget to check.", "give --budget, or [tool.otel-memwatch.budgets] in pyproject.toml"
+        )
+    earlier = None if baseline is None else [run.figures for run in baselines.load(baseline, pipe=True)]
+    found, _ = find_runs(runs or (LATEST,))
+    some(found, "run")
+    checked = [(str(run.path), judge_run(run, texts, earlier)) for run in found]
+    if save_baseline is not None:
+        kept, failed = successful(found)
+        figures, damaged = comparable(kept)
+        tell([*failed, *damaged])
+        some(figures, "run for a baseline")
+        baselines.save(save_baseline, figures)
+    if texts:
+        give(checked, form, others, FORMATS)
+    sentences = [sentence for _, entries in checked for sentence in over(entries)]
+    if sentences:
+        fail(sentences)
+        return FAILED
+    unknown = any(entry["verdict"] == Judgement.UNKNOWN.value for _, entries in checked for entry in entries)
+    return UNKNOWN if strict and unknown else 0

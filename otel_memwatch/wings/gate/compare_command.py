@@ -1,0 +1,161 @@
+"""`compare`: runs of a program against those of an earlier state of it."""
+
+from __future__ import annotations
+
+from fnmatch import fnmatchcase
+
+import click
+
+from otel_memwatch.config import parse_effect
+from otel_memwatch.errors import UsageError
+from otel_memwatch.run.figures import OPERATION
+from otel_memwatch.run.run_figures import comparable, successful
+from otel_memwatch.runtime.typed import TYPE_CHECKING
+from otel_memwatch.wings.gate import baseline as baselines
+from otel_memwatch.wings.gate.comparison import ComparisonVerdict, Effect, compare, usual_effect
+from otel_memwatch.wings.gate.comparison_formats import FORMATS, regressions
+from otel_memwatch.wings.gate.project import project
+from otel_memwatch.wings.gate.verdicts import (
+    FAILED,
+    UNKNOWN,
+    fail,
+    find_groups,
+    find_runs,
+    give,
+    parse_also,
+    some,
+    tell,
+    verdict_options,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from otel_memwatch.wings.gate.comparison import Comparison
+
+_DIVIDER = "\0"
+"""What stands for `--` among the runs: no path can be called so."""
+
+
+_USAGE = "compare BASE HEAD, compare BASE... -- HEAD..., or compare --baseline FILE RUN..."
+
+
+class _TwoSides(click.Command):
+    """Keeps the `--` between the two sides, which Click would take for the end of the options and drop."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if "--" in args:
+            args[args.index("--")] = _DIVIDER
+        return super().parse_args(ctx, args)
+
+
+@click.command(cls=_TwoSides)
+@click.argument("runs", metavar="[BASE... --] HEAD...", nargs=-1)
+@click.option(
+    "--baseline",
+    metavar="FILE",
+    help="The base: what check --save-baseline wrote; git:REF:PATH is FILE in a commit.",
+)
+@click.option(
+    "--effect",
+    "effects",
+    multiple=True,
+    metavar="[NAME=]SHARE",
+    help="The smallest difference that counts: 2%, or seconds=10%. [default: 1% and 1 MiB; 5% and 50 ms of times]",
+)
+@click.option(
+    "--figure", "wanted", multiple=True, metavar="NAME", help="Compare only these: memory, operation:*."
+)
+@click.option("--require-operations", is_flag=True, help="Fail where an operation of the base has vanished.")
+@verdict_options(FORMATS)
+def command(
+    runs: tuple[str, ...],
+    *,
+    baseline: str | None,
+    effects: tuple[str, ...],
+    wanted: tuple[str, ...],
+    form: str,
+    also: tuple[str, ...],
+    require_operations: bool,
+    strict: bool,
+) -> int:
+    """Compare the runs HEAD with the runs BASE, or with a baseline: memory, each operation, GPU, CPU, time, bytes written.
+
+    A run may be a directory of runs. Exit code: 0, or 1 where a figure regressed, 2 where nothing could be compared, 3
+    under --strict where it cannot be told. One run of each is enough for figures that one process and one thread made.
+    """
+    effect, others = _effect(effects), parse_also(also, FORMATS)
+    base_names, divider, head_names = _sides(runs, two=baseline is None)
+    if divider == (baseline is not None):
+        raise UsageError("There are two bases." if divider else "The base is missing.", _USAGE)
+    if not head_names or (divider and not base_names):
+        raise UsageError("There are no runs on one side.", _USAGE)
+    base_names, base_groups = find_groups(base_names)
+    head_names, head_groups = find_groups(head_names)
+    before, unusable = find_runs(base_names)
+    after, more = find_runs(head_names)
+    succeeded, failed = successful([*before, *after], must=baseline is not None)
+    base, damaged = comparable(run for run in before if run in succeeded)
+    head, damaged_too = comparable(run for run in after if run in succeeded)
+    if baseline is not None:
+        base = baselines.load(baseline, pipe=True)
+    base = [*base, *base_groups]
+    head = [*head, *head_groups]
+    failed += [*damaged, *damaged_too]
+    tell(failed)
+    some(base, "run of the base")
+    some(head, "run to compare")
+
+    def is_wanted(name: str) -> bool:
+        return not wanted or any(name == one or fnmatchcase(name, one) for one in wanted)
+
+    found = compare(base, head, effect, is_wanted)
+    if not found.figures:
+        # A name that was mistyped must not let everything pass.
+        raise UsageError(
+            f"No figure of these runs is called {' or '.join(wanted) or 'anything'}.",
+            "compare without --figure",
+        )
+    tell(found.left_out)
+    found = found._replace(left_out=[*unusable, *more, *failed, *found.left_out])
+    give(found, form, others, FORMATS)
+    fail(regressions(found))
+    return _code(found, strict=strict, require_operations=require_operations)
+
+
+def _sides(runs: tuple[str, ...], *, two: bool) -> tuple[Sequence[str], bool, Sequence[str]]:
+    """The base, whether it is divided from the head, and the head; `two`: of two names the first is the base."""
+    if _DIVIDER not in runs:
+        return (runs[:1], True, runs[1:]) if two and len(runs) == 2 else ((), False, runs)
+    place = runs.index(_DIVIDER)
+    return runs[:place], True, runs[place + 1 :]
+
+
+def _effect(texts: Sequence[str]) -> Callable[[str], Effect]:
+    """The smallest effect of each figure, from "2%" and "NAME=2%"."""
+    given = []
+    for text in texts:
+        try:
+            given.append(parse_effect(text))
+        except ValueError as error:
+            raise UsageError(f"--effect: {error}.") from None
+    usual = project().effect
+
+    def effect(name: str) -> Effect:
+        found = usual_effect(name)
+        if usual is not None:
+            found = found._replace(share=usual)
+        for pattern, share in given:
+            if pattern is None or name == pattern or fnmatchcase(name, pattern):
+                found = found._replace(share=share)
+        return found
+
+    return effect
+
+
+def _code(comparison: Comparison, *, strict: bool, require_operations: bool) -> int:
+    gone = [one for one in comparison.figures if one.head is None and one.name.startswith(OPERATION)]
+    if comparison.having(ComparisonVerdict.REGRESSED) or (require_operations and gone):
+        return FAILED
+    open_ = comparison.having(ComparisonVerdict.NOT_ENOUGH, ComparisonVerdict.NOT_COMPARABLE)
+    return UNKNOWN if strict and open_ else 0

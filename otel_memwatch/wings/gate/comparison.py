@@ -1,0 +1,380 @@
+"""Comparison of the runs of a program with those of an earlier state of it, figure by figure.
+
+What the noise is, is learnt from the runs. Of few runs (under five) it cannot be: then only figures that one process and
+one thread made are believed, since these come out the same each time, as long as the runs there are agree with that.
+
+==============================  =======================================================================================
+verdict                         few runs: every difference of two runs ...     five or more of each: the interval ...
+==============================  =======================================================================================
+same                            is less than the smallest effect               lies within the smallest effect
+regressed                       is more than it, and the bounds do not meet    lies above zero, and the test holds it
+improved                        the same, downward                             lies below zero, likewise
+not enough runs                 neither, or the figure is not made alone       anything else
+not comparable                  made on another machine, kernel or allocator, known another way, only sampled, known too
+                                roughly, not there, or a time that may be the machine's
+==============================  =======================================================================================
+
+Times of runs that were not made in turns tell as much of the machine's hours as of the program: those that are not the same
+are not comparable, however far apart.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+from collections import Counter
+from itertools import pairwise
+
+from otel_memwatch.model import Certainty
+from otel_memwatch.run.figures import TIMES, LeftOut, order, unit_of
+from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
+from otel_memwatch.wings.gate.statistics import (
+    ERROR,
+    RunValues,
+    corrected,
+    difference,
+    reach,
+    runs_needed,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from otel_memwatch.run.figures import Conditions, Figure, RunFigures
+
+ENOUGH = 5
+"""Runs of each side from which on noise can be learnt."""
+
+_RESOLUTION = {"By": 4096.0, "s": 0.001}
+"""The step in which figures are counted: a page, a millisecond."""
+
+
+class Effect(NamedTuple):
+    """The smallest difference that anybody cares for: both have to be exceeded."""
+
+    share: float = 0.01
+    size: float = 1 << 20
+    """Bytes or seconds."""
+
+    def of(self, value: float) -> float:
+        """In the figure's own unit, where it is `value`."""
+        return max(self.share * abs(value), self.size)
+
+
+MEMORY_EFFECT = Effect()
+TIME_EFFECT = Effect(0.05, 0.05)
+
+
+def usual_effect(name: str) -> Effect:
+    """The smallest effect where nobody says another one."""
+    return TIME_EFFECT if name in TIMES else MEMORY_EFFECT
+
+
+class ComparisonVerdict(str, enum.Enum):
+    """What is known of a difference."""
+
+    REGRESSED = "regressed"
+    IMPROVED = "improved"
+    SAME = "same"
+    NOT_ENOUGH = "not enough runs"
+    NOT_COMPARABLE = "not comparable"
+
+
+class Compared(NamedTuple):
+    """One figure of the base and the head, and what is known of their difference. Bytes or seconds."""
+
+    name: str
+    verdict: ComparisonVerdict
+    base: RunValues | None
+    """`None`: no run of the base has the figure."""
+    head: RunValues | None
+    low: float | None = None
+    """The difference, head less base, is not below it, with a confidence of 99 %; `None`: not known."""
+    high: float | None = None
+    p: float | None = None
+    """Corrected for the number of figures; `None`: no test was made."""
+    more_runs: int | None = None
+    """How many more runs of each side it takes, as far as can be told; `None`: that is not what is missing."""
+    why: str = ""
+    """The reason of a verdict that leaves it open, in words."""
+
+    @property
+    def change(self) -> float | None:
+        """Typical head less typical base."""
+        return None if self.base is None or self.head is None else self.head.typical - self.base.typical
+
+    @property
+    def share(self) -> float | None:
+        """The change as a share of the base."""
+        if self.change is None or self.base is None or not self.base.typical:
+            return None
+        return self.change / self.base.typical
+
+
+class Comparison(NamedTuple):
+    """The result of one call."""
+
+    figures: Sequence[Compared]
+    """In the order of tables."""
+    left_out: Sequence[LeftOut]
+    base_runs: int
+    head_runs: int
+
+    def having(self, *verdicts: ComparisonVerdict) -> list[Compared]:
+        """The figures of these verdicts."""
+        return [compared for compared in self.figures if compared.verdict in verdicts]
+
+
+def compare(
+    base: Sequence[RunFigures],
+    head: Sequence[RunFigures],
+    effect: Callable[[str], Effect] = usual_effect,
+    wanted: Callable[[str], bool] = lambda _: True,
+) -> Comparison:
+    """Compares all figures of the head's runs with the base's. Many figures in one call are corrected together.
+
+    Args:
+        base: runs of the earlier state, one or more.
+        head: runs of the state in question, one or more.
+        effect: the smallest effect of the figure of a name.
+        wanted: which figures are compared, by name.
+
+    Raises `Unavailable` without scipy, where there are five runs or more of each.
+    """
+    base, head, left_out, differs = _alike(base, head)
+    names = sorted({name for run in (*base, *head) for name in run.figures if wanted(name)}, key=order)
+    in_turns = _in_turns(base, head)
+    one_host = len({run.conditions.host for run in (*base, *head)}) == 1
+    compared = []
+    for name in names:
+        why = differs
+        if name in TIMES and not one_host:
+            why = why or "times of another machine"
+        compared.append(
+            _compare(name, _named(base, name), _named(head, name), effect(name), why, in_turns=in_turns)
+        )
+    return Comparison(_corrected(compared), left_out, len(base), len(head))
+
+
+def settled(runs: Sequence[RunFigures]) -> bool:
+    """Whether more runs would tell little more of what these need: each figure is known to within the smallest effect.
+
+    Times are left aside: their noise is the machine's. So is what was only sampled, and what bounds of the single runs leave
+    open, which no further run would narrow. Raises `Unavailable` without scipy.
+    """
+    for name in {name for run in runs for name in run.figures if name not in TIMES}:
+        figures = _named(runs, name)
+        group = _group(figures)
+        if group is None:
+            continue
+        smallest = usual_effect(name).of(group.typical)
+        if _known_roughly(group, group, smallest):
+            continue
+        alone = all(figure.alone for figure in figures) and group.spread <= smallest
+        if not alone and (len(runs) < ENOUGH or reach(group, _RESOLUTION[unit_of(name)]) > smallest):
+            return False
+    return True
+
+
+def _named(runs: Iterable[RunFigures], name: str) -> list[Figure]:
+    return [run.figures[name] for run in runs if name in run.figures]
+
+
+def _alike(
+    base: Sequence[RunFigures], head: Sequence[RunFigures]
+) -> tuple[Sequence[RunFigures], Sequence[RunFigures], list[LeftOut], str | None]:
+    """The runs made under the conditions of most of the head's; those left out; why base and head are not comparable.
+
+    Of a base without any such run all are kept: each figure says why it is not comparable.
+    """
+    if not head:
+        return base, head, [], None
+    usual = _most_common(run.conditions for run in head)
+    kept_head, left_out = _split(head, usual)
+    kept_base, others = _split(base, usual)
+    if base and not kept_base:
+        return base, kept_head, left_out, others[0].why
+    return kept_base, kept_head, left_out + others, None
+
+
+def _most_common(conditions: Iterable[Conditions]) -> Conditions:
+    found = list(conditions)
+    key = Counter((one.system, one.cpus, one.allocator) for one in found).most_common(1)[0][0]
+    return next(one for one in found if (one.system, one.cpus, one.allocator) == key)
+
+
+def _split(runs: Sequence[RunFigures], usual: Conditions) -> tuple[list[RunFigures], list[LeftOut]]:
+    kept, left_out = [], []
+    for run in runs:
+        why = usual.differ_from(run.conditions)
+        if why is None:
+            kept.append(run)
+        else:
+            left_out.append(LeftOut(run.name, why))
+    return kept, left_out
+
+
+def _in_turns(base: Sequence[RunFigures], head: Sequence[RunFigures]) -> bool:
+    """Whether the two were run alternately, so that an hour in which the machine was slow met both."""
+    sides = [
+        side for _, side in sorted([(run.started, 0) for run in base] + [(run.started, 1) for run in head])
+    ]
+    switches = sum(one != other for one, other in pairwise(sides))
+    return switches > min(len(base), len(head)) // 2 and switches > 1
+
+
+def _compare(
+    name: str,
+    base: Sequence[Figure],
+    head: Sequence[Figure],
+    effect: Effect,
+    differs: str | None,
+    *,
+    in_turns: bool,
+) -> Compared:
+    base_group, head_group = _group(base), _group(head)
+    if base_group is None or head_group is None:
+        return Compared(
+            name, ComparisonVerdict.NOT_COMPARABLE, base_group, head_group, why=_missing(base, head)
+        )
+    why = differs or _incomparable(base, head)
+    if why is not None:
+        return Compared(name, ComparisonVerdict.NOT_COMPARABLE, base_group, head_group, why=why)
+    smallest = effect.of(base_group.typical)
+    if min(len(base), len(head)) < ENOUGH:
+        return _compare_few(name, base, head, smallest)
+    found = _compare_many(name, base_group, head_group, smallest)
+    if name in TIMES and not in_turns and found.verdict is not ComparisonVerdict.SAME:
+        why = "not run in turns, so that it may be the machine's hours"
+        return found._replace(verdict=ComparisonVerdict.NOT_COMPARABLE, why=why, more_runs=None)
+    return found
+
+
+def _missing(base: Sequence[Figure], head: Sequence[Figure]) -> str:
+    """Why a figure has no group on one side: it vanished, it is new, or it was only sampled."""
+    if not head:
+        return "in the base only"
+    return "only sampled" if base else "not in the base"
+
+
+def _incomparable(base: Sequence[Figure], head: Sequence[Figure]) -> str | None:
+    was, now = {figure.basis for figure in base}, {figure.basis for figure in head}
+    if was == now and len(was) == 1:
+        return None
+    texts = [" or ".join(sorted(basis or "another way" for basis in side)) for side in (was, now)]
+    return f"known by {texts[0]} against {texts[1]}"
+
+
+def _group(figures: Sequence[Figure]) -> RunValues | None:
+    """The figures as a group: exact ones as points, since their error is a part of the noise that is learnt.
+
+    `None`: there are none, or some that were only sampled.
+    """
+    if not figures or any(figure.certainty is Certainty.SAMPLED for figure in figures):
+        return None
+    values = [figure.value for figure in figures]
+    lows = [f.value if f.certainty is Certainty.EXACT else f.low or 0.0 for f in figures]
+    highs = [
+        f.value if f.certainty is Certainty.EXACT else math.inf if f.high is None else f.high for f in figures
+    ]
+    return RunValues(values, lows, highs)
+
+
+def _compare_few(name: str, base: Sequence[Figure], head: Sequence[Figure], smallest: float) -> Compared:
+    """Too few runs to learn the noise from: only what one process and thread made is believed."""
+    was, now = _group(base), _group(head)
+    assert was is not None
+    assert now is not None
+    more = ENOUGH - min(len(base), len(head))
+    low, high = min(now.lows) - max(was.highs), max(now.highs) - min(was.lows)
+    ends = _certified(base, head)
+    if not all(figure.alone for figure in (*base, *head)):
+        why = "" if name in TIMES else "more than one process or thread had a part in it"
+        return Compared(name, ComparisonVerdict.NOT_ENOUGH, was, now, more_runs=more, why=why)
+    if was.spread > smallest or now.spread > smallest:
+        return Compared(
+            name,
+            ComparisonVerdict.NOT_ENOUGH,
+            was,
+            now,
+            *ends,
+            more_runs=more,
+            why="its runs differ among themselves",
+        )
+    if -smallest <= low and high <= smallest:
+        return Compared(name, ComparisonVerdict.SAME, was, now, *ends)
+    # Beyond the smallest effect by the values, and apart by what is certain of each.
+    if low > smallest and (ends[0] or 0) > 0:
+        return Compared(name, ComparisonVerdict.REGRESSED, was, now, *ends)
+    if high < -smallest and (ends[1] or 0) < 0:
+        return Compared(name, ComparisonVerdict.IMPROVED, was, now, *ends)
+    if _known_roughly(was, now, smallest):
+        return Compared(name, ComparisonVerdict.NOT_COMPARABLE, was, now, *ends, why="known too roughly")
+    return Compared(name, ComparisonVerdict.NOT_ENOUGH, was, now, *ends, more_runs=more)
+
+
+def _certified(base: Sequence[Figure], head: Sequence[Figure]) -> tuple[float | None, float | None]:
+    """What the difference of any two runs is certainly not below and not above; `None`: not known."""
+    base_high = max(math.inf if figure.high is None else figure.high for figure in base)
+    head_high = max(math.inf if figure.high is None else figure.high for figure in head)
+    low = min(figure.low or 0.0 for figure in head) - base_high
+    high = head_high - min(figure.low or 0.0 for figure in base)
+    return None if math.isinf(low) else low, None if math.isinf(high) else high
+
+
+def _known_roughly(base: RunValues, head: RunValues, smallest: float) -> bool:
+    """Whether the bounds of the single runs, not their noise, leave it open: more runs would not help."""
+    widths = [high - low for group in (base, head) for low, high in zip(group.lows, group.highs, strict=True)]
+    return max(widths) > smallest
+
+
+def _compare_many(name: str, base: RunValues, head: RunValues, smallest: float) -> Compared:
+    """By the noise of the runs themselves. What the test says is corrected when all figures are there."""
+    resolution = _RESOLUTION[unit_of(name)]
+    found = difference(base, head, resolution)
+    ends = None if math.isinf(found.low) else found.low, None if math.isinf(found.high) else found.high
+    if -smallest <= found.low and found.high <= smallest:
+        return Compared(name, ComparisonVerdict.SAME, base, head, *ends, p=found.p)
+    if found.low > 0:
+        return Compared(name, ComparisonVerdict.REGRESSED, base, head, *ends, p=found.p)
+    if found.high < 0:
+        return Compared(name, ComparisonVerdict.IMPROVED, base, head, *ends, p=found.p)
+    open_ = Compared(name, ComparisonVerdict.NOT_ENOUGH, base, head, *ends, p=found.p)
+    if _known_roughly(base, head, smallest):
+        return open_._replace(verdict=ComparisonVerdict.NOT_COMPARABLE, why="known too roughly")
+    return _open(open_, smallest)
+
+
+def _open(compared: Compared, smallest: float) -> Compared:
+    """With the number of runs that would decide it, if it goes on as it began."""
+    base, head = compared.base, compared.head
+    assert base is not None
+    assert head is not None
+    seen = abs(sum(head.values) / len(head.values) - sum(base.values) / len(base.values))
+    wanted = max(seen, smallest - seen)
+    needed = runs_needed(base, head, wanted, _RESOLUTION[unit_of(compared.name)])
+    have = min(len(base.values), len(head.values))
+    if needed is None:
+        return compared._replace(why="its noise is too large")
+    return compared._replace(more_runs=max(1, needed - have))
+
+
+def _corrected(compared: Sequence[Compared]) -> list[Compared]:
+    """All figures with p-values corrected for how many there are; a difference that does not hold then is left open."""
+    tested = [one for one in compared if one.p is not None]
+    by_name = dict(
+        zip((one.name for one in tested), corrected([one.p or 0.0 for one in tested]), strict=True)
+    )
+    result = []
+    for one in compared:
+        p = by_name.get(one.name)
+        if p is None:
+            result.append(one)
+            continue
+        changed = one.verdict in (ComparisonVerdict.REGRESSED, ComparisonVerdict.IMPROVED)
+        if changed and p > ERROR:
+            open_ = one._replace(verdict=ComparisonVerdict.NOT_ENOUGH, p=p)
+            result.append(_open(open_, abs(one.change or 0.0)))
+        else:
+            result.append(one._replace(p=p))
+    return result

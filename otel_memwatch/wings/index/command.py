@@ -1,0 +1,299 @@
+"""`runs`: the recorded runs as one table."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import shutil
+import sys
+from pathlib import Path
+
+import click
+
+from otel_memwatch.errors import RunError, UsageError
+from otel_memwatch.reports.output import print_bytes, print_text
+from otel_memwatch.run import load
+from otel_memwatch.runtime.masking import mask_url
+from otel_memwatch.runtime.terminal import say
+from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
+from otel_memwatch.text import clean
+from otel_memwatch.wings.index import listing
+from otel_memwatch.wings.index.filter import where
+from otel_memwatch.wings.index.index import index, runs_home, where_named
+from otel_memwatch.wings.index.remote import here, is_remote
+from otel_memwatch.wings.index.run_fields import COLUMNS, column
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from otel_memwatch.wings.index.indexed_run import IndexedRun
+    from otel_memwatch.wings.index.run_fields import RunField
+
+_LIST = "list"
+
+
+class _RunsGroup(click.Group):
+    """`runs PATH...` lists, so that the name of a subcommand is needed for the others only."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if not args or args[0] not in self.commands:
+            args = [_LIST, *args]
+        return super().parse_args(ctx, args)
+
+
+@click.group(cls=_RunsGroup)
+def command() -> None:
+    """List recorded runs."""
+
+
+@command.command(_LIST)
+@click.argument("directories", metavar="[PATH]...", nargs=-1)
+@click.option("--where", "condition", metavar="CONDITION", help="Only runs for which this holds.")
+@click.option("--last", type=click.IntRange(min=1), metavar="N", help="Only the newest N of these.")
+@click.option(
+    "--sort", metavar="FIELD", help="Order; with a - before it the largest first. Default: started."
+)
+@click.option("--columns", metavar="FIELD,...", help="Show these fields.")
+@click.option(
+    "--group", "group", metavar="FIELD,...", help="Show groups of runs that are alike in these fields."
+)
+@click.option(
+    "--json", "as_json", is_flag=True, help="As JSON, one object for each run; the same as --format json."
+)
+@click.option(
+    "--format", "form", type=click.Choice(["text", "json", "csv", "parquet"]), help="Default: text."
+)
+@click.option("-o", "--output", metavar="FILE", help="Write into FILE.")
+def list_command(
+    directories: tuple[str, ...],
+    *,
+    condition: str | None,
+    last: int | None,
+    sort: str | None,
+    columns: str | None,
+    group: str | None,
+    as_json: bool,
+    form: str | None,
+    output: str | None,
+) -> None:
+    """List the runs in each PATH, a run or a directory tree, the newest last. Without PATH: those in memwatch-runs.
+
+    Runs that cannot be read are listed too, with the reason. `runs prune` removes runs, `runs import` takes what others
+    have measured.
+
+    CONDITION: tag.rule=align and peak>2GiB and started>14d; = != < <= > >=, ~ (contains), and, or, not, parentheses.
+
+    FIELD: run, id, name, state, started, duration, memory (or peak), low, high, certainty, how, process, main, gpu, cgroup,
+    limit, input, cpu, cores, read, written, faults, processes, exit, signal, oom, end, key (the command without its
+    arguments), command, cwd, host, system, cpus, mode, by, error, group, rank, tag.NAME.
+    """
+    if as_json and form not in (None, "json"):
+        raise UsageError(f"--json and --format {form} exclude each other.", "give one of them")
+    form = "json" if as_json else form or "text"
+    chosen = _columns(columns, "--columns")
+    by = _columns(group, "--group")
+    accepts = where(condition) if condition else None
+    looked_at = 0
+
+    def meant(row: IndexedRun) -> bool:
+        nonlocal looked_at
+        looked_at += 1
+        return accepts is None or accepts(row)
+
+    found = _sorted(index(map(here, directories), newest=last, accepts=meant if accepts else None), sort)
+    if form == "text" and not found:
+        which = f"None of {looked_at} runs is meant" if looked_at else "There is no run"
+        click.echo(f"otel-memwatch: {which} below {_place(directories)}.", err=True)
+        return
+    _write(_rendered(form, found, chosen, by), output)
+
+
+def _rendered(
+    form: str, rows: list[IndexedRun], chosen: list[RunField] | None, by: list[RunField] | None
+) -> bytes | str:
+    if by:
+        found = listing.groups(rows, by)
+        title = ", ".join(one.name for one in by)
+        if form == "text":
+            return "\n".join([*listing.group_lines(found, title), listing.totals(rows)]) + "\n"
+        if form == "json":
+            return json.dumps([one._asdict() for one in found], indent=2) + "\n"
+        raise UsageError(
+            f"--group and --format {form} exclude each other.", "group it where the table is read"
+        )
+    if form == "text":
+        width = shutil.get_terminal_size().columns if sys.stdout is not None and sys.stdout.isatty() else None
+        shown = listing.column_lines(rows, chosen) if chosen else listing.lines(rows, width)
+        return "\n".join([*shown, *([listing.totals(rows)] if len(rows) > 1 else [])]) + "\n"
+    if form == "json":
+        if chosen:
+            return json.dumps([listing.fields(row, chosen) for row in rows], indent=2) + "\n"
+        return json.dumps([one for row in rows if (one := _as_json(row))], indent=2) + "\n"
+    chosen = chosen or listing.exported_columns(rows, column)
+    if form == "csv":
+        text = io.StringIO()
+        listing.write_csv(rows, chosen, text)
+        return text.getvalue()
+    data = io.BytesIO()
+    listing.write_parquet(rows, chosen, data)
+    return data.getvalue()
+
+
+def _write(what: bytes | str, output: str | None) -> None:
+    if output in (None, "-"):
+        if isinstance(what, str):
+            print_text(what)
+        else:
+            print_bytes(what)
+        return
+    try:
+        Path(str(output)).write_bytes(
+            what.encode("utf-8", "backslashreplace") if isinstance(what, str) else what
+        )
+    except OSError as error:
+        raise RunError(f"{output} cannot be written: {error.strerror}.") from None
+
+
+def _columns(text: str | None, option: str) -> list[RunField] | None:
+    if text is None:
+        return None
+    found = [(name.strip(), column(name.strip())) for name in text.split(",") if name.strip()]
+    unknown = [name for name, one in found if one is None]
+    if unknown or not found:
+        what = repr(unknown[0]) if unknown else "nothing"
+        raise UsageError(f"{option}: there is no field {what}.", f"there are {', '.join(COLUMNS)}, tag.NAME")
+    return [one for _, one in found if one is not None]
+
+
+def _sorted(rows: list[IndexedRun], by: str | None) -> list[IndexedRun]:
+    """In the order of a field; what is not known comes last."""
+    if by is None:
+        return rows
+    backwards = by.startswith("-")
+    (field,) = _columns(by.lstrip("-"), "--sort") or [COLUMNS["started"]]
+    known = [row for row in rows if field.of(row) is not None]
+
+    def key(row: IndexedRun) -> Any:
+        return field.of(row)
+
+    return sorted(known, key=key, reverse=backwards) + [row for row in rows if field.of(row) is None]
+
+
+def _place(directories: Sequence[str]) -> str:
+    where = where_named(directories)
+    # "." would run into the sentence's end.
+    return clean(f"'{where}'" if where.endswith(".") else where)
+
+
+def _as_json(row: IndexedRun) -> dict[str, Any] | None:
+    """Return the run as an object; `None` if it was removed after it was listed."""
+    document: dict[str, Any] = {"path": row.path, "id": row.id, "state": row.state, "error": row.error}
+    if row.state == "broken":
+        return document
+    try:
+        peaks = load(row.path).peaks.to_json()
+    except RunError as error:
+        return document | {"state": "broken", "error": error.message} if os.path.lexists(row.path) else None
+    return document | {
+        "name": row.name,
+        "tags": dict(row.tags),
+        "started": row.started or None,
+        "seconds": row.seconds,
+        "command": list(row.command),
+        "ended": {
+            "exit_code": row.exit_code,
+            "signal": row.signal,
+            "oom_kills": row.oom_kills,
+            "reason": row.reason,
+        },
+        "peaks": peaks,
+        "host": row.host,
+        "measured_by": row.by,
+        "input_bytes": row.input_bytes,
+        "totals": {
+            "cpu_seconds": row.cpu,
+            "read_bytes": row.read,
+            "write_bytes": row.written,
+            "processes": row.processes,
+        },
+    }
+
+
+@command.command("prune")
+@click.argument("directories", metavar="[PATH]...", nargs=-1)
+@click.option("--keep", type=click.IntRange(min=0), metavar="N", help="Keep the newest N.")
+@click.option("--older", metavar="DURATION", help="Remove only what is older, as 14d or 6h.")
+@click.option("--where", "condition", metavar="CONDITION", help="Only runs for which this holds.")
+@click.option("--dry-run", is_flag=True, help="Only say what would be removed.")
+def prune_command(
+    directories: tuple[str, ...], *, keep: int | None, older: str | None, condition: str | None, dry_run: bool
+) -> None:
+    """Remove old runs below each PATH. Running runs, and runs that cannot be read, stay.
+
+    Only files that otel-memwatch wrote are removed. If the directory of a run contains other files or another run, it stays with
+    these, and a message names them. No symbolic link below PATH is followed; PATH itself may be one that belongs to you or root.
+    """
+    from otel_memwatch.text import count, size
+    from otel_memwatch.wings.index.filter import duration
+    from otel_memwatch.wings.index.prune import old_runs, remove, resolve
+
+    remote = next((one for one in directories if is_remote(one)), None)
+    if remote is not None:
+        raise UsageError(
+            f"{mask_url(remote)} is in a store: prune removes runs of this machine only.",
+            "remove them with the store's own client",
+        )
+    if keep is None and older is None:
+        raise UsageError(
+            "Say what is to stay: --keep N, --older DURATION, or both.", "as in --keep 30 --older 14d"
+        )
+    seconds = None if older is None else duration(older)
+    if older is not None and (seconds is None or seconds < 0):
+        raise UsageError(f"--older: {older!r} is no duration.", "as 14d or 6h")
+    accepts = where(condition) if condition else None
+    roots = [resolve(directory) for directory in directories or (runs_home(),)]
+    there = [
+        root for root in roots if directories or os.path.lexists(root)
+    ]  # the default directory may be missing
+    rows = index(there, accepts=accepts, for_removal=True) if there else []
+    old, foreign = old_runs(rows, keep, seconds)
+    freed, removed = 0, 0
+    for row in [*old, *foreign]:
+        outcome = remove(row, roots, dry_run=dry_run)
+        if outcome.removed:
+            freed, removed = freed + outcome.size, removed + 1
+            click.echo(clean(row.path))
+        if outcome.note:
+            say(f"otel-memwatch: {clean(outcome.note)}")
+    done = "would be removed" if dry_run else "removed"
+    say(f"otel-memwatch: {count(removed, 'run')} of {len(rows)} {done}, {size(freed)}")
+
+
+@command.command("import")
+@click.argument("files", metavar="FILE...", nargs=-1, required=True)
+@click.option("--into", metavar="DIR", help="Where the runs are put. Default: memwatch-runs.")
+@click.option(
+    "--tag", "tags", multiple=True, metavar="KEY=VALUE", help="A tag for all of them; may be repeated."
+)
+def import_command(files: tuple[str, ...], *, into: str | None, tags: tuple[str, ...]) -> None:
+    """Take into the table what others have measured: Snakemake benchmarks, Nextflow traces, sacct -P, GNU time -v, con-duct's info.
+
+    Each row becomes a run that is marked as sampled, and by whom.
+    """
+    from otel_memwatch.config import parse_tag
+    from otel_memwatch.text import count
+    from otel_memwatch.wings.index.importing import import_file
+
+    try:
+        given = dict(parse_tag(tag) for tag in tags)
+    except ValueError as error:
+        raise UsageError(f"--tag: {error}.") from None
+    for file in files:
+        done = import_file(file, into or runs_home(), given)
+        parts = [f"{count(done.added, 'run')} of {done.by}"]
+        parts += [f"{done.known} known already"] if done.known else []
+        parts += (
+            [f"{count(done.left_out, 'row')} left out, without a figure of memory"] if done.left_out else []
+        )
+        say(f"otel-memwatch: {clean(file)}: {', '.join(parts)}")

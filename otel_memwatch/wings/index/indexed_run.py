@@ -1,0 +1,276 @@
+"""One run in a row of the run index: made from its `run.json`, from its ticks only where that holds no figures.
+
+=============  ==================================================================================================
+state          figures
+=============  ==================================================================================================
+finished       those that the monitor wrote at the end
+incomplete     folded from the ticks, as for a report; kept, since nothing is added any more
+running        what the last ticks say: at least so much so far; never kept
+broken         none; `error` says why
+=============  ==================================================================================================
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+from otel_memwatch.errors import RunError
+from otel_memwatch.model import Certainty
+from otel_memwatch.record.command_key import command_key
+from otel_memwatch.record.fields import mapping, number, text, whole
+from otel_memwatch.record.format import RUN_FILE, SCHEMA
+from otel_memwatch.record.open import open_record, read_info
+from otel_memwatch.run.ending import state_of
+from otel_memwatch.run.recorded_run import RecordedRun, load
+from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
+from otel_memwatch.truth.certainty import BY_GROUP
+from otel_memwatch.wings.index.progress import progress
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from otel_memwatch.model import Peak
+
+
+_BOUNDED = (None, Certainty.EXACT.value, Certainty.CENSORED.value)
+"""Certainties of a figure that is its own upper bound, and that of a figure without any."""
+
+
+class IndexedRun(NamedTuple):
+    """One run in a row. Sizes are bytes, times seconds; `None`: not known."""
+
+    path: str
+    """The run directory, beginning as the directory that was named."""
+    id: str
+    state: str
+    """"finished", "running", "incomplete" (the monitor died) or "broken"."""
+    error: str | None = None
+    """Why a broken run cannot be read, in a sentence."""
+    name: str | None = None
+    tags_json: str = "{}"
+    command_json: str = "[]"
+    key: str = ""
+    """The command without its arguments."""
+    cwd: str | None = None
+    host: str | None = None
+    system: str = ""
+    """Kernel and machine, as "Linux 6.18 x86_64": what memory is compared under."""
+    cpus: int | None = None
+    host_memory: int | None = None
+    host_swap: int | None = None
+    mode: str = "wrap"
+    by: str | None = None
+    """Who measured, where that was not us."""
+    started: float = 0.0
+    """Unix seconds; of a broken run, when its directory was changed last."""
+    seconds: float | None = None
+    exit_code: int | None = None
+    signal: int | None = None
+    oom_kills: int | None = None
+    reason: str = ""
+    memory: int | None = None
+    """What the whole tree needed."""
+    low: int | None = None
+    high: int | None = None
+    certainty: str | None = None
+    how: str | None = None
+    """What it is known by, as "cgroup watermark"."""
+    process: int | None = None
+    """The largest process."""
+    process_low: int | None = None
+    process_high: int | None = None
+    main: int | None = None
+    gpu: int | None = None
+    """The most of any GPU."""
+    cgroup: int | None = None
+    """Watermark of the control group, page cache included."""
+    own_group: int = 0
+    """1 if that control group was made for the run; 0 if other processes may be charged to it too."""
+    file_bytes: int | None = None
+    """The most file pages (program, libraries, mapped files) that one process was sampled with."""
+    limit: int | None = None
+    """Memory limit of the control group that the run was in."""
+    input_bytes: int | None = None
+    cpu: float | None = None
+    """Seconds of processors."""
+    read: int | None = None
+    """Bytes read from disks."""
+    written: int | None = None
+    major_faults: int | None = None
+    processes: int | None = None
+    group: str | None = None
+    """The group that it belongs to: the runs of one job on several ranks or hosts."""
+    rank: int | None = None
+    span: str | None = None
+    """Id of its span."""
+    parent: str | None = None
+    """Id of the span that it was started in: perhaps another run's."""
+
+    @property
+    def command(self) -> tuple[str, ...]:
+        """The arguments of the command."""
+        return tuple(json.loads(self.command_json))
+
+    @property
+    def tags(self) -> Mapping[str, str]:
+        """Its tags."""
+        tags: Mapping[str, str] = json.loads(self.tags_json)
+        return tags
+
+    @property
+    def cores(self) -> float | None:
+        """Processors used on average."""
+        return self.cpu / self.seconds if self.cpu is not None and self.seconds else None
+
+    @property
+    def charged(self) -> bool:
+        """Whether the memory is what a control group was charged, with that which the kernel takes for the processes."""
+        return (self.how or "").startswith(BY_GROUP)
+
+    @property
+    def machine_bytes(self) -> int | None:
+        """Memory and swap of the machine; `None`: not recorded."""
+        return None if self.host_memory is None else self.host_memory + (self.host_swap or 0)
+
+    @property
+    def upper_bound(self) -> int | None:
+        """Bytes that the run needed at most, within what its machine has; `None`: no upper bound is known."""
+        high, machine = self.high, self.machine_bytes
+        if high is None and (self.by is not None or self.certainty in _BOUNDED):
+            high = self.memory
+        return high if high is None or machine is None else max(self.low or 0, min(high, machine))
+
+    @property
+    def library_bytes(self) -> int:
+        """File pages of the process that had most; for older runs those that its size certainly contains."""
+        if self.file_bytes is not None:
+            return self.file_bytes
+        high = self.upper_bound
+        return max(0, self.process_low - high) if self.process_low is not None and high is not None else 0
+
+    @property
+    def killed_for_memory(self) -> bool:
+        """Whether the kernel's OOM killer had a part in its end: it would have needed more than it was given."""
+        return bool(self.oom_kills)
+
+
+def row_of(path: str) -> IndexedRun:
+    """The row of one run directory, made now."""
+    try:
+        return _made(path)
+    except RunError as error:
+        return _broken(path, error.message)
+
+
+def _made(path: str) -> IndexedRun:
+    directory = Path(path)
+    if not os.path.isfile(directory / RUN_FILE):
+        return _of_run(load(directory), path)
+    info = read_info(directory / RUN_FILE)
+    if whole(info.get("schema")) != SCHEMA:
+        return _of_run(load(directory), path)  # which says what is wrong with it
+    if info.get("state") == "running" and state_of(info, directory) == "running":
+        return _running(RecordedRun(open_record(directory, info)), path)
+    return _of_run(RecordedRun(open_record(directory, info)), path)
+
+
+def _of_run(run: RecordedRun, path: str) -> IndexedRun:
+    if run.state == "running":
+        return _running(run, path)
+    peaks, totals, ending = run.peaks, run.totals, run.ending
+    tree, process = peaks.tree, peaks.process
+    return _described(run, path)._replace(
+        seconds=round(run.seconds, 6),
+        exit_code=ending.exit_code,
+        signal=ending.signal,
+        oom_kills=ending.oom_kills,
+        reason=_storable(ending.reason),
+        memory=_bytes(tree),
+        low=tree.low if tree else None,
+        high=tree.high if tree else None,
+        certainty=tree.certainty.value if tree else None,
+        how=_storable(tree.how) if tree and tree.how else None,
+        process=_bytes(process),
+        process_low=process.low if process else None,
+        process_high=process.high if process else None,
+        main=_bytes(peaks.main),
+        gpu=max((peak.bytes for peak in peaks.gpu.values()), default=None),
+        cgroup=_bytes(peaks.cgroup),
+        file_bytes=run.file_bytes,
+        cpu=totals.get("cpu_seconds"),
+        read=whole(totals.get("read_bytes")),
+        written=whole(totals.get("write_bytes")),
+        major_faults=whole(totals.get("major_faults")),
+        processes=whole(totals.get("processes")),
+    )
+
+
+def _running(run: RecordedRun, path: str) -> IndexedRun:
+    so_far = progress(run.path)
+    return _described(run, path)._replace(
+        seconds=None if so_far.time is None else max(0.0, round(so_far.time - run.started, 6)),
+        reason="still running",
+        memory=so_far.at_least,
+        low=so_far.at_least,
+        certainty=None if so_far.at_least is None else Certainty.INTERVAL.value,
+        cpu=so_far.cpu_seconds,
+    )
+
+
+def _described(run: RecordedRun, path: str) -> IndexedRun:
+    """What is known of a run from its start on."""
+    info, host = run.info, run.host
+    tags = {_storable(key): _storable(value) for key, value in run.tags.items()}
+    return IndexedRun(
+        path=path,
+        id=_storable(run.id),
+        state=run.state,
+        name=None if run.name is None else _storable(run.name),
+        tags_json=json.dumps(tags) if tags else "{}",
+        command_json=json.dumps(run.command),
+        key=_storable(command_key(run.command)),
+        cwd=_storable(run.cwd) or None,
+        host=_storable(str(host.get("name") or "")) or None,
+        system=_storable(system_of(info)),
+        cpus=whole(host.get("cpus")),
+        host_memory=whole(host.get("memory_bytes")),
+        host_swap=whole(host.get("swap_bytes")),
+        own_group=int(bool(info.get("own_cgroup"))),
+        mode=_storable(run.mode),
+        by=None if (by := text(info.get("measured_by"))) is None else _storable(by),
+        started=run.started_wall,
+        limit=run.limits.get("cgroup_bytes"),
+        input_bytes=whole(info.get("input_bytes")),
+        group=None if (group := text(mapping(info.get("group")).get("group"))) is None else _storable(group),
+        rank=whole(mapping(info.get("group")).get("rank")),
+        span=run.trace.get("span_id"),
+        parent=run.trace.get("parent_span_id"),
+    )
+
+
+def system_of(info: Mapping[str, object]) -> str:
+    """Kernel with the numbers of its version that decide how memory is counted, and the machine: "Linux 6.18 x86_64"."""
+    host = mapping(info.get("host"))
+    release = ".".join((text(host.get("release")) or "").split(".")[:2])
+    return " ".join(part for part in (text(host.get("system")), release, text(host.get("machine"))) if part)
+
+
+def _broken(path: str, why: str) -> IndexedRun:
+    try:
+        changed = number(os.stat(path).st_mtime) or 0.0
+    except OSError:
+        changed = 0.0
+    return IndexedRun(
+        path, os.path.basename(os.path.abspath(path)), "broken", _storable(why), started=changed
+    )
+
+
+def _bytes(peak: Peak | None) -> int | None:
+    return None if peak is None else peak.bytes
+
+
+def _storable(value: str) -> str:
+    """Text without the broken bytes of a name, which no database takes."""
+    return value if value.isascii() else value.encode("utf-8", "backslashreplace").decode("utf-8")

@@ -1,0 +1,243 @@
+"""Tables of many runs: for a person, as CSV, as Parquet, and grouped."""
+
+from __future__ import annotations
+
+import csv
+import time
+
+from otel_memwatch.errors import Unavailable
+from otel_memwatch.model import Certainty
+from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
+from otel_memwatch.text import (
+    CERTAINTY_WORDS,
+    clean,
+    command_line,
+    count,
+    duration,
+    shorten,
+    size,
+    size_range,
+    table,
+)
+from otel_memwatch.wings.index.run_fields import COLUMNS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from otel_memwatch.wings.index.indexed_run import IndexedRun
+    from otel_memwatch.wings.index.run_fields import RunField
+
+_LEAST_COMMAND = 20
+"""Columns that a command gets on a terminal at least."""
+_END = 34
+"""Columns of how a run ended, on a terminal."""
+_OTHERS = 19 + 12 + 22 + 10
+"""Columns of the start, the duration and the memory, and between all columns."""
+
+
+# -- for a person
+
+
+def lines(rows: Sequence[IndexedRun], width: int | None) -> list[str]:
+    """The table of the runs; `width`: columns of the terminal, `None` elsewhere, where nothing is cut."""
+    room = None
+    if width is not None:
+        used = max(len(row.path) + len(row.name or "") for row in rows) + _OTHERS + _END
+        room = max(_LEAST_COMMAND, width - used)
+    header = ("run", "name", "started", "duration", "memory", "", "end", "command")
+    return table([_cells(row, room) for row in rows], header, "lllrrlll")
+
+
+def _cells(row: IndexedRun, room: int | None) -> tuple[str, ...]:
+    path, name, started = clean(row.path), clean(row.name or ""), _local(row.started)
+    if row.state == "broken":
+        return (path, name, started, "-", "-", "", f"broken: {clean(row.error or '')}", "")
+    end = shorten(row.reason, _END) if room is not None else clean(row.reason)
+    return (
+        path,
+        name,
+        started,
+        duration(row.seconds),
+        memory(row),
+        _certainty(row),
+        row.state if row.state != "finished" else end,
+        command_line(row.command, room),
+    )
+
+
+def memory(row: IndexedRun) -> str:
+    """What the run needed, as a table says it: one figure, or the bounds."""
+    if row.memory is None:
+        return "-"
+    if row.certainty == Certainty.INTERVAL.value:
+        low = row.memory if row.low is None else row.low
+        return f">= {size(low)}" if row.high is None else size_range(low, row.high, "-")
+    if row.certainty == Certainty.CENSORED.value:
+        return size_range(row.low, row.memory, "-") if row.low else f"<= {size(row.memory)}"
+    return size(row.memory)
+
+
+def _certainty(row: IndexedRun) -> str:
+    if row.by is not None:
+        return f"sampled, {clean(row.by)}"
+    if row.certainty is None:
+        return ""
+    if row.certainty == Certainty.INTERVAL.value and row.high is None:
+        return "at least"
+    return CERTAINTY_WORDS[Certainty(row.certainty)]
+
+
+def _local(unix: float) -> str:
+    try:
+        return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(unix))
+    except (OverflowError, ValueError, OSError):
+        return "-"
+
+
+def column_lines(rows: Sequence[IndexedRun], columns: Sequence[RunField]) -> list[str]:
+    """The table of some fields of the runs."""
+    right = "".join("l" if column.kind in ("text", "moment") else "r" for column in columns)
+    # A blank stands for what is not known, so that a column that was asked for is there without a single value too.
+    cells = [tuple(shown(column, column.of(row)) or " " for column in columns) for row in rows]
+    return table(cells, [column.name for column in columns], right)
+
+
+def shown(column: RunField, value: Any) -> str:
+    """A value of a field as a person reads it."""
+    if value is None:
+        return ""
+    if column.kind == "size":
+        return size(value)
+    if column.kind == "duration":
+        return duration(value)
+    if column.kind == "moment":
+        return _local(value)
+    return clean(str(value)) if column.kind == "text" else f"{value:.6g}"
+
+
+def totals(rows: Sequence[IndexedRun]) -> str:
+    """All runs in a line: "72 runs, 3 of them failed, the largest 1.20 GiB, 4 h 03 min in all, 3 h 10 min of CPU"."""
+    failed = sum(1 for row in rows if _failed(row))
+    broken = sum(1 for row in rows if row.state == "broken")
+    peaks = [row.memory for row in rows if row.memory is not None]
+    parts = [count(len(rows), "run")]
+    parts += [f"{failed} failed"] if failed else []
+    parts += [f"{broken} broken"] if broken else []
+    parts += [f"the largest {size(max(peaks))}"] if peaks else []
+    parts.append(f"{duration(sum(row.seconds or 0.0 for row in rows))} in all")
+    used = [row.cpu for row in rows if row.cpu is not None]
+    parts += [f"{duration(sum(used))} of CPU"] if used else []
+    return ", ".join(parts)
+
+
+def _failed(row: IndexedRun) -> bool:
+    return bool(row.exit_code) or row.signal is not None or bool(row.oom_kills)
+
+
+# -- groups
+
+
+class RunGroup(NamedTuple):
+    """Runs that have something in common, in figures; `None`: no run of them has it."""
+
+    value: str
+    runs: int
+    failed: int
+    largest: int | None
+    """Of the memory that each needed, in bytes."""
+    median: float | None
+    spread: float | None
+    """Standard deviation of the memory as a share of its mean; `None` with fewer than two runs."""
+    seconds: float | None
+    """The median."""
+    cpu: float | None
+    """Seconds of processors, of all runs."""
+
+
+def groups(rows: Iterable[IndexedRun], by: Sequence[RunField]) -> list[RunGroup]:
+    """The runs grouped by what some fields say, the group that needed most first."""
+    together: dict[tuple[str, ...], list[IndexedRun]] = {}
+    for row in rows:
+        together.setdefault(tuple(shown(column, column.of(row)) for column in by), []).append(row)
+    made = [_group(", ".join(key), members) for key, members in together.items()]
+    return sorted(made, key=lambda group: (-(group.largest or 0), group.value))
+
+
+def _group(value: str, rows: Sequence[IndexedRun]) -> RunGroup:
+    import statistics  # 5 ms to load, for groups only
+
+    memory = [row.memory for row in rows if row.memory is not None]
+    seconds = [row.seconds for row in rows if row.seconds is not None]
+    cpu = [row.cpu for row in rows if row.cpu is not None]
+    spread = statistics.stdev(memory) / statistics.fmean(memory) if len(memory) > 1 and any(memory) else None
+    return RunGroup(
+        value,
+        len(rows),
+        sum(1 for row in rows if _failed(row)),
+        max(memory, default=None),
+        statistics.median(memory) if memory else None,
+        spread,
+        statistics.median(seconds) if seconds else None,
+        sum(cpu) if cpu else None,
+    )
+
+
+def group_lines(found: Sequence[RunGroup], title: str) -> list[str]:
+    """The table of groups."""
+    header = (title, "runs", "failed", "largest", "median", "spread", "duration", "CPU")
+    cells = [
+        (
+            group.value or "(none)",
+            str(group.runs),
+            str(group.failed) if group.failed else "-",
+            "-" if group.largest is None else size(group.largest),
+            "-" if group.median is None else size(group.median),
+            "-" if group.spread is None else f"{group.spread * 100:.2g} %",
+            "-" if group.seconds is None else duration(group.seconds),
+            "-" if group.cpu is None else duration(group.cpu),
+        )
+        for group in found
+    ]
+    return table(cells, header, "lrrrrrrr")
+
+
+# -- for other programs
+
+
+def fields(row: IndexedRun, columns: Sequence[RunField]) -> dict[str, Any]:
+    """Fields of a run by their names, in bytes, seconds and Unix seconds."""
+    return {column.name: column.of(row) for column in columns}
+
+
+def exported_columns(rows: Iterable[IndexedRun], tag: Callable[[str], RunField | None]) -> list[RunField]:
+    """All fields, and one for each tag that any of the runs has."""
+    tags = sorted({name for row in rows if row.tags_json != "{}" for name in row.tags})
+    return [*COLUMNS.values(), *(found for name in tags if (found := tag(f"tag.{name}")) is not None)]
+
+
+def write_csv(rows: Sequence[IndexedRun], columns: Sequence[RunField], out: Any) -> None:
+    """Writes a line of names and a line for each run; what is not known is empty."""
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow([column.name for column in columns])
+    for row in rows:
+        writer.writerow(["" if (value := column.of(row)) is None else value for column in columns])
+
+
+def write_parquet(rows: Sequence[IndexedRun], columns: Sequence[RunField], out: Any) -> None:
+    """Writes one row group of all runs. Raises `Unavailable` without pyarrow."""
+    try:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+    except ImportError:
+        raise Unavailable("pyarrow is not installed.", "pip install 'otel-memwatch[parquet]'") from None
+    kinds: Mapping[str, Any] = {
+        "text": pa.string(),
+        "size": pa.int64(),
+        "duration": pa.float64(),
+        "moment": pa.float64(),
+    }
+    arrays = [
+        pa.array([column.of(row) for row in rows], type=kinds.get(column.kind, pa.float64()))
+        for column in columns
+    ]
+    pq.write_table(pa.table(arrays, names=[column.name for column in columns]), out)

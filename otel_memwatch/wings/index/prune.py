@@ -1,0 +1,234 @@
+"""Selection and removal of old runs.
+
+`run.json` alone decides, and it is read again at the moment of removal. Only files that this package names
+(`record.format.is_run_file`) are removed. The directory is held open meanwhile, and opened without following a link at any depth
+below the named directory: a path that somebody replaces in between leads nowhere else.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+import time
+from pathlib import Path
+
+from otel_memwatch.errors import RunError
+from otel_memwatch.record.fields import mapping, moment, text, whole
+from otel_memwatch.record.format import FINISHED, RUN_FILE, RUNNING, SCHEMA, is_run_file
+from otel_memwatch.record.open import read_info
+from otel_memwatch.run.ending import is_monitor_visible, state_of
+from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from typing import Any
+
+    from otel_memwatch.wings.index.indexed_run import IndexedRun
+
+_ABANDONED = 86400.0
+"""Seconds without a write after which a running run of another machine counts as dead: its monitor cannot be looked up."""
+
+_NAMED = 3
+"""Other files of a run directory that a message names."""
+
+_ROOT = 0
+"""User whose links are trusted as the caller's own."""
+
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+class Removal(NamedTuple):
+    """Result of the removal of one run."""
+
+    removed: bool
+    """Whether the run is gone; its directory may be left with other files."""
+    size: int = 0
+    """Disk space of the removed files, in bytes."""
+    note: str = ""
+    """What stays and why, in one line; empty if nothing does."""
+
+
+class _Entries(NamedTuple):
+    """Contents of a run directory."""
+
+    ours: list[str]
+    size: int
+    """Disk space of these, in bytes."""
+    written: float
+    """Latest modification time of these, in Unix seconds."""
+    others: list[str]
+
+
+def resolve(named: str) -> str:
+    """Return the directory that a person named, itself no link. Raises `RunError` if it is a link of another user.
+
+    Links of the caller and of root are followed. Anybody may put a link into a directory that is open to all, perhaps under the
+    name of the default directory.
+    """
+    bare = named.rstrip("/") or named
+    try:
+        found = os.lstat(bare)
+    except OSError:
+        return named
+    if not stat.S_ISLNK(found.st_mode):
+        return named
+    if found.st_uid not in (_ROOT, os.geteuid()):
+        raise RunError(f"{named} is a link of another user.", "name the directory that it points to")
+    return os.path.realpath(bare)
+
+
+def old_runs(
+    rows: Sequence[IndexedRun], keep: int | None, older: float | None, now: float | None = None
+) -> tuple[list[IndexedRun], list[IndexedRun]]:
+    """Return the ended runs to remove, oldest first, and directories that look like runs but are none.
+
+    Args:
+        rows: runs of which broken and running ones are ignored.
+        keep: number of the newest runs that stay.
+        older: age in seconds up to which runs stay.
+        now: Unix seconds; default: now.
+
+    """
+    ended = sorted(
+        (row for row in rows if row.state in ("finished", "incomplete")), key=lambda row: row.started
+    )
+    runs: list[IndexedRun] = []
+    foreign: list[IndexedRun] = []
+    for row in ended:
+        (runs if _is_run_directory(row.path) else foreign).append(row)
+    old = runs[: max(0, len(runs) - keep)] if keep is not None else runs
+    since = (time.time() if now is None else now) - (older or 0.0)
+    return [row for row in old if older is None or row.started < since], foreign
+
+
+def remove(row: IndexedRun, roots: Sequence[str], *, dry_run: bool = False) -> Removal:
+    """Remove a finished run that was found in one of the directories `roots`, or find out what the removal would do."""
+    root = next(root for root in roots if f"{row.path}/".startswith(f"{root.rstrip('/')}/"))
+    try:
+        with _opened(row.path, root) as (parent, name, directory):
+            return _removed(row, parent, name, directory, dry_run=dry_run)
+    except OSError as error:
+        return Removal(False, note=f"{row.path} stays: {error.strerror}")
+
+
+def _is_run_directory(path: str) -> bool:
+    try:
+        return _is_run(read_info(Path(path) / RUN_FILE))
+    except RunError:
+        return False
+
+
+def _is_run(info: Mapping[str, Any]) -> bool:
+    """Return whether a `run.json` is ours: other programs have files of that name, with a schema too."""
+    return (
+        whole(info.get("schema")) == SCHEMA
+        and bool(text(info.get("id")))
+        and info.get("state") in (RUNNING, FINISHED)
+        and moment(mapping(info.get("started")).get("wall")) is not None
+        and moment(mapping(info.get("started")).get("monotonic")) is not None
+    )
+
+
+@contextlib.contextmanager
+def _opened(path: str, root: str) -> Iterator[tuple[int, str, int]]:
+    """Yield descriptors of the parent of a run directory and of the directory itself, and its name in the parent.
+
+    Every step below `root` is opened by its name in the step before, never through a link.
+    """
+    root = root.rstrip("/") or "/"  # with a slash behind it open(2) would follow a link
+    names = [name for name in path[len(root) :].split("/") if name]
+    if not names:  # the run itself was named
+        above, name = os.path.split(root)
+        root, name = (
+            os.path.split(os.path.realpath(root)) if name in ("", ".", "..") else (above or ".", name)
+        )
+        root, names = os.path.realpath(root), [name]
+    with contextlib.ExitStack() as stack:
+
+        def opened(name: str, parent: int | None) -> int:
+            descriptor = os.open(name, _DIRECTORY, dir_fd=parent)
+            stack.callback(os.close, descriptor)
+            return descriptor
+
+        parent = opened(root, None)
+        for name in names[:-1]:
+            parent = opened(name, parent)
+        yield parent, names[-1], opened(names[-1], parent)
+
+
+def _removed(row: IndexedRun, parent: int, name: str, directory: int, *, dry_run: bool) -> Removal:
+    try:
+        info = read_info(Path(RUN_FILE), directory)
+    except RunError:
+        info = {}
+    entries = _entries(directory)
+    why = _why_not(row, info, entries)
+    if why:
+        return Removal(False, note=f"{row.path} stays: {why}")
+    note = ""
+    if entries.others:
+        note = f"{row.path} keeps {_named(entries.others, directory)}: not part of this run"
+    if not dry_run:
+        # The description goes last: an interrupted removal leaves a run that can be removed.
+        for one in sorted(entries.ours, key=lambda one: one == RUN_FILE):
+            os.unlink(one, dir_fd=directory)
+        if not entries.others:
+            note = _remove_empty(row.path, parent, name, directory)
+    return Removal(True, entries.size, note)
+
+
+def _why_not(row: IndexedRun, info: Mapping[str, Any], entries: _Entries) -> str | None:
+    """Return why the run must stay; `None` if it may go."""
+    if not _is_run(info):
+        return f"its {RUN_FILE} does not describe a run of otel-memwatch"
+    if moment(mapping(info.get("started")).get("wall")) != row.started:
+        return f"its {RUN_FILE} has changed meanwhile"
+    if state_of(info, Path(row.path)) == RUNNING:
+        return "it is still running"
+    silent = info.get("state") == RUNNING and not is_monitor_visible(info)
+    if silent and time.time() - entries.written < _ABANDONED:
+        return "it may still be running on another machine, which wrote to it within the last day"
+    return None
+
+
+def _entries(directory: int) -> _Entries:
+    ours, others, size, written = [], [], 0, 0.0
+    for name in sorted(os.listdir(directory)):
+        try:
+            found = os.stat(name, dir_fd=directory, follow_symlinks=False)
+        except FileNotFoundError:
+            continue
+        # A link or a directory of such a name was put there by somebody else.
+        if stat.S_ISREG(found.st_mode) and is_run_file(name):
+            ours.append(name)
+            size += found.st_blocks * 512
+            written = max(written, found.st_mtime)
+        else:
+            others.append(name)
+    return _Entries(ours, size, written, others)
+
+
+def _named(others: Sequence[str], directory: int) -> str:
+    """Return some names for a message; a directory that holds a run is marked."""
+    shown = [f"{name} (a run)" if _holds_run(name, directory) else name for name in others[:_NAMED]]
+    more = len(others) - len(shown)
+    return ", ".join(shown) + (f" and {more} more" if more else "")
+
+
+def _holds_run(name: str, directory: int) -> bool:
+    try:
+        return stat.S_ISREG(os.stat(f"{name}/{RUN_FILE}", dir_fd=directory, follow_symlinks=False).st_mode)
+    except OSError:
+        return False
+
+
+def _remove_empty(path: str, parent: int, name: str, directory: int) -> str:
+    """Remove the emptied directory; return why it stays, or nothing."""
+    try:
+        ours, named = os.fstat(directory), os.stat(name, dir_fd=parent, follow_symlinks=False)
+        if (ours.st_dev, ours.st_ino) == (named.st_dev, named.st_ino):
+            os.rmdir(name, dir_fd=parent)
+    except OSError as error:
+        return f"{path} is empty now, but stays: {error.strerror}"
+    return ""

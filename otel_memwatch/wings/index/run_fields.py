@@ -1,0 +1,52 @@
+"""The fields of a run that a table of runs may show, sort by, group by and be filtered by."""
+
+from __future__ import annotations
+
+from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
+from otel_memwatch.wings.index.indexed_run import IndexedRun
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_TAG = "tag."
+
+
+class RunField(NamedTuple):
+    """One field."""
+
+    name: str
+    kind: str
+    """"text", "size", "duration", "moment" or "number"."""
+    of: Callable[[IndexedRun], str | float | None]
+
+
+def _plain(name: str, kind: str, field: str | None = None) -> RunField:
+    position = IndexedRun._fields.index(field or name)
+    return RunField(name, kind, lambda row: row[position])
+
+
+# fmt: off
+_COLUMNS = (
+    _plain("run", "text", "path"), _plain("id", "text"), _plain("name", "text"), _plain("state", "text"),
+    _plain("started", "moment"), _plain("duration", "duration", "seconds"), _plain("memory", "size"), _plain("low", "size"),
+    _plain("high", "size"), _plain("certainty", "text"), _plain("how", "text"), _plain("process", "size"), _plain("main", "size"),
+    _plain("gpu", "size"), _plain("cgroup", "size"), _plain("limit", "size"), _plain("input", "size", "input_bytes"),
+    _plain("cpu", "duration"), RunField("cores", "number", lambda row: row.cores), _plain("read", "size"),
+    _plain("written", "size"), _plain("faults", "number", "major_faults"), _plain("processes", "number"),
+    _plain("exit", "number", "exit_code"), _plain("signal", "number"), _plain("oom", "number", "oom_kills"),
+    _plain("end", "text", "reason"), _plain("key", "text"), RunField("command", "text", lambda row: " ".join(row.command)),
+    _plain("cwd", "text"), _plain("host", "text"), _plain("system", "text"), _plain("cpus", "number"), _plain("mode", "text"),
+    _plain("by", "text"), _plain("error", "text"), _plain("group", "text"), _plain("rank", "number"),
+)
+# fmt: on
+COLUMNS = {one.name: one for one in _COLUMNS}
+_SYNONYMS = {"peak": "memory", "seconds": "duration", "path": "run", "rss": "process", "program": "key"}
+
+
+def column(name: str) -> RunField | None:
+    """The field of that name, "tag.NAME" included; `None`: there is none."""
+    if name.startswith(_TAG) and len(name) > len(_TAG):
+        tag = name.removeprefix(_TAG)
+        # Most runs have no tags: their JSON is looked at only where there is something in it.
+        return RunField(name, "text", lambda row: row.tags.get(tag) if row.tags_json != "{}" else None)
+    return COLUMNS.get(_SYNONYMS.get(name, name))

@@ -1,0 +1,1 @@
+"""A run in progress, shown in a terminal from its record alone."""

@@ -1,0 +1,66 @@
+"""A curve of letters: each column the most that was seen in its stretch of time."""
+
+from __future__ import annotations
+
+from otel_memwatch.runtime.typed import TYPE_CHECKING
+from otel_memwatch.text import size
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_BLOCKS = " ▁▂▃▄▅▆▇█"
+_LETTERS = " .:-=+*#"
+_NEAR = 3.0
+"""Times the largest value up to which a limit is the scale: beyond, the curve would be flat."""
+_LABEL = 10
+
+
+def curve(
+    points: Sequence[tuple[float, int]],
+    seconds: float,
+    limit: int | None,
+    width: int,
+    height: int,
+    *,
+    blocks: bool,
+) -> list[str]:
+    """Lines of the picture, with its scale to the left; none without points.
+
+    Args:
+        points: seconds and bytes, by time.
+        seconds: at the right end.
+        limit: that makes the scale, where it is near.
+        width: columns, the scale included.
+        height: lines.
+        blocks: whether the terminal shows block characters; else letters of ASCII.
+
+    """
+    columns = width - _LABEL - 1
+    if not points or columns < 8 or height < 2:
+        return []
+    heights = _columns(points, max(seconds, 1e-9), columns)
+    most = max(value for _, value in points)
+    top = limit if limit is not None and most > 0 and limit <= _NEAR * most else most
+    levels = _BLOCKS if blocks else _LETTERS
+    steps = len(levels) - 1
+    lines = []
+    for row in range(height - 1, -1, -1):
+        text = ""
+        for value in heights:
+            filled = 0.0 if value is None or top <= 0 else value / top * height - row
+            text += levels[max(0, min(steps, round(filled * steps)))]
+        label = size(top) if row == height - 1 else "0" if row == 0 else ""
+        lines.append(f"{label:>{_LABEL}} {text}".rstrip())
+    return lines
+
+
+def _columns(points: Sequence[tuple[float, int]], seconds: float, columns: int) -> list[int | None]:
+    """The most of each column; where a stretch of the record is longer than a column, it fills several."""
+    most: list[int | None] = [None] * columns
+    for index, (begin, value) in enumerate(points):
+        end = points[index + 1][0] if index + 1 < len(points) else seconds
+        first = min(columns - 1, int(begin / seconds * columns))
+        last = min(columns - 1, max(first, int(end / seconds * columns) - 1))
+        for column in range(first, last + 1):
+            most[column] = max(value, most[column] or 0)
+    return most

@@ -1,0 +1,472 @@
+"""A run while it goes on, from its record alone: what it needs now, its peak so far, who has it, when the limit is reached.
+
+Each look reads what has been written since the one before, so that a run of a day costs no more to look at than one of a
+minute; memory does not grow either. A first look at a long record does not wait until all of it has been read: what is now
+stands at its end, and what was before is read for as long as each look may take. Nothing is written, and nobody is asked: it
+works from any terminal, as anybody who may read the record.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import time
+from collections import deque
+from pathlib import Path
+
+from otel_memwatch import catalog
+from otel_memwatch.errors import RunError
+from otel_memwatch.model import Peak, ProcessEvent, Snapshot
+from otel_memwatch.record.fields import mapping, moment, number, texts, whole
+from otel_memwatch.record.follower import OperationFollower
+from otel_memwatch.record.format import PROCESSES_FILE, RUN_FILE, SAMPLES_FILE
+from otel_memwatch.record.jsonl import MAX_LINE, open_regular, parse
+from otel_memwatch.record.open import read_info
+from otel_memwatch.record.operation_index import ListedOperations
+from otel_memwatch.record.reader import process_record
+from otel_memwatch.record.samples import is_tick, parse_columns
+from otel_memwatch.run.aggregate import METRICS, Tally
+from otel_memwatch.run.attribution import TabledOperations
+from otel_memwatch.run.ending import ending_of, state_of
+from otel_memwatch.run.results import Peaks
+from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
+from otel_memwatch.truth.certainty import stopped
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from otel_memwatch.model import Column, Ending, ProcessRecord, RecordedOperation, Value
+
+_BLOCK = 1 << 20
+_END = 256 << 10
+"""Bytes at the end of the ticks in which those stand that are now."""
+_BUCKETS = 512
+"""Parts of the curve that are kept: when there are twice as many, two become one."""
+_PACE_SECONDS = 30.0
+"""The time over which growth is looked at."""
+_PACE_TICKS = 8
+_STEADY = 0.8
+"""Share of the last sizes' variance that a line explains, from which on it is a pace."""
+_CLOSED = 200
+"""Operations that have ended and are remembered: the peak may be in one of them."""
+
+_SHOWN = frozenset(
+    {catalog.HW_GPU_MEMORY_LIMIT, catalog.HW_GPU_UTILIZATION, catalog.MEMWATCH_TREE_GPU_MEMORY_USAGE}
+)
+
+
+class LiveProcess(NamedTuple):
+    """A process that lives, as far as its last line tells."""
+
+    pid: int
+    start: float
+    command: str | None
+    argv: tuple[str, ...] | None
+    rss: int | None
+    """Resident bytes, at most some seconds old."""
+    peak: int | None
+
+
+class LiveDevice(NamedTuple):
+    """A GPU at the last tick."""
+
+    id: str
+    used: int | None
+    limit: int | None
+    ours: int | None
+    """Bytes held by this run's processes."""
+    busy: float | None
+    """Part of the time, 0 to 1."""
+
+
+class LiveFigures(NamedTuple):
+    """What a look has found; bytes and seconds, `None` for what is not known."""
+
+    command: tuple[str, ...]
+    state: str
+    """As of `RecordedRun.state`."""
+    ending: Ending
+    seconds: float
+    """From the start of the run to its last tick."""
+    now: int | None
+    """Bytes that all processes have now."""
+    needed: bool
+    """Whether `now` counts each page once and no cache; else it is the sum of resident sizes."""
+    peaks: Peaks
+    """So far."""
+    limit: int | None
+    limit_of: str
+    """"control group" or "machine"."""
+    pace: float | None
+    """Bytes a second by which `now` has been growing; `None`: it has not, or not steadily."""
+    curve: Sequence[tuple[float, int]]
+    """Seconds since the start of the run, and the most that ticks saw from there to the next."""
+    processes: Sequence[LiveProcess]
+    """The largest first."""
+    operations: Sequence[RecordedOperation]
+    """Those that are open, by their start."""
+    devices: Sequence[LiveDevice]
+    started: float
+    """Of the run, in monotonic seconds of its machine."""
+    read: float
+    """Part of the ticks that has been read so far, 0 to 1: the peak and the curve are those of that part."""
+
+    @property
+    def to_limit(self) -> float | None:
+        """Seconds until the limit is reached at the pace of the last time; `None`: there is no such pace, or no limit."""
+        if self.pace is None or self.limit is None or self.now is None or self.pace <= 0:
+            return None
+        return max(0.0, (self.limit - self.now) / self.pace)
+
+
+class _GrowingFile:
+    """A file of lines that somebody appends to."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.rewind()
+
+    def rewind(self) -> None:
+        """Reads from the beginning again."""
+        self._offset, self._rest = 0, b""
+        self.behind = False
+        """Whether there was more than time to read it."""
+
+    def values(self, until: float) -> Iterator[Any]:
+        """The JSON values of the lines that were completed since the last time; none of a file that is not there.
+
+        `until`: monotonic seconds from which on no more is read.
+        """
+        self.behind = False
+        try:
+            descriptor = open_regular(self._path)
+        except OSError:
+            return
+        try:
+            while data := os.pread(descriptor, _BLOCK, self._offset):
+                self._offset += len(data)
+                *lines, self._rest = (self._rest + data).split(b"\n")
+                if len(self._rest) > MAX_LINE:
+                    self._rest = b""
+                for line in lines:
+                    value = parse(line)
+                    if value is not None:
+                        yield value
+                if time.monotonic() >= until and len(data) == _BLOCK:
+                    self.behind = True
+                    return
+        finally:
+            os.close(descriptor)
+
+    def end(self) -> list[Any]:
+        """The JSON values of the last whole lines, whether or not they have been read."""
+        try:
+            descriptor = open_regular(self._path)
+        except OSError:
+            return []
+        try:
+            data = os.pread(descriptor, _END, max(0, os.fstat(descriptor).st_size - _END))
+        finally:
+            os.close(descriptor)
+        return [value for line in data.split(b"\n")[1:-1] if (value := parse(line)) is not None]
+
+    @property
+    def share(self) -> float:
+        """Part of it that has been read, 0 to 1."""
+        try:
+            return min(1.0, self._offset / max(1, os.stat(self._path).st_size)) if self.behind else 1.0
+        except OSError:
+            return 1.0
+
+
+class _Newest:
+    """The last ticks: what is now."""
+
+    def __init__(self, columns: Sequence[Column], order: Sequence[int]) -> None:
+        self.time: float | None = None
+        """Monotonic seconds of the last one."""
+        self.values: tuple[Value, ...] = (None,) * len(columns)
+        """What was known last of each of the columns: some are not read at every tick."""
+        self.order = order
+        self.recent: deque[tuple[float, int]] = deque()
+        """Times and sizes of the last seconds."""
+        self._columns = columns
+
+    def declare(self, columns: Sequence[Column]) -> None:
+        """What the values of the ticks that follow belong to."""
+        self.order = [self._columns.index(column) for column in columns]
+
+    def tick(self, line: Sequence[Any]) -> tuple[Value, ...]:
+        """Takes in a tick; gives its own values."""
+        values: list[Value] = [None] * len(self._columns)
+        for index, value in zip(self.order, line[1:], strict=False):
+            values[index] = value
+        self.values = tuple(old if new is None else new for old, new in zip(self.values, values, strict=True))
+        self.time = float(line[0])
+        return tuple(values)
+
+    def size(self, time: float, size: int) -> None:
+        """Takes in what was needed at a tick."""
+        self.recent.append((time, size))
+        while self.recent and self.recent[0][0] < time - _PACE_SECONDS:
+            self.recent.popleft()
+
+    def whole(self, index: int | None) -> int | None:
+        """The value of a column; `None`: there is none, or it is not known."""
+        value = None if index is None else self.values[index]
+        return None if value is None else int(value)
+
+
+class _SizeOverTime:
+    """The most of each stretch of time, in stretches that become longer with the run."""
+
+    def __init__(self) -> None:
+        self._width = 0.1
+        self._most: dict[int, int] = {}
+
+    def add(self, time: float, value: int) -> None:
+        bucket = int(time / self._width)
+        self._most[bucket] = max(value, self._most.get(bucket, 0))
+        while len(self._most) > 2 * _BUCKETS:
+            merged: dict[int, int] = {}
+            for place, most in self._most.items():
+                merged[place // 2] = max(most, merged.get(place // 2, 0))
+            self._most, self._width = merged, 2 * self._width
+
+    def points(self) -> list[tuple[float, int]]:
+        return [(place * self._width, most) for place, most in sorted(self._most.items())]
+
+
+class LiveRun:
+    """A run directory that is looked at again and again. Raises `RunError` where there is none."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+        self.info: Mapping[str, Any] = read_info(self.path / RUN_FILE)
+        self._samples = _GrowingFile(self.path / SAMPLES_FILE)
+        self._process_lines = _GrowingFile(self.path / PROCESSES_FILE)
+        self._follower = OperationFollower(self.path)
+        self._closed: deque[RecordedOperation] = deque(maxlen=_CLOSED)
+        self._time: float | None = None
+        self._begin(())
+
+    def _begin(self, columns: tuple[Column, ...]) -> None:
+        """Begins anew with these columns."""
+        self._columns = columns
+        self._newest = _Newest(columns, range(len(columns)))
+        self._tally = Tally(columns, self.info)
+        self._curve = _SizeOverTime()
+        self._waiting: deque[ProcessRecord] = deque()
+        """Lines of processes that come after the last tick of the tally."""
+        self._coming: deque[ProcessRecord] = deque()
+        """Those that come after what is now."""
+        self._living: dict[tuple[int, float], LiveProcess] = {}
+        self._samples.rewind()
+        self._process_lines.rewind()
+        places = {column.metric: index for index, column in reversed(list(enumerate(columns)))}
+        self._charged = places.get(catalog.MEMWATCH_CGROUP_MEMORY_USAGE)
+        self._file = places.get(catalog.MEMWATCH_CGROUP_MEMORY_FILE)
+        self._resident = places.get(catalog.MEMWATCH_TREE_MEMORY_USAGE)
+        self._limit = places.get(catalog.MEMWATCH_CGROUP_MEMORY_LIMIT)
+
+    def look(self, seconds: float = math.inf) -> LiveFigures:
+        """What is known now. Costs what was written since the last look; no more than about `seconds` are taken for it."""
+        until = time.monotonic() + seconds
+        # A description that is being replaced is what it was before.
+        with contextlib.suppress(RunError):
+            self.info = read_info(self.path / RUN_FILE)
+        state = state_of(self.info, self.path)
+        while not self._read(until):
+            pass
+        newest = self._at_the_end() if self._samples.behind or self._process_lines.behind else self._newest
+        while self._coming and newest.time is not None and self._coming[0].time <= newest.time:
+            self._live(self._coming.popleft())
+        followed = self._follower.poll()
+        self._closed.extend(followed.closed)
+        while followed.behind and time.monotonic() < until:
+            followed = self._follower.poll()
+            self._closed.extend(followed.closed)
+        open_operations = self._follower.open_operations()
+        self._tally.boundaries(self._follower.lines())
+        started = self._tally.conditions.started
+        last = None if newest.time is None else newest.time - started
+        now, needed = self._now(newest)
+        limit, whose = self._smallest_limit(newest)
+        self._time = newest.time
+        return LiveFigures(
+            command=texts(self.info.get("command")),
+            state=state,
+            ending=ending_of(self.info, state, last, [operation.name for operation in open_operations]),
+            seconds=last or 0.0,
+            now=now,
+            needed=needed,
+            peaks=self._peaks([*self._closed, *open_operations], newest),
+            limit=limit,
+            limit_of=whose,
+            pace=_pace(newest.recent),
+            curve=self._curve_to(newest),
+            processes=sorted(self._living.values(), key=lambda p: (-(p.rss or 0), p.pid)),
+            operations=open_operations,
+            devices=self._devices(newest),
+            started=started,
+            read=self._samples.share if newest is self._newest else min(0.999, self._samples.share),
+        )
+
+    def _read(self, until: float) -> bool:
+        """Takes in what is new; false where a source has opened late and brought columns: then all is read again."""
+        for line in self._process_lines.values(until):
+            if isinstance(line, dict) and (record := process_record(line)) is not None:
+                self._waiting.append(record)
+                self._coming.append(record)
+        # A tick is judged with the lines of processes before it.
+        for line in self._samples.values(until) if not self._process_lines.behind else ():
+            if isinstance(line, dict):
+                declared = parse_columns(line)
+                if declared is None:
+                    continue
+                fresh = [c for c in declared if c not in self._columns]
+                if fresh:
+                    self._begin((*self._columns, *fresh))
+                    return False
+                self._newest.declare(declared)
+            elif is_tick(line):
+                self._tick(line)
+        time = self._newest.time
+        while self._waiting and time is not None and self._waiting[0].time <= time:
+            self._tally.process(self._waiting.popleft())
+        return True
+
+    def _tick(self, line: Sequence[Any]) -> None:
+        time = float(line[0])
+        while self._waiting and self._waiting[0].time <= time:
+            self._tally.process(self._waiting.popleft())
+        self._tally.tick(Snapshot(time, 0.0, self._newest.tick(line), 0.0, 0))
+        size = self._sized(self._newest, time)
+        if size is not None:
+            self._curve.add(*size)
+
+    def _sized(self, newest: _Newest, time: float) -> tuple[float, int] | None:
+        """Seconds since the start of the run, and what was needed at its last tick, which is that of `time`."""
+        now, _ = self._now(newest)
+        if now is None:
+            return None
+        since = max(0.0, time - self._tally.conditions.started)
+        newest.size(since, now)
+        return since, now
+
+    def _at_the_end(self) -> _Newest:
+        """The last ticks of a record of which there was no time to read all."""
+        found = _Newest(self._columns, self._newest.order)
+        for line in self._samples.end():
+            declared = parse_columns(line) if isinstance(line, dict) else None
+            if declared is not None and set(declared) <= set(self._columns):
+                found.declare(declared)
+            elif declared is not None:
+                break  # a source that has opened since: what it tells comes when all has been read
+            elif isinstance(line, list) and line and is_tick(line):
+                found.tick(line)
+                self._sized(found, float(line[0]))
+        return found if found.time is not None else self._newest
+
+    def _peaks(self, operations: list[RecordedOperation], newest: _Newest) -> Peaks:
+        """So far: of a record that has not been read to its end, what is there at least."""
+        peaks = self._tally.peaks(TabledOperations(ListedOperations(operations)))
+        if newest is self._newest:
+            return peaks
+        tree = stopped(peaks.tree)
+        most = max(newest.recent, key=lambda one: one[1], default=None)
+        if most is not None and self._now(newest)[1] and (tree is None or most[1] > (tree.low or 0)):
+            tree = Peak.interval(most[1], None, at=round(most[0], 4), how="at ticks")
+        return peaks._replace(
+            tree=tree, main=stopped(peaks.main), process=stopped(peaks.process), cgroup=stopped(peaks.cgroup)
+        )
+
+    def _curve_to(self, newest: _Newest) -> list[tuple[float, int]]:
+        points = self._curve.points()
+        if newest is self._newest:
+            return points
+        after = points[-1][0] if points else -1.0
+        return [*points, *(point for point in newest.recent if point[0] > after)]
+
+    def _live(self, record: ProcessRecord) -> None:
+        """Takes in who lives."""
+        key = record.pid, record.start
+        if record.event is ProcessEvent.EXIT:
+            self._living.pop(key, None)
+            return
+        known = self._living.get(key) or LiveProcess(record.pid, record.start, None, None, None, None)
+        self._living[key] = known._replace(
+            command=record.command or known.command,
+            argv=record.argv or known.argv,
+            rss=record.rss if record.rss is not None else known.rss,
+            peak=max(known.peak or 0, record.peak or 0) or None,
+        )
+
+    def _now(self, newest: _Newest) -> tuple[int | None, bool]:
+        charged, file = newest.whole(self._charged), newest.whole(self._file)
+        if self._tally.conditions.own_cgroup and charged is not None and file is not None:
+            return max(0, charged - file), True
+        return newest.whole(self._resident), len(self._living) <= 1
+
+    def _smallest_limit(self, newest: _Newest) -> tuple[int | None, str]:
+        limits = mapping(self.info.get("limits"))
+        group = [v for v in (newest.whole(self._limit), whole(limits.get("cgroup_bytes"))) if v]
+        if group:
+            return min(group), "control group"
+        machine = whole(limits.get("host_bytes")) or whole(mapping(self.info.get("host")).get("memory_bytes"))
+        return machine, "machine"
+
+    def _devices(self, newest: _Newest) -> list[LiveDevice]:
+        found: dict[str, dict[str, float]] = {}
+        for column, value in zip(self._columns, newest.values, strict=True):
+            identity = dict(column.attributes).get("hw.id")
+            if identity is not None and value is not None and column.metric in _SHOWN | METRICS:
+                found.setdefault(identity, {})[column.metric] = value
+        return [
+            LiveDevice(
+                identity,
+                _whole(values.get(catalog.HW_GPU_MEMORY_USAGE)),
+                _whole(values.get(catalog.HW_GPU_MEMORY_LIMIT)),
+                _whole(values.get(catalog.MEMWATCH_TREE_GPU_MEMORY_USAGE)),
+                values.get(catalog.HW_GPU_UTILIZATION),
+            )
+            for identity, values in sorted(found.items())
+        ]
+
+    @property
+    def interval(self) -> float:
+        """Seconds between ticks, as asked for."""
+        return number(self.info.get("interval")) or 0.1
+
+    @property
+    def last_tick_wall(self) -> float | None:
+        """Unix seconds of the last tick, by the clock of the run's machine; `None` before the first."""
+        started = mapping(self.info.get("started"))
+        wall, monotonic = moment(started.get("wall")), moment(started.get("monotonic"))
+        if self._time is None or wall is None or monotonic is None:
+            return None
+        return wall + self._time - monotonic
+
+    def close(self) -> None:
+        """Gives all descriptors back."""
+        self._follower.close()
+
+
+def _whole(value: float | None) -> int | None:
+    return None if value is None else int(value)
+
+
+def _pace(recent: Sequence[tuple[float, int]]) -> float | None:
+    """Growth in bytes a second, by least squares, where a line says most about the last sizes."""
+    if len(recent) < _PACE_TICKS:
+        return None
+    count = len(recent)
+    mean_time = sum(time for time, _ in recent) / count
+    mean = sum(value for _, value in recent) / count
+    over = sum((time - mean_time) ** 2 for time, _ in recent)
+    spread = sum((value - mean) ** 2 for _, value in recent)
+    both = sum((time - mean_time) * (value - mean) for time, value in recent)
+    if over <= 0 or spread <= 0 or both <= 0 or both * both / (over * spread) < _STEADY:
+        return None
+    return both / over

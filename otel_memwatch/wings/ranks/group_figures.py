@@ -1,0 +1,93 @@
+"""A group where commands judge and advise: as one run with figures, and as rows of the hosts that its ranks share."""
+
+from __future__ import annotations
+
+import json
+
+from otel_memwatch.model import Certainty
+from otel_memwatch.record.identity import STARTED_ONE_BY_ONE
+from otel_memwatch.run.figures import CPU, GPU, MEMORY, OPERATION, SECONDS, WRITTEN, Figure, RunFigures
+from otel_memwatch.run.run_figures import conditions_of, figures_of
+from otel_memwatch.runtime.typed import TYPE_CHECKING
+from otel_memwatch.wings.index.indexed_run import IndexedRun, row_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from otel_memwatch.wings.ranks.rank_group import RankGroup
+
+RANK = "rank"
+"""The figure of a group that a run has not: the memory of its largest rank."""
+
+
+def group_figures(group: RankGroup) -> RunFigures:
+    """The figures of a group: memory at one instant, the largest rank, of each operation and GPU the most of any rank, sums of the rest."""
+    of_ranks = [figures_of(rank.run, compared=False).figures for rank in group.numbered]
+    found: dict[str, Figure] = {}
+    together = group.together.peak
+    if together is not None:
+        found[MEMORY] = Figure.of_peak(together, basis="all ranks at one instant")
+    for name in dict.fromkeys(name for figures in of_ranks for name in figures):
+        known = [figures[name] for figures in of_ranks if name in figures]
+        if name == MEMORY:
+            found[RANK] = _largest(known)
+        elif name in (WRITTEN, CPU):
+            if len(known) == len(of_ranks):
+                found[name] = Figure.measured(sum(one.value for one in known))
+        elif name == GPU or name.startswith(OPERATION.rstrip(":")):
+            found[name] = _largest(known)
+    found[SECONDS] = Figure.measured(group.seconds)
+    return RunFigures(found, conditions_of(group.numbered[0].run), group.started, group.name)
+
+
+def _largest(known: Sequence[Figure]) -> Figure:
+    """The largest of several: its bounds are the largest of theirs, and it is exact where all in reach are."""
+    largest = max(known, key=lambda one: one.value)
+    low = max((one.low for one in known if one.low is not None), default=None)
+    highs = [one.high for one in known]
+    high = None if any(one is None for one in highs) else max(one for one in highs if one is not None)
+    in_reach = [one for one in known if one.high is None or low is None or one.high >= low]
+    certainty = largest.certainty
+    if any(one.certainty is Certainty.SAMPLED for one in in_reach):
+        certainty = Certainty.SAMPLED
+    elif any(one.certainty is not Certainty.EXACT for one in in_reach):
+        certainty = Certainty.INTERVAL
+    return Figure(largest.value, certainty, low, high, basis=largest.basis)
+
+
+def host_rows(group: RankGroup) -> list[IndexedRun]:
+    """A row for each host: what its ranks needed together, as a run of its own, for advice on what to ask for a host.
+
+    Empty where ranks have nothing in common but the host that a scheduler put them on: then each rank asks for itself.
+    """
+    if group.launcher in STARTED_ONE_BY_ONE or not any(
+        len(ranks) > 1 or ranks[0].rank is None for ranks in group.counted.values()
+    ):
+        return []
+    rows = []
+    for figures, ranks in zip(group.together.hosts, group.counted.values(), strict=True):
+        members = [row_of(str(rank.run.path)) for rank in ranks]
+        finite = figures.high != float("inf")
+        cpus = [row.cpu for row in members if row.cpu is not None]
+        bad = next((row for row in members if row.exit_code or row.signal or row.oom_kills), members[0])
+        rows.append(
+            members[0]._replace(
+                id=f"{group.name} on {figures.host}",
+                key=f"{members[0].key}, all {len(members)} of a host",
+                name=None,
+                tags_json=json.dumps({}),
+                memory=int(figures.high if finite else figures.guess),
+                low=int(figures.low),
+                high=int(figures.high) if finite else None,
+                certainty=Certainty.INTERVAL.value,
+                cpu=sum(cpus) if len(cpus) == len(members) else None,
+                seconds=max((row.seconds or 0.0 for row in members), default=None),
+                exit_code=bad.exit_code,
+                signal=bad.signal,
+                oom_kills=max((row.oom_kills or 0 for row in members), default=None),
+                reason=bad.reason,
+                input_bytes=None,
+                file_bytes=max((row.library_bytes for row in members), default=None),
+            )
+        )
+    return rows

@@ -1,0 +1,93 @@
+"""What a tracker is told of a run: forty numbers at most, and few words."""
+
+from __future__ import annotations
+
+import os
+import re
+
+from otel_memwatch.model import Certainty
+from otel_memwatch.reports import render
+from otel_memwatch.run.figures import GPU, MEMORY, NAMES, OPERATION, TIMES, Figure
+from otel_memwatch.run.run_figures import figures_of
+from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from otel_memwatch.run import RecordedRun
+
+MOST = 40
+"""Numbers that are sent of one run."""
+
+_PREFIX = "memwatch/"
+_LONGEST = 200
+"""Characters of a name: MLflow takes 250."""
+
+
+class TrackedFigures(NamedTuple):
+    """What is sent of one run."""
+
+    scalars: dict[str, float]
+    """Bytes and seconds by their names, such as "memwatch/memory_bytes"."""
+    words: dict[str, str]
+    """How the memory is known, how the run ended, where it is."""
+    summary: str
+    """The lines that stand at the end of `wrap`."""
+    name: str
+    """How the run is called."""
+    started: float
+    """Unix seconds; `ended` too."""
+    ended: float
+    exit_code: int | None
+    """As a shell has it."""
+
+
+def tracked_figures(run: RecordedRun) -> TrackedFigures:
+    """What is sent of a run: all its figures, and the operations that needed most, as many as there is room for."""
+    figures = figures_of(run, compared=False).figures
+    scalars: dict[str, float] = {}
+    for name in NAMES:
+        if name in figures:
+            scalars.update(_scalars(name, figures[name]))
+    if run.ending.oom_kills is not None:
+        scalars[f"{_PREFIX}oom_kills"] = float(run.ending.oom_kills)
+    operations = [(name, figure) for name, figure in figures.items() if name.startswith(OPERATION)]
+    for name, figure in sorted(operations, key=lambda one: -one[1].value):
+        found = dict(_scalars(f"operation/{name.removeprefix(OPERATION)}", figure))
+        if len(scalars) + len(found) <= MOST and not scalars.keys() & found.keys():
+            scalars |= found
+    memory = figures.get(MEMORY)
+    words = {
+        f"{_PREFIX}certainty": "unknown" if memory is None else memory.certainty.value,
+        f"{_PREFIX}ended": run.ending.reason,
+        f"{_PREFIX}run": os.path.abspath(run.path),
+    }
+    return TrackedFigures(
+        scalars,
+        words,
+        _summary(run),
+        run.name or run.path.name,
+        run.started_wall,
+        run.started_wall + run.seconds,
+        run.ending.shell_code,
+    )
+
+
+def _scalars(name: str, figure: Figure) -> Iterator[tuple[str, float]]:
+    """The figure, and its bounds where it is not exact."""
+    plain = _PREFIX + re.sub(r"[^A-Za-z0-9_./ -]", "_", name)[:_LONGEST]
+    unit = "seconds" if name in TIMES else "bytes"
+    full = plain if plain.endswith(unit) else f"{plain}_{unit}"
+    yield full, float(figure.value)
+    if figure.certainty is not Certainty.EXACT and name != GPU:
+        for word, bound in (("low", figure.low), ("high", figure.high)):
+            if bound is not None:
+                yield f"{full}_{word}", float(bound)
+
+
+def _summary(run: RecordedRun) -> str:
+    import io
+
+    out = io.BytesIO()
+    render("summary", run, out)
+    return out.getvalue().decode("utf-8", "replace")

@@ -1,0 +1,172 @@
+"""What a recording reads of the control group, also where sources of drivers have joined it later; what it does before its end."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from otel_memwatch.config import settings
+from otel_memwatch.model import Column, Value
+from otel_memwatch.monitor.messages import Messages
+from otel_memwatch.monitor.recording import recording
+from otel_memwatch.monitor.recording.recording import RunRecording
+from otel_memwatch.monitor.recording.run_info import OOM_KILLS, TargetInfo
+from otel_memwatch.monitor.run.run_directory import create_directory
+from otel_memwatch.monitor.sampling.sampler import Flag
+from otel_memwatch.record.writer import RunWriter
+from otel_memwatch.run.operation_digest import OperationsSoFar
+from tests.support import recorded
+
+
+class Fixed:
+    """A source with these values at every tick."""
+
+    blind = None
+
+    def __init__(self, name: str, values: dict[Column, list[Value]]) -> None:
+        self.name = name
+        self.columns = tuple(values)
+        self._values = values
+
+    def read(self, _now: float) -> Sequence[Value]:
+        return [values.pop(0) if len(values) > 1 else values[0] for values in self._values.values()]
+
+    def info(self) -> list[dict[str, Any]]:
+        return []
+
+
+TREE = Column("memwatch.tree.memory.usage")
+KILLS = Column(*OOM_KILLS, 1.0)
+GPU = Column("hw.gpu.memory.usage", (("hw.id", "GPU-1"),))
+
+
+class Opened:
+    """The sources of the kernel at once, that of a driver later."""
+
+    def __init__(self, _context: object, done: Flag) -> None:
+        self._done = done
+
+    def first(self) -> tuple[list[Fixed], dict[str, Exception]]:
+        return [Fixed("process_tree", {TREE: [1]}), Fixed("cgroup", {KILLS: [7, 9]})], {}
+
+    def start(self) -> None:
+        self._done.set()
+
+    def late(self) -> tuple[list[Fixed], dict[str, Exception]]:
+        return [Fixed("gpu_nvidia", {GPU: [1000]})], {}
+
+
+@pytest.fixture
+def writer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunWriter:
+    """Of a run whose sources are those above."""
+    monkeypatch.setattr(recording, "Opening", Opened)
+    create_directory(tmp_path / "run")
+    made = RunWriter(tmp_path / "run", pytest.fail)
+    made.update(host={}, command=[], target={"pid": os.getpid()}, started={"monotonic": 0.0}, interval=0.1)
+    return made
+
+
+def test_kills_are_counted_where_a_driver_has_moved_the_columns(writer: RunWriter) -> None:
+    messages = Messages(pytest.fail)
+    target = TargetInfo("attach", ("program",), os.getpid(), 0.0)
+    drivers_asked, stop = Flag(), Flag()
+    run = RunRecording(writer, target, settings("attach", {}, {}), messages, drivers_asked)
+    run.take_first_tick()
+    assert run.growth_of_group(OOM_KILLS) == 0
+    run.open_the_rest(stop, None, messages.info)
+    stop.set()
+    run.run(stop)
+    assert run.sampler.columns == (TREE, GPU, KILLS)
+    assert run.growth_of_group(OOM_KILLS) == 2
+    writer.close()
+
+
+@pytest.mark.parametrize("alone", [False, True])
+def test_of_a_program_that_has_just_begun_operations_are_read_before_the_second_tick(
+    writer: RunWriter, monkeypatch: pytest.MonkeyPatch, alone: bool
+) -> None:
+    """And what its end needs is loaded: it may end before that tick. But not where it needs the only processor itself."""
+    monkeypatch.setattr(recording, "_ALONE", alone)
+    messages = Messages(pytest.fail)
+    target = TargetInfo("attach", ("program",), os.getpid(), math.inf)  # it never gets old
+    chosen = settings("attach", {"interval": 0.02 if alone else 60.0}, {})
+    run = RunRecording(writer, target, chosen, messages, Flag())
+    loaded: list[str] = []
+    monkeypatch.setattr(run, "_to_load", ["what.the.end.needs", "and.this"])
+    monkeypatch.setattr(recording, "import_module", loaded.append)
+    run.take_first_tick()
+    run.follow_operations()
+    lines = [recorded.opened(2, 1.0, "step"), recorded.closed(2, 2.0, 9.0)]
+    text = "".join(
+        json.dumps(line) + "\n" for line in ({"schema": 1, "pid": 7, "start": 0.5, "exact": True}, *lines)
+    )
+    (writer.path / "operations-7.jsonl").write_text(text)
+
+    class EndsOnceRead(Flag):
+        def wait(self, timeout: float) -> bool:
+            return run.operations is not None or super().wait(timeout)
+
+    run._wait(EndsOnceRead())
+
+    closed = 0 if run.operations is None else run.operations.closed
+    assert (closed, loaded) == ((0, []) if alone else (1, ["what.the.end.needs", "and.this"]))
+    writer.close()
+
+
+def test_a_program_that_has_just_begun_is_not_waited_for_beyond_the_next_tick(
+    writer: RunWriter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recording, "_ALONE", False)
+    target = TargetInfo("attach", ("program",), os.getpid(), math.inf)  # it never gets old
+    run = RunRecording(
+        writer, target, settings("attach", {"interval": 0.005}, {}), Messages(pytest.fail), Flag()
+    )
+    monkeypatch.setattr(run, "_to_load", [])
+    run.take_first_tick()
+    run.follow_operations()
+    waits: list[float] = []
+
+    class Noted(Flag):
+        def wait(self, timeout: float) -> bool:
+            waits.append(timeout)
+            return super().wait(timeout)
+
+    for _ in range(5):
+        run._wait(Noted())
+    assert waits
+    assert max(waits) <= 0.005
+    writer.close()
+
+
+@pytest.mark.parametrize("marks", [False, True])
+def test_a_tick_comes_in_time_where_a_program_has_marked_nothing_yet(
+    writer: RunWriter, monkeypatch: pytest.MonkeyPatch, marks: bool
+) -> None:
+    """What its end needs is loaded until then, and no longer; operations are read for half of an interval even so."""
+    monkeypatch.setattr(recording, "_ALONE", False)
+    target = TargetInfo("attach", ("program",), os.getpid(), math.inf)  # it never gets old
+    run = RunRecording(
+        writer, target, settings("attach", {"interval": 0.1}, {}), Messages(pytest.fail), Flag()
+    )
+    run.take_first_tick()
+    run.follow_operations()
+    if marks:
+        run.operations = OperationsSoFar()
+    monkeypatch.setattr(run, "_to_load", [])
+    monkeypatch.setattr(run.sampler, "left_to_look", lambda: 0.0)
+    reads: list[bool] = []
+
+    def read() -> bool:
+        reads.append(True)
+        return False
+
+    monkeypatch.setattr(run, "read_operations", read)
+    run._wait(Flag())
+    assert bool(reads) is marks
+    writer.close()

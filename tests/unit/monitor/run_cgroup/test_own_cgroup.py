@@ -1,0 +1,214 @@
+"""The run's own control group, on made-up directories."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from otel_memwatch.errors import Unavailable
+from otel_memwatch.monitor.run_cgroup import own_cgroup
+from otel_memwatch.monitor.run_cgroup.own_cgroup import OwnCgroup
+
+MIB = 1 << 20
+
+
+class Fake:
+    """A machine of ordinary files: /proc/self/cgroup, /proc/self/mountinfo and a hierarchy."""
+
+    def __init__(
+        self, folder: Path, *, version: int, group: str, mount: str = "rw", controllers: str = "memory"
+    ) -> None:
+        self.root = folder / "cgroup"
+        self.proc = folder / "proc"
+        self.group = self.root / group.strip("/")
+        self.group.mkdir(parents=True)
+        (self.proc / "self").mkdir(parents=True)
+        kind = "cgroup rw,memory" if version == 1 else "cgroup2 rw"
+        (self.proc / "self/mountinfo").write_text(
+            f"30 23 0:26 / {self.root} {mount} - {kind.split(maxsplit=1)[0]} x {kind.split()[1]}\n"
+        )
+        (self.proc / "self/cgroup").write_text(f"4:memory:{group}\n" if version == 1 else f"0::{group}\n")
+        self.files(self.group, {"cgroup.procs": f"{os.getpid()}\n", "cgroup.controllers": controllers})
+
+    def files(self, group: Path, contents: dict[str, str]) -> None:
+        group.mkdir(exist_ok=True)
+        for name, text in contents.items():
+            (group / name).write_text(text)
+
+    def delegate(self, monkeypatch: pytest.MonkeyPatch, group: Path) -> None:
+        real = os.getxattr
+
+        def getxattr(path: str, name: str) -> bytes:
+            if Path(path) == group and name == "user.delegate":
+                return b"1"
+            return real(path, name)
+
+        monkeypatch.setattr(os, "getxattr", getxattr)
+
+
+def why(fake: Fake) -> str:
+    with pytest.raises(Unavailable) as caught:
+        OwnCgroup.create(proc=fake.proc)
+    return str(caught.value)
+
+
+def test_read_only_mount(tmp_path: Path) -> None:
+    assert "read-only" in why(Fake(tmp_path, version=2, group="/", mount="ro"))
+
+
+def test_what_systemd_owns_is_left_alone(tmp_path: Path) -> None:
+    fake = Fake(tmp_path, version=1, group="/user.slice/session-1.scope")
+    fake.files(fake.group, {"memory.use_hierarchy": "1"})
+    assert "systemd" in why(fake)
+    assert "delegated" in why(Fake(tmp_path / "2", version=2, group="/user.slice/session-1.scope"))
+
+
+def test_other_processes_are_never_moved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake = Fake(tmp_path, version=2, group="/job.scope")
+    fake.files(fake.group, {"cgroup.subtree_control": "", "cgroup.procs": f"{os.getpid()}\n1\n"})
+    fake.files(fake.root, {"cgroup.subtree_control": ""})
+    fake.delegate(monkeypatch, fake.group)
+    assert "holds other processes" in why(fake)
+    assert (fake.group / "cgroup.subtree_control").read_text() == ""
+    assert not list(fake.group.glob("memwatch-*"))
+
+
+def test_missing_controller(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake = Fake(tmp_path, version=2, group="/job.scope", controllers="cpu pids")
+    fake.files(fake.group, {"cgroup.subtree_control": ""})
+    fake.delegate(monkeypatch, fake.group)
+    assert "no memory controller" in why(fake)
+
+
+def test_nothing_is_counted_upwards_in_a_flat_hierarchy(tmp_path: Path) -> None:
+    fake = Fake(tmp_path, version=1, group="/jobs/7")
+    fake.files(fake.group, {"memory.use_hierarchy": "0"})
+    assert "use_hierarchy" in why(fake)
+
+
+def test_no_control_groups_at_all(tmp_path: Path) -> None:
+    (tmp_path / "self").mkdir()
+    (tmp_path / "self/cgroup").write_text("")
+    (tmp_path / "self/mountinfo").write_text("")
+    with pytest.raises(Unavailable, match="mounted"):
+        OwnCgroup.create(proc=tmp_path)
+
+
+def test_sibling_group_where_the_group_above_was_delegated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The group above distributes memory already: ours is made beside that of the monitor, which stays where it is."""
+    fake = Fake(tmp_path, version=2, group="/job.scope/leaf")
+    above = fake.group.parent
+    fake.files(fake.group, {"cgroup.subtree_control": ""})
+    fake.files(above, {"cgroup.subtree_control": "memory", "cgroup.procs": "", "memory.max": "104857600"})
+    fake.delegate(monkeypatch, above)
+    made: list[Path] = []
+    real = os.mkdir
+
+    def mkdir(path: str, mode: int = 0o777) -> None:
+        # the kernel fills a new group with files
+        real(path, mode)
+        made.append(Path(path))
+        fake.files(
+            Path(path),
+            {
+                "cgroup.procs": "",
+                "memory.peak": "5\n",
+                "memory.max": "max\n",
+                "memory.events": "oom_kill 2\n",
+            },
+        )
+
+    monkeypatch.setattr(os, "mkdir", mkdir)
+    own = OwnCgroup.create(proc=fake.proc)
+    assert [path.parent for path in made] == [above]
+    assert (own.version, own.peak(), own.oom_kills(), own.limit()) == (2, 5, 2, 104857600)
+    assert (fake.group / "cgroup.procs").read_text() == f"{os.getpid()}\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "files"),
+    [
+        ("job.service", {}),
+        ("memwatch-7-4026531836-abc", {}),
+        ("job.scope", {"memory.max": "104857600"}),
+        ("job.scope", {"memory.high": "104857600"}),
+        ("job.scope", {"cpu.max": "50000 100000"}),
+        ("job.scope", {"cpu.weight": "20"}),
+        ("job.scope", {"cpuset.cpus": "0"}),
+    ],
+)
+def test_a_group_that_counts_or_limits_us_is_not_left_for_one_beside_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, files: dict[str, str]
+) -> None:
+    """A service of a user, the group of the run around this one, a limit: what is delegated above is no way out."""
+    fake = Fake(tmp_path, version=2, group=f"/app.slice/{name}")
+    above = fake.group.parent
+    fake.files(fake.group, {"cgroup.subtree_control": "", "cgroup.procs": f"{os.getpid()}\n1\n", **files})
+    fake.files(above, {"cgroup.subtree_control": "memory", "cgroup.procs": ""})
+    fake.delegate(monkeypatch, above)
+    assert "holds other processes" in why(fake)
+    assert [path.name for path in above.iterdir() if path.is_dir()] == [name]
+
+
+def group_of(folder: Path, version: int, limit: str) -> OwnCgroup:
+    name = "memory.limit_in_bytes" if version == 1 else "memory.max"
+    peak, events = (
+        ("memory.max_usage_in_bytes", "memory.oom_control")
+        if version == 1
+        else ("memory.peak", "memory.events")
+    )
+    for file in (
+        "tasks",
+        "cgroup.procs",
+        "memory.swappiness",
+        "memory.memsw.limit_in_bytes",
+        "memory.swap.max",
+        peak,
+        events,
+    ):
+        (folder / file).write_text("0\n")
+    (folder / name).write_text(f"{limit}\n")
+    return OwnCgroup(str(folder), version)
+
+
+@pytest.mark.parametrize(
+    ("version", "limit", "files"),
+    [
+        (1, str((1 << 63) - 4096), {"memory.limit_in_bytes": 100 * MIB, "memory.memsw.limit_in_bytes": 100 * MIB,
+                                    "memory.swappiness": 0}),
+        (2, "max", {"memory.max": 100 * MIB, "memory.swap.max": 0}),
+        (1, str(60 * MIB), {"memory.limit_in_bytes": 60 * MIB}),
+        (2, str(60 * MIB), {"memory.max": 60 * MIB, "memory.swap.max": 0}),
+    ],
+)  # fmt: skip
+def test_a_hard_limit_leaves_no_swap_and_lifts_no_smaller_one(
+    tmp_path: Path, version: int, limit: str, files: dict[str, int]
+) -> None:
+    group_of(tmp_path, version, limit).set_limit(100 * MIB)
+    assert files
+    for name, value in files.items():
+        assert int((tmp_path / name).read_text()[: len(str(value))]) == value
+
+
+def test_a_limit_that_the_kernel_refuses_is_a_sentence(tmp_path: Path) -> None:
+    group = group_of(tmp_path, 2, "max")
+    (tmp_path / "memory.max").unlink()
+    with pytest.raises(Unavailable, match="takes no limit"):
+        group.set_limit(100 * MIB)
+
+
+@pytest.mark.parametrize(
+    ("runs", "hint"), [(True, "systemd-run --user"), (False, "root, or a control group that root")]
+)
+def test_what_would_help_is_what_there_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, runs: bool, hint: str
+) -> None:
+    monkeypatch.setattr(own_cgroup, "systemd_runs", lambda: runs)
+    with pytest.raises(Unavailable) as why:
+        OwnCgroup.create(tmp_path)
+    assert why.value.hint is not None
+    assert why.value.hint.startswith(hint)

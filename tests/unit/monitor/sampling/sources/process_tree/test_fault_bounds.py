@@ -1,0 +1,452 @@
+"""What bounds needed memory without a control group, on a /proc of ordinary files."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from otel_memwatch.model import ChildExit
+from otel_memwatch.monitor.sampling.sources import Context
+from otel_memwatch.monitor.sampling.sources.process_tree.files import Descriptors
+from otel_memwatch.monitor.sampling.sources.process_tree.member import Member
+from otel_memwatch.monitor.sampling.sources.process_tree.tree import ProcessTree
+from otel_memwatch.runtime.kernel import PROCESSORS_VARIABLE, rss_error
+from otel_memwatch.runtime.procfs import address_spaces
+from otel_memwatch.runtime.procfs.system import Allocated
+from tests.support.proc_tree import PAGE, ProcTree
+
+MIB = 1 << 20
+
+
+_trees: list[ProcessTree] = []
+
+
+@pytest.fixture(autouse=True)
+def closed() -> Iterator[None]:
+    """The files of all trees, of one of them thousands, are closed after each test: no other gets numbers as large."""
+    yield
+    while _trees:
+        _trees.pop().finish(2000.0)
+
+
+class Watched:
+    """A tree of one process that has begun with an exec, and the bound of its last tick."""
+
+    def __init__(self, path: Path, bound: str = "memwatch.tree.memory.needed.high") -> None:
+        self._bound = bound
+        self.proc = ProcTree(path / "proc")
+        (self.proc.path / "vmstat").write_text("nr_free_pages 1\nnr_shmem 0\n")
+        self.proc.process(50, 1, rss=MIB, stack=8192)
+        (path / "sys").mkdir()
+        self.tree = ProcessTree(
+            Context(
+                50,
+                0.1,
+                proc=self.proc.path,
+                sys=path / "sys",
+                adopt=True,
+                exact=bound == "memwatch.tree.memory.bound",
+                allocated_before=Allocated(0, 0, 0),
+            )
+        )
+        _trees.append(self.tree)
+        self.now = 1000.0
+
+    def high(self) -> int:
+        """The bound since the tick before, or what `bound` names instead."""
+        self.now += 0.1
+        values = self.tree.read(self.now)
+        (index,) = [place for place, column in enumerate(self.tree.columns) if column.metric == self._bound]
+        value = values[index]
+        assert isinstance(value, int)
+        return value
+
+
+@pytest.fixture(autouse=True)
+def two_processors(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The figures below are of two processors, whose counters may be off by 0.7 MiB of a process."""
+    monkeypatch.setenv(PROCESSORS_VARIABLE, "2")
+
+
+@pytest.mark.parametrize("processors", [1, 2, 3, 4, 16, 64, 256])
+@pytest.mark.parametrize("beyond", [False, True])
+def test_a_watermark_counts_as_gained_beyond_the_error_of_any_number_of_processors(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, processors: int, beyond: bool
+) -> None:
+    monkeypatch.setenv(PROCESSORS_VARIABLE, str(processors))
+    watched = Watched(tmp_path)
+    watched.high()
+    watched.high()
+    peak = MIB + rss_error() + (MIB if beyond else -MIB // 4)
+    watched.proc.process(50, 1, rss=MIB, peak=peak, minor=10 + 20, stack=8192)
+    high = watched.high()
+    assert peak <= high + MIB if beyond else high <= 2 * MIB
+
+
+@pytest.mark.parametrize(
+    ("peak", "faults", "least", "most"),
+    [
+        # filled by userfaultfd and given back, between two ticks
+        (41, 20, 40, 43),
+        # as much by its own page faults: once
+        (41, 40 * 256, 40, 43),
+        # less than the counters may be off
+        (1.4, 20, 1, 1.5),
+        # nothing
+        (1, 20, 1, 1.5),
+    ],
+)
+def test_a_watermark_beyond_page_faults_counts_as_gained(
+    tmp_path: Path, peak: float, faults: int, least: float, most: float
+) -> None:
+    watched = Watched(tmp_path)
+    watched.high()
+    watched.high()
+    watched.proc.process(50, 1, rss=MIB, peak=int(peak * MIB), minor=10 + faults, stack=8192)
+    assert least * MIB <= watched.high() <= most * MIB
+
+
+def test_what_a_child_has_of_a_parent_that_has_ended_was_not_filled_from_outside(tmp_path: Path) -> None:
+    """No tick saw the parent with its 40 MiB: wait4 tells of their page faults, and the child has the pages."""
+    watched = Watched(tmp_path)
+    watched.high()
+    watched.proc.process(60, os.getpid(), rss=40 * MIB, stack=8192, minor=5)
+    watched.proc.last_pid(101)
+    stat = f"50 (job) Z 1 1 1 0 -1 0 {40 * 256} 0 0 0 0 0 0 0 20 0 1 0 10000 0 0 0 1 1 8192 0 0\n"
+    watched.tree.note_exit(
+        ChildExit(
+            pid=50,
+            time=1000.1,
+            start=None,
+            exit_code=0,
+            signal=None,
+            max_rss=41 * MIB,
+            cpu_user=0.0,
+            cpu_system=0.0,
+            minor_faults=40 * 256,
+            major_faults=0,
+            stat=stat.encode(),
+            io=None,
+            status=None,
+            main=True,
+        )
+    )
+    assert 40 * MIB <= watched.high() <= 43 * MIB
+
+
+def test_a_reset_that_the_kernel_tells_of_after_the_tick_takes_the_watermark_back(tmp_path: Path) -> None:
+    """On a busy machine the tick comes between a reset and what the kernel says of it: the watermark was believed once."""
+    watched = Watched(tmp_path)
+    watched.high()
+    watched.high()
+    watched.proc.process(50, 1, rss=MIB, minor=10 + 40 * 256, stack=8192)
+    believed = watched.high()
+    assert believed < 2 * MIB
+    (watched.proc.path / "50/clear_refs").write_text("5")
+    assert 40 * MIB <= watched.high() <= 43 * MIB
+    watched.proc.process(50, 1, rss=MIB, minor=11 + 40 * 256, stack=8192)
+    assert watched.high() < 2 * MIB
+
+
+@pytest.mark.parametrize(
+    ("bound", "most"),
+    [
+        ("memwatch.tree.memory.needed.high", 43),
+        # each page fault may bring a folio of 64 KiB
+        ("memwatch.tree.memory.bound", 16 * 43),
+    ],
+)
+@pytest.mark.parametrize("seen_before", [False, True])
+def test_what_a_process_gained_that_ends_while_the_tick_is_taken_is_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bound: str, most: int, seen_before: bool
+) -> None:
+    """Its page faults are read, then its parent waits for it, and all are read again: nobody inherits them unknown."""
+    monkeypatch.setattr(Descriptors, "__init__", lambda self, most=None: setattr(self, "free", 0))
+    watched = Watched(tmp_path, bound)
+    watched.high()
+    if seen_before:
+        watched.proc.process(101, 50, rss=MIB, minor=10, stack=8192)
+        watched.proc.last_pid(101)
+        watched.high()
+    watched.high()
+    watched.proc.process(101, 50, rss=MIB, minor=10 + 40 * 256, stack=8192)
+    watched.proc.process(103, 50, rss=MIB, minor=5, stack=8192)
+    watched.proc.last_pid(103)
+    looked_at = watched.tree._look_at_group
+
+    def ends_meanwhile(member: Member, now: float) -> None:
+        looked_at(member, now)
+        if member.pid == 103:
+            watched.proc.remove(101, 50)
+            watched.proc.process(50, 1, rss=MIB, stack=8192, child_minor=10 + 40 * 256)
+
+    monkeypatch.setattr(watched.tree, "_look_at_group", ends_meanwhile)
+    assert 40 * MIB <= max(watched.high(), watched.high()) <= most * MIB
+
+
+@pytest.mark.parametrize("given", [False, True])
+def test_what_a_child_gained_between_its_last_tick_and_its_end_counts_whatever_pids_are_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: bool
+) -> None:
+    monkeypatch.setattr(Descriptors, "__init__", lambda self, most=None: setattr(self, "free", 0))
+    watched = Watched(tmp_path, "memwatch.tree.unobserved.faults")
+    watched.high()
+    watched.proc.process(101, 50, rss=MIB, minor=10, stack=8192)
+    watched.proc.last_pid(101)
+    for _ in range(3):
+        watched.high()
+    watched.proc.remove(101, 50)
+    watched.proc.process(50, 1, rss=MIB, stack=8192, child_minor=10 + 40 * 256)
+    if given:
+        watched.proc.last_pid(102)
+    assert watched.high() == 40 * 256
+
+
+@pytest.mark.parametrize(("known", "most"), [(True, 109), (False, 60)])
+def test_a_worker_has_nothing_of_what_its_siblings_gained(tmp_path: Path, known: bool, most: int) -> None:
+    """One has 60 MiB by 60 MiB of page faults; its sibling 50, and hardly any: these were filled by userfaultfd.
+
+    Whose parent is not known may have had them from anybody.
+    """
+    watched = Watched(tmp_path)
+    watched.high()
+    watched.high()
+    watched.proc.process(101, 50, rss=60 * MIB, minor=60 * 256, stack=8192)
+    watched.proc.process(102, 50 if known else os.getpid(), rss=50 * MIB, minor=10, stack=8192)
+    watched.proc.last_pid(102)
+    assert most * MIB <= watched.high() <= (most + 4) * MIB
+
+
+@pytest.mark.parametrize(
+    ("given", "high"),
+    [
+        # the pids are all known: who was told of has ended since the last tick
+        ([], 2),
+        # one was given while that tick was taken: its process may have ended before the tick was over
+        ([101], 62),
+    ],
+)
+def test_what_is_told_of_an_unseen_process_may_have_been_before_the_last_tick_was_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: list[int], high: int
+) -> None:
+    """60 MiB at the last tick, given back since; then a process that nobody saw is told to have had 40 MiB."""
+    watched = Watched(tmp_path)
+    watched.high()
+    watched.proc.process(50, 1, rss=60 * MIB, minor=10 + 60 * 256, stack=8192)
+    looked, forks = watched.tree._read_watermarks, watched.tree._forks
+
+    def meanwhile(*, all_of_them: bool) -> None:
+        looked(all_of_them=all_of_them)
+        for pid in given:
+            watched.proc.last_pid(pid)
+
+    monkeypatch.setattr(watched.tree, "_read_watermarks", meanwhile)
+    assert 60 * MIB <= watched.high() <= 63 * MIB
+    monkeypatch.setattr(watched.tree, "_read_watermarks", looked)
+    assert forks.read() == (101 if given else 100)
+    # the window in which it gives back is not the one that is asked about
+    watched.proc.process(50, 1, rss=MIB, minor=11 + 60 * 256, stack=8192)
+    if not given:
+        watched.high()
+        watched.proc.last_pid(101)
+    watched.proc.process(50, 1, rss=MIB, minor=12 + 60 * 256, stack=8192, child_minor=40 * 256)
+    before = 60 * MIB if given else 0
+    assert max(before, high * MIB - MIB) <= watched.high() <= (high + 1) * MIB
+
+
+def test_what_one_leaves_that_ends_while_the_tick_is_taken_adds_to_what_was_told_at_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A child was told of at the tick, another one after it, with their parent: they may have been there at once."""
+    monkeypatch.setattr(Descriptors, "__init__", lambda self, most=None: setattr(self, "free", 0))
+    watched = Watched(tmp_path)
+    watched.high()
+    watched.proc.process(101, 50, rss=MIB, minor=10, stack=8192)
+    watched.proc.last_pid(101)
+    watched.high()
+    watched.high()
+    watched.proc.process(50, 1, rss=MIB, stack=8192, child_minor=24 * 256)
+    watched.proc.process(101, 50, rss=MIB, minor=11, stack=8192)
+    watched.proc.last_pid(102)
+    looked = watched.tree._read_watermarks
+
+    def ends_meanwhile(*, all_of_them: bool) -> None:
+        looked(all_of_them=all_of_them)
+        watched.proc.remove(101, 50)
+
+    monkeypatch.setattr(watched.tree, "_read_watermarks", ends_meanwhile)
+    watched.high()
+    monkeypatch.setattr(watched.tree, "_read_watermarks", looked)
+    watched.proc.process(50, 1, rss=MIB, stack=8192, child_minor=(24 + 30) * 256 + 11)
+    # the 30 MiB that are told now are not in it: they count besides
+    assert 24 * MIB <= watched.high() <= 27 * MIB
+
+
+@pytest.mark.parametrize(
+    ("change", "near"),
+    [
+        ("nothing", True),
+        ("another one ends", True),
+        ("its parent has another child", True),
+        ("a child of its own was waited for", False),
+        ("it has a child", False),
+        ("it has a child that has executed a program", False),
+        ("somebody's child has become ours", False),
+    ],
+)
+def test_a_watermark_bounds_a_family_whatever_others_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str, near: bool
+) -> None:
+    """40 MiB come and go, 1 MiB at a time, as its watermark tells; what a child may have kept of them it does not."""
+    monkeypatch.setattr(Descriptors, "__init__", lambda self, most=None: setattr(self, "free", 0))
+    watched = Watched(tmp_path)
+    watched.high()
+    watched.proc.process(101, 50, rss=MIB, stack=16384)
+    watched.proc.process(102, 50, rss=MIB, stack=12288)
+    watched.proc.last_pid(102)
+    for _ in range(3):
+        watched.high()
+    inherited = 10 if change.startswith("a child of") else 0
+    watched.proc.process(101, 50, rss=MIB, minor=10 + 40 * 256, stack=16384, child_minor=inherited)
+    if change.startswith("another"):
+        watched.proc.remove(102, 50)
+        watched.proc.process(50, 1, rss=MIB, stack=8192, child_minor=10)
+    parents = {"its": 50, "it": 101, "somebody's": os.getpid()}
+    parent = parents.get(change.split(maxsplit=1)[0])
+    if parent is not None:
+        watched.proc.process(103, parent, rss=MIB, stack=16384 if change == "it has a child" else 20480)
+    if parent is not None or inherited:
+        watched.proc.last_pid(103)
+    most = watched.high()
+    assert most < 5 * MIB if near else 40 * MIB <= most <= 47 * MIB
+
+
+@pytest.mark.parametrize(("fallen", "near"), [(0.5, True), (2, False)])
+def test_a_watermark_that_falls_by_what_the_counters_may_be_off_is_believed(
+    tmp_path: Path, fallen: float, near: bool
+) -> None:
+    """What the kernel notes when memory is given back is less than it tells of a living process, of 6.2 and later always."""
+    error = rss_error()
+    watched = Watched(tmp_path)
+    watched.high()
+    watched.proc.process(50, 1, rss=MIB, peak=30 * MIB, minor=10 + 30 * 256, stack=8192)
+    for _ in range(3):
+        watched.high()
+    peak = 30 * MIB - int(fallen * error)
+    watched.proc.process(50, 1, rss=MIB, peak=peak, minor=10 + 80 * 256, stack=8192)
+    most = watched.high()
+    assert peak < most
+    assert most <= 30 * MIB + error + PAGE if near else most >= 50 * MIB
+
+
+def test_a_child_that_comes_and_goes_while_the_tick_is_taken_may_keep_what_its_parent_gave_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watched = Watched(tmp_path)
+    for _ in range(3):
+        watched.high()
+    watched.proc.process(50, 1, rss=MIB, minor=10 + 40 * 256, stack=8192)
+    looked = watched.tree._read_watermarks
+
+    def meanwhile(*, all_of_them: bool) -> None:
+        looked(all_of_them=all_of_them)
+        watched.proc.process(50, 1, rss=MIB, minor=10 + 40 * 256, stack=8192, child_minor=5)
+        watched.proc.last_pid(101)
+
+    monkeypatch.setattr(watched.tree, "_read_watermarks", meanwhile)
+    assert 40 * MIB <= watched.high() <= 43 * MIB
+
+
+def test_a_long_line_of_descendants_is_found_at_once(tmp_path: Path) -> None:
+    watched = Watched(tmp_path)
+    watched.high()
+    line = range(101, 101 + 1200)
+    for pid in line:
+        watched.proc.process(pid, 50 if pid == 101 else pid - 1, rss=MIB, stack=8192)
+    watched.proc.last_pid(line[-1])
+    assert watched.high() >= MIB
+
+
+class Pool:
+    """A parent with 50 MiB, and workers forked from it."""
+
+    def __init__(self, path: Path) -> None:
+        self.watched = Watched(path, "memwatch.tree.memory.needed.low")
+        self.parent(50)
+        self.watched.high()
+
+    def parent(self, mib: int) -> None:
+        """The parent has so much."""
+        self.watched.proc.process(50, 1, rss=mib * MIB, minor=10 + 256 * mib, stack=8192)
+
+    def worker(self, pid: int, mib: int) -> None:
+        """A worker has so much; it is born where it was not there."""
+        self.watched.proc.process(pid, 50, rss=mib * MIB, minor=5 + 256 * mib, stack=8192)
+        self.watched.proc.last_pid(pid)
+
+    def low(self) -> float:
+        """MiB that were certainly there at the next tick."""
+        return self.watched.high() / MIB
+
+
+@pytest.mark.parametrize(
+    ("order", "swapped", "low"),
+    [
+        # the kernel says that each has an address space of its own
+        (1, 0, 90),
+        # they run in one: clone(CLONE_VM)
+        (0, 0, 70),
+        # the kernel does not say
+        (-1, 0, 70),
+        # pages of the parent may have come back from swap
+        (1, 1, 70),
+    ],
+)
+def test_what_workers_gain_after_their_birth_is_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, order: int, swapped: int, low: int
+) -> None:
+    monkeypatch.setattr(address_spaces, "compare", lambda _pid, _other: order)
+    pool = Pool(tmp_path)
+    pool.worker(101, 50)
+    pool.worker(102, 50)
+    assert 49 <= pool.low() <= 50
+    (pool.watched.proc.path / "vmstat").write_text(f"nr_free_pages 1\nnr_shmem 0\npswpout {swapped}\n")
+    pool.worker(101, 70)
+    pool.worker(102, 70)
+    assert low - 1 <= pool.low() <= low
+
+
+def test_what_a_worker_has_of_a_page_that_its_parent_gained_before_its_birth_counts_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The parent has given its 30 MiB back since; each worker has them, and they are the same."""
+    monkeypatch.setattr(address_spaces, "compare", lambda _pid, _other: 1)
+    pool = Pool(tmp_path)
+    pool.worker(101, 50)
+    pool.low()
+    pool.parent(80)
+    pool.low()
+    pool.worker(102, 80)
+    pool.worker(103, 80)
+    pool.parent(50)
+    assert 79 <= pool.low() <= 80
+    assert 79 <= pool.low() <= 80
+
+
+def test_the_largest_has_nothing_of_what_its_forebear_gained_since_its_birth(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The parent read 50 MiB at the least before the worker was born: of its 90 the worker may have 40."""
+    monkeypatch.setattr(address_spaces, "compare", lambda _pid, _other: 1)
+    pool = Pool(tmp_path)
+    pool.parent(90)
+    pool.low()
+    pool.worker(101, 90)
+    pool.low()
+    pool.worker(101, 100)
+    assert 99 <= pool.low() <= 100
+    pool.parent(100)
+    assert 109 <= pool.low() <= 110

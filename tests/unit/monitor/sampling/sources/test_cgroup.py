@@ -1,0 +1,221 @@
+"""The control group source on made-up hierarchies of both versions."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple, cast
+
+import pytest
+
+from otel_memwatch.errors import Unavailable
+from otel_memwatch.model import TreeSource
+from otel_memwatch.monitor.sampling.sources import Context
+from otel_memwatch.monitor.sampling.sources.cgroup import Cgroup, open_source
+
+UNLIMITED = 9223372036854771712
+ROOT_PID = 50
+CAPTURED = Path(__file__).parents[4] / "data" / "proc" / "memory.stat-v1"
+
+
+def machine(folder: Path, groups: str, *mounts: str) -> Context:
+    for pid in ("self", str(ROOT_PID)):
+        (folder / "proc" / pid).mkdir(parents=True)
+        (folder / "proc" / pid / "cgroup").write_text(groups)
+        (folder / "proc" / pid / "mountinfo").write_text("".join(f"{line}\n" for line in mounts))
+    return Context(ROOT_PID, 0.1, proc=folder / "proc", sys=folder / "sys")
+
+
+def group(path: Path, **files: object) -> None:
+    path.mkdir(parents=True, exist_ok=True)
+    for name, text in files.items():
+        (path / name.replace("__", ".")).write_text(f"{text}\n")
+
+
+def values(source: Cgroup, now: float = 1.0) -> dict[str, object]:
+    read = source.read(now)
+    return {
+        " ".join(
+            [column.metric.removeprefix("memwatch.cgroup."), *(value for _, value in column.attributes)]
+        ): value
+        for column, value in zip(source.columns, read, strict=True)
+    }
+
+
+def version1(folder: Path) -> Context:
+    memory = folder / "memory"
+    for path, limit in ((memory, UNLIMITED), (memory / "jobs", 500), (memory / "jobs/7", UNLIMITED)):
+        group(path, memory__limit_in_bytes=limit, memory__usage_in_bytes=300)
+    stat = "cache 1\ntotal_cache 100\ntotal_rss 150\ntotal_shmem 20\ntotal_inactive_file 60\ntotal_swap 5"
+    group(
+        memory / "jobs/7",
+        memory__max_usage_in_bytes=400,
+        memory__kmem__usage_in_bytes=7,
+        memory__oom_control="oom_kill_disable 0\nunder_oom 0\noom_kill 3",
+        memory__failcnt=11,
+        memory__stat=stat,
+    )
+    group(folder / "cpu/jobs/7", cpu__stat="nr_periods 4\nnr_throttled 2\nthrottled_time 2500000000")
+    return machine(
+        folder,
+        "5:cpu,cpuacct:/jobs/7\n4:memory:/jobs/7\n0::/\n",
+        f"30 23 0:26 / {memory} rw - cgroup cgroup rw,memory",
+        f"31 23 0:27 / {folder / 'cpu'} rw - cgroup cgroup rw,cpu,cpuacct",
+    )
+
+
+def test_version_1(tmp_path: Path) -> None:
+    read = values(open_source(version1(tmp_path)))
+    assert read["memory.usage"] == 300
+    assert read["memory.peak"] == 400
+    assert read["memory.events oom_kill"] == 3
+    assert read["memory.events max"] == 11
+    assert read["memory.working_set"] == 240
+    assert (read["memory.anon"], read["memory.file"], read["memory.shmem"]) == (150, 80, 20)
+    assert (read["memory.kernel"], read["memory.swap"]) == (7, 5)
+    assert read["memory.limit max"] == 500
+    assert read["memory.limit high"] is None
+    assert read["cpu.throttled"] == 2.5
+    assert not [name for name in read if name.startswith("pressure")]
+
+
+def test_limit_that_the_kernel_knows_of_groups_that_cannot_be_seen(tmp_path: Path) -> None:
+    context = version1(tmp_path)
+    stat = tmp_path / "memory/jobs/7/memory.stat"
+    stat.write_text(stat.read_text() + "hierarchical_memory_limit 450\n")
+    assert values(open_source(context))["memory.limit max"] == 450
+
+
+def test_captured_statistics_of_version_1(tmp_path: Path) -> None:
+    context = version1(tmp_path)
+    (tmp_path / "memory/jobs/7/memory.stat").write_bytes(CAPTURED.read_bytes())
+    (tmp_path / "memory/jobs/7/memory.usage_in_bytes").write_text(str(1 << 30))
+    read = values(open_source(context))
+    assert (read["memory.file"], read["memory.anon"]) == (18071552, 2543616)
+    assert 0 < int(str(read["memory.working_set"])) < 1 << 30
+
+
+def version2(folder: Path, *, mount: str = "rw", **files: object) -> Context:
+    root = folder / "cgroup"
+    group(root, cgroup__controllers="memory")
+    group(root / "a", memory__current=900, memory__max=2000, memory__high=1500, cgroup__type="domain")
+    known: dict[str, object] = {
+        "memory__current": 800,
+        "memory__max": "max",
+        "memory__high": "max",
+        "memory__peak": 850,
+        "memory__events": "low 1\nhigh 2\nmax 3\noom 4\noom_kill 5\noom_group_kill 6",
+        "memory__stat": "anon 500\nfile 200\nshmem 30\nkernel 90\ninactive_file 120",
+        "memory__swap__current": 4,
+        "cgroup__type": "domain",
+        "cpu__stat": "usage_usec 9\nthrottled_usec 1500000",
+        "cpu__pressure": "some avg10=0.00 avg60=0.00 avg300=0.00 total=1000000",
+        "memory__pressure": "some avg10=0.0 total=3000000\nfull avg10=0.0 total=2000000",
+        "io__pressure": "",
+    }
+    group(root / "a/b", **{name: text for name, text in (known | files).items() if text is not None})
+    return machine(folder, "0::/a/b\n", f"30 23 0:26 / {root} {mount} - cgroup2 cgroup2 rw")
+
+
+@pytest.mark.parametrize("mount", ["rw", "ro"])
+def test_version_2(tmp_path: Path, mount: str) -> None:
+    read = values(open_source(version2(tmp_path, mount=mount)))
+    assert (read["memory.usage"], read["memory.peak"], read["memory.working_set"]) == (800, 850, 680)
+    assert (read["memory.anon"], read["memory.file"], read["memory.shmem"]) == (500, 170, 30)
+    assert (read["memory.kernel"], read["memory.swap"]) == (90, 4)
+    assert (read["memory.limit max"], read["memory.limit high"]) == (2000, 1500)
+    assert [read[f"memory.events {name}"] for name in ("low", "high", "max", "oom", "oom_kill", "oom_group_kill")] == [
+        1, 2, 3, 4, 5, 6,
+    ]  # fmt: skip
+    assert read["cpu.throttled"] == 1.5
+    assert (read["pressure.time cpu some"], read["pressure.time memory full"]) == (1.0, 2.0)
+    assert read["pressure.time cpu full"] is None
+    assert read["pressure.time io some"] is None
+
+
+def test_old_version_2_has_no_watermark_and_kernel_memory_in_parts(tmp_path: Path) -> None:
+    stat = "anon 500\nfile 200\nshmem 30\nkernel_stack 1\nslab 20\ninactive_file 120"
+    read = values(
+        open_source(version2(tmp_path, memory__peak=None, memory__stat=stat, memory__swap__current=None))
+    )
+    assert (read["memory.peak"], read["memory.kernel"], read["memory.swap"]) == (None, 21, None)
+
+
+def test_group_without_the_memory_controller_is_read_where_it_is_accounted(tmp_path: Path) -> None:
+    context = version2(tmp_path, memory__current=None)
+    group(tmp_path / "cgroup/a", memory__stat="anon 1")
+    assert values(open_source(context))["memory.usage"] == 900
+
+
+def test_root_group_of_version_2_is_not_accounted(tmp_path: Path) -> None:
+    group(tmp_path / "cgroup", cgroup__controllers="memory")
+    context = machine(tmp_path, "0::/\n", f"30 23 0:26 / {tmp_path / 'cgroup'} rw - cgroup2 cgroup2 rw")
+    with pytest.raises(Unavailable, match="accounting"):
+        open_source(context)
+
+
+def test_slow_values_are_read_about_once_a_second(tmp_path: Path) -> None:
+    source = open_source(version2(tmp_path))
+    due = [values(source, tenth / 10)["memory.anon"] for tenth in range(31)]
+    assert [place for place, value in enumerate(due) if value is not None] == [0, 10, 20, 30]
+
+
+def test_group_that_is_removed_fails_to_read(tmp_path: Path) -> None:
+    context = version2(tmp_path)
+    source = open_source(context)
+    (tmp_path / "cgroup/a/b/memory.current").unlink()
+    with pytest.raises(OSError, match=r"memory\.current"):
+        source.read(1.0)
+
+
+@pytest.mark.parametrize(
+    ("ours", "adopt", "outside"),
+    [
+        ("/jobs/7", True, 0),
+        # what the command had here, and started, before it moved, is not in the group that it is in now
+        ("/jobs", True, 1),
+        ("/", True, 1),
+        # nobody knows where a process was that was there before
+        ("/", False, 0),
+    ],
+)
+def test_a_command_that_has_moved_already_was_outside(
+    tmp_path: Path, ours: str, adopt: bool, outside: int
+) -> None:
+    context = version1(tmp_path)._replace(adopt=adopt)
+    (tmp_path / "proc/self/cgroup").write_text(f"4:memory:{ours}\n0::/\n")
+    for pid in ("self", str(ROOT_PID)):
+        stat = Path("/proc/self/stat").read_text()
+        (tmp_path / "proc" / pid / "stat").write_text(stat)
+    assert values(open_source(context))["outside"] == outside
+
+
+def test_a_command_that_moves_between_two_slow_looks_is_outside(tmp_path: Path) -> None:
+    """A tick may see it before it moves, and none after a second."""
+    context = version1(tmp_path)
+    (tmp_path / "proc" / str(ROOT_PID) / "stat").write_text(Path("/proc/self/stat").read_text())
+    source = open_source(context)
+    assert values(source, 0.0)["outside"] == 0
+    (tmp_path / "proc" / str(ROOT_PID) / "cgroup").write_text("4:memory:/jobs\n")
+    assert values(source, 0.1)["outside"] == 1
+
+
+class Ended(NamedTuple):
+    """A tree of which nothing is left but where its processes ended."""
+
+    groups: dict[int, bytes]
+
+    def pids(self) -> tuple[int, ...]:
+        return ()
+
+    def ended_in(self) -> dict[int, bytes]:
+        return self.groups
+
+
+@pytest.mark.parametrize(
+    ("group", "outside"), [("/a/b", 0), ("/a/b/c", 0), ("/a", 1), ("/a/bc", 1), ("/x (deleted)", 1)]
+)
+def test_a_command_that_ended_elsewhere_was_outside(tmp_path: Path, group: str, outside: int) -> None:
+    """It may have moved after the last tick that saw it."""
+    tree = Ended({ROOT_PID: f"0::{group}\n".encode()})
+    context = version2(tmp_path)._replace(tree=cast("TreeSource", tree))
+    assert values(open_source(context))["outside"] == outside

@@ -1,0 +1,122 @@
+"""Proportional set size: right, and within its budget."""
+
+from __future__ import annotations
+
+import builtins
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from otel_memwatch.errors import Unavailable
+from otel_memwatch.monitor.sampling.sources import Context
+from otel_memwatch.monitor.sampling.sources.memory_detail import (
+    ADVANCE,
+    FIRST_AFTER,
+    SHARE,
+    MemoryDetail,
+)
+from tests.support.proc_tree import KnownPids
+
+MIB = 1 << 20
+pytestmark = pytest.mark.skipif(
+    not os.path.exists("/proc/self/smaps_rollup"), reason="the kernel does not sum up mappings"
+)
+
+
+def fake(tmp_path: Path, pids: int, rss: int) -> Context:
+    for pid in ("self", *map(str, range(1, pids + 1))):
+        folder = tmp_path / pid
+        folder.mkdir()
+        (folder / "smaps_rollup").write_text(
+            f"{pid}-f000 [rollup]\nPss: 1000 kB\nPrivate_Clean: 1 kB\nPrivate_Dirty: 2 kB\nSwap: 3 kB\n"
+        )
+        (folder / "statm").write_text(f"0 {rss // os.sysconf('SC_PAGE_SIZE')} 0\n")
+    return Context(1, 0.1, proc=tmp_path, tree=KnownPids(range(1, pids + 1)))
+
+
+def readings(detail: MemoryDetail, seconds: float) -> list[float]:
+    """Seconds after the first tick at which there was a value; the clock is made up, reading is not."""
+    ticks = range(int(seconds * 10))
+    return [tick / 10 for tick in ticks if detail.read(100.0 + tick / 10)[0] is not None]
+
+
+def test_small_tree_is_read_soon_and_summed(tmp_path: Path) -> None:
+    detail = MemoryDetail(fake(tmp_path, 3, MIB))
+    assert readings(detail, FIRST_AFTER) == []
+    # this kernel does not tell which shares are of files
+    assert detail.read(100.0 + FIRST_AFTER) == (3000 << 10, 9 << 10, 9 << 10, None)
+
+
+def test_shares_without_files_are_told_less_what_changed_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    context = fake(tmp_path, 2, MIB)
+    for pid in "12":
+        rollup = tmp_path / pid / "smaps_rollup"
+        rollup.write_text(rollup.read_text() + "Pss_Anon: 600 kB\nPss_Shmem: 100 kB\n")
+    detail = MemoryDetail(context)
+    looks = iter([{1: (MIB, 0), 2: (MIB, 50)}, {1: (MIB, 2), 2: (MIB - 8192, 50)}])
+    monkeypatch.setattr(detail, "_held", lambda pids: next(looks))
+    assert readings(detail, FIRST_AFTER) == []
+    # two faults of 4 KiB, which left the first no larger, and 8 KiB that the second gave back
+    page = os.sysconf("SC_PAGE_SIZE")
+    assert detail.read(100.0 + FIRST_AFTER)[3] == (1400 << 10) - 2 * page - 2 * page - 8192
+
+
+def test_reading_takes_no_more_than_its_share(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = iter(range(10**9))
+    # every look at the clock is 2 ms after the one before: a round takes 2 ms
+    monkeypatch.setattr(time, "perf_counter", lambda: next(clock) * 0.002)
+    times = readings(MemoryDetail(fake(tmp_path, 1, 8 * MIB)), 100.0)
+    assert len(times) * 0.002 <= 100.0 * SHARE + ADVANCE
+    assert len(times) > 30
+
+
+def test_large_tree_waits_until_it_can_be_afforded(tmp_path: Path) -> None:
+    # 8 GiB take 88 ms: a thousandth of 88 s
+    detail = MemoryDetail(fake(tmp_path, 1, 8 << 30))
+    for tick in range(800):
+        assert detail.read(100.0 + tick / 10)[0] is None
+        assert detail._thread is None
+    found = []
+    for tick in range(800, 1000):
+        found.append(detail.read(100.0 + tick / 10)[0])
+        detail.close()
+    known = [place for place, value in enumerate(found) if value is not None]
+    assert 80 <= known[0] <= 100
+
+
+def test_sum_of_a_changing_tree_is_thrown_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    detail = MemoryDetail(fake(tmp_path, 1, MIB))
+    sizes = iter([100 * MIB, 150 * MIB] * 1000)
+    monkeypatch.setattr(detail, "_resident", lambda pids: next(sizes))
+    assert readings(detail, 20.0) == []
+
+
+def test_denied_process_makes_the_sum_unknown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    detail = MemoryDetail(fake(tmp_path, 2, MIB))
+    real = open
+
+    def denying(path: str, mode: str) -> object:
+        if path.endswith("2/smaps_rollup"):
+            raise PermissionError(path)
+        return real(path, mode)
+
+    # root is denied nothing, so the refusal is made up
+    monkeypatch.setattr(builtins, "open", denying)
+    assert readings(detail, 5.0) == []
+
+
+def test_processes_that_vanish_are_left_out(tmp_path: Path) -> None:
+    context = fake(tmp_path, 2, MIB)
+    (tmp_path / "2/smaps_rollup").unlink()
+    detail = MemoryDetail(context)
+    detail.read(100.0)
+    assert detail.read(101.0)[0] == 1000 << 10
+
+
+def test_kernel_without_the_file(tmp_path: Path) -> None:
+    with pytest.raises(Unavailable, match="smaps_rollup"):
+        MemoryDetail(Context(1, 0.1, proc=tmp_path))

@@ -1,0 +1,113 @@
+"""Which operation a peak belongs to: the operations' own watermarks decide, not the tick at which it was seen."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from otel_memwatch.model import Peak, RecordedOperation
+from otel_memwatch.record.operation_index import ListedOperations
+from otel_memwatch.reports import phrases
+from otel_memwatch.run import load
+from otel_memwatch.run.attribution import TabledOperations, attribute_peaks
+from otel_memwatch.run.results import Peaks
+from tests.support import recorded
+
+MIB = 1 << 20
+ERROR = 250 << 10
+STARTED = 100.0
+
+
+def operation(name: str, start: float, end: float | None, mib: float, pid: int = 7) -> RecordedOperation:
+    peak = Peak.exact(round(mib * MIB), ERROR) if end is not None else Peak.interval(round(mib * MIB), None)
+    return RecordedOperation(
+        name=name,
+        pid=pid,
+        id=1,
+        start=STARTED + start,
+        end=None if end is None else STARTED + end,
+        status="open" if end is None else "ok",
+        trace_id="",
+        span_id="",
+        parent_span_id=None,
+        peak=peak._replace(pid=pid),
+    )
+
+
+def tree(peak: Peak, *operations: RecordedOperation) -> Peak:
+    found = attribute_peaks(
+        Peaks(tree=peak), TabledOperations(ListedOperations(operations)), STARTED, 0.1
+    ).tree
+    assert found is not None
+    return found
+
+
+def test_a_near_equal_window_before_does_not_take_the_peak_from_the_highest_watermark() -> None:
+    """With libraries' pages each has more than the group was charged for; the tick at 7.14 s lies in epoch 57."""
+    epochs = [operation(f"epoch {n}", 7.0 + (n - 57) * 0.13, 7.12 + (n - 57) * 0.13, 163.0 + 1.5 * (n - 57))
+              for n in (57, 58, 59)]  # fmt: skip
+    found = tree(Peak.interval(160 * MIB, 162 * MIB, at=7.14), *epochs)
+    assert (found.operation, found.operations) == ("epoch 59", ())
+    assert found.at == 7.26
+
+
+def test_where_it_cannot_be_told_both_are_named(tmp_path: Path) -> None:
+    found = tree(
+        Peak.exact(160 * MIB, ERROR, at=7.14),
+        operation("epoch 57", 6.9, 7.0, 150),
+        operation("epoch 58", 7.0, 7.1, 163.0),
+        operation("epoch 59", 7.1, 7.2, 163.2),
+    )
+    assert (found.operation, found.operations) == ("epoch 58", ("epoch 58", "epoch 59"))
+    assert found.at == 7.14
+    assert Peak.from_json(found.to_json()) == found
+    run = load(recorded.short(tmp_path / "run"))
+    assert phrases.when_and_where(run, found._replace(at=None)) == "in epoch 58 or 59"
+    others = found._replace(at=None, operations=("load", "train", "save"))
+    assert phrases.when_and_where(run, others) == "in load, train or save"
+    others = found._replace(at=None, operations=("a", "b", "c", "d"))
+    assert phrases.when_and_where(run, others) == "in a or another one"
+
+
+def test_of_many_that_cannot_be_told_apart_the_one_around_them_is_named() -> None:
+    batches = [operation(f"batch {n}", n, n + 0.9, 100 + n / 100) for n in range(9)]
+    around = operation("epoch", -1, 20, 100.08)
+    found = tree(Peak.exact(100 * MIB, ERROR, at=3.0), around, *batches)
+    assert (found.operation, found.operations) == ("epoch", ())
+    alone = tree(Peak.exact(100 * MIB, ERROR, at=3.0), *batches)
+    assert alone.operation == "batch 8"
+    assert len(alone.operations) == 4
+
+
+def test_one_that_keeps_its_level_was_reached_in_the_first() -> None:
+    found = tree(
+        Peak.exact(100 * MIB, ERROR, at=1.0),
+        operation("load", 0, 1, 100),
+        operation("train", 1, 2, 100),
+        operation("save", 2, 3, 99.9),
+    )
+    assert (found.operation, found.operations) == ("load", ())
+
+
+def test_the_innermost_unless_more_was_needed_outside_it() -> None:
+    inner, outer = operation("inner", 1, 2, 100), operation("outer", 0, 3, 100)
+    assert tree(Peak.exact(100 * MIB, ERROR, at=1.5), outer, inner).operation == "inner"
+    outer = operation("outer", 0, 3, 100.3)
+    assert tree(Peak.exact(100 * MIB, ERROR, at=1.5), outer, inner).operation == "inner", "within the error"
+    outer = operation("outer", 0, 3, 101)
+    assert tree(Peak.exact(100 * MIB, ERROR, at=1.5), outer, inner).operation == "outer"
+
+
+def test_what_several_processes_needed_together_belongs_to_the_tick() -> None:
+    found = tree(
+        Peak.exact(300 * MIB, ERROR, at=2.5),
+        operation("a", 0, 2, 200),
+        operation("b", 2.2, 4, 150),
+        operation("c", 2.2, 4, 50, 8),
+    )
+    assert found.operation == "b"
+
+
+def test_one_that_is_open_holds_what_it_certainly_had() -> None:
+    peak = Peak.interval(100 * MIB, None, at=2.0)
+    assert tree(peak, operation("done", 0, 1, 90), operation("open", 1, None, 100)).operation == "open"
+    assert tree(peak, operation("done", 0, 2.1, 90), operation("open", 1, None, 20)).operation == "done"

@@ -1,0 +1,157 @@
+"""Bounds of charged memory less page cache, against simulated groups of known truth."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from otel_memwatch.run.cgroup_bounds import CgroupBounds, CgroupTick, CgroupWindow
+
+MOVES = st.lists(
+    st.tuples(
+        st.sampled_from(["needed", "cache", "drop", "tick", "write", "skew"]),
+        st.integers(min_value=0, max_value=500),
+    ),
+    min_size=1,
+    max_size=80,
+)
+
+
+class Group:
+    """A control group whose needed memory and cache are moved by a script; a tick reads it as the monitor does."""
+
+    def __init__(self) -> None:
+        self.time = 0.0
+        self.needed = self.cache = self.moved = 0
+        self.watermark = self.lifetime = self.truth = 0
+        self.truths: list[tuple[float, float, int]] = []
+        self._since, self._largest = 0.0, 0
+
+    def move(self, kind: str, size: int) -> None:
+        self.time += 0.001
+        if kind == "needed":
+            self.needed = size
+        elif kind == "cache":
+            self.cache, self.moved = self.cache + size, self.moved + size
+        elif kind == "write":
+            self.moved += size
+        elif kind == "drop":
+            self.cache = max(0, self.cache - size)
+        self.watermark = max(self.watermark, self.needed + self.cache)
+        self.lifetime = max(self.lifetime, self.watermark)
+        self._largest = max(self._largest, self.needed)
+
+    def read(self, during: int, *, resets: bool) -> CgroupTick:
+        """The I/O first, then the cache, then the watermark, which is reset; `during`: cache that grows in between."""
+        moved = self.moved
+        self.move("cache", during)
+        file = self.cache
+        window, usage = self.watermark, self.needed + self.cache
+        self.truths.append((self._since, self.time, self._largest))
+        self._since, self._largest = self.time, self.needed
+        if resets:
+            self.watermark = usage
+        return CgroupTick(self.time, usage, window if resets else None, 0, self.lifetime, file, moved)
+
+
+DROPPED_AND_READ_AGAIN = [("cache", 1), ("tick", 0), ("skew", 1), ("drop", 1), ("needed", 1), ("needed", 0)]
+"""Cache goes, memory comes and goes, and the cache comes back while the last tick is read."""
+
+
+@given(MOVES, st.booleans(), st.booleans())
+@example(DROPPED_AND_READ_AGAIN, False, False)
+@example(DROPPED_AND_READ_AGAIN, True, False)
+def test_the_truth_lies_between_the_bounds(
+    moves: list[tuple[str, int]], resets: bool, all_ended: bool
+) -> None:
+    """Whatever needed memory and cache do between two ticks, and while a tick is read; the last too, if anybody lives."""
+    group, windows, found = Group(), CgroupBounds(0.0, 0, 2), []
+    during = 0
+    for kind, size in [*moves, *([("skew", 0)] if all_ended else []), ("tick", 0)]:
+        if kind == "skew":
+            during = size
+        elif kind == "tick":
+            found.append(windows.add_tick(group.read(during, resets=resets)))
+            during = 0
+        else:
+            group.move(kind, size)
+    known = [window for window in found if window is not None] + list(windows.rest(all_ended=all_ended))
+    assert len(known) == len(group.truths)
+    for window, (_, end, truth) in zip(known, group.truths, strict=True):
+        assert window.end == end
+        assert window.low is None or window.low <= truth
+        assert window.high is None or truth <= window.high
+
+
+def window(**changes: object) -> CgroupWindow:
+    """The second of three ticks, of a group of 300 with 100 of cache, changed."""
+    base = CgroupTick(1.0, 300, 300, 0, 300, 100, 1000)
+    windows = CgroupBounds(0.0, 1, 2)
+    windows.add_tick(base._replace(time=0.5))
+    windows.add_tick(base._replace(**changes))  # type: ignore[arg-type]
+    found = windows.add_tick(base._replace(time=1.5))
+    assert found is not None
+    return found
+
+
+def test_a_quiet_cache_gives_one_figure() -> None:
+    assert window() == CgroupWindow(0.5, 1.0, 199, 201, 200)
+
+
+def test_without_io_figures_only_the_watermark_bounds() -> None:
+    assert window(moved=1000, file=None) == CgroupWindow(0.5, 1.0, None, 301, None)
+
+
+def test_a_cache_that_grew_unaccounted_for_is_believed() -> None:
+    """A file system that does not tell the kernel's accounting: its growth counts in place of the I/O."""
+    assert window(file=150) == CgroupWindow(0.5, 1.0, 149, 201, 150)
+
+
+def test_a_long_gap_before_the_window_allows_for_what_it_may_hide() -> None:
+    windows = CgroupBounds(0.0, 0, 2)
+    base = CgroupTick(1.0, 300, 300, 0.01, 300, 0, 0)
+    windows.add_tick(base)
+    windows.add_tick(base._replace(time=2.0, gap=0))
+    found = windows.add_tick(base._replace(time=3.0))
+    assert found is not None
+    assert found.high == 300 + int(0.01 * 2 * 5e9)
+
+
+sizes = st.none() | st.integers(0, 1 << 44)
+seen = st.lists(
+    st.builds(
+        CgroupTick,
+        st.floats(0.1, 1e6),
+        sizes,
+        sizes,
+        st.none() | st.just(0.0) | st.floats(0, 0.1),
+        sizes,
+        sizes,
+        sizes,
+        st.integers(0, 1 << 40),
+    ),
+    max_size=12,
+)
+
+
+@given(seen, st.lists(st.integers(1, 5), min_size=12, max_size=12))
+def test_ticks_taken_together_tell_what_each_alone_would(ticks: list[CgroupTick], parts: list[int]) -> None:
+    ticks = [tick._replace(time=float(number)) for number, tick in enumerate(ticks, 1)]
+    single, together = CgroupBounds(0.0, 4096, 3), CgroupBounds(0.0, 4096, 3)
+    told = [found for tick in ticks if (found := single.add_tick(tick)) is not None]
+    windows: list[CgroupWindow] = []
+    left = list(ticks)
+    for size in parts:
+        part, left = left[:size], left[size:]
+        if part:
+            bounds = together.add_ticks(np.array(part, np.float64))
+            windows += [
+                CgroupWindow(*(None if value != value else value for value in row))
+                for row in zip(*(column.tolist() for column in bounds), strict=True)
+            ]
+    # What is most likely is asked of the whole run only, which is told tick by tick.
+    assert windows == [window._replace(likely=None) for window in told]
+    assert together.most_in_gap == single.most_in_gap
+    for all_ended in (True, False):
+        assert list(together.rest(all_ended=all_ended)) == list(single.rest(all_ended=all_ended))

@@ -1,0 +1,219 @@
+"""Curves in few points: no peak is lost, gaps stay, and what is read from a record is what its monitor had."""
+
+from __future__ import annotations
+
+import json
+import math
+import tracemalloc
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from otel_memwatch.model import Column, ProcessEvent, ProcessRecord
+from otel_memwatch.record import reader, samples
+from otel_memwatch.record.samples import tick_tables
+from otel_memwatch.run import load
+from otel_memwatch.run.curves import LEAST, MOST, NEEDED, Curves, DrawnCurves
+from otel_memwatch.run.process_curves import ProcessLives
+from tests.support import recorded
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+TREE, DISK = (
+    Column("memwatch.tree.memory.usage"),
+    Column("memwatch.tree.disk.io", (("disk.io.direction", "read"),)),
+)
+USAGE, WINDOW, FILE, LOCKED = (
+    Column(f"memwatch.cgroup.memory.{name}") for name in ("usage", "window", "file", "unevictable")
+)
+INFO = {"started": {"monotonic": 100.0}, "interval": 0.1}
+
+ticks = st.lists(
+    st.tuples(st.floats(0.001, 3.0), st.none() | st.integers(0, 1 << 40)), min_size=1, max_size=400
+)
+
+
+def drawn(
+    found: list[tuple[float, int | None]], points: int
+) -> tuple[DrawnCurves, list[tuple[float, int | None]]]:
+    curves, time, taken = Curves(INFO, points), 100.0, []
+    columns = TREE, DISK
+    for step, value in found:
+        time += step
+        taken.append((time - 100.0, value))
+        curves.add(columns, time, (value, value))
+    return curves.drawn(all_ended=True), taken
+
+
+@given(ticks, st.sampled_from([4, 8, 32, 1000]))
+def test_every_bucket_has_the_extremes_of_its_ticks(
+    found: list[tuple[float, int | None]], points: int
+) -> None:
+    curves, taken = drawn(found, points)
+    assert len(curves.last) <= points
+    assert list(curves.last) == sorted(set(curves.last))
+    curve, counter = curves.find(TREE.metric), curves.find(DISK.metric, disk_io_direction="read")
+    inside = 0
+    for index, (first, last) in enumerate(zip(curves.first, curves.last, strict=True)):
+        members = [value for time, value in taken if first <= time <= last]
+        inside += len(members)
+        known = [value for value in members if value is not None]
+        if not known:
+            assert curve is None or math.isnan(curve.high[index])
+            continue
+        assert curve is not None
+        assert counter is not None
+        assert (curve.low[index], curve.high[index], counter.high[index]) == (
+            min(known),
+            max(known),
+            known[-1],
+        )
+    assert inside == len(taken)
+
+
+@given(ticks)
+def test_a_hole_in_the_record_stays_between_two_buckets(found: list[tuple[float, int | None]]) -> None:
+    curves, taken = drawn([*found, (1000.0, 1), (0.1, 2)], 8)
+    begin, end = taken[-3][0], taken[-2][0]
+    assert any(
+        last <= begin and first >= end
+        for last, first in zip(curves.last, list(curves.first)[1:], strict=False)
+    )
+
+
+def test_what_a_window_had_is_in_the_bucket_that_its_tick_ends() -> None:
+    """A spike of 500 MiB between two ticks, in a group of the run's own."""
+    columns = (USAGE, WINDOW, FILE, DISK)
+    curves = Curves({**INFO, "own_cgroup": "/sys/fs/cgroup/x", "host": {"cpus": 1}})
+    mib = 1 << 20
+    for number in range(10):
+        curves.add(columns, 100.1 + number / 10, (10 * mib, (500 if number == 6 else 10) * mib, 2 * mib, 0))
+    found = curves.drawn(all_ended=True)
+    needed, least, most = (found.curves[name, ()] for name in (NEEDED, LEAST, MOST))
+    assert set(needed.high) == {8 * mib}
+    assert [value > 400 * mib for value in least.high] == [number == 6 for number in range(10)]
+    assert least.high[6] <= 498 * mib <= most.high[6] < 500 * mib
+
+
+def test_cache_that_cannot_be_dropped_is_needed() -> None:
+    """400 MiB of memfd_secret count as cache, and among what is locked."""
+    columns = (USAGE, WINDOW, FILE, LOCKED, DISK)
+    curves = Curves({**INFO, "own_cgroup": "/sys/fs/cgroup/x", "host": {"cpus": 1}})
+    mib = 1 << 20
+    for number in range(10):
+        curves.add(columns, 100.1 + number / 10, (410 * mib, 410 * mib, 402 * mib, 400 * mib, 0))
+    most = curves.drawn(all_ended=True).curves[MOST, ()]
+    assert all(408 * mib <= value for value in most.high)
+
+
+def test_memory_does_not_grow_with_the_run() -> None:
+    """At the end of these a bucket is one of thousands of ticks."""
+    columns = TREE, DISK
+    curves = Curves(INFO, 4)
+    tracemalloc.start()
+    for number in range(10_000):
+        curves.add(columns, 100.0 + number / 10, (number * 1e6, number * 1e3))
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert len(curves.drawn(all_ended=True).last) <= 4
+    assert most < 160 * 1024
+
+
+def test_asking_changes_nothing() -> None:
+    one, other = Curves(INFO, 8), Curves(INFO, 8)
+    columns = (TREE,)
+    for number in range(50):
+        for curves in (one, other):
+            curves.add(columns, 100.0 + number / 10, (number * number % 17,))
+        one.drawn(all_ended=False)
+    assert one.drawn(all_ended=True)[:4] == other.drawn(all_ended=True)[:4]
+
+
+def test_a_tick_out_of_order_is_left_out() -> None:
+    curves = Curves(INFO)
+    for time, value in ((100.1, 1), (100.3, 3), (100.2, 900), (100.4, 4)):
+        curves.add((TREE,), time, (value,))
+    curve = curves.drawn(all_ended=True).find(TREE.metric)
+    assert curve is not None
+    assert list(curve.high) == [1, 3, 4]
+
+
+amounts = st.none() | st.integers(0, 1 << 44)
+groups = st.lists(
+    st.tuples(st.floats(-0.3, 3.0), *[amounts] * 4, st.none() | st.floats(0, 0.1), *[amounts] * 4),
+    max_size=300,
+)
+"""Steps of time, some back, and values."""
+
+
+@given(groups, st.integers(1, 90), st.sampled_from([4, 8, 32, 1000]), st.booleans())
+def test_ticks_taken_together_draw_what_each_alone_would(
+    found: list[tuple[float | None, ...]], size: int, points: int, own: bool
+) -> None:
+    gap, peak = Column("memwatch.cgroup.memory.window.gap"), Column("memwatch.cgroup.memory.peak")
+    columns = (TREE, USAGE, WINDOW, FILE, gap, peak, LOCKED, DISK, Column("memwatch.tree.memory.pss"))
+    info = {**INFO, "own_cgroup": "/sys/fs/cgroup/x" if own else None, "host": {"cpus": 3}}
+    single, together = Curves(info, points), Curves(info, points)
+    time, rows = 100.0, []
+    for step, *values in found:
+        time += step or 0.0
+        rows.append((time, *values))
+    single.add_rows(columns, rows)
+    table = np.array(rows, np.float64).reshape(-1, 1 + len(columns))
+    for begin in range(0, len(rows), size):
+        together.add_table(columns, table[begin : begin + size])
+    for all_ended in (True, False):
+        one, other = single.drawn(all_ended=all_ended), together.drawn(all_ended=all_ended)
+        assert (one.first, one.last, one.step) == (other.first, other.last, other.step)
+        assert one.curves.keys() == other.curves.keys()
+        for key, curve in one.curves.items():
+            assert np.array_equal(curve, other.curves[key], equal_nan=True), key
+
+
+@pytest.mark.parametrize("make", [recorded.short, recorded.nested, recorded.workers, recorded.gpus])
+@pytest.mark.parametrize("state", ["finished", "running"])
+def test_a_long_record_is_drawn_as_a_short_one_and_read_once(
+    make: Callable[[Path], Path], state: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = make(tmp_path / "run")
+    info = json.loads((path / "run.json").read_text())
+    (path / "run.json").write_text(json.dumps(info | {"state": state}))
+    short = load(path).curves
+    monkeypatch.setattr(reader, "_LONG", 0)
+    readings = []
+
+    def counted(*arguments: Any) -> Any:
+        readings.append(arguments)
+        return tick_tables(*arguments)
+
+    monkeypatch.setattr(samples, "tick_tables", counted)
+    run = load(path)
+    long = run.curves
+    _ = run.peaks, run.operations
+    assert len(readings) == 1
+    assert (long.first, long.last, long.step) == (short.first, short.last, short.step)
+    assert long.curves.keys() == short.curves.keys()
+    for key, curve in short.curves.items():
+        assert np.array_equal(curve, long.curves[key], equal_nan=True), key
+
+
+def test_the_largest_lives_stay_however_many_there_were() -> None:
+    lives = ProcessLives(100.0)
+    for number in range(5000):
+        at = 100.0 + number
+        rss = 1000 + (number * 7919) % 5000
+        lives.add(ProcessRecord(ProcessEvent.SEEN, at, number, at, rss=rss))
+        lives.add(ProcessRecord(ProcessEvent.EXIT, at + 5, number, at, rss=rss))
+    for number in range(3000):
+        lives.add(ProcessRecord(ProcessEvent.FIGURES, 100.0 + number, 9999, 100.0, rss=10_000 + number % 100))
+    largest = lives.largest(8)
+    assert largest[0].pid == 9999
+    assert largest[0].end is None
+    assert max(value for _, value in largest[0].points) == 10_099
+    assert len(largest[0].points) <= 512
+    assert [life.points[0][1] for life in largest[1:]] == [5999, 5998, 5997, 5996, 5995, 5994, 5993]

@@ -1,0 +1,76 @@
+"""GPU peaks of a run and of its operations, from what allocators told."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from otel_memwatch.model import Certainty, Peak, RecordedOperation
+from otel_memwatch.record.operation_index import ListedOperations
+from otel_memwatch.run import attribution
+from otel_memwatch.run.gpu import allocator_figures
+from otel_memwatch.run.results import Peaks
+from otel_memwatch.run.spans import operation_attributes
+
+DEVICE = "GPU-1"
+
+
+def told(low: int, high: int | None, **more: Any) -> dict[str, Any]:
+    certainty = "exact" if low == high else "interval"
+    return {"allocator": "torch.cuda", "peak": low, "low": low, "high": high, "certainty": certainty, **more}
+
+
+def operation(name: str, start: float, end: float, rss: int = 1000, **gpu: Any) -> RecordedOperation:
+    return RecordedOperation(
+        name, 7, 1, start, end, "ok", "t", "s", None, Peak.exact(rss), gpu=gpu.get("gpu", {})
+    )
+
+
+def test_exact_figures_and_bounds_are_told_apart() -> None:
+    gpu = {DEVICE: told(5, 5, reserved_peak=8, ooms=1, retries=2, fragmentation=3), "cuda:1": told(5, None)}
+    exact, bounded = allocator_figures(operation("a", 0, 1, gpu=gpu))
+    assert (exact.peak.certainty, exact.peak.bytes) == (Certainty.EXACT, 5)
+    assert (exact.reserved_peak, exact.ooms, exact.retries, exact.fragmentation) == (8, 1, 2, 3)
+    assert (bounded.peak.certainty, bounded.peak.low, bounded.peak.high) == (Certainty.INTERVAL, 5, None)
+
+
+def test_what_is_not_of_the_records_form_is_left_out() -> None:
+    assert allocator_figures(operation("a", 0, 1, gpu={DEVICE: "much", "x": {"low": "5"}, "y": {}})) == []
+
+
+def attributed(peaks: Peaks, operations: list[RecordedOperation], started: float) -> Peaks:
+    listed = attribution.TabledOperations(ListedOperations(operations))
+    return attribution.attribute_peaks(peaks, listed, started)
+
+
+def test_a_gpus_peak_belongs_to_the_operation_of_its_moment_not_of_its_size() -> None:
+    operations = [operation("large in RAM", 10, 11, rss=10**9), operation("on the GPU", 12, 13)]
+    peaks = Peaks(gpu={DEVICE: Peak.sampled(5000, at=2.5)})
+    assert attributed(peaks, operations, 10.0).gpu[DEVICE].operation == "on the GPU"
+
+
+def test_an_allocator_that_held_more_than_any_tick_saw_raises_the_peak() -> None:
+    gpu = {DEVICE: told(400, 400, reserved_peak=600)}
+    operations = [operation("outer", 10, 20, gpu=gpu), operation("inner", 11, 12, gpu=gpu)]
+    peak = attributed(Peaks(gpu={DEVICE: Peak.sampled(500, at=9.0)}), operations, 10.0).gpu[DEVICE]
+    assert (peak.bytes, peak.operation, peak.pid, peak.how) == (600, "inner", 7, "held by torch.cuda")
+    assert peak.certainty is Certainty.SAMPLED
+
+
+def test_a_device_that_only_an_allocator_knows_has_a_peak() -> None:
+    operations = [operation("a", 10, 20, gpu={"mps": told(400, None)})]
+    assert attributed(Peaks(), operations, 10.0).gpu["mps"].bytes == 400
+
+
+def test_a_smaller_figure_changes_nothing() -> None:
+    operations = [operation("a", 10, 20, gpu={DEVICE: told(400, 400)})]
+    assert attributed(Peaks(gpu={DEVICE: Peak.sampled(500)}), operations, 10.0).gpu[DEVICE].bytes == 500
+
+
+def test_a_span_tells_the_device_of_which_most_was_used() -> None:
+    gpu = {"GPU-1": told(400, 400, start=10, end=20), "GPU-2": told(500, 900, start=30, end=None)}
+    attributes = operation_attributes(operation("a", 10, 20, gpu=gpu))
+    assert attributes["hw.id"] == "GPU-2"
+    assert attributes["memwatch.gpu.memory.peak"] == 500
+    assert attributes["memwatch.gpu.memory.start"] == 30
+    assert "memwatch.gpu.memory.end" not in attributes
+    assert "hw.id" not in operation_attributes(operation("b", 10, 20))

@@ -1,0 +1,27 @@
+"""Waiting until something can be read."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+
+from otel_memwatch.runtime.wait_readable import readable
+
+
+def test_descriptors_of_any_number_are_waited_for() -> None:
+    reading, writing = os.pipe()
+    high = fcntl.fcntl(reading, fcntl.F_DUPFD_CLOEXEC, 1100)
+    assert high > 1023
+    try:
+        assert readable([high, reading], 0) == []
+        assert readable([], 0.001) == []
+        os.write(writing, b"x")
+        assert readable([high], None) == [high]
+        assert os.read(high, 2) == b"x"
+        os.close(writing)
+        # the other end is closed
+        assert readable([high], 5) == [high]
+        assert os.read(high, 1) == b""
+    finally:
+        os.close(reading)
+        os.close(high)

@@ -1,0 +1,178 @@
+"""Sizes, durations, peaks and names as a person reads them."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from otel_memwatch import text as formatting
+from otel_memwatch.model import Peak
+
+MIB = 1024 * 1024
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        (None, "unknown"),
+        (0, "0 B"),
+        (1023, "1023 B"),
+        (1024, "1.0 KiB"),
+        (312.4 * MIB, "312.4 MiB"),
+        (1024 * MIB - 1, "1.00 GiB"),
+        (18.73 * 1024 * MIB, "18.73 GiB"),
+        (3 * 1024**4, "3.00 TiB"),
+    ],
+)
+def test_sizes(value: float | None, words: str) -> None:
+    assert formatting.size(value) == words
+
+
+@given(st.integers(0, 2**63))
+def test_no_size_is_written_with_a_thousand_of_its_unit(value: int) -> None:
+    number, unit = formatting.size(value).split()
+    assert float(number) < 1024
+    assert (
+        abs(float(number) * 1024 ** ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB").index(unit) - value)
+        <= 0.05 * value + 1
+    )
+
+
+def test_changes_have_a_sign() -> None:
+    assert [formatting.change(v) for v in (12 * MIB, -4 * MIB, 0)] == ["+12.0 MiB", "-4.0 MiB", "+0 B"]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [
+        (None, "unknown"), (float("nan"), "unknown"), (0, "0 ms"), (0.00042, "0.42 ms"), (0.034, "34 ms"),
+        (0.9994, "999 ms"), (0.9999, "1.00 s"), (12.44, "12.4 s"), (59.96, "1 min 00 s"), (185, "3 min 05 s"),
+        (3599.6, "1 h 00 min"), (7500, "2 h 05 min"), (86_400, "1 d 00 h"), (-3, "-3.00 s"),
+    ],
+)  # fmt: skip
+def test_durations(seconds: float | None, words: str) -> None:
+    assert formatting.duration(seconds) == words
+
+
+@pytest.mark.parametrize(
+    ("peak", "sentence", "cell", "certainty"),
+    [
+        (None, "unknown", "-", ""),
+        (
+            Peak.exact(300 * MIB, how="cgroup watermark"),
+            "300.0 MiB, exact (cgroup watermark)",
+            "300.0 MiB",
+            "exact",
+        ),
+        (Peak.exact(300 * MIB), "300.0 MiB, exact", "300.0 MiB", "exact"),
+        (
+            Peak.interval(300 * MIB, 410 * MIB),
+            "between 300.0 and 410.0 MiB (certified)",
+            "300.0-410.0 MiB",
+            "bounds",
+        ),
+        (
+            Peak.interval(300 * MIB, 2048 * MIB),
+            "between 0.29 and 2.00 GiB (certified)",
+            "0.29-2.00 GiB",
+            "bounds",
+        ),
+        (Peak.interval(300 * MIB, 300 * MIB), "about 300.0 MiB (certified)", "300.0 MiB", "bounds"),
+        (
+            Peak.interval(300 * MIB, None, how="ticks"),
+            "at least 300.0 MiB (certified, ticks)",
+            ">= 300.0 MiB",
+            "at least",
+        ),
+        (Peak.censored(9 * MIB), "no more than 9.0 MiB", "<= 9.0 MiB", "at most"),
+        (
+            Peak.censored(9 * MIB, 8 * MIB),
+            "at least 8.0 MiB and no more than 9.0 MiB",
+            "8.0-9.0 MiB",
+            "at most",
+        ),
+        (
+            Peak.interval(300 * MIB, 410 * MIB, how="page faults", estimate=340 * MIB),
+            "about 340.0 MiB (between 300.0 and 410.0 MiB; certified, page faults)",
+            "300.0-410.0 MiB",
+            "bounds",
+        ),
+        (
+            # bounds that read alike: not exact all the same
+            Peak.interval(300 * MIB, 300 * MIB + 16384, how="page faults", estimate=300 * MIB),
+            "about 300.0 MiB (certified, page faults)",
+            "300.0 MiB",
+            "bounds",
+        ),
+        (
+            Peak.sampled(300 * MIB),
+            "300.0 MiB seen (sampled: it may have been more in between)",
+            "300.0 MiB",
+            "sampled",
+        ),
+        (
+            Peak.sampled(300 * MIB, how="sum of resident sizes at ticks"),
+            "300.0 MiB seen (sampled, sum of resident sizes at ticks: it may have been more in between)",
+            "300.0 MiB",
+            "sampled",
+        ),
+        (
+            Peak.sampled(300 * MIB, 400 * MIB),
+            "300.0 MiB seen (sampled), 400.0 MiB at most",
+            "300.0 MiB",
+            "sampled",
+        ),
+    ],
+)
+def test_every_certainty_is_told_in_words(
+    peak: Peak | None, sentence: str, cell: str, certainty: str
+) -> None:
+    assert formatting.peak_sentence(peak) == sentence
+    assert formatting.peak_figure(peak) == cell
+    assert formatting.certainty(peak) == certainty
+
+
+def test_a_name_cannot_write_to_the_terminal() -> None:
+    hostile = "a\x1b[31m\nb\t\x07\x9b\u202e\udc80\ufeff"
+    shown = formatting.clean(hostile)
+    assert shown == "a\\x1b[31m\\nb\\t\\x07\\x9b\\u202e\\x80\\ufeff"
+    assert formatting.clean("Übung 漢字 \U0001f600") == "Übung 漢字 \U0001f600"
+
+
+@given(st.text(), st.integers(0, 60))
+def test_shortened_text_fits_whatever_it_is(text: str, width: int) -> None:
+    short = formatting.shorten(text, width)
+    assert formatting.cells(short) <= width
+    assert short.isprintable()
+    assert short == formatting.clean(text) or formatting.cells(formatting.clean(text)) > width
+
+
+def test_the_middle_is_left_out() -> None:
+    assert formatting.shorten("/a/long/path/to/some/file.txt", 16) == "/a/long...le.txt"
+
+
+def test_wide_letters_take_two_columns() -> None:
+    assert formatting.cells("漢字") == 4
+    assert formatting.pad("漢", 4) == "漢  "
+    assert formatting.shorten("漢字漢字漢字", 8) in ("漢...字", "漢...字 ")
+
+
+def test_a_command_is_quoted_as_a_shell_wants_it() -> None:
+    assert formatting.command_line(["sh", "-c", "echo 'a b'"]) == """sh -c 'echo '"'"'a b'"'"''"""
+    assert "\n" not in formatting.command_line(["python", "-c", "a\nb"])
+
+
+def test_columns_without_a_value_are_left_out() -> None:
+    lines = formatting.table([("a", "", "1"), ("bb", "-", "22")], ("name", "nothing", "n"), "llr")
+    assert lines == ["name   n", "a      1", "bb    22"]
+
+
+def test_shares() -> None:
+    assert [formatting.share(part, 1000) for part in (0, 3, 500, 999, 1000)] == [
+        "0 %",
+        "0.3 %",
+        "50 %",
+        "99.9 %",
+        "100 %",
+    ]

@@ -1,0 +1,201 @@
+"""The sum at one instant, against courses of memory whose truth is known at every instant."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+
+from otel_memwatch.run.cgroup_bounds import CgroupBounds, CgroupTick
+from otel_memwatch.run.conditions import RunConditions
+from otel_memwatch.truth import certainty
+from otel_memwatch.truth.ranks import Bins, Bound, Windows, held_through, in_bins, steps, widened
+from otel_memwatch.wings.ranks.groups import find_group
+from otel_memwatch.wings.ranks.rank_windows import _of_group, _of_ledger
+from tests.support.rank_runs import Clock, Course, largest_sum, rank_run
+from tests.support.run_directory import MIB, description
+
+
+def _course(lot, begin, *, hold=(1.0, 4.0)):
+    """A program: small, then a peak that it holds, now and then a blip, then less."""
+    moments, sizes = [begin], [lot.randint(5, 40) * MIB]
+    for _ in range(lot.randint(1, 3)):
+        moments.append(moments[-1] + lot.uniform(0.2, 1.5))
+        sizes.append(lot.randint(100, 900) * MIB)
+        moments.append(moments[-1] + lot.uniform(*hold))
+        sizes.append(lot.randint(5, 60) * MIB)
+    moments.append(moments[-1] + lot.uniform(0.1, 1.0))
+    return Course(moments, [*sizes, 0])
+
+
+def _windows(course, shift, lot, interval=0.1):
+    """What ticks tell of a course, by a clock that is `shift` ahead."""
+    times = np.arange(course.moments[0] + lot.uniform(0.001, interval), course.moments[-1], interval)
+    times = np.append(times, course.moments[-1])
+    begins = np.concatenate(([course.moments[0]], times[:-1]))
+    held = np.array([float(course.at(time)) for time in times])
+    faults = np.array([course.gained(time) / 4096 for time in times])
+    high = np.array([float(course.most(*pair)) for pair in zip(begins, times, strict=True)])
+    low = np.minimum(held_through(held, faults, 4096), high)
+    return Windows(begins + shift, times + shift, low, high, held)
+
+
+def _bounds(hosts, errors, bins):
+    total = Bound(np.zeros(bins.number), np.zeros(bins.number))
+    for windows, error in zip(hosts, errors, strict=True):
+        total = total.plus(widened(in_bins(windows, bins), steps(error, bins)))
+    return float(total.low.max()), float(total.high.max())
+
+
+@pytest.mark.parametrize("trials", [100, pytest.param(1000, marks=pytest.mark.thorough)])
+def test_the_interval_holds_the_truth_in_all_trials_whatever_the_clocks_are(trials):
+    lot, wide = random.Random(18), 0
+    for number in range(trials):
+        worst = lot.choice((0.0, 0.02, 0.1, 1.0, 5.0))
+        courses = [_course(lot, lot.uniform(0, 3)) for _ in range(8)]
+        errors = [lot.uniform(0, worst) for _ in courses]
+        hosts = [
+            _windows(course, lot.uniform(-error, error), lot)
+            for course, error in zip(courses, errors, strict=True)
+        ]
+        bins = Bins(-6.0, 0.025, 1400)
+        low, high = _bounds(hosts, errors, bins)
+        truth = largest_sum(courses)
+        assert low <= truth <= high, (number, worst, low, truth, high)
+        wide += high - low > 0.5 * truth
+    assert wide < 0.6 * trials  # a trivial interval would hold the truth as well
+
+
+def test_it_is_at_most_2_percent_wide_where_clocks_are_within_100_ms_and_peaks_are_held_together():
+    lot, widths = random.Random(7), []
+    for _ in range(100):
+        # Peaks of different sizes, staggered by known offsets, that all are held at one time.
+        courses = [
+            Course(
+                [0.1 * rank, 1.0 + 0.3 * rank, 6.0 + 0.2 * rank, 8.0],
+                [10 * MIB, lot.randint(200, 900) * MIB, 20 * MIB, 0],
+            )
+            for rank in range(8)
+        ]
+        hosts = [_windows(course, lot.uniform(-0.05, 0.05), lot) for course in courses]
+        low, high = _bounds(hosts, [0.05] * 8, Bins(-1.0, 0.025, 400))
+        truth = largest_sum(courses)
+        assert low <= truth <= high
+        widths.append((high - low) / truth)
+    assert max(widths) <= 0.02
+
+
+def test_what_a_run_holds_and_did_not_gain_it_held_all_the_time():
+    held, faults = (
+        np.array([10.0, 100.0, 100.0, 100.0, 90.0]) * MIB,
+        np.array([0, 23040, 23040, 23040, 23040.0]),
+    )
+    # The faults up to the tick after the window count, and those since the one before it.
+    assert held_through(held, faults, 4096).tolist() == [0, 10 * MIB, 10 * MIB, 100 * MIB, 90 * MIB]
+
+
+def test_nothing_is_certain_where_something_is_not_known():
+    nan = float("nan")
+    assert held_through(np.array([5.0, nan, 5.0]), np.array([0.0, 0.0, nan]), 1).tolist() == [5.0, 0.0, 0.0]
+    assert held_through(np.array([]), np.array([]), 1).tolist() == []
+
+
+def test_bounds_are_widened_by_as_many_bins_as_the_clock_is_off():
+    bound = Bound(np.array([0.0, 5.0, 7.0, 7.0, 7.0, 3.0]), np.array([1.0, 8.0, 2.0, 2.0, 2.0, 9.0]))
+    for off in range(8):
+        wide = widened(bound, off)
+        for index in range(6):
+            near = range(index - off, index + off + 1)
+            assert wide.low[index] == min(bound.low[j] if 0 <= j < 6 else 0.0 for j in near)
+            assert wide.high[index] == max(bound.high[j] if 0 <= j < 6 else 0.0 for j in near)
+
+
+def test_bins_hold_the_extremes_of_all_windows_that_touch_them():
+    windows = Windows(
+        *(
+            np.array(values)
+            for values in ([0.0, 1.0, 2.5], [1.0, 2.5, 9.0], [4, 5, 6.0], [8, 9, 7.0], [0, 0, 0.0])
+        )
+    )
+    bound = in_bins(windows, Bins(-1.0, 1.0, 12))
+    assert bound.high.tolist() == [0, 8, 9, 9, 7, 7, 7, 7, 7, 7, 7, 0]
+    assert bound.low.tolist() == [0, 0, 4, 5, 6, 6, 6, 6, 6, 6, 0, 0]
+
+
+@pytest.mark.parametrize("alive", [0, 2, None])
+@pytest.mark.parametrize("seed", range(3))
+def test_windows_of_a_control_group_are_those_of_the_rule_of_certainty(seed, alive):
+    lot = random.Random(seed)
+    conditions = RunConditions.of({**description(), "fault_bytes": 4096})
+    number = 50
+    columns = {
+        "usage": [lot.randint(0, 900) * MIB for _ in range(number)],
+        "window": [lot.choice((None, lot.randint(0, 900) * MIB)) for _ in range(number)],
+        "gap": [lot.choice((0, 0, 0.01, None)) for _ in range(number)],
+        "peak": sorted(lot.randint(0, 900) * MIB for _ in range(number)),
+        "file": [lot.choice((None, *[lot.randint(0, 300) * MIB] * 9)) for _ in range(number)],
+        "locked": [lot.choice((0, 3 * MIB)) for _ in range(number)],
+        "anon": [lot.randint(0, 500) * MIB for _ in range(number)],
+        "group_faults": sorted(lot.randint(0, 9999) for _ in range(number)),
+        "moved": sorted(lot.randint(0, 500) * MIB for _ in range(number)),
+        "faults": sorted(lot.randint(0, 9999) for _ in range(number)),
+        "alive": [lot.choice((0, 1, 3, None)) for _ in range(number - 1)] + [alive],
+    }
+    columns["moved"][number // 2] = None
+    table = {
+        name: np.array([np.nan if v is None else v for v in values], float)
+        for name, values in columns.items()
+    }
+    _, high, _ = _of_group(table, conditions)
+    bounds = CgroupBounds(0.0, conditions.charge_error, conditions.cpus)
+    names = ("usage", "window", "gap", "peak", "file", "moved", "locked")
+    ticks = [
+        CgroupTick(float(index + 1), *(columns[name][index] for name in names)) for index in range(number)
+    ]
+    wanted = [window.high for tick in ticks if (window := bounds.add_tick(tick)) is not None]
+    wanted += [window.high for window in bounds.rest(all_ended=alive == 0)]
+    assert high.tolist() == pytest.approx(wanted)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_windows_of_page_faults_are_those_of_the_rule_of_certainty(seed):
+    lot, number, unknown = random.Random(seed), 50, float("nan")
+    conditions = RunConditions.of({**description(), "page_bytes": 4096})
+    unseen: list[int | None] = sorted(lot.randint(0, 9999) for _ in range(number))
+    high = [lot.choice((None, *[lot.randint(0, 900) * MIB] * 5)) for _ in range(number)]
+    for index in lot.sample(range(number), 5):
+        unseen[index] = None
+    table = {
+        name: np.array([unknown if value is None else value for value in values], float)
+        for name, values in (("high", high), ("unseen", unseen))
+    }
+    for name in ("low", "faults", "guess", "resident"):
+        table[name] = np.zeros(number)
+    _, windows, _ = _of_ledger(table, conditions)
+    for index in range(number):
+        before = unseen[index - 1] if index else 0
+        after = unseen[min(index + 1, number - 1)]
+        if None in (high[index], before, after):
+            assert np.isnan(windows[index])
+        else:
+            assert windows[index] == high[index] + certainty.gained(after - before, page=4096)
+
+
+def test_records_of_eight_hosts_hold_the_truth_in_all_trials(tmp_path):
+    lot = random.Random(3)
+    for trial in range(25):
+        # Clocks are shifted by up to 5 s, and say so or do not.
+        clocks = []
+        for host in range(8):
+            error = lot.choice((0.03, 0.5, 6.0, None))
+            offset = lot.uniform(-5, 5) if error is None else lot.uniform(-min(error, 5), min(error, 5))
+            clocks.append(Clock(f"boot-{host}", offset, error, monotonic=lot.uniform(0, 1e6)))
+        courses = [_course(lot, lot.uniform(0, 3)) for _ in clocks]
+        home = tmp_path / str(trial)
+        for rank, (course, clock) in enumerate(zip(courses, clocks, strict=True)):
+            rank_run(home / f"r{rank}", course, rank=rank, size=8, clock=clock, lot=lot)
+        group = find_group(str(home))
+        peak, truth = group.together.peak, largest_sum(courses)
+        assert peak.low <= truth <= peak.high, (trial, peak, truth)
+        assert group.missing == ()

@@ -1,0 +1,327 @@
+"""Advice from the rows of runs."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from otel_memwatch.wings.advice.advice import KERNEL_SHARE, advise, job_of, to_json
+from otel_memwatch.wings.advice.history import what_changed
+from otel_memwatch.wings.advice.targets import TARGETS, sentence
+from otel_memwatch.wings.index.indexed_run import IndexedRun
+
+MIB = 1 << 20
+
+
+def row(needed: float | None = 100, **more: Any) -> IndexedRun:
+    """A run that needed so many MiB, exactly."""
+    size = None if needed is None else round(needed * MIB)
+    fields: dict[str, Any] = {
+        "path": "runs/a", "id": "a", "state": "finished", "key": "train.py", "system": "Linux 6.18 x86_64", "exit_code": 0,
+        "seconds": 90.0, "cpu": 135.0, "memory": size, "low": size, "high": size, "certainty": "exact",
+    }  # fmt: skip
+    return IndexedRun(**(fields | more))
+
+
+def test_memory_is_never_less_than_a_run_has_needed_and_little_more() -> None:
+    (advice,) = advise([row(100 + n / 10) for n in range(10)], by=job_of)
+    assert advice.memory is not None
+    assert 100.9 * MIB < advice.memory < 110 * MIB
+    assert (advice.runs, advice.odds, advice.guess) == (10, 1e-3, False)
+    assert advice.cores == 1.5
+    assert advice.seconds is not None
+    assert 90 < advice.seconds < 150
+
+
+def test_one_run_has_a_stated_margin() -> None:
+    (advice,) = advise([row(100)], by=job_of)
+    assert advice.memory == pytest.approx(110 * MIB + KERNEL_SHARE, abs=1)
+    assert "from one run: 10% are added" in advice.notes[0]
+    assert "from one run" in sentence(advice)
+
+
+def test_runs_that_have_little_in_common_are_not_advised_in_a_line() -> None:
+    """Two runs of 15 and of 350 MiB promise nothing; 52 GiB were said to be needed."""
+    (advice,) = advise([row(15), row(350)], by=job_of)
+    assert (
+        sentence(advice)
+        == "no figure to request: 2 runs of up to 350.0 MiB differ too much (wrap --name tells jobs apart)"
+    )
+
+
+def test_what_is_added_for_others_or_was_needed_by_a_failed_run_is_no_difference() -> None:
+    """One run of 300 KiB was said to differ too much, from nothing: its advice has a MiB for the kernel."""
+    (tiny,) = advise([row(0.3)], by=job_of)
+    assert sentence(tiny).startswith("request 32 MiB (from one run)")
+    (watched,) = advise([row(5)], by=job_of, monitor_share=25 * MIB)
+    assert sentence(watched).startswith("request 32 MiB (from one run)")
+    (failed,) = advise([row(100), row(100), row(500, exit_code=1)], by=job_of)
+    assert sentence(failed).startswith(
+        "request at least 551 MiB (2 runs; one that failed or was killed needed more)"
+    )
+    killed = row(500, exit_code=None, signal=9, oom_kills=1, limit=500 * MIB)
+    (guess,) = advise([row(100), row(100), killed], by=job_of)
+    assert sentence(guess).startswith("request 751 MiB (a guess: a run was killed at 500.0 MiB)")
+
+
+@pytest.mark.parametrize("target", ["slurm", "kubernetes", "docker", "snakemake", "nextflow"])
+def test_a_target_that_is_given_a_figure_is_not_told_that_there_is_none(target: str) -> None:
+    (advice,) = advise([row(15), row(350)], by=job_of)
+    said = [line for line in TARGETS[target](advice).splitlines() if line.startswith(("# ", "// "))]
+    assert "request " in said[0]
+    assert any("2 runs of up to 350.0 MiB differ too much" in line for line in said)
+
+
+def test_a_run_that_was_killed_for_memory_makes_it_a_guess() -> None:
+    killed = row(200, exit_code=None, signal=9, oom_kills=1, limit=200 * MIB)
+    (advice,) = advise([row(100), row(100), killed], by=job_of)
+    assert advice.memory == 300 * MIB + KERNEL_SHARE
+    assert advice.guess
+    (alone,) = advise([killed], by=job_of)
+    assert (alone.memory, alone.guess) == (300 * MIB, True)
+    (enough,) = advise([row(300), row(300), killed], by=job_of)
+    assert not enough.guess
+
+
+def test_without_a_run_that_ended_well_there_is_a_lower_bound_only() -> None:
+    (advice,) = advise([row(70, exit_code=1), row(90, state="running", high=None, exit_code=None)], by=job_of)
+    assert (advice.memory, advice.at_least) == (None, 90 * MIB)
+    assert "needs at least 90.0 MiB" in sentence(advice)
+    (nothing,) = advise([row(None)], by=job_of)
+    assert sentence(nothing) == "nothing is known"
+
+
+def test_a_failed_run_that_needed_more_counts() -> None:
+    (advice,) = advise([row(100), row(100), row(100), row(250, exit_code=1)], by=job_of)
+    assert advice.memory is not None
+    assert advice.memory >= 250 * MIB
+
+
+def test_other_kernels_and_other_jobs_are_apart() -> None:
+    rows = [
+        row(100),
+        row(100, system="Linux 5.10 x86_64"),
+        row(50, name="other"),
+        row(60, tags_json='{"rule": "align"}'),
+    ]
+    found = {(one.job, one.system.split()[1]) for one in advise(rows, by=job_of)}
+    assert found == {("train.py", "6.18"), ("train.py", "5.10"), ("other", "6.18"), ("align", "6.18")}
+
+
+def test_what_others_have_polled_counts_only_alone() -> None:
+    polled = row(100, by="sacct", certainty="sampled")
+    (advice,) = advise([polled, polled, row(300)], by=job_of)
+    assert advice.runs == 1
+    (guess,) = advise([polled, polled], by=job_of)
+    assert guess.guess
+    assert guess.memory is not None
+    assert guess.memory > 125 * MIB
+    assert any("sacct polled" in note for note in guess.notes)
+
+
+def test_the_monitor_and_the_page_cache_are_named() -> None:
+    (advice,) = advise([row(100, cgroup=180 * MIB, own_group=1)], by=job_of, monitor_share=25 * MIB)
+    assert advice.memory == pytest.approx(135 * MIB + KERNEL_SHARE, abs=1)
+    assert any(note.startswith("80.0 MiB of reclaimable page cache") for note in advice.notes)
+    assert any("25 MiB of it are for the monitor" in note for note in advice.notes)
+
+
+def test_page_cache_of_a_control_group_that_others_share_is_not_named() -> None:
+    """The surrounding group's 9 GiB of page cache were reported for `sort` without a group of its own."""
+    (advice,) = advise([row(100, cgroup=9 << 30)], by=job_of)
+    assert not any("page cache" in note for note in advice.notes)
+
+
+def test_program_files_are_added_to_the_request() -> None:
+    """PyTorch, Java and Chromium hang below their needed memory: each page of code is read again from disk."""
+    torch = row(527, file_bytes=344 * MIB, how="cgroup watermark")
+    (advice,) = advise([torch], by=job_of)
+    assert advice.memory == pytest.approx(924 * MIB, abs=MIB)
+    assert sentence(advice).startswith(
+        "request 924 MiB: 580 MiB needed + 344 MiB of program files and libraries (from one run)"
+    )
+    document: Any = to_json(advice)
+    assert document["memory"]["target"] == advice.memory
+    assert document["memory"]["files"] == 344 * MIB
+    assert document["memory"]["needed"] == advice.memory - 344 * MIB
+    several = [row(527, file_bytes=(300 + n) * MIB, how="cgroup watermark") for n in range(4)]
+    (more,) = advise(several, by=job_of)
+    assert more.files == 303 * MIB
+    (little,) = advise([row(527, file_bytes=2 * MIB, how="cgroup watermark")], by=job_of)
+    assert sentence(little).startswith("request 582 MiB (from one run)")
+
+
+def test_an_older_run_shows_its_program_files_by_the_size_of_its_largest_process() -> None:
+    (advice,) = advise([row(60, process=79 * MIB, process_low=79 * MIB)] * 3, by=job_of)
+    assert advice.files == 19 * MIB
+    (short,) = advise([row(60, process=80 * MIB)] * 3, by=job_of)  # no larger than its launcher was
+    assert not short.files
+
+
+def test_program_files_move_the_line_over_an_input_too() -> None:
+    rows = [row(20 + 2 * n, input_bytes=n * 10**6, file_bytes=100 * MIB) for n in range(10, 40)]
+    (advice,) = advise(rows, by=job_of)
+    assert advice.line is not None
+    assert advice.line.at(advice.line.largest) == pytest.approx(advice.memory, abs=1)
+    assert advice.line.at(0) > 100 * MIB
+
+
+def unbounded(low: float, **more: Any) -> IndexedRun:
+    """A run that needed at least so many MiB."""
+    return row(low, high=None, certainty="interval", how="at one tick, page faults", **more)
+
+
+@pytest.mark.parametrize("runs", [1, 3])
+def test_runs_without_an_upper_bound_promise_nothing(runs: int) -> None:
+    """197 MiB were advised of a run of at least 178 MiB, and three such runs had odds; 223 MiB were needed."""
+    (advice,) = advise([unbounded(178)] * runs, by=job_of)
+    assert advice.memory is not None
+    assert advice.memory >= 222 * MIB
+    assert (advice.odds, advice.at_least) == (None, 178 * MIB)
+    assert sentence(advice).startswith("request at least 224 MiB (")
+    assert "no upper bound" in sentence(advice)
+    assert "1 in 1000" not in "".join(write(advice) for write in TARGETS.values())
+    document: Any = to_json(advice)
+    assert (document["memory"]["at_least"], document["odds"]) == (178 * MIB, None)
+
+
+def test_a_few_runs_without_an_upper_bound_count_by_their_lower_one() -> None:
+    (advice,) = advise([row(100 + n / 10) for n in range(12)] + [unbounded(60)], by=job_of)
+    assert (advice.odds, advice.at_least) == (1e-3, None)
+    (most,) = advise([row(100), row(100), unbounded(60)], by=job_of)
+    assert most.odds is None
+    assert sentence(most).startswith("request at least 1")
+    (above,) = advise([row(100 + n / 10) for n in range(12)] + [unbounded(160)], by=job_of)
+    assert (above.odds, above.at_least) == (None, 160 * MIB)
+    assert above.memory is not None
+    assert above.memory >= 176 * MIB
+
+
+def test_the_figure_of_a_run_that_was_killed_is_a_lower_bound() -> None:
+    killed = row(500, exit_code=None, signal=9, reason="killed by SIGKILL")
+    (alone,) = advise([killed], by=job_of)
+    assert (alone.memory, alone.at_least) == (None, 500 * MIB)
+    (advice,) = advise([row(100), row(100), killed], by=job_of)
+    assert (advice.odds, advice.at_least) == (None, 500 * MIB)
+    limited = row(500, exit_code=None, signal=9, oom_kills=1, limit=500 * MIB)
+    (guess,) = advise([row(100), row(100), limited], by=job_of)
+    assert (guess.guess, guess.at_least) == (True, 500 * MIB)
+
+
+def test_a_run_of_nothing_has_ended_well() -> None:
+    """A command that needs less than the kernel counts was said to have failed."""
+    (advice,) = advise([row(0, high=MIB, certainty="interval")], by=job_of)
+    assert sentence(advice).startswith("request 32 MiB (from one run)")
+
+
+def test_advice_is_never_above_the_machine() -> None:
+    """Other people's forks made an upper bound of 2.1 TiB, and the advice, on a machine of 23.5 GiB."""
+    machine = {"host_memory": 24 << 30, "host_swap": 2 << 30}
+    wide = row(240, high=200 << 30, certainty="interval", **machine)
+    for rows in ([wide], [wide] * 3, [wide, row(240, **machine)]):
+        (advice,) = advise(rows, by=job_of)
+        assert advice.memory == 26 << 30
+        assert advice.odds is None
+        assert advice.largest == 26 << 30
+        assert any("26.00 GiB" in note for note in advice.notes)
+    killed = row(20 << 10, exit_code=None, signal=9, oom_kills=1, limit=20 << 30, **machine)
+    (guess,) = advise([killed], by=job_of, monitor_share=25 * MIB)
+    assert guess.memory == 26 << 30
+    (swapped,) = advise([row(25 << 10, host_memory=24 << 30)], by=job_of)  # swap was not recorded then
+    assert swapped.memory == 25 << 30
+
+
+def test_numbers_of_jobs_and_tasks_do_not_explain_memory() -> None:
+    """An array of growing tasks was advised "2.1e+07 bytes for each of tag.slurm.task"."""
+    rows = [row(100 + 20 * n, tags_json=json.dumps({"slurm.task": str(n)})) for n in range(1, 11)]
+    (advice,) = advise(rows, by=job_of)
+    assert advice.line is None
+    (asked,) = advise(rows, by=job_of, feature="slurm.task")
+    assert asked.line is not None
+    written = TARGETS["text"](asked)
+    assert "20.0 MiB for each 1 of slurm.task" in written
+    assert "fitted for 1 to 10" in written
+    said = TARGETS["slurm"](asked)
+    assert "up to 3, " in said
+    assert "up to 5.5" not in said
+
+
+def test_an_input_is_given_in_sizes() -> None:
+    rows = [row(20 + 2 * n, input_bytes=n * MIB) for n in range(10, 40)]
+    (advice,) = advise(rows, by=job_of)
+    written = TARGETS["text"](advice)
+    assert "2.0 MiB for each 1.0 MiB of input" in written
+    assert "fitted for 10.0 MiB to 39.0 MiB" in written
+    assert "MiB up to 39.0 MiB" in TARGETS["slurm"](advice)
+
+
+def test_what_a_control_group_was_charged_needs_no_share_for_the_kernel() -> None:
+    charged = row(100, how="cgroup watermark less page cache")
+    (advice,), (mixed,) = (advise(rows, by=job_of) for rows in ([charged] * 4, [charged] * 3 + [row(100)]))
+    assert advice.memory is not None
+    assert mixed.memory == advice.memory + KERNEL_SHARE
+
+
+def test_runs_known_between_wide_bounds_only_are_named() -> None:
+    wide = row(100, high=300 * MIB, certainty="interval")
+    (advice,) = advise([row(100), row(100), row(101), wide], by=job_of)
+    assert advice.memory is not None
+    assert advice.memory < 115 * MIB
+    assert any(note.startswith("1 run has only a wide range") for note in advice.notes)
+    assert advice.largest == 101 * MIB
+
+
+def test_an_input_that_explains_the_memory_scales_it() -> None:
+    rows = [row(20 + 2 * size, input_bytes=size * 10**6) for size in range(10, 40)]
+    (advice,) = advise(rows, by=job_of)
+    assert advice.line is not None
+    assert advice.input_name == "input"
+    assert advice.line.at(20e6) == pytest.approx(60 * MIB, rel=0.2)
+    assert "lambda wildcards, input: max(" in TARGETS["snakemake"](advice)
+    tagged = [row(20 + 2 * size, tags_json=json.dumps({"rows": str(size)})) for size in range(10, 40)]
+    (advice,) = advise(tagged, by=job_of, feature="rows")
+    assert advice.input_name == "rows"
+    for target in ("slurm", "kubernetes", "docker", "snakemake", "nextflow"):
+        comment = next(line for line in TARGETS[target](advice).splitlines() if "it grows with rows" in line)
+        assert comment.endswith(f"{-(-(advice.memory or 0) // MIB)} MiB up to 39")
+        assert "up to 17," in comment
+    (advice,) = advise([row(100, input_bytes=n) for n in range(10)], by=job_of, feature="input")
+    assert advice.line is None
+    assert any("does not explain" in note for note in advice.notes)
+
+
+def test_targets_speak_their_own_words() -> None:
+    (advice,) = advise([row(100)] * 5, by=job_of)
+    mebibytes = -(-(advice.memory or 0) // MIB)
+    written = {name: write(advice) for name, write in TARGETS.items()}
+    assert f"#SBATCH --mem={mebibytes}M\n#SBATCH --cpus-per-task=2\n#SBATCH --time=00:0" in written["slurm"]
+    assert f"--memory={mebibytes}m --memory-swap={mebibytes}m --cpus=2" in written["docker"]
+    assert f"    memory: {mebibytes}Mi\n    cpu: 1500m\n  limits:" in written["kubernetes"]
+    assert f"mem_mb={-(-(advice.memory or 0) // 10**6)}," in written["snakemake"]
+    assert f"withName: 'train.py' {{\n        memory = {mebibytes}.MB" in written["nextflow"]
+    document: Any = to_json(advice)
+    assert document["memory"]["target"] == advice.memory
+
+
+def test_a_change_is_told_where_the_bounds_exclude_that_there_is_none() -> None:
+    before = row(100, started=1000.0)
+    assert (
+        what_changed(row(100.5, started=1060.0), [before]) == "nothing, against the run of 1 min 00 s before"
+    )
+    changed = what_changed(row(130, started=1060.0, seconds=60.0), [before])
+    assert changed == "memory +30.0 MiB (+30%), 30.0 s faster, against the run of 1 min 00 s before"
+    wide = row(130, low=100 * MIB, started=1060.0)
+    assert what_changed(wide, [before]) == "nothing, against the run of 1 min 00 s before"
+    assert what_changed(row(100), [row(100, exit_code=1)]) is None
+
+
+@pytest.mark.parametrize(
+    "end",
+    [{"oom_kills": 1, "signal": 9, "exit_code": None}, {"signal": 15, "exit_code": None}, {"exit_code": 1}],
+)
+def test_a_run_that_ended_badly_is_no_improvement(end: dict[str, Any]) -> None:
+    """A run that its limit ended after 0.6 s was "-174.8 MiB (-47%), 1.62 s faster"."""
+    before = row(375, started=1000.0)
+    assert what_changed(row(200, started=1060.0, seconds=0.6, **end), [before]) is None

@@ -1,0 +1,119 @@
+"""Every form of output says what was found, and keeps to its format whatever names and bounds there are."""
+
+from __future__ import annotations
+
+import json
+import math
+from importlib.resources import files
+from xml.etree import ElementTree as ET
+
+import jsonschema
+import pytest
+
+from otel_memwatch.model import Certainty
+from otel_memwatch.run.figures import Figure, RunFigures
+from otel_memwatch.wings.gate import budget_formats, comparison_formats
+from otel_memwatch.wings.gate.comparison import compare
+
+MIB = 1 << 20
+ODD = 'operation:a|b <script>`x`\n\x1b[31m"&'
+
+
+def exact(mib, **more):
+    return Figure(mib * MIB, Certainty.EXACT, mib * MIB, mib * MIB, True, **more)
+
+
+BASE = {
+    "memory": exact(100),
+    "process": exact(90),
+    ODD: exact(50),
+    "operation:Gone": exact(5),
+    "gpu": Figure(MIB, Certainty.SAMPLED, MIB, None, True),
+    "seconds": Figure.measured(10),
+    "written": Figure(5 * MIB, Certainty.INTERVAL, 5 * MIB, None, True),
+}
+HEAD = {**BASE, "memory": exact(110), "process": exact(80), "operation:New": exact(7)}
+del HEAD["operation:Gone"]
+COMPARISON = compare([RunFigures(BASE)], [RunFigures(HEAD), RunFigures(HEAD)])
+CHECKED = [
+    ("runs/a|b", [
+        {"figure": "memory", "unit": "By", "limit": 10.0 * MIB, "verdict": "over", "value": 12 * MIB, "low": 12 * MIB,
+         "high": 12 * MIB, "certainty": "exact", "why": ""},
+        {"figure": ODD, "unit": "By", "limit": 10.0 * MIB, "verdict": "cannot tell", "value": None, "low": None, "high": None,
+         "certainty": None, "why": "no operation of this name was recorded"},
+        {"figure": "seconds", "unit": "s", "limit": 600.0, "verdict": "within", "value": 1.5, "low": 1.5, "high": 1.5,
+         "certainty": "exact", "why": ""}])]  # fmt: skip
+
+
+def schema(name):
+    document = json.loads((files("otel_memwatch.wings.gate") / f"{name}.schema.json").read_text())
+    jsonschema.Draft202012Validator.check_schema(document)
+    return jsonschema.Draft202012Validator(document)
+
+
+def test_json_keeps_its_schema():
+    schema("comparison").validate(json.loads(comparison_formats.as_json(COMPARISON)))
+    schema("budgets").validate(json.loads(budget_formats.as_json(CHECKED)))
+    document = json.loads(comparison_formats.as_json(COMPARISON))
+    assert document["regressed"] is True
+    assert {one["figure"]: one["verdict"] for one in document["figures"]} == {
+        "memory": "regressed", "process": "improved", ODD: "same", "operation:Gone": "not comparable",
+        "operation:New": "not comparable", "gpu": "not comparable", "seconds": "not enough runs",
+        "written": "not comparable"}  # fmt: skip
+
+
+@pytest.mark.parametrize("make", comparison_formats.FORMATS.values(), ids=comparison_formats.FORMATS)
+def test_no_form_lets_a_name_s_control_characters_through(make):
+    text = make(COMPARISON)
+    assert "\x1b" not in text
+    assert text.endswith("\n")
+
+
+def test_the_comment_has_what_changed_first_and_folds_the_rest():
+    text = comparison_formats.as_markdown(COMPARISON)
+    lines = text.splitlines()
+    assert lines[0] == comparison_formats.MARKER
+    assert "1 regressed, 1 improved, 1 the same" in lines[1]
+    before, folded = text.split("<details>")
+    assert "| memory | 100.0 MiB | 110.0 MiB | +10.0 MiB (+10.0 %) | **regressed** |" in before
+    assert "largest process" in before
+    assert "duration" in folded
+    assert "<script>" not in text
+    rows = [line for line in lines if line.startswith("|")]
+    assert {line.replace("\\|", "").count("|") for line in rows} == {7}
+
+
+def test_junit_counts_failures_and_what_cannot_be_told():
+    root = ET.fromstring(comparison_formats.as_junit(COMPARISON))
+    assert root.attrib == {"tests": "8", "failures": "1", "errors": "0", "skipped": "5"}
+    assert [case.get("name") for case in root.iter("testcase") if case.find("failure") is not None] == [
+        "memory"
+    ]
+    checked = ET.fromstring(budget_formats.as_junit(CHECKED))
+    assert (checked.get("failures"), checked.get("skipped")) == ("1", "1")
+
+
+def test_services_that_keep_histories_get_the_head():
+    entries = json.loads(comparison_formats.as_github_action_benchmark(COMPARISON))
+    assert {"name": "memory", "unit": "MiB", "value": 110.0, "range": "± 0", "extra": "2 runs"} in entries
+    assert all(isinstance(entry["value"], int | float) for entry in entries)
+    metrics = json.loads(comparison_formats.as_bencher(COMPARISON))
+    assert metrics["run"]["memory"] == {
+        "value": 110 * MIB,
+        "lower_value": 110 * MIB,
+        "upper_value": 110 * MIB,
+    }
+    assert metrics["run"]["written-bytes"] == {"value": 5 * MIB, "lower_value": 5 * MIB}
+    assert metrics["New"]["memory"]["value"] == 7 * MIB
+    assert not any(
+        math.isinf(v) for one in metrics.values() for metric in one.values() for v in metric.values()
+    )
+
+
+def test_tables_say_why():
+    text = comparison_formats.as_table(COMPARISON)
+    assert text.splitlines()[1].startswith("memory")
+    assert "in the base only" in text
+    assert "1 run against 2 runs" in text
+    assert "no operation of this name" in budget_formats.as_table(CHECKED)
+    assert "**over**" in budget_formats.as_markdown(CHECKED)
