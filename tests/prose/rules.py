@@ -11,17 +11,17 @@ from tests.prose.texts import Text
 WORDS_OF_A_SENTENCE = 25
 WORDS_OF_A_PARENTHESIS = 6
 RATES = {
-    "what": (re.compile(r"\bwhat\b", re.I), 25),
-    "tell": (re.compile(r"\b(?:told|tells?)\b", re.I), 4),
-    "nobody": (re.compile(r"\b(?:nobody|somebody|whoever|anybody)\b", re.I), 1),
-    "where": (re.compile(r"\bwhere\b", re.I), 20),
-    "whose": (re.compile(r"\bwhose\b", re.I), 3),
+    "what": (re.compile(r"\bwhat\b", re.IGNORECASE), 25),
+    "tell": (re.compile(r"\b(?:told|tells?)\b", re.IGNORECASE), 4),
+    "nobody": (re.compile(r"\b(?:nobody|somebody|whoever|anybody)\b", re.IGNORECASE), 1),
+    "where": (re.compile(r"\bwhere\b", re.IGNORECASE), 20),
+    "whose": (re.compile(r"\bwhose\b", re.IGNORECASE), 3),
 }
 """Words that are fine once and not as a habit, and how often they may occur in 10 000 words of a kind."""
 _BANNED = re.compile(
     r"\b(?:told|tells|nobody|somebody|whoever|anybody|meant|heedless|among it|so that|whose it was|is there"
     r"|at the most|by chance|its own|has that many|that is over|may have had)\b",
-    re.I,
+    re.IGNORECASE,
 )
 _START = re.compile(r"\s*(?:What|Whether|Those|That|The same|How|As|Of)\b")
 _CODE = re.compile(r"``.*?``|`[^`]*`|\[[^\]\s]*_[^\]\s]*\]", re.DOTALL)
@@ -101,7 +101,7 @@ RULES: dict[str, Callable[[Text], list[str]]] = {
 
 def violations(texts: Iterable[Text], excepted: Iterable[str] = ()) -> list[Violation]:
     """Return all violations, without the phrases that are excepted."""
-    phrases = [re.compile(r"\s+".join(map(re.escape, phrase.split())), re.I) for phrase in excepted]
+    phrases = [re.compile(r"\s+".join(map(re.escape, phrase.split())), re.IGNORECASE) for phrase in excepted]
     found = []
     for text in texts:
         shown = text.text

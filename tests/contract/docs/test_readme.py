@@ -79,8 +79,8 @@ def test_its_first_figure_is_that_of_the_kept_results() -> None:
     ours = counts["otel-memwatch"]
     next_best = max(count for tool, count in counts.items() if not tool.startswith("otel-memwatch"))
     user = counts["otel-memwatch, as a user"]
-    told = f"**{words[ours]}** were told to within 3 %, {words[user]} to a user without a control group"
-    assert f"{told}; the next best tool told {words[next_best]}" in README
+    told = f"within 3 % for **{words[ours]}**, for {words[user]} without a cgroup"
+    assert f"{told}; the next best tool for {words[next_best]}" in README
 
 
 def test_colours_say_how_far_a_figure_is() -> None:
