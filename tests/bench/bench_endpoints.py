@@ -213,7 +213,7 @@ ENDPOINTS = {
     "closes in the middle of a request": closing,
     "has no TLS, is spoken to with TLS": lambda: encrypted_towards(answering(lambda _: None)),
     "speaks gRPC, is spoken to with HTTP": grpc,
-    "a certificate that nobody signed": untrusted,
+    "an unsigned certificate": untrusted,
 }
 
 
@@ -227,7 +227,7 @@ def ended(directory, options):
 
 
 def endpoints(directory, repeat):
-    print(f"\n| endpoint | end, shortest of {repeat} | longest | what is said |")
+    print(f"\n| endpoint | end, shortest of {repeat} | longest | message |")
     print("| --- | ---: | ---: | --- |")
     for name, opened in ENDPOINTS.items():
         taken, said = [], []

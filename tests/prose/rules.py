@@ -31,7 +31,7 @@ _NAME = re.compile(
     r"|\b\w+\(\)?|\b\w*_\w+|\b[\w-]+(?:[./][\w-]+)+/?|(?<!\w)/\w[\w/.-]*"
 )
 _PART = re.compile(r"\n\s*(?:[-*]|\d+\.)\s|\n\s*\n|\n#+ |\|(?:\s*-+:?\s*\|)*|\n\s{2,}(?=\w+: )")
-_END = re.compile(r"(?<=[.!?])[)\"'*]*\s+(?=[\"'(*]*[A-Z¤])")
+_END = re.compile(r"(?<=[.!?])[)\"'*]*\s+(?=[\"'(*]*(?:[A-Z¤\d]|otel-|wait4))")
 _WORD = re.compile(r"[^\W\d_][\w'-]*")
 _COUNTED = re.compile(r"[\w¤][\w¤.,'%-]*")
 _PARENTHESIS = re.compile(r"\(([^()]*)\)")
