@@ -1,4 +1,4 @@
-"""A dashboard: variables, links, annotations, and panels put in their places."""
+"""A dashboard: variables, links, annotations, and the layout of panels."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dashboards.records import BRANCH, CI_LARGEST, OPERATION, OPERATION_PEAK
 WIDTH = 24
 TAG = "otel-memwatch"
 SCHEMA_VERSION = 38
-"""Of Grafana 10.0: newer ones migrate it when they load it."""
+"""Schema of Grafana 10.0; newer versions migrate it when they load it."""
 
 
 class Row(NamedTuple):
@@ -31,7 +31,7 @@ def _variable(name: str, label: str, kind: str, **more: Any) -> Json:
 def _query_variable(
     name: str, label: str, query: str, *, several: bool = True, everything: str | None = ".+"
 ) -> Json:
-    """`everything`: the expression that stands for all; `.*` where series may lack the label; `None`: all cannot be chosen."""
+    """A variable. `everything` is the expression for all: `.*` if series may lack the label; `None` disables this choice."""
     more: Json = {"multi": several, "includeAll": several and everything is not None}
     if more["includeAll"]:
         more |= {"allValue": everything, "current": {"selected": True, "text": ["All"], "value": ["$__all"]}}
@@ -42,7 +42,7 @@ def _query_variable(
         datasource=DATASOURCE,
         query={"query": query, "refId": f"variable-{name}"},
         definition=query,
-        # On time range change: runs come and go.
+        # Refresh when the time range changes, because runs come and go.
         refresh=2,
         sort=1,
         regex="",
@@ -67,7 +67,7 @@ def _datasource(name: str, label: str, kind: str) -> Json:
 
 
 def fleet_variables(*more: Json) -> list[Json]:
-    """Data source, cluster, namespace and service, then `more`: what many runs are chosen by."""
+    """Variables that select many runs: data source, cluster, namespace and service, then `more`."""
     place = ",".join(PLACE)
     cluster = _query_variable(
         "cluster", "Cluster", "label_values(memwatch_run_active, cluster)", everything=".*"
@@ -83,10 +83,10 @@ def fleet_variables(*more: Json) -> list[Json]:
 
 
 def variables(*more: Json, one_run: bool = False, all_runs: bool = True) -> list[Json]:
-    """Those of a fleet, traces, host and run, then `more`; without `all_runs` runs have to be named."""
+    """Variables of a fleet, traces, host and run, then `more`. Without `all_runs`, runs must be named."""
     scope = ",".join((*FLEET, OURS))
     host = _query_variable("host", "Host", f"label_values(target_info{{{scope}}}, host_name)")
-    # Without target_info there is no host to choose from, but there are runs.
+    # Without target_info, hosts are unknown, but runs are not.
     runs = f'{scope},host_name=~"$host"'
     run = _query_variable(
         "run",
@@ -99,7 +99,7 @@ def variables(*more: Json, one_run: bool = False, all_runs: bool = True) -> list
 
 
 def text_variable(name: str, label: str, default: str) -> Json:
-    """A field to write into."""
+    """A text field."""
     return _variable(
         name,
         label,
@@ -129,7 +129,7 @@ def operation_variable() -> Json:
 
 
 def annotation(name: str, expression: str, title: str, text: str, color: str, *, step: str = "10s") -> Json:
-    """Moments or stretches in which an expression has values."""
+    """Moments or periods with values of an expression."""
     return {
         "name": name,
         "datasource": DATASOURCE,
@@ -146,7 +146,7 @@ def annotation(name: str, expression: str, title: str, text: str, color: str, *,
 
 
 def traces_link() -> Json:
-    """Opens the run's traces: by its id, or by its pod where the run was scraped and is called after that."""
+    """Link to the run's traces: by its id, or by its pod if the run was scraped and is named after the pod."""
     query = '{ resource.service.instance.id = "${run}" || resource.k8s.pod.name = "${run}" }'
     panes = {
         "traces": {
@@ -162,7 +162,7 @@ def traces_link() -> Json:
             "range": {"from": "${__from}", "to": "${__to}"},
         }
     }
-    # Grafana fills in variables before it opens the link: their braces must stay as they are.
+    # Grafana fills in variables before it opens the link; do not encode their braces.
     address = quote(json.dumps(panes, separators=(",", ":")), safe="${}_:,")
     return {
         "title": "Traces of this run",

@@ -1,4 +1,4 @@
-"""What dashboards and alerts both look at, so that they cannot differ."""
+"""Measures that dashboards and alerts share, so they cannot differ."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ def _of_run(metric: str, *matchers: str, scope: Scope, window: str, how: str = "
 
 
 def limit(scope: Scope = DASHBOARD, *, window: str = "") -> str:
-    """Memory limit of each run's control group; nothing for a run without.
+    """Memory limit of each run's cgroup; nothing without a limit.
 
-    Here and below, with `window` the last values within that time: runs that have ended are in it.
+    Here and below, `window` selects the last values in that time range, which includes ended runs.
     """
     return _of_run("memwatch.cgroup.memory.limit", CGROUP_LIMIT, scope=scope, window=window, how="min")
 
 
 def available(scope: Scope = DASHBOARD, *, window: str = "") -> str:
-    """Memory that each run can have: its control group's limit, else the machine's memory."""
+    """Memory available to each run: its cgroup's limit, otherwise the machine's memory."""
     machine = _of_run("system.memory.limit", scope=scope, window=window)
     return f"({limit(scope, window=window)} or {machine})"
 
 
 def charged(scope: Scope = DASHBOARD, *, window: str = "") -> str:
-    """Memory of each run's control group that the kernel cannot drop: what counts against the limit in earnest."""
+    """Unreclaimable memory of each run's cgroup, which counts against the limit."""
     return _of_run("memwatch.cgroup.memory.working_set", scope=scope, window=window)
 
 
 def used(scope: Scope = DASHBOARD, *, window: str = "") -> str:
-    """What stands against `available`: of the group where that has a limit, else of the whole machine."""
+    """Used part of `available`: of the cgroup if it has a limit, otherwise of the whole machine."""
     machine = _of_run("system.memory.usage", 'system_memory_state="used"', scope=scope, window=window)
     return f"(({charged(scope, window=window)} and {limit(scope, window=window)}) or {machine})"
 
@@ -47,7 +47,7 @@ def used_share(scope: Scope = DASHBOARD, *, window: str = "") -> str:
 
 
 def share_of_limit(scope: Scope = DASHBOARD, *, window: str = "") -> str:
-    """What counts of a run's control group against its limit, 0 to 1; nothing for a run without a limit."""
+    """Used share of a run's cgroup limit, 0 to 1; nothing without a limit."""
     return f"{charged(scope, window=window)} / {limit(scope, window=window)}"
 
 

@@ -49,7 +49,7 @@ def _targets(queries: Sequence[Query], *, instant: bool, form: str) -> list[Json
 
 
 def _description(words: str, queries: Sequence[Query]) -> str:
-    """The panel's own words, then what the catalogue says of each metric in it."""
+    """Return the panel's description, then the catalogue's text for each metric in it."""
     lines = [words]
     for name in metrics_in(" ".join(query.expression for query in queries)):
         row = METRICS[name]
@@ -96,7 +96,7 @@ def timeseries(
     overrides: Sequence[Json] = (),
     maximum: float | None = None,
 ) -> Panel:
-    """Curves over time; the legend tells last and largest value."""
+    """Curves over time; the legend shows the last and the largest value."""
     defaults: Json = {
         "unit": unit,
         "min": 0,
@@ -107,7 +107,7 @@ def timeseries(
             "lineWidth": 1,
             "fillOpacity": 25 if stacked else 8,
             "showPoints": "auto",
-            # A gap is a time without a sample: it is not drawn over.
+            # A gap is a time without a sample; do not connect across it.
             "spanNulls": False,
             "stacking": {"group": "A", "mode": "normal" if stacked else "none"},
         },
@@ -145,7 +145,7 @@ def stat(
     mappings: Sequence[Json] = (),
     width: int = 4,
 ) -> Panel:
-    """One figure. `unknown` stands where there is none: it has to say that it is not known, not that all is well."""
+    """One figure. `unknown` is the text without a value; it must not suggest that all is well."""
     body = _panel(
         "stat",
         title,
@@ -237,11 +237,11 @@ def table(
     Args:
         title: heading.
         words: description.
-        labels: heading of each label that is shown; all others are hidden.
+        labels: heading of each visible label.
         columns: queries, all with the same labels.
         width: of 24.
         height: in grid units.
-        links: where a click on a label's value leads.
+        links: target of a click on a label's value.
 
     """
     queries = [Query(column.expression) for column in columns]
@@ -296,7 +296,7 @@ def _table_column(field: str, column: TableColumn) -> Json:
 
 
 def heatmap(title: str, unit: str, words: str, query: Query, *, width: int = 12) -> Panel:
-    """A histogram over time, with exemplars that lead to traces."""
+    """A histogram over time, with exemplars that link to traces."""
     body = _panel(
         "heatmap",
         title,

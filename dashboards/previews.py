@@ -1,8 +1,8 @@
-"""Draws previews of the dashboards: the same panels and queries, asked of a Prometheus, drawn with matplotlib.
+"""Draw previews of the dashboards with matplotlib, from the same panels and queries and a Prometheus.
 
     python -m dashboards.previews --prometheus http://localhost:9090 --start UNIX --end UNIX [--run RUN]
 
-They show what a panel has to say, not how Grafana draws it, and say so.
+They show the content of a panel, not the drawing of Grafana, and say so.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 UNIT_HEIGHT = 0.3
-"""Inches of one unit of the grid."""
+"""Inches per unit of the grid."""
 
 WIDTH = 15.0
 TALLEST = 46
-"""Units of the grid that a preview shows at most."""
+"""Maximum height of a preview, in units of the grid."""
 
 _BACK, _PANEL, _INK, _FAINT = "#111217", "#181b1f", "#d8d9da", "#6e7075"
 _COLORS = (
@@ -57,7 +57,7 @@ _NAMED = {
 
 
 class Asked(NamedTuple):
-    """What is asked for, and of whom."""
+    """Prometheus, time range and run of the previews."""
 
     url: str
     start: float
@@ -104,7 +104,7 @@ _SCALES: dict[str, tuple[float, tuple[str, ...]]] = {
 
 
 def worded(value: float, unit: str) -> str:
-    """A value as Grafana words it, about."""
+    """Return a value roughly as Grafana formats it."""
     if not math.isfinite(value):
         return "-"
     if unit == "percentunit":
@@ -134,7 +134,7 @@ def level(value: float, thresholds: Json) -> str:
 
 
 def mapped(value: float, mappings: Sequence[Json]) -> tuple[str, str] | None:
-    """Text and colour that stand for a value."""
+    """Return text and colour for a value."""
     for mapping in mappings:
         options = mapping["options"]
         if mapping["type"] == "range" and options["from"] <= value <= options["to"]:
@@ -346,7 +346,7 @@ _DRAW = {"timeseries": _timeseries, "stat": _stat, "bargauge": _bars, "table": _
 
 
 def draw(board: Json, asked: Asked) -> Figure:
-    """A dashboard, as far down as a preview goes."""
+    """Draw the upper part of a dashboard."""
     from matplotlib.figure import Figure
 
     panels = [panel for panel in board["panels"] if panel["gridPos"]["y"] + panel["gridPos"]["h"] <= TALLEST]
@@ -388,13 +388,13 @@ def _frame(figure: Figure, box: tuple[float, float, float, float], title: str, u
         transform=figure.transFigure,
         color=_PANEL,
     )
-    shape.set_zorder(-1)  # below what is drawn in it
+    shape.set_zorder(-1)  # below the content
     figure.add_artist(shape)
     figure.text(x + 0.008, y + height - 0.95 / units, title, color=_INK, fontsize=7.5)
 
 
 def main() -> None:
-    """Writes a PNG for each dashboard."""
+    """Write a PNG for each dashboard."""
     parser = argparse.ArgumentParser(
         prog="python -m dashboards.previews", description=(__doc__ or "").partition("\n")[0]
     )

@@ -1,8 +1,8 @@
-"""Pieces of PromQL. Metrics are named as in the catalogue; how Prometheus calls them is looked up there.
+"""Pieces of PromQL. Metrics are named as in the catalogue; their names in Prometheus are looked up there.
 
-Two labels are relied on: `job` is the service and `instance` the run. Prometheus makes them so of OTLP
-(`service.name`, `service.instance.id`); a scrape configuration says them, as those in deploy/ do.
-Everything else of who and where a run is (host, version, branch) is joined from `target_info`.
+Queries rely on two labels: `job` is the service and `instance` the run. Prometheus creates them from OTLP
+(`service.name`, `service.instance.id`); scrape configurations set them, such as those in deploy/.
+Other attributes of a run (host, version, branch) are joined from `target_info`.
 """
 
 from __future__ import annotations
@@ -12,38 +12,38 @@ import re
 from otel_memwatch.catalog import METRICS, Instrument, prometheus_names
 
 PLACE = ('cluster=~"$cluster"', 'namespace=~"$namespace"')
-"""Where a run runs, as external labels, scrape configurations and collectors of Kubernetes say it; `.*` matches none too."""
+"""Location of a run, from external labels, scrape configurations or Kubernetes collectors; `.*` also matches none."""
 
 DASHBOARD = (*PLACE, 'job=~"$service"', 'instance=~"$run"')
-"""What every query of a dashboard is limited to."""
+"""Matchers of every query of a dashboard."""
 
 FLEET = (*PLACE, 'job=~"$service"')
-"""What queries over many runs are limited to: among ten thousand runs nobody chooses by their names."""
+"""Matchers of queries over many runs, without the run: ten thousand names are no useful choice."""
 
 EVERYTHING: tuple[str, ...] = ()
 """Rules look at all runs."""
 
 OURS = 'telemetry_distro_name="otel-memwatch"'
-"""`target_info` is there for every program that uses OpenTelemetry."""
+"""Matcher of our runs: every program with OpenTelemetry has a `target_info`."""
 
 RUN = "cluster, namespace, job, instance"
-"""Labels that are one run: equal names in two clusters are two, and alerts carry the namespace to route by."""
+"""Labels that identify one run. Equal names in two clusters are two runs; alerts route by the namespace."""
 
 JOB = "cluster, namespace, job"
-"""Labels that are one service."""
+"""Labels that identify one service."""
 
 
 def series(
     metric: str, *matchers: str, scope: tuple[str, ...] = DASHBOARD, part: str = "", window: str = ""
 ) -> str:
-    """Selector of a metric, whichever way it reached Prometheus.
+    """Selector of a metric, for all paths to Prometheus.
 
     Args:
         metric: name in the catalogue.
         matchers: further label matchers.
-        scope: matchers that all queries of the place have.
+        scope: matchers of all queries in this place.
         part: of a histogram: "bucket", "sum" or "count".
-        window: makes it a range, as in "5m".
+        window: range of the selector, as in "5m".
 
     """
     row = METRICS[metric]
@@ -54,7 +54,7 @@ def series(
     if len(names) == 1:
         return _selector(names[0], labels, window)
     if window:
-        # A range has to be one selector. Gauges of unit 1 have one name or the other, by the way that they came.
+        # A range must be one selector. Gauges of unit 1 have two names, depending on their path.
         return _selector("", ",".join(filter(None, (f'__name__=~"{"|".join(names)}"', labels))), window)
     return "(" + " or ".join(_selector(name, labels, "") for name in names) + ")"
 
@@ -69,7 +69,7 @@ def per_run(metric: str, *matchers: str, scope: tuple[str, ...] = DASHBOARD, how
 
 
 def last(metric: str, *matchers: str, scope: tuple[str, ...] = DASHBOARD, window: str = "$__range") -> str:
-    """The last value within a time, as a rule the dashboard's: runs that have ended are in it."""
+    """The last value in a time range, usually the dashboard's; includes ended runs."""
     return f"last_over_time({series(metric, *matchers, scope=scope, window=window)})"
 
 
@@ -85,7 +85,7 @@ def last_per_run(
 
 
 def recorded(name: str, *matchers: str, window: str = "") -> str:
-    """Selector of a series that a rule records for each service."""
+    """Selector of a recorded series with one value per service."""
     return _selector(name, ",".join((*FLEET, *matchers)), window)
 
 
@@ -96,15 +96,15 @@ def rate(metric: str, *matchers: str, by: str = "") -> str:
 
 
 def quantile(q: float, metric: str, *matchers: str, by: str) -> str:
-    """A quantile of a histogram over all that the runs which report at a time have done until then.
+    """A quantile of a histogram over everything that the reporting runs have done so far.
 
-    Not of a rate: most operations of a job happen once, and a counter that begins at 1 never grows.
+    Not of a rate: most operations of a job happen once, and a counter that starts at 1 never grows.
     """
     return f"histogram_quantile({q:g}, {so_far(metric, *matchers, by=f'le, {by}')})"
 
 
 def so_far(metric: str, *matchers: str, by: str) -> str:
-    """Buckets of a histogram, filled with all that the runs which report at a time have done until then."""
+    """Buckets of a histogram with everything that the reporting runs have done so far."""
     return f"sum by ({by}) ({series(metric, *matchers, part='bucket')})"
 
 
@@ -115,9 +115,9 @@ def with_info(
     matchers: tuple[str, ...] = (),
     window: str = "",
 ) -> str:
-    """Joins labels of `target_info` to an expression that has one series for each run, or several.
+    """Join labels of `target_info` to an expression with one or several series per run.
 
-    A run without that attribute keeps its series, without the label; one whose `target_info` does not match is left out.
+    A run without the attribute keeps its series, without the label. A run without a matching `target_info` is left out.
     """
     added = ", ".join(labels)
     selector = _selector("target_info", ",".join((*scope, OURS, *matchers)), window)
@@ -131,8 +131,8 @@ def filled(expression: str, within: str, rate_interval: str, **chosen: str) -> s
     Args:
         expression: with Grafana's variables.
         within: the dashboard's time, as in "2h".
-        rate_interval: what rates are computed over, as in "2m".
-        chosen: values of variables by their names; of the others everything is chosen, and a price is 1.
+        rate_interval: range of rates, as in "2m".
+        chosen: values of variables by name; the others select everything, and a price is 1.
 
     Raises `KeyError` for a variable that no dashboard has.
 

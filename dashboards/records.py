@@ -1,7 +1,7 @@
-"""Recording rules: one series for each run that alerts look back on, and one for each service, or each test job of a branch.
+"""Recording rules: one series per run for alerts that look back, and one per service, or per test job of a branch.
 
-The dashboards of a fleet are drawn from the latter: a panel over a day reads as many series as there are services, however
-many runs there were.
+The dashboards of a fleet read the latter. A panel over a day then reads one series per service, independent of the number
+of runs.
 """
 
 from __future__ import annotations
@@ -41,29 +41,29 @@ OPERATION, STATUS, VERSION = "memwatch_operation_name", "memwatch_operation_stat
 OPERATION_PEAK = "job_operation:memwatch_operation_memory_peak_bytes:max"
 OPERATIONS_OPEN = "job_operation:memwatch_operations_open:sum"
 OPERATIONS_CLOSED = "job_operation_status:memwatch_operations_closed:sum"
-"""Operations that were closed, each counted at one evaluation: their sum over a time is how many were closed in it."""
+"""Closed operations, each counted at one evaluation; the sum over a time range is their number."""
 OPERATION_SECONDS = "job_operation:memwatch_operation_seconds:sum"
-"""What those took together, at the same evaluation."""
+"""Total duration of these operations, at the same evaluation."""
 VERSION_PEAK = "job_operation_version:memwatch_operation_memory_peak_bytes:max"
 VERSION_CLOSED = "job_operation_version:memwatch_operations_closed:sum"
 VERSION_SECONDS = "job_operation_version:memwatch_operation_seconds:sum"
 
 TASK = f"{JOB}, cicd_pipeline_name, cicd_pipeline_task_name"
-"""Labels that are one test job: a service within one job of one pipeline."""
+"""Labels that identify one test job: a service within one job of one pipeline."""
 
 BRANCH = "vcs_ref_head_name"
 OF_BRANCH = f'{BRANCH}!=""'
 ENDED = "task_branch_end:memwatch_runs_ended:count"
-"""Runs that ended, each counted at one evaluation: their sum over a time is how many ended in it. The label `ended` says how."""
+"""Ended runs, each counted at one evaluation; the sum over a time range is their number. The label `ended` is the result."""
 _ENDS = {"well": "== 0", "killed": "== 137", "badly": "!= 0 != 137"}
-"""Exit codes of each `ended`. Not count_values: with several labels Prometheus 2.42 loses some of them when it evaluates again."""
+"""Exit codes of each `ended`. Not count_values: with several labels, Prometheus 2.42 loses some of them in later evaluations."""
 CI_LARGEST = "task_branch:memwatch_tree_memory_peak_bytes:max"
 CI_SMALLEST = "task_branch:memwatch_tree_memory_peak_bytes:min"
 
 
 GROUP_ID, RANK = "memwatch_group_id", "memwatch_group_rank"
 GROUP = f"{JOB}, {GROUP_ID}"
-"""Labels that are one group: the ranks of one job."""
+"""Labels that identify one group: the ranks of one job."""
 GROUP_USED = "group:memwatch_tree_memory_usage_bytes:sum"
 GROUP_RANKS = "group:memwatch_run_active:sum"
 GROUP_LARGEST = "group:memwatch_tree_memory_peak_bytes:max"
@@ -86,22 +86,22 @@ def records() -> list[Record]:
 
 
 def _of_runs() -> list[Record]:
-    """What alerts look at over longer times, once for each run."""
+    """Series that alerts read over longer times, one per run."""
     scope = EVERYTHING
     return [
         Record(AVAILABLE, measures.available(scope)),
         Record(USED, measures.used_share(scope)),
         Record(TREE, per_run("memwatch.tree.memory.usage", scope=scope)),
         Record(GPU_USED, measures.gpu_share(scope)),
-        # Gauges of unit 1 have two names, by the way that they came.
+        # Gauges of unit 1 have two names, depending on their path.
         Record(GPU_BUSY, f"max by ({RUN}, hw_id) ({series('hw.gpu.utilization', scope=scope)})"),
     ]
 
 
 def _of_services() -> list[Record]:
     scope = EVERYTHING
-    # Of a run that has ended, its last values stay for a while: nobody asks for its memory any more. 0, rather than nothing: what
-    # is recorded ends at once, also where a series that ends leaves no mark.
+    # The last values of an ended run stay for a while, but its memory is free. Record 0 rather than nothing: the recorded
+    # series then ends at once, even if a series ends without a marker.
     active = _active()
     limit, charged = measures.limit(scope), measures.charged(scope)
     peak = per_run("memwatch.tree.memory.peak", scope=scope)
@@ -128,10 +128,10 @@ def _active() -> str:
 
 
 def _of_operations() -> list[Record]:
-    """Operations by their names; each run has at most a hundred of these."""
+    """Operations by name; each run has at most a hundred names."""
     scope = EVERYTHING
     by, by_version = f"{JOB}, {OPERATION}", f"{JOB}, {OPERATION}, {VERSION}"
-    # Looked back at: of a scraped run nothing is left a moment after its end, when most of its operations close.
+    # Look back, because a scraped run disappears right after its end, when most of its operations close.
     latest = last("memwatch.operation.memory.peak.max", scope=scope, window=_LOOK_BACK)
     peak = f"(max by ({RUN}, {OPERATION}) ({latest}) unless on ({RUN}) {ended_long_ago()})"
     opened = f"max by ({RUN}, {OPERATION}) ({series('memwatch.operation.active', scope=scope)})"
@@ -149,10 +149,10 @@ def _of_operations() -> list[Record]:
 
 
 def _grown(counter: str, *labels: str) -> str:
-    """What each run's counter has grown by from one evaluation to the next, what it begins with included, as it was a while ago.
+    """Growth of each run's counter between two evaluations, including its first value, with a delay.
 
-    `increase` would leave out the first value: of a short job that is all. A while ago, as what arrives between two evaluations
-    with an earlier time would be in neither.
+    `increase` omits the first value, which is everything for a short job. Without the delay, samples that arrive between two
+    evaluations with an earlier timestamp would count in neither.
     """
     by = ", ".join((RUN, *labels))
 
@@ -161,7 +161,7 @@ def _grown(counter: str, *labels: str) -> str:
         return f"max by ({by}) (last_over_time({samples} offset {seconds}s))"
 
     now, before = ago(ARRIVAL_SECONDS), ago(ARRIVAL_SECONDS + RULE_SECONDS)
-    # One that is less than before has begun anew: a run under the same name.
+    # A smaller value means a restart: another run with the same name.
     return f"({now} - {before} >= 0 or {now})"
 
 
@@ -170,8 +170,8 @@ def _with_version(per_run_expression: str) -> str:
 
 
 def _of_test_jobs() -> list[Record]:
-    """Peaks of runs that know their branch and have ended well: one that failed may have ended before it needed most."""
-    # Not while another goes on under the same name: the peak is that one's.
+    """Peaks of successful runs with a branch. A failed run may have ended before its peak."""
+    # Not while another run with the same name is active, because the peak belongs to that one.
     active = per_run("memwatch.run.active", scope=EVERYTHING)
     well = f"{_latest('memwatch.run.exit.code')} == 0 unless {active} == 1"
     peak = _not_long_ago(f"{_latest('memwatch.tree.memory.peak')} and ({well})")
@@ -185,7 +185,7 @@ def _of_test_jobs() -> list[Record]:
 
 
 def _of_groups() -> list[Record]:
-    """Groups of ranks. A series of each rank only up to so many; of larger groups of those that need most."""
+    """Groups of ranks. Small groups have a series per rank, larger ones only for the largest ranks."""
     scope = EVERYTHING
     used = f"({per_run('memwatch.tree.memory.usage', scope=scope)} * {_active()})"
     active = f"({per_run('memwatch.run.active', scope=scope)})"
@@ -217,14 +217,14 @@ def _with_task(per_run_expression: str, *matchers: str) -> str:
 
 
 def _just_ended() -> str:
-    """Exit code of each run that ended `ARRIVAL_SECONDS` ago, at one evaluation of the rules and at no other."""
+    """Exit code of each run that ended `ARRIVAL_SECONDS` ago, at exactly one evaluation of the rules."""
     ago = f"(time() - {_latest('memwatch.run.end.time')})"
     window = f"({ago} >= {ARRIVAL_SECONDS} < {ARRIVAL_SECONDS + RULE_SECONDS})"
     return f"({_latest('memwatch.run.exit.code')} and {window})"
 
 
 def _latest(metric: str) -> str:
-    """The last value of each run, looked for further back: of a scraped run nothing is left a moment after its end."""
+    """The last value of each run within a longer time, because a scraped run disappears right after its end."""
     return last_per_run(metric, scope=EVERYTHING, window=_LOOK_BACK)
 
 
@@ -233,16 +233,16 @@ def _rate(metric: str, by: str) -> str:
 
 
 def _not_long_ago(per_run_expression: str) -> str:
-    """Without runs that ended long ago: a textfile keeps what a run said last for as long as it lies there."""
+    """Exclude runs that ended long ago. A textfile keeps the last values of a run until it is deleted."""
     return f"{per_run_expression} unless {ended_long_ago()}"
 
 
 def ended_long_ago() -> str:
-    """Runs whose end is no news any more."""
+    """Runs that ended too long ago for an alert."""
     return f"(time() - {per_run('memwatch.run.end.time', scope=EVERYTHING)} > {RECENT_SECONDS})"
 
 
 def metrics_in(expression: str) -> list[str]:
-    """`names_in`, with the metrics that the recorded series in the expression are made of."""
+    """`names_in`, plus the metrics behind the recorded series in the expression."""
     made_of = [rule.expression for rule in records() if rule.name in expression]
     return names_in(" ".join((expression, *made_of)))

@@ -1,4 +1,4 @@
-"""Alerting rules, and both kinds as documents. Each alert has a heading in runbook.md and scenarios in tests/data/alerts."""
+"""Alerting rules, and both files of rules. Each alert has a heading in runbook.md and scenarios in tests/data/alerts."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from dashboards.thresholds import (
 )
 
 TEAM = "{{ $labels.namespace }}"
-"""By which alerts are routed: as a rule a team has a namespace. Another label of the alerts would do as well."""
+"""Label that routes alerts. Usually a team has a namespace; another label would do as well."""
 
 
 class Alert(NamedTuple):
@@ -42,7 +42,7 @@ class Alert(NamedTuple):
     name: str
     expression: str
     probe: str
-    """The measure without its threshold: it has to have values wherever there are runs of that kind."""
+    """The measure without its threshold; it must have values for every run of that kind."""
     lasting: str
     severity: str
     summary: str
@@ -63,10 +63,10 @@ def _memory() -> list[Alert]:
             "1m",
             "warning",
             "{{ $labels.job }} ({{ $labels.instance }}) is near its memory limit.",
-            "It uses {{ $value | humanizePercentage }} of what it can have"
+            "It uses {{ $value | humanizePercentage }} of its available memory"
             f"{_query(AVAILABLE, 'humanize1024', ' of ', 'B')}"
-            f"{_time_left()}. At 100 % the OOM killer ends it. Raise the limit, or look in its Run dashboard for "
-            "the operation that grows.",
+            f"{_time_left()}. At 100 % the OOM killer kills it. Raise the limit, or find the growing operation in "
+            "its Run dashboard.",
         ),
         Alert(
             "MemwatchMemoryLimitSoon",
@@ -75,7 +75,7 @@ def _memory() -> list[Alert]:
             "5m",
             "warning",
             "{{ $labels.job }} ({{ $labels.instance }}) will reach its memory limit in {{ $value | humanizeDuration }}.",
-            "That is at the growth of the last 15 minutes. Save a checkpoint, or raise the limit where that is possible "
+            "This extrapolates the growth of the last 15 minutes. Save a checkpoint, or raise the limit if that is possible "
             "while it runs.",
         ),
         _oom_kill(),
@@ -84,21 +84,21 @@ def _memory() -> list[Alert]:
 
 
 def _query(expression: str, form: str, before: str, after: str) -> str:
-    """Text of a template that puts another value of the same run into an annotation, where there is one."""
+    """Template that adds another value of the same run to an annotation, if it exists."""
     selector = f"{expression}{{job=%q,instance=%q}}"
     query = f"printf `{selector}` $labels.job $labels.instance"
     return f"{{{{ range query ({query}) }}}}{before}{{{{ . | value | {form} }}}}{after}{{{{ end }}}}"
 
 
 def _seconds_left() -> str:
-    """Seconds until a run reaches what it can have, at its growth of 15 minutes; nothing for one that does not grow."""
+    """Seconds until a run reaches its limit, at its growth of 15 minutes; nothing without growth."""
     return f"(1 - {USED}) / (deriv({USED}[15m]) > 0)"
 
 
 def _time_left() -> str:
     left = f"(1 - {USED}{{job=%[1]q,instance=%[2]q}}) / (deriv({USED}{{job=%[1]q,instance=%[2]q}}[15m]) > 0)"
     query = f"printf `{left}` $labels.job $labels.instance"
-    return f"{{{{ range query ({query}) }}}}; at its present growth it is full in {{{{ . | value | humanizeDuration }}}}{{{{ end }}}}"
+    return f"{{{{ range query ({query}) }}}}; at its present growth, it reaches the limit in {{{{ . | value | humanizeDuration }}}}{{{{ end }}}}"
 
 
 def _oom_kill() -> Alert:
@@ -111,9 +111,9 @@ def _oom_kill() -> Alert:
         f"max by ({RUN}) (increase({kills})) or {counted}",
         "0m",
         "critical",
-        "{{ $labels.job }} ({{ $labels.instance }}): the OOM killer ended a process.",
-        "Its control group was full and nothing could be reclaimed. The run's report tells which process, which "
-        "operation, and how much more it would have needed at least.",
+        "{{ $labels.job }} ({{ $labels.instance }}): the OOM killer killed a process.",
+        "Its cgroup was full and the kernel could reclaim nothing. The run's report names the process, the operation, and "
+        "the minimum memory that it would have needed.",
     )
 
 
@@ -128,9 +128,9 @@ def _growing() -> Alert:
         f"{floors[0]}",
         "30m",
         "warning",
-        "{{ $labels.job }} ({{ $labels.instance }}) has been growing for an hour and a half without giving anything back.",
-        f"The least memory that it had in each of the last three {window} rose by more than {GROWTH_STEP - 1:.0%} each "
-        "time; it is {{ $value | humanize1024 }}B now. A job that only loads data stops by itself; a leak does not.",
+        "{{ $labels.job }} ({{ $labels.instance }}) has been growing for an hour and a half without freeing memory.",
+        f"Its lowest memory in each of the last three {window} rose by more than {GROWTH_STEP - 1:.0%} each time. It is "
+        "{{ $value | humanize1024 }}B now. A job that loads data stops growing; a leak does not.",
     )
 
 
@@ -142,7 +142,7 @@ def _gpus() -> list[Alert]:
     by = f"{RUN}, hw_id"
     held = f"sum by ({by}) ({series('memwatch.tree.gpu.memory.usage', scope=EVERYTHING)})"
     size = f"max by ({by}) ({series('hw.gpu.memory.limit', scope=EVERYTHING)})"
-    # Where pids cannot be matched, what is used of the whole device has to stand for what the run holds.
+    # If PIDs cannot be matched, use the memory of the whole device instead of the run's share.
     share = f"({held} / {size} or {GPU_USED})"
     idle = f"max_over_time({GPU_BUSY}[{GPU_IDLE_WINDOW}])"
     return [
@@ -153,8 +153,8 @@ def _gpus() -> list[Alert]:
             "5m",
             "warning",
             "The GPU {{ $labels.hw_id }} of {{ $labels.job }} ({{ $labels.instance }}) is nearly full.",
-            "{{ $value | humanizePercentage }} of its memory is used. The next allocation may fail. Allocators that take "
-            "nearly all at the start (JAX, TensorFlow) look like this and are well: see the runbook.",
+            "{{ $value | humanizePercentage }} of its memory is used. The next allocation may fail. Allocators "
+            "that take nearly all memory at the start (JAX, TensorFlow) trigger this alert without being a problem: see the runbook.",
         ),
         Alert(
             "MemwatchGpuIdle",
@@ -163,8 +163,8 @@ def _gpus() -> list[Alert]:
             "0m",
             "info",
             "{{ $labels.job }} ({{ $labels.instance }}) holds the GPU {{ $labels.hw_id }} and does not use it.",
-            f"For {GPU_IDLE_WINDOW} it was never busier than {{{{ $value | humanizePercentage }}}} while more than "
-            f"{GPU_HELD:.0%} of its memory was taken.",
+            f"For {GPU_IDLE_WINDOW} its utilization did not exceed {{{{ $value | humanizePercentage }}}} while more than "
+            f"{GPU_HELD:.0%} of its memory was in use.",
         ),
     ]
 
@@ -184,9 +184,9 @@ def _monitor() -> list[Alert]:
             before,
             "1m",
             "warning",
-            "{{ $labels.job }} ({{ $labels.instance }}) fell silent while it ran.",
-            "Its monitor said that it was active, and nothing since, not even that it ended. It was killed together with "
-            "its monitor (its node, its pod, its cgroup as a whole), or it is scraped and ended between two scrapes.",
+            "{{ $labels.job }} ({{ $labels.instance }}) stopped reporting while it ran.",
+            "Its monitor reported it as active, and then nothing, not even its end. It was killed together with its monitor "
+            "(node, pod or whole cgroup), or it is scraped and ended between two scrapes.",
         ),
         Alert(
             "MemwatchSourceFailing",
@@ -195,7 +195,7 @@ def _monitor() -> list[Alert]:
             "5m",
             "warning",
             "The source {{ $labels.memwatch_source_name }} of {{ $labels.job }} ({{ $labels.instance }}) cannot be read.",
-            "Its figures are missing; all others go on. otel-memwatch doctor, on that machine, says what it needs.",
+            "Its figures are missing; all others continue. Run otel-memwatch doctor on that machine to see its requirements.",
         ),
         Alert(
             "MemwatchSamplerBehind",
@@ -203,9 +203,9 @@ def _monitor() -> list[Alert]:
             f"{missed} / ({missed} + {ticks})",
             "10m",
             "info",
-            "The monitor of {{ $labels.job }} ({{ $labels.instance }}) misses ticks.",
-            "{{ $value | humanizePercentage }} of its ticks did not happen in time: its curves have holes. Peaks from "
-            "watermarks do not suffer. The machine is overloaded, or a source is slow.",
+            "The monitor of {{ $labels.job }} ({{ $labels.instance }}) misses samples.",
+            "{{ $value | humanizePercentage }} of its samples were not taken in time, so its curves have holes. Peaks from "
+            "high-water marks are complete. The machine is overloaded, or a source is slow.",
         ),
         Alert(
             "MemwatchExportFailing",
@@ -214,7 +214,7 @@ def _monitor() -> list[Alert]:
             "5m",
             "warning",
             "{{ $labels.job }} ({{ $labels.instance }}) cannot deliver its {{ $labels.memwatch_exporter_name }}.",
-            "{{ $value | humanize }} batches failed within 15 minutes. The record on disk is whole: otel-memwatch replay "
+            "{{ $value | humanize }} batches failed within 15 minutes. The record on disk is complete: otel-memwatch replay "
             "sends it later.",
         ),
     ]
@@ -228,9 +228,9 @@ def _regression() -> Alert:
         today,
         "15m",
         "info",
-        "{{ $labels.job }} needs more memory than it ever did in the week before.",
+        "{{ $labels.job }} needs more memory than in the whole week before.",
         "Its largest peak of the last day is {{ $value | humanizePercentage }} of the largest of the seven days before. "
-        "The Operations dashboard tells which operation, by version.",
+        "The Operations dashboard shows the operation and the version.",
     )
 
 
@@ -241,7 +241,7 @@ def recording_document() -> dict[str, object]:
 
 
 def alerting_document(runbook: str) -> dict[str, object]:
-    """The file of alerting rules, which send people to `runbook` (a URL). It needs the recorded series."""
+    """The file of alerting rules, with links to `runbook` (a URL). It needs the recorded series."""
     rules = [
         {
             "alert": alert.name,

@@ -1,4 +1,4 @@
-"""CI: what test jobs need, branch by branch against main; which grew most, and whose need varies by itself."""
+"""CI: memory of test jobs on each branch relative to main, the largest growth, and the variation on main."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _COLUMNS = {
     "cicd_pipeline_task_name": "Job",
     BRANCH: "Branch",
 }
-_NO_BRANCH = "no run says its branch"
+_NO_BRANCH = "no run reports its branch"
 
 
 def build() -> Json:
@@ -40,7 +40,7 @@ def build() -> Json:
     return dashboard(
         "memwatch-ci",
         "otel-memwatch / CI",
-        "Test jobs of pipelines: peak by branch against main, the largest growth, memory that varies by itself.",
+        "Test jobs of pipelines: peak by branch relative to main, the largest growth, and variation without a change.",
         [
             Row("Now", _now()),
             Row("Branches against main", _against_main()),
@@ -54,7 +54,7 @@ def build() -> Json:
 
 
 def _largest(*matchers: str, by: str = TASK) -> str:
-    """Largest peak within the dashboard's time."""
+    """Largest peak in the dashboard's time range."""
     return f"max by ({by}) (max_over_time({recorded(CI_LARGEST, *matchers, window='$__range')}))"
 
 
@@ -67,12 +67,12 @@ def _of_branches() -> str:
 
 
 def _growth() -> str:
-    """Growth of each test job on each branch, against the same job on main; 0 where it is the same."""
+    """Growth of each test job on each branch, relative to the same job on main; 0 if equal."""
     return f"{_of_branches()} / on ({TASK}) group_left () {_largest(_MAIN)} - 1"
 
 
 def _variation() -> str:
-    """How much more the largest run of a test job on main needed than the smallest."""
+    """Relative difference between the largest and the smallest run of a test job on main."""
     return f"{_largest(_MAIN)} / {_smallest(_MAIN)} - 1"
 
 
@@ -81,22 +81,22 @@ def _now() -> list[Panel]:
         stat(
             "Test jobs",
             "short",
-            "Jobs of pipelines that ended well on main or a branch within the dashboard's time.",
+            "Jobs of pipelines that succeeded on main or a branch in the dashboard's time range.",
             Query(f"count ({_largest(OF_BRANCH)})", "test jobs"),
             unknown=_NO_BRANCH,
         ),
         stat(
             "Branches",
             "short",
-            "Branches other than main on which one did.",
+            "Branches other than main with a job that succeeded.",
             Query(f"count ({_largest(*_BRANCHES, by=BRANCH)})", "branches"),
             unknown="no branch but main",
         ),
         stat(
             "Grew against main",
             "short",
-            f"Test jobs that need more than {REGRESSION - 1:.0%} more on a branch than they ever did on main within the "
-            "dashboard's time.",
+            f"Test jobs with a peak on a branch more than {REGRESSION - 1:.0%} above their largest peak on main, in the "
+            "dashboard's time range.",
             Query(f"sum ({_growth()} > bool {REGRESSION - 1:g})", "grew"),
             unknown="nothing to compare: no job ran both on main and on a branch",
             levels=KILL_LEVELS,
@@ -104,7 +104,7 @@ def _now() -> list[Panel]:
         stat(
             "Largest growth",
             "percentunit",
-            "Of any test job on any branch, against the same job on main.",
+            "Largest growth of any test job on any branch, relative to the same job on main.",
             Query(f"max ({_growth()})", "growth"),
             unknown="nothing to compare: no job ran both on main and on a branch",
             levels=_GROWTH_LEVELS,
@@ -112,14 +112,14 @@ def _now() -> list[Panel]:
         stat(
             "Largest variation on main",
             "percentunit",
-            "How much more a test job's largest run on main needed than its smallest. Growth below this may be chance.",
+            "Relative difference between the largest and the smallest run of a test job on main. Smaller growth may be chance.",
             Query(f"max ({_variation()})", "variation"),
-            unknown="no run of main is known",
+            unknown="no run on main",
             levels=_VARIATION_LEVELS,
         ),
         ended_badly(
-            "Runs that know their branch and ended with an exit code other than 0. Their peaks are in no other panel: they may have "
-            "ended before they needed most.",
+            "Runs with a branch and an exit code other than 0. No other panel includes their peaks, because they may have ended "
+            "before their peak.",
             OF_BRANCH,
         ),
     ]
@@ -132,15 +132,15 @@ def _against_main() -> list[Panel]:
         bars(
             "Largest growth against main",
             "percentunit",
-            "Largest peak of the branch against the largest on main, both within the dashboard's time. otel-memwatch compare, in the "
-            "job itself, knows how surely.",
+            "Largest peak on the branch relative to the largest on main, both in the dashboard's time range. For the confidence, "
+            "run otel-memwatch compare in the job.",
             Query(f"topk({TOP}, {_growth()})", f"{_LEGEND} {{{{{BRANCH}}}}}"),
             levels=_GROWTH_LEVELS,
         ),
         timeseries(
             "Peak by branch",
             "bytes",
-            "Largest peak of the test jobs of each branch as they end. Choose a service to see one job.",
+            "Largest peak of each branch's test jobs when they end. Select a service to see one job.",
             Query(
                 f"topk({TOP}, max by ({BRANCH}) ({recorded(CI_LARGEST, _BRANCHES[0])}))", f"{{{{{BRANCH}}}}}"
             ),
@@ -148,14 +148,14 @@ def _against_main() -> list[Panel]:
         ),
         table(
             "Test jobs of branches",
-            f"The {ROWS} that grew most. Needed are the largest peaks within the dashboard's time.",
+            f"The {ROWS} with the largest growth. 'Needed' is the largest peak in the dashboard's time range.",
             _COLUMNS,
             TableColumn("Growth", "percentunit", compared, _GROWTH_LEVELS),
             TableColumn("Needed on the branch", "bytes", f"{_of_branches()} {of_rows} {compared}"),
             TableColumn(
                 "Needed on main",
                 "bytes",
-                # The same for each branch of a job: multiplied by one for each branch, so that the rows are the branches'.
+                # Main's value is equal for all branches of a job; the join yields one row per branch.
                 f"({_of_branches()} * 0 + on ({TASK}) group_left () {_largest(_MAIN)}) {of_rows} {compared}",
             ),
             height=12,
@@ -168,15 +168,15 @@ def _main() -> list[Panel]:
         timeseries(
             "Peak by test job on main",
             "bytes",
-            "Largest peak of each test job as its runs on main end.",
+            "Largest peak of each test job when its runs on main end.",
             Query(f"topk({TOP}, max by ({TASK}) ({recorded(CI_LARGEST, _MAIN)}))", _LEGEND),
             height=9,
         ),
         bars(
-            "Varies most by itself",
+            "Largest variation without a change",
             "percentunit",
-            "How much more the largest run of a test job on main needed than the smallest within the dashboard's time: a change of "
-            "the program, or memory that varies from run to run. Where it does, one run says little about a branch.",
+            "Relative difference between the largest and the smallest run of a test job on main, in the dashboard's time range. "
+            "Either the program changed, or its memory varies from run to run. In that case, one run says little about a branch.",
             Query(f"topk({TOP}, {_variation()})", _LEGEND),
             levels=_VARIATION_LEVELS,
         ),
@@ -187,7 +187,7 @@ def _ended_badly() -> list[Panel]:
     return [
         table(
             "Runs that ended badly",
-            "Runs by test job and branch: killed (exit code 137: SIGKILL, which the OOM killer sends), or any other code but 0.",
+            "Runs by test job and branch: killed (exit code 137), or any other code except 0. The OOM killer sends SIGKILL, which gives 137.",
             {**_COLUMNS, "ended": "Ended"},
             TableColumn("Runs", "short", f"sum by ({TASK}, {BRANCH}, ended) ({ended(OF_BRANCH, BADLY)})"),
         ),

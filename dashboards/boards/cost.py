@@ -1,4 +1,4 @@
-"""Cost: memory asked for over time, what of it was needed, and who asked for what nobody used."""
+"""Cost: requested memory over time, the part that was needed, and the services with unused memory."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from dashboards.records import NEEDED_BYTES, REQUESTED_BYTES, USED_BYTES
 _GIB = 1 << 30
 _NO_LIMIT = "no run has a limit"
 _ASKED = (
-    "What is asked for is the limit of a run's control group, for as long as the run reports that it is active: runs without a limit "
-    "are in none of these, and of a run that is shorter than the time between two of its reports nothing is known but its end."
+    "The request is the limit of a run's cgroup, while the run reports that it is active. Runs without a limit are in none of these "
+    "panels. For a run shorter than its reporting interval, only the end is known."
 )
 
 
@@ -21,7 +21,7 @@ def build() -> Json:
     return dashboard(
         "memwatch-cost",
         "otel-memwatch / Cost",
-        "GiB-hours that jobs asked for, what of them was needed and used, and whose limits can be lowered.",
+        "GiB-hours that jobs requested, needed and used, and the limits that you can lower.",
         [Row("In this time", _totals()), Row("By service", _services()), Row("Over time", _over_time())],
         fleet_variables(text_variable("price", "Price of a GiB-hour", "1")),
         since="now-7d",
@@ -30,7 +30,7 @@ def build() -> Json:
 
 
 def _gib_hours(name: str) -> str:
-    """GiB-hours of each service within the dashboard's time: the recorded bytes of each minute, summed."""
+    """GiB-hours of each service in the dashboard's time range: the sum of the recorded bytes of each minute."""
     return f"sum_over_time({recorded(name)}[$__range:1m]) / {60 * _GIB}"
 
 
@@ -41,41 +41,41 @@ def _not_needed() -> str:
 def _totals() -> list[Panel]:
     asked, needed, used = (_gib_hours(name) for name in (REQUESTED_BYTES, NEEDED_BYTES, USED_BYTES))
     return [
-        stat("GiB-hours asked for", "short", _ASKED, Query(f"sum ({asked})", "asked for"), unknown=_NO_LIMIT),
+        stat("GiB-hours requested", "short", _ASKED, Query(f"sum ({asked})", "requested"), unknown=_NO_LIMIT),
         stat(
             "GiB-hours needed",
             "short",
-            "As much as if each run had at every moment asked for its peak so far.",
+            "GiB-hours if each run had always requested its peak so far.",
             Query(f"sum ({needed})", "needed"),
             unknown=_NO_LIMIT,
         ),
         stat(
             "GiB-hours used",
             "short",
-            "What counted against the limits, moment by moment.",
+            "Memory that counted against the limits at each moment.",
             Query(f"sum ({used})", "used"),
             unknown=_NO_LIMIT,
         ),
         stat(
             "GiB-hours never needed",
             "short",
-            "Asked for less needed: what lower limits would have saved, a margin not counted.",
+            "Requested minus needed: the saving of lower limits, without a margin.",
             Query(f"sum ({_not_needed()})", "never needed"),
             unknown=_NO_LIMIT,
             levels=((None, YELLOW),),
         ),
         stat(
-            "Needed of what was asked for",
+            "Needed share of the request",
             "percentunit",
-            "Near to 1 limits are tight; far below it they are waste.",
+            "Near 1, limits are tight; far below 1, they waste memory.",
             Query(f"sum ({needed}) / sum ({asked})", "needed"),
             unknown=_NO_LIMIT,
             levels=((None, BLUE), *SHARE_LEVELS[1:]),
         ),
         stat(
-            "Price of what was never needed",
+            "Price of unneeded memory",
             "short",
-            "GiB-hours never needed, times the price of one that is set above; 1 is no price.",
+            "GiB-hours never needed, times the price of a GiB-hour set above; 1 means no price.",
             Query(f"sum ({_not_needed()}) * $price", "price"),
             unknown=_NO_LIMIT,
             levels=((None, YELLOW),),
@@ -89,24 +89,24 @@ def _services() -> list[Panel]:
         bars(
             "GiB-hours never needed, by service",
             "short",
-            "Where lowering a limit pays most. otel-memwatch advise says to what, from the recorded runs.",
+            "Services with the largest saving from a lower limit. otel-memwatch advise computes the limit from recorded runs.",
             Query(f"topk({TOP}, {_not_needed()})", "{{namespace}} {{job}}"),
         ),
         bars(
             "GiB-hours never needed, by namespace",
             "short",
-            "The same for all services of a namespace: as a rule a team.",
+            "The same for all services of a namespace, usually a team.",
             Query(f"topk({TOP}, sum by (cluster, namespace) ({_not_needed()}))", "{{cluster}} {{namespace}}"),
         ),
         table(
             "Services",
-            "GiB-hours within the dashboard's time.",
+            "GiB-hours in the dashboard's time range.",
             {"cluster": "Cluster", "namespace": "Namespace", "job": "Service"},
             TableColumn("Never needed", "short", f"sum by ({JOB}) ({_not_needed()})"),
-            TableColumn("Asked for", "short", f"sum by ({JOB}) ({asked})"),
+            TableColumn("Requested", "short", f"sum by ({JOB}) ({asked})"),
             TableColumn("Needed", "short", f"sum by ({JOB}) ({needed})"),
             TableColumn("Used", "short", f"sum by ({JOB}) ({_gib_hours(USED_BYTES)})"),
-            TableColumn("Needed of it", "percentunit", f"sum by ({JOB}) ({needed} / {asked})", SHARE_LEVELS),
+            TableColumn("Needed share", "percentunit", f"sum by ({JOB}) ({needed} / {asked})", SHARE_LEVELS),
             height=12,
         ),
     ]
@@ -115,10 +115,10 @@ def _services() -> list[Panel]:
 def _over_time() -> list[Panel]:
     return [
         timeseries(
-            "Asked for, needed, used",
+            "Requested, needed, used",
             "bytes",
-            "Sums over active runs that have a limit.",
-            Query(f"sum ({recorded(REQUESTED_BYTES)})", "asked for"),
+            "Sums over active runs with a limit.",
+            Query(f"sum ({recorded(REQUESTED_BYTES)})", "requested"),
             Query(f"sum ({recorded(NEEDED_BYTES)})", "needed at the peaks so far"),
             Query(f"sum ({recorded(USED_BYTES)})", "used"),
             height=9,
@@ -126,7 +126,7 @@ def _over_time() -> list[Panel]:
         timeseries(
             "Not needed, by service",
             "bytes",
-            "Limits less peaks so far, of the services with most of it.",
+            "Limits minus peaks so far, for the services with the largest difference.",
             Query(
                 f"topk({TOP}, {recorded(REQUESTED_BYTES)} - {recorded(NEEDED_BYTES)})",
                 "{{namespace}} {{job}}",

@@ -1,4 +1,4 @@
-"""Fleet: all runs of all services: who is near the limit, who was killed, who wastes."""
+"""Fleet: all runs of all services: runs near their limit, killed runs, unneeded memory."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def build() -> Json:
     return dashboard(
         "memwatch-fleet",
         "otel-memwatch / Fleet",
-        "All runs: nearest to their limit, killed, wasting, growing from week to week.",
+        "All runs: nearest to their limit, killed, with unneeded memory, growing from week to week.",
         [
             Row("Now", _now()),
             Row("Nearest to the limit", _nearest()),
@@ -77,37 +77,37 @@ def build() -> Json:
 
 def _now() -> list[Panel]:
     silent = last_per_run("memwatch.run.active", scope=FLEET, window=SILENT_WINDOW)
-    # None silent is 0, but only where there were runs.
+    # No silent run is 0, but only if there were runs.
     gone = f"sum (({silent} == 1) unless {per_run('memwatch.run.active', scope=FLEET)}) or sum ({silent}) * 0"
     return [
         stat(
             "Runs active",
             "short",
-            "Runs whose monitor says that they run.",
+            "Runs that their monitor reports as active.",
             Query(f"sum ({recorded(ACTIVE)})", "active"),
             unknown="no monitor reports",
         ),
         stat(
             "Runs seen",
             "short",
-            "Runs that reported within the dashboard's time, ended ones too.",
+            "Runs that reported in the dashboard's time range, including ended ones.",
             Query(f"count ({last_per_run('memwatch.run.active', scope=FLEET)})", "seen"),
             unknown="no monitor reports",
         ),
         stat(
             "Near the limit now",
             "short",
-            f"Active runs above {LIMIT_NEAR:.0%} of their memory limit; runs without one are not counted.",
+            f"Active runs above {LIMIT_NEAR:.0%} of their memory limit. Runs without a limit are not counted.",
             Query(f"sum ({share_of_limit(FLEET)} > bool {LIMIT_NEAR:g})", "near"),
             unknown="no run has a limit",
             levels=KILL_LEVELS,
         ),
         oom_kills(scope=FLEET),
-        ended_badly("Runs that ended within the dashboard's time with an exit code other than 0."),
+        ended_badly("Runs that ended in the dashboard's time range with an exit code other than 0."),
         stat(
             "Fell silent",
             "short",
-            f"Runs of the last {SILENT_WINDOW} that were active at their last sign and give none now: killed with their "
+            f"Runs of the last {SILENT_WINDOW} that were active in their last report and no longer report. They were killed with their "
             "monitor, or scraped without --linger.",
             Query(gone, "silent"),
             unknown="no monitor reports",
@@ -122,7 +122,7 @@ def _nearest() -> list[Panel]:
         bars(
             "Nearest to the limit now",
             "percentunit",
-            "Active runs that have a memory limit, by what counts against it.",
+            "Active runs with a memory limit, by the memory that counts against it.",
             Query(f"topk({TOP}, {share_of_limit(FLEET)})", "{{job}} {{instance}}"),
             levels=SHARE_LEVELS,
             maximum=1,
@@ -131,14 +131,14 @@ def _nearest() -> list[Panel]:
         timeseries(
             "Share of the limit",
             "percentunit",
-            "The same over time, of each service its run that is nearest: a line for each run would be thousands.",
+            "The same over time, for the run of each service nearest to its limit.",
             Query(f"topk({TOP}, {recorded(FULLEST)})", "{{namespace}} {{job}}"),
             maximum=1,
             height=9,
         ),
         table(
             "Runs",
-            f"The {ROWS} runs within the dashboard's time that needed most. Click on one to open it.",
+            f"The {ROWS} runs with the largest peaks in the dashboard's time range. Click a run to open it.",
             {"job": "Service", "instance": "Run"},
             TableColumn("Memory needed", "bytes", neediest),
             TableColumn(
@@ -162,17 +162,16 @@ def _requested() -> list[Panel]:
         timeseries(
             "Requested, used, needed",
             "bytes",
-            "Sums over active runs. What is requested is the control groups' limits: runs without one are in none of the "
-            "three.",
+            "Sums over active runs. The request is the limit of the cgroup. Runs without a limit are in none of the three.",
             Query(f"sum ({recorded(REQUESTED_BYTES)})", "requested"),
             Query(f"sum ({recorded(USED_BYTES)})", "used"),
             Query(f"sum ({recorded(NEEDED_BYTES)})", "needed at the peaks so far"),
             height=9,
         ),
         bars(
-            "Most that was never needed, by service",
+            "Largest unneeded memory, by service",
             "bytes",
-            "Limit less peak of the hungriest run of each service: what its limit can be lowered by, with a margin.",
+            "Limit minus the largest peak of each service. You can lower the limit by this amount, less a margin.",
             Query(
                 f"topk({TOP}, min_over_time({recorded(NEVER_NEEDED, window='$__range')}))",
                 "{{namespace}} {{job}}",
@@ -187,12 +186,12 @@ def _peaks() -> list[Panel]:
         timeseries(
             "Peak by service",
             "bytes",
-            "The largest peak of the runs at each time. By branch and test job: the dashboard CI.",
+            "The largest peak of the runs at each time. For branches and test jobs, see the CI dashboard.",
             Query(f"topk({TOP}, {recorded(PEAK)})", "{{namespace}} {{job}}"),
             height=9,
         ),
         bars(
-            "Operations that need most",
+            "Largest operations",
             "bytes",
             "Largest peak of each operation.",
             Query(f"topk({TOP}, {largest})", f"{{{{job}}}} {{{{{OPERATION}}}}}"),
@@ -217,7 +216,7 @@ def _ends() -> list[Panel]:
     return [
         table(
             "How runs ended",
-            "Runs by service: exit code 0, 137 (SIGKILL, which the OOM killer sends), any other.",
+            "Runs by service and exit code: 0, 137 (SIGKILL, which the OOM killer sends), any other.",
             {"job": "Service", "ended": "Ended"},
             TableColumn("Runs", "short", codes),
             width=8,
@@ -225,7 +224,7 @@ def _ends() -> list[Panel]:
         timeseries(
             "OOM kills by service",
             "short",
-            "Within five minutes, as they are seen; one that came before a run's second sample is only in the table of runs.",
+            "Kills in each five minutes, when they are sampled. A kill before a run's second sample is only in the table of runs.",
             Query(recorded(KILLS), "{{namespace}} {{job}}"),
             width=8,
             height=9,
@@ -233,7 +232,7 @@ def _ends() -> list[Panel]:
         timeseries(
             "Failing sources of monitors",
             "short",
-            "Monitors in which a source can not be read.",
+            "Monitors with a source that cannot be read.",
             Query(f"sum by (memwatch_source_name) ({recorded(FAILING)})", "{{memwatch_source_name}}"),
             width=8,
             height=9,

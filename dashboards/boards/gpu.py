@@ -31,7 +31,7 @@ def build() -> Json:
     return dashboard(
         "memwatch-gpu",
         "otel-memwatch / GPU",
-        "GPUs: how full, how busy, for whom. Several runs on one machine see the same device; it is counted once.",
+        "GPUs: memory, utilization, and the runs that use them. Several runs on one machine see the same device; it counts once.",
         [
             Row("Now", _now()),
             Row("By device", _devices()),
@@ -49,7 +49,7 @@ def _device(metric: str) -> str:
 
 
 def _device_rate(counter: str, label: str) -> str:
-    """Growth per second of a device's counter, which each run that looks at it has in full."""
+    """Growth per second of a device's counter, which every run on it reports in full."""
     return f"max by (hw_id, {label}) (rate({series(counter, _CHOSEN, window='$__rate_interval')}))"
 
 
@@ -79,14 +79,14 @@ def _now() -> list[Panel]:
         stat(
             "Busy on average",
             "percentunit",
-            "Mean over devices of the time in which something ran.",
+            "Share of time with work on the GPU, averaged over devices.",
             Query(f"avg ({_device('hw.gpu.utilization')})", "busy"),
             unknown="no GPU reports",
         ),
         stat(
             "Idle while held now",
             "short",
-            f"Devices of whose memory more than {GPU_HELD:.0%} is taken and that do less than {GPU_IDLE:.0%}.",
+            f"Devices with more than {GPU_HELD:.0%} of their memory in use and less than {GPU_IDLE:.0%} utilization.",
             Query(f"sum ({held} * {idle})", "idle"),
             unknown="no GPU reports",
             levels=((None, GREEN), (1, YELLOW)),
@@ -101,8 +101,8 @@ def _now() -> list[Panel]:
         stat(
             "Energy in this time",
             "joule",
-            "All devices together, whoever used it, while a run looked on: of several runs that a device had one after the other, only "
-            "the one in whose time it used most is counted.",
+            "All devices together, for all users, while a run sampled the device. If several runs used a device one after the other, only "
+            "the run with the largest energy counts.",
             Query(
                 f"sum (max by ({DEVICE}) (increase({series('hw.energy', _CHOSEN, window='$__range')})))",
                 "energy",
@@ -117,13 +117,17 @@ def _devices() -> list[Panel]:
         timeseries(
             "Memory",
             "bytes",
-            "Used by whomever, against what there is.",
+            "Memory in use by all programs, and the total.",
             Query(_device("hw.gpu.memory.usage"), DEVICE_LEGEND),
             Query(_device("hw.gpu.memory.limit"), "limit {{hw_id}}"),
             overrides=[dashed("limit.*", "red")],
         ),
         timeseries(
-            "How full", "percentunit", "Used of what there is.", Query(_full(), DEVICE_LEGEND), maximum=1
+            "Memory in use",
+            "percentunit",
+            "Share of the device's memory.",
+            Query(_full(), DEVICE_LEGEND),
+            maximum=1,
         ),
         timeseries(
             "Busy",
@@ -135,21 +139,21 @@ def _devices() -> list[Panel]:
         timeseries(
             "Memory bus busy",
             "percentunit",
-            "Share of time; a device whose bus is busy and whose cores are not waits for memory.",
+            "Share of time. A device with a busy bus and idle cores waits for memory.",
             Query(_device("memwatch.gpu.memory.utilization"), DEVICE_LEGEND),
             maximum=1,
         ),
         timeseries(
             "Reserved and free memory",
             "bytes",
-            "What driver and firmware keep is nobody's.",
+            "Reserved memory belongs to driver and firmware, not to a process.",
             Query(_device("memwatch.gpu.memory.reserved"), "reserved {{hw_id}}"),
             Query(_device("memwatch.gpu.memory.free"), "free {{hw_id}}"),
         ),
         timeseries(
             "Power",
             "watt",
-            "Mean and largest since the sample before.",
+            "Mean and maximum since the previous sample.",
             Query(_device("hw.power"), DEVICE_LEGEND),
             Query(_device("memwatch.gpu.power.peak"), "largest {{hw_id}}"),
         ),
@@ -166,23 +170,23 @@ def _runs() -> list[Panel]:
         timeseries(
             "Memory held by runs",
             "bytes",
-            "Only where the driver's pids can be matched.",
+            "Only if the driver's PIDs can be matched.",
             Query(held, _RUN_LEGEND),
         ),
         timeseries(
             "Largest process",
             "bytes",
-            "Memory of the process that holds most, and the most that any ever held.",
+            "Memory of the largest process now, and the largest so far.",
             Query(f"max by ({_RUN}) ({series('memwatch.process.gpu.memory.usage', _CHOSEN)})", _RUN_LEGEND),
             Query(
                 f"max by ({_RUN}) ({series('memwatch.process.gpu.memory.peak', _CHOSEN)})",
-                "most ever, {{instance}}",
+                "largest so far, {{instance}}",
             ),
         ),
         bars(
             "Held while least busy",
             "percentunit",
-            "Runs that hold memory of a GPU, by how busy it is now: the least busy ones could give theirs back.",
+            "Runs that hold GPU memory, by the GPU's utilization now. The least busy ones could release theirs.",
             Query(f"bottomk(20, {busy} and {held} > 0)", _RUN_LEGEND),
             levels=((None, RED), (GPU_IDLE, YELLOW), (0.5, GREEN)),
             maximum=1,
@@ -201,13 +205,13 @@ def _runs() -> list[Panel]:
         timeseries(
             "Open drivers: engines and system memory",
             "short",
-            "AMD and Intel: engines in use for the run. System memory that it holds for a GPU is the next panel.",
+            "AMD and Intel: engines in use for the run. The next panel shows system memory held for a GPU.",
             Query(rate("memwatch.tree.gpu.time", _CHOSEN, by=_RUN), _RUN_LEGEND),
         ),
         timeseries(
             "Open drivers: system memory held for a GPU",
             "bytes",
-            "All of it for a GPU without memory of its own.",
+            "For an integrated GPU, this is all of its memory.",
             Query(f"max by ({_RUN}) ({series('memwatch.tree.gpu.memory.system', _CHOSEN)})", _RUN_LEGEND),
         ),
     ]
@@ -217,12 +221,16 @@ def _health() -> list[Panel]:
     reason = "memwatch_gpu_throttle_reason"
     return [
         timeseries(
-            "Temperature", "celsius", "Of the chip.", Query(_device("hw.temperature"), DEVICE_LEGEND), width=8
+            "Temperature",
+            "celsius",
+            "Temperature of the chip.",
+            Query(_device("hw.temperature"), DEVICE_LEGEND),
+            width=8,
         ),
         timeseries(
-            "Held down",
+            "Throttled",
             "short",
-            "1 while clocks are held down for the reason; a thermal one is a matter of cooling, a power cap one of policy.",
+            "1 while clocks are reduced for this reason. A thermal reason points to cooling, a power cap to policy.",
             Query(
                 f"max by (hw_id, {reason}) ({series('memwatch.gpu.throttled', _CHOSEN)})",
                 f"{{{{{reason}}}}} {{{{hw_id}}}}",

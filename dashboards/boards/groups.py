@@ -1,4 +1,4 @@
-"""Groups: jobs of many ranks: what all have now, the largest rank against the median, which rank it is."""
+"""Groups: jobs of many ranks: memory of all ranks now, and the largest rank relative to the median."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from dashboards.records import (
 from dashboards.thresholds import RANKS_OF_MANY, RANKS_SHOWN
 
 _LEGEND = f"{{{{job}}}} {{{{{GROUP_ID}}}}}"
-_NO_GROUP = "no run says its group"
+_NO_GROUP = "no run reports its group"
 _SKEWED = 1.5
 
 
@@ -40,7 +40,7 @@ def build() -> Json:
     return dashboard(
         "memwatch-groups",
         "otel-memwatch / Groups",
-        "Jobs of many ranks: what all have together now, the largest rank against the median, and which it is.",
+        "Jobs of many ranks: memory of all ranks now, the largest rank, and its peak relative to the median.",
         [Row("Now", _now()), Row("Together", _together()), Row("Ranks", _ranks())],
         fleet_variables(),
         since="now-6h",
@@ -49,7 +49,7 @@ def build() -> Json:
 
 
 def _skew() -> str:
-    """Peak of each group's largest rank against its median."""
+    """Peak of each group's largest rank relative to its median."""
     return f"{recorded(GROUP_LARGEST)} / {recorded(GROUP_MEDIAN)}"
 
 
@@ -58,29 +58,29 @@ def _now() -> list[Panel]:
         stat(
             "Groups",
             "short",
-            "Groups that have ranks now: the runs of one job on several ranks or hosts, as their launcher names it.",
+            "Groups with active ranks. A group is the runs of one job on several ranks or hosts, named by the launcher.",
             Query(f"count ({recorded(GROUP_RANKS)} > 0)", "groups"),
             unknown=_NO_GROUP,
         ),
         stat(
             "Ranks active",
             "short",
-            "Their ranks whose monitor says that they run.",
+            "Ranks that their monitor reports as active.",
             Query(f"sum ({recorded(GROUP_RANKS)})", "ranks"),
             unknown=_NO_GROUP,
         ),
         stat(
             "Largest group",
             "bytes",
-            "Memory of all ranks of the group that has most now, by the last look at each: what they needed at one instant, with its "
-            "bounds, is in `otel-memwatch report GROUP`.",
+            "Memory of all ranks of the largest group now, by the last sample of each. For their peak at one instant with its bounds, "
+            "run `otel-memwatch report GROUP`.",
             Query(f"max ({recorded(GROUP_USED)})", "largest"),
             unknown=_NO_GROUP,
         ),
         stat(
             "Largest skew",
             "short",
-            "Peak of a group's largest rank against its median: what all ranks ask for because of one.",
+            "Peak of a group's largest rank relative to the median. All ranks request memory for the largest one.",
             Query(f"max ({_skew()})", "skew"),
             unknown=_NO_GROUP,
             levels=((None, GREEN), (_SKEWED, YELLOW)),
@@ -99,7 +99,7 @@ def _together() -> list[Panel]:
         timeseries(
             "Ranks over time",
             "short",
-            "Those that are active: a group that falls has lost a rank, or its ranks have ended.",
+            "Active ranks. If a curve falls, the group has lost a rank, or its ranks have ended.",
             Query(f"topk({TOP}, {recorded(GROUP_RANKS)})", _LEGEND),
         ),
         timeseries(
@@ -112,7 +112,7 @@ def _together() -> list[Panel]:
         bars(
             "Skew",
             "short",
-            "Largest rank against the median.",
+            "Largest rank relative to the median.",
             Query(f"topk({TOP}, {_skew()})", _LEGEND),
             levels=((None, GREEN), (_SKEWED, YELLOW)),
         ),
@@ -122,9 +122,9 @@ def _together() -> list[Panel]:
 def _ranks() -> list[Panel]:
     return [
         table(
-            "Ranks that need most",
-            f"Peak of each rank within the dashboard's time; of groups with more than {RANKS_SHOWN} ranks the {RANKS_OF_MANY} that "
-            "need most.",
+            "Largest ranks",
+            f"Peak of each rank in the dashboard's time range. For groups with more than {RANKS_SHOWN} ranks, only the {RANKS_OF_MANY} "
+            "largest.",
             {"job": "Service", GROUP_ID: "Group", RANK: "Rank"},
             TableColumn(
                 "Memory needed",

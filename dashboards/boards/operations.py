@@ -1,4 +1,4 @@
-"""Operations: how long, how much memory, and whether that changed with the version."""
+"""Operations: duration, memory, and their change with the version."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _CHOSEN = f'{OPERATION}=~"$operation"'
 _DURATION = "memwatch.operation.duration"
 _PEAK = "memwatch.operation.memory.peak"
 _LEGEND = f"{{{{{OPERATION}}}}}"
-_LATER = f"Counted {ARRIVAL_SECONDS} s later, when what runs sent last has arrived."
+_LATER = f"Counted {ARRIVAL_SECONDS} s later, when the last data of the runs has arrived."
 
 
 def build() -> Json:
@@ -44,12 +44,12 @@ def build() -> Json:
     return dashboard(
         "memwatch-operations",
         "otel-memwatch / Operations",
-        "Named stretches of programs' work: durations and memory peaks, versions side by side, and the spread within chosen runs.",
+        "Named parts of programs' work: durations, memory peaks, versions side by side, and the spread in selected runs.",
         [
             Row("Now", _now()),
             Row("Over time", _over_time()),
             Row("Versions", _versions()),
-            Row("Spread, of the runs that are chosen above", _spread()),
+            Row("Spread in the runs selected above", _spread()),
         ],
         variables(operation_variable(), all_runs=False),
         since="now-24h",
@@ -57,7 +57,7 @@ def build() -> Json:
 
 
 def _over(name: str, *matchers: str, window: str = "$__range") -> str:
-    """What was counted within a time."""
+    """Sum of a counted series over a time range."""
     return f"sum_over_time({recorded(name, _CHOSEN, *matchers, window=window)})"
 
 
@@ -68,7 +68,7 @@ def _now() -> list[Panel]:
         stat(
             "Closed",
             "short",
-            f"Operations that came to an end within the dashboard's time. {_LATER}",
+            f"Operations that ended in the dashboard's time range. {_LATER}",
             Query(all_of_them, "closed"),
             unknown="no operation reports",
             width=8,
@@ -76,8 +76,8 @@ def _now() -> list[Panel]:
         stat(
             "Failed",
             "short",
-            f"Operations that ended with an error within the dashboard's time. {_LATER}",
-            # None failed is 0, but only where there were operations.
+            f"Operations that ended with an error in the dashboard's time range. {_LATER}",
+            # No failure is 0, but only if there were operations.
             Query(f"sum ({_over(OPERATIONS_CLOSED, error)}) or {all_of_them} * 0", "failed"),
             unknown="no operation reports",
             levels=((None, GREEN), (1, RED)),
@@ -86,7 +86,7 @@ def _now() -> list[Panel]:
         stat(
             "Open now",
             "short",
-            "Operations that are open in active runs.",
+            "Open operations in active runs.",
             Query(f"sum ({recorded(OPERATIONS_OPEN, _CHOSEN)})", "open"),
             unknown="no operation reports",
             width=8,
@@ -94,13 +94,13 @@ def _now() -> list[Panel]:
         bars(
             "Largest peaks",
             "bytes",
-            "Of each operation, as exact as it was measured.",
+            "Peak of each operation.",
             Query(f"topk({TOP}, {_largest()})", _LEGEND),
         ),
         timeseries(
             "Open operations",
             "short",
-            f"Over time, the {TOP} of which most are open; operations shorter than the time between two samples may be missing.",
+            f"The {TOP} names with the most open operations. Operations shorter than the sampling interval may be missing.",
             Query(f"topk({TOP}, sum by ({OPERATION}) ({recorded(OPERATIONS_OPEN, _CHOSEN)}))", _LEGEND),
             height=9,
         ),
@@ -108,12 +108,12 @@ def _now() -> list[Panel]:
 
 
 def _largest() -> str:
-    """The largest peak of each operation within the dashboard's time."""
+    """Largest peak of each operation in the dashboard's time range."""
     return f"max by ({OPERATION}) (max_over_time({recorded(OPERATION_PEAK, _CHOSEN, window='$__range')}))"
 
 
 def _mean_seconds(window: str) -> str:
-    """The mean duration of the operations of each name that were closed within a time; nothing where none was."""
+    """Mean duration of the operations of each name closed in a time range; nothing if there are none."""
     seconds = f"sum by ({OPERATION}) ({_over(OPERATION_SECONDS, window=window)})"
     return f"{seconds} / (sum by ({OPERATION}) ({_over(OPERATIONS_CLOSED, window=window)}) > 0)"
 
@@ -124,7 +124,7 @@ def _over_time() -> list[Panel]:
         timeseries(
             "Largest peak",
             "bytes",
-            f"Of each operation in the runs that report at a time or ended minutes ago, so far; the {TOP} that need most.",
+            f"Peak so far of the {TOP} largest operations, in runs that report at a time or ended minutes before.",
             Query(
                 f"topk({TOP}, max by ({OPERATION}) ({recorded(OPERATION_PEAK, _CHOSEN)}))",
                 _LEGEND,
@@ -134,14 +134,14 @@ def _over_time() -> list[Panel]:
         timeseries(
             "Mean duration",
             "s",
-            f"Of the operations that were closed around each time; the {TOP} that took longest. {_LATER}",
+            f"The {TOP} longest operations among those closed around each time. {_LATER}",
             Query(f"topk({TOP}, {_mean_seconds('$__rate_interval')})", _LEGEND),
             height=9,
         ),
         timeseries(
             "Operations closed within five minutes",
             "short",
-            f"In the five minutes before each point, by how they ended; the {TOP} that are most. {_LATER}",
+            f"Operations closed in the five minutes before each point, by result; the {TOP} most frequent. {_LATER}",
             Query(
                 f"topk({TOP}, sum by ({OPERATION}, {STATUS}) ({_over(OPERATIONS_CLOSED, window='5m')}))",
                 f"{_LEGEND} {{{{{STATUS}}}}}",
@@ -149,7 +149,7 @@ def _over_time() -> list[Panel]:
         ),
         table(
             "All operations",
-            f"Within the dashboard's time; the {ROWS} that need most. {_LATER}",
+            f"The {ROWS} largest operations in the dashboard's time range. {_LATER}",
             {OPERATION: "Operation"},
             TableColumn("Largest peak", "bytes", f"topk({ROWS}, {_largest()})"),
             TableColumn("Mean duration", "s", f"{_mean_seconds('$__range')} {of_rows}"),
@@ -160,7 +160,7 @@ def _over_time() -> list[Panel]:
     ]
 
 
-_ONLY = "Only of runs with --operation-metrics histograms, and of those that are chosen above."
+_ONLY = "Only for the runs selected above that use --operation-metrics histograms."
 
 
 def _spread() -> list[Panel]:
@@ -168,20 +168,20 @@ def _spread() -> list[Panel]:
         heatmap(
             "Peaks",
             "bytes",
-            "How many of the operations that reporting runs have closed so far had a peak in each range. Points are exemplars: they lead to the span. They come by OTLP "
-            f"and remote write, not from a scraped page. {_ONLY}",
+            "Number of operations with a peak in each range, among those that reporting runs have closed so far. Points are exemplars: they "
+            f"link to the span. They arrive by OTLP and remote write, not from a scraped page. {_ONLY}",
             Query(so_far(_PEAK, _CHOSEN, by="le"), "{{le}}", exemplar=True),
         ),
         heatmap(
             "Durations",
             "s",
-            f"How many of the operations that reporting runs have closed so far took so long. {_ONLY}",
+            f"Number of operations with a duration in each range, among those that reporting runs have closed so far. {_ONLY}",
             Query(so_far(_DURATION, _CHOSEN, by="le"), "{{le}}", exemplar=True),
         ),
         timeseries(
             "Durations, median and 95th percentile",
             "s",
-            f"Estimates: the buckets of a scraped page are wide. {_ONLY}",
+            f"Estimates, because the buckets of a scraped page are wide. {_ONLY}",
             Query(quantile(0.5, _DURATION, _CHOSEN, by=OPERATION), f"{_LEGEND} median", exemplar=True),
             Query(quantile(0.95, _DURATION, _CHOSEN, by=OPERATION), f"{_LEGEND} 95 %", exemplar=True),
             height=9,
@@ -196,8 +196,8 @@ def _versions() -> list[Panel]:
         bars(
             "Largest peak by version",
             "bytes",
-            "A version that needs more stands out beside the one before. The version is the resource attribute "
-            "service.version, which the recipes in deploy/ set.",
+            "Compare each version with the one before. The version is the resource attribute service.version, which the "
+            "recipes in deploy/ set.",
             Query(
                 f"topk(30, max by ({by}) (max_over_time({recorded(VERSION_PEAK, _CHOSEN, window='$__range')})))",
                 legend,
@@ -206,7 +206,7 @@ def _versions() -> list[Panel]:
         bars(
             "Mean duration by version",
             "s",
-            f"The same for time. {_LATER}",
+            f"The same for durations. {_LATER}",
             Query(
                 f"topk(30, sum by ({by}) ({_over(VERSION_SECONDS)}) / (sum by ({by}) ({_over(VERSION_CLOSED)}) > 0))",
                 legend,

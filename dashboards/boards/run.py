@@ -40,7 +40,7 @@ def build() -> Json:
     return dashboard(
         "memwatch-run",
         "otel-memwatch / Run",
-        "One run: how much memory it needed, when, in which operation, and what it stood against.",
+        "One run: its peak memory, when it occurred, during which operation, and the limits around it.",
         [
             Row("This run", _headline()),
             Row("Memory", _memory()),
@@ -62,7 +62,7 @@ def _annotations() -> list[Json]:
     killed = f"increase({series('memwatch.cgroup.memory.events', OOM_KILL, window='$__rate_interval')}) > 0"
     return [
         annotation("Operations", running, f"{{{{{OPERATION}}}}}", "operation open", "blue"),
-        annotation("OOM kills", killed, "OOM kill", "the kernel ended a process of the run", "red"),
+        annotation("OOM kills", killed, "OOM kill", "the kernel killed a process of the run", "red"),
         annotation(
             "Alerts",
             'ALERTS{alertname=~"Memwatch.+",instance=~"$run"} == 1',
@@ -80,22 +80,22 @@ def _headline() -> list[Panel]:
         stat(
             "Memory needed",
             "bytes",
-            "Peak of the run so far: what it certainly was at the least. What it was at the most, as a rule known once the "
-            "run has ended, is drawn below; both are one figure where it is exact.",
+            "Lower bound of the run's peak so far. The upper bound is drawn below; it is usually known after the run has "
+            "ended. If the peak is exact, both are equal.",
             Query(f"max ({last('memwatch.tree.memory.peak')})", "at least"),
             unknown="not recorded",
         ),
         stat(
             "Memory limit",
             "bytes",
-            "Of the control group. Without one the machine's memory is the limit.",
+            "Limit of the cgroup. Without one, the machine's memory is the limit.",
             Query(f"min ({limit(window='$__range')})", "limit"),
             unknown="no limit",
         ),
         stat(
             "Used of the limit",
             "percentunit",
-            "What the kernel cannot drop, of the limit, now or at the end. At 100 % the OOM killer comes.",
+            "Unreclaimable memory as a share of the limit, now or at the end. At 100 % the OOM killer acts.",
             Query(f"max ({share_of_limit(window='$__range')})", "used"),
             unknown="no limit",
             levels=SHARE_LEVELS,
@@ -103,8 +103,8 @@ def _headline() -> list[Panel]:
         stat(
             "Time to the limit",
             "s",
-            "At the growth of the last ten minutes. A run that does not grow has more time than anybody has, one that has "
-            "ended has none to tell.",
+            "Extrapolates the growth of the last ten minutes. A run without growth shows 'not growing'; an ended run "
+            "shows nothing.",
             Query(f"min ({left})", "left"),
             unknown="not known",
             levels=((None, RED), (LIMIT_SOON_SECONDS, YELLOW), (4.0 * LIMIT_SOON_SECONDS, GREEN)),
@@ -123,8 +123,8 @@ def _headline() -> list[Panel]:
         stat(
             "State",
             "short",
-            "Running, or the exit code; 128 and the signal's number where a signal ended it. A monitor that was killed "
-            "with its run leaves it running for ever: see the alert MemwatchRunVanished.",
+            "Running, or the exit code; 128 plus the signal's number if a signal ended it. If the monitor was killed with "
+            "the run, the state stays at running: see the alert MemwatchRunVanished.",
             Query(f"max ({state_of_run()})", "state"),
             unknown="not recorded",
             mappings=[RUN_STATES],
@@ -138,11 +138,11 @@ def _memory() -> list[Panel]:
         timeseries(
             "Memory of the whole tree",
             "bytes",
-            "All processes of the run together. The peak is drawn as soon as it is known; curves are samples and may lie "
-            "below it.",
+            "All processes of the run together. Curves are samples and may lie below the peak, which is drawn as soon as "
+            "it is known.",
             Query(per_run("memwatch.tree.memory.usage"), "resident, summed"),
             Query(per_run("memwatch.tree.memory.pss"), "proportional (PSS)"),
-            Query(charged(), "working set of the group"),
+            Query(charged(), "working set of the cgroup"),
             Query(per_run("memwatch.tree.memory.peak"), "peak, at least"),
             Query(per_run("memwatch.tree.memory.peak.high"), "peak, at most"),
             Query(per_run("memwatch.cgroup.memory.limit", CGROUP_LIMIT, how="min"), "limit"),
@@ -153,8 +153,8 @@ def _memory() -> list[Panel]:
         timeseries(
             "The largest processes",
             "bytes",
-            "There is no series for each process, which would be without bound. The main process, its peak and the "
-            "largest single one tell whether it is one process or many; report.txt of the run lists them all.",
+            "Single processes have no series, because their number is unbounded. Compare the main process, its peak and the "
+            "largest process to see if one process or many need the memory. The run's report.txt lists all processes.",
             Query(per_run("process.memory.usage"), "main process"),
             Query(
                 f"{per_run('memwatch.tree.memory.usage')} - {per_run('process.memory.usage')}",
@@ -167,16 +167,16 @@ def _memory() -> list[Panel]:
         timeseries(
             "Processes and threads",
             "short",
-            "Processes that came and went between two ticks are counted as unobserved.",
+            "Short-lived processes between two samples are counted as unobserved.",
             Query(per_run("memwatch.tree.process.count"), "processes"),
             Query(per_run("memwatch.tree.thread.count"), "threads"),
             Query(per_run("memwatch.tree.file_descriptor.count"), "open files"),
             Query(rate("memwatch.tree.unobserved", by="instance"), "unobserved per second"),
         ),
         timeseries(
-            "What is charged to the control group",
+            "Memory charged to the cgroup",
             "bytes",
-            "File cache is dropped before anybody is killed, the rest is not.",
+            "The kernel reclaims file cache before it kills a process. It cannot reclaim the rest.",
             Query(per_run("memwatch.cgroup.memory.anon"), "anonymous"),
             Query(per_run("memwatch.cgroup.memory.shmem"), "shared"),
             Query(per_run("memwatch.cgroup.memory.kernel"), "kernel"),
@@ -203,7 +203,7 @@ def _operations() -> list[Panel]:
     return [
         table(
             "Operations",
-            "Each name once. Exact figures of every single operation are in the run's report and on its spans.",
+            "Each name once. The run's report and spans have exact figures for every single operation.",
             {OPERATION: "Operation"},
             TableColumn(
                 "Largest peak",
@@ -218,7 +218,7 @@ def _operations() -> list[Panel]:
         timeseries(
             "Open operations",
             "short",
-            "Operations that are shorter than the time between two samples may be missing here; they are in the table.",
+            "Operations shorter than the sampling interval may be missing here; the table has them.",
             Query(f"sum by ({OPERATION}) ({series('memwatch.operation.active')})", f"{{{{{OPERATION}}}}}"),
             width=10,
             height=9,
@@ -226,7 +226,7 @@ def _operations() -> list[Panel]:
         timeseries(
             "Largest peaks of operations so far",
             "bytes",
-            "A step is an operation that needed more than all of its name before it.",
+            "A step is an operation that needed more than all earlier ones of the same name.",
             Query(
                 f"max by ({OPERATION}) ({series('memwatch.operation.memory.peak.max')})",
                 f"{{{{{OPERATION}}}}}",
@@ -241,21 +241,21 @@ def _work() -> list[Panel]:
         timeseries(
             "CPU",
             "short",
-            "Cores in use, and cores' worth of time for which the CPU limit stopped the group.",
+            "Cores in use, and cores lost to the cgroup's CPU limit.",
             Query(rate("memwatch.tree.cpu.time", by="cpu_mode"), "{{cpu_mode}}"),
             Query(rate("memwatch.cgroup.cpu.throttled"), "throttled"),
         ),
         timeseries(
             "Disk and system calls",
             "Bps",
-            "What reached storage, and what passed through read and write calls.",
+            "Bytes that reached storage, and bytes that passed through read and write calls.",
             Query(rate("memwatch.tree.disk.io", by="disk_io_direction"), "disk {{disk_io_direction}}"),
             Query(rate("memwatch.tree.syscall.io", by="disk_io_direction"), "calls {{disk_io_direction}}"),
         ),
         timeseries(
             "Page faults",
             "ops",
-            "Major faults wait for storage: many of them near the limit are thrashing.",
+            "Major faults wait for storage. Many of them near the limit mean thrashing.",
             Query(
                 rate("memwatch.tree.paging.faults", by="system_paging_fault_type"),
                 "{{system_paging_fault_type}}",
@@ -264,7 +264,7 @@ def _work() -> list[Panel]:
         timeseries(
             "Context switches",
             "ops",
-            "Involuntary ones are fights for a core.",
+            "Involuntary switches mean competition for a core.",
             Query(
                 rate("memwatch.tree.context_switches", by="process_context_switch_type"),
                 "{{process_context_switch_type}}",
@@ -278,9 +278,9 @@ def _pressure() -> list[Panel]:
     legend = "{{memwatch_pressure_resource}} {{memwatch_pressure_stall_type}}"
     return [
         timeseries(
-            "Pressure in the control group",
+            "Pressure in the cgroup",
             "percentunit",
-            "Share of time in which some task, or all of them, waited for memory, CPU or I/O. Only with control groups v2.",
+            "Share of time in which some task, or all tasks, waited for memory, CPU or I/O. Requires cgroups v2.",
             Query(rate("memwatch.cgroup.pressure.time", by=by), legend),
             maximum=1,
             width=8,
@@ -288,7 +288,7 @@ def _pressure() -> list[Panel]:
         timeseries(
             "Pressure on the machine",
             "percentunit",
-            "The same for the whole machine: what others do to this run.",
+            "The same for the whole machine, including the effect of other programs on this run.",
             Query(rate("memwatch.system.pressure.time", by=by), legend),
             maximum=1,
             width=8,
@@ -296,21 +296,21 @@ def _pressure() -> list[Panel]:
         timeseries(
             "Memory of the machine",
             "bytes",
-            "Where there is no limit of the group's own, this is the limit.",
+            "Without a limit of the cgroup, this is the limit.",
             Query(
                 f"max by (system_memory_state) ({series('system.memory.usage')})", "{{system_memory_state}}"
             ),
             Query(f"max ({series('system.memory.linux.available')})", "available"),
-            Query(f"max ({series('system.memory.limit')})", "limit: all there is"),
+            Query(f"max ({series('system.memory.limit')})", "limit: total memory"),
             overrides=[_LIMIT_LINE],
             width=8,
         ),
         timeseries(
             "Swap",
             "bytes",
-            "Swapped-out memory comes back at a thousandth of the speed.",
+            "Access to swapped-out memory is about a thousand times slower.",
             Query(per_run("memwatch.tree.memory.swap"), "tree"),
-            Query(per_run("memwatch.cgroup.memory.swap"), "control group"),
+            Query(per_run("memwatch.cgroup.memory.swap"), "cgroup"),
             Query(
                 f"max by (system_paging_state) ({series('system.paging.usage')})",
                 "machine, {{system_paging_state}}",
@@ -319,7 +319,7 @@ def _pressure() -> list[Panel]:
         timeseries(
             "Memory events",
             "ops",
-            "max: an allocation found the group at its limit. oom: reclaim did not help. oom_kill: a process was ended.",
+            "max: an allocation found the cgroup at its limit. oom: reclaim did not help. oom_kill: the kernel killed a process.",
             Query(
                 rate("memwatch.cgroup.memory.events", by="memwatch_cgroup_memory_event_type"),
                 "{{memwatch_cgroup_memory_event_type}}",
@@ -333,7 +333,7 @@ def _gpus() -> list[Panel]:
         timeseries(
             "GPU memory",
             "bytes",
-            "Of the whole device, by whomever; what the run holds is drawn beside it where the driver can tell.",
+            "Memory of the whole device, used by all programs. The run's share is drawn beside it if the driver reports it.",
             Query(of_device("hw.gpu.memory.usage"), DEVICE_LEGEND),
             Query(
                 f"sum by ({DEVICE}) ({series('memwatch.tree.gpu.memory.usage')})", "held by the run {{hw_id}}"
@@ -344,7 +344,7 @@ def _gpus() -> list[Panel]:
         timeseries(
             "GPU busy",
             "percentunit",
-            "Time in which something ran, not how much of the chip it used.",
+            "Share of time with any work on the GPU, not the share of the chip in use.",
             Query(of_device("hw.gpu.utilization"), DEVICE_LEGEND),
             maximum=1,
         ),
@@ -356,8 +356,8 @@ def _monitor() -> list[Panel]:
         timeseries(
             "Sources that work",
             "short",
-            "1: read. 0: fails, its figures are missing from all panels above. A source that the machine does not have is "
-            "not listed.",
+            "1: works. 0: fails; its figures are missing from all panels above. Sources that the machine lacks are not "
+            "listed.",
             Query(
                 f"min by (memwatch_source_name) ({series('memwatch.source.up')})", "{{memwatch_source_name}}"
             ),
@@ -365,9 +365,9 @@ def _monitor() -> list[Panel]:
             width=8,
         ),
         timeseries(
-            "Ticks of the monitor",
+            "Samples of the monitor",
             "ops",
-            "Missed ticks are holes in the curves; watermarks see through them.",
+            "Missed samples leave holes in the curves. Peaks from high-water marks are complete.",
             Query(rate("memwatch.sampler.ticks"), "taken"),
             Query(rate("memwatch.sampler.missed"), "missed"),
             Query(
@@ -383,7 +383,7 @@ def _monitor() -> list[Panel]:
         timeseries(
             "CPU of the monitor",
             "percentunit",
-            "Of one core; below it what each source takes.",
+            "Share of one core; the other curves show each source.",
             Query(rate("memwatch.monitor.cpu.time"), "monitor"),
             Query(rate("memwatch.source.duration", by="memwatch_source_name"), "{{memwatch_source_name}}"),
             width=8,
@@ -391,7 +391,7 @@ def _monitor() -> list[Panel]:
         timeseries(
             "Memory of the monitor",
             "bytes",
-            "Never part of the figures above.",
+            "Not part of the figures above.",
             Query(per_run("memwatch.monitor.memory.usage"), "monitor"),
             width=8,
         ),

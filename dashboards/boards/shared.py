@@ -1,4 +1,4 @@
-"""Panels and pieces that several dashboards have."""
+"""Panels and pieces that several dashboards share."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ SHARE_LEVELS = ((None, GREEN), (LIMIT_WARNING, YELLOW), (LIMIT_NEAR, RED))
 KILL_LEVELS = ((None, GREEN), (1.0, RED))
 
 BADLY = 'ended!="well"'
-"""Of `ended`: an exit code other than 0."""
+"""Matcher for `ended`: an exit code other than 0."""
 
 DEVICE, DEVICE_LEGEND = "hw_id, hw_name", "{{hw_name}} {{hw_id}}"
-"""Labels that are one GPU, and how it is called."""
+"""Labels that identify one GPU, and its name."""
 
 RUN_STATES: Json = {
     "type": "value",
@@ -31,33 +31,33 @@ RUN_STATES: Json = {
         "143": {"text": "terminated (143)", "color": YELLOW, "index": 5},
     },
 }
-"""Of `state_of_run`."""
+"""Texts for the values of `state_of_run`."""
 
 
 def state_of_run(scope: tuple[str, ...] = DASHBOARD) -> str:
-    """The exit code of each run; -1 while it runs; -2 where it ended and its code is not known."""
+    """Exit code of each run; -1 while it runs; -2 if it ended with an unknown code."""
     code = f"max by ({RUN}) ({last('memwatch.run.exit.code', scope=scope)})"
     active = f"max by ({RUN}) ({last('memwatch.run.active', scope=scope)})"
     return f"{code} or {active} - 2"
 
 
 def of_device(metric: str, *matchers: str) -> str:
-    """One value for each GPU, however many runs look at it."""
+    """One value for each GPU, even if several runs sample it."""
     return f"max by ({DEVICE}) ({series(metric, *matchers)})"
 
 
 def ended(*matchers: str) -> str:
-    """How many runs ended within the dashboard's time."""
+    """Number of runs that ended in the dashboard's time range."""
     return f"sum_over_time({recorded(ENDED, *matchers, window='$__range')})"
 
 
 def ended_badly(words: str, *matchers: str) -> Panel:
-    """How many of the runs that ended did so with an exit code other than 0."""
+    """Number of runs that ended with an exit code other than 0."""
     return stat(
         "Ended badly",
         "short",
         words,
-        # None is 0, but only where there were ends.
+        # No failed run is 0, but only if runs ended at all.
         Query(f"sum ({ended(*matchers, BADLY)}) or sum ({ended(*matchers)}) * 0", "ended badly"),
         unknown="no run has ended",
         levels=((None, GREEN), (1, YELLOW)),
@@ -65,13 +65,13 @@ def ended_badly(words: str, *matchers: str) -> Panel:
 
 
 def oom_kills(width: int = 4, scope: tuple[str, ...] = DASHBOARD) -> Panel:
-    """Kills within the dashboard's time."""
+    """Kills in the dashboard's time range."""
     kills = last("memwatch.cgroup.memory.events", OOM_KILL, scope=scope)
     return stat(
         "OOM kills",
         "short",
-        "Processes that the kernel's OOM killer ended in the control groups of these runs, since each group was made. "
-        "The counter itself is shown: an increase would leave out a kill that came before the second sample.",
+        "Processes that the kernel's OOM killer killed in the cgroups of these runs, since the creation of each cgroup. "
+        "This is the counter itself; an increase would omit a kill before the second sample.",
         Query(f"sum (max by ({RUN}) ({kills}))", "OOM kills"),
         unknown="not recorded",
         levels=KILL_LEVELS,
