@@ -1,12 +1,12 @@
 # noqa: INP001 - a script that an image's build copies
-"""Makes a directory with otel-memwatch and everything that it needs, down to the dynamic linker: it runs in any image.
+"""Create a directory with otel-memwatch and its dependencies, down to the dynamic linker, for any image.
 
     python bundle.py DIRECTORY [--at /otel-memwatch]
 
-Run it with the interpreter in which otel-memwatch is installed, on Linux, with patchelf on PATH. What is made has to lie
-at the path `--at` when it runs: the kernel finds the linker by it. The image need not have Python, nor a shell, nor the
-same C library; it has to be of the same processor. Only the command's monitor runs from here: the command itself sees
-nothing of it.
+Run it with the interpreter in which otel-memwatch is installed, on Linux, with patchelf on PATH. The
+directory must be at the path `--at` when it runs, because the kernel finds the linker by it. The image needs the same
+processor architecture, but no Python, no shell and no particular C library. Only the command's monitor runs from here;
+the command does not see it.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ sys.exit(main())
 
 
 def main() -> None:
-    """Makes the directory."""
+    """Create the directory."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("directory", type=Path)
     parser.add_argument("--at", default="/otel-memwatch", help="where it will lie [/otel-memwatch]")
@@ -60,7 +60,7 @@ def main() -> None:
     launcher = root / "bin" / "otel-memwatch"
     launcher.write_text(LAUNCHER.format(at=given.at))
     launcher.chmod(0o755)
-    # The directory may be mounted read-only: nothing would be cached at run time.
+    # Compile now: the directory may be mounted read-only, which prevents caching at run time.
     compile_all = [
         "-m",
         "compileall",
@@ -76,7 +76,7 @@ def main() -> None:
 
 
 def _closure(name: str) -> set[str]:
-    """A distribution with all that it requires here, without extras."""
+    """Return a distribution and all of its requirements here, without extras."""
     found: set[str] = set()
     waiting = [name]
     while waiting:
@@ -109,7 +109,7 @@ def _copy_distribution(name: str, site: Path) -> None:
         shutil.copy2(source, target)
     spec = importlib.util.find_spec("otel_memwatch")
     if name == PACKAGE and spec is not None and spec.origin is not None:
-        # Of an installation for development only a pointer is listed.
+        # A development installation lists only a pointer.
         shutil.copytree(
             Path(spec.origin).parent,
             site / "otel_memwatch",
@@ -119,7 +119,7 @@ def _copy_distribution(name: str, site: Path) -> None:
 
 
 def _objects(root: Path) -> Iterator[Path]:
-    """All ELF files."""
+    """Return all ELF files."""
     for path in root.rglob("*"):
         if path.is_file() and not path.is_symlink():
             with path.open("rb") as file:
@@ -128,7 +128,7 @@ def _objects(root: Path) -> Iterator[Path]:
 
 
 def _copy_libraries(root: Path) -> None:
-    """Every shared library that an object here is linked with and that does not lie here, the linker too."""
+    """Return every linked shared library outside this directory, including the linker."""
     target = root / "libs"
     target.mkdir()
     objects = list(_objects(root))
@@ -142,14 +142,14 @@ def _copy_libraries(root: Path) -> None:
 
 
 def _patch(root: Path, at: str) -> None:
-    """Has the interpreter find linker and libraries in the directory. An RPATH holds for what is loaded later, too."""
+    """Let the interpreter find linker and libraries in the directory. An RPATH also applies to libraries loaded later."""
     linker = next(path.name for path in (root / "libs").iterdir() if re.match(r"ld-(linux|musl)", path.name))
     interpreter = str(root / "bin" / "python3")
     patchelf = shutil.which("patchelf") or os.path.join(os.path.dirname(sys.executable), "patchelf")
     path = ["--force-rpath", "--set-rpath", "$ORIGIN/../libs:$ORIGIN/../lib"]
     subprocess.run([patchelf, *path, "--set-interpreter", f"{at}/libs/{linker}", interpreter], check=True)
     for library in (*(root / "libs").iterdir(), *(root / "lib").rglob("lib-dynload/*.so")):
-        # A path of its own would keep it from looking where the interpreter says.
+        # An RPATH in the library would override that of the interpreter.
         printed = subprocess.run(
             [patchelf, "--print-rpath", str(library)], capture_output=True, text=True, check=True
         )

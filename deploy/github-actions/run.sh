@@ -1,5 +1,5 @@
 #!/bin/bash
-# Runs $MEMWATCH_COMMAND under otel-memwatch and ends as it ended. The summary finds its way to the job's page by itself.
+# Runs $MEMWATCH_COMMAND under otel-memwatch and returns its exit code. otel-memwatch adds the summary to the job's page.
 set -eu
 directory="$RUNNER_TEMP/memwatch-runs/$MEMWATCH_NAME-$$"
 mkdir -p "${directory%/*}"
@@ -15,6 +15,6 @@ fi
 read -r -a options <<<"${MEMWATCH_OPTIONS:-}"
 tool="$RUNNER_TEMP/otel-memwatch/bin/otel-memwatch"
 command="$MEMWATCH_COMMAND"
-# The command's own environment is not ours to fill.
+# Keep these variables out of the command's environment.
 unset MEMWATCH_COMMAND MEMWATCH_NAME MEMWATCH_OPTIONS MEMWATCH_ENDPOINT MEMWATCH_HEADERS MEMWATCH_VERSION MEMWATCH_BRANCH
 exec "$tool" wrap --out "$directory" "${options[@]}" -- bash --noprofile --norc -eo pipefail -c "$command"

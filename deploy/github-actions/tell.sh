@@ -1,5 +1,5 @@
 #!/bin/bash
-# Says on the job's page when the OOM killer struck, or when the record is not whole; gives the peak to later steps.
+# Reports OOM kills and incomplete records on the job's page, and passes the peak to later steps.
 set -eu
 [ -d "$DIRECTORY" ] || exit 0
 "$RUNNER_TEMP/otel-memwatch/bin/python" - "$DIRECTORY" "$NAME" <<'PYTHON'

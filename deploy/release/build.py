@@ -1,10 +1,10 @@
-"""Builds what a release has, the same bytes wherever and whenever it is built from the same commit.
+"""Build the files of a release: the same bytes for the same commit, on any machine at any time.
 
     python deploy/release/build.py DIRECTORY            sdist, pure wheel, wheel of this machine
-    python deploy/release/build.py DIRECTORY --twice    all of it again in another place, and compares
+    python deploy/release/build.py DIRECTORY --twice    build again in another folder, and compare
 
-Needs `pip install build`. Wheels are built from the sdist, so that it is known to be whole. Those for other machines are
-made from the same sdist by cibuildwheel (`tool.cibuildwheel` in pyproject.toml).
+Needs `pip install build`. Wheels are built from the sdist, which proves that it is complete. cibuildwheel builds those for
+other machines from the same sdist (`tool.cibuildwheel` in pyproject.toml).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def commit_time() -> int:
-    """Unix seconds of what is built: SOURCE_DATE_EPOCH, else the last commit."""
+    """Return the Unix time of the build: SOURCE_DATE_EPOCH, or the time of the last commit."""
     given = os.environ.get("SOURCE_DATE_EPOCH")
     if given:
         return int(given)
@@ -34,7 +34,7 @@ def commit_time() -> int:
 
 
 def build(kind: str, source: Path, out: Path, epoch: int, more: list[str], **variables: str) -> Path:
-    """Runs the build front end once; gives what it made."""
+    """Run the build front end once and return its result."""
     before = set(out.iterdir())
     argv = [sys.executable, "-m", "build", f"--{kind}", "--outdir", str(out), *more, str(source)]
     environment = os.environ | {"SOURCE_DATE_EPOCH": str(epoch), **variables}
@@ -46,7 +46,7 @@ def build(kind: str, source: Path, out: Path, epoch: int, more: list[str], **var
 
 
 def settle(sdist: Path, epoch: int) -> None:
-    """Writes the archive anew with one time, one owner, one order and plain modes: setuptools keeps those of the disk."""
+    """Rewrite the archive with one time, owner, order and plain modes; setuptools keeps those on disk."""
     packed = io.BytesIO()
     with tarfile.open(sdist) as old, tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as new:
         for member in sorted(old.getmembers(), key=lambda one: one.name):
@@ -59,7 +59,7 @@ def settle(sdist: Path, epoch: int) -> None:
 
 
 def build_all(out: Path, epoch: int, more: list[str]) -> dict[str, str]:
-    """Everything into a folder; gives the digest of each file."""
+    """Build everything into a folder and return the digest of each file."""
     out.mkdir(parents=True, exist_ok=True)
     if any(out.iterdir()):
         sys.exit(f"{out} is not empty")
@@ -77,7 +77,7 @@ def build_all(out: Path, epoch: int, more: list[str]) -> dict[str, str]:
 
 
 def checkout(folder: Path) -> Path:
-    """The files of the last commit: nothing that lies about, or is not committed yet, gets into a release."""
+    """Return the files of the last commit, so no uncommitted file gets into a release."""
     argv = ["git", "archive", "--format=tar", "HEAD"]
     packed = subprocess.run(argv, cwd=ROOT, check=True, capture_output=True).stdout
     with tarfile.open(fileobj=io.BytesIO(packed)) as archive:

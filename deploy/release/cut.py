@@ -1,8 +1,8 @@
-"""Cuts a release: what is unreleased gets a number and a date, and the number stands where it stands.
+"""Cut a release: give the unreleased changes a version and a date, and set the version in every file.
 
-python deploy/release/cut.py 0.2.0         changes the files: look at them, commit, then tag v0.2.0
-python deploy/release/cut.py --notes       prints what CHANGELOG says of the version, for the release's page
-python deploy/release/cut.py --check TAG   fails unless the tag is that of the version and CHANGELOG has it
+python deploy/release/cut.py 0.2.0         change the files; check them, commit, then tag v0.2.0
+python deploy/release/cut.py --notes       print the CHANGELOG section of the version, for the release page
+python deploy/release/cut.py --check TAG   fail unless the tag matches the version and CHANGELOG has it
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ CHANGELOG = ROOT / "CHANGELOG.md"
 
 
 def version() -> str:
-    """The one place where it stands."""
+    """Return the version, from its only place."""
     found = re.search(r'^__version__ = "([^"]+)"$', VERSION_FILE.read_text(), re.MULTILINE)
     assert found, VERSION_FILE
     return found[1]
 
 
 def notes(of: str) -> str:
-    """The section of a version."""
+    """Return the section of a version."""
     found = re.search(
         rf"^## {re.escape(of)}\b[^\n]*\n(.*?)(?=^## |\Z)", CHANGELOG.read_text(), re.MULTILINE | re.DOTALL
     )
@@ -34,7 +34,7 @@ def notes(of: str) -> str:
 
 
 def cut(new: str) -> str | None:
-    """Changes the files; the reason where it cannot be."""
+    """Change the files, or return the reason against it."""
     old = version()
     if not re.fullmatch(r"\d+\.\d+\.\d+((a|b|rc)\d+)?", new):
         return f"{new} is no version: 1.2.3, or 1.2.3rc1"
@@ -60,7 +60,7 @@ def cut(new: str) -> str | None:
 
 
 def check(tag: str) -> str | None:
-    """The reason why a tag is no release."""
+    """Return the reason if a tag is not a release."""
     if tag.removeprefix("refs/tags/") != f"v{version()}":
         return f"the tag is {tag}, the version {version()}"
     return None if notes(version()) else f"CHANGELOG.md has no section {version()}"

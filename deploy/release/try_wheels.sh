@@ -1,5 +1,5 @@
 #!/bin/sh
-# try_wheels.sh WHEEL...: each in a fresh environment: it records the demo, reads the record, and needs nothing else.
+# try_wheels.sh WHEEL...: install each wheel in a fresh environment, record the demo and read the record.
 set -eu
 for wheel in "$@"; do
     place=$(mktemp -d)

@@ -1,7 +1,7 @@
 #!/bin/sh
 # For TaskEpilog in slurm.conf: puts a line about the run of each task into the job's output and keeps its record.
-# It must never fail: Slurm would drain the node for a Prolog or Epilog that does, and log it for a TaskEpilog.
-# Runs are found by the job's and the task's numbers, as job.sbatch names them.
+# It must never fail. Slurm drains the node if a Prolog or Epilog fails, and logs it if a TaskEpilog fails.
+# It finds runs by the numbers of job and task, as job.sbatch names them.
 runs="${SLURM_SUBMIT_DIR:-}/memwatch-runs"
 run="$runs/${SLURM_JOB_ID:-0}-${SLURM_RESTART_COUNT:-0}-${SLURM_PROCID:-0}"
 if [ -d "$run" ] && command -v otel-memwatch >/dev/null 2>&1; then

@@ -100,7 +100,7 @@ def test_an_alert_has_its_heading_in_the_runbook(name):
     text = (ROOT / "dashboards" / "runbook.md").read_text()
     section = re.search(rf"^## {name}\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
     assert section, "no heading"
-    for part in ("**Means.**", "**Look.**", "**Do.**"):
+    for part in ("**Meaning.**", "**Check.**", "**Action.**"):
         assert part in section[1], part
 
 

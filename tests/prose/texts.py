@@ -41,7 +41,7 @@ _DIRECTIVE = re.compile(r"#\s*(?:noqa|type:|fmt:|ruff:|pragma|mypy:|!|-\*-)|#\s*
 _MARKED = re.compile(r"<!-- ([\w-]+):begin -->.*?<!-- \1:end -->", re.DOTALL)
 _FENCED = re.compile(r"^```.*?^```$", re.DOTALL | re.MULTILINE)
 _NOTE = re.compile(r"<!--.*?-->", re.DOTALL)
-_HASH_COMMENTS = re.compile(r"(?:^[ \t]*#(?!!).*\n)+", re.MULTILINE)
+_HASH_COMMENTS = re.compile(r"(?:^[ \t]*#(?!!|SBATCH).*\n)+", re.MULTILINE)
 _ANNOTATION = re.compile(r"^\s*-?\s*(?:summary|description|label|placeholder|about): (.+)$", re.MULTILINE)
 _C_COMMENT = re.compile(r"/\*(.*?)\*/|^\s*//(.*)$|\s//\s(.*)$", re.DOTALL | re.MULTILINE)
 
@@ -85,7 +85,8 @@ def python_texts(source: str, kind: str, room: str, place: str) -> Iterator[Text
             if isinstance(child, ast.Expr) and isinstance(child.value, ast.Constant):
                 text = child.value.value
                 if isinstance(text, str):
-                    yield Text(kind, room, f"{place}:{child.lineno}", text, is_docstring=True)
+                    shown = without_examples(text, child.col_offset)
+                    yield Text(kind, room, f"{place}:{child.lineno}", shown, is_docstring=True)
     block: list[str] = []
     first = previous = 0
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
@@ -114,6 +115,12 @@ def document_texts() -> Iterator[Text]:
         for path in sorted((ROOT / folder).rglob("*")):
             if path.is_file():
                 yield from file_texts(path)
+
+
+def without_examples(docstring: str, indentation: int) -> str:
+    """Return a docstring without its indented blocks of commands or code."""
+    block = rf"\n[ \t]*\n(?:[ ]{{{indentation + 4},}}\S.*(?:\n|$))+"
+    return re.sub(block, "\n\n", docstring)
 
 
 def documents() -> list[Path]:

@@ -1,6 +1,6 @@
 #!/bin/bash
-# Runs $MEMWATCH_COMMAND, and compares what it needs with the baseline, or makes that the baseline ($MEMWATCH_SAVE).
-# The table finds its way to the job's page by itself, each regression too.
+# Runs $MEMWATCH_COMMAND and compares its memory with the baseline, or saves it as the baseline ($MEMWATCH_SAVE).
+# otel-memwatch adds the table and each regression to the job's page.
 set -eu
 place="$RUNNER_TEMP/memwatch-gate/$MEMWATCH_NAME-$$"
 mkdir -p "${place%/*}"
@@ -8,7 +8,7 @@ tool="$RUNNER_TEMP/otel-memwatch/bin/otel-memwatch"
 command="$MEMWATCH_COMMAND" runs="$MEMWATCH_RUNS" save="$MEMWATCH_SAVE" baseline="$MEMWATCH_BASELINE"
 read -r -a options <<<"${MEMWATCH_OPTIONS:-}"
 read -r -a comparing <<<"${MEMWATCH_COMPARE_OPTIONS:-}"
-# The command's own environment is not ours to fill.
+# Keep these variables out of the command's environment.
 unset MEMWATCH_COMMAND MEMWATCH_NAME MEMWATCH_RUNS MEMWATCH_OPTIONS MEMWATCH_COMPARE_OPTIONS MEMWATCH_SAVE MEMWATCH_BASELINE
 
 "$tool" wrap --quiet --no-plot --no-step-summary --repeat "$runs" --out "$place" "${options[@]}" -- \
@@ -18,7 +18,7 @@ if [ "$save" = true ]; then
     exec "$tool" check "$place" --save-baseline "$baseline"
 fi
 if [ ! -f "$baseline" ]; then
-    echo "::notice title=otel-memwatch::There is no baseline yet: the next push to the main branch makes one."
+    echo "::notice title=otel-memwatch::There is no baseline yet. The next push to the main branch creates one."
     exit 0
 fi
 echo "markdown=$place.md" >>"$GITHUB_OUTPUT"

@@ -8,7 +8,7 @@ if [ -z "$package" ]; then
     while [ "$package" != / ] && [ ! -f "$package/pyproject.toml" ]; do package="$(dirname "$package")"; done
     if ! grep -q '^name = "otel-memwatch"' "$package/pyproject.toml" 2>/dev/null; then
         # The name is on no index yet, so anyone could publish it there.
-        echo "::error::Set 'package' to what pip installs, such as git+https://...@COMMIT or a wheel's URL: this copy of the action is outside of otel-memwatch's own tree."
+        echo "::error::This copy of the action is outside the otel-memwatch repository. Set 'package' to git+https://...@COMMIT or a wheel's URL."
         exit 2
     fi
 fi
