@@ -1,8 +1,10 @@
 """Cut a release: give the unreleased changes a version and a date, and set the version in every file.
 
-python deploy/release/cut.py 0.2.0         change the files; check them, commit, then tag v0.2.0
-python deploy/release/cut.py --notes       print the CHANGELOG section of the version, for the release page
-python deploy/release/cut.py --check TAG   fail unless the tag matches the version and CHANGELOG has it
+Usage:
+
+    python deploy/release/cut.py 0.2.0         change the files; check them, commit, then tag v0.2.0
+    python deploy/release/cut.py --notes       print the CHANGELOG section of the version, for the release page
+    python deploy/release/cut.py --check TAG   fail unless the tag matches the version and CHANGELOG has it
 """
 
 from __future__ import annotations
