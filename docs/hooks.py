@@ -1,7 +1,7 @@
-"""What mkdocs does beside its own: files of the repository that pages link to become pages too, so that the site is whole.
+"""Hooks of mkdocs: add the linked files of the repository as pages, to make the site complete.
 
-A link such as `../deploy/slurm/job.sbatch` is right where the page is read in the repository. In the site it leads to
-`repository/deploy/slurm/job.sbatch.md`, which shows the file; a Markdown file is a page as it is, a picture is copied.
+A link such as `../deploy/slurm/job.sbatch` works in the repository. In the site it leads to
+`repository/deploy/slurm/job.sbatch.md`, which shows the file. A Markdown file becomes a page; a picture is copied.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ LINK = re.compile(r"(?<=\]\()(?![a-z]+:|#)([^)#\s]+)(#[^)\s]*)?(?=\))")
 FOLDER = "repository"
 PICTURES = (".png", ".svg")
 ALWAYS = ("otel_memwatch/ARCHITECTURE.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md")
-"""What the navigation names."""
+"""Files in the navigation."""
 
 
 def place_of(source: str) -> PurePosixPath:
-    """Where a page of the site stands in the repository."""
+    """Return the path of a page in the repository."""
     path = PurePosixPath(source)
     return path.relative_to(FOLDER) if path.parts[0] == FOLDER else "docs" / path
 
 
 def page_for(path: str) -> str:
-    """The page of the site for a file of the repository, as mkdocs names its source."""
+    """Return the page for a file of the repository, by mkdocs' name of its source."""
     if path.startswith("docs/"):
         return path.removeprefix("docs/")
     shown = path if path.endswith((".md", *PICTURES)) else f"{path}.md"
@@ -37,7 +37,7 @@ def page_for(path: str) -> str:
 
 
 def file_of(path: str) -> Path:
-    """A file of the repository; of the package where it is installed, if there are no sources here."""
+    """Return a file of the repository, or of the installed package if the sources are absent."""
     found = ROOT / path
     if not found.exists() and path.startswith("otel_memwatch/"):
         from importlib.resources import files
@@ -47,14 +47,14 @@ def file_of(path: str) -> Path:
 
 
 def targets(source: str, text: str) -> list[str]:
-    """Files of the repository, outside of docs/, that a page links to."""
+    """Return the files outside docs/ that a page links to."""
     here = place_of(source).parent
     linked = [normpath(f"{here}/{link[1]}") for link in LINK.finditer(text)]
     return [path for path in linked if not path.startswith(("docs/", ".."))]
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Adds the files that are linked to, and those that these link to."""
+    """Add linked files, and the files that these link to."""
     waiting = list(ALWAYS)
     for file in files.documentation_pages():
         waiting += targets(file.src_uri, file.content_string)
@@ -68,7 +68,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         if origin.is_dir():
             text = listing(path, origin)
         elif not origin.exists():
-            continue  # mkdocs says that the link leads nowhere
+            continue  # mkdocs reports the broken link
         elif path.endswith(PICTURES):
             files.append(_added(config, path, abs_src_path=str(origin)))
             continue
@@ -87,14 +87,14 @@ def _added(config: MkDocsConfig, path: str, **source: str) -> File:
 
 
 def listing(path: str, folder: Path) -> str:
-    """A page for a folder: what is in it."""
+    """Return a page that lists a folder."""
     names = sorted(one.name for one in folder.iterdir() if not one.name.startswith((".", "__pycache__")))
     up = relpath(path, PurePosixPath(path).parent)
     return f"# {path}\n\n" + "\n".join(f"- [{name}]({up}/{name})" for name in names) + "\n"
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Leads links out of docs/ to the pages of these files."""
+    """Point links out of docs/ to the pages of these files."""
     del config, files
     source = page.file.src_uri
     here = place_of(source).parent

@@ -1,4 +1,4 @@
-"""`attach`: another process is recorded."""
+"""`attach`: record another process."""
 
 import subprocess
 

@@ -1,4 +1,4 @@
-"""Errors are sentences."""
+"""Errors: catch `MemwatchError` and show its message."""
 
 from otel_memwatch import MemwatchError, load_run
 

@@ -1,4 +1,4 @@
-"""`gpus`, `best_gpu`: which GPUs there are for this program, and which has most free memory."""
+"""`gpus`, `best_gpu`: list the visible GPUs, and find the one with the most free memory."""
 
 from otel_memwatch import best_gpu, gpus
 

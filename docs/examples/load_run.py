@@ -1,4 +1,4 @@
-"""`load_run`: figures of a run that is over, or goes on."""
+"""`load_run`: read the figures of a finished or running run."""
 
 from otel_memwatch import load_run
 

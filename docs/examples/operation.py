@@ -1,4 +1,4 @@
-"""`operation`: stretches of work with a name."""
+"""`operation`: named parts of the work."""
 
 from otel_memwatch import operation
 

@@ -1,4 +1,4 @@
-"""`watch`: this program records itself."""
+"""`watch`: record this program."""
 
 from otel_memwatch import watch
 

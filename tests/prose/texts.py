@@ -111,7 +111,7 @@ def document_texts() -> Iterator[Text]:
         yield from paragraphs(path.read_text(), "docs", _room(path), place)
     changes = (ROOT / "CHANGELOG.md").read_text()
     yield from paragraphs(changes.split("\n## ")[1], "docs", "CHANGELOG.md", "CHANGELOG.md, first section")
-    for folder in ("dashboards", "deploy", ".github"):
+    for folder in ("dashboards", "deploy", "docs", ".github"):
         for path in sorted((ROOT / folder).rglob("*")):
             if path.is_file():
                 yield from file_texts(path)
