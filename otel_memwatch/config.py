@@ -6,7 +6,6 @@ variable `OTEL_MEMWATCH_<NAME>`, its default.
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Callable, Mapping
 
@@ -49,79 +48,48 @@ MIN_INTERVAL, MAX_INTERVAL = 0.001, 3600.0
 
 
 def parse_interval(text: str) -> float:
-    """Seconds between ticks, from "0.1", "100ms", "1s" or "2min"."""
-    units = {"ms": 1e-3, "min": 60.0, "s": 1.0}
-    lowered = text.strip().lower()
-    suffix = next((u for u in units if lowered.endswith(u)), "")
-    try:
-        seconds = float(lowered.removesuffix(suffix)) * units.get(suffix, 1.0)
-    except ValueError:
-        raise ValueError(f"{text!r} is not a number of seconds") from None
-    if not math.isfinite(seconds) or not MIN_INTERVAL <= seconds <= MAX_INTERVAL:
+    """Seconds between two samples or pushes."""
+    from otel_memwatch import units
+
+    seconds = units.parse_duration(text)
+    if not MIN_INTERVAL <= seconds <= MAX_INTERVAL:
         raise ValueError(f"{text!r} is not between {MIN_INTERVAL:g} and {MAX_INTERVAL:g} seconds")
     return seconds
 
 
 def parse_seconds(text: str) -> float:
-    """A duration of zero or more seconds."""
-    try:
-        seconds = float(text)
-    except ValueError:
-        raise ValueError(f"{text!r} is not a number of seconds") from None
-    if not math.isfinite(seconds) or seconds < 0:
-        raise ValueError(f"{text!r} is not a duration")
+    """A duration of 0 or more, in seconds."""
+    from otel_memwatch import units
+
+    seconds = units.parse_duration(text)
+    if seconds < 0:
+        raise ValueError(f"{text!r} is not a duration of 0 or more")
     return seconds
 
 
-_SIZES = {
-    "B": 1,
-    "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40,
-    "kB": 10**3, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12,
-}  # fmt: skip
-
-
 def parse_size(text: str) -> int:
-    """Bytes, from "2GiB", "1.5 MiB", "500MB" or "4096 B".
+    """A size above 0, in bytes."""
+    from otel_memwatch import units
 
-    The unit has to be there, and to be a whole one: by "2G" one tool means 1000, another one 1024.
-    """
-    stripped = text.strip()
-    unit = next((unit for unit in sorted(_SIZES, key=len, reverse=True) if stripped.endswith(unit)), None)
-    if unit is None:
-        raise ValueError(f"{text!r} does not end in a unit such as MiB, GiB, MB or GB")
-    try:
-        value = float(stripped.removesuffix(unit)) * _SIZES[unit]
-    except ValueError:
-        raise ValueError(f"{text!r} is not a size such as 512MiB") from None
-    if not math.isfinite(value) or value <= 0:
+    size = units.parse_size(text)
+    if size <= 0:
         raise ValueError(f"{text!r} is not a size above 0")
-    return round(value)
+    return size
 
 
 def parse_duration(text: str) -> float:
-    """Seconds above 0, from "600", "90s", "10min", "2h" or "500ms"."""
-    units = {"ms": 1e-3, "min": 60.0, "h": 3600.0, "s": 1.0}
-    stripped = text.strip()
-    suffix = next((unit for unit in units if stripped.endswith(unit)), "")
-    try:
-        seconds = float(stripped.removesuffix(suffix)) * units.get(suffix, 1.0)
-    except ValueError:
-        raise ValueError(f"{text!r} is not a duration such as 90s") from None
-    if not math.isfinite(seconds) or seconds <= 0:
+    """A duration above 0, in seconds."""
+    seconds = parse_seconds(text)
+    if not seconds:
         raise ValueError(f"{text!r} is not a duration above 0")
     return seconds
 
 
 def parse_share(text: str) -> float:
-    """A share of 0 or more, from "5%": 0.05."""
-    number = text.strip()
-    try:
-        share = float(number.removesuffix("%")) / 100
-    except ValueError:
-        share = math.nan
-    if not number.endswith("%") or not math.isfinite(share) or share < 0:
-        raise ValueError(f"{text!r} is not a share such as 5%")
-    return share
+    """A share of 0 or more: 0.05 for "5%"."""
+    from otel_memwatch import units
+
+    return units.parse_share(text)
 
 
 def parse_effect(text: str) -> tuple[str | None, float]:

@@ -12,6 +12,7 @@ import signal
 from otel_memwatch.model import Certainty, Peak
 from otel_memwatch.runtime.masking import MASK, mask_arguments
 from otel_memwatch.runtime.typed import TYPE_CHECKING
+from otel_memwatch.units import SIZE_UNITS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,7 +24,6 @@ ELLIPSIS = "..."
 _PLAIN = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_@%+=:,./-")
 """What a shell takes as it is."""
 
-_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 _DECIMALS = (0, 1, 1, 2, 2, 2, 2)
 """Tenths of a GiB would hide 100 MiB."""
 
@@ -31,7 +31,7 @@ _DECIMALS = (0, 1, 1, 2, 2, 2, 2)
 def _power(value: float) -> int:
     """Power of 1024 of the unit in which `value` reads best, so that rounding never gives "1024.0 MiB"."""
     power = 0
-    while power < len(_UNITS) - 1 and round(abs(value) / 1024**power, _DECIMALS[power]) >= 1024:
+    while power < len(SIZE_UNITS) - 1 and round(abs(value) / 1024**power, _DECIMALS[power]) >= 1024:
         power += 1
     return power
 
@@ -45,7 +45,7 @@ def size(value: float | None) -> str:
     if value is None:
         return UNKNOWN
     power = _power(value)
-    return f"{_number(value, power)} {_UNITS[power]}"
+    return f"{_number(value, power)} {SIZE_UNITS[power]}"
 
 
 def change(value: float | None) -> str:
@@ -59,18 +59,20 @@ def size_range(low: float, high: float, joint: str) -> str:
     """Two sizes in one unit: "300.0 to 410.0 MiB"; one where they read alike."""
     power = _power(high)
     first, second = _number(low, power), _number(high, power)
-    return f"{second} {_UNITS[power]}" if first == second else f"{first}{joint}{second} {_UNITS[power]}"
+    return (
+        f"{second} {SIZE_UNITS[power]}" if first == second else f"{first}{joint}{second} {SIZE_UNITS[power]}"
+    )
 
 
 def size_scale(value: float) -> tuple[float, str]:
     """The divisor and the name of the unit in which sizes up to `value` bytes read best: an axis."""
     power = _power(value)
-    return float(1024**power), _UNITS[power]
+    return float(1024**power), SIZE_UNITS[power]
 
 
 def size_in(value: float, scale: float, unit: str) -> str:
     """Bytes in the unit of `size_scale`, so that all sizes of a picture can be compared: "0.57 GiB"."""
-    decimals = _DECIMALS[_UNITS.index(unit)]
+    decimals = _DECIMALS[SIZE_UNITS.index(unit)]
     return f"{value / scale:.{decimals}f} {unit}"
 
 

@@ -115,15 +115,12 @@ def _draw_group(
 
 
 def _seconds(text: str | None, option: str) -> float | None:
-    """Seconds from "90", "90s", "1.5min" or "2h"."""
     if text is None:
         return None
-    units = {"min": 60.0, "h": 3600.0, "s": 1.0}
-    suffix = next((unit for unit in units if text.endswith(unit)), "")
     try:
-        return parse_seconds(text.removesuffix(suffix).strip()) * units.get(suffix, 1.0)
-    except ValueError:
-        raise UsageError(f"{option}: {text!r} is not a time.", "as in 90, 90s, 1.5min or 2h") from None
+        return parse_seconds(text)
+    except ValueError as error:
+        raise UsageError(f"{option}: {error}.") from None
 
 
 def _inches(text: str | None) -> tuple[float, float | None] | None:

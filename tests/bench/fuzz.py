@@ -38,8 +38,8 @@ Feed = Callable[[bytes], object]
 
 def tests() -> dict[str, Any]:
     """The tests that hypothesis feeds, by name; those that need a receiver are made for one."""
-    from tests.unit.monitor.procfs import test_fuzz_parsers
     from tests.unit.record import test_fuzz_records
+    from tests.unit.runtime.procfs import test_fuzz_parsers
 
     found: dict[str, Any] = {}
     for module in (test_fuzz_parsers, test_fuzz_records):

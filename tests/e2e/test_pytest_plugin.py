@@ -163,7 +163,7 @@ def test_a_limit_that_cannot_be_used_is_told_before_anything_runs(tmp_path: Path
 
 
 def test_an_option_that_cannot_be_used_is_told_before_anything_runs(tmp_path: Path) -> None:
-    session = run_tests(tmp_path, "--memwatch", "--memwatch-limit=2G", tests="def test_it(): pass")
+    session = run_tests(tmp_path, "--memwatch", "--memwatch-limit=2X", tests="def test_it(): pass")
     assert session.returncode == pytest.ExitCode.USAGE_ERROR
     assert "--memwatch-limit" in session.stdout
 

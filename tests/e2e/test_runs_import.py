@@ -167,7 +167,7 @@ def test_each_command_of_a_file_ended_in_its_own_way(tmp_path: Path) -> None:
         (["import", "absent"], "cannot be read"),
         (["import", "time.txt", "--tag", "x"], "is not KEY=VALUE"),
         (["prune"], "Say what is to stay"),
-        (["prune", "--older", "long"], "is no duration"),
+        (["prune", "--older", "long"], "is not a duration"),
     ],
 )
 def test_a_mistake_is_one_sentence(words: list[str], said: str, place: Path) -> None:

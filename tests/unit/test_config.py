@@ -12,13 +12,22 @@ from otel_memwatch.errors import UsageError
 
 @pytest.mark.parametrize(
     ("text", "seconds"),
-    [("0.1", 0.1), ("100ms", 0.1), ("1s", 1.0), ("2min", 120.0), (" 5 ", 5.0), ("1e-1", 0.1)],
+    [
+        ("0.1", 0.1),
+        ("100ms", 0.1),
+        ("1s", 1.0),
+        ("2min", 120.0),
+        ("2m", 120.0),
+        ("1h", 3600.0),
+        (" 5 ", 5.0),
+        ("1e-1", 0.1),
+    ],
 )
 def test_intervals(text: str, seconds: float) -> None:
     assert parse_interval(text) == pytest.approx(seconds)
 
 
-@pytest.mark.parametrize("text", ["0", "-1", "nan", "inf", "1e9", "", "fast", "1h", "0.0001", "--", "1 2"])
+@pytest.mark.parametrize("text", ["0", "-1", "nan", "inf", "1e9", "", "fast", "2h", "0.0001", "--", "1 2"])
 def test_bad_intervals_name_the_option(text: str) -> None:
     with pytest.raises(UsageError, match="--interval: "):
         settings("wrap", {"interval": text}, {})

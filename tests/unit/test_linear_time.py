@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from otel_memwatch import config
+from otel_memwatch import config, units
 from otel_memwatch import text as formatting
 from otel_memwatch.compat.ipython import perf
 from otel_memwatch.compat.nncf import monitor_log
@@ -87,6 +87,8 @@ TEXTS: dict[str, Callable[[str], object]] = {
     ),
     "intervals": config.parse_interval,
     "seconds": config.parse_seconds,
+    "sizes": config.parse_size,
+    "moments": units.parse_moment,
     "ports": config.parse_address,
     "URLs": config.parse_url,
     "parents": parse_traceparent,

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 
 from otel_memwatch import catalog
 from otel_memwatch.runtime.typed import Any, NamedTuple
+from otel_memwatch.units import parse_number
 
 DEFAULT_INTERVAL = 10.0
 """Seconds between two pushes."""
@@ -154,7 +155,7 @@ def _timeout(text: str | None) -> float:
 
 def _number(text: str | None) -> float | None:
     try:
-        value = float(text or "")
+        value = parse_number(text or "")
     except ValueError:
         return None
     return value if 0 < value < 1e9 else None

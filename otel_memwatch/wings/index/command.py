@@ -234,8 +234,8 @@ def prune_command(
     Only files that otel-memwatch wrote are removed. If the directory of a run contains other files or another run, it stays with
     these, and a message names them. No symbolic link below PATH is followed; PATH itself may be one that belongs to you or root.
     """
+    from otel_memwatch.config import parse_seconds
     from otel_memwatch.text import count, size
-    from otel_memwatch.wings.index.filter import duration
     from otel_memwatch.wings.index.prune import old_runs, remove, resolve
 
     remote = next((one for one in directories if is_remote(one)), None)
@@ -248,9 +248,10 @@ def prune_command(
         raise UsageError(
             "Say what is to stay: --keep N, --older DURATION, or both.", "as in --keep 30 --older 14d"
         )
-    seconds = None if older is None else duration(older)
-    if older is not None and (seconds is None or seconds < 0):
-        raise UsageError(f"--older: {older!r} is no duration.", "as 14d or 6h")
+    try:
+        seconds = None if older is None else parse_seconds(older)
+    except ValueError as error:
+        raise UsageError(f"--older: {error}.") from None
     accepts = where(condition) if condition else None
     roots = [resolve(directory) for directory in directories or (runs_home(),)]
     there = [

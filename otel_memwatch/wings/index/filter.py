@@ -19,10 +19,10 @@ A comparison with what is not known is false, and so is its opposite with `!=`; 
 from __future__ import annotations
 
 import re
-import time
 
 from otel_memwatch.errors import UsageError
 from otel_memwatch.runtime.typed import TYPE_CHECKING
+from otel_memwatch.units import parse_duration, parse_moment, parse_number, parse_size
 from otel_memwatch.wings.index.run_fields import COLUMNS, RunField, column
 
 if TYPE_CHECKING:
@@ -35,24 +35,10 @@ if TYPE_CHECKING:
 _TOKEN = re.compile(
     r"""\s*(?:(?P<sign>\(|\)|!=|<=|>=|=|<|>|~)|'(?P<single>[^']*)'|"(?P<double>[^"]*)"|(?P<word>[^\s()=!<>~'"]+))"""
 )
-_SIZES = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12,
-          "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40,
-          "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "tib": 1 << 40}  # fmt: skip
-_DURATIONS = {
-    "": 1.0,
-    "ms": 1e-3,
-    "s": 1.0,
-    "sec": 1.0,
-    "min": 60.0,
-    "h": 3600.0,
-    "d": 86400.0,
-    "w": 604800.0,
-}
 _DEEPEST = 100
 """Parentheses in each other: the parser and the condition call themselves for each."""
 _SHOWN = 200
 """Letters that a sentence quotes of a condition."""
-_AMOUNT = re.compile(r"([-+]?[0-9]*\.?[0-9]+(?:[eE][-+]?[0-9]+)?)\s*([A-Za-z]*)\Z")
 _COMPARE: dict[str, Callable[[object, object], bool]] = {
     "=": lambda one, other: one == other,
     "!=": lambda one, other: one != other,
@@ -72,45 +58,11 @@ def where(text: str) -> Condition:
     return condition
 
 
-def amount(text: str, units: dict[str, float] | dict[str, int]) -> float | None:
-    """A number with one of these units, in any case of letters; `None`: it is none."""
-    found = _AMOUNT.match(text.strip())
-    if not found or found[2].lower() not in units:
-        return None
-    return float(found[1]) * units[found[2].lower()]
-
-
-def size(text: str) -> float | None:
-    """Bytes, of "2GiB", "500MB" or "4096"."""
-    return amount(text, _SIZES)
-
-
-def duration(text: str) -> float | None:
-    """Seconds, of "90", "10min", "2h" or "14d"."""
-    return amount(text, _DURATIONS)
-
-
-def moment(text: str) -> float | None:
-    """Unix seconds, of "2026-11-01", "2026-11-01T12:30" (local time), or of how long ago it was: "14d"."""
-    for form in ("%Y-%m-%d", "%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%d %H:%M"):
-        try:
-            return time.mktime(time.strptime(text, form))
-        except (ValueError, OverflowError):
-            continue
-    ago = duration(text.lstrip("-"))
-    return None if ago is None or text.isdigit() else time.time() - ago
-
-
-def plain(text: str) -> float | None:
-    """A number without a unit."""
-    return amount(text, {"": 1})
-
-
-_READ: dict[str, Callable[[str], float | None]] = {
-    "size": size,
-    "duration": duration,
-    "moment": moment,
-    "number": plain,
+_READ: dict[str, Callable[[str], float]] = {
+    "size": parse_size,
+    "duration": parse_duration,
+    "moment": parse_moment,
+    "number": parse_number,
 }
 
 
@@ -192,11 +144,10 @@ class _Parser:
         compare = _COMPARE[operator]
         if field.kind == "text":
             return lambda row: (value := field.of(row)) is not None and _as_text(compare, str(value), text)
-        wanted_number = _READ[field.kind](text)
-        if wanted_number is None:
-            raise UsageError(
-                f"--where {self._text!r}: {text!r} is no {field.kind} to compare {field.name} with."
-            )
+        try:
+            wanted_number = _READ[field.kind](text)
+        except ValueError as error:
+            raise UsageError(f"--where {self._text!r}: {error}.") from None
         return lambda row: (value := field.of(row)) is not None and compare(value, wanted_number)
 
     def _word(self, word: str) -> bool:
@@ -215,5 +166,7 @@ class _Parser:
 
 def _as_text(compare: Callable[[object, object], bool], value: str, wanted: str) -> bool:
     """Text is compared as text, and as numbers where both are: tag.size>9 holds of "10"."""
-    one, other = plain(value), plain(wanted)
-    return compare(value, wanted) if one is None or other is None else compare(one, other)
+    try:
+        return compare(parse_number(value), parse_number(wanted))
+    except ValueError:
+        return compare(value, wanted)

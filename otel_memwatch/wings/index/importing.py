@@ -21,11 +21,9 @@ import hashlib
 import io
 import itertools
 import json
-import math
 import os
 import re
 import signal
-import time
 from pathlib import Path
 
 from otel_memwatch.errors import RunError, UsageError
@@ -34,17 +32,12 @@ from otel_memwatch.record.fields import mapping, number, text, whole
 from otel_memwatch.record.format import DIRECTORY_MODE, FILE_MODE, FINISHED, RUN_FILE, SCHEMA
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
 from otel_memwatch.runtime.user_files import read_file
+from otel_memwatch.units import parse_duration, parse_local_time, parse_number, parse_size
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
 _LARGEST_FILE = 256 << 20
-_SIZE = re.compile(r"([0-9]*\.?[0-9]+)\s*([KMGTP]?)i?B?\Z", re.IGNORECASE)
-_POWERS = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4, "P": 5}
-_PART = re.compile(r"([0-9]*\.?[0-9]+)\s*(ms|d|h|m|s)")
-_PARTS = {"ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-
-
 _GO_ON = ("RUNNING", "PENDING", "SUSPENDED", "REQUEUED", "RESIZING", "CONFIGURING")
 _ENDED_BY_SLURM = ("TIMEOUT", "CANCELLED", "DEADLINE", "PREEMPTED", "NODE_FAIL", "BOOT_FAIL")
 """States whose exit code may be 0:0 though the job did not come to its end: Slurm sends SIGTERM."""
@@ -168,17 +161,19 @@ def _reason(measured: Measured) -> str:
 
 
 def _bytes(value: Any) -> int | None:
-    """Of "12.5 MB", "812K" or "1024"; units are powers of 1024, as all of these tools mean them."""
-    found = _SIZE.match(str(value or "").strip())
-    return round(float(found[1]) * 1024 ** _POWERS[found[2].upper()]) if found else None
+    """Return bytes of "12.5 MB", "812K" or "1024": units are powers of 1024, as all of these tools define them."""
+    text = str(value or "").strip().upper()
+    try:
+        return parse_size(text.removesuffix("B").removesuffix("I"))
+    except ValueError:
+        return None
 
 
 def _float(value: Any) -> float | None:
     try:
-        found = float(value)
-    except (TypeError, ValueError):
+        return parse_number(str(value))
+    except ValueError:
         return None
-    return found if math.isfinite(found) else None
 
 
 def _clock(value: str) -> float | None:
@@ -197,18 +192,17 @@ def _duration(value: str) -> float | None:
     """Seconds of "1h 2m 3.5s" or "120ms"; a bare number is in milliseconds, as in a raw trace."""
     if value.strip().isdigit():
         return int(value) / 1000
-    parts = _PART.findall(value)
-    return sum(float(amount) * _PARTS[unit] for amount, unit in parts) if parts else None
+    try:
+        return parse_duration(value)
+    except ValueError:
+        return None
 
 
 def _moment(value: str) -> float | None:
     """Unix seconds of "2026-11-01 10:00:00.123", "2026-11-01T10:00:00", or milliseconds."""
     if value.strip().isdigit():
         return int(value) / 1000
-    try:
-        return time.mktime(time.strptime(value.strip()[:19].replace("T", " "), "%Y-%m-%d %H:%M:%S"))
-    except (ValueError, OverflowError):
-        return None
+    return parse_local_time(value.strip()[:19])
 
 
 def _table(content: str, delimiter: str) -> Iterator[dict[str, str]]:

@@ -22,7 +22,7 @@ def _seconds(_: click.Context, __: click.Parameter, value: str | None) -> float 
     if value is None:
         return None
     try:
-        return parse_seconds(value.removesuffix("s"))
+        return parse_seconds(value)
     except ValueError as error:
         raise UsageError(f"--clock-error: {error}.") from None
 

@@ -24,6 +24,7 @@ def interval(low, high):
     ("text", "budget"),
     [
         ("memory=2GiB", Budget("memory", 2 << 30)),
+        ("memory=50M", Budget("memory", 50 * MIB)),
         ("memory = 1.5 MiB", Budget("memory", 1.5 * MIB)),
         ("process=500MB", Budget("process", 5e8)),
         ("operation:a=b=1GiB", Budget("operation:a=b", 1 << 30)),
@@ -39,7 +40,7 @@ def test_a_budget_is_a_name_and_a_limit(text, budget):
 
 @pytest.mark.parametrize(
     "text",
-    ["memory", "memory=", "=2GiB", "memory=2", "memory=2G", "memory=-2GiB", "memory=0MiB", "memory=nanMiB", "memory=infGiB",
+    ["memory", "memory=", "=2GiB", "memory=2X", "memory=-2", "memory=-2GiB", "memory=0MiB", "memory=nanMiB", "memory=infGiB",
      "memory=GiB", "memory=5%", "memory=+5", "memory=+nan%", "memory=+-5%", "seconds=-3", "seconds=nan", "seconds=0",
      "seconds=soon", "seconds=2GiB", "memroy=2GiB"],
 )  # fmt: skip

@@ -34,7 +34,7 @@ def test_the_nearest_file_counts_and_given_budgets_go_before_its(tmp_path):
 @pytest.mark.parametrize(
     "text",
     ["[tool.otel-memwatch", '[tool.otel-memwatch]\nbudget = "x"', '[tool.otel-memwatch]\nbudgets = "memory=2GiB"',
-     "[tool.otel-memwatch.budgets]\nmemory = 2", '[tool.otel-memwatch.budgets]\nmemory = "-2GiB"',
+     "[tool.otel-memwatch.budgets]\nmemory = true", '[tool.otel-memwatch.budgets]\nmemory = "-2GiB"',
      "[tool.otel-memwatch.budgets]\nseconds = nan", "[tool.otel-memwatch]\neffect = 2", "[tool.otel-memwatch]\nbaseline = 2"],
 )  # fmt: skip
 def test_what_cannot_be_used_is_refused_with_the_file_s_name(tmp_path, text):

@@ -53,12 +53,12 @@ def test_conditions_that_do_not_hold(condition: str) -> None:
     [
         ("", "the name of a field is expected instead of the end"),
         ("peak>", "a value is expected"),
-        ("peak>2XB", "'2XB' is no size"),
+        ("peak>2XB", "'2XB' is not a size"),
         ("colour=red", "no field 'colour'"),
         ("(peak>1", "')' is expected"),
         ("peak>1 memory", "and, or, or the end"),
         ("name='x", "what is"),
-        ("started>1", "is no moment"),
+        ("started>1", "is not a moment"),
     ],
 )
 def test_a_mistake_is_named(condition: str, said: str) -> None:
