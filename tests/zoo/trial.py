@@ -141,7 +141,7 @@ def run(part: Part, mode: str, user: str, interval: str) -> Trial:
 
 
 def _unknowable(part: Part, told: str) -> bool:
-    """Whether nobody can be told of what a process had, as README and ARCHITECTURE say.
+    """Whether nobody can be told of what a process had, as README says.
 
     Children of a parent that ignores SIGCHLD may have come and gone with it, all between two ticks; a process may have
     reset its own watermark before any tick saw it.
