@@ -124,7 +124,7 @@ def test_tables_are_sorted_filtered_grouped_and_exported(place: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--where", "peak>"], "a value is expected"),
+        (["--where", "peak>"], "a value is missing"),
         (["--sort", "colour"], "there is no field 'colour'"),
         (["--columns", ","], "there is no field nothing"),
         (["--group", "key", "--format", "csv"], "exclude each other"),

@@ -1,24 +1,28 @@
-"""Which runs of many are meant: `tag.rule=align and peak>2GiB and not (state=broken or started<2026-11-01)`.
+"""Conditions on runs: `tag.rule=align and peak>2GiB and not (state=broken or started<2026-11-01)`.
 
 =============================  ================================================================================
 part                           meaning
 =============================  ================================================================================
-FIELD OP VALUE                 OP is one of = != < <= > >= and ~ (holds the text, whatever the letters' case)
-FIELD                          it is known, and neither empty nor 0
-and, or, not, ( )              as one expects; `and` binds closer than `or`
-sizes                          4096, 500MB, 2GiB, 1.5 GiB is written 1.5GiB
-durations                      90, 90s, 10min, 2h, 3d
-moments (`started`)            2026-11-01, 2026-11-01T12:30, or how long ago: 14d, 6h
-tags                           tag.NAME; compared as numbers where both are numbers
-'text', "text"                 a value with blanks or parentheses
+FIELD OP VALUE                 OP is one of = != < <= > >= and ~ (contains the text, in any case)
+FIELD                          the value is known, and neither empty nor 0
+and, or, not, ( )              `not` binds closest, then `and`, then `or`
+sizes, durations, moments      as `units` reads them: 2GiB, 10min, 2026-11-01, or 14d for how long ago
+tags                           tag.NAME; compared as numbers if both sides are numbers
+'text', "text"                 a value with spaces or parentheses
 =============================  ================================================================================
 
-A comparison with what is not known is false, and so is its opposite with `!=`; `not` turns what it has before it.
+A comparison with an unknown value is false, also with `!=`; `not` inverts it.
+
+The tokens are translated into an SQL expression, and SQLite evaluates it. Only signs, keywords and numbered parameters
+reach the expression: no text of a user is ever part of it.
 """
 
 from __future__ import annotations
 
+import contextlib
+import math
 import re
+import sqlite3
 
 from otel_memwatch.errors import UsageError
 from otel_memwatch.runtime.typed import TYPE_CHECKING
@@ -27,146 +31,174 @@ from otel_memwatch.wings.index.run_fields import COLUMNS, RunField, column
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import Any
 
     from otel_memwatch.wings.index.indexed_run import IndexedRun
 
     Condition = Callable[[IndexedRun], bool]
+    Value = str | float | None
 
 _TOKEN = re.compile(
-    r"""\s*(?:(?P<sign>\(|\)|!=|<=|>=|=|<|>|~)|'(?P<single>[^']*)'|"(?P<double>[^"]*)"|(?P<word>[^\s()=!<>~'"]+))"""
+    r"""\s*(?:(?P<bracket>[()])|(?P<word>[^\s()=!<>~'"]+)"""
+    r"""(?:\s*(?P<sign>!=|<=|>=|=|<|>|~)\s*(?:'(?P<single>[^']*)'|"(?P<double>[^"]*)"|(?P<plain>[^\s()=!<>~'"]+))?)?)"""
 )
-_DEEPEST = 100
-"""Parentheses in each other: the parser and the condition call themselves for each."""
+"""A parenthesis, or a word: a keyword, a field, or a field with a sign and a value."""
 _SHOWN = 200
-"""Letters that a sentence quotes of a condition."""
-_COMPARE: dict[str, Callable[[object, object], bool]] = {
-    "=": lambda one, other: one == other,
-    "!=": lambda one, other: one != other,
-    "<": lambda one, other: one < other,  # type: ignore[operator]
-    "<=": lambda one, other: one <= other,  # type: ignore[operator]
-    ">": lambda one, other: one > other,  # type: ignore[operator]
-    ">=": lambda one, other: one >= other,  # type: ignore[operator]
-}
-
-
-def where(text: str) -> Condition:
-    """The condition that `text` stands for. Raises `UsageError` that says what cannot be understood, and where."""
-    parser = _Parser(text)
-    condition = parser.any_of()
-    if parser.peek() is not None:
-        raise parser.mistake("and, or, or the end")
-    return condition
-
-
-_READ: dict[str, Callable[[str], float]] = {
+"""Characters of a condition that an error quotes."""
+_DEEPEST = 100
+"""Open parentheses; SQLite's parser has a stack of about as many entries."""
+_LARGEST_INTEGER = 2**63
+_READERS: dict[str, Callable[[str], float]] = {
     "size": parse_size,
     "duration": parse_duration,
     "moment": parse_moment,
     "number": parse_number,
+    "text": parse_number,
 }
 
 
-class _Parser:
-    """Recursive descent over the tokens of a text."""
+def where(text: str) -> Condition:
+    """Return the condition. Raises `UsageError` for a mistake in it, which names the part."""
+    translation = _Translation(text)
+    parameters, query = translation.parameters, f"SELECT {' '.join(translation.expression)}"
+    database = sqlite3.connect(":memory:")
+    database.create_function("holds", 2, _holds, deterministic=True)
+    database.create_function("number", 1, _number, deterministic=True)
+
+    def accepts(row: IndexedRun) -> bool:
+        values = [_bound(one.of(row)) if isinstance(one, RunField) else one for one in parameters]
+        return bool(database.execute(query, values).fetchone()[0])
+
+    try:
+        database.execute(query, [None] * len(parameters))
+    except sqlite3.Error:
+        raise _mistake(text, "it is too long or nested too deeply; divide it") from None
+    return accepts
+
+
+class _Translation:
+    """The SQL expression of a condition, in parts. SQLite does precedence; here each token only has to be in its place."""
 
     def __init__(self, text: str) -> None:
-        self._text = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
-        self._tokens: list[tuple[str, str]] = []
+        self.expression: list[str] = []
+        self.parameters: list[Value | RunField] = []
+        self._text = text.rstrip()
+        self._depth = 0
+        self._negated = False
+        self._value_before = ""
+        read: Callable[[re.Match[str]], Any] = self._operand
         position = 0
-        while text[position:].strip():
-            found = _TOKEN.match(text, position)
+        while position < len(self._text):
+            found = _TOKEN.match(self._text, position)
             if not found:
-                raise UsageError(f"--where {self._text!r}: what is {text[position:].strip()[:20]!r}?")
-            kind = found.lastgroup or ""
-            self._tokens.append((kind, found[kind]))
+                raise _mistake(text, f"unexpected {_quoted(self._text[position:].strip())}")
             position = found.end()
-        self._next = 0
+            read = read(found)
+        if read == self._operand:
+            raise _mistake(text, "a field is missing at the end")
+        if self._depth:
+            raise _mistake(text, "')' is missing at the end")
 
-    def peek(self) -> tuple[str, str] | None:
-        return self._tokens[self._next] if self._next < len(self._tokens) else None
+    def _operand(self, found: re.Match[str]) -> Callable[[re.Match[str]], Any]:
+        """Read "not", "(" or a test, and return what reads the next token."""
+        part = found[0].strip()
+        if part.lower() == "not":
+            self._negated = not self._negated  # each "not" in the expression would be one more level
+            return self._operand
+        if part == ")":
+            raise self._unexpected(part)
+        self.expression += ["not"] if self._negated else []
+        self._negated = False
+        if part != "(":
+            self.expression.append(self._test(found))
+            return self._operator
+        self._depth += 1
+        if self._depth > _DEEPEST:
+            raise _mistake(self._text, f"more than {_DEEPEST} parentheses are open")
+        self.expression.append(part)
+        return self._operand
 
-    def mistake(self, wanted: str) -> UsageError:
-        token = self.peek()
-        found = f"{token[1]!r}" if token else "the end"
-        return UsageError(f"--where {self._text!r}: {wanted} is expected instead of {found}.")
+    def _operator(self, found: re.Match[str]) -> Callable[[re.Match[str]], Any]:
+        """Read "and", "or" or ")"."""
+        part = found[0].strip()
+        if part.lower() in ("and", "or"):
+            self.expression.append(part.lower())
+            return self._operand
+        if part != ")" or not self._depth:
+            raise self._unexpected(part)
+        self._depth -= 1
+        self.expression.append(part)
+        return self._operator
 
-    def any_of(self, depth: int = 0) -> Condition:
-        if depth > _DEEPEST:
-            raise UsageError(f"--where: more than {_DEEPEST} parentheses are open at once.")
-        parts = [self._all_of(depth)]
-        while self._word("or"):
-            parts.append(self._all_of(depth))
-        return parts[0] if len(parts) == 1 else lambda row: any(part(row) for part in parts)
-
-    def _all_of(self, depth: int) -> Condition:
-        parts = [self._one(depth)]
-        while self._word("and"):
-            parts.append(self._one(depth))
-        return parts[0] if len(parts) == 1 else lambda row: all(part(row) for part in parts)
-
-    def _one(self, depth: int) -> Condition:
-        negated = False
-        while self._word("not"):
-            negated = not negated
-        if self._sign("("):
-            inner = self.any_of(depth + 1)
-            if not self._sign(")"):
-                raise self.mistake("')'")
-        else:
-            inner = self._comparison()
-        return (lambda row: not inner(row)) if negated else inner
-
-    def _comparison(self) -> Condition:
-        token = self.peek()
-        if token is None or token[0] != "word":
-            raise self.mistake("the name of a field")
-        self._next += 1
-        field = column(token[1])
+    def _test(self, found: re.Match[str]) -> str:
+        """Return the SQL of a field, or of its comparison with a value."""
+        word, sign = found["word"], found["sign"]
+        field = column(word)
         if field is None:
             names = ", ".join(COLUMNS)
             raise UsageError(
-                f"--where {self._text!r}: there is no field {token[1]!r}.", f"there are {names}, tag.NAME"
+                f"--where {_quoted(self._text)}: there is no field {_quoted(word)}.",
+                f"there are {names}, tag.NAME",
             )
-        operator = self.peek()
-        if operator is None or operator[0] != "sign" or operator[1] in "()":
-            return lambda row: bool(field.of(row))
-        self._next += 1
-        value = self.peek()
-        if value is None or value[0] == "sign":
-            raise self.mistake("a value")
-        self._next += 1
-        return self._compared(field, operator[1], value[1])
-
-    def _compared(self, field: RunField, operator: str, text: str) -> Condition:
-        if operator == "~":
-            wanted = text.lower()
-            return lambda row: (value := field.of(row)) is not None and wanted in str(value).lower()
-        compare = _COMPARE[operator]
-        if field.kind == "text":
-            return lambda row: (value := field.of(row)) is not None and _as_text(compare, str(value), text)
+        left = self._slot(field)
+        if sign is None:
+            return f"ifnull({left} NOT IN (0, ''), 0)"
+        wanted = next((found[one] for one in ("single", "double", "plain") if found[one] is not None), None)
+        if wanted is None:
+            open_quote = self._text[found.end() : found.end() + 1] in ("'", '"')
+            what = "the quote is not closed" if open_quote else "a value is missing"
+            raise _mistake(self._text, f"{what} after {_quoted(word + sign)}")
+        self._value_before = wanted
+        if sign == "~":
+            return f"holds({left}, {self._slot(_bound(wanted.lower()))})"
         try:
-            wanted_number = _READ[field.kind](text)
+            value = self._slot(_bound(_READERS[field.kind](wanted)))
         except ValueError as error:
-            raise UsageError(f"--where {self._text!r}: {error}.") from None
-        return lambda row: (value := field.of(row)) is not None and compare(value, wanted_number)
+            if field.kind != "text":
+                raise _mistake(self._text, str(error)) from None
+            return f"ifnull({left} {sign} {self._slot(_bound(wanted))}, 0)"
+        if field.kind == "text":  # tag.size>9 holds for "10"
+            return f"coalesce(number({left}) {sign} {value}, {left} {sign} {self._slot(_bound(wanted))}, 0)"
+        return f"ifnull({left} {sign} {value}, 0)"
 
-    def _word(self, word: str) -> bool:
-        return self._accept(("word", word))
+    def _slot(self, value: Value | RunField) -> str:
+        self.parameters.append(value)
+        return f"?{len(self.parameters)}"
 
-    def _sign(self, sign: str) -> bool:
-        return self._accept(("sign", sign))
+    def _unexpected(self, part: str) -> UsageError:
+        """Return the error, with advice if the part is the unit of the value before it."""
+        advice = ""
+        for read in (parse_size, parse_duration):
+            with contextlib.suppress(ValueError):
+                parse_number(self._value_before)
+                read(self._value_before + part)
+                advice = f" (write {self._value_before}{part} without a space)"
+        return _mistake(self._text, f"unexpected {_quoted(part)}{advice}")
 
-    def _accept(self, token: tuple[str, str]) -> bool:
-        found = self.peek()
-        if found is None or (found[0], found[1].lower()) != token:
-            return False
-        self._next += 1
-        return True
+
+def _bound(value: Value) -> Value:
+    """Return a value as SQLite takes it: no broken bytes of names, no integers above 64 bits."""
+    if isinstance(value, str):
+        return value if value.isascii() else value.encode("utf-8", "backslashreplace").decode("utf-8")
+    if isinstance(value, int) and abs(value) >= _LARGEST_INTEGER:
+        return math.inf if value > 0 else -math.inf
+    return value
 
 
-def _as_text(compare: Callable[[object, object], bool], value: str, wanted: str) -> bool:
-    """Text is compared as text, and as numbers where both are: tag.size>9 holds of "10"."""
+def _holds(value: Value, wanted: str) -> bool:
+    return value is not None and wanted in str(value).lower()
+
+
+def _number(value: str | None) -> float | None:
     try:
-        return compare(parse_number(value), parse_number(wanted))
+        return None if value is None else parse_number(value)
     except ValueError:
-        return compare(value, wanted)
+        return None
+
+
+def _mistake(text: str, what: str) -> UsageError:
+    return UsageError(f"--where {_quoted(text)}: {what}.")
+
+
+def _quoted(text: str) -> str:
+    return repr(text if len(text) <= _SHOWN else f"{text[:_SHOWN]}...")

@@ -25,6 +25,8 @@ ROW = IndexedRun(
         "duration=90s and seconds<2min",
         "not (state=broken or exit!=0)",
         "tag.size>9",
+        "tag.size<9a",
+        "tag.rule>9",
         "started>2h",
         "started>2020-01-01",
         "name~RAI",
@@ -34,6 +36,14 @@ ROW = IndexedRun(
         "not error",
         "tag.absent=1 or tag.rule",
         "state=broken and name=x or exit=0",
+        "exit=0 or state=broken and name=x",
+        "(exit=0 or state=broken) and name=train",
+        "not not name=train",
+        "not state=broken and name=train",
+        "name='and' or name=train",
+        'tag.rule!="x); DROP TABLE runs; --"',
+        "peak<1e300",
+        "run~A",
     ],
 )
 def test_conditions_that_hold(condition: str) -> None:
@@ -51,13 +61,20 @@ def test_conditions_that_do_not_hold(condition: str) -> None:
 @pytest.mark.parametrize(
     ("condition", "said"),
     [
-        ("", "the name of a field is expected instead of the end"),
-        ("peak>", "a value is expected"),
+        ("", "a field is missing at the end"),
+        ("peak>1 and", "a field is missing at the end"),
+        ("peak>", "a value is missing after 'peak>'"),
+        ("peak>)", "a value is missing after 'peak>'"),
         ("peak>2XB", "'2XB' is not a size"),
+        ("peak>80 MiB", "unexpected 'MiB' (write 80MiB without a space)"),
+        ("duration>80 min or name", "unexpected 'min' (write 80min without a space)"),
         ("colour=red", "no field 'colour'"),
-        ("(peak>1", "')' is expected"),
-        ("peak>1 memory", "and, or, or the end"),
-        ("name='x", "what is"),
+        ("(peak>1", "')' is missing at the end"),
+        ("peak>1)", "unexpected ')'"),
+        ("peak>1 memory", "unexpected 'memory'."),
+        ("=1", "unexpected '=1'"),
+        ("peak ! 1", "unexpected '! 1'"),
+        ("name='x", "the quote is not closed after 'name='"),
         ("started>1", "is not a moment"),
     ],
 )
@@ -65,6 +82,31 @@ def test_a_mistake_is_named(condition: str, said: str) -> None:
     with pytest.raises(UsageError) as error:
         where(condition)
     assert said in error.value.message
+
+
+def test_a_value_is_a_parameter_and_never_a_part_of_the_expression():
+    assert not where("name=\"train') or ('1'='1\"")(ROW)
+    assert where("name!=\"') or ('1'='1\"")(ROW)
+
+
+@pytest.mark.parametrize(("path", "memory"), [("runs/\udcff", 1 << 70), ("runs/\u00e9", -(1 << 70)), ("", 0)])
+def test_any_row_can_be_tested(path, memory):
+    row = ROW._replace(path=path, memory=memory)
+    assert where(f"run='{path}'")(row)
+    assert where("peak>1GiB")(row) is (memory > 1 << 30)
+
+
+def test_a_condition_that_sqlite_cannot_take_is_one_short_sentence():
+    with pytest.raises(UsageError) as caught:
+        where(" or ".join(["name=x"] * 50_000))
+    assert len(str(caught.value)) < 500
+
+
+@pytest.mark.parametrize("depth", [1, 10, 15])
+def test_parentheses_within_operators_are_translated(depth):
+    text = "name=x or (name=train and " * depth + "name=train" + ")" * depth
+    assert where(text)(ROW)
+    assert not where(f"not ({text})")(ROW)
 
 
 @pytest.mark.parametrize("text", ["(" * 50_000 + "peak", "(" * 50_000, "not " * 20_000, "not (" * 20_000])
