@@ -1,31 +1,29 @@
-"""Reports and pictures made in a process of their own: what that needs must not become part of what is measured."""
+"""Reports and pictures made in another process, so that their memory is not part of what is measured."""
 
 from __future__ import annotations
 
-import subprocess
-from pathlib import Path
-
 from otel_memwatch.errors import MemwatchError
-from otel_memwatch.runtime.own_python import python_command
+from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 _SECONDS = 600.0
 
 
-def run_in_own_process(module: str, *arguments: str | Path, description: str = "") -> str:
-    """Calls `main(arguments)` of a module in a new Python, with `description` on its stdin; gives what it printed.
+def run_in_own_process(module: str, job: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the last answer of a worker process, empty if it gave none. Raises `MemwatchError` if it fails."""
+    from otel_memwatch.runtime.worker import Worker, ended_by
 
-    Raises `MemwatchError` when it failed: with the last line that it wrote to stderr.
-    """
-    command = python_command(module, *map(str, arguments))
     try:
-        done = subprocess.run(
-            command, input=description.encode(), capture_output=True, check=False, timeout=_SECONDS
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
+        with Worker(module) as worker:
+            worker.give(job)
+            answers = list(worker.answers(_SECONDS))
+            if not worker.finished:
+                raise MemwatchError(f"The report cannot be made: it took more than {_SECONDS:.0f} s.")
+            code = worker.end()
+    except (OSError, MemoryError) as error:
         raise MemwatchError(f"The report cannot be made: {error}.") from None
-    if done.returncode != 0:
-        last = done.stderr.decode(errors="replace").strip().splitlines()[-1:] or [
-            f"exit code {done.returncode}"
-        ]
-        raise MemwatchError(f"The report cannot be made: {last[0]}")
-    return done.stdout.decode()
+    if code != 0:
+        raise MemwatchError(f"The report cannot be made: {worker.last_words or ended_by(code)}")
+    return answers[-1] if answers else {}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import logging
+from contextlib import nullcontext
 from enum import Enum
 from functools import lru_cache
 from pathlib import Path
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("memory_monitor")
 
 _MONITOR_LOG = "otel_memwatch.compat.nncf.monitor_log"
-"""Draws a log when it is called in a process of its own."""
+"""Module of the worker process that draws a log."""
 
 
 class MemoryType(Enum):
@@ -154,11 +155,9 @@ class MemoryMonitor:
 
         log = Path(log_filepath)
         image = log.with_name(f"{log.stem}{filename_suffix}.png")
-        if self._period is None:
-            run_in_own_process(_MONITOR_LOG, log, image, plot_title)
-        else:
-            with self._period.recording.unwanted():
-                run_in_own_process(_MONITOR_LOG, log, image, plot_title)
+        job = {"log": str(log), "image": str(image), "title": plot_title}
+        with nullcontext() if self._period is None else self._period.recording.unwanted():
+            run_in_own_process(_MONITOR_LOG, job)
 
     def __enter__(self) -> Self:
         return self.start()

@@ -7,11 +7,10 @@ The text: one line `<seconds> <memory>` for each sample, then `Total time: ...` 
 from __future__ import annotations
 
 import re
-import sys
 from pathlib import Path
 
 from otel_memwatch import catalog
-from otel_memwatch.errors import MemwatchError, RunError
+from otel_memwatch.errors import RunError
 from otel_memwatch.model import Certainty
 from otel_memwatch.record.format import DIRECTORY_MODE, FILE_MODE
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
@@ -143,13 +142,11 @@ def plot(log_file: Path, image: Path, title: str = "") -> None:
     figure(parse(log_file.read_text(encoding="utf-8")), kind, title).savefig(image, format="png", dpi=100)
 
 
-def main(arguments: list[str]) -> None:
-    """Draws in a process of its own: a log, its picture, and a title. A failure ends it with one line on stderr."""
-    log, image, title = arguments
-    try:
-        plot(Path(log), Path(image), title)
-    except (MemwatchError, OSError) as error:
-        sys.exit(str(error))
+def main(_arguments: list[str]) -> None:
+    """Draw a log in a worker process; the job names the `log`, its `image` and its `title`."""
+    from otel_memwatch.runtime.worker import serve
+
+    serve(lambda job, _: plot(Path(job["log"]), Path(job["image"]), job["title"]))
 
 
 def log_name(kind: str, suffix: str = "") -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import json
 import logging
 import os
 import time
@@ -347,8 +346,8 @@ class QEffMemoryProfiler:
 
     # -- what is made of it
 
-    def _selection(self) -> str:
-        """What the process that reports has to know."""
+    def _selection(self) -> list[dict[str, Any]]:
+        """Return the parts of the job of the worker process that reports."""
         config = self.config
         common = {
             "owner": self._id,
@@ -357,18 +356,16 @@ class QEffMemoryProfiler:
             "disk": config.enable_disk_monitoring,
             "interval": config.sampling_interval,
         }
-        return json.dumps(
-            [
-                {
-                    **common,
-                    "run": str(part.recording.path),
-                    "windows": [(a, time.monotonic() if b == float("inf") else b) for a, b in part.windows],
-                    "deltas": part.deltas,
-                    "completed": part.completed,
-                }
-                for part in self._parts
-            ]
-        )
+        return [
+            {
+                **common,
+                "run": str(part.recording.path),
+                "windows": [(a, time.monotonic() if b == float("inf") else b) for a, b in part.windows],
+                "deltas": part.deltas,
+                "completed": part.completed,
+            }
+            for part in self._parts
+        ]
 
     def _has_samples(self) -> bool:
         return next(iter(self._recorded()), None) is not None
@@ -378,7 +375,8 @@ class QEffMemoryProfiler:
         if not self._has_samples():
             return EMPTY
         with self._parts[-1].recording.unwanted():
-            return run_in_own_process(_PHASES, "report", description=self._selection())
+            answer = run_in_own_process(_PHASES, {"parts": self._selection()})
+        return str(answer.get("text", EMPTY))
 
     def generate_memory_graph(self, filename: str | None = None) -> None:
         """Writes the figure as PNG, drawn in a process of its own; does nothing but say so without samples.
@@ -392,7 +390,7 @@ class QEffMemoryProfiler:
         if not Path(file).absolute().parent.is_dir():
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(file))
         with self._parts[-1].recording.unwanted():
-            run_in_own_process(_PHASES, "picture", file, description=self._selection())
+            run_in_own_process(_PHASES, {"parts": self._selection(), "picture": str(file)})
         self._log("Enhanced synchronized memory profile saved: %s", file)
 
     def stop_and_save(self, filename: str | None = None) -> str:

@@ -1,17 +1,14 @@
-"""What is made of a record when the run has ended (report, page, summary, picture, logs), and in which process.
+"""Reports of a run that has ended: report, page, summary, picture, logs; and the process that makes them.
 
-`render` decides what is made. `make` makes it, in the process that it is called in: the monitor's, or, where numpy or
-matplotlib have a part in it, one of its own that `make_apart` starts. That process reads from stdin, as JSON, what to make,
-and writes one JSON object a line to stdout: `{"begin": NAME}` before each thing that it makes, `{"info": TEXT}` and
-`{"problem": SENTENCE}` for the person. Any other line comes from a library, as its last words perhaps.
+`render` decides what is made. `make` makes it in the process that calls it. That is the monitor, or, if numpy or
+matplotlib are needed, the worker process that `make_apart` starts. The worker answers `{"begin": NAME}` before each thing
+that it makes, and `{"info": TEXT}`, `{"over": SENTENCE}` and `{"problem": SENTENCE}` for the person.
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
 import os
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -20,11 +17,9 @@ from otel_memwatch.errors import describe
 from otel_memwatch.monitor.messages import Messages
 from otel_memwatch.record.format import PAGE_FILE, PLOT_FILE, REPORT_FILE, SAMPLES_FILE
 from otel_memwatch.runtime.terminal import Display, display_of
-from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple, NoReturn
+from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from subprocess import Popen
-
     from otel_memwatch.run import RecordedRun
     from otel_memwatch.run.curves import DrawnCurves
     from otel_memwatch.run.recorded_run import KnownOperations
@@ -53,13 +48,11 @@ _MATPLOTLIB_CACHE = "MPLCONFIGDIR"
 _ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
 """Nothing is computed here that would gain by more; each thread takes address space and counts against `ulimit -u`."""
 
-_POLL_SECONDS = 0.1
-
 _TEXT_SECONDS = 5.0
-"""Time that is left for the report and the summary once somebody wants us gone. They take 0.2 s."""
+"""Seconds that the report and the summary may take once a signal asks us to go. They take 0.2 s."""
 
 _LEAVE_SECONDS = 2.0
-"""Time that the process has to leave nothing behind, once it was asked to end."""
+"""Seconds between SIGTERM and SIGKILL: the worker removes its temporary files."""
 
 
 class CompletedRecord(NamedTuple):
@@ -333,7 +326,7 @@ def _drawing() -> Iterator[None]:
             shutil.rmtree(made, ignore_errors=True)
 
 
-# -- in a process of its own
+# -- in a worker process
 
 
 def make_apart(
@@ -343,150 +336,68 @@ def make_apart(
     messages: Messages,
     hurried: Callable[[], bool],
 ) -> bool:
-    """Makes what is `wanted` of the run in a process of its own; false, with nothing made, where there can be none.
+    """Make what is `wanted` in a worker process; return false, with nothing made, if it cannot be started.
 
-    Should that process die, there is one line about it. Once `hurried`, a picture that is being drawn is left out at once,
-    and whatever else takes too long.
+    If the worker dies, there is one line about it. Once `hurried`, a picture that is being drawn is left out at once,
+    and everything else after `_TEXT_SECONDS`.
     """
-    import subprocess
-
     from otel_memwatch.reports import clear_away
-    from otel_memwatch.runtime.own_python import python_command
+    from otel_memwatch.runtime.worker import Worker, ended_by
 
     try:
-        # In a session of its own: what a terminal sends its group is for the target, and for us to judge.
-        process = subprocess.Popen(
-            python_command(__name__),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-            env={**os.environ, **_ONE_THREAD},
-        )
+        worker = Worker(__name__, _ONE_THREAD)
     except (OSError, MemoryError):
         return False
-    begun = time.monotonic()
-    left_out = False
-    with process:
-        progress = _Progress(messages)
-        assert process.stdin is not None
-        with contextlib.suppress(BrokenPipeError):  # it has died already, which its exit code will say
-            process.stdin.write(
-                json.dumps({"directory": str(directory), "info": info, "wanted": wanted}).encode()
-            )
-            process.stdin.close()
-        for line in _lines(process):
-            progress.read(line)
-            if hurried() and (progress.drawing or time.monotonic() - begun > _TEXT_SECONDS):
-                left_out = True
-                process.terminate()
-                try:
-                    process.wait(_LEAVE_SECONDS)
-                except subprocess.TimeoutExpired:
-                    process.kill()
-                break
-    if process.returncode == 0:
+    making, begun = "the report", time.monotonic()
+    pass_on = {"problem": messages.problem, "over": messages.over, "info": messages.info}
+
+    def give_up() -> bool:
+        return hurried() and (making == PLOT_FILE or time.monotonic() - begun > _TEXT_SECONDS)
+
+    with worker:
+        worker.give({"directory": str(directory), "info": info, "wanted": wanted})
+        for answer in worker.answers(give_up=give_up):
+            for kind, text in answer.items():
+                if kind == "begin":
+                    making, worker.last_words = text, ""
+                elif kind in pass_on:
+                    pass_on[kind](text)
+        code = worker.end(_LEAVE_SECONDS)
+    if code == 0:
         return True
     for name in (REPORT_FILE, PAGE_FILE, PLOT_FILE):
         clear_away(directory / name)
-    if not left_out:
-        why = progress.last_words or _how_it_ended(process.returncode)
+    if worker.finished:
         messages.problem(
-            f"{progress.making} could not be made: {why}; the record is whole: otel-memwatch report {directory}"
+            f"{making} could not be made: {worker.last_words or ended_by(code)}; "
+            f"the record is whole: otel-memwatch report {directory}"
         )
     return True
 
 
-class _Progress:
-    """How far the process is, by the lines that it writes; messages among them are passed on."""
-
-    def __init__(self, messages: Messages) -> None:
-        self.making = "the report"
-        """What it makes at the moment."""
-        self.last_words = ""
-        """The last line that is not its own."""
-        self._messages = messages
-
-    @property
-    def drawing(self) -> bool:
-        """Whether it draws a picture."""
-        return self.making == PLOT_FILE
-
-    def read(self, line: bytes) -> None:
-        """Reads one of its lines; an empty one says nothing."""
-        try:
-            ((kind, text),) = json.loads(line).items()
-        except (ValueError, AttributeError):
-            self.last_words = line.decode(errors="replace").strip() or self.last_words
-            return
-        if kind == "begin":
-            self.making, self.last_words = text, ""
-        elif kind == "problem":
-            self._messages.problem(text)
-        elif kind == "over":
-            self._messages.over(text)
-        else:
-            self._messages.info(text)
-
-
-def _lines(process: Popen[bytes]) -> Iterator[bytes]:
-    """What it writes, line by line; an empty one about ten times a second while it writes nothing."""
-    import select
-
-    assert process.stdout is not None
-    descriptor = process.stdout.fileno()
-    poll = select.poll()
-    poll.register(descriptor, select.POLLIN)
-    rest = b""
-    while True:
-        if not poll.poll(_POLL_SECONDS * 1000):
-            yield b""
-            continue
-        data = os.read(descriptor, 65536)
-        *lines, rest = (rest + data).split(b"\n")
-        yield from lines
-        if not data:
-            yield rest
-            return
-
-
-def _how_it_ended(code: int) -> str:
-    import signal
-
-    return f"its process was ended by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
-
-
 class SentMessages(Messages):
-    """Messages for the process that started this one, which prints them."""
+    """Messages that the worker sends to the monitor, which prints them."""
 
-    def __init__(self) -> None:
-        super().__init__(lambda text: self.send("info", text))
+    def __init__(self, say: Callable[..., None]) -> None:
+        super().__init__(lambda text: say(info=text))
+        self._say = say
 
     def over(self, sentence: str) -> None:
-        """Sends what was more than it may be."""
-        self.send("over", sentence)
+        """Send a figure that exceeds its budget."""
+        self._say(over=sentence)
 
     def problem(self, sentence: str) -> None:
-        """Sends what could not be made."""
-        self.send("problem", sentence)
-
-    @staticmethod
-    def send(kind: str, text: str) -> None:
-        """Writes one line of the protocol."""
-        sys.stdout.write(json.dumps({kind: text}) + "\n")
-        sys.stdout.flush()
+        """Send what could not be made."""
+        self._say(problem=sentence)
 
 
 def main(_arguments: list[str]) -> None:
-    """The process itself: makes what stdin asks for. SIGTERM ends it with nothing left behind."""
-    import signal
+    """Make what the job asks for, in the worker process."""
+    from otel_memwatch.runtime.worker import serve
 
-    def leave(*_: object) -> NoReturn:
-        sys.exit(1)
+    serve(_make_job)
 
-    signal.signal(signal.SIGTERM, leave)
-    signal.pthread_sigmask(signal.SIG_SETMASK, ())  # the monitor blocks all, for itself
-    job = json.load(sys.stdin)
-    messages = SentMessages()
+
+def _make_job(job: Mapping[str, Any], say: Callable[..., None]) -> None:
     run = ended_run(Path(job["directory"]), job["info"])
-    make(run, job["wanted"], messages, lambda name: messages.send("begin", name))
+    make(run, job["wanted"], SentMessages(say), lambda name: say(begin=name))

@@ -1,12 +1,12 @@
-"""`--upload URL`: the run directory goes to an object store or any file system that fsspec knows, every minute and at the end.
+"""`--upload URL`: copy the run directory to an object store, or to any file system that fsspec supports.
 
-It is done in a process of its own beside the monitor, which loads the client of the store: that takes 50 MiB or more, and may
-hang. An object cannot be appended to. So what a file of lines has grown by is an object of its own, `NAME.part-OFFSET`,
-until the run has ended: then the whole files replace them, and the directory there is a run directory as any other. What is
-there meanwhile, or is left by a machine that has died, is read all the same (`wings.index.remote`).
+A worker process does it every minute and at the end. It loads the client of the store, which takes 50 MiB or more and may
+hang. An object cannot be appended to, so what a file of lines has grown by is an object of its own, `NAME.part-OFFSET`.
+When the run has ended, the whole files replace the parts, and the directory in the store is a run directory like any
+other. `wings.index.remote` reads the parts of a run that has not ended, or whose machine has died.
 
-The process reads one JSON object from stdin, then waits for its end; it writes one JSON object to stdout: {"bytes"} or
-{"problem"}. It never ends before it is told to, whatever fails.
+The job: `directory` and `url`. The worker uploads until its stdin ends, then once more. Its only answer: `bytes`, how
+many it has sent, and `problem`, a sentence or null.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import sys
 import time
 from pathlib import Path
 
 from otel_memwatch.errors import describe
 from otel_memwatch.record.format import CLOCK_UPLOAD_FILE, PART, RESERVE_FILE, RUN_FILE
-from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
-from otel_memwatch.runtime.wait_readable import readable
+from otel_memwatch.runtime.typed import TYPE_CHECKING
+from otel_memwatch.runtime.worker import Worker, serve, stop_requested
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from subprocess import Popen
+    from collections.abc import Callable, Mapping
+
+    from otel_memwatch.runtime.typed import Any
 
 PERIOD = 60.0
 """Seconds between two uploads; the first is after a few, so that a job is seen soon."""
@@ -33,7 +33,7 @@ _FIRST = 5.0
 _PATIENCE = 60.0
 """Seconds that the end of the run waits for the last upload."""
 _LOCAL = 0.01
-"""Steps in which a file system tells times where nothing better is known: others tell whole seconds."""
+"""Resolution of the times of a file system, in seconds. Others give whole seconds."""
 _WITH_DIRECTORIES = frozenset(
     {"file", "local", "memory", "ftp", "sftp", "ssh", "smb", "hdfs", "webhdfs", "webdav", "webdavs"}
 )
@@ -41,97 +41,54 @@ _WITH_DIRECTORIES = frozenset(
 
 
 class Uploader:
-    """The process, as the monitor sees it. Starting it takes some milliseconds, waiting for it at the end what the network does.
+    """The worker, as the monitor sees it. Raises `OSError` or `MemoryError` if it cannot be started.
 
     Args:
-        url: where to; the run's directory is made in it, under a name that no other run has.
+        url: the run's directory is made below it, under a name that no other run has.
 
     """
 
     def __init__(self, url: str) -> None:
-        from subprocess import DEVNULL, PIPE, Popen
-
-        from otel_memwatch.runtime.own_python import python_command
-
         self._url = url
-        # A session of its own: Ctrl-C is for the command.
-        self._process: Popen[bytes] = Popen(
-            python_command(__name__), stdin=PIPE, stdout=PIPE, stderr=DEVNULL, start_new_session=True
-        )
+        self._worker = Worker(__name__, discard_output=True)
 
     @property
     def pid(self) -> int:
-        """Of the process, which is no part of the run."""
-        return self._process.pid
+        """Process id. The worker is no part of the run."""
+        return self._worker.pid
 
     def begin(self, directory: Path) -> None:
-        """Says what to upload. Raises nothing."""
-        assert self._process.stdin is not None
-        with contextlib.suppress(OSError):
-            self._process.stdin.write(
-                json.dumps({"directory": str(directory), "url": self._url}).encode() + b"\n"
-            )
-            self._process.stdin.flush()
+        """Begin to upload. Raises nothing."""
+        self._worker.give({"directory": str(directory), "url": self._url})
 
     def finish(self, hurried: Callable[[], bool] = lambda: False) -> str | None:
-        """Waits for the last upload; gives what went wrong, in a sentence."""
-        process = self._process
-        if process.stdin is None or process.stdout is None:
-            return None
-        with contextlib.suppress(OSError):
-            process.stdin.close()
-        until = time.monotonic() + _PATIENCE
-        told = b""
-        while time.monotonic() < until and not hurried():
-            if readable([process.stdout.fileno()], 0.1):
-                data = os.read(process.stdout.fileno(), 4096)
-                told += data
-                if not data:
-                    break
-        else:
-            process.kill()
-        process.stdout.close()
-        with contextlib.suppress(OSError):
-            process.wait()
-        try:
-            answer = json.loads(told)
-        except ValueError:
-            return f"the record was not uploaded to {self._url}: it was given up"
-        problem = answer.get("problem")
+        """Wait for the last upload; return what went wrong, in a sentence."""
+        problem: str | None = "it was given up"
+        for answer in self._worker.answers(_PATIENCE, hurried):
+            problem = answer["problem"]
+        self._worker.end()
         return None if problem is None else f"the record was not uploaded to {self._url}: {problem}"
 
 
-def main(_: list[str]) -> None:
-    """The process: uploads until stdin ends, then once more."""
-    try:
-        told = json.loads(_line())
-    except ValueError:
-        return  # the run was never recorded
+def main(_arguments: list[str]) -> None:
+    """Upload what the job names."""
+    serve(_upload)
+
+
+def _upload(job: Mapping[str, Any], say: Callable[..., None]) -> None:
     problem: str | None = None
     mirror: Mirror | None = None
-    wait = _FIRST
-    while True:
-        ended = bool(readable([0], wait))
-        wait = PERIOD
+    wait, ended = _FIRST, False
+    while not ended:
+        ended, wait = stop_requested(wait), PERIOD
         try:
             if mirror is None:
-                mirror = Mirror(Path(told["directory"]), told["url"])
+                mirror = Mirror(Path(job["directory"]), job["url"])
             mirror.upload(last=ended)
             problem = None
         except Exception as error:  # noqa: BLE001 - clients of stores raise what they like; the next minute may do better
             problem = describe(error)
-        if ended:
-            answer: dict[str, Any] = {"bytes": 0 if mirror is None else mirror.sent}
-            sys.stdout.write(json.dumps(answer if problem is None else {"problem": problem}))
-            return
-
-
-def _line() -> str:
-    """The first line of stdin, and nothing of what follows: `select` must see its end."""
-    data = b""
-    while not data.endswith(b"\n") and (more := os.read(0, 1)):
-        data += more
-    return data.decode()
+    say(bytes=0 if mirror is None else mirror.sent, problem=problem)
 
 
 def _name_in_store(directory: Path) -> str:

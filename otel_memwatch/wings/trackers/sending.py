@@ -1,38 +1,37 @@
-"""The process that sends a run to trackers at the end of `wrap`: arguments are the run directory and the trackers.
+"""The worker process that sends a run to trackers at the end of `wrap`.
 
-It writes one JSON object a line: `{"told": [TRACKER, WHERE]}`, `{"failed": [TRACKER, SENTENCE]}`. Whoever started it may have gone
-meanwhile: then it goes on, for a minute at most. What the clients print goes nowhere.
+The job: `directory`, the run, and `trackers`, their names. For each tracker there is one answer: `sent`, or `failed` with
+a sentence. If `wrap` has ended meanwhile, sending goes on, for a minute at most.
 """
 
 from __future__ import annotations
 
-import contextlib
-import json
-import os
 import signal
-import sys
+
+from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
+from otel_memwatch.runtime.worker import serve
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
 
 LONGEST_SECONDS = 60
 
 
-def main(arguments: list[str]) -> None:
-    """Sends the run to each of them."""
-    signal.pthread_sigmask(signal.SIG_SETMASK, ())  # the monitor blocks all, for itself
+def main(_arguments: list[str]) -> None:
+    """Send the run to each of the trackers."""
     signal.alarm(LONGEST_SECONDS)
-    lines = os.dup(1)
-    nowhere = os.open(os.devnull, os.O_RDWR)
-    for descriptor in (1, 2):
-        os.dup2(nowhere, descriptor)
+    serve(_send)
+
+
+def _send(job: Mapping[str, Any], say: Callable[..., None]) -> None:
     from otel_memwatch.errors import describe
     from otel_memwatch.run import load
     from otel_memwatch.wings.trackers import send
 
-    directory, *names = arguments
-    for name in names:
+    for name in job["trackers"]:
         try:
-            line = {"told": [name, send(name, load(directory))]}
+            send(name, load(job["directory"]))
         except Exception as error:  # noqa: BLE001 - a client may raise anything
-            line = {"failed": [name, describe(error)]}
-        with contextlib.suppress(OSError):
-            os.write(lines, (json.dumps(line) + "\n").encode())
-    sys.stdout.flush()
+            say(tracker=name, failed=describe(error))
+        else:
+            say(tracker=name, failed=None)
