@@ -12,7 +12,7 @@ from otel_memwatch.run import load
 from otel_memwatch.wings.index.find import find_run
 from otel_memwatch.wings.index.find_running import find_running
 from otel_memwatch.wings.live.live_run import LiveRun
-from otel_memwatch.wings.ranks.commands import group_options, print_group, put_group
+from otel_memwatch.wings.ranks.commands import old_clock_options, print_group, put_group
 from otel_memwatch.wings.ranks.groups import find_group
 
 _FORMATS = [
@@ -55,7 +55,7 @@ _SHORT = {"md": "markdown"}
     help="Of a build: its largest actions by the file that each made, and the -j that fits.",
 )
 @click.option("--within", metavar="SIZE", help="Of --by output: the memory that there will be.")
-@group_options
+@old_clock_options
 def command(
     run: str | None,
     *,
@@ -67,8 +67,6 @@ def command(
     every: float,
     by: str | None,
     within: str | None,
-    barrier: str | None,
-    clock_error: float | None,
 ) -> None:
     """Print what the run directory RUN tells: memory, operations, processes, quality of the record.
 
@@ -88,7 +86,7 @@ def command(
     if page is not None:
         if as_json or form is not None or follow:
             raise UsageError("--html and another form exclude each other.", "give one of them")
-        group = find_group(run, barrier=barrier, clock_error=clock_error)
+        group = find_group(run)
         if group is None:
             put("html", load(find_run(run)), page, force=force)
         else:
@@ -101,7 +99,7 @@ def command(
 
         print_lines(LiveRun(find_running(run)), every)
         return
-    group = find_group(run, barrier=barrier, clock_error=clock_error)
+    group = find_group(run)
     if group is not None:
         print_group(group, "json" if as_json else form or "text")
         return

@@ -84,11 +84,8 @@ none changes its meaning. Sizes are bytes, times monotonic seconds of the record
     Where the run was given budgets, what came of them: {"schema": 1, "budgets": [{"figure", "unit", "limit", "verdict",
     "value", "low", "high", "certainty", "why"}]}; the verdict is "within", "over" or "cannot tell".
 
-`clock.jsonl`
-    Only of a run that belongs to a group: what ties its clock to others', at its start, every minute and at its end.
-    {"monotonic", "wall", "error"}: both clocks at one moment, and by how many seconds the wall clock is off at most, as the
-    kernel has it (null: nobody corrects it). {"by", "before", "stamp", "resolution", "after"}: a server stamped something
-    with its Unix time `stamp`, which it tells in steps of `resolution`, between two monotonic moments of ours.
+`clock.jsonl`, `clock.upload.jsonl`
+    Only in older records of a group. Not read any more: hosts are not compared at one instant.
 
 `.reserve`
     64 KiB kept aside for `run.json` while the run is recorded, so that a full disk can still be told of.
@@ -134,9 +131,6 @@ PAGE_FILE = "report.html"
 PLOT_FILE = "memory.png"
 PHASES_FILE = "phases.png"
 """The same of `plot --style phases`."""
-CLOCK_FILE = "clock.jsonl"
-CLOCK_UPLOAD_FILE = "clock.upload.jsonl"
-"""The same, of the store that the run was uploaded to."""
 PART = ".part-"
 """Between the name of a file and the offset of a part of it, in a store to which the run is uploaded while it goes on."""
 INDEX_FILE = ".memwatch-index.sqlite"
@@ -144,8 +138,6 @@ INDEX_FILE = ".memwatch-index.sqlite"
 METRICS_OTLP_FILE = "metrics.otlp.jsonl"
 TRACES_OTLP_FILE = "traces.otlp.jsonl"
 
-CLOCK_STAMP = ".clock"
-"""Begins the name of an empty file by which the server of a file system stamps a moment; the pid of its writer follows."""
 UNFINISHED = ".part"
 """Ends the name of a report that is being written."""
 
@@ -165,11 +157,13 @@ RUN_DIRECTORY_VARIABLE = "OTEL_MEMWATCH_RUN_DIR"
 """Environment variable that names the run directory to the target and all its descendants."""
 
 
+_OLD_FILES = ("clock.jsonl", "clock.upload.jsonl")
+"""Only in older records: `runs prune` still removes them. `.clock.<pid>` was a temporary file beside them."""
 _FILES = frozenset(
     (RUN_FILE, SAMPLES_FILE, PROCESSES_FILE, RESERVE_FILE, BUDGETS_FILE, REPORT_FILE, PAGE_FILE, PLOT_FILE, PHASES_FILE,
-     CLOCK_FILE, CLOCK_UPLOAD_FILE, METRICS_OTLP_FILE, TRACES_OTLP_FILE)
+     METRICS_OTLP_FILE, TRACES_OTLP_FILE, *_OLD_FILES)
 )  # fmt: skip
-_WRITTEN_WITH_PID = (f".{RUN_FILE}", f".{BUDGETS_FILE}", CLOCK_STAMP)
+_WRITTEN_WITH_PID = (f".{RUN_FILE}", f".{BUDGETS_FILE}", ".clock")
 _OPERATIONS_WRITERS = ("", "mark-", "otlp-")
 _OFFSET_DIGITS, _RANDOM_DIGITS = 14, 8
 

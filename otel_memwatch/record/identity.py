@@ -24,9 +24,10 @@ person set, `--group` and `--rank`, comes first.
 
 from __future__ import annotations
 
+import contextlib
 import re
 
-from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
+from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -228,3 +229,30 @@ def _number(environ: Environment, variable: str) -> int | None:
 def _printable(text: str) -> str:
     """One line without a slash: it is named on the command line beside paths."""
     return "".join(c if c.isprintable() and c != "/" else "_" for c in text.strip())[:_LONGEST]
+
+
+def boot_id(proc: str = "/proc") -> str | None:
+    """Return the id of this start of the machine, or `None` if it is unknown."""
+    try:
+        with open(f"{proc}/sys/kernel/random/boot_id", encoding="ascii") as file:
+            return file.read(64).strip() or None
+    except (OSError, ValueError):
+        return None
+
+
+def monotonic_offset(proc: str = "/proc") -> float:
+    """Return the seconds by which a time namespace has moved this process's monotonic clock."""
+    with (
+        contextlib.suppress(OSError, ValueError, IndexError),
+        open(f"{proc}/self/timens_offsets", encoding="ascii") as file,
+    ):
+        for line in file:
+            words = line.split()
+            if words and words[0] == "monotonic":
+                return int(words[1]) + int(words[2]) / 1e9
+    return 0.0
+
+
+def clock_fields() -> dict[str, Any]:
+    """Return the field "clock" of `run.json`: runs with one boot id are on one host and share its monotonic clock."""
+    return {"boot_id": boot_id(), "monotonic_offset": monotonic_offset()}

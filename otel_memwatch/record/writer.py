@@ -18,7 +18,6 @@ from pathlib import Path
 from otel_memwatch.catalog import METRICS
 from otel_memwatch.model import Column, ProcessRecord, Snapshot
 from otel_memwatch.record.format import (
-    CLOCK_FILE,
     FILE_MODE,
     PROCESSES_FILE,
     RESERVE_FILE,
@@ -174,14 +173,6 @@ class RunWriter:
         known = {name: value for name, value in record._asdict().items() if value is not None}
         known["event"] = record.event.value
         self._append(PROCESSES_FILE, compact(known))
-
-    def clock(self) -> None:
-        """Appends what ties this machine's clock to others'."""
-        from otel_memwatch.record.clock import look
-
-        if self.stopped is None:
-            for line in look(self.path):
-                self._append(CLOCK_FILE, line)
 
     def _append(self, name: str, line: str) -> bool:
         if self.stopped is not None:

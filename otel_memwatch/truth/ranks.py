@@ -1,25 +1,17 @@
-"""What several runs needed together at one instant: the rules, with why they hold. Pure functions on arrays of numbers.
+"""Bounds of what several runs on one host needed at one instant. Pure functions on arrays of numbers.
 
-The figure is the largest sum, over all instants, of what every run needed at that instant; never the sum of peaks that were
-reached at different times. It is known between two bounds:
+The figure is the largest sum, over all instants, of what every run needed at that instant. Peaks that were reached at
+different times are not added up. All runs of one host share its monotonic clock, so their windows can be added as they are.
 
-* **From above.** Between two ticks no run had more than its watermark, or its fault ledger, allows (`certainty`). At an instant
-  all runs together had no more than the sum of these. So they never had more than the largest such sum.
-* **From below.** What a run holds at a tick, and did not gain since an earlier tick, it held all the time in between
-  (`held_through`). At an instant all runs together had at least the sum of these. So the largest such sum was there.
-* **Clocks.** Where the clock of a host may be off by `e`, what it tells of an instant happened at most `e` before or after. So its
-  upper bound at an instant is the largest within `e` around it, and its lower bound the smallest (`widened`). Where nothing
-  bounds a clock, the first is its largest of all, and the second 0. Hosts are added up exactly before that, since all runs
-  of one start of a machine have one monotonic clock.
-
-Proof for the lower bound: let S be the true sum, L_h(t) a lower bound of host h at time t of its own clock, and d_h the true
-difference of that clock, |d_h| <= e_h. At a true instant T host h had at least L_h(T + d_h), which is no less than the smallest of L_h
-within e_h around T. The sum over h of these is no more than S(T), for each T, and so its largest value is no more than the
-largest of S. For the upper bound the same with "largest" and the signs turned; the sum over h of the largest values bounds S(T)
-for each T, hence for the T at which S is largest.
+* **Upper bound.** Between two samples no run had more than its peak counter, or its page faults, allow (`certainty`). The
+  largest sum of these is an upper bound.
+* **Lower bound.** A run held a page all the time between two samples if it had the page at the second one and did not gain
+  it since the first (`held_through`). The largest sum of these is a lower bound.
 
 Time is cut into **bins** of one length. A bin has the largest upper bound and the smallest lower bound of all windows that
-touch it: that widens the interval by what changes within a bin, and never makes it wrong.
+touch it. That widens the range by what changes within a bin, and never makes it wrong.
+
+Hosts have different clocks. Across hosts the hosts' own peaks are added up instead (`wings/ranks/host_sums.py`).
 """
 
 from __future__ import annotations
@@ -49,12 +41,21 @@ class Windows(NamedTuple):
     """Bytes at the end of the window, as they were read."""
 
 
+MOST_BINS = 1 << 16
+
+
 class Bins(NamedTuple):
-    """A stretch of time in bins: where it begins, how long each is, how many there are."""
+    """A stretch of time in bins of equal width."""
 
     begin: float
     width: float
     number: int
+
+    @classmethod
+    def across(cls, begin: float, end: float, width: float) -> Bins:
+        """Cut a stretch of time into bins at least `width` wide, with one empty bin at either side."""
+        width = max(width, (end - begin) / MOST_BINS, 1e-6)
+        return cls(begin - width, width, math.ceil((end - begin) / width) + 2)
 
     def middles(self) -> Array:
         """The middle of each bin."""
@@ -78,7 +79,7 @@ class Bound(NamedTuple):
     high: Array
 
     def plus(self, other: Bound) -> Bound:
-        """The sum at each instant, of what is in one clock's time."""
+        """Return the sum in each bin."""
         return Bound(self.low + other.low, self.high + other.high)
 
 
@@ -152,36 +153,3 @@ def in_bins(windows: Windows, bins: Bins, *, outside: float = 0.0) -> Bound:
     if outside:
         high[end:] = np.maximum(high[end:], outside)
     return Bound(low, high)
-
-
-def widened(bound: Bound, bins: int) -> Bound:
-    """The bounds where the clock may be off by so many bins to either side.
-
-    In log2 steps: the largest of 2n neighbours is the larger of the largest of n and of the next n.
-    """
-    if bins <= 0:
-        return bound
-    return Bound(-_spread(-bound.low, bins), _spread(bound.high, bins))
-
-
-def _spread(values: Array, bins: int) -> Array:
-    """The largest value within `bins` to either side; what lies outside counts as 0."""
-    import numpy as np
-
-    bins = min(bins, len(values))
-    # Outside of all bins a run had nothing: that lowers a lower bound (here negative), and raises no upper one.
-    padded = np.concatenate((np.zeros(bins), values, np.zeros(bins)))
-    reach = 1
-    wanted = 2 * bins + 1
-    while reach * 2 <= wanted:
-        padded = np.maximum(padded[: len(padded) - reach], padded[reach:])
-        reach *= 2
-    rest = wanted - reach
-    if rest:
-        padded = np.maximum(padded[: len(padded) - rest], padded[rest:])
-    return padded
-
-
-def steps(error: float, bins: Bins) -> int:
-    """How many bins an error of a clock reaches over."""
-    return bins.number if math.isinf(error) else min(bins.number, math.ceil(error / bins.width))

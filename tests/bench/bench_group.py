@@ -30,7 +30,7 @@ def make(home: Path, ranks: int, seconds: int) -> None:
             sizes.append(lot.randint(100, 900) * MIB)
         moments.append(float(seconds))
         host = rank % max(1, ranks // 8)
-        clock = Clock(f"boot-{host}", lot.uniform(-0.02, 0.02), 0.02, monotonic=5000.0 + host)
+        clock = Clock(f"boot-{host}", lot.uniform(-0.02, 0.02), monotonic=5000.0 + host)
         made = rank_run(
             home / f"r{rank:05d}",
             Course(moments, [*sizes, 0]),

@@ -82,11 +82,9 @@ dist.init_process_group("gloo")
 rank = dist.get_rank()
 with operation("Load"):
     held = torch.ones(((20 + 10 * rank) << 20) // 4)
-with operation("barrier"):
-    dist.barrier()
+dist.barrier()
 time.sleep(1)
-with operation("barrier"):
-    dist.barrier()
+dist.barrier()
 dist.destroy_process_group()
 """
 
@@ -117,7 +115,7 @@ def test_torchrun_on_two_nodes(tmp_path):
     assert sorted(rank["local_rank"] for rank in document["ranks"]) == [0, 0, 1, 1]
     assert document["memory"]["largest"]["rank"] == 3
     told = subprocess.run(
-        [*PROGRAM, "report", str(tmp_path / "runs"), "--barrier", "barrier"],
+        [*PROGRAM, "report", str(tmp_path / "runs")],
         capture_output=True,
         text=True,
         env=environment(),

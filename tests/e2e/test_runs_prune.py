@@ -150,9 +150,7 @@ def test_every_file_of_a_run_with_everything_is_known_and_removed(tmp_path: Path
     for style in ((), ("--style", "phases")):
         assert call("plot", "e/r", *style, cwd=tmp_path).returncode == 0
     names = sorted(os.listdir(tmp_path / "e/r"))
-    assert {"budgets.json", "clock.jsonl", "memory.png", "phases.png", "report.html", "report.txt"} <= set(
-        names
-    )
+    assert {"budgets.json", "memory.png", "phases.png", "report.html", "report.txt"} <= set(names)
     assert sum(name.startswith("operations-") for name in names) >= 1
     assert [name for name in names if not is_run_file(name)] == []
     assert call("runs", "prune", "--keep", "0", "e", cwd=tmp_path).stdout == "e/r\n"

@@ -73,8 +73,6 @@ class Clock(NamedTuple):
     boot: str = "one"
     offset: float = 0.0
     """Seconds by which its wall clock is ahead of the truth."""
-    error: float | None = None
-    """Seconds that the kernel admits; `None`: nobody corrects it."""
     monotonic: float = 5000.0
     """Its monotonic clock at `BEGIN`."""
 
@@ -144,7 +142,4 @@ def rank_run(
         row = (round(clock.monotonic + moment, 4), 0, 0, faults, 0, now, most, window, 0, 0, faults, 0, now)
         made.append("samples.jsonl", list(row))
         before = moment
-    for moment in (began, ended):
-        told = both(moment)
-        made.append("clock.jsonl", {**told, "error": clock.error})
     return made

@@ -124,7 +124,7 @@ class RunRecording:
         self._any_left_cgroup = self._any_reset = False
         self._peaks: Peaks | None = None
         """Peaks so far. Telemetry looks at these from threads of its own; the tally itself is for one thread."""
-        self._peaks_due = self._follow_due = self._clock_due = math.inf
+        self._peaks_due = self._follow_due = math.inf
         self._settle_due, self._settled = 0.0, 0
         """When what was read goes into the tally, and how many closed operations have."""
         self._at_once = False
@@ -294,8 +294,6 @@ class RunRecording:
         self.folding.tick(columns, snapshot)
         if snapshot.time >= self._follow_due:
             self._follow(snapshot.time)
-        if snapshot.time >= self._clock_due:
-            self._look_at_clock(snapshot.time)
         if snapshot.time >= self._peaks_due:
             self._peaks_due = snapshot.time + _PEAKS_SECONDS
             tally = self.folding.tally
@@ -450,22 +448,14 @@ class RunRecording:
             self._at_once = True
 
     def _join_group(self, resource: dict[str, Any]) -> None:
-        """Notes which group the run belongs to, also among the attributes of its resource, and what its clock is worth."""
-        from otel_memwatch.record.clock import clock_fields
-        from otel_memwatch.record.identity import group_attributes, identity
+        """Note the run's group, also among the attributes of its resource, and the host's clock."""
+        from otel_memwatch.record.identity import clock_fields, group_attributes, identity
 
         settings, writer = self._settings, self.writer
         own = identity(self._target.environment, resource, settings["group"], settings["rank"])
         writer.note(group=None if own is None else own._asdict(), clock=clock_fields())
         if own is not None:
             resource |= {name: value for name, value in group_attributes(own).items() if name not in resource}
-            self._look_at_clock(time.monotonic())
-
-    def _look_at_clock(self, now: float) -> None:
-        from otel_memwatch.record.clock import PERIOD
-
-        self._clock_due = now + PERIOD
-        self.writer.clock()
 
     def _latest_of_run(self) -> Callable[[], Snapshot | None]:
         """What gives the latest snapshot, with the tree's counters from the beginning of the run."""

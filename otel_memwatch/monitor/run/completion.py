@@ -52,8 +52,6 @@ def complete(recording: RunRecording, end: Callable[[], Ending], ended: float) -
     recording.tree.finish(time.monotonic())
     ending = end()
     writer.check()
-    if writer.info.get("group"):
-        writer.clock()
     operations = _operations(recording)
     tally = recording.folding.tally  # with the processes that `finish` has recorded just now
     _note_missing_ticks(recording)

@@ -12,13 +12,11 @@ many it has sent, and `problem`, a sentence or null.
 from __future__ import annotations
 
 import contextlib
-import json
 import os
-import time
 from pathlib import Path
 
 from otel_memwatch.errors import describe
-from otel_memwatch.record.format import CLOCK_UPLOAD_FILE, PART, RESERVE_FILE, RUN_FILE
+from otel_memwatch.record.format import PART, RESERVE_FILE, RUN_FILE
 from otel_memwatch.runtime.typed import TYPE_CHECKING
 from otel_memwatch.runtime.worker import Worker, serve, stop_requested
 
@@ -32,8 +30,6 @@ PERIOD = 60.0
 _FIRST = 5.0
 _PATIENCE = 60.0
 """Seconds that the end of the run waits for the last upload."""
-_LOCAL = 0.01
-"""Resolution of the times of a file system, in seconds. Others give whole seconds."""
 _WITH_DIRECTORIES = frozenset(
     {"file", "local", "memory", "ftp", "sftp", "ssh", "smb", "hdfs", "webhdfs", "webdav", "webdavs"}
 )
@@ -119,7 +115,6 @@ class Mirror:
         self._directory = directory
         self._files, path = fsspec.url_to_fs(url)
         self._target = f"{path.rstrip('/')}/{_name_in_store(directory)}"
-        self._server = url.partition("://")[0] + "://" + path.strip("/").partition("/")[0]
         self._has_directories = url.partition("://")[0] in _WITH_DIRECTORIES
         self._offsets: dict[str, int] = {}
         self._whole: dict[str, tuple[int, int]] = {}
@@ -139,7 +134,7 @@ class Mirror:
             if name.endswith(".jsonl") and not last:
                 self._part(path)
             else:
-                self._file(path, stamp=name == RUN_FILE and not last)
+                self._file(path)
         if last:
             self._remove_parts()
 
@@ -154,17 +149,13 @@ class Mirror:
             self._put(f"{path.name}{PART}{offset:014d}", data)
             self._offsets[path.name] = offset + len(data)
 
-    def _file(self, path: Path, *, stamp: bool) -> None:
+    def _file(self, path: Path) -> None:
         status = path.stat()
         looks = status.st_mtime_ns, status.st_size
         if self._whole.get(path.name) == looks:
             return
-        before = time.monotonic()
         self._put(path.name, path.read_bytes())
-        after = time.monotonic()
         self._whole[path.name] = looks
-        if stamp:
-            self._note_stamp(path.name, before, after)
 
     def _put(self, name: str, data: bytes) -> None:
         # File systems want the directory. In an object store that would make the bucket, also one whose name is a slip.
@@ -172,22 +163,6 @@ class Mirror:
             self._files.makedirs(self._target, exist_ok=True)
         self._files.pipe_file(f"{self._target}/{name}", data)
         self.sent += len(data)
-
-    def _note_stamp(self, name: str, before: float, after: float) -> None:
-        """Notes when the store says that it got the file: it ties our clock to those of all who upload to it."""
-        if self._server.startswith(("file:", "local:", "memory:")):
-            return  # that is our own clock
-        with contextlib.suppress(Exception):  # not every store tells
-            stamped = self._files.modified(f"{self._target}/{name}").timestamp()
-            line = {
-                "by": self._server,
-                "before": before,
-                "stamp": stamped,
-                "resolution": 1.0 if stamped == int(stamped) else _LOCAL,
-                "after": after,
-            }
-            with (self._directory / CLOCK_UPLOAD_FILE).open("a") as file:
-                file.write(json.dumps(line) + "\n")
 
     def _remove_parts(self) -> None:
         with contextlib.suppress(Exception):  # the whole files are there: parts beside them count for nothing

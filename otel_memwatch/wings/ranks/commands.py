@@ -1,4 +1,4 @@
-"""What commands have in common that take a group as they take a run."""
+"""Parts shared by the commands that take a group as well as a run."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import Any, TypeVar
 
 import click
 
-from otel_memwatch.config import parse_seconds
 from otel_memwatch.errors import UsageError
 from otel_memwatch.reports import write_data
 from otel_memwatch.reports.output import STDOUT, print_bytes, print_text
@@ -18,33 +17,23 @@ from otel_memwatch.wings.ranks.rank_group import RankGroup
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 
-def _seconds(_: click.Context, __: click.Parameter, value: str | None) -> float | None:
-    if value is None:
-        return None
-    try:
-        return parse_seconds(value)
-    except ValueError as error:
-        raise UsageError(f"--clock-error: {error}.") from None
+def _note_ignored(_: click.Context, option: click.Parameter, value: str | None) -> None:
+    if value is not None:
+        click.echo(
+            f"otel-memwatch: {option.opts[0]} is ignored. Across hosts the hosts' own peaks are added up.",
+            err=True,
+        )
 
 
-def group_options(function: _F) -> _F:
-    """Options that say what is known of the clocks of a group's hosts."""
-    barrier = click.option(
-        "--barrier",
-        metavar="NAME",
-        help="Of a group: an operation that no rank leaves before all have entered it. It tells how far clocks are apart.",
-    )
-    clock_error = click.option(
-        "--clock-error",
-        metavar="SECONDS",
-        callback=_seconds,
-        help="Of a group: how far the hosts' wall clocks were apart at most, where you know.",
-    )
-    return barrier(clock_error(function))
+def old_clock_options(function: _F) -> _F:
+    """Accept options of releases that compared the clocks of hosts, with a note."""
+    for name in ("--barrier", "--clock-error"):
+        function = click.option(name, hidden=True, expose_value=False, callback=_note_ignored)(function)
+    return function
 
 
 def put_group(data: bytes, output: str, *, force: bool) -> None:
-    """Writes what was made of a group to a file, and says which; to stdout where it is "-"."""
+    """Write a report of a group to a file and name the file, or write to stdout if it is "-"."""
     if output == STDOUT:
         print_bytes(data)
         return
@@ -52,7 +41,7 @@ def put_group(data: bytes, output: str, *, force: bool) -> None:
 
 
 def print_group(group: RankGroup, form: str) -> None:
-    """Prints a report of a group. Raises `UsageError` for a form that there is only of a run."""
+    """Print a report of a group. Raises `UsageError` for a format that only runs have."""
     import sys
 
     if form == "json":
@@ -64,6 +53,4 @@ def print_group(group: RankGroup, form: str) -> None:
 
         print_text(group_text.text(group, display_of(sys.stdout.fileno())))
     else:
-        raise UsageError(
-            f"There is no {form} of a group.", "text and json are of groups; name one of its runs for others"
-        )
+        raise UsageError(f"A group has no {form} report.", "use text or json, or name one of its runs")

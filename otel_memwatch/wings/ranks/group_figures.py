@@ -21,12 +21,14 @@ RANK = "rank"
 
 
 def group_figures(group: RankGroup) -> RunFigures:
-    """The figures of a group: memory at one instant, the largest rank, of each operation and GPU the most of any rank, sums of the rest."""
+    """Return the figures of a group.
+
+    Memory is that of all ranks (`RankGroup.together`). An operation and a GPU have the most of any rank; the rest are sums.
+    """
     of_ranks = [figures_of(rank.run, compared=False).figures for rank in group.numbered]
     found: dict[str, Figure] = {}
-    together = group.together.peak
-    if together is not None:
-        found[MEMORY] = Figure.of_peak(together, basis="all ranks at one instant")
+    basis = "all ranks at one instant" if len(group.together.hosts) == 1 else "sum of the hosts' own peaks"
+    found[MEMORY] = Figure.of_peak(group.together.peak, basis=basis)
     for name in dict.fromkeys(name for figures in of_ranks for name in figures):
         known = [figures[name] for figures in of_ranks if name in figures]
         if name == MEMORY:

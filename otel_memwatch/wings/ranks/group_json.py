@@ -1,6 +1,11 @@
 """The figures of a group as JSON: a contract with other programs, schema 1.
 
-Fields may be added; none is removed or changes its meaning. Bytes and seconds; `null` is "not known".
+Fields may be added; none is removed. Bytes and seconds; `null` is "unknown".
+
+* `memory.together`: on one host the most that all runs needed at one instant. On several hosts the sum of the hosts' own
+  peaks, as `how` says; `at` is null then.
+* `clocks.reference`: "one machine", or "wall clocks" if there are several hosts. Their distance is not measured, so `error`
+  is null then.
 """
 
 from __future__ import annotations
@@ -25,7 +30,8 @@ def text(group: RankGroup) -> str:
 def document(group: RankGroup) -> dict[str, Any]:
     """The document as a dictionary whose keys stand in the order of the contract."""
     together, largest, median = group.together, group.by_memory(), group.median
-    error = together.reference.error
+    alone = len(together.hosts) == 1
+    error = 0.0 if alone else None
     death = group.first_death
     return {
         "schema": SCHEMA,
@@ -42,19 +48,16 @@ def document(group: RankGroup) -> dict[str, Any]:
             "state": group.state,
         },
         "memory": {
-            "together": None if together.peak is None else together.peak.to_json(),
+            "together": together.peak.to_json(),
             "largest": None if not largest else _figure(*largest[0]),
             "smallest": None if not largest else _figure(*largest[-1]),
             "median": median,
             "skew": round(largest[0][1] / median, 4) if largest and median else None,
         },
         "clocks": {
-            "reference": together.reference.name or None,
-            "error": None if math.isinf(error) else round(error, 6),
-            "hosts": [
-                {"clock": clock, "error": None if math.isinf(one.error) else round(one.error, 6)}
-                for clock, one in together.reference.alignments.items()
-            ],
+            "reference": "one machine" if alone else "wall clocks",
+            "error": error,
+            "hosts": [{"clock": clock, "error": error} for clock in group.counted],
         },
         "hosts": [_host(host) for host in together.hosts],
         "ranks": [_rank(rank) for rank in group.ranks],

@@ -12,7 +12,7 @@ import math
 from otel_memwatch.reports.html.markup import escaped, tag
 from otel_memwatch.runtime.typed import TYPE_CHECKING
 from otel_memwatch.text import certainty, clean, command_line, duration, peak_figure, peak_sentence, size
-from otel_memwatch.wings.ranks.group_text import clock_words, died_first, ended_badly, missing
+from otel_memwatch.wings.ranks.group_text import died_first, ended_badly, missing, together_words
 
 if TYPE_CHECKING:
     import numpy as np
@@ -87,23 +87,20 @@ def _head(group: RankGroup) -> list[str]:
 
 def _together(group: RankGroup) -> list[str]:
     peak = group.together.peak
-    seconds, low, high, guess = group.sum_curve(POINTS)
-    top = max(float(guess.max()), float(high[high < math.inf].max()) if (high < math.inf).any() else 0.0, 1.0)
-    band = _points(low, top) + " " + " ".join(reversed(_points(high, top).split(" ")))
-    shapes = tag("polygon", "", points=band, class_="band") + tag(
-        "polyline", "", points=_points(guess, top), class_="curve"
-    )
+    seconds, bound, guess = group.sum_curve(POINTS)
+    top = max(float(guess.max()), 1.0)
+    shapes = ""
+    if bound is not None:
+        low, high = bound
+        top = max(top, float(high[high < math.inf].max(initial=0.0)))
+        band = _points(low, top) + " " + " ".join(reversed(_points(high, top).split(" ")))
+        shapes = tag("polygon", "", points=band, class_="band")
+    shapes += tag("polyline", "", points=_points(guess, top), class_="curve")
     return [
-        tag("h2", "All together, at one instant") + "\n",
+        tag("h2", "All together") + "\n",
         tag("p", escaped(peak_sentence(peak, source=False)), class_="big") + "\n",
-        tag(
-            "p",
-            escaped(f"Clocks: {clock_words(group)}. Peaks at different times are not added up."),
-            class_="soft",
-        )
-        + "\n",
-        _svg(shapes, f"What all ranks needed together over {duration(float(seconds[-1]))}, up to {size(top)}")
-        + "\n",
+        tag("p", escaped(together_words(group)), class_="soft") + "\n",
+        _svg(shapes, f"Memory of all ranks over {duration(float(seconds[-1]))}, up to {size(top)}") + "\n",
         tag("p", escaped(f"0 to {duration(float(seconds[-1]))}; top: {size(top)}"), class_="soft") + "\n",
     ]
 

@@ -1,7 +1,8 @@
-"""A group as a picture: what all needed together, between its bounds, and each rank below."""
+"""A group as a picture: the memory of all ranks above, each rank below."""
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, BinaryIO
 
 from otel_memwatch.reports.plot.style import (
@@ -52,10 +53,7 @@ def draw(
     figure = Figure(figsize=(width, height or 7.0), facecolor=PAPER, layout="constrained")
     FigureCanvasAgg(figure)
     above, below = figure.subplots(2, 1, sharex=True)
-    seconds, low, high, guess = group.sum_curve(POINTS)
-    finite = high[high < float("inf")]
-    scale, unit = size_scale(max(float(finite.max()) if len(finite) else 0.0, float(guess.max()), 1.0))
-    _together(group, above, (seconds, low / scale, high / scale, guess / scale), unit)
+    _together(group, above)
     times, curves = group.rank_curves(POINTS)
     largest = max((float(curve.max()) for _, curve in curves), default=1.0)
     scale, unit = size_scale(max(largest, 1.0))
@@ -69,16 +67,24 @@ def draw(
     figure.savefig(out, format=form, dpi=dpi or 150)
 
 
-Curves = tuple["NDArray[np.float64]", "NDArray[np.float64]", "NDArray[np.float64]", "NDArray[np.float64]"]
-
-
-def _together(group: RankGroup, axes: Axes, curves: Curves, unit: str) -> None:
-    seconds, low, high, guess = curves
-    plain_axes(axes, "All together", unit, "at one instant, between its bounds")
-    axes.fill_between(seconds, low, high, color=SKY, alpha=0.35, linewidth=0, step="mid", label="bounds")
-    axes.plot(seconds, guess, color=BLUE, linewidth=1.2, drawstyle="steps-mid", label="most likely")
+def _together(group: RankGroup, axes: Axes) -> None:
+    seconds, bound, guess = group.sum_curve(POINTS)
+    top = float(guess.max())
+    if bound is not None:
+        top = max(top, float(bound.high[bound.high < math.inf].max(initial=0.0)))
+    scale, unit = size_scale(max(top, 1.0))
+    about = (
+        "at one instant, between its bounds"
+        if bound is not None
+        else "samples of all hosts, by their wall clocks"
+    )
+    plain_axes(axes, "All together", unit, about)
+    if bound is not None:
+        low, high = bound.low / scale, bound.high / scale
+        axes.fill_between(seconds, low, high, color=SKY, alpha=0.35, linewidth=0, step="mid", label="bounds")
+    axes.plot(seconds, guess / scale, color=BLUE, linewidth=1.2, drawstyle="steps-mid", label="best estimate")
     peak = group.together.peak
-    if peak is not None and peak.at is not None:
+    if peak.at is not None:
         right = peak.at > float(seconds[-1]) / 2
         axes.axvline(peak.at, color=SOFT, linewidth=0.8, linestyle=":")
         axes.annotate(

@@ -79,7 +79,8 @@ def died_first(group: RankGroup) -> str:
             " ..." if len(death.others) > _NAMED else ""
         )
         stopped = any(rank.run.state == "incomplete" for rank in (death.rank, *death.others))
-        words += f". It may have been {others} too: the {'records' if stopped else 'clocks'} do not tell"
+        why = "a record stops early" if stopped else "clocks differ between hosts"
+        words += f". It may have been {others} too: {why}"
     return words
 
 
@@ -106,32 +107,23 @@ def _numbers(ranks: Sequence[int]) -> str:
     return f"rank {named}" if len(ordered) == 1 else f"ranks {named}"
 
 
-def clock_words(group: RankGroup) -> str:
-    """What bounds the clocks."""
-    reference = group.together.reference
-    unknown = sum(math.isinf(one.error) for one in reference.alignments.values())
-    if len(reference.alignments) == 1:
-        return "all on one machine"
-    if not reference.name or unknown == len(reference.alignments):
-        return "nothing tells how far the hosts' clocks are apart: of what was at one instant only bounds are known"
-    known = max(one.error for one in reference.alignments.values() if not math.isinf(one.error))
-    words = f"within {duration(2 * known)} of each other ({reference.name})"
-    return words + (f", but for {count(unknown, 'host')} of which nothing tells" if unknown else "")
+def together_words(group: RankGroup) -> str:
+    """Return what the memory of all ranks is the sum of."""
+    if len(group.together.hosts) == 1:
+        return "Sum at the worst instant, not of peaks at different times."
+    return "Sum of the hosts' own peaks, each at the worst instant of its host."
 
 
 def _memory(group: RankGroup, page: Page) -> None:
     together, largest, median = group.together, group.by_memory(), group.median
     page.section("Memory")
-    at = "" if together.peak is None or together.peak.at is None else f", at {duration(together.peak.at)}"
+    at = "" if together.peak.at is None else f", at {duration(together.peak.at)}"
     page.fact("all together", peak_sentence(together.peak, source=False) + at, "strong")
-    page.fact(
-        "", "What all ranks needed at one and the same instant; peaks at different times are not added up."
-    )
+    page.fact("", together_words(group))
     if group.state != "finished":
         page.fact("", "At least so much: not all records reach to the end.")
     if group.missing:
         page.fact("", f"Without {_numbers(group.missing)}.")
-    page.fact("clocks", clock_words(group))
     if not largest:
         return
     rank, value = largest[0]

@@ -48,9 +48,7 @@ class FoundGroup(NamedTuple):
     rows: Sequence[IndexedRun]
 
 
-def find_group(
-    given: str | None, *, barrier: str | None = None, clock_error: float | None = None
-) -> RankGroup | None:
+def find_group(given: str | None) -> RankGroup | None:
     """The group that is meant by a name, or by a tree of directories that holds one; `None`: it is not one.
 
     Raises `UsageError` where a tree holds several, and the name does not say which.
@@ -71,14 +69,14 @@ def find_group(
                 f"{given} holds {len(found)} groups: {names}.",
                 f"name one, as in {given}:{found[-1].names[0]}",
             )
-        return opened(found[0], barrier=barrier, clock_error=clock_error) if found else None
+        return opened(found[0]) if found else None
     rows: Sequence[IndexedRun] | None = None
     name = given
     directory, colon, of = given.rpartition(":")
     if colon and os.path.isdir(directory):
         rows, name = index([directory]), of
     found = [group for group in groups_of(rows if rows is not None else index()) if name in group.names]
-    return opened(found[0], barrier=barrier, clock_error=clock_error) if found else None
+    return opened(found[0]) if found else None
 
 
 def groups_and_runs(given: str) -> tuple[list[RankGroup], list[str]]:
@@ -133,7 +131,7 @@ def groups_of(rows: Iterable[IndexedRun]) -> list[FoundGroup]:
     return sorted(found, key=lambda group: min(row.started for row in group.rows))
 
 
-def opened(group: FoundGroup, *, barrier: str | None = None, clock_error: float | None = None) -> RankGroup:
+def opened(group: FoundGroup) -> RankGroup:
     """The group as reports take it. Raises `RunError` where no run of it can be read."""
     runs: list[RecordedRun] = []
     for row in group.rows:
@@ -162,8 +160,6 @@ def opened(group: FoundGroup, *, barrier: str | None = None, clock_error: float 
         missing=_missing(told, size),
         more=group.names[1:],
         launcher=next((name for one in told if (name := text(one.get("launcher")))), ""),
-        barrier=barrier,
-        clock_error=clock_error,
     )
 
 

@@ -1,15 +1,17 @@
-"""Adds up the runs of many hosts in bins of time, in several processes where there is much to read."""
+"""Sums of the runs of a group: per instant on one host, and the hosts' own peaks across hosts.
+
+Requests are per host, and hosts have different clocks. So a job on several hosts needs the sum of what each host needed at
+its own worst instant. Several processes read the samples if there are many.
+"""
 
 from __future__ import annotations
 
-import math
 import os
 
 from otel_memwatch.record.format import SAMPLES_FILE
 from otel_memwatch.run.recorded_run import load
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
-from otel_memwatch.truth.ranks import Bins, Bound, Windows, in_bins, steps, widened
-from otel_memwatch.wings.ranks.clock_bounds import Alignment
+from otel_memwatch.truth.ranks import Bins, Bound, Windows, in_bins
 from otel_memwatch.wings.ranks.rank_windows import windows_of, without_ticks
 
 if TYPE_CHECKING:
@@ -19,56 +21,73 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     Array = NDArray[np.float64]
-    Sums = tuple[Array, Array, Array]
 
-_MUCH = 64 << 20
-"""Bytes of ticks from which on it is worth starting processes."""
+_PARALLEL_BYTES = 64 << 20
+"""Size of the samples from which on several processes read them."""
 _MOST_PROCESSES = 8
 
 
 class RankPlace(NamedTuple):
-    """Where a run is."""
+    """The record of a run."""
 
     path: str
-    shift: float
-    """Seconds to take off its monotonic time for that of the machine."""
+    ahead: float
+    """Seconds by which the wall clock of its host is ahead of the run's monotonic clock."""
 
 
 class HostRuns(NamedTuple):
-    """The runs of one start of a machine."""
+    """The runs of one host, which share its clock."""
 
     host: str
-    alignment: Alignment
     runs: Sequence[RankPlace]
 
 
 class HostFigures(NamedTuple):
-    """What the runs of one host needed together at one instant, in bytes."""
+    """Memory that the runs of one host needed at one instant, in bytes."""
 
     host: str
     low: float
     high: float
-    """Infinite: not known."""
+    """Infinite: unknown."""
     guess: float
     runs: int
 
 
-def sum_of_hosts(hosts: Sequence[HostRuns], bins: Bins) -> tuple[Sums, list[HostFigures]]:
-    """The bounds and the most likely value of the sum in each bin, and what each host needed at most."""
+class HostSum(NamedTuple):
+    """The runs of one host, added up."""
+
+    figures: HostFigures
+    bound: Bound
+    """In bins of the host's own time."""
+    guess: Array
+    """In the bins of the group."""
+
+
+def sum_hosts(hosts: Sequence[HostRuns], bins: Bins) -> tuple[Bound | None, Array, list[HostFigures]]:
+    """Add up the runs of each host, and the best estimates of all hosts.
+
+    Returns:
+        The bounds in each bin, or `None` if there are several hosts: their clocks differ.
+        The best estimate in each bin, with hosts side by side by their wall clocks: good for a curve only.
+        The figures of each host.
+
+    """
     workers = min(_MOST_PROCESSES, len(hosts), _processors())
-    if workers < 2 or sum(_size(place.path) for host in hosts for place in host.runs) < _MUCH:
-        return _summed(hosts, bins)
+    if len(hosts) == 1:
+        only = _sum_of_host(hosts[0], bins, bins)
+        return only.bound, only.guess, [only.figures]
+    if workers < 2 or sum(_size(place.path) for host in hosts for place in host.runs) < _PARALLEL_BYTES:
+        return None, *_sum_of_hosts(hosts, bins)
     from concurrent.futures import ProcessPoolExecutor
     from multiprocessing import get_context
 
     parts = [hosts[index::workers] for index in range(workers)]
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
-        results = list(pool.map(_summed, parts, [bins] * workers))
-    total = results[0][0]
+        results = list(pool.map(_sum_of_hosts, parts, [bins] * workers))
+    guess = results[0][0]
     for more, _ in results[1:]:
-        total = total[0] + more[0], total[1] + more[1], total[2] + more[2]
-    figures = [results[index % workers][1][index // workers] for index in range(len(hosts))]
-    return total, figures
+        guess = guess + more
+    return None, guess, [results[index % workers][1][index // workers] for index in range(len(hosts))]
 
 
 def _processors() -> int:
@@ -82,31 +101,21 @@ def _size(path: str) -> int:
         return 0
 
 
-def _summed(hosts: Sequence[HostRuns], bins: Bins) -> tuple[Sums, list[HostFigures]]:
+def _sum_of_hosts(hosts: Sequence[HostRuns], bins: Bins) -> tuple[Array, list[HostFigures]]:
     import numpy as np
 
-    low, high, guess = np.zeros(bins.number), np.zeros(bins.number), np.zeros(bins.number)
-    figures = []
+    guess, figures = np.zeros(bins.number), []
     for host in hosts:
-        bound, likely, figure = _of_host(host, bins)
-        figures.append(figure)
-        guess += likely
-        if math.isinf(host.alignment.error):
-            # Nobody knows when it was: it may have had its most at any instant, and is certain at none.
-            high += figure.high
-            continue
-        bound = widened(bound, steps(host.alignment.error, bins))
-        low += bound.low
-        high += bound.high
-    return (low, high, guess), figures
+        one = _sum_of_host(host, None, bins)
+        guess += one.guess
+        figures.append(one.figures)
+    return guess, figures
 
 
-def _of_host(host: HostRuns, bins: Bins) -> tuple[Bound, Array, HostFigures]:
-    """The sum of a host's runs, which have one clock: in the time of the bins where that is known, else in bins of its own."""
+def _sum_of_host(host: HostRuns, own: Bins | None, bins: Bins) -> HostSum:
+    """Add up the runs of one host in bins of its own time; `None`: make them, as fine as those of the group."""
     import numpy as np
 
-    total = Bound(np.zeros(bins.number), np.zeros(bins.number))
-    likely = np.zeros(bins.number)
     least, most, read = 0.0, 0.0, []
     for place in host.runs:
         run = load(place.path)
@@ -117,51 +126,33 @@ def _of_host(host: HostRuns, bins: Bins) -> tuple[Bound, Array, HostFigures]:
         peak = run.peaks.tree
         least = max(least, float(peak.low or 0) if peak is not None else 0.0)
         most += float(windows.high.max()) if peak is None or peak.high is None else float(peak.high)
-        read.append(in_reference(windows, place.shift, host.alignment))
-    if math.isinf(host.alignment.error) and read:
-        own = _own_bins(read, bins)
-        inside = (
-            bins.begin <= own.begin + own.number * own.width
-            and own.begin <= bins.begin + bins.number * bins.width
-        )
-    else:
-        own, inside = bins, True
-    if own is not bins:
-        total = Bound(np.zeros(own.number), np.zeros(own.number))
-    guess = np.zeros(own.number)
+        read.append(in_wall_time(windows, place.ahead))
+    own = own or _own_bins(read, bins.width)
+    total = Bound(np.zeros(own.number), np.zeros(own.number))
     for windows in read:
         total = total.plus(in_bins(windows, own))
-        guess += _likely(windows, own)
-    if own is bins:
-        likely = guess
-    elif inside:
-        for windows in read:
-            likely += _likely(windows, bins)
+    estimate = sum((_estimate(windows, own) for windows in read), np.zeros(own.number))
+    guess = estimate
+    if own is not bins:
+        guess = sum((_estimate(windows, bins) for windows in read), np.zeros(bins.number))
     low = max(least, float(total.low.max()))
-    high = min(most, float(total.high.max())) if read else 0.0
-    return total, likely, HostFigures(host.host, low, max(low, high), float(guess.max()), len(host.runs))
+    high = max(low, min(most, float(total.high.max())))
+    return HostSum(HostFigures(host.host, low, high, float(estimate.max()), len(host.runs)), total, guess)
 
 
-def in_reference(windows: Windows, shift: float, alignment: Alignment) -> Windows:
-    """The windows in the reference's time."""
-    import numpy as np
-
-    starts, ends = windows.start - shift, windows.end - shift
-    return windows._replace(
-        start=starts + np.interp(starts, alignment.moments, alignment.distances),
-        end=ends + np.interp(ends, alignment.moments, alignment.distances),
-    )
+def in_wall_time(windows: Windows, ahead: float) -> Windows:
+    """Return the windows with their times by the wall clock of the host."""
+    return windows._replace(start=windows.start + ahead, end=windows.end + ahead)
 
 
-def _own_bins(read: Sequence[Windows], bins: Bins) -> Bins:
+def _own_bins(read: Sequence[Windows], width: float) -> Bins:
     begin = min(float(windows.start[0]) for windows in read)
     end = max(float(windows.end[-1]) for windows in read)
-    width = max(bins.width, (end - begin) / (1 << 16))
-    return Bins(begin - width, width, math.ceil((end - begin) / width) + 2)
+    return Bins.across(begin, end, width)
 
 
-def _likely(windows: Windows, bins: Bins) -> Array:
-    """What it had most likely in the middle of each bin: as at the end of the window."""
+def _estimate(windows: Windows, bins: Bins) -> Array:
+    """Return the likely memory in the middle of each bin, from the samples."""
     import numpy as np
 
     values: Array = np.interp(bins.middles(), windows.end, windows.guess, left=0.0, right=0.0)

@@ -1,7 +1,7 @@
-"""A group: the runs of one job on several ranks or hosts, as one. What every report of a group gets.
+"""A group: the runs of one job on several ranks or hosts. Every report of a group takes it.
 
-Nothing of it was measured together: each run was recorded by a monitor of its own, and what they say of one instant is added
-up here (`instant_sum`), with what bounds their clocks (`clock_bounds`).
+Each run was recorded by a monitor of its own. Runs on one host are added up at each instant; across hosts the hosts' own
+peaks are added up (`host_sums`).
 """
 
 from __future__ import annotations
@@ -9,21 +9,11 @@ from __future__ import annotations
 import math
 from functools import cached_property
 
-from otel_memwatch.errors import RunError
 from otel_memwatch.record.fields import mapping, moment, number, text, whole
-from otel_memwatch.record.format import CLOCK_FILE, CLOCK_UPLOAD_FILE
-from otel_memwatch.record.jsonl import Damage, objects
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
 from otel_memwatch.truth import certainty
-from otel_memwatch.truth.ranks import Bins, in_bins
-from otel_memwatch.wings.ranks.clock_bounds import ClockRecord, Distance, common_reference, of_stamp
-from otel_memwatch.wings.ranks.host_sums import (
-    HostFigures,
-    HostRuns,
-    RankPlace,
-    in_reference,
-    sum_of_hosts,
-)
+from otel_memwatch.truth.ranks import Bins, Bound, in_bins
+from otel_memwatch.wings.ranks.host_sums import HostFigures, HostRuns, RankPlace, in_wall_time, sum_hosts
 from otel_memwatch.wings.ranks.rank_windows import windows_of
 
 if TYPE_CHECKING:
@@ -34,13 +24,13 @@ if TYPE_CHECKING:
 
     from otel_memwatch.model import Peak
     from otel_memwatch.run.recorded_run import RecordedRun
-    from otel_memwatch.wings.ranks.clock_bounds import Reference
 
     Array = NDArray[np.float64]
 
-_MOST_BINS = 1 << 16
-_BINS_A_TICK = 4
-"""Bins between two ticks, where the run is short enough: the finer, the less the interval is widened by them."""
+_BINS_PER_SAMPLE = 4
+"""Bins in a sampling interval, unless the run is too long for that. Finer bins widen the range less."""
+_CLOCK_TOLERANCE = 1.0
+"""Seconds by which the wall clocks of two hosts may differ when the order of two deaths is stated."""
 
 
 class Rank(NamedTuple):
@@ -77,36 +67,34 @@ class Rank(NamedTuple):
 
 
 class Death(NamedTuple):
-    """The first of a group to end badly."""
+    """The first run of a group that ended badly."""
 
     rank: Rank
     at: float
     """Seconds after the start of the group."""
     others: tuple[Rank, ...]
-    """Those that may have been the first as well, for all that clocks and records that stop tell."""
+    """Runs that may have ended before it: clocks differ between hosts, and a record may stop early."""
     operation: str | None
     """The innermost operation that was open then."""
 
 
 class _End(NamedTuple):
-    """When a run ended by the clock of reference, as far as its record tells; Unix seconds."""
+    """Range in which a run ended, by the wall clock of its host; Unix seconds."""
 
     earliest: float
     latest: float
 
 
 class GroupSum(NamedTuple):
-    """What all needed together at one instant, and what is known of the hosts."""
+    """Memory that all runs needed: at one instant on one host, the sum of the hosts' own peaks on several."""
 
-    peak: Peak | None
-    """`None`: no record tells anything."""
-    reference: Reference
+    peak: Peak
     hosts: Sequence[HostFigures]
     bins: Bins
-    low: Array
-    """Bounds of the sum in each bin."""
-    high: Array
+    bound: Bound | None
+    """Bounds in each bin; `None` for several hosts."""
     guess: Array
+    """Best estimate in each bin, with the hosts side by side by their wall clocks."""
 
 
 class RankGroup:
@@ -120,8 +108,6 @@ class RankGroup:
         missing: numbers of ranks of which there is no record.
         more: other names of the group.
         launcher: what started the ranks, as `record.identity` names it; "": nobody told.
-        barrier: name of an operation that no rank leaves before all have entered it.
-        clock_error: seconds that the wall clocks are apart at most, as somebody knows.
 
     """
 
@@ -135,8 +121,6 @@ class RankGroup:
         missing: Sequence[int] = (),
         more: Sequence[str] = (),
         launcher: str = "",
-        barrier: str | None = None,
-        clock_error: float | None = None,
     ) -> None:
         self.name = name
         self.ranks = tuple(ranks)
@@ -145,8 +129,6 @@ class RankGroup:
         self.missing = tuple(missing)
         self.more = tuple(more)
         self.launcher = launcher
-        self._barrier = barrier
-        self._clock_error = clock_error
 
     @property
     def numbered(self) -> tuple[Rank, ...]:
@@ -166,7 +148,7 @@ class RankGroup:
 
     @cached_property
     def started(self) -> float:
-        """Unix seconds of the first start, by the reference's clock."""
+        """Unix seconds of the first start, by the wall clocks of the hosts."""
         return min(self._wall(rank, rank.run.started) for rank in self.ranks)
 
     @cached_property
@@ -198,65 +180,29 @@ class RankGroup:
     # -- clocks
 
     @cached_property
-    def clocks(self) -> Mapping[str, ClockRecord]:
-        """What each start of a machine recorded of its clock."""
-        found: dict[str, tuple[list[tuple[float, float, float | None]], list[tuple[str, Distance]]]] = {}
+    def _ahead(self) -> dict[str, float]:
+        """Seconds by which the wall clock of each host is ahead of its monotonic clock, as its last run read it.
+
+        One value for all runs of a host: its wall clock may have been set between two starts.
+        """
+        found: dict[str, tuple[float, float]] = {}
         for rank in self.ranks:
-            walls, stamps = found.setdefault(rank.clock, ([], []))
-            shift = _shift(rank.run)
             started = mapping(rank.run.info.get("started"))
             wall, monotonic = moment(started.get("wall")), moment(started.get("monotonic"))
             if wall is not None and monotonic is not None:
-                walls.append((monotonic - shift, wall, None))
-            for name in (CLOCK_FILE, CLOCK_UPLOAD_FILE):
-                for line in objects(rank.run.path / name, Damage(name)):
-                    _take_clock(line, shift, walls, stamps)
-        return {clock: ClockRecord(sorted(w, key=lambda one: one[0]), s) for clock, (w, s) in found.items()}
+                monotonic -= _shift(rank.run)
+                found[rank.clock] = max(
+                    found.get(rank.clock, (-math.inf, 0.0)), (monotonic, wall - monotonic)
+                )
+        return {clock: ahead for clock, (_, ahead) in found.items()}
 
-    @cached_property
-    def reference(self) -> Reference:
-        """The clock that all are laid beside."""
-        spans: dict[str, tuple[float, float]] = {}
-        for rank in self.ranks:
-            begin, end = _span(rank)
-            before = spans.get(rank.clock, (begin, end))
-            spans[rank.clock] = min(begin, before[0]), max(end, before[1])
-        return common_reference(self.clocks, spans, self._barriers(), self._clock_error)
-
-    def _barriers(self) -> dict[str, list[tuple[float, float]]]:
-        """When each clock's ranks entered and left the same barriers: the last one of a clock to enter, the first to leave."""
-        if self._barrier is None:
-            return {}
-        passed: dict[str, list[list[tuple[float, float]]]] = {}
-        for rank in self.numbered:
-            begin = rank.run.started - _shift(rank.run)
-            moments = [
-                (begin + one.start, begin + one.start + one.seconds)
-                for one in rank.run.iterate_operations()
-                if one.operation.name == self._barrier and one.seconds is not None
-            ]
-            passed.setdefault(rank.clock, []).append(sorted(moments))
-        # A rank that passed fewer may have missed any of them: then nobody knows which were the same.
-        counts = {len(moments) for of_clock in passed.values() for moments in of_clock}
-        if counts == {0}:
-            raise RunError(f"No rank has an operation {self._barrier!r}.", "name one that all ranks enter")
-        if len(counts) > 1:
-            few, many = min(counts), max(counts)
-            raise RunError(
-                f"Some ranks passed {self._barrier!r} {few} times, others {many} times: which were the same is not known."
-            )
-        return {
-            clock: [
-                (max(one[0] for one in same), min(one[1] for one in same))
-                for same in zip(*lists, strict=True)
-            ]
-            for clock, lists in passed.items()
-        }
+    def _ahead_of(self, rank: Rank) -> float:
+        """Seconds by which the wall clock of its host is ahead of a run's monotonic clock."""
+        return self._ahead.get(rank.clock, 0.0) - _shift(rank.run)
 
     def _wall(self, rank: Rank, monotonic: float) -> float:
-        """A moment of a rank by the reference's clock."""
-        own = monotonic - _shift(rank.run)
-        return own + self.reference.alignments[rank.clock].distance(own)
+        """Return a moment of a run by the wall clock of its host."""
+        return monotonic + self._ahead_of(rank)
 
     # -- memory
 
@@ -271,61 +217,48 @@ class RankGroup:
 
     @cached_property
     def together(self) -> GroupSum:
-        """What all needed together at one instant. Reads all ticks: 3.6 million (1000 ranks of an hour at 1 Hz) in some 5 s."""
-        alignments, of_clock = self.reference.alignments, self.counted
-        bins = self._bins([rank for ranks in of_clock.values() for rank in ranks])
+        """Memory that all runs needed. Reads all samples: 3.6 million (1000 ranks, an hour at 1 Hz) in about 5 s."""
+        ranks = [rank for of_host in self.counted.values() for rank in of_host]
+        begin = min(self._wall(rank, rank.run.started) for rank in ranks)
+        end = max(self._wall(rank, rank.run.started + rank.run.seconds) for rank in ranks)
+        interval = min((rank.run.interval or 0.1 for rank in ranks), default=0.1)
+        bins = Bins.across(begin - interval, end + interval, interval / _BINS_PER_SAMPLE)
         hosts = [
             HostRuns(
-                _host_name(ranks),
-                alignments[clock],
-                tuple(RankPlace(str(one.run.path), _shift(one.run)) for one in ranks),
+                ", ".join(dict.fromkeys(rank.host for rank in of_host)),
+                tuple(RankPlace(str(rank.run.path), self._ahead_of(rank)) for rank in of_host),
             )
-            for clock, ranks in of_clock.items()
+            for of_host in self.counted.values()
         ]
-        total, figures = sum_of_hosts(hosts, bins)
-        return GroupSum(self._peak(total, figures, bins), self.reference, figures, bins, *total)
-
-    def _bins(self, ranks: Sequence[Rank]) -> Bins:
-        """The time of those runs whose clocks are known, in bins."""
-        known = [r for r in ranks if not math.isinf(self.reference.alignments[r.clock].error)] or list(ranks)
-        begin = min(self._wall(rank, rank.run.started) for rank in known)
-        end = max(self._wall(rank, rank.run.started + rank.run.seconds) for rank in known)
-        interval = min((rank.run.interval or 0.1 for rank in known), default=0.1)
-        margin = max((self.reference.alignments[rank.clock].error for rank in known), default=0.0)
-        margin = interval if math.isinf(margin) else margin + interval
-        begin, end = begin - margin, end + margin
-        width = max(interval / _BINS_A_TICK, (end - begin) / _MOST_BINS, 1e-6)
-        return Bins(begin, width, max(1, math.ceil((end - begin) / width)))
-
-    def _peak(
-        self, total: tuple[Array, Array, Array], hosts: Sequence[HostFigures], bins: Bins
-    ) -> Peak | None:
-        low_bins, high_bins, guess_bins = total
-        low = max([float(low_bins.max()), *(host.low for host in hosts)])
-        high = min(float(high_bins.max()), sum(host.high for host in hosts))
-        guess_at = int(guess_bins.argmax())
-        guess = float(guess_bins[guess_at])
-        at = max(0.0, bins.begin + (guess_at + 0.5) * bins.width - self.started)
-        # What a run had after its record stops, or will have, is not known.
+        bound, guess, figures = sum_hosts(hosts, bins)
+        low, high, estimate = (sum(of_hosts) for of_hosts in zip(*(one[1:4] for one in figures), strict=True))
+        # Later memory of a run is unknown while it goes on, and if its record stops early.
         known = not math.isinf(high) and self.state == "finished"
-        peak = certainty.sum_at_one_instant(int(low), math.ceil(high) if known else None, int(guess))
-        return peak._replace(at=round(at, 3), how="sum of what each run needed at one instant")
+        peak = certainty.sum_at_one_instant(int(low), math.ceil(high) if known else None, int(estimate))
+        if len(hosts) > 1:
+            peak = peak._replace(how="sum of the hosts' own peaks")
+        else:
+            at = bins.begin + (int(guess.argmax()) + 0.5) * bins.width - self.started
+            peak = peak._replace(at=round(max(0.0, at), 3), how="sum of what each run needed at one instant")
+        return GroupSum(peak, figures, bins, bound, guess)
 
-    def sum_curve(self, points: int) -> tuple[Array, Array, Array, Array]:
-        """Seconds since the first start, and at most so many points of the lower bound, the upper bound and the likely sum.
+    def sum_curve(self, points: int) -> tuple[Array, Bound | None, Array]:
+        """Return seconds since the first start, the bounds if there is one host, and the best estimate.
 
-        Each point is the largest value of its stretch of time, so that no peak is lost.
+        There are at most `points` points. Each is the largest value of its stretch of time, so no peak is lost.
         """
         import numpy as np
 
         together = self.together
         edges = np.unique(np.linspace(0, together.bins.number, points + 1).astype(int)[:-1])
-        low, high, guess = (
-            np.maximum.reduceat(one, edges) for one in (together.low, together.high, together.guess)
-        )
+        guess = np.maximum.reduceat(together.guess, edges)
+        bound = None
+        if together.bound is not None:
+            low, high = (np.maximum.reduceat(one, edges) for one in together.bound)
+            bound = Bound(low, np.maximum(high, guess))
         ends = np.append(edges[1:], together.bins.number)
         seconds = together.bins.begin + (edges + ends) / 2 * together.bins.width - self.started
-        return seconds, low, np.maximum(high, guess), guess
+        return seconds, bound, guess
 
     def rank_curves(self, points: int) -> tuple[Array, list[tuple[Rank, Array]]]:
         """Seconds since the first start, and at most so many points of each rank's memory, each the largest of its stretch."""
@@ -337,7 +270,7 @@ class RankGroup:
                 windows = windows_of(rank.run)
             except OSError:
                 continue
-            moved = in_reference(windows, _shift(rank.run), self.reference.alignments[rank.clock])
+            moved = in_wall_time(windows, self._ahead_of(rank))
             curves.append((rank, in_bins(moved._replace(high=moved.guess), bins).high))
         return bins.middles() - self.started, curves
 
@@ -363,7 +296,10 @@ class RankGroup:
         first = dead[0]
         end = self._end(first)
         others = tuple(
-            rank for rank in dead[1:] if self._end(rank).earliest - end.latest <= self._apart(first, rank)
+            rank
+            for rank in dead[1:]
+            if self._end(rank).earliest - end.latest
+            <= (0.0 if rank.clock == first.clock else _CLOCK_TOLERANCE)
         )
         names = [
             one.operation.name for one in first.run.iterate_operations() if one.operation.status == "open"
@@ -378,12 +314,6 @@ class RankGroup:
             return _End(earliest, earliest)
         interval = rank.run.interval or 0.1
         return _End(earliest, earliest + interval + max(interval, rank.run.quality.get("longest_gap") or 0.0))
-
-    def _apart(self, one: Rank, other: Rank) -> float:
-        """Seconds by which what two ranks say of one instant may differ."""
-        if one.clock == other.clock:
-            return 0.0
-        return sum(self.reference.alignments[rank.clock].error for rank in (one, other))
 
 
 def rank_of(run: RecordedRun, *, inside: bool) -> Rank:
@@ -401,34 +331,6 @@ def rank_of(run: RecordedRun, *, inside: bool) -> Rank:
     )
 
 
-def _host_name(ranks: Sequence[Rank]) -> str:
-    return ", ".join(dict.fromkeys(rank.host for rank in ranks))
-
-
 def _shift(run: RecordedRun) -> float:
     """Seconds by which a time namespace has moved its monotonic clock."""
     return number(mapping(run.info.get("clock")).get("monotonic_offset")) or 0.0
-
-
-def _span(rank: Rank) -> tuple[float, float]:
-    begin = rank.run.started - _shift(rank.run)
-    return begin, begin + rank.run.seconds
-
-
-def _take_clock(
-    line: Mapping[str, object],
-    shift: float,
-    walls: list[tuple[float, float, float | None]],
-    stamps: list[tuple[str, Distance]],
-) -> None:
-    monotonic, wall, by = moment(line.get("monotonic")), moment(line.get("wall")), text(line.get("by"))
-    if monotonic is not None and wall is not None:
-        error = number(line.get("error"))
-        walls.append((monotonic - shift, wall, error if error is not None and error >= 0 else None))
-        return
-    before, stamp, after = (moment(line.get(name)) for name in ("before", "stamp", "after"))
-    resolution = number(line.get("resolution"))
-    if by is None or before is None or stamp is None or after is None or resolution is None:
-        return
-    if before <= after and resolution >= 0:
-        stamps.append((by, of_stamp(before - shift, stamp, resolution, after - shift)))

@@ -32,7 +32,7 @@ def ranks(home, largest, *, group="train", hosts=2, begin=0.0, **more):
             [begin, begin + 0.5, begin + 2.5, begin + 3.0], [10 * MIB, (largest + rank) * MIB, 10 * MIB, 0]
         )
         rank_run(
-            home / f"{group}-{rank}", course, rank=rank, size=4, group=group, clock=Clock(f"boot-{host}", 0.0, 0.001),
+            home / f"{group}-{rank}", course, rank=rank, size=4, group=group, clock=Clock(f"boot-{host}"),
             quality={"ticks": 30}, totals={"cpu_seconds": 1.5, "write_bytes": 4096}, **more,
         )  # fmt: skip
 
@@ -58,6 +58,19 @@ def test_report_in_every_form(home, tmp_path, run):
     assert "default-src 'none'" in page
     assert page.count("<polyline") == 5
     assert "<script" not in page
+
+
+@pytest.mark.parametrize("old", [("--barrier", "step"), ("--clock-error", "0.1")])
+def test_options_of_clocks_are_accepted_with_a_note(home, capfd, old):
+    module = importlib.import_module(module_of("report"))
+    module.command.main(["train", "--json", *old], standalone_mode=False)
+    told = capfd.readouterr()
+    assert json.loads(told.out)["memory"]["together"]["how"] == "sum of the hosts' own peaks"
+    assert (
+        told.err == f"otel-memwatch: {old[0]} is ignored. Across hosts the hosts' own peaks are added up.\n"
+    )
+    module.command.main(["--help"], standalone_mode=False)
+    assert old[0] not in capfd.readouterr().out
 
 
 def test_a_rank_is_a_run(home, run):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from otel_memwatch.record.identity import GroupIdentity, group_attributes, identity
+from otel_memwatch.record.identity import GroupIdentity, boot_id, group_attributes, identity, monotonic_offset
 
 TORCHRUN = {
     "TORCHELASTIC_RUN_ID": "job7", "RANK": "5", "LOCAL_RANK": "1", "WORLD_SIZE": "8", "LOCAL_WORLD_SIZE": "4",
@@ -78,3 +78,12 @@ def test_attributes_of_the_resource():
     assert group_attributes(identity(TORCHRUN, {})) == {
         "memwatch.group.id": "job7", "memwatch.group.rank": 5, "memwatch.group.local_rank": 1, "memwatch.group.size": 8,
     }  # fmt: skip
+
+
+def test_the_id_of_this_start_of_the_machine_and_its_time_namespace(tmp_path):
+    assert boot_id() == boot_id()
+    (tmp_path / "self").mkdir()
+    (tmp_path / "self" / "timens_offsets").write_text("monotonic    86400  500000000\nboottime 0 0\n")
+    assert monotonic_offset(str(tmp_path)) == 86400.5
+    assert monotonic_offset(str(tmp_path / "none")) == 0.0
+    assert boot_id(str(tmp_path)) is None

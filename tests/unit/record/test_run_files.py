@@ -24,6 +24,8 @@ NAMED = [
         ".run.json.17",
         ".budgets.json.17",
         ".clock.17",
+        "clock.jsonl",
+        "clock.upload.jsonl",
         ".report.html.0a1b2c3d.part",
     ],
 )
