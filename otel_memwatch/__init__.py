@@ -1,6 +1,6 @@
-"""Watch the memory, CPU, I/O and GPU use of any command, and mark its operations.
+"""Record the memory, CPU, I/O and GPU use of any command, and mark its operations.
 
-Importing this package imports next to nothing: the names below are loaded when they are first used.
+Importing this package imports almost nothing: each name below is loaded at its first use.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from otel_memwatch._version import __version__
 from otel_memwatch.runtime import lazy
 
-TYPE_CHECKING = False  # the name that type checkers know: importing `typing` costs every watched program 9 ms
+TYPE_CHECKING = False  # type checkers know this name; importing `typing` would cost every watched program 9 ms
 if TYPE_CHECKING:
     from otel_memwatch.api import Run, attach, load_run, watch
     from otel_memwatch.api.devices import GPU, GPUMemory, best_gpu, gpus

@@ -1,4 +1,4 @@
-"""`python -m otel_memwatch`: the command line."""
+"""Command line as `python -m otel_memwatch`."""
 
 from otel_memwatch.cli import main
 

@@ -1,7 +1,7 @@
-"""Errors that a person reads: what happened, to what, what to do.
+"""Errors for users: each states the failure, the object and the remedy.
 
 Every error of this package derives from `MemwatchError`. The command line prints its message as one
-sentence, then its hint, and exits with its `exit_code`; a traceback is left to defects.
+sentence, then its hint, and exits with its `exit_code`. Only defects show a traceback.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ class MemwatchError(Exception):
     """Base of all errors of this package.
 
     Args:
-        message: one sentence that names the thing concerned.
-        hint: what to do about it, or nothing.
+        message: one sentence that names the object.
+        hint: advice for the user, or nothing.
     """
 
     exit_code: int = 1
@@ -27,44 +27,44 @@ class MemwatchError(Exception):
 
 
 def shell_code(signal: int) -> int:
-    """The exit code by which a shell says that a signal ended a process: 128 and its number."""
+    """Return a shell's exit code for a process that a signal ended: 128 plus the signal number."""
     return 128 + signal
 
 
 def describe(error: BaseException) -> str:
-    """What went wrong, in one line: a sentence of ours as it is, anything else after its kind."""
+    """Return an error in one line: the message of a `MemwatchError`; for any other error, its type and message."""
     if isinstance(error, MemwatchError):
         return str(error)
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    # Of a page of advice, as numpy gives with an ImportError, the first and the last line are about the case.
+    # numpy adds a page of advice to an ImportError. Its first and last lines describe the case.
     said = " ... ".join(dict.fromkeys(lines[:1] + lines[-1:]))
     return f"{type(error).__name__}: {said}" if said else type(error).__name__
 
 
 class UsageError(MemwatchError):
-    """A setting or an argument that cannot be used. Nothing has been started."""
+    """An invalid setting or argument. Nothing has been started."""
 
     exit_code = 2
 
 
 class RunError(MemwatchError):
-    """A run directory that cannot be read, or cannot be written."""
+    """A run directory that cannot be read or written."""
 
     exit_code = 1
 
 
 class Unavailable(MemwatchError):  # noqa: N818 - a normal outcome: the feature is absent here
-    """A source, exporter or report that cannot work on this machine; the hint says what would change it."""
+    """A source, exporter or report that cannot work on this machine; the hint names the remedy."""
 
     exit_code = 1
 
 
 class Unanswered(Unavailable):
-    """A server that gives no answer at all."""
+    """A server that does not answer."""
 
 
 class CommandNotStarted(MemwatchError):  # noqa: N818 - named for what happened
-    """The command could not be executed; carries a shell's exit code, 127 (not found) or 126 (not executable)."""
+    """A command that could not be executed; the exit code is a shell's: 127 (not found) or 126 (not executable)."""
 
     def __init__(self, message: str, exit_code: int, hint: str | None = None) -> None:
         super().__init__(message, hint)

@@ -1,1 +1,1 @@
-"""Where engines of others load us. Nothing imports this package."""
+"""Plugins that other programs load through entry points. Nothing in this package imports them."""
