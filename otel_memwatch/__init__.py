@@ -8,7 +8,7 @@ from __future__ import annotations
 from otel_memwatch._version import __version__
 from otel_memwatch.runtime import lazy
 
-TYPE_CHECKING = False  # type checkers know this name; importing `typing` would cost every watched program 9 ms
+TYPE_CHECKING = False  # type checkers know this name; `typing` would cost every watched program 9 ms
 if TYPE_CHECKING:
     from otel_memwatch.api import Run, attach, load_run, watch
     from otel_memwatch.api.devices import GPU, GPUMemory, best_gpu, gpus

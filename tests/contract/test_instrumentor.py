@@ -75,5 +75,5 @@ def test_a_failure_is_a_warning(caplog, monkeypatch):
     from otel_memwatch.plugins.opentelemetry.instrumentor import MemwatchInstrumentor
 
     MemwatchInstrumentor().instrument(period="never")
-    assert "otel-memwatch measures nothing here" in caplog.text
+    assert "otel-memwatch records no metrics in this program" in caplog.text
     assert not MemwatchInstrumentor().is_instrumented_by_opentelemetry

@@ -1,1 +1,1 @@
-"""The metrics as an instrumentation of a program that runs without a monitor: its sampler runs in the program."""
+"""OpenTelemetry instrumentation for programs without a monitor: the sampler runs in the program."""

@@ -1,8 +1,10 @@
-"""The catalogue's metrics of an OpenTelemetry program, made in the program itself, for its own meter provider.
+"""Metrics of the catalogue, measured in an OpenTelemetry program for the program's meter provider.
 
-For services that run without a monitor: the process watches itself and its descendants. A thread reads the sources
-once a second and the callbacks look at what it read; peaks are the kernel's watermarks, so nothing is missed between
-two reads. A busy interpreter delays the thread, and its memory is counted: `otel-memwatch wrap` has neither flaw.
+For services without a monitor: the process watches itself and its descendants. A thread reads the sources once a
+second, and the callbacks use its latest sample. No spike is missed between samples, because peaks are the kernel's
+high-water marks.
+
+A busy interpreter delays the thread, and the figures include the thread's memory. `otel-memwatch wrap` has neither flaw.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
     from otel_memwatch.model import Snapshot
 
 PERIOD = 1.0
-"""Seconds between two reads."""
+"""Seconds between two samples."""
 
 _NOT_OURS = frozenset(
     {
@@ -39,18 +41,18 @@ _NOT_OURS = frozenset(
         catalog.MEMWATCH_MONITOR_MEMORY_USAGE,
     }
 )
-"""What only a monitor has."""
+"""Metrics that only a monitor provides."""
 
 
 class InProcessMetrics:
-    """Runs a sampler in a daemon thread and gives `meter_provider` the instruments.
+    """Sampler in a daemon thread, with its instruments in `meter_provider`.
 
     Args:
-        meter_provider: the program's; `None`: the global one.
-        sources: names of the sources to use; `None`: all that work here.
-        period: seconds between two reads.
+        meter_provider: the program's meter provider; `None` uses the global one.
+        sources: names of the sources to use; `None` uses all that work on this machine.
+        period: seconds between two samples.
 
-    A forked child reports nothing: its parent's figures contain it.
+    A forked child reports nothing, because its parent's figures include it.
     """
 
     def __init__(
@@ -80,8 +82,8 @@ class InProcessMetrics:
         self._thread.start()
 
     def stop(self) -> None:
-        """Ends the thread; the instruments show nothing from now on."""
-        if os.getpid() != self._pid:  # the thread is not in a forked child; it may have held the event's lock
+        """Stop the thread. The instruments have no values afterwards."""
+        if os.getpid() != self._pid:  # a forked child lacks the thread, which may have held the event's lock
             return
         self._stop.set()
         self._thread.join(self._sampler.interval + 1.0)
@@ -92,7 +94,7 @@ class InProcessMetrics:
         return self._sampler.latest()
 
     def _ticks(self) -> tuple[int, int]:
-        """Ticks taken and deadlines missed; the first callback of each collection asks for them."""
+        """Return the number of samples and of missed ones. The first callback of each collection calls it."""
         if os.getpid() != self._pid:
             raise LookupError("a forked child has none")
         return self._sampler.ticks, self._sampler.missed

@@ -1,7 +1,8 @@
-"""The metrics as an instrumentation: for `opentelemetry-instrument`, declarative configuration, or by one line of code.
+"""Instrumentor for `opentelemetry-instrument`, declarative configuration, or one line of code.
 
-Entry point `memwatch` of `opentelemetry_instrumentor`. It has the methods that loaders call and derives from nothing:
-`opentelemetry-instrumentation` pins the API to one exact version, which nobody should get through us.
+Entry point `memwatch` of `opentelemetry_instrumentor`. It has the methods that loaders call, but no base class. The
+base class is in `opentelemetry-instrumentation`, which pins the API to one exact version. Users must not get that pin
+through this package.
 """
 
 from __future__ import annotations
@@ -22,29 +23,29 @@ _logger = logging.getLogger(__name__)
 
 
 class MemwatchInstrumentor:
-    """Gives the program's meter provider the catalogue's metrics of the program and its descendants.
+    """Instrumentor that adds metrics of the program and its descendants to the program's meter provider.
 
-    Under `otel-memwatch wrap` with an OTLP endpoint the monitor pushes the same metrics from outside: then nothing
-    is done. Errors are logged; the program is never disturbed.
+    Under `otel-memwatch wrap` with an OTLP endpoint it does nothing, because the monitor pushes the same metrics.
+    Errors are logged and never reach the program.
     """
 
     _active: InProcessMetrics | None = None
 
     def instrumentation_dependencies(self) -> Collection[str]:
-        """None: it works for every program."""
+        """Return no dependencies, because it works for every program."""
         return []
 
     @property
     def is_instrumented_by_opentelemetry(self) -> bool:
-        """Whether it is at work."""
+        """Return whether it is active."""
         return MemwatchInstrumentor._active is not None
 
     def instrument(self, **options: Any) -> None:
-        """Starts it.
+        """Start the metrics.
 
         Args:
-            **options: `meter_provider` (the global one without it), `sources` (names; all that work here without it),
-                `period` (seconds between two reads, 1.0).
+            **options: `meter_provider` (default: the global one), `sources` (names; default: all that work),
+                `period` (seconds between two samples; default: 1.0).
         """
         if MemwatchInstrumentor._active is not None or _monitored():
             return
@@ -54,11 +55,11 @@ class MemwatchInstrumentor:
             MemwatchInstrumentor._active = InProcessMetrics(
                 options.get("meter_provider"), options.get("sources"), float(options.get("period") or PERIOD)
             )
-        except Exception as error:  # noqa: BLE001 - a loader would end the instrumentation of everything
-            _logger.warning("otel-memwatch measures nothing here: %s", error)
+        except Exception as error:  # noqa: BLE001 - an exception would make the loader stop all instrumentation
+            _logger.warning("otel-memwatch records no metrics in this program: %s", error)
 
     def uninstrument(self, **_: Any) -> None:
-        """Stops it; its instruments show nothing from now on."""
+        """Stop the metrics. The instruments have no values afterwards."""
         active, MemwatchInstrumentor._active = MemwatchInstrumentor._active, None
         if active is not None:
             active.stop()

@@ -1,10 +1,11 @@
-"""`pytest --memwatch`: the exact memory peak of every test.
+"""`pytest --memwatch`: exact memory peak of every test.
 
-`options` is all that pytest loads without `--memwatch`. With it:
+Without `--memwatch`, pytest loads only `options`. With it:
 
-- `measuring` makes each test's set-up, call and tear-down an operation, in the process that runs the test;
-- `recording` has a monitor beside that process, which knows its children;
-- `limits` judges a test by its mark where it ends;
-- `session` gathers the figures of all processes, and `summary` words them;
-- `aftermath` names the test that was running when pytest itself was killed.
+- `worker` makes each test's set-up, call and tear-down an operation, in the process that runs the test;
+- `recording` runs a monitor beside that process, which samples its children;
+- `limits` checks a test against its mark when its call ends;
+- `session` registers the plugins of each process;
+- `controller` collects the figures of all processes, and `summary` formats them;
+- `crash_report` names the test that was running when pytest itself was killed.
 """

@@ -1,4 +1,4 @@
-"""What each test added, held against an earlier session: the engine, the words and the file are those of `compare`."""
+"""Comparison of the memory that each test added with a baseline; `compare` provides engine, text and file format."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ if TYPE_CHECKING:
     from otel_memwatch.wings.gate.comparison import Comparison
 
 _PREFIX = "test:"
-"""What the names of the figures of tests begin with."""
+"""Prefix of the names of tests' figures."""
 _START_SECONDS = 5.0
-"""Time that a monitor gets to begin."""
-_LEAST = 1 << 20
-"""Bytes below which no difference counts."""
+"""Time limit for the start of a monitor."""
+_SMALLEST_DIFFERENCE = 1 << 20
+"""Smallest difference that counts, in bytes."""
 _WORKERS = "workers"
-"""The basis of the figures of a session that workers ran."""
-_ENOUGH_OF_WORKERS = 3
-"""Sessions of a baseline from which on workers are judged."""
+"""Basis of figures that xdist workers measured."""
+_SESSIONS_FOR_WORKERS = 3
+"""Sessions that a baseline needs before results of workers are judged."""
 
 
 def session_figures(tests: Iterable[MeasuredTest], directories: Iterable[Path]) -> RunFigures:
-    """What each test that has passed added, with its children."""
+    """Return the memory that each passed test added, including its children."""
     figures = {
         _PREFIX + test.nodeid: Figure.of_peak(
             test.added, alone=test.alone, basis=_WORKERS if test.worker else ""
@@ -50,7 +50,7 @@ def session_figures(tests: Iterable[MeasuredTest], directories: Iterable[Path]) 
         try:
             conditions = conditions_of(load(directory))
         except MemwatchError:
-            # The monitor of a session of no length may not have begun to record.
+            # After a very short session, the monitor may not have begun to record.
             while not (directory / RUN_FILE).exists() and time.monotonic() < until:
                 time.sleep(0.02)
             with contextlib.suppress(MemwatchError):
@@ -61,7 +61,7 @@ def session_figures(tests: Iterable[MeasuredTest], directories: Iterable[Path]) 
 
 
 def keep(options: BaselineOptions, session: RunFigures) -> None:
-    """Makes a baseline of the session, or adds it to one. Raises `UsageError` where that cannot be done."""
+    """Save the session as a baseline, or add it to one. Raises `UsageError` if that fails."""
     if options.save is not None:
         baselines.save(options.save, [session])
     if options.add is not None:
@@ -70,27 +70,29 @@ def keep(options: BaselineOptions, session: RunFigures) -> None:
 
 
 def compared(options: BaselineOptions, session: RunFigures) -> Comparison:
-    """The session against its baseline. Raises `UsageError` for a baseline that cannot be read, `Unavailable` without scipy.
+    """Compare the session with its baseline.
 
-    Which worker runs which test, and so what a test finds in memory already, is chance: what comes out the same each time has
-    to be seen in several sessions of the baseline.
+    With xdist, a test's result depends on which worker ran it and on the memory that earlier tests left there. Only a
+    baseline of several sessions shows which results are stable.
+
+    Raises `UsageError` for a baseline that cannot be read, `Unavailable` without scipy.
     """
     base = baselines.load(options.base or "")
     by_workers = any(one.basis == _WORKERS for run in (*base, session) for one in run.figures.values())
-    known = len(base) >= _ENOUGH_OF_WORKERS or not by_workers
+    judgeable = len(base) >= _SESSIONS_FOR_WORKERS or not by_workers
 
     def judged(run: RunFigures) -> RunFigures:
-        figures = {name: f._replace(alone=f.alone and known, basis="") for name, f in run.figures.items()}
+        figures = {name: f._replace(alone=f.alone and judgeable, basis="") for name, f in run.figures.items()}
         return run._replace(figures=figures)
 
-    effect = Effect(Effect().share if options.fail is None else options.fail, _LEAST)
-    # A part of the tests may have been asked for: those that did not run have not vanished.
+    effect = Effect(Effect().share if options.fail is None else options.fail, _SMALLEST_DIFFERENCE)
+    # The session may have selected only some tests, so tests that did not run are not reported as missing.
     found = compare(
         [judged(run) for run in base], [judged(session)], lambda _: effect, session.figures.__contains__
     )
-    if known:
+    if judgeable:
         return found
-    why = f"workers ran it: a baseline of {_ENOUGH_OF_WORKERS} sessions (--memwatch-add) tells what comes out the same"
+    why = f"results depend on the worker: record {_SESSIONS_FOR_WORKERS} baseline sessions (--memwatch-add)"
     figures = [
         one._replace(why=why, more_runs=None) if one.verdict is ComparisonVerdict.NOT_ENOUGH else one
         for one in found.figures
@@ -99,7 +101,7 @@ def compared(options: BaselineOptions, session: RunFigures) -> Comparison:
 
 
 def lines_of(comparison: Comparison, top: int) -> list[str]:
-    """The comparison as a table: all that regressed or improved, and `top` of those of which nobody can tell."""
+    """Return a table of all regressions and improvements, and of up to `top` inconclusive tests."""
     clear = comparison.having(ComparisonVerdict.REGRESSED, ComparisonVerdict.IMPROVED)
     same = len(comparison.having(ComparisonVerdict.SAME))
     open_ = comparison.having(ComparisonVerdict.NOT_ENOUGH, ComparisonVerdict.NOT_COMPARABLE)
@@ -107,5 +109,5 @@ def lines_of(comparison: Comparison, top: int) -> list[str]:
     shown = [*clear, *open_[:top]]
     lines = as_table(comparison._replace(figures=shown)).splitlines() if shown else []
     if len(open_) > top:
-        lines.append(f"{count(len(open_) - top, 'more test')} of which nobody can tell")
-    return [*lines, *([f"{same} tests need the same"] if same else [])]
+        lines.append(f"{count(len(open_) - top, 'more test')} inconclusive")
+    return [*lines, *([f"{count(same, 'test')} unchanged"] if same else [])]

@@ -1,7 +1,7 @@
-"""What the kernel tells a process of its children: whether there were any, and what they can have taken.
+"""Kernel counters of a process's children: whether it had any, and an upper bound of their memory.
 
-No tick is needed for it, so that nothing is missed between two. What nobody waits for is not in it: an orphan, which
-has been handed to another process, is known by the monitor's ticks alone.
+These counters need no samples, so no child is missed. They include only children that the process waits for. An orphan,
+which the kernel reparents, appears only in the monitor's samples.
 """
 
 from __future__ import annotations
@@ -18,26 +18,28 @@ except ImportError:  # not on Windows
 
 _MAXRSS_BYTES = 1 if os.uname().sysname == "Darwin" else 1024
 _HUGE = ("thp_fault_alloc", "thp_collapse_alloc", "thp_file_alloc")
-"""Counters of /proc/vmstat of huge pages, for each of which one page fault is counted, or none."""
+"""Counters of huge pages in /proc/vmstat. The kernel counts one page fault or none for each huge page."""
 _HUGE_BYTES = 2 << 20
 _SIZES = "/sys/kernel/mm/transparent_hugepage"
-"""Where it says which other large pages a single fault may bring."""
+"""Directory that lists the other sizes of large pages that a single fault may map."""
 
 
 ChildrenMark = tuple[int, int, int]
-"""What a process without living children was told of all that it has waited for, with their own children.
+"""Counters of a process without living children. They cover all children it waited for, and their children.
 
-Page faults that they had; bytes of the largest of them, where that is more than this process had itself when it started it;
-and the process's own page faults.
+1. Page faults of these children.
+2. Size of the largest one, in bytes. It starts at the size that this process had when it started the child, so
+   smaller values carry no information.
+3. Page faults of this process.
 """
 
 
 def plain_mark() -> ChildrenMark | None:
-    """What has been so far; `None`: there are children now, or they leave no trace. 5 us."""
+    """Return the counters so far; `None` if there are living children or SIGCHLD is ignored. Takes 5 us."""
     if resource is None or signal.getsignal(signal.SIGCHLD) == signal.SIG_IGN:
         return None
     try:
-        # Looks, and leaves what has ended to whoever waits for it.
+        # WNOWAIT leaves ended children to the code that waits for them.
         os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     except ChildProcessError:
         waited = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -53,11 +55,11 @@ def plain_mark() -> ChildrenMark | None:
 
 
 mark = children_mark if COMPILED else plain_mark
-"""The same, in 2 us where there is compiled code."""
+"""Fastest available implementation: 2 us with compiled code."""
 
 
 class ChildrenLedger:
-    """Follows the marks of a process from test to test."""
+    """Counters of a process's children from test to test."""
 
     def __init__(self) -> None:
         self._before = mark()
@@ -65,16 +67,18 @@ class ChildrenLedger:
         self._page = os.sysconf("SC_PAGE_SIZE")
 
     def since(self) -> tuple[bool, tuple[int, int] | None]:
-        """Whether there was no child since `turn`; if there was, what the children can have needed.
+        """Return whether no child ended since `turn`, and otherwise bounds of the children's memory.
 
-        That is: bytes that all together can have needed beside this process, and the largest of them, 0 where it is not
-        above what came before. `None`: no bound is known, as children live. Each page that is new to a process costs it a
-        page fault, and so does one of this process that a forked child goes on to use.
+        The bounds are bytes: an upper bound of all children together beside this process, and the size of the largest
+        child. The latter is 0 if no child exceeded the earlier ones. The bounds are `None` if children are alive.
+
+        Each page that is new to a process costs it a page fault. So does a page of this process that a forked child
+        continues to use.
         """
         return self._look(mark())
 
     def turn(self) -> tuple[bool, tuple[int, int] | None]:
-        """As `since`; ends the time of one test and begins the next one's."""
+        """Return the result of `since`, and begin the time of the next test."""
         now, before = mark(), self._before
         if now is not None and before is not None and now[0] == before[0]:
             self._before = now
@@ -101,7 +105,7 @@ class ChildrenLedger:
 
 
 def _huge_pages() -> int | None:
-    """Huge pages that the system has handed out since its start; `None`: a fault may bring other large pages too."""
+    """Return the number of huge pages allocated since boot; `None` if a fault may map other large pages too."""
     try:
         for name in os.listdir(_SIZES):
             if name.startswith("hugepages-") and name != "hugepages-2048kB":
@@ -109,7 +113,7 @@ def _huge_pages() -> int | None:
                     if "[never]" not in file.read():
                         return None
     except OSError:
-        pass  # an older kernel, which has none of them
+        pass  # an older kernel without these sizes
     try:
         with open("/proc/vmstat", encoding="ascii") as file:
             return sum(int(line.split()[1]) for line in file if line.startswith(_HUGE))

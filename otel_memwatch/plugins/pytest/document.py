@@ -1,8 +1,10 @@
-"""All figures of a session as JSON (schema 1), for whoever makes something of them. Sizes are bytes, `null` is not known.
+"""JSON document of all figures of a session (schema 1). Sizes are bytes; `null` is unknown.
 
-{"schema": 1, "tests": {NODEID: {"process": P, "tree": P, "added": P, "start": BYTES, "worker": NAME,
-"phases": {"setup": P, "call": P, "teardown": P}}}, "fixtures": [{"name", "scope", "test", "process": P, "start": BYTES}]},
-where P is a peak as of `report --json`. A test with nothing to set up has the phase "call" alone.
+`{"schema": 1, "tests": {NODEID: {"process": P, "tree": P, "added": P, "start": BYTES, "worker": NAME,
+"phases": {"setup": P, "call": P, "teardown": P}}},
+"fixtures": [{"name", "scope", "test", "process": P, "start": BYTES}]}`
+
+P is a peak in the format of `report --json`. A test without set-up has only the phase "call".
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ SCHEMA = 1
 
 
 def write(path: Path, tests: Iterable[MeasuredTest], fixtures: Iterable[FixtureFigures]) -> None:
-    """Writes the file. Raises `OSError` where that cannot be done."""
+    """Write the file. Raises `OSError` if it cannot be written."""
     document = {
         "schema": SCHEMA,
         "tests": {test.nodeid: _of_test(test) for test in tests},

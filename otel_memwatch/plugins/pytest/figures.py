@@ -1,4 +1,4 @@
-"""The figures of a test, as they travel from the process that ran it to the one that prints them. Sizes are bytes."""
+"""Figures of a test, sent from the process that ran it to the process that prints them. Sizes are bytes."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ if TYPE_CHECKING:
     from otel_memwatch.in_target.operations.values import LiveOperation
 
 PHASES = ("setup", "call", "teardown")
-"""What pytest makes a report of, in this order."""
+"""Phases of a test that pytest reports, in this order."""
 
 TreeKey = tuple[int, int]
-"""Process and number of an operation: they name it in the record."""
+"""PID and number of an operation, which identify it in the record."""
 
 
 class PhaseFigures(NamedTuple):
-    """What is known of a test's set-up, call or tear-down; `None`: not known."""
+    """Figures of a test's set-up, call or tear-down; `None` is unknown."""
 
     pid: int
     id: int
     start: int | None
-    """Size of the process at the beginning."""
+    """Size of the process at the start of the phase."""
     end: int | None
     peak: int | None
     low: int | None
@@ -33,12 +33,12 @@ class PhaseFigures(NamedTuple):
 
     @property
     def key(self) -> TreeKey:
-        """Of its operation."""
+        """Return the key of its operation in the record."""
         return self.pid, self.id
 
     @property
     def error(self) -> int:
-        """By how much the kernel's counters may be off, in either direction, where the peak is exact; else 0."""
+        """Return the error of the kernel's counters in bytes (either direction) if the peak is exact, otherwise 0."""
         if self.certainty != Certainty.EXACT.value or self.peak is None or self.low is None:
             return 0
         return self.peak - self.low
@@ -48,9 +48,9 @@ PEAK = PhaseFigures._fields.index("peak")
 
 
 def plain_figures(live: LiveOperation | None) -> tuple[Any, ...] | None:
-    """The fields of `PhaseFigures` of an operation that was closed: plain, so that every worker can send them.
+    """Return the fields of `PhaseFigures` for a closed operation as a plain tuple, which workers can send.
 
-    `None`: nothing is recorded.
+    `None` if nothing is recorded.
     """
     if live is None or live.opening is None:
         return None
@@ -62,41 +62,41 @@ def plain_figures(live: LiveOperation | None) -> tuple[Any, ...] | None:
 
 
 class TestEnd(NamedTuple):
-    """What is known of a test as a whole when it has ended."""
+    """Facts about a whole test that has ended."""
 
     alone: bool
-    """Its process had no children."""
+    """True if the test's process had no children."""
     whole: bool
-    """It had nothing to set up, so that its only figures are those of all of it."""
+    """True if the test had no set-up and was measured as one phase."""
     children: tuple[int, int] | None
-    """What they can have needed together, and the largest of them; `None`: not known, or there were none."""
+    """Upper bound of all children together, and size of the largest; `None` if unknown or without children."""
 
 
 class BaselineOptions(NamedTuple):
-    """What is wanted of a session's figures."""
+    """Options for saving a session's figures and comparing them with a baseline."""
 
     save: Path | None
-    """File that gets them."""
+    """File that receives the figures."""
     add: Path | None
-    """File that gets them beside those of earlier sessions."""
+    """File with earlier sessions to which the figures are added."""
     base: str | None
-    """The baseline to compare them with: a file, or git:REF:PATH."""
+    """Baseline to compare with: a file, or git:REF:PATH."""
     fail: float | None
-    """Share above which a test that added more fails the session; `None`: none does."""
+    """Increase, as a share, above which a test fails the session; `None` never fails it."""
 
 
 class FixtureFigures(NamedTuple):
-    """What setting up a fixture that outlives a test took."""
+    """Figures of the set-up of a fixture that outlives a test."""
 
     name: str
     scope: str
     test: str
-    """The test that needed it first."""
+    """First test that used it."""
     figures: PhaseFigures
 
 
 class MeasuredTest:
-    """A test with all that is known of it; of one that was run several times, the largest of each."""
+    """Figures of a test; if it ran several times, the largest of each phase."""
 
     def __init__(self, nodeid: str, worker: str) -> None:
         self.nodeid = nodeid
@@ -104,35 +104,35 @@ class MeasuredTest:
         self.phases: dict[str, PhaseFigures] = {}
         self.passed = True
         self.alone = False
-        """Its process had no children."""
+        """True if its process had no children."""
         self.children: tuple[int, int] | None = None
-        """What they can have needed together, and the largest of them; `None`: not known, or there were none."""
+        """Upper bound of all children together, and size of the largest; `None` if unknown or without children."""
         self.tree: Peak | None = None
-        """Of the process and its children, from the beginning of the set-up to the end of the tear-down."""
+        """Peak of the process and its children, from the start of set-up to the end of tear-down."""
 
     def add(self, when: str, figures: PhaseFigures) -> None:
-        """Adds what a report says of one phase."""
+        """Add the figures of one phase from a report."""
         before = self.phases.get(when)
         if before is None or (figures.peak or 0) >= (before.peak or 0):
             self.phases[when] = figures
 
     @property
     def peak(self) -> Peak | None:
-        """Of its process, whichever phase it was in."""
+        """Return the peak of its process over all phases."""
         return process_peak(list(self.phases.values()))
 
     @property
     def start(self) -> int | None:
-        """Size of the process at the beginning."""
+        """Return the size of the process at the start of the test."""
         return next((self.phases[when].start for when in PHASES if when in self.phases), None)
 
     @property
     def added(self) -> Peak | None:
-        """By how much the process, or it and its children together, exceeded its size at the beginning."""
+        """Return by how much the process, with any children, exceeded its size at the start of the test."""
         tallest, start = self.tree or self.peak, self.start
         if tallest is None or start is None:
             return None
-        # The size at the beginning comes from the same counters as the peak, and is off by as much.
+        # The size at the start comes from the same counters as the peak and has the same error.
         error = max((phase.error for phase in self.phases.values()), default=0)
         low = None if tallest.low is None else max(0, tallest.low - start - error)
         high = None if tallest.high is None else max(0, tallest.high - start + error)
@@ -142,23 +142,23 @@ class MeasuredTest:
 def with_children(
     low: int | None, high: int | None, children: tuple[int, int] | None
 ) -> tuple[int | None, int | None]:
-    """Bounds of a process together with its children.
+    """Return bounds of a process together with its children.
 
     Args:
         low: lower bound of the process alone.
         high: upper bound of the process alone.
-        children: what they can have needed together, and the largest of them, as of `ChildrenLedger.most`.
+        children: upper bound of all children together and size of the largest, from `ChildrenLedger.since`.
 
     """
     if children is None or high is None:
         return low, None
     at_most, largest = children
-    # What the process had itself when it started a child is told of the child too.
+    # The kernel's value for a child starts at the size of the process that started it.
     return (max(low or 0, largest) if largest > high else low), high + at_most
 
 
 def process_peak(phases: Sequence[PhaseFigures]) -> Peak | None:
-    """The peak of a process over several phases; `None`: it is not known."""
+    """Return the peak of a process over several phases; `None` if unknown."""
     return together(
         [
             None
@@ -170,11 +170,11 @@ def process_peak(phases: Sequence[PhaseFigures]) -> Peak | None:
 
 
 def tree_peak(test: MeasuredTest, recorded: Sequence[Peak | None]) -> Peak | None:
-    """The peak of a test's process with its children.
+    """Return the peak of a test's process with its children.
 
     Args:
-        test: with the figures of its process.
-        recorded: what the record says of the whole tree, for each of its phases; `None`: nothing.
+        test: test with the figures of its process.
+        recorded: recorded peak of the whole tree for each phase; `None` if there is none.
 
     """
     own = test.peak
@@ -186,10 +186,10 @@ def tree_peak(test: MeasuredTest, recorded: Sequence[Peak | None]) -> Peak | Non
 
 
 def together(peaks: Iterable[Peak | None]) -> Peak | None:
-    """The peak of several stretches of time together; `None` where there are none, or nothing is known of one of them.
+    """Return the peak of several periods together; `None` if there are none or one of them is unknown.
 
-    Its bounds are the largest lower and the largest upper one. It is exact where the largest peak is, and no other can be
-    above that.
+    Its bounds are the largest lower and the largest upper bound. It is exact if the largest peak is exact and no other
+    peak can exceed it.
     """
     found: Peak | None = None
     for peak in peaks:

@@ -1,4 +1,4 @@
-"""What a test may take: its mark, checked before anything runs, and the verdict where its call has ended."""
+"""Memory limits of tests: parse marks before anything runs, and judge each call at its end."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from otel_memwatch.config import parse_size
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
-from otel_memwatch.text import size
+from otel_memwatch.text import size, size_range
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -23,36 +23,36 @@ class MemoryLimit(NamedTuple):
     """A key of `KINDS`."""
     bytes: int
     source: str
-    """Where it stands, for the person who has to find it."""
+    """Place that sets the limit, as text for users."""
 
 
 KINDS = {
-    "limit": "the process reached",
-    "added": "the call added",
-    "growth": "the call kept",
-    "tree": "the process and its children reached",
+    "limit": "process reached",
+    "added": "added",
+    "growth": "kept",
+    "tree": "process and children reached",
 }
-"""The keywords of the mark, with the beginning of the sentence about a test that is beyond."""
+"""Keywords of the mark, each with the words before the measured size in a verdict."""
 
 
 def limits_of(item: pytest.Item, every: MemoryLimit | None) -> tuple[MemoryLimit, ...]:
-    """The limits of a test; `every` holds where it has no limit of its process of its own.
+    """Return the limits of a test; `every` is the default for the limit of its process.
 
-    Raises `pytest.UsageError` for a mark that cannot be used.
+    Raises `pytest.UsageError` for an invalid mark.
     """
     found: dict[str, MemoryLimit] = {}
-    # The closest mark comes first: that of a function before that of its class.
+    # The closest mark comes first: a function's before its class's.
     for mark in item.iter_markers("memwatch"):
         where = f"@pytest.mark.memwatch of {item.nodeid}"
         unknown = sorted(set(mark.kwargs) - set(KINDS))
         if mark.args or unknown:
-            what = repr(unknown[0]) if unknown else "a value without a name"
-            raise pytest.UsageError(f"{where}: {what} is none of {', '.join(KINDS)}")
+            problem = f"unknown argument {unknown[0]!r}" if unknown else "positional argument"
+            raise pytest.UsageError(f"{where}: {problem} (use {', '.join(f'{kind}=' for kind in KINDS)})")
         for kind, text in mark.kwargs.items():
             if text is not None and kind not in found:
                 try:
                     found[kind] = MemoryLimit(
-                        kind, parse_size(str(text)), f"{kind}={text!r} of the mark memwatch"
+                        kind, parse_size(str(text)), f"{kind}={text!r} in mark memwatch"
                     )
                 except ValueError as error:
                     raise pytest.UsageError(f"{where}: {kind}: {error}") from None
@@ -64,7 +64,7 @@ def limits_of(item: pytest.Item, every: MemoryLimit | None) -> tuple[MemoryLimit
 
 
 def _add_limit_memory(item: pytest.Item, found: dict[str, MemoryLimit]) -> None:
-    """The limit of pytest-memray's mark, whose MB are 1024 squared bytes."""
+    """Add the limit of pytest-memray's mark. Its MB is 1024 * 1024 bytes."""
     mark = item.get_closest_marker("limit_memory")
     if mark is None or "added" in found:
         return
@@ -77,24 +77,25 @@ def _add_limit_memory(item: pytest.Item, found: dict[str, MemoryLimit]) -> None:
 
 
 class LimitVerdict(NamedTuple):
-    """What is to be said of a limit that a test did not certainly keep."""
+    """Result for a limit that a test exceeded or may have exceeded."""
 
     limit: MemoryLimit
     beyond: bool
-    """Certainly; false: cannot tell."""
+    """True if the test certainly exceeded the limit, false if inconclusive."""
     text: str
 
 
 def judge(
     limits: tuple[MemoryLimit, ...], bounds: Mapping[str, tuple[int | None, int | None]]
 ) -> list[LimitVerdict]:
-    """The limits that a test is beyond, or may be.
+    """Return verdicts for the limits that a test exceeded or may have exceeded.
 
-    A test is beyond a limit where its low end is, keeps it where its high end does, and else nobody can tell.
+    A test exceeds a limit if its lower bound does, and keeps it if its upper bound does. Otherwise the result is
+    inconclusive.
 
     Args:
-        limits: of the test.
-        bounds: lower and upper bound of its figure, for the kinds that are known; `None`: no such bound.
+        limits: limits of the test.
+        bounds: lower and upper bound of each measured kind; `None` means no such bound.
 
     """
     verdicts = []
@@ -105,26 +106,26 @@ def judge(
         if high is not None and high <= limit.bytes:
             continue
         beyond = low is not None and low > limit.bytes
-        said = f"{KINDS[limit.kind]} {_between(low, high)}"
+        measured = f"{KINDS[limit.kind]} {_range(low, high)}"
         verdicts.append(
-            LimitVerdict(limit, beyond, f"{said}, and may have {size(limit.bytes)} ({limit.source})")
+            LimitVerdict(limit, beyond, f"{measured}; limit {size(limit.bytes)} ({limit.source})")
         )
     return verdicts
 
 
-def _between(low: int | None, high: int | None) -> str:
+def _range(low: int | None, high: int | None) -> str:
     if low is None:
-        return "an unknown size" if high is None else f"no more than {size(high)}"
+        return "an unknown size" if high is None else f"at most {size(high)}"
     if high is None:
         return f"at least {size(low)}"
-    return size(low) if size(low) == size(high) else f"{size(low)} to {size(high)}"
+    return size_range(low, high, "-")
 
 
 def bounds_of_call(call: PhaseFigures) -> dict[str, tuple[int | None, int | None]]:
-    """Bounds of the figures that the process itself knows at the end of a call."""
+    """Return bounds of the figures that the process itself measures at the end of a call."""
     bounds: dict[str, tuple[int | None, int | None]] = {"limit": (call.low, call.high)}
     if call.start is not None:
-        # The sizes at both ends come from the same counters as the peak, and are off by as much.
+        # The sizes at start and end come from the same counters as the peak and have the same error.
         error = call.error
         low = None if call.low is None else max(0, call.low - call.start - error)
         high = None if call.high is None else max(0, call.high - call.start + error)

@@ -1,26 +1,24 @@
-"""The options of `pytest --memwatch`. Every pytest loads this module, so it imports nothing else.
+"""Options of `pytest --memwatch`. Every pytest loads this module, so it imports nothing else.
 
-argparse formats help texts with `%`: write `%%` for a percent sign.
+argparse formats help texts with `%`, so write `%%` for a percent sign.
 """
 
 from __future__ import annotations
 
-TYPE_CHECKING = False  # the name that type checkers know
+TYPE_CHECKING = False  # type checkers know this name
 if TYPE_CHECKING:
     import pytest
 
 MARK = (
-    "memwatch(limit=None, added=None, tree=None, growth=None): limits of the memory of the test's call, such as "
-    '"200 MiB": the largest size of the process, by how much that is above the size before, the largest size of the '
-    "process with all its children, and how much is kept afterwards"
+    "memwatch(limit=None, added=None, tree=None, growth=None): memory limits for the test's call, such as "
+    '"200 MiB": peak of the process, memory added to the size before the call, peak of the process with all its '
+    "children, and memory still in use after the call"
 )
-LIMIT_MEMORY = (
-    "limit_memory(size): as of pytest-memray; otel-memwatch holds the memory that the call adds to it"
-)
+LIMIT_MEMORY = "limit_memory(size): limit for the memory that the test's call adds, as in pytest-memray"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """The options; each has an ini value of the same name."""
+    """Register the options; each has an ini value of the same name."""
     group = parser.getgroup("memwatch", "memory of every test (otel-memwatch)")
     group.addoption("--memwatch", action="store_true", default=None, help="measure the memory of every test")
     parser.addini("memwatch", "measure the memory of every test (--memwatch)", type="bool", default=False)
@@ -60,7 +58,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Makes the mark known, and loads the rest where it is wanted."""
+    """Register the mark; with `--memwatch`, load the rest of the plugin."""
     config.addinivalue_line("markers", MARK)
     given = config.getoption("memwatch")
     if not (config.getini("memwatch") if given is None else given):

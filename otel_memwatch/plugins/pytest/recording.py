@@ -1,6 +1,6 @@
-"""The record of one process that runs tests: its operations, and a monitor beside it that knows its children.
+"""Record of one process that runs tests: its operations, and a monitor that samples its children.
 
-Where the process is recorded already, under `otel-memwatch wrap`, that run is joined.
+If `otel-memwatch wrap` already records the process, the session joins that run.
 """
 
 from __future__ import annotations
@@ -31,59 +31,59 @@ if TYPE_CHECKING:
     from otel_memwatch.run import RecordedRun
 
 INTERVAL = 0.1
-"""Seconds between two ticks."""
+"""Seconds between two samples."""
 _SETTINGS = {"interval": INTERVAL, "quiet": True, "report": False, "plot": False}
-"""Reports are for whoever asks for them: nobody waits for them at the end of the tests."""
+"""No report or plot, because writing them would delay the end of the session."""
 
-_AFTERMATH = "otel_memwatch.plugins.pytest.aftermath"
+_CRASH_REPORT = "otel_memwatch.plugins.pytest.crash_report"
 _TICK_SECONDS = 1.0
-"""How long a test with a limit of its tree waits for the next tick."""
+"""Time limit for a test with a limit of its tree to wait for the next sample."""
 _COMPLETE_SECONDS = 10.0
 READING_SECONDS = 0.01
-"""How much later than its time a tick may have looked at a process."""
+"""Largest delay between the time of a sample and its reading of a process."""
 
 
 def default_directory() -> Path:
-    """Where a run is recorded that was given no directory."""
+    """Return the default run directory."""
     runs = os.environ.get(OPTIONS["runs"].variable) or RUNS_DIRECTORY
     return absolute(runs) / run_name(["pytest"])
 
 
 class SessionRecord:
-    """What is recorded of this process, from `begin` to `finish`.
+    """Record of this process, from `begin` to `finish`.
 
     Args:
         directory: run directory to create.
-        aftermath: whether the monitor says which test was running if this process is killed.
+        crash_report: if true and this process is killed, the monitor reports the test that was running.
 
     Attributes:
-        directory: the run directory in use; `None`: nothing is recorded.
-        problems: one sentence for everything that is missing therefore.
+        directory: the run directory in use; `None` if nothing is recorded.
+        problems: one sentence for each missing part of the record.
 
     """
 
-    def __init__(self, directory: Path, *, aftermath: bool) -> None:
+    def __init__(self, directory: Path, *, crash_report: bool) -> None:
         self.problems: list[str] = []
         self.directory: Path | None = None
         self.joined = False
-        """Whether somebody else records us: then other programs may be in that record."""
+        """True if this process joined an enclosing run. Its record may contain other programs."""
         self._wanted = directory
-        self._aftermath = aftermath
+        self._crash_report = crash_report
         self._monitor: MonitorProcess | None = None
         self._alone: list[tuple[Any, ...]] = []
-        """When tests without children began and ended, and their operations."""
+        """Start, end and operations of each test without children."""
         self._shared: list[int] = []
-        """The operations of tests with children."""
+        """Operations of tests with children."""
 
     def note_test(self, began: float, alone: bool, ids: tuple[int, ...]) -> None:
-        """Keeps whether the record has to be asked about a test that has just ended; `ids`: its operations."""
+        """Note the operations of a test that has just ended, for later queries of the record."""
         if alone:
             self._alone.append((began, time.monotonic(), *ids))
         else:
             self._shared += ids
 
     def begin(self) -> None:
-        """Starts recording; the monitor comes up beside us."""
+        """Start recording. The monitor starts in parallel."""
         outer = os.environ.get(RUN_DIRECTORY_VARIABLE)
         self.joined = bool(outer) and os.path.isfile(os.path.join(str(outer), RUN_FILE))
         if self.joined:
@@ -95,11 +95,11 @@ class SessionRecord:
             self.problems.append(f"nothing is recorded: {error}")
             return
         if activate(str(self.directory)) is None:
-            self.problems.append(f"nothing is recorded: {self.directory} cannot be written")
+            self.problems.append(f"cannot write {self.directory}: nothing is recorded")
             self.directory = None
             return
         if sys.platform == "linux" and not os.path.exists("/proc/self/stat"):
-            self.problems.append("peaks are bounds, and children are not measured: there is no /proc")
+            self.problems.append("no /proc: peaks are only bounds, and children are not measured")
             return
         try:
             self._monitor = MonitorProcess(
@@ -107,13 +107,13 @@ class SessionRecord:
                 self.directory,
                 {**_SETTINGS, "out": str(self.directory)},
                 wait=False,
-                afterwards=_AFTERMATH if self._aftermath else "",
+                afterwards=_CRASH_REPORT if self._crash_report else "",
             )
         except OSError as error:
-            self.problems.append(f"children are not measured: no monitor can be started: {error.strerror}")
+            self.problems.append(f"cannot start a monitor ({error.strerror}): children are not measured")
 
     def _made(self, directory: Path) -> Path:
-        """The directory, or one in the temporary directory where that cannot be made."""
+        """Create the directory, or one in the temporary directory if that fails, and return it."""
         try:
             create_directory(directory)
         except UsageError as refused:
@@ -124,13 +124,13 @@ class SessionRecord:
         return directory
 
     def launched(self) -> None:
-        """Waits until the monitor is no child of ours."""
+        """Wait until the monitor is no longer a child of this process."""
         if self._monitor is not None:
             self._monitor.launched()
 
     def _wanted_keys(self) -> list[TreeKey]:
-        """The operations of the tests that were not alone, as far as anybody can tell."""
-        # A process that no test waits for may have outlived the one that started it: not the kernel but the record tells.
+        """Return the operations of tests with known or possible children."""
+        # A process may outlive its parent without any test waiting for it. Only the record shows such a process.
         company = self._company()
         wanted = list(self._shared)
         for began, ended, *ids in self._alone if company else ():
@@ -139,7 +139,7 @@ class SessionRecord:
         return [(os.getpid(), identity) for identity in wanted]
 
     def _company(self) -> list[tuple[float, float]]:
-        """From which tick to which other processes of ours were seen, in monotonic seconds; infinite: to the end."""
+        """Return first and last sample time of each descendant, in monotonic seconds; infinite for "until the end"."""
         if self.directory is None or self.joined:
             return []
         from otel_memwatch.record.open import read_run
@@ -147,7 +147,7 @@ class SessionRecord:
         spans: dict[tuple[int, float], tuple[float, float]] = {}
         try:
             record = read_run(self.directory)
-            # What started the monitor had gone before the first test; a session may end before a tick tells that it has.
+            # The monitor's launcher ended before the first test. A short session may end before a sample shows that.
             launcher = None if self._monitor is None else self._monitor.launcher_pid
             others = [line for line in record.process_records() if line.pid not in (os.getpid(), launcher)]
             ticks = [time for time, _ in record.ticks()] if others else []
@@ -156,16 +156,16 @@ class SessionRecord:
         for line in others:
             first, _ = spans.get((line.pid, line.start), (line.time, 0.0))
             last = math.inf
-            if line.event is ProcessEvent.EXIT:  # the tick that tells of it did not see it any more
-                # Its time is that of the tick, which the ticks' own column has in tenths of milliseconds.
+            if line.event is ProcessEvent.EXIT:  # the sample that records an exit no longer saw the process
+                # The exit has the time of that sample. The column of sample times is rounded to 0.1 ms.
                 last = ticks[max(0, bisect_left(ticks, line.time - 1e-3) - 1)] if ticks else line.time
             spans[line.pid, line.start] = first, last
         return list(spans.values())
 
     def lowest_tree(self, call: PhaseFigures) -> int | None:
-        """Bytes that the process and its children certainly had while a call was open that has just ended.
+        """Return a lower bound, in bytes, of the process and its children during a call that has just ended.
 
-        Waits for the next tick. `None`: not known.
+        Waits for the next sample. `None` if unknown.
         """
         if self.directory is None or self.joined:
             return None
@@ -182,7 +182,7 @@ class SessionRecord:
         deadline = time.monotonic() + _TICK_SECONDS
         seen = None
         ticks = 0
-        # The first change may be a tick that began before the call had ended.
+        # The first change may be a sample that began before the end of the call.
         while ticks < 2 and time.monotonic() < deadline:
             try:
                 now = samples.stat().st_size
@@ -194,13 +194,13 @@ class SessionRecord:
             time.sleep(0.01)
 
     def finish(self) -> dict[TreeKey, Peak]:
-        """Ends the recording; the tree's peak in all operations of tests that were not alone."""
+        """End the recording, and return the tree's peak for all operations of tests with known or possible children."""
         wanted = self._wanted_keys()
         monitor, self._monitor = self._monitor, None
         if monitor is not None:
             complete = monitor.stop(_COMPLETE_SECONDS if wanted else 0.0)
             if not complete and wanted:
-                self.problems.append("the record is not complete yet: bounds may be missing")
+                self.problems.append("the record is still incomplete: bounds may be missing")
         elif not self.joined:
             deactivate()
         if self.directory is None or not wanted:
@@ -219,7 +219,7 @@ class SessionRecord:
 
 
 def trees(run: RecordedRun, wanted: Iterable[TreeKey]) -> dict[TreeKey, Peak]:
-    """What the record says of the tree in each of the operations that are asked for."""
+    """Return the recorded peak of the tree for each wanted operation."""
     left = set(wanted)
     children = _seen_children(run)
     found = {}
@@ -233,19 +233,19 @@ def trees(run: RecordedRun, wanted: Iterable[TreeKey]) -> dict[TreeKey, Peak]:
 
 
 class SeenChild(NamedTuple):
-    """A process that a tick saw, other than the one that runs the tests. Monotonic seconds."""
+    """A sampled process other than the one that runs the tests. Times are monotonic seconds."""
 
     start: float
     seen: float
-    """The first tick."""
+    """Time of the first sample that includes it."""
     low: int
-    """Bytes that it certainly had."""
+    """Lower bound of its peak, in bytes."""
 
     def lived_in(self, start: float, end: float) -> bool:
-        """Whether it was started in a phase of a test before and after which there was no child.
+        """Return whether it started in a phase of a test. No child existed before and after the phase.
 
-        It lived at a tick in that time, and not before it. Its start alone, which is told to a clock tick, could be that of
-        the child of the test before.
+        A sample within the phase must include the process. Its start time has a resolution of one clock tick, and could
+        belong to a child of the previous test.
         """
         return start - CLOCK_TICK <= self.start and start <= self.seen and self.seen + READING_SECONDS <= end
 

@@ -1,12 +1,8 @@
-"""One session of pytest: which of its processes does what, and how the figures come together.
+"""Session of pytest: the plugins of each process, and the transfer of figures between processes.
 
-=============================  ========================================================================
-process                        plugins
-=============================  ========================================================================
-pytest alone                   `Measuring`, `Recording`, `Gathering`
-a worker of pytest-xdist       `Measuring`, `Recording`; figures travel in the reports of the tests
-the controller of the workers  `Gathering`, and `Workers`, which hears of their ends
-=============================  ========================================================================
+- pytest without workers: `WorkerPlugin`, `Recording`, `ControllerPlugin`.
+- A worker of pytest-xdist: `WorkerPlugin`, `Recording`. The tests' reports carry the figures.
+- The controller of the workers: `ControllerPlugin`, and `XdistHooks`, which handles the ends of workers.
 """
 
 from __future__ import annotations
@@ -17,11 +13,11 @@ from pathlib import Path
 import pytest
 
 from otel_memwatch.config import parse_share, parse_size
+from otel_memwatch.plugins.pytest.controller import ControllerPlugin
 from otel_memwatch.plugins.pytest.figures import BaselineOptions
-from otel_memwatch.plugins.pytest.gathering import Gathering
 from otel_memwatch.plugins.pytest.limits import MemoryLimit
-from otel_memwatch.plugins.pytest.measuring import Measuring
 from otel_memwatch.plugins.pytest.recording import SessionRecord, default_directory
+from otel_memwatch.plugins.pytest.worker import WorkerPlugin
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -29,43 +25,43 @@ if TYPE_CHECKING:
     from otel_memwatch.plugins.pytest.figures import TreeKey
 
 _INPUT = "memwatch_directory"
-"""What the controller tells a worker: where to record."""
+"""Key of the controller's input to a worker: its run directory."""
 _OUTPUT = "memwatch"
-"""What a worker tells the controller at its end: `Recording.finish`."""
+"""Key of a worker's output to the controller at its end: `Recording.finish`."""
 
 
 def register(config: pytest.Config) -> None:
-    """Registers what this process has to do. Raises `pytest.UsageError` for options that cannot be used."""
+    """Register the plugins of this process. Raises `pytest.UsageError` for invalid options."""
     top, every, baseline = _rows(config), _limit(config), _baseline(config)
     if config.getoption("collectonly", default=False):
         return
     plugins = config.pluginmanager
     worker: dict[str, Any] | None = getattr(config, "workerinput", None)
     directory = _path(config, "memwatch_out") or default_directory()
-    gathering = None
+    controller = None
     if worker is None:
-        gathering = Gathering(top, _path(config, "memwatch_json"), baseline)
+        controller = ControllerPlugin(top, _path(config, "memwatch_json"), baseline)
         if config.getoption("dist", default="no") != "no":
-            plugins.register(Workers(gathering, directory), "memwatch-workers")
-            plugins.register(gathering, "memwatch-gathering")
+            plugins.register(XdistHooks(controller, directory), "memwatch-xdist")
+            plugins.register(controller, "memwatch-controller")
             return
     else:
         directory = Path(worker[_INPUT])
-    record = SessionRecord(directory, aftermath=gathering is not None)
-    plugins.register(Measuring(every, record, worker=worker is not None), "memwatch-measuring")
-    plugins.register(Recording(config, record, gathering), "memwatch-recording")
-    if gathering is not None:
-        plugins.register(gathering, "memwatch-gathering")
+    record = SessionRecord(directory, crash_report=controller is not None)
+    plugins.register(WorkerPlugin(every, record, xdist=worker is not None), "memwatch-worker")
+    plugins.register(Recording(config, record, controller), "memwatch-recording")
+    if controller is not None:
+        plugins.register(controller, "memwatch-controller")
 
 
 def _value(config: pytest.Config, name: str) -> str | None:
-    """An option, or its ini value; `None`: neither is given."""
+    """Return an option or its ini value; `None` if neither is set."""
     given: str | None = config.getoption(name)
     return given if given is not None else config.getini(name)
 
 
 def _path(config: pytest.Config, name: str) -> Path | None:
-    """A path that was given, absolute: tests may change the working directory."""
+    """Return the path in an option as an absolute path, because tests may change the working directory."""
     given = _value(config, name)
     return Path(os.path.abspath(given)) if given else None
 
@@ -73,7 +69,7 @@ def _path(config: pytest.Config, name: str) -> Path | None:
 def _baseline(config: pytest.Config) -> BaselineOptions:
     base, fail = _value(config, "memwatch_compare"), _value(config, "memwatch_fail")
     if fail is not None and base is None:
-        raise pytest.UsageError("--memwatch-fail wants --memwatch-compare: there is nothing to compare with")
+        raise pytest.UsageError("--memwatch-fail requires --memwatch-compare")
     try:
         share = None if fail is None else parse_share(fail.strip().removeprefix("+"))
     except ValueError as error:
@@ -81,11 +77,11 @@ def _baseline(config: pytest.Config) -> BaselineOptions:
     if base is not None and not base.startswith("git:"):
         base = os.path.abspath(base)
         if not os.path.isfile(base):
-            raise pytest.UsageError(f"--memwatch-compare: there is no file {base}")
+            raise pytest.UsageError(f"--memwatch-compare: file not found: {base}")
     save, add = _path(config, "memwatch_save"), _path(config, "memwatch_add")
     if save is not None and add is not None:
         raise pytest.UsageError(
-            "--memwatch-save makes a baseline anew, --memwatch-add keeps what it has: one of them"
+            "pass either --memwatch-save (new baseline) or --memwatch-add (extend a baseline), not both"
         )
     return BaselineOptions(save, add, base, share)
 
@@ -110,23 +106,25 @@ def _limit(config: pytest.Config) -> MemoryLimit | None:
 
 
 class Recording:
-    """Begins and ends the record of a process that runs tests, and tells at its end what only the record knows.
+    """Hooks that begin and end the record of a process that runs tests, and pass its results to the controller.
 
     Args:
-        config: of pytest.
-        record: of this process.
-        gathering: where the figures come together; `None`: in another process.
+        config: pytest's configuration.
+        record: record of this process.
+        controller: the controller plugin; `None` if it is in another process.
 
     """
 
-    def __init__(self, config: pytest.Config, record: SessionRecord, gathering: Gathering | None) -> None:
+    def __init__(
+        self, config: pytest.Config, record: SessionRecord, controller: ControllerPlugin | None
+    ) -> None:
         self._config = config
         self._record = record
-        self._gathering = gathering
+        self._controller = controller
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionstart(self) -> None:
-        """Starts recording. The monitor's words go to the terminal, not into what is captured of the tests."""
+        """Start recording. The monitor's messages go to the terminal, not into the tests' captured output."""
         capture = self._config.pluginmanager.getplugin("capturemanager")
         if capture is None:
             self._record.begin()
@@ -136,10 +134,10 @@ class Recording:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self) -> None:
-        """Ends the record, and hands over what it says."""
+        """End the record and pass on its results."""
         trees, problems = self.finish()
-        if self._gathering is not None:
-            self._gathering.add_record(trees, problems, "", self._record.directory)
+        if self._controller is not None:
+            self._controller.add_record(trees, problems, "", self._record.directory)
         else:
             output = {
                 "trees": [
@@ -152,21 +150,21 @@ class Recording:
             self._config.workeroutput[_OUTPUT] = output  # type: ignore[attr-defined]
 
     def finish(self) -> tuple[dict[TreeKey, Peak], list[str]]:
-        """The tree's peak in all operations of tests that were not alone, and what is missing."""
+        """Return the tree's peak for all operations of tests with children, and the record's problems."""
         return self._record.finish(), self._record.problems
 
 
-class Workers:
-    """What the controller of pytest-xdist hears of its workers.
+class XdistHooks:
+    """Hooks of the pytest-xdist controller about its workers.
 
     Args:
-        gathering: where the figures come together.
-        directory: of the run; each worker adds its name.
+        controller: the plugin that collects the figures.
+        directory: run directory; each worker appends its name.
 
     """
 
-    def __init__(self, gathering: Gathering, directory: Path) -> None:
-        self._gathering = gathering
+    def __init__(self, controller: ControllerPlugin, directory: Path) -> None:
+        self._controller = controller
         self._directory = directory
 
     def _of_worker(self, node: Any) -> Path:
@@ -174,12 +172,12 @@ class Workers:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_configure_node(self, node: Any) -> None:
-        """Tells a worker where to record."""
+        """Pass a worker its run directory."""
         node.workerinput[_INPUT] = str(self._of_worker(node))
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:
-        """Takes over what a worker has left; of one that has died, nothing."""
+        """Take over the results of a worker; a dead worker has none."""
         from otel_memwatch.model import Certainty, Peak
 
         output = getattr(node, "workeroutput", {}).get(_OUTPUT)
@@ -190,19 +188,19 @@ class Workers:
             for pid, identity, size, certainty, low, high in output["trees"]
         }
         directory = output["directory"]
-        self._gathering.add_record(trees, output["problems"], node.gateway.id, directory and Path(directory))
+        self._controller.add_record(trees, output["problems"], node.gateway.id, directory and Path(directory))
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_handlecrashitem(self, report: Any) -> None:
-        """Says of the test in which a worker died what that had, and whether the OOM killer took it."""
-        from otel_memwatch.plugins.pytest.aftermath import death_in, wait_for_end
+        """Add to a crashed test's report its memory and whether the OOM killer killed its worker."""
+        from otel_memwatch.plugins.pytest.crash_report import death_in, wait_for_end
 
         directory = self._of_worker(report.node)
-        if not directory.is_dir():  # it joined a run around the session, or had to record elsewhere
+        if not directory.is_dir():  # the worker joined an enclosing run or recorded elsewhere
             return
-        self._gathering.add_record({}, [], report.node.gateway.id, directory)
+        self._controller.add_record({}, [], report.node.gateway.id, directory)
         wait_for_end(directory)
         death = death_in(directory)
         if death is not None:
             report.longrepr = f"{report.longrepr}\nmemory: the worker {death.words}"
-            self._gathering.add_death(death)
+            self._controller.add_death(death)

@@ -1,4 +1,4 @@
-"""The words at the end of a session: the largest tests, fixtures, and how many workers fit."""
+"""Summary of a session: the largest tests, fixtures, and how many workers fit."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from otel_memwatch.plugins.pytest.figures import FixtureFigures, MeasuredTest
 
 _NOTABLE = 1 << 20
-"""Bytes below which nothing that a test or fixture added is worth a row."""
+"""Smallest number of added bytes for which a test or fixture gets a row."""
 
 
 class SessionSummary(NamedTuple):
-    """All that there is to say."""
+    """Data of the summary."""
 
     tests: Sequence[MeasuredTest]
     fixtures: Sequence[FixtureFigures]
@@ -30,11 +30,11 @@ class SessionSummary(NamedTuple):
     problems: Sequence[str]
     directories: Sequence[Path]
     killed: Sequence[Peak]
-    """What tests had in which a worker died."""
+    """Memory of tests during which a worker died."""
 
 
 def summary_lines(found: SessionSummary, top: int) -> list[str]:
-    """The lines; none where there is nothing to say."""
+    """Return the lines of the summary; none if nothing was measured."""
     lines: list[str] = []
     measured = [test for test in found.tests if test.peak is not None]
     rows = sorted(
@@ -47,10 +47,10 @@ def summary_lines(found: SessionSummary, top: int) -> list[str]:
             lines.append(f"and {count(len(measured) - len(shown), 'more test')}")
     lines += _fixtures(found.fixtures, top)
     if found.comparison:
-        lines += ["", "what tests added, against the baseline:", *found.comparison]
+        lines += ["", "memory added by tests, compared with the baseline:", *found.comparison]
     for title, sentences in (
-        ("beyond their limits, as the whole record shows:", found.late),
-        ("limits of which nobody can tell:", found.undecided),
+        ("limits exceeded, according to the complete record:", found.late),
+        ("inconclusive limits:", found.undecided),
     ):
         if sentences:
             lines += ["", title, *(f"  {sentence}" for sentence in sentences)]
@@ -102,33 +102,35 @@ def _fixtures(fixtures: Sequence[FixtureFigures], top: int) -> list[str]:
 
 
 def _advice(tests: Sequence[MeasuredTest], killed: Sequence[Peak]) -> list[str]:
-    """How many workers of pytest-xdist have room here, if each comes to need what the largest test did."""
+    """Return how many workers of pytest-xdist fit if each needs as much as the largest test."""
     needs = [peak.high or peak.bytes for test in tests if (peak := test.tree or test.peak) is not None]
-    needs += [peak.low or peak.bytes for peak in killed]  # who was killed may have wanted more
-    room = _room()
-    if not needs or room is None:
+    needs += [
+        peak.low or peak.bytes for peak in killed
+    ]  # a lower bound: the killed test may have needed more
+    available = _available()
+    if not needs or available is None:
         return []
-    fit = max(1, room[0] // max(needs))
+    fit = max(1, available[0] // max(needs))
     cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    words = (
-        f"-n {min(fit, cpus)}"
-        if fit <= cpus
-        else f"-n {cpus}, as there are processors; memory has room for {fit}"
-    )
-    least = "at least" if killed else "up to"
-    return [f"workers   {least} {size(max(needs))} each in {size(room[0])} {room[1]}: {words}"]
+    workers = min(fit, cpus)
+    limited_by = "limited by memory" if fit <= cpus else f"one per CPU; memory allows {fit}"
+    bound = "at least" if killed else "up to"
+    return [
+        f"workers   suggested -n {workers} ({limited_by}): {bound} {size(max(needs))} each of {available[1]}"
+    ]
 
 
-def _room() -> tuple[int, str] | None:
-    """Bytes that there are for tests, and whose they are; `None`: not known."""
+def _available() -> tuple[int, str] | None:
+    """Return the bytes available for tests, and their description; `None` if unknown."""
     from otel_memwatch.runtime.memory_headroom import room
 
     limited = room()
     if limited is not None:
-        return limited.limit, "that the control group may have"
+        return limited.limit, f"{size(limited.limit)} (memory limit)"
     try:
         with open("/proc/meminfo", encoding="ascii") as file:
             fields = dict(line.split(":", 1) for line in file)
-        return int(fields["MemAvailable"].split()[0]) * 1024, "that the machine has available"
+        available = int(fields["MemAvailable"].split()[0]) * 1024
+        return available, f"{size(available)} available memory"
     except (OSError, KeyError, ValueError):
         return None

@@ -1,4 +1,4 @@
-"""How the figures of a test are put together from those of its phases, its children and the record."""
+"""Figures of a test, combined from its phases, its children and the record."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def measured(*peaks: int) -> MeasuredTest:
         ([Peak.exact(50, 1), Peak.interval(4, None)], (50, Certainty.INTERVAL, 49, None)),
     ],
 )
-def test_the_peak_of_several_stretches(
+def test_the_peak_of_several_periods(
     peaks: list[Peak | None], expected: tuple[int, Certainty, int, int | None] | None
 ) -> None:
     for order in (peaks, peaks[::-1]):
@@ -49,9 +49,9 @@ def test_the_peak_of_several_stretches(
 @pytest.mark.parametrize(
     ("children", "expected"),
     [
-        (None, (90, None)),  # they live: nobody knows what they have
+        (None, (90, None)),  # they are alive: no upper bound is known
         ((50, 0), (90, 150)),
-        ((50, 80), (90, 150)),  # may be what the process itself had when it started one
+        ((50, 80), (90, 150)),  # may be the size of the process itself when it started a child
         ((250, 200), (200, 350)),
     ],
 )
@@ -67,13 +67,13 @@ def test_without_children_the_tree_is_the_process() -> None:
     assert tree_peak(test, [None, None, None]) == test.peak
     assert test.added is not None
     assert test.added.bytes == 20 * MIB
-    # An orphan was seen beside it: the record knows more than the kernel's word about children.
+    # The record contains an orphan, which the kernel's counters of children exclude.
     seen = tree_peak(test, [None, Peak.interval(90 * MIB, None), None])
     assert seen is not None
     assert (seen.certainty, seen.low, seen.high) == (Certainty.INTERVAL, 90 * MIB, None)
 
 
-def test_a_test_that_was_run_again_has_the_largest_of_each() -> None:
+def test_a_repeated_test_has_the_largest_figures() -> None:
     test = measured(20 * MIB, 30 * MIB, 10 * MIB)
     test.add("call", phase(25 * MIB))
     assert test.peak is not None

@@ -1,4 +1,4 @@
-"""Verdicts on limits: beyond, kept, or nobody can tell."""
+"""Verdicts on limits: exceeded, kept or inconclusive."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_a_limit_is_judged_by_both_bounds(low: int | None, high: int | None, bey
     assert [verdict.beyond for verdict in verdicts] == ([] if beyond is None else [beyond])
 
 
-def test_what_is_not_measured_is_not_judged() -> None:
+def test_a_limit_without_a_measurement_is_not_judged() -> None:
     assert judge((MemoryLimit("tree", 100, "the mark"),), {"limit": (200, 200)}) == []
 
 
@@ -40,7 +40,7 @@ def test_bounds_of_a_call_hold_the_counters_error() -> None:
     }
 
 
-def test_where_nothing_is_reset_an_upper_bound_decides_nothing_against_a_test() -> None:
+def test_an_upper_bound_alone_never_fails_a_test() -> None:
     call = PhaseFigures(1, 1, None, None, 80 * MIB, None, 80 * MIB, "censored")
     limits = (MemoryLimit("limit", 10 * MIB, "the mark"), MemoryLimit("added", 10 * MIB, "the mark"))
     assert [verdict.beyond for verdict in judge(limits, bounds_of_call(call))] == [False]

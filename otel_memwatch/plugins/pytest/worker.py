@@ -1,6 +1,6 @@
-"""Measures the tests that this process runs: set-up, call and tear-down of each are operations.
+"""Worker plugin: makes set-up, call and tear-down of each test in this process an operation.
 
-What a test costs is three operations and three system calls. The tree of a test that had no children is its process.
+Each test costs three operations and three system calls. For a test without children, the tree is the process.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ if TYPE_CHECKING:
 
 _SKIPPED = pytest.skip.Exception
 _PLAIN = (True, True, None)
-"""A `TestEnd` of a test without children that had nothing to set up."""
+"""A `TestEnd` of a test without children and without set-up."""
 
 
-class MeasuredPhase(Operation):
-    """What a test does: one object for all set-ups, calls and tear-downs, each of which is an entry of its own."""
+class PhaseOperation(Operation):
+    """Operation of a phase. One object serves all set-ups, calls and tear-downs; each entry is a new operation."""
 
     __slots__ = ("is_begun",)
 
     def __init__(self) -> None:
         super().__init__("", {})
         self.is_begun = False
-        """It runs, or its limits have ended it."""
+        """True while it runs, and until `end` if its limits have ended it."""
 
     def begin(self, name: str, ending: str) -> None:
-        """Begins it; the name is cut to the length of an operation's name, its ending is not."""
+        """Begin the phase. A long name is cut to the maximum of an operation's name, but keeps its ending."""
         room = LONGEST_NAME - len(ending)
         self.name = (name if len(name) <= room else name[: room - 3] + "...") + ending
         self._left = None
@@ -46,14 +46,14 @@ class MeasuredPhase(Operation):
         self.__enter__()
 
     def leave(self, error: BaseException | None) -> None:
-        """Ends the measurement. A test that was skipped has not failed."""
+        """End the measurement. A skipped test counts as successful."""
         if error is None or isinstance(error, _SKIPPED):
             self.__exit__(None, None, None)
         else:
             self.__exit__(type(error), error, error.__traceback__)
 
     def end(self, error: BaseException | None) -> tuple[Any, ...] | None:
-        """Ends it, where its limits have not; its figures."""
+        """End the phase unless its limits have ended it, and return its figures."""
         if not self.is_begun:
             return None
         self.is_begun = False
@@ -62,67 +62,67 @@ class MeasuredPhase(Operation):
         return self.fields()
 
     def fields(self) -> tuple[Any, ...] | None:
-        """The fields of `PhaseFigures`; `None`: nothing is recorded, or it has not ended."""
+        """Return the fields of `PhaseFigures`; `None` if nothing is recorded or the phase has not ended."""
         return plain_figures(self._left)
 
 
 class CallEnd:
-    """Tells where calls end that have limits or subtests; a plugin of its own, which sessions without need not pass.
+    """Hook at the end of calls with limits or subtests. A separate plugin, so other sessions do not pay for it.
 
     Args:
-        measuring: what knows the limits.
+        worker: the plugin that checks the limits.
 
     """
 
-    def __init__(self, measuring: Measuring) -> None:
-        self._measuring = measuring
+    def __init__(self, worker: WorkerPlugin) -> None:
+        self._worker = worker
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_call(self, item: pytest.Item) -> Generator[None, object, object]:
-        """Fails a test that has passed but is beyond its limit."""
-        self._measuring.in_call = True
+        """Fail a test that has passed but exceeded its limit."""
+        self._worker.in_call = True
         try:
             result = yield
         finally:
-            self._measuring.in_call = False
-        self._measuring.judge(item)
+            self._worker.in_call = False
+        self._worker.judge(item)
         return result
 
 
-class Measuring:
-    """The hooks of the process that runs the tests.
+class WorkerPlugin:
+    """Hooks of the process that runs the tests.
 
     Args:
-        every: the limit of each test's process that has none of its own.
-        record: of this process.
-        worker: whether this is a worker of pytest-xdist.
+        every: default limit of each test's process.
+        record: record of this process.
+        xdist: true in a worker of pytest-xdist.
 
     """
 
-    def __init__(self, every: MemoryLimit | None, record: SessionRecord, *, worker: bool) -> None:
-        self._worker = worker
+    def __init__(self, every: MemoryLimit | None, record: SessionRecord, *, xdist: bool) -> None:
+        self._xdist = xdist
         self._every = every
         self._record = record
         self._limits: dict[pytest.Item, tuple[MemoryLimit, ...]] = {}
-        self._phase = MeasuredPhase()
+        self._phase = PhaseOperation()
         self.in_call = False
-        """Whether a call runs that may have subtests: each of them makes a report, as the call does at its end."""
+        """True during a call that may have subtests. Each subtest makes a report, as the call does at its end."""
         self._is_whole = False
-        """Whether the test has nothing to set up, so that it is measured as a whole."""
+        """True if the test has no set-up and is measured as one phase."""
         self._error: BaseException | None = None
-        """What ended the phase, or an earlier one of a whole test."""
+        """Exception that ended the phase, or an earlier phase of a test measured as a whole."""
         self._fixtures: list[tuple[str, str, tuple[Any, ...]]] = []
-        """Fixtures that the set-up has made: name, scope, figures."""
+        """Fixtures that the set-up created: name, scope, figures."""
         self._undecided: list[tuple[Any, ...]] = []
-        """Limits of this test of which nobody can tell."""
+        """Limits of this test with an inconclusive result."""
         self._ids: list[int] = []
-        """The operations of this test."""
+        """Operations of this test."""
         self._children = ChildrenLedger()
         self._began = 0.0
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
-        """Reads all marks before any test runs: a mistake in one is told at once."""
+        """Read all marks before any test runs, and report errors in them at once."""
         subtests = False
         for item in items:
             subtests = subtests or _may_have_subtests(item)
@@ -134,9 +134,12 @@ class Measuring:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_make_collect_report(self) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
-        """In a worker a mistake in a mark is an error of collection: a controller waits for ever for one that just ends."""
+        """Turn an invalid mark in a worker into a collection error.
+
+        A controller would wait for ever for a worker that just ends.
+        """
         report = yield
-        if self._worker and report.passed:
+        if self._xdist and report.passed:
             try:
                 for node in report.result:
                     if isinstance(node, pytest.Item):
@@ -147,33 +150,33 @@ class Measuring:
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_collection(self) -> Generator[None, object, object]:
-        """Collecting imports what the tests need: an operation too."""
+        """Make collection an operation, because it imports the tests' modules."""
         with operation("collection"):
             return (yield)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self) -> None:
-        """The first test finds no children but its own."""
+        """Wait for the monitor's launcher to end, so the first test sees only children that it started."""
         self._record.launched()
         self._children.turn()
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> None:
-        """Begins a set-up; with it, where there is nothing to set up, the whole test."""
+        """Begin a set-up, or the whole test if it has no set-up."""
         self._began = monotonic()
-        # A hash of a test is two calls, which most sessions can do without.
+        # Hashing a test takes two calls; sessions without limits avoid it.
         self._is_whole = not (self._limits and item in self._limits) and not _has_fixtures(item)
         self._phase.begin(item.nodeid, "" if self._is_whole else " [set-up]")
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_call(self, item: pytest.Item) -> None:
-        """Begins a call."""
+        """Begin a call."""
         if not self._is_whole:
             self._phase.begin(item.nodeid, "")
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_teardown(self, item: pytest.Item) -> None:
-        """Begins a tear-down."""
+        """Begin a tear-down."""
         if not self._is_whole:
             self._phase.begin(item.nodeid, " [tear-down]")
 
@@ -181,7 +184,7 @@ class Measuring:
     def pytest_runtest_makereport(
         self, call: pytest.CallInfo[None]
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-        """Ends a phase, and gives its figures to the report, with which they reach the process that prints them."""
+        """End a phase and attach its figures to the report, which carries them to the process that prints them."""
         if self.in_call:
             return (yield)
         if call.excinfo is not None:
@@ -192,7 +195,7 @@ class Measuring:
             return report
         test = more = None
         if call.when == "teardown":
-            test = self._told_of_test(fields)
+            test = self._end_of_test(fields)
         else:
             self._ids.append(fields[1])
         if self._fixtures or self._undecided:
@@ -203,21 +206,21 @@ class Measuring:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_sessionfinish(self) -> Generator[None, object, object]:
-        """Ends the phase of a test in which somebody stopped the session, before the record ends: nobody killed it."""
+        """End the open phase of an interrupted session before the record ends, so no test is reported as killed."""
         self._end()
         return (yield)
 
     def _end(self) -> tuple[Any, ...] | None:
-        """Ends the phase that is measured; its figures, `None` where there is none or nothing is recorded."""
+        """End the open phase and return its figures; `None` if there is no phase or nothing is recorded."""
         error, self._error = self._error, None
         return self._phase.end(error)
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_fixture_setup(self, fixturedef: pytest.FixtureDef[Any]) -> Generator[None, object, object]:
-        """Measures the fixtures that outlive a test apart: it is chance which test they are made for."""
+        """Measure fixtures that outlive a test separately, because any test may be the first to use them."""
         if fixturedef.scope == "function":
             return (yield)
-        measured = MeasuredPhase()
+        measured = PhaseOperation()
         measured.begin(f"fixture {fixturedef.argname}", f" [{fixturedef.scope}]")
         try:
             result = yield
@@ -229,16 +232,16 @@ class Measuring:
             self._fixtures.append((fixturedef.argname, fixturedef.scope, fields))
         return result
 
-    def _told_of_test(self, last: tuple[Any, ...]) -> tuple[Any, ...]:
-        """What is known of a test that has ended, as `TestEnd`: `last` are the figures of its last phase."""
+    def _end_of_test(self, last: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Return the fields of `TestEnd` for a test that has ended; `last` are the figures of its last phase."""
         alone, children = self._children.turn()
         self._record.note_test(self._began, alone, (*self._ids, last[1]))
         self._ids.clear()
-        # Of most tests the same object: each one that is kept makes Python's collections of garbage longer.
+        # Most tests share one object: each additional object slows down Python's garbage collection.
         return _PLAIN if alone and self._is_whole else (alone, self._is_whole, children)
 
     def judge(self, item: pytest.Item) -> None:
-        """Fails a test whose call has passed but is certainly beyond a limit; its call is over then."""
+        """Fail a test that has passed but certainly exceeded a limit. Also ends the measurement of its call."""
         limits = self._limits.get(item)
         if not limits or not self._phase.is_begun:
             return
@@ -260,7 +263,7 @@ class Measuring:
             pytest.fail("\n".join(f"memory: {verdict.text}" for verdict in beyond), pytrace=False)
 
     def _tree(self, call: PhaseFigures, limit: int) -> tuple[int | None, int | None]:
-        """Bounds of the process with its children; the record is asked only where the kernel's word does not decide."""
+        """Return bounds of the process with its children. Queries the record only if the kernel's counters do not decide."""
         alone, most = self._children.since()
         if alone:
             return call.low, call.high
@@ -271,7 +274,7 @@ class Measuring:
 
 
 def _has_fixtures(item: pytest.Item) -> bool:
-    """Whether a test has anything to set up; fixtures of classes and modules, and `setup_method`, are among them."""
+    """Return whether a test has any set-up, including fixtures of classes and modules and `setup_method`."""
     if not isinstance(item, pytest.Function) or isinstance(item.parent, pytest.Class):
         return True
     callspec = getattr(item, "callspec", None)
@@ -279,7 +282,7 @@ def _has_fixtures(item: pytest.Item) -> bool:
 
 
 def _may_have_subtests(item: pytest.Item) -> bool:
-    """Whether a test has the fixture of that name, or is one of unittest's; plugins do the same before pytest 9."""
+    """Return whether a test has the fixture `subtests` or is a unittest case. Before pytest 9, plugins do the same."""
     if "subtests" in getattr(item, "fixturenames", ()):
         return True
     kind, unittest = getattr(item, "cls", None), sys.modules.get("unittest")

@@ -1,4 +1,4 @@
-"""What is said of tests that were killed: which one was running, and what it had. The monitor says it, or the controller."""
+"""Report of a killed test process: the running test and its memory. The monitor or the xdist controller prints it."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from otel_memwatch.model import Peak
 
 _TAIL = 1 << 16
-"""Bytes of the end of a process's operations in which what is open has to begin."""
+"""Bytes at the end of a process's operations file. Open operations must begin within them."""
 _END_SECONDS = 3.0
-"""How long a record that has lost its process may take to say how that ended."""
+"""Time limit for the record of a dead process to become complete."""
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Prints one line on stderr where the process ended in the middle of a test; `arguments` are those of `attach`."""
+    """Print one line on stderr if the process died during a test; `arguments` are those of `attach`."""
     directory = Path(next(a.partition("=")[2] for a in arguments if a.startswith("--out=")))
     pid = int(next(a for a in arguments if a.isdecimal()))
     death = death_in(directory, pid)
@@ -32,17 +32,17 @@ def main(arguments: Sequence[str]) -> None:
 
 
 class KilledTest(NamedTuple):
-    """A test in the middle of which its process ended."""
+    """A test during which its process ended."""
 
     words: str
     peak: Peak | None
-    """What the test had with its children; `None`: not known."""
+    """Memory of the test with its children; `None` if unknown."""
 
 
 def death_in(directory: Path, pid: int | None = None) -> KilledTest | None:
-    """How the process that was recorded there ended, in which test and with how much memory; `None`: in none.
+    """Return the test during which a recorded process ended, with its memory; `None` if no test was running.
 
-    `pid`: the process; `None`: whichever.
+    `pid` selects the process; `None` selects any.
     """
     from otel_memwatch.text import peak_sentence, shell_word
 
@@ -53,17 +53,17 @@ def death_in(directory: Path, pid: int | None = None) -> KilledTest | None:
             test, peak = found
             kills, whole = _of_record(directory, test)
             how = "was killed by the kernel's OOM killer" if kills else "ended"
-            had = whole or peak
-            size = "an unknown size" if had is None else peak_sentence(had._replace(how=""))
-            words = f"{how} in the middle of {test}, which had {size}"
-            return KilledTest(f"{words}; recorded in {shell_word(str(directory))}", had)
+            memory = whole or peak
+            size = "unknown" if memory is None else peak_sentence(memory._replace(how=""))
+            words = f"{how} during {test}; memory: {size}"
+            return KilledTest(f"{words}; recorded in {shell_word(str(directory))}", memory)
     return None
 
 
 def wait_for_end(directory: Path) -> None:
-    """Waits until the record of a process that has just died is complete: what killed it is among what is written last.
+    """Wait until the record of a process that has just died is complete, because the cause of death is written last.
 
-    Three seconds at the most. Where there is no record, or its monitor was killed as well, nothing is waited for.
+    Waits at most 3 s, and not at all if there is no record or its monitor was killed too.
     """
     from otel_memwatch.run.ending import state_of
 
@@ -79,7 +79,7 @@ def wait_for_end(directory: Path) -> None:
 
 
 def _left_open(path: Path) -> tuple[str, Peak | None] | None:
-    """Name and peak so far of the innermost operation that was never closed."""
+    """Return name and last known peak of the innermost operation that was never closed."""
     lines = OperationLines(0)
     try:
         with open(path, "rb") as file:
@@ -94,14 +94,14 @@ def _left_open(path: Path) -> tuple[str, Peak | None] | None:
         try:
             if isinstance(line, dict):
                 lines.add(line)
-        except ValueError:  # the rest of a line, or the end of what began before
+        except ValueError:  # a partial line, or the end of an operation that began before the tail
             pass
     still_open = lines.still_open()
     return (still_open[-1].name, still_open[-1].peak) if still_open else None
 
 
 def _of_record(directory: Path, test: str) -> tuple[int | None, Peak | None]:
-    """Processes that the OOM killer killed, and what the test and its children had, where there is a whole record."""
+    """Return the number of OOM kills and the peak of the test and its children; `None` without a complete record."""
     from otel_memwatch.errors import MemwatchError
     from otel_memwatch.run import load
 

@@ -1,4 +1,4 @@
-"""Gathers the figures of all tests in the process that prints, whoever ran them."""
+"""Controller plugin: collects the figures of all tests in the process that prints them."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from otel_memwatch.model import Peak
-    from otel_memwatch.plugins.pytest.aftermath import KilledTest
+    from otel_memwatch.plugins.pytest.crash_report import KilledTest
     from otel_memwatch.plugins.pytest.figures import BaselineOptions, TreeKey
 
 
 _PROPERTIES = ("memwatch.peak", "memwatch.low", "memwatch.high", "memwatch.certainty")
-"""What JUnit's report calls the fields of `PhaseFigures` from `peak` on."""
+"""Names in JUnit's report for the fields of `PhaseFigures` from `peak` on."""
 
 
-class Gathering:
-    """The figures of a session.
+class ControllerPlugin:
+    """Figures of a session.
 
     Args:
-        top: rows of the table.
-        json: file that gets all figures; `None`: none does.
-        baseline: what they are compared with, and where they are kept.
+        top: maximum number of rows of the table.
+        json: file that receives all figures, or `None`.
+        baseline: options for saving and comparing the figures.
 
     """
 
@@ -46,15 +46,15 @@ class Gathering:
         self._json = json
         self._baseline = baseline
         self._comparison: list[str] = []
-        """Lines about the tests that need more or less than in the baseline."""
+        """Lines of the comparison with the baseline."""
         self._reports: list[tuple[str, str, str, bool, Sequence[Any], Sequence[Any] | None]] = []
-        """Test, phase, worker, whether it passed, figures, and of the last phase what is known of the test."""
+        """Test, phase, worker, passed, figures, and after the last phase the fields of `TestEnd`."""
         self._more: list[tuple[str, dict[str, Any]]] = []
-        """Test, its fixtures, limits of which nobody can tell."""
+        """Test, its fixtures, and its inconclusive limits."""
         self._largest: dict[str, Sequence[Any]] = {}
-        """The figures of each test's phase with the largest peak."""
+        """Figures of the phase with the largest peak, for each test."""
         self.tests: list[MeasuredTest] = []
-        """All tests, when the session has ended."""
+        """All tests, after the end of the session."""
         self._fixtures: list[FixtureFigures] = []
         self._trees: dict[TreeKey, Peak] = {}
         self._problems: list[str] = []
@@ -62,14 +62,14 @@ class Gathering:
         self._undecided: list[tuple[MeasuredTest, MemoryLimit, str]] = []
         self._still: list[str] = []
         self._killed: list[Peak] = []
-        """What tests had in which a worker died."""
+        """Memory of tests during which a worker died."""
         self._late: list[str] = []
-        """Sentences about limits that only the whole record shows to be exceeded."""
+        """Sentences about limits that only the complete record shows to be exceeded."""
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Takes the figures that came with a report, and gives those of the whole test to JUnit's."""
-        # Taken out: pytest keeps all reports, and each thing that is kept makes Python's collections of garbage longer.
+        """Take the figures from a report, and add those of the whole test to JUnit's report."""
+        # Remove them from the report: pytest keeps all reports, and each kept object slows down garbage collection.
         found = report.__dict__.pop("memwatch", None)
         if found is None:
             return
@@ -89,15 +89,15 @@ class Gathering:
             report.user_properties += properties
 
     def _tests(self) -> list[MeasuredTest]:
-        """All tests, from their reports."""
+        """Return all tests, from their reports."""
         tests: dict[str, MeasuredTest] = {}
-        for nodeid, when, worker, passed, fields, told in self._reports:
+        for nodeid, when, worker, passed, fields, end in self._reports:
             test = tests.get(nodeid)
             if test is None:
                 test = tests[nodeid] = MeasuredTest(nodeid, worker)
             test.passed = test.passed and passed
-            ended = None if told is None else TestEnd._make(told)
-            # A test with nothing to set up was measured as a whole, when it had ended.
+            ended = None if end is None else TestEnd._make(end)
+            # A test without set-up is measured as a whole and reported at its end.
             whole = ended is not None and ended.whole
             test.add("call" if whole else when, PhaseFigures._make(fields))
             if ended is not None:
@@ -116,20 +116,20 @@ class Gathering:
         worker: str,
         directory: Path | None,
     ) -> None:
-        """Adds what the record of one process says: the tree of tests that had children, and what is missing."""
+        """Add the trees of tests with children from the record of one process, and its problems."""
         self._trees.update(trees)
         self._problems += [f"{worker}: {problem}" if worker else problem for problem in problems]
         if directory is not None:
             self._directories.append(directory)
 
     def add_death(self, death: KilledTest) -> None:
-        """Adds a test in which a worker died: what that had is not in any report."""
+        """Add a test during which a worker died, because no report contains its memory."""
         if death.peak is not None:
             self._killed.append(death.peak)
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """Puts the trees to their tests, and judges their limits with all that is known now."""
+        """Assign the trees to their tests, and judge inconclusive limits again with the complete record."""
         self.tests = self._tests()
         for test in self.tests:
             test.tree = tree_peak(test, [self._trees.get(phase.key) for phase in test.phases.values()])
@@ -147,17 +147,17 @@ class Gathering:
             try:
                 document.write(self._json, self.tests, self._fixtures)
             except OSError as error:
-                self._problems.append(f"{self._json} cannot be written: {error.strerror}")
+                self._problems.append(f"cannot write {self._json}: {error.strerror}")
         regressed = self._against_baseline(session.exitstatus)
         if (self._late or regressed) and session.exitstatus == pytest.ExitCode.OK:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def _against_baseline(self, exitstatus: int) -> bool:
-        """Compares with a baseline, or makes one; whether a test needs more than it may."""
+        """Compare with a baseline or save one, and return whether a test regressed."""
         options = self._baseline
         if options[:3] == (None, None, None) or not self.tests:
             return False
-        # Loaded by those who compare: it takes as long as all the rest together.
+        # Loaded only for comparisons: it takes as long as the rest of the plugin.
         from otel_memwatch.plugins.pytest.baseline import compared, keep, lines_of, session_figures
         from otel_memwatch.wings.gate.comparison import ComparisonVerdict
 
@@ -175,7 +175,7 @@ class Gathering:
         return regressed
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
-        """Prints the table of the largest tests, and what else there is to know."""
+        """Print the summary."""
         if not self.tests and not self._problems:
             return
         found = SessionSummary(

@@ -1,4 +1,4 @@
-"""How long the controller waits for the record of a worker that has died."""
+"""Time for which the controller waits for the record of a dead worker."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from otel_memwatch.plugins.pytest.aftermath import wait_for_end
+from otel_memwatch.plugins.pytest.crash_report import wait_for_end
 
 if TYPE_CHECKING:
     import pytest
 
-NOBODY = 1 << 30
-"""A pid beyond the largest that the kernel hands out."""
+NO_PROCESS = 1 << 30
+"""A PID above the kernel's maximum."""
 
 
 def write(directory: Path, state: str, monitor: int) -> None:
@@ -26,21 +26,19 @@ def no_sleep(_: float) -> None:
     raise AssertionError("it waits")
 
 
-def test_nobody_waits_where_there_is_no_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_wait_without_a_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(time, "sleep", no_sleep)
     wait_for_end(tmp_path)
     wait_for_end(tmp_path / "gone")
 
 
-def test_nobody_waits_for_a_monitor_that_was_killed_as_well(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_wait_for_a_killed_monitor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(time, "sleep", no_sleep)
-    write(tmp_path, "running", NOBODY)
+    write(tmp_path, "running", NO_PROCESS)
     wait_for_end(tmp_path)
 
 
-def test_the_end_of_a_record_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wait_for_the_end_of_the_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     slept = []
 
     def finish(seconds: float) -> None:
