@@ -15,7 +15,6 @@ import weakref
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, NamedTuple
 
-from otel_memwatch import catalog
 from otel_memwatch.compat.current_memory import size_of, system_used, tree_now
 from otel_memwatch.record.format import SAMPLES_FILE
 
@@ -49,26 +48,6 @@ class ProgramTick(NamedTuple):
     processes: float | None = None
 
 
-_FIELDS = {
-    (catalog.PROCESS_MEMORY_USAGE, ""): "own",
-    (catalog.MEMWATCH_TREE_MEMORY_USAGE, ""): "rss",
-    (catalog.MEMWATCH_TREE_MEMORY_VIRTUAL, ""): "vms",
-    (catalog.SYSTEM_MEMORY_USAGE, "used"): "system",
-    (catalog.MEMWATCH_TREE_CPU_TIME, "user"): "cpu",
-    (catalog.MEMWATCH_TREE_CPU_TIME, "system"): "cpu",
-    (catalog.MEMWATCH_TREE_SYSCALL_IO, "read"): "read",
-    (catalog.MEMWATCH_TREE_SYSCALL_IO, "write"): "written",
-    (catalog.MEMWATCH_TREE_DISK_IO, "read"): "stored_read",
-    (catalog.MEMWATCH_TREE_DISK_IO, "write"): "stored_written",
-    (catalog.MEMWATCH_TREE_PROCESS_COUNT, ""): "processes",
-}
-"""Field of `ProgramTick` by metric and the value of its attribute; two columns of one field are added up."""
-
-
-def _field_of(column: Column) -> str | None:
-    return _FIELDS.get((column.metric, column.attributes[0][1] if column.attributes else ""))
-
-
 class TickReader:
     """Reads the ticks of a run directory that may still grow."""
 
@@ -92,18 +71,25 @@ class TickReader:
         # Importing a tool must not import what reads records.
         from otel_memwatch.record.jsonl import Damage
         from otel_memwatch.record.samples import tick_blocks
+        from otel_memwatch.record.schema import sample_maker
 
         # The reports of the run say what could not be read; here it is only left out.
         damage = Damage(self._path.name)
         for columns, rows, _ in tick_blocks(self._path, damage, self._begin, self._columns):
-            fields = [_field_of(column) for column in columns]
-            for moment, *row in rows:
-                assert moment is not None
-                values: dict[str, float] = {}
-                for field, value in zip(fields, row, strict=False):
-                    if field is not None and value is not None:
-                        values[field] = values.get(field, 0.0) + value
-                yield ProgramTick(moment, **values)
+            for s in map(sample_maker(columns), rows):
+                yield ProgramTick(
+                    s.time,
+                    rss=s.rss,
+                    own=s.main,
+                    vms=s.virtual,
+                    system=s.system,
+                    cpu=s.cpu_seconds,
+                    read=s.read_chars,
+                    written=s.write_chars,
+                    stored_read=s.read_bytes,
+                    stored_written=s.write_bytes,
+                    processes=s.processes,
+                )
 
 
 class ToolRecording:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from otel_memwatch.record.operation_index import OperationIndex, OperationTable
     from otel_memwatch.record.operation_lines import OperationLines
     from otel_memwatch.record.samples import Array, Samples
+    from otel_memwatch.record.schema import Sample
 
 
 _LONG = 2 << 20
@@ -68,6 +69,14 @@ class Record:
         for rows in self.tick_rows():
             for row in rows:
                 yield float(row[0] or 0.0), (*row[1:], *[None] * (width - len(row)))
+
+    def each_sample(self) -> Iterator[Sample]:
+        """Yield every sample, in the order of the record."""
+        from otel_memwatch.record.schema import sample_maker
+
+        make = sample_maker(self.columns)
+        for rows in self.tick_rows():
+            yield from map(make, rows)
 
     def tick_rows(self) -> Iterator[Sequence[Sequence[Value]]]:
         """The same, some thousand ticks at a time: rows of time and values. A row may be shorter: the rest is not known."""

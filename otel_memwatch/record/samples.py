@@ -15,7 +15,9 @@ from itertools import pairwise
 
 from otel_memwatch.model import Column
 from otel_memwatch.record.fields import FARTHEST, mapping, moment, number, text
+from otel_memwatch.record.format import TICK_DECIMALS
 from otel_memwatch.record.jsonl import MAX_DAMAGED, MAX_LINE, Barren, Damage, line_blocks, open_regular, parse
+from otel_memwatch.record.schema import columns_of, sample_maker
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
@@ -26,6 +28,9 @@ if TYPE_CHECKING:
 
     import numpy as np
     from numpy.typing import NDArray
+
+    from otel_memwatch.model import Value
+    from otel_memwatch.record.schema import Sample
 
     Array = NDArray[np.float64]
     _Rows = TypeVar("_Rows", bound=Sized)
@@ -44,6 +49,9 @@ _VALUES_PER_BYTE = 4
 """Ticks times columns that a file may stand for: so many, and so many for each byte of its ticks. A tick may leave out
 what is not known, so that a few megabytes could stand for terabytes; ours have a value for every five bytes."""
 
+
+_TOGETHER = 4096
+"""Samples that are turned into Python numbers at a time."""
 
 Row = list[float | None]
 
@@ -116,6 +124,24 @@ class Samples:
         found = self.find(metric, attributes, **more)
         return self.values(found[0]) if found else np.full(len(self.time), math.nan)
 
+    def field(self, name: str) -> Array:
+        """Return a field of all samples (a key of `schema.FIELDS`), NaN if not known."""
+        import numpy as np
+
+        found = [self.values(column) for column in columns_of(name, self.columns)]
+        return sum(found[1:], found[0]) if found else np.full(len(self.time), math.nan)
+
+    def each(self, started: float) -> Iterator[Sample]:
+        """Yield the samples one by one; `started`: monotonic seconds of the start of the run."""
+        import numpy as np
+
+        make = sample_maker(self.columns)
+        for begin in range(0, len(self.time), _TOGETHER):
+            part = slice(begin, begin + _TOGETHER)
+            times = np.round(self.time[part] + started, TICK_DECIMALS).tolist()
+            values = (_known(self.values(column)[part]) for column in self.columns)
+            yield from map(make, zip(times, *values, strict=True))
+
     def values(self, column: Column) -> Array:
         """The values of one of `columns`, one for each tick; NaN where not known."""
         return self._values[column]
@@ -168,6 +194,14 @@ class Samples:
         ends = np.append(edges[1:], len(time)) - 1
         middle = (time[edges] + time[ends]) / 2
         return Reduced(middle, np.minimum.reduceat(values, edges), np.maximum.reduceat(values, edges))
+
+
+def _known(array: Array) -> list[Value]:
+    """Return the values as Python numbers, `None` if not known."""
+    values: list[Value] = array.tolist()
+    for index in (array != array).nonzero()[0].tolist():  # noqa: PLR0124 - NaN
+        values[index] = None
+    return values
 
 
 def parse_columns(declared: Any) -> tuple[Column, ...] | None:

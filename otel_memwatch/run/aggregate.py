@@ -1,15 +1,16 @@
-"""Folds a run into its figures, tick by tick: while it is recorded, and again when a broken record is read."""
+"""Aggregate a run into its figures, sample by sample: while it is recorded, and when a broken record is read."""
 
 from __future__ import annotations
 
 import threading
+from operator import attrgetter
 
 from otel_memwatch import catalog
 from otel_memwatch.model import Peak, ProcessEvent
+from otel_memwatch.record.schema import FIELDS, fields_in, series_picker
 from otel_memwatch.run.attribution import attribute_peaks
-from otel_memwatch.run.cgroup_bounds import CgroupTick
 from otel_memwatch.run.conditions import RunConditions
-from otel_memwatch.run.counter_rebase import SinceFirst
+from otel_memwatch.run.counter_rebase import CounterRebase
 from otel_memwatch.run.maximum import Maximum
 from otel_memwatch.run.peaks import Evidence, peaks_from, tree_low
 from otel_memwatch.run.process_bounds import TreeBounds
@@ -17,92 +18,54 @@ from otel_memwatch.run.tree_bounds import UNCAPPED, Span
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from otel_memwatch.model import Column, ProcessRecord, Snapshot, Value
+    from otel_memwatch.model import Column, ProcessRecord, Value
     from otel_memwatch.record.operation_lines import OperationLines
+    from otel_memwatch.record.schema import Sample
     from otel_memwatch.run.attribution import SizedOperations
     from otel_memwatch.run.results import Peaks
 
-_READ = {"disk.io.direction": "read"}
-_WRITE = {"disk.io.direction": "write"}
-_MAJOR = {"system.paging.fault.type": "major"}
+TOTALS = ("cpu_seconds", "read_bytes", "write_bytes", "read_chars", "write_chars", "major_faults")
+"""Counters of the tree whose last value is a total of the run."""
 
-_TOTAL_COLUMNS: tuple[tuple[str, str, Mapping[str, str]], ...] = (
-    ("cpu_seconds", catalog.MEMWATCH_TREE_CPU_TIME, {}),
-    ("read_bytes", catalog.MEMWATCH_TREE_DISK_IO, _READ),
-    ("write_bytes", catalog.MEMWATCH_TREE_DISK_IO, _WRITE),
-    ("read_chars", catalog.MEMWATCH_TREE_SYSCALL_IO, _READ),
-    ("write_chars", catalog.MEMWATCH_TREE_SYSCALL_IO, _WRITE),
-    ("major_faults", catalog.MEMWATCH_TREE_PAGING_FAULTS, _MAJOR),
-)
-"""Keys of the totals, and the columns that are summed for each."""
-
-METRICS = frozenset(metric for _, metric, _ in _TOTAL_COLUMNS) | {
-    catalog.PROCESS_MEMORY_USAGE,
-    catalog.MEMWATCH_PROCESS_MEMORY_PEAK,
-    catalog.MEMWATCH_TREE_MEMORY_USAGE,
-    catalog.MEMWATCH_TREE_MEMORY_PSS,
-    catalog.MEMWATCH_TREE_MEMORY_HUGETLB,
-    catalog.MEMWATCH_TREE_MEMORY_BOUND,
-    catalog.MEMWATCH_TREE_MEMORY_NEEDED,
-    catalog.MEMWATCH_TREE_MEMORY_NEEDED_LOW,
-    catalog.MEMWATCH_TREE_MEMORY_NEEDED_HIGH,
-    catalog.MEMWATCH_TREE_MEMORY_PSS_NEEDED,
-    catalog.MEMWATCH_TREE_PROCESS_COUNT,
-    catalog.MEMWATCH_TREE_UNOBSERVED,
-    catalog.MEMWATCH_TREE_UNOBSERVED_FAULTS,
-    catalog.MEMWATCH_CGROUP_MEMORY_USAGE,
-    catalog.MEMWATCH_CGROUP_MEMORY_ANON,
-    catalog.MEMWATCH_CGROUP_MEMORY_FILE,
-    catalog.MEMWATCH_CGROUP_MEMORY_SHMEM,
-    catalog.MEMWATCH_CGROUP_MEMORY_KERNEL,
-    catalog.MEMWATCH_CGROUP_MEMORY_PEAK,
-    catalog.MEMWATCH_CGROUP_MEMORY_LIMIT,
-    catalog.MEMWATCH_CGROUP_MEMORY_SWAP,
-    catalog.MEMWATCH_CGROUP_OUTSIDE,
-    catalog.MEMWATCH_CGROUP_PAGING_FAULTS,
-    catalog.MEMWATCH_CGROUP_MEMORY_UNEVICTABLE,
-    catalog.MEMWATCH_TREE_PAGING_FAULTS,
-    catalog.MEMWATCH_TREE_MEMORY_SHMEM,
-    catalog.SYSTEM_PAGING_USAGE,
-    catalog.MEMWATCH_CGROUP_MEMORY_WINDOW,
-    catalog.MEMWATCH_CGROUP_MEMORY_WINDOW_GAP,
-    catalog.HW_GPU_MEMORY_USAGE,
+_LARGEST = {
+    "rss": "rss",
+    "pss": "pss",
+    "hugetlb": "hugetlb",
+    "shared": "shared",
+    "outside": "outside",
+    "group_swap": "group_swap",
+    "swap": "system_swap",
+    "watermark": "watermark",
 }
-"""The metrics that the tally looks at."""
+"""Fields of a sample whose largest value is evidence, and its name there."""
 
+_OF_OTHERS = ("virtual", "system")
+"""Fields that only the superseded tools read."""
 
-def columns_for_total(columns: Iterable[Column], key: str) -> list[Column]:
-    """The columns whose sum is the total `key` so far (a key of `figures.TOTALS`); none where it is not recorded."""
-    for name, metric, attributes in _TOTAL_COLUMNS:
-        if name == key:
-            return [
-                c for c in columns if c.metric == metric and attributes.items() <= dict(c.attributes).items()
-            ]
-    return []
+METRICS = frozenset(metric for field, (metric, _) in FIELDS.items() if field not in _OF_OTHERS) | {
+    catalog.HW_GPU_MEMORY_USAGE
+}
+"""Metrics that figures of a run and of its operations are made of."""
 
 
 class DeviceMaxima:
     """Largest device memory by device, from the columns of `hw.gpu.memory.usage`."""
 
     def __init__(self, columns: Sequence[Column]) -> None:
-        self._columns = [
-            (index, dict(column.attributes)["hw.id"])
-            for index, column in enumerate(columns)
-            if column.metric == catalog.HW_GPU_MEMORY_USAGE and "hw.id" in dict(column.attributes)
-        ]
-        self._largest: dict[str, Maximum] = {device: Maximum() for _, device in self._columns}
+        keys, self._pick = series_picker(columns, {catalog.HW_GPU_MEMORY_USAGE})
+        self._devices = [dict(attributes).get("hw.id") for _, attributes in keys]
+        self._largest = {device: Maximum() for device in self._devices if device is not None}
 
-    def add_tick(self, time: float, values: Sequence[Value]) -> None:
-        """Takes a tick in."""
-        for index, device in self._columns:
-            value = values[index]
-            if value is not None:
-                self._largest[device].add(time, int(value))
+    def add(self, sample: Sample) -> None:
+        """Add a sample."""
+        for device, value in zip(self._devices, self._pick(sample.row), strict=True):
+            if device is not None:
+                self._largest[device].add(sample.time, _whole(value))
 
     def peaks(self, started: float) -> Mapping[str, Peak]:
-        """By device; devices without a value are left out."""
+        """Return a peak for each device that has a value."""
         return {
             device: Peak.sampled(
                 largest.value,
@@ -114,13 +77,13 @@ class DeviceMaxima:
         }
 
 
-class Tally:
-    """The figures of a run so far. A tick costs a few microseconds; memory does not grow with ticks or ended processes.
+class RunAggregator:
+    """The figures of a run so far. A sample costs some 10 us; memory does not grow with samples or ended processes.
 
-    One thread may fold while another asks for the figures.
+    One thread may add while another asks for the figures.
 
     Args:
-        columns: of the snapshots.
+        columns: of the samples.
         info: `run.json` as it is at the start: what `RunConditions.of` reads has to be in it.
 
     """
@@ -129,139 +92,101 @@ class Tally:
         self._lock = threading.Lock()
         self.conditions = RunConditions.of(info)
         self.processes = TreeBounds(self.conditions)
-        self.ticks = self.missed = 0
-        self.first_tick: float | None = None
-        """Seconds since the start of the run."""
-        self.last_tick: float | None = None
-        """Seconds since the start of the run."""
+        self.samples = self.missed = 0
+        self.first_time: float | None = None
+        """Seconds from the start of the run to the first sample."""
+        self.last_time: float | None = None
+        """Seconds from the start of the run to the last sample."""
         self._longest_gap: float | None = None
-        self._evidence = Evidence(self.conditions, self.processes)
+        self._evidence = evidence = Evidence(self.conditions, self.processes)
         self._beside_disk = 0
         """Bytes of write calls so far, less those that went to disk."""
         self._unseen_faults = 0
         """Page faults of unseen processes so far."""
         self._faults_of_unseen: int | None = None
-        """Those of the tick at which `Evidence.unseen` were found; `None`: not known."""
-        self._last_time: float | None = None
+        """Those of the sample at which `Evidence.unseen` were found; `None`: not known."""
+        self._latest: float | None = None
+        """Monotonic seconds of the last sample."""
         self._last_of_tree: float | None = None
-        """Monotonic seconds of the last tick that read the tree: what costs too much is not read at every one."""
-        self._totals: dict[int, Value] = {}
-        self._total_columns = {}
-        for name, *_ in _TOTAL_COLUMNS:
-            summed = set(columns_for_total(columns, name))
-            self._total_columns[name] = [index for index, column in enumerate(columns) if column in summed]
-        self._since = SinceFirst(columns, joined=self.conditions.joined)
+        """Monotonic seconds of the last sample that read the tree: what costs too much is not read at every one."""
+        self._totals: dict[str, Value] = dict.fromkeys(TOTALS)
+        self._fields = fields_in(columns)
+        self._rebase = CounterRebase(TOTALS if self.conditions.joined else ())
         self._devices = DeviceMaxima(columns)
-        self._find_columns({column.metric: index for index, column in reversed(list(enumerate(columns)))})
-
-    def _find_columns(self, indices: Mapping[str, int]) -> None:
-        """Finds the columns that it looks at, by their metrics."""
-        evidence, find = self._evidence, indices.get
-        self._main_rss = find(catalog.PROCESS_MEMORY_USAGE)
-        self._main_peak = find(catalog.MEMWATCH_PROCESS_MEMORY_PEAK)
-        largest = {
-            catalog.MEMWATCH_TREE_MEMORY_USAGE: evidence.rss,
-            catalog.MEMWATCH_TREE_MEMORY_PSS: evidence.pss,
-            catalog.MEMWATCH_TREE_MEMORY_NEEDED_LOW: evidence.ledger.low,
-            catalog.MEMWATCH_TREE_MEMORY_HUGETLB: evidence.hugetlb,
-            catalog.MEMWATCH_TREE_MEMORY_SHMEM: evidence.shared,
-            catalog.MEMWATCH_CGROUP_OUTSIDE: evidence.outside,
-            catalog.MEMWATCH_CGROUP_MEMORY_SWAP: evidence.group_swap,
-            catalog.SYSTEM_PAGING_USAGE: evidence.system_swap,
-            catalog.MEMWATCH_CGROUP_MEMORY_PEAK: evidence.watermark,
-        }
-        self._largest = [
-            (indices[metric], maximum) for metric, maximum in largest.items() if metric in indices
+        maxima = [
+            (field, getattr(evidence, name)) for field, name in _LARGEST.items() if field in self._fields
         ]
-        self._bound = find(catalog.MEMWATCH_TREE_MEMORY_BOUND)
-        self._processes = find(catalog.MEMWATCH_TREE_PROCESS_COUNT)
-        self._needed = find(catalog.MEMWATCH_TREE_MEMORY_NEEDED)
-        self._shares = find(catalog.MEMWATCH_TREE_MEMORY_PSS_NEEDED)
-        self._needed_high = find(catalog.MEMWATCH_TREE_MEMORY_NEEDED_HIGH)
-        self._unseen = find(catalog.MEMWATCH_TREE_UNOBSERVED)
-        self._faults = find(catalog.MEMWATCH_TREE_UNOBSERVED_FAULTS)
-        self._minor_faults = find(catalog.MEMWATCH_TREE_PAGING_FAULTS)
-        self._charged_faults = find(catalog.MEMWATCH_CGROUP_PAGING_FAULTS)
-        self._charged = find(catalog.MEMWATCH_CGROUP_MEMORY_USAGE)
-        self._private = find(catalog.MEMWATCH_CGROUP_MEMORY_ANON)
-        self._locked = find(catalog.MEMWATCH_CGROUP_MEMORY_UNEVICTABLE)
-        self._file = find(catalog.MEMWATCH_CGROUP_MEMORY_FILE)
-        self._window = find(catalog.MEMWATCH_CGROUP_MEMORY_WINDOW)
-        self._watermark = find(catalog.MEMWATCH_CGROUP_MEMORY_PEAK)
-        self._gap = find(catalog.MEMWATCH_CGROUP_MEMORY_WINDOW_GAP)
-        self._limit = find(catalog.MEMWATCH_CGROUP_MEMORY_LIMIT)
-        self._shmem = find(catalog.MEMWATCH_CGROUP_MEMORY_SHMEM)
-        self._kernel = find(catalog.MEMWATCH_CGROUP_MEMORY_KERNEL)
-        self._moved = [*self._total_columns["read_bytes"], *self._total_columns["write_bytes"]]
-        self._counters = [index for indices in self._total_columns.values() for index in indices]
+        self._largest: list[tuple[Callable[[Sample], Value], Maximum]] = [
+            (attrgetter(field), maximum) for field, maximum in maxima
+        ]
 
-    def tick(self, snapshot: Snapshot) -> None:
-        """Takes a tick in."""
+    def add(self, sample: Sample, missed: int = 0) -> None:
+        """Add a sample; `missed`: deadlines that passed without one before it."""
         with self._lock:
-            self._add_tick(snapshot)
+            self._add(sample, missed)
 
-    def _add_tick(self, snapshot: Snapshot) -> None:
-        time, values = snapshot.time, snapshot.values
-        if self._last_time is not None:
-            gap = time - self._last_time
+    def _add(self, sample: Sample, missed: int) -> None:
+        time, evidence = sample.time, self._evidence
+        self.last_time = time - self.conditions.started
+        if self._latest is not None:
+            gap = time - self._latest
             if self._longest_gap is None or gap > self._longest_gap:
                 self._longest_gap = gap
         else:
-            self.first_tick = time - self.conditions.started
-        self.ticks += 1
-        self.missed += snapshot.missed
-        self.last_tick = time - self.conditions.started
-        for index, maximum in self._largest:
-            value = values[index]
+            self.first_time = self.last_time
+        self.samples += 1
+        self.missed += missed
+        for get, maximum in self._largest:
+            value = get(sample)
             if value is not None and (maximum.value is None or value > maximum.value):
                 maximum.add(time, int(value))
-        for index in self._counters:
-            if values[index] is not None:
-                self._totals[index] = self._since.of(index, values[index])
-        before = self._beside_disk
-        to_disk, by_calls = self._sum_of("write_bytes"), self._sum_of("write_chars")
-        if to_disk is not None and by_calls is not None:
-            self._beside_disk = beside = by_calls - to_disk
-            self._evidence.most_written = max(self._evidence.most_written, beside - before)
-            self._evidence.written_by_mapping = max(0, -beside)
-        self._add_main(time, values)
-        self._add_unseen(time, values)
-        self._add_cgroup(time, values)
-        self._devices.add_tick(time, values)
-        self._last_time = self._evidence.last_tick = time
+        self._add_totals(sample)
+        self._add_main(sample)
+        self._add_unseen(sample)
+        self._add_cgroup(sample)
+        self._devices.add(sample)
+        self._latest = evidence.last_tick = time
         self.processes.settle(time)
 
-    def _sum_of(self, total: str) -> int | None:
-        """A total so far; `None`: not known."""
-        known = [v for v in map(self._totals.get, self._total_columns[total]) if v is not None]
-        return int(sum(known)) if known else None
+    def _add_totals(self, sample: Sample) -> None:
+        totals, evidence = self._totals, self._evidence
+        for name in TOTALS:
+            value = getattr(sample, name)
+            if value is not None:
+                totals[name] = self._rebase.of(name, value)
+        to_disk, by_calls = totals["write_bytes"], totals["write_chars"]
+        if to_disk is not None and by_calls is not None:
+            before, self._beside_disk = self._beside_disk, int(by_calls) - int(to_disk)
+            evidence.most_written = max(evidence.most_written, self._beside_disk - before)
+            evidence.written_by_mapping = max(0, -self._beside_disk)
 
-    def _add_main(self, time: float, values: Sequence[Value]) -> None:
+    def _add_main(self, sample: Sample) -> None:
         main = self.processes.main
         if main is None or main.end is not None:
             return
-        rss, peak = _at(values, self._main_rss), _at(values, self._main_peak)
+        rss, peak = _whole(sample.main), _whole(sample.main_peak)
         if rss is not None and rss > main.low:
-            self.processes.raise_to(main, rss, time)
+            self.processes.raise_to(main, rss, sample.time)
         if peak is not None and peak > main.low:
-            self.processes.add_watermark(main, peak, time)
+            self.processes.add_watermark(main, peak, sample.time)
 
-    def _add_unseen(self, time: float, values: Sequence[Value]) -> None:
-        """Takes in the bound of this tick's window, and the processes that began and ended since the tick before.
+    def _add_unseen(self, sample: Sample) -> None:
+        """Add the bound of this sample's window, and the processes that began and ended since the sample before.
 
-        A tick at which the tree was not read ends no window of it: that of the next one reaches back to the last that did.
+        A sample at which the tree was not read ends no window of it: that of the next one reaches back to the last that did.
         """
-        evidence = self._evidence
-        evidence.alive = _at(values, self._processes)
-        if self._processes is not None and evidence.alive is None:
+        evidence, time = self._evidence, sample.time
+        evidence.ledger.low.add(time, _whole(sample.needed_low))
+        evidence.alive = _whole(sample.processes)
+        if "processes" in self._fields and evidence.alive is None:
             return
-        faults = self._new_faults(values)
-        new = max(0, (_at(values, self._unseen) or 0) - evidence.unseen_count)
-        if self._bound is not None:
-            evidence.window_bounds.add_tick(time, _at(values, self._bound), new)
-        if self._needed_high is not None:
-            evidence.ledger.add_tick(time, _at(values, self._needed_high), faults)
-            evidence.ledger.add_guess(time, _at(values, self._needed), _at(values, self._shares))
+        faults = self._new_faults(sample)
+        new = max(0, (_whole(sample.unseen) or 0) - evidence.unseen_count)
+        if "bound" in self._fields:
+            evidence.window_bounds.add_tick(time, _whole(sample.bound), new)
+        if "needed_high" in self._fields:
+            evidence.ledger.add_tick(time, _whole(sample.needed_high), faults)
+            evidence.ledger.add_guess(time, _whole(sample.needed), _whole(sample.needed_shares))
         self._close_unseen(faults)
         if new:
             begin = self.conditions.started if self._last_of_tree is None else self._last_of_tree
@@ -289,51 +214,37 @@ class Tally:
             unseen = unseen._replace(cap=min(UNCAPPED, (before + faults) * self.conditions.fault_bytes))
         self.processes.ended_spans.add(unseen)
 
-    def _new_faults(self, values: Sequence[Value]) -> int | None:
-        """Page faults of unseen processes since the tick before; `None`: not known."""
-        total = _at(values, self._faults)
+    def _new_faults(self, sample: Sample) -> int | None:
+        """Return the page faults of unseen processes since the sample before; `None`: not known."""
+        total = _whole(sample.unseen_faults)
         if total is None:
             return None
         new, self._unseen_faults = max(0, total - self._unseen_faults), total
         self._evidence.unseen_faults = total
         return new
 
-    def _add_cgroup(self, time: float, values: Sequence[Value]) -> None:
-        evidence = self._evidence
-        charged, file = _at(values, self._charged), _at(values, self._file)
+    def _add_cgroup(self, sample: Sample) -> None:
+        evidence, time = self._evidence, sample.time
+        charged, file = _whole(sample.usage), _whole(sample.file)
         if charged is not None and file is not None:
             evidence.needed.add(time, max(0, charged - file))
-        evidence.private.add(time, _at(values, self._private))
-        if self._watermark is not None:
-            evidence.watermark_read = values[self._watermark] is not None
+        evidence.private.add(time, _whole(sample.anon))
+        if "watermark" in self._fields:
+            evidence.watermark_read = sample.watermark is not None
         if self.conditions.own_cgroup:
-            evidence.add_cgroup_window(evidence.cgroup.add_tick(self._cgroup_tick(time, values)))
-        limit = _at(values, self._limit)
+            evidence.add_cgroup_window(evidence.cgroup.add(sample))
+        limit = _whole(sample.limit)
         if limit is not None:
             low, high = evidence.limits or (limit, limit)
             evidence.limits = min(low, limit), max(high, limit)
-        faults, charged_faults = _at(values, self._minor_faults), _at(values, self._charged_faults)
+        faults, group_faults = _whole(sample.faults), _whole(sample.group_faults)
         if faults is not None:
             evidence.counted_faults = max(faults, evidence.counted_faults or 0)
-        if faults is not None and charged_faults is not None:
-            evidence.faults_elsewhere.add(time, faults, charged_faults)
-        shmem, kernel = _at(values, self._shmem), _at(values, self._kernel)
+        if faults is not None and group_faults is not None:
+            evidence.faults_elsewhere.add(time, faults, group_faults)
+        shmem, kernel = _whole(sample.shmem), _whole(sample.kernel)
         if shmem is not None and kernel is not None:
             evidence.unmapped.add(time, shmem + kernel)
-
-    def _cgroup_tick(self, time: float, values: Sequence[Value]) -> CgroupTick:
-        """What this tick tells of the run's own control group."""
-        moved = [value for value in (_at(values, index) for index in self._moved) if value is not None]
-        return CgroupTick(
-            time,
-            _at(values, self._charged),
-            _at(values, self._window),
-            None if self._gap is None else values[self._gap],
-            _at(values, self._watermark),
-            _at(values, self._file),
-            sum(moved) if moved and len(moved) == len(self._moved) else None,
-            _at(values, self._locked) or 0,
-        )
 
     def process(self, record: ProcessRecord) -> None:
         """Takes in what is known of a process."""
@@ -376,36 +287,29 @@ class Tally:
 
         They are those of the recorded time: what was used before it is not in them.
         """
-        totals: dict[str, float | None] = {}
-        for name, indices in self._total_columns.items():
-            known = [v for v in (self._totals.get(index) for index in indices) if v is not None]
-            totals[name] = round(sum(known), 6) if known else None
+        totals = {name: None if value is None else round(value, 6) for name, value in self._totals.items()}
         totals["processes"] = None if self.conditions.blind else self.processes.count or None
-        counted = self._unseen is not None and self.ticks > 0
+        counted = "unseen" in self._fields and self.samples > 0
         totals["unseen_processes"] = self._evidence.unseen_count if counted else None
         return totals
 
     def quality(self) -> dict[str, float | None]:
         """How well it was recorded so far."""
         hertz = None
-        if self.ticks > 1 and self.first_tick is not None and self.last_tick is not None:
-            seconds = self.last_tick - self.first_tick
-            hertz = round((self.ticks - 1) / seconds, 3) if seconds > 0 else None
+        if self.samples > 1 and self.first_time is not None and self.last_time is not None:
+            seconds = self.last_time - self.first_time
+            hertz = round((self.samples - 1) / seconds, 3) if seconds > 0 else None
         if hertz is not None and self.conditions.interval:
             # The last tick is taken when the target ends, whenever that is.
             hertz = min(hertz, round(1 / self.conditions.interval, 3))
         return {
             "interval": self.conditions.interval or None,
             "achieved_hz": hertz,
-            "ticks": self.ticks,
+            "ticks": self.samples,
             "missed_ticks": self.missed,
             "longest_gap": None if self._longest_gap is None else round(self._longest_gap, 4),
         }
 
 
-def _at(values: Sequence[Value], index: int | None) -> int | None:
-    """The value of a column; `None` when there is no such column, or no value."""
-    if index is None:
-        return None
-    value = values[index]
+def _whole(value: Value) -> int | None:
     return None if value is None else int(value)

@@ -1,7 +1,7 @@
-"""The tree's counters from the beginning of the run, where what is watched was there before it.
+"""Counters from the beginning of the run, if what is watched existed before it.
 
-A tick holds what the processes have used since their own start. A command that `wrap` started has its whole life in the run;
-of what was attached to, the first value that is known is what had been used before.
+A sample holds what the processes have used since their own start. A command that `wrap` started has its whole life in the
+run; for what was attached to, the first known value is what had been used before.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from otel_memwatch import catalog
 from otel_memwatch.runtime.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Hashable, Iterable, Sequence
 
     from otel_memwatch.model import Column, Value
 
@@ -25,25 +25,26 @@ _COUNTERS = frozenset(
 """What processes have counted since their start, summed over the tree."""
 
 
-class SinceFirst:
+def counters_in(columns: Sequence[Column]) -> list[Column]:
+    """Return the columns that count from the start of the processes."""
+    return [column for column in columns if column.metric in _COUNTERS]
+
+
+class CounterRebase:
     """Counts from the first values on.
 
     Args:
-        columns: of the values.
-        joined: whether the target was there before the run; else nothing is taken off.
-
+        counters: names of the counters; values of anything else stay as they are.
     """
 
-    def __init__(self, columns: Sequence[Column], *, joined: bool) -> None:
-        self._before: dict[int, float | None] = {
-            index: None for index, column in enumerate(columns) if joined and column.metric in _COUNTERS
-        }
+    def __init__(self, counters: Iterable[Hashable]) -> None:
+        self._before: dict[Hashable, Value] = dict.fromkeys(counters)
 
-    def of(self, index: int, value: Value) -> Value:
-        """The value of a column without what was used before. Values have to come in their order in time."""
-        if value is None or index not in self._before:
+    def of(self, counter: Hashable, value: Value) -> Value:
+        """Return a value without what was used before. Values have to come in their order in time."""
+        if value is None or counter not in self._before:
             return value
-        before = self._before[index]
+        before = self._before[counter]
         if before is None:
-            before = self._before[index] = value
+            before = self._before[counter] = value
         return round(value - before, 6) if isinstance(value, float) else value - before

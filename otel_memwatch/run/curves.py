@@ -14,26 +14,21 @@ from __future__ import annotations
 import math
 from array import array
 from itertools import pairwise
-from operator import itemgetter
 
 from otel_memwatch import catalog
-from otel_memwatch.record.format import TICK_DECIMALS
-from otel_memwatch.run.cgroup_bounds import CgroupBounds, CgroupTick, CgroupWindow
+from otel_memwatch.record.schema import fields_in, series_picker
+from otel_memwatch.run.cgroup_bounds import CgroupBounds, CgroupWindow
 from otel_memwatch.run.conditions import RunConditions
 from otel_memwatch.run.process_curves import ProcessLives
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-
-    import numpy as np
-    from numpy.typing import NDArray
+    from collections.abc import Callable, Mapping, Sequence
 
     from otel_memwatch.model import Column, Value
     from otel_memwatch.record.reader import Record
-    from otel_memwatch.record.samples import Array, Samples
-
-    Places = NDArray[np.intp]
+    from otel_memwatch.record.samples import Samples
+    from otel_memwatch.record.schema import Sample
 
 POINTS = 4096
 """Buckets at most; at least half as many once a run has had more ticks."""
@@ -64,23 +59,10 @@ NEEDED = "needed"
 LEAST, MOST = "least", "most"
 """Bounds of what was needed in the windows between ticks, where the group's watermark tells them."""
 
-_CGROUP_TICK = (
-    catalog.MEMWATCH_CGROUP_MEMORY_USAGE,
-    catalog.MEMWATCH_CGROUP_MEMORY_WINDOW,
-    catalog.MEMWATCH_CGROUP_MEMORY_WINDOW_GAP,
-    catalog.MEMWATCH_CGROUP_MEMORY_PEAK,
-    catalog.MEMWATCH_CGROUP_MEMORY_FILE,
-    catalog.MEMWATCH_CGROUP_MEMORY_UNEVICTABLE,
-)
-"""The columns of which a `CgroupTick` is made, in the order of its fields."""
-
 Key = tuple[str, tuple[tuple[str, str], ...]]
 """What a curve shows: a metric or one of the names above, with attributes."""
 
 _UNKNOWN = math.nan
-
-_TOGETHER = 8192
-"""Ticks that are taken from arrays at a time."""
 
 _WAITING = 512
 """Ticks that wait at most to be taken into a bucket: one of a month has some ten thousand."""
@@ -134,111 +116,40 @@ class _Extremes:
         if counter or not self.high[-1] >= high:
             self.high[-1] = high
 
-    def take_all(self, column: Array, in_last: int, begins: Places, *, counter: bool) -> None:
-        """Takes the first `in_last` values of a column into the last bucket, and makes one more at each place of `begins`."""
-        import numpy as np
-
-        known = ~np.isnan(column)
-        if not known.any():
-            return
-        if counter:
-            latest = np.maximum.accumulate(np.where(known, np.arange(len(column)), -1))
-        if known[:in_last].any():
-            if counter:
-                value = float(column[latest[in_last - 1]])
-                self.take(value, value, counter=True)
-            else:
-                self.take(float(np.fmin.reduce(column[:in_last])), float(np.fmax.reduce(column[:in_last])))
-        self.known = True
-        if not len(begins):
-            return
-        if counter:
-            last = latest[[*(begins[1:] - 1), len(column) - 1]]
-            high = low = np.where(last >= begins, column[last], _UNKNOWN)
-        else:
-            low, high = np.fmin.reduceat(column, begins), np.fmax.reduceat(column, begins)
-        self.low.frombytes(low.tobytes())
-        self.high.frombytes(high.tobytes())
-
-    def extend_to(self, buckets: int) -> None:
-        """Makes so many buckets of it; what has come is not known."""
-        for bounds in (self.low, self.high):
-            bounds.extend([_UNKNOWN] * (buckets - len(bounds)))
-
 
 class _Buckets:
-    """The buckets and what is in them. Args: points: most of them; step: seconds that the first longer ones stand for."""
+    """The buckets and what is in them.
 
-    def __init__(self, points: int, step: float) -> None:
+    Args:
+        keys: what the values of each sample belong to.
+        points: most buckets that there may be.
+        step: seconds that the first longer ones stand for.
+    """
+
+    def __init__(self, keys: Sequence[Key], points: int, step: float) -> None:
         self.first, self.last = array("d"), array("d")
         self.width = 0.0
         """Seconds that a bucket stands for; 0: each is one tick."""
-        self.figures: dict[Key, _Extremes] = {}
+        self.figures = {key: _Extremes(0) for key in keys}
         self._points = points
         self._step = step
-        self._keys: Sequence[Key] = ()
-        self._row: list[tuple[_Extremes, bool]] = []
-        """What the values of a tick with these keys belong to, and whether each is a counter."""
+        self._row = [(figure, key[0] in COUNTERS) for key, figure in self.figures.items()]
+        """What the values of a sample belong to, and whether each is a counter."""
         self._place: int | None = None
         """Number of the stretch of time that the last bucket stands for."""
         self._waiting: list[Sequence[Value]] = []
-        self._windows: list[CgroupWindow] = []
-        """Ticks and windows of the last bucket that are not in its figures yet: some hundreds at once take a tenth of the time."""
+        """Samples of the last bucket that are not in its figures yet: some hundreds at once take a tenth of the time."""
 
-    def add(
-        self, time: float, keys: Sequence[Key], values: Sequence[Value], window: CgroupWindow | None
-    ) -> None:
-        """Takes in a tick with the window that it ended."""
+    def add(self, time: float, values: Sequence[Value]) -> None:
+        """Add a sample."""
         if self.width and self._place == math.floor(time / self.width):
             self.last[-1] = time
         else:
             self.fold()
             self._open(time)
-        if keys is not self._keys:
-            self.fold()
-            self._keys, self._row = keys, [(self._figure(key), key[0] in COUNTERS) for key in keys]
         self._waiting.append(values)
-        if window is not None:
-            self._windows.append(window)
         if len(self._waiting) >= _WAITING:
             self.fold()
-
-    def add_ticks(self, times: Array, keys: Sequence[Key], table: Array, low: Array, high: Array) -> None:
-        """As `add` of each tick: a column of `table` for each of `keys`, and bounds of the window that each ended; NaN: not known."""
-        import numpy as np
-
-        self.fold()
-        self._keys, self._row = keys, [(self._figure(key), key[0] in COUNTERS) for key in keys]
-        columns = [(figure, counter, table[:, i]) for i, (figure, counter) in enumerate(self._row)]
-        columns += [
-            (self._figure((name, ())), False, bounds)
-            for name, bounds in ((LEAST, low), (MOST, high))
-            if not np.isnan(bounds).all()
-        ]
-        done = 0
-        while done < len(times):
-            # As many as need no longer stretches: the rest of the last bucket, and new ones up to the most that there may be.
-            new = np.arange(done, len(times))
-            places = np.floor(times[done:] / self.width) if self.width else new
-            in_last = int(np.searchsorted(places, self._place, "right")) if self._place is not None else 0
-            begins = np.flatnonzero(np.diff(places[in_last:], prepend=_UNKNOWN)) + in_last
-            room = self._points - len(self.last)
-            stop = len(places) if len(begins) <= room else int(begins[room])
-            begins = begins[:room]
-            if stop == 0:
-                self._join_neighbours()
-                continue
-            part = times[done : done + stop]
-            if in_last:
-                self.last[-1] = part[in_last - 1]
-            self.first.frombytes(part[begins].tobytes())
-            self.last.frombytes(part[[*(begins[1:] - 1), stop - 1]].tobytes() if len(begins) else b"")
-            for figure, counter, column in columns:
-                figure.take_all(column[done : done + stop], in_last, begins, counter=counter)
-            for figure in self.figures.values():
-                figure.extend_to(len(self.last))
-            self._place = int(places[stop - 1]) if self.width else None
-            done += stop
 
     def fold(self) -> None:
         """Brings the figures of the last bucket up to date."""
@@ -254,20 +165,7 @@ class _Buckets:
                     figure.take(known[-1], known[-1], counter=True)
                 elif known:
                     figure.take(min(known), max(known))
-        for name, bounds in (
-            (LEAST, [window.low for window in self._windows if window.low is not None]),
-            (MOST, [window.high for window in self._windows if window.high is not None]),
-        ):
-            if bounds:
-                self._figure((name, ())).take(min(bounds), max(bounds))
         self._waiting.clear()
-        self._windows.clear()
-
-    def _figure(self, key: Key) -> _Extremes:
-        figure = self.figures.get(key)
-        if figure is None:
-            figure = self.figures[key] = _Extremes(len(self.last))
-        return figure
 
     def _open(self, time: float) -> None:
         """Makes the last bucket the one of a tick at `time`, which is none of those of the last one as it is."""
@@ -289,10 +187,10 @@ class _Buckets:
     def copy(self) -> _Buckets:
         """A twin that can be changed."""
         self.fold()
-        twin = _Buckets(self._points, self._step)
+        twin = _Buckets(list(self.figures), self._points, self._step)
         twin.first, twin.last, twin.width, twin._place = self.first[:], self.last[:], self.width, self._place
         for key, figure in self.figures.items():
-            copied = twin.figures[key] = _Extremes(0)
+            copied = twin.figures[key]
             copied.low, copied.high, copied.known = figure.low[:], figure.high[:], figure.known
         return twin
 
@@ -327,122 +225,54 @@ def _latest(values: list[float]) -> float:
 
 
 class Curves:
-    """Takes in ticks and keeps their curves; costs some 10 us a tick, 1 MiB in all.
+    """Takes in samples and keeps their curves; costs some 10 us a sample, 1 MiB in all.
 
     Args:
+        columns: of the samples.
         info: `run.json` as it is at the start: what `RunConditions.of` reads has to be in it.
         points: buckets at most.
 
     """
 
-    def __init__(self, info: Mapping[str, Any], points: int = POINTS) -> None:
-        self._conditions = conditions = RunConditions.of(info)
-        self._buckets = _Buckets(points, conditions.interval or 0.1)
-        self._bounds = CgroupBounds(conditions.started, conditions.charge_error, conditions.cpus)
-        self._held: tuple[float, Sequence[Key], Sequence[Value]] | None = None
-        """The last tick: what its window can have needed is known with the next one."""
-        self._columns: Sequence[Column] | None = None
+    def __init__(self, columns: Sequence[Column], info: Mapping[str, Any], points: int = POINTS) -> None:
+        conditions = RunConditions.of(info)
+        self._started = conditions.started
+        keys, self._pick = series_picker(columns, GAUGES | COUNTERS)
+        self._in_group = conditions.own_cgroup and {"usage", "file"} <= fields_in(columns)
+        if self._in_group:
+            keys += [(NEEDED, ()), (LEAST, ()), (MOST, ())]
+        self._buckets = _Buckets(keys, points, conditions.interval or 0.1)
+        self._bounds = CgroupBounds(conditions)
+        self._held: tuple[float, Sequence[Value]] | None = None
+        """The last sample: what its window can have needed is known with the next one."""
         self.lives = ProcessLives(conditions.started)
 
-    def add(self, columns: Sequence[Column], time: float, values: Sequence[Value]) -> None:
-        """Takes in a tick; `time` is monotonic seconds, `values` has one for each column. A tick out of order is left out."""
-        self.add_rows(columns, ((time, *values),))
-
-    def add_rows(self, columns: Sequence[Column], rows: Iterable[Sequence[Value]]) -> None:
-        """Takes in ticks: rows of monotonic seconds and values, at most one for each column; the rest is not known."""
-        if columns is not self._columns:
-            self._columns = columns
-            self._find(columns)
-        started, buckets, keys, width = self._conditions.started, self._buckets, self._keys, self._width
-        kept, group, moved_of = self._kept, self._of_group, self._moved
-        for row in rows:
-            tick = row if len(row) == width else (*row, *[None] * (width - len(row)))
-            time = tick[0] or 0.0
-            since_start = time - started
-            if self._held is not None and since_start < self._held[0]:
-                continue
-            values, window = kept(tick), None
-            if group is not None:
-                usage, top, gap, peak, file, locked = group(tick)
-                needed = None if usage is None or file is None else max(0, usage - file)
-                values = (*values, needed)
-                moved = moved_of(tick)
-                known = None if None in moved or not moved else int(sum(moved))
-                window = self._bounds.add_tick(
-                    CgroupTick(time, usage, top, gap, peak, file, known, locked or 0)
-                )
-            if self._held is not None:
-                buckets.add(*self._held, window)
-            self._held = since_start, keys, values
-
-    def add_table(self, columns: Sequence[Column], table: Array) -> None:
-        """As `add_rows`, of an array of times and values, NaN where not known: a tenth of the time. Numbers are below 2**53."""
-        import numpy as np
-
-        while len(table) and (
-            self._held is None or columns is not self._columns or self._held[1] is not self._keys
-        ):
-            first, table = table[0].tolist(), table[1:]
-            self.add_rows(columns, [[None if v != v else v for v in first]])  # noqa: PLR0124 - NaN
-        held = self._held
-        since = table[:, 0] - self._conditions.started
-        newest = np.maximum.accumulate(np.append(-math.inf if held is None else held[0], since))
-        in_order = since >= newest[:-1]
-        table, since = table[in_order], since[in_order]
-        if held is None or not len(table):
+    def add(self, sample: Sample) -> None:
+        """Add a sample. One out of order is left out."""
+        since_start, held = sample.time - self._started, self._held
+        if held is not None and since_start < held[0]:
             return
-        # What is not recorded is a column behind all others.
-        table = np.column_stack([table, np.full(len(table), _UNKNOWN)])
-        values, low = table[:, self._places], np.full(len(table), _UNKNOWN)
-        high = low
-        if self._of_group is not None:
-            _, usage, *_, file, _ = ticks = table[:, self._group_places].T
-            values = np.column_stack([values, np.maximum(0, usage - file)])
-            moved = (
-                table[:, self._moved_places].sum(axis=1)
-                if self._moved_places
-                else np.full(len(table), _UNKNOWN)
-            )
-            ticks = np.column_stack([*ticks[:-1], moved, ticks[-1]])
-            _, _, low, high = self._bounds.add_ticks(ticks)
-        before = np.array([held[2]], np.float64).reshape(1, -1)
-        self._buckets.add_ticks(
-            np.append(held[0], since[:-1]), self._keys, np.concatenate([before, values[:-1]]), low, high
-        )
-        self._held = float(since[-1]), self._keys, [None if v != v else v for v in values[-1].tolist()]  # noqa: PLR0124
+        values, window = self._pick(sample.row), None
+        if self._in_group:
+            usage, file = sample.usage, sample.file
+            values = (*values, None if usage is None or file is None else max(0, usage - file))
+            window = self._bounds.add(sample)
+        if held is not None:
+            self._buckets.add(held[0], (*held[1], *self._bounds_of(window)))
+        self._held = since_start, values
 
-    def _find(self, columns: Sequence[Column]) -> None:
-        kept = [
-            (index, (column.metric, column.attributes))
-            for index, column in enumerate(columns)
-            if column.metric in GAUGES or column.metric in COUNTERS
-        ]
-        # Of a tick the time stands first; where a column is missing, the value behind all is taken, which is not known.
-        self._places = [1 + index for index, _ in kept]
-        self._kept = _getter(self._places)
-        self._keys: list[Key] = [key for _, key in kept]
-        self._width = len(columns) + 1
-        places = {column.metric: 1 + index for index, column in reversed(list(enumerate(columns)))}
-        self._of_group: Callable[[Sequence[Value]], tuple[Any, ...]] | None = None
-        split = {catalog.MEMWATCH_CGROUP_MEMORY_USAGE, catalog.MEMWATCH_CGROUP_MEMORY_FILE} <= places.keys()
-        if self._conditions.own_cgroup and split:
-            self._keys.append((NEEDED, ()))
-            if not all(metric in places for metric in _CGROUP_TICK):
-                self._width += 1
-            group = [places.get(metric, len(columns) + 1) for metric in _CGROUP_TICK]
-            self._of_group, self._group_places = _getter(group), [0, *group]
-        self._moved_places = [
-            1 + i for i, column in enumerate(columns) if column.metric == catalog.MEMWATCH_TREE_DISK_IO
-        ]
-        self._moved = _getter(self._moved_places)
+    def _bounds_of(self, window: CgroupWindow | None) -> tuple[Value, ...]:
+        if not self._in_group:
+            return ()
+        return (None, None) if window is None else (window.low, window.high)
 
     def drawn(self, *, all_ended: bool) -> DrawnCurves:
-        """The curves so far; more ticks may follow. `all_ended`: no process of the tree was alive at the last tick."""
+        """Return the curves so far; more samples may follow. `all_ended`: no process of the tree was alive at the last one."""
         buckets = self._buckets.copy()
         if self._held is not None:
-            in_group = self._of_group is not None
-            window = next(self._bounds.rest(all_ended=all_ended), None) if in_group else None
-            buckets.add(*self._held, window)
+            time, values = self._held
+            window = next(self._bounds.rest(all_ended=all_ended), None)
+            buckets.add(time, (*values, *self._bounds_of(window)))
             buckets.fold()
         curves = {
             key: Curve(figure.low, figure.high) for key, figure in buckets.figures.items() if figure.known
@@ -450,39 +280,15 @@ class Curves:
         return DrawnCurves(buckets.first, buckets.last, buckets.width, curves, self.lives)
 
 
-def _getter(places: Sequence[int]) -> Callable[[Sequence[Value]], tuple[Any, ...]]:
-    """What gives the values at these places."""
-    if len(places) > 1:
-        return itemgetter(*places)
-    return lambda tick: tuple(tick[place] for place in places)
-
-
 def curves_of(record: Record, samples: Samples | None = None) -> Curves:
-    """The curves of a record: the same that its monitor had at the end. Reads all ticks and lines of processes once.
+    """Return the curves of a record: the same that its monitor had at the end. Reads all samples and lines of processes once.
 
-    `samples`: its ticks with all that is drawn, where they have been read and nothing of them is damaged.
+    `samples`: its samples with all that is drawn, if they have been read and none of them is damaged.
     """
-    curves = Curves(record.info)
-    if samples is not None:
-        for begin in range(0, len(samples), _TOGETHER):
-            curves.add_table(samples.columns, _table_of(samples, begin, record.started))
-    elif record.is_long:
-        columns = record.columns
-        for table in record.tick_tables():
-            curves.add_table(columns, table)
-    else:
-        columns = record.columns
-        for rows in record.tick_rows():
-            curves.add_rows(columns, rows)
+    columns = record.columns if samples is None else samples.columns
+    curves = Curves(columns, record.info)
+    for sample in record.each_sample() if samples is None else samples.each(record.started):
+        curves.add(sample)
     for process in record.process_records():
         curves.lives.add(process)
     return curves
-
-
-def _table_of(samples: Samples, begin: int, started: float) -> Array:
-    """Some ticks as rows of the time that was recorded, and values."""
-    import numpy as np
-
-    part = slice(begin, begin + _TOGETHER)
-    times = np.round(samples.time[part] + started, TICK_DECIMALS)
-    return np.column_stack([times, *(samples.values(column)[part] for column in samples.columns)])

@@ -66,7 +66,7 @@ class Evidence:
         self.watermark = Maximum()
         self.watermark_read = True
         self.last_tick: float | None = None
-        self.cgroup = CgroupBounds(conditions.started, conditions.charge_error, conditions.cpus)
+        self.cgroup = CgroupBounds(conditions)
         self.needed_low, self.needed_high, self.needed_likely = Maximum(), Maximum(), Maximum()
         self.unseen_count = 0
         self.unseen: Span | None = None

@@ -149,7 +149,7 @@ class RecordedRun:
             return ending_of(self.info, self.state, None, ())
         table = self.record.operation_table
         names = [table.operation(n).name for n, end in enumerate(table.ends) if isinf(end)]
-        return ending_of(self.info, self.state, self._replayed.tally.last_tick, names)
+        return ending_of(self.info, self.state, self._replayed.aggregator.last_time, names)
 
     @cached_property
     def peaks(self) -> Peaks:
@@ -161,7 +161,7 @@ class RecordedRun:
             except (ValueError, KeyError, TypeError, AttributeError):
                 pass
         operations = TabledOperations(self.record.operation_table)
-        return self._replayed.tally.peaks(operations, whole=self._whole)
+        return self._replayed.aggregator.peaks(operations, whole=self._whole)
 
     @cached_property
     def totals(self) -> Mapping[str, float | None]:
@@ -171,14 +171,14 @@ class RecordedRun:
         calls), "major_faults", "processes" (seen by a tick, or known by their end) and "unseen_processes" (an upper bound
         of those that began and ended between two ticks).
         """
-        return self._written("totals", TOTALS) or self._replayed.tally.totals()
+        return self._written("totals", TOTALS) or self._replayed.aggregator.totals()
 
     @property
     def file_bytes(self) -> int | None:
         """The most file pages (RssFile) that a process of the run was sampled with; `None`: not recorded."""
         if self.state == "finished":
             return whole(self.info.get("file_bytes"))
-        return self._replayed.tally.processes.most_file
+        return self._replayed.aggregator.processes.most_file
 
     @property
     def peak(self) -> Peak | None:
@@ -192,7 +192,7 @@ class RecordedRun:
         Keys: "interval" (seconds between ticks, as asked for), "achieved_hz", "ticks", "missed_ticks" and "longest_gap"
         (seconds); "achieved_hz" and "longest_gap" are `None` with fewer than two ticks.
         """
-        return self._written("quality", QUALITY) or self._replayed.tally.quality()
+        return self._written("quality", QUALITY) or self._replayed.aggregator.quality()
 
     def _written(self, name: str, keys: Iterable[str]) -> dict[str, float | None] | None:
         written = self.info.get(name)
@@ -268,7 +268,8 @@ class RecordedRun:
 
     @cached_property
     def _operation_context(self) -> OperationContext:
-        from otel_memwatch.run.ticks import METRICS, TreeTicks
+        from otel_memwatch.run.aggregate import METRICS
+        from otel_memwatch.run.ticks import TreeTicks
 
         if self._known is not None and not self.too_many_operations:
             return self._context_of(self._known.ticks)
@@ -316,8 +317,8 @@ class RecordedRun:
         samples = None
         if (self.operations_need_numpy or self.state != "finished") and self.record.is_long:
             # The figures of operations, or of the run, are made of them too: a day's ticks are read once, not twice.
+            from otel_memwatch.run.aggregate import METRICS
             from otel_memwatch.run.replay import DRAWN
-            from otel_memwatch.run.ticks import METRICS
 
             samples = self.samples(METRICS | DRAWN)
         if self.record.damage:
@@ -344,7 +345,7 @@ class RecordedRun:
         """Monotonic seconds up to which the ticks of the record reach."""
         if self._whole:
             return self._last
-        last = self._replayed.tally.last_tick
+        last = self._replayed.aggregator.last_time
         return self.started if last is None else self.started + last
 
     @cached_property

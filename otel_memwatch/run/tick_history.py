@@ -14,20 +14,21 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right
+from operator import attrgetter
 
-from otel_memwatch import catalog
 from otel_memwatch.record.format import TICK_DECIMALS
-from otel_memwatch.run.aggregate import columns_for_total
-from otel_memwatch.run.cgroup_bounds import CgroupBounds, CgroupTick, CgroupWindow
+from otel_memwatch.run.aggregate import TOTALS
+from otel_memwatch.run.cgroup_bounds import CgroupBounds, CgroupWindow
 from otel_memwatch.run.faults_elsewhere import FaultsElsewhere
-from otel_memwatch.run.ticks import COUNTERS, CgroupHistory, TickSeries
+from otel_memwatch.run.ticks import CgroupHistory, TickSeries
 from otel_memwatch.run.tree_bounds import Span
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from otel_memwatch.model import Column, Snapshot, Value
+    from otel_memwatch.model import Value
+    from otel_memwatch.record.schema import Sample
     from otel_memwatch.run.conditions import RunConditions
 
 _ABOVE = 2048
@@ -37,6 +38,8 @@ _NEIGHBOURS = 2
 """Ticks on each side of a boundary that stay: windows are known one tick later, and reading a tick takes a moment."""
 
 _MAXIMA = ("main", "rss", "pss", "needed", "unmapped")
+
+_totals_of = attrgetter(*TOTALS)
 
 
 class HistoricTicks(NamedTuple):
@@ -65,42 +68,20 @@ class TickHistory:
     """Takes ticks in, one by one, and gives the series of operations' figures.
 
     Args:
-        columns: of the snapshots.
         conditions: of the run.
 
     """
 
-    def __init__(self, columns: Sequence[Column], conditions: RunConditions) -> None:
-        indices = {column.metric: index for index, column in reversed(list(enumerate(columns)))}
-        find = indices.get
-        self._main = find(catalog.PROCESS_MEMORY_USAGE)
-        self._rss = find(catalog.MEMWATCH_TREE_MEMORY_USAGE)
-        self._pss = find(catalog.MEMWATCH_TREE_MEMORY_PSS)
-        self._usage = find(catalog.MEMWATCH_CGROUP_MEMORY_USAGE)
-        self._file = find(catalog.MEMWATCH_CGROUP_MEMORY_FILE)
-        self._shmem = find(catalog.MEMWATCH_CGROUP_MEMORY_SHMEM)
-        self._kernel = find(catalog.MEMWATCH_CGROUP_MEMORY_KERNEL)
-        self._window = find(catalog.MEMWATCH_CGROUP_MEMORY_WINDOW)
-        self._gap = find(catalog.MEMWATCH_CGROUP_MEMORY_WINDOW_GAP)
-        self._watermark = find(catalog.MEMWATCH_CGROUP_MEMORY_PEAK)
-        self._unobserved = find(catalog.MEMWATCH_TREE_UNOBSERVED)
-        self._locked = find(catalog.MEMWATCH_CGROUP_MEMORY_UNEVICTABLE)
-        self._faults = find(catalog.MEMWATCH_TREE_PAGING_FAULTS)
-        self._charged_faults = find(catalog.MEMWATCH_CGROUP_PAGING_FAULTS)
-        self._faults_elsewhere = FaultsElsewhere()
-        self._mapped = find(catalog.MEMWATCH_PROCESS_MEMORY_LINUX_FILE)
-        self._counters: dict[str, list[int]] = {}
-        for name in COUNTERS:
-            summed = set(columns_for_total(columns, name))
-            self._counters[name] = [index for index, column in enumerate(columns) if column in summed]
+    def __init__(self, conditions: RunConditions) -> None:
         self._conditions = conditions
         self._rows: list[tuple[float, ...]] = []
-        """Monotonic seconds, the `_MAXIMA`, the counters, then of the processes that no tick saw: since when, how many at most
-        in one window, and whether several windows are told as one. -1: not known."""
-        self._bounds = CgroupBounds(conditions.started, conditions.charge_error, conditions.cpus)
+        """Monotonic seconds, the `_MAXIMA`, the `TOTALS`, then of the processes that no sample saw: since when, how many at most
+        in one window, and whether several windows are merged into one. -1: not known."""
+        self._bounds = CgroupBounds(conditions)
         self._windows: list[CgroupWindow] = []
         self._unseen_level = 0.0
         self._unseen_before = conditions.started
+        self._faults_elsewhere = FaultsElsewhere()
         self._most_charged: tuple[float, int] | None = None
         self._most_mapped = 0
         self._merge_above = _ABOVE
@@ -108,39 +89,30 @@ class TickHistory:
     def __len__(self) -> int:
         return len(self._rows)
 
-    def add(self, snapshot: Snapshot) -> None:
-        """Takes a tick in."""
-        time, values = round(snapshot.time, TICK_DECIMALS), snapshot.values
-        usage, file = _at(values, self._usage), _at(values, self._file)
-        shmem, kernel = _at(values, self._shmem), _at(values, self._kernel)
-        totals = [_sum(values, indices) for indices in self._counters.values()]
+    def add(self, sample: Sample) -> None:
+        """Add a sample."""
+        time = round(sample.time, TICK_DECIMALS)
+        usage, file, shmem, kernel = sample.usage, sample.file, sample.shmem, sample.kernel
         self._rows.append(
             (
                 time,
-                _known(_at(values, self._main)),
-                _known(_at(values, self._rss)),
-                _known(_at(values, self._pss)),
+                _known(sample.main),
+                _known(sample.rss),
+                _known(sample.pss),
                 -1 if usage is None or file is None else max(0, usage - file),
                 -1 if shmem is None or kernel is None else shmem + kernel,
-                *map(_known, totals),
-                *self._new_unseen(time, _at(values, self._unobserved)),
+                *map(_known, _totals_of(sample)),
+                *self._new_unseen(time, sample.unseen),
             )
         )
-        watermark = _at(values, self._watermark)
+        watermark = sample.watermark
         if watermark is not None and (self._most_charged is None or watermark > self._most_charged[1]):
             self._most_charged = time, int(watermark)
-        faults, charged = _at(values, self._faults), _at(values, self._charged_faults)
-        if faults is not None and charged is not None:
-            self._faults_elsewhere.add(time, int(faults), int(charged))
-        self._most_mapped = max(self._most_mapped, int(_at(values, self._mapped) or 0))
+        if sample.faults is not None and sample.group_faults is not None:
+            self._faults_elsewhere.add(time, int(sample.faults), int(sample.group_faults))
+        self._most_mapped = max(self._most_mapped, int(sample.main_file or 0))
         if self._conditions.own_cgroup:
-            moved = _sum(values, self._counters["read_bytes"] + self._counters["write_bytes"])
-            whole = [_whole(v) for v in (usage, _at(values, self._window), watermark, file, moved)]
-            locked = _whole(_at(values, self._locked)) or 0
-            tick = CgroupTick(
-                time, whole[0], whole[1], _at(values, self._gap), whole[2], whole[3], whole[4], locked
-            )
-            window = self._bounds.add_tick(tick)
+            window = self._bounds.add(sample)
             if window is not None:
                 self._windows.append(window)
 
@@ -178,8 +150,8 @@ class TickHistory:
         marks = () if self._most_charged is None else (self._most_charged,)
         counters = {
             name: series
-            for place, (name, columns) in enumerate(self._counters.items(), 1 + len(_MAXIMA))
-            if columns and (series := self._series(place)).known
+            for place, name in enumerate(TOTALS, 1 + len(_MAXIMA))
+            if (series := self._series(place)).known
         }
         main, rss, pss, needed, unmapped = map(self._series, range(1, 1 + len(_MAXIMA)))
         return HistoricTicks(
@@ -249,18 +221,5 @@ def _merged_windows(windows: list[CgroupWindow]) -> CgroupWindow:
     return CgroupWindow(windows[0].start, windows[-1].end, max(lows, default=None), high)
 
 
-def _at(values: Sequence[Value], index: int | None) -> float | None:
-    return None if index is None else values[index]
-
-
-def _known(value: float | None) -> float:
+def _known(value: Value) -> float:
     return -1 if value is None else value
-
-
-def _whole(value: float | None) -> int | None:
-    return None if value is None else int(value)
-
-
-def _sum(values: Sequence[Value], indices: Sequence[int]) -> float | None:
-    known = [value for value in (values[index] for index in indices) if value is not None]
-    return sum(known) if known and len(known) == len(indices) else None

@@ -7,10 +7,8 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from math import inf
 
-from otel_memwatch import catalog
-from otel_memwatch.run.aggregate import METRICS as TALLIED
-from otel_memwatch.run.aggregate import columns_for_total
-from otel_memwatch.run.cgroup_bounds import CgroupBounds, CgroupWindow
+from otel_memwatch.run.aggregate import TOTALS
+from otel_memwatch.run.cgroup_bounds import CgroupWindow, bounds_between
 from otel_memwatch.run.tree_bounds import Span
 from otel_memwatch.runtime.kernel import GROUP_LAG_SECONDS
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
@@ -21,14 +19,8 @@ if TYPE_CHECKING:
 
 _BLOCK = 1024
 
-_PART = 65_536
-"""Ticks that are looked at together."""
-
 _READING_SECONDS = 0.01
 """Seconds that reading a tick may take: its window is over only then."""
-
-METRICS = TALLIED | {catalog.MEMWATCH_PROCESS_MEMORY_LINUX_FILE}
-"""The metrics that are asked about."""
 
 
 class TickSeries:
@@ -123,7 +115,7 @@ class CgroupHistory:
 
     @classmethod
     def of(cls, windows: Iterable[CgroupWindow]) -> CgroupHistory:
-        """Of windows in their order."""
+        """Return the history of windows in their order."""
         bounds = [
             (window.start, window.end, window.low or 0, inf if window.high is None else window.high)
             for window in windows
@@ -157,17 +149,6 @@ class CgroupHistory:
         return None if highest is None or highest == inf else int(highest)
 
 
-_CGROUP_TICK = (
-    catalog.MEMWATCH_CGROUP_MEMORY_USAGE,
-    catalog.MEMWATCH_CGROUP_MEMORY_WINDOW,
-    catalog.MEMWATCH_CGROUP_MEMORY_WINDOW_GAP,
-    catalog.MEMWATCH_CGROUP_MEMORY_PEAK,
-    catalog.MEMWATCH_CGROUP_MEMORY_FILE,
-    catalog.MEMWATCH_CGROUP_MEMORY_UNEVICTABLE,
-)
-"""The columns of which a `CgroupTick` is made, in the order of its fields."""
-
-
 class TreeTicks:
     """The columns of the tree, as series of their known values. `all_ended`: none of its processes outlived the last tick."""
 
@@ -176,41 +157,34 @@ class TreeTicks:
         self._started = conditions.started
         self._all_ended = all_ended
         self._times = array("d", (samples.time + conditions.started).tobytes())
-        self.main = self._series(catalog.PROCESS_MEMORY_USAGE)
-        self.rss = self._series(catalog.MEMWATCH_TREE_MEMORY_USAGE)
-        self.pss = self._series(catalog.MEMWATCH_TREE_MEMORY_PSS)
-        self._unseen = self._series(catalog.MEMWATCH_TREE_UNOBSERVED)
-        self.watermark = self._series(catalog.MEMWATCH_CGROUP_MEMORY_PEAK)
+        self.main = self._series("main")
+        self.rss = self._series("rss")
+        self.pss = self._series("pss")
+        self._unseen = self._series("unseen")
+        self.watermark = self._series("watermark")
         self.most_charged = self.watermark.largest(-inf, inf) or 0
         """The control group's watermark at the last tick that could read it, in bytes."""
         self.faults, self.faults_elsewhere = self._count_faults()
         """Page faults of the tree, and those of them that its own control group was not told of."""
         self.windows = self._windows(conditions)
-        self.mapped = self._series(catalog.MEMWATCH_PROCESS_MEMORY_LINUX_FILE).largest(-inf, inf) or 0
+        self.mapped = self._series("main_file").largest(-inf, inf) or 0
         """Most file-backed memory that the target's own process was seen with, in bytes."""
-        self.needed = self._difference(
-            catalog.MEMWATCH_CGROUP_MEMORY_USAGE, catalog.MEMWATCH_CGROUP_MEMORY_FILE
-        )
-        self.unmapped = self._difference(
-            catalog.MEMWATCH_CGROUP_MEMORY_SHMEM, catalog.MEMWATCH_CGROUP_MEMORY_KERNEL, sign=1
-        )
-        self.counters = {name: series for name in COUNTERS if (series := self._counter(name)) is not None}
+        self.needed = self._of(samples.field("usage") - samples.field("file"))
+        self.unmapped = self._of(samples.field("shmem") + samples.field("kernel"))
+        self.counters = {name: series for name in TOTALS if (series := self._series(name)).known}
 
     def unseen_spans(self) -> list[Span]:
         """The processes that no tick saw: how many, between which ticks."""
         return [Span(begin, end, 0, int(rise)) for begin, end, rise in self._unseen.rises(self._started)]
 
-    def _series(self, metric: str) -> TickSeries:
-        return self._of(self._samples.column(metric))
-
-    def _difference(self, metric: str, other: str, sign: int = -1) -> TickSeries:
-        return self._of(self._samples.column(metric) + sign * self._samples.column(other))
+    def _series(self, field: str) -> TickSeries:
+        return self._of(self._samples.field(field))
 
     def _count_faults(self) -> tuple[int, int]:
         """As `FaultsElsewhere` has it, of all ticks at once."""
         samples = self._samples
-        faults = samples.column(catalog.MEMWATCH_TREE_PAGING_FAULTS)
-        charged = samples.column(catalog.MEMWATCH_CGROUP_PAGING_FAULTS)
+        faults = samples.field("faults")
+        charged = samples.field("group_faults")
         elsewhere = faults - charged
         both = elsewhere > -inf  # which NaN is not
         if not both.any():
@@ -224,37 +198,9 @@ class TreeTicks:
             return CgroupHistory.of(())
         import numpy as np
 
-        samples = self._samples
-        *group, locked = (samples.column(metric) for metric in _CGROUP_TICK)
-        moved = [
-            samples.values(c)
-            for key in ("read_bytes", "write_bytes")
-            for c in columns_for_total(samples.columns, key)
-        ]
-        columns = [*group, sum(moved[1:], moved[0]) if moved else locked * float("nan"), locked]
-        bounds = CgroupBounds(conditions.started, conditions.charge_error, conditions.cpus)
-        found: tuple[array[float], ...] = array("d"), array("d"), array("d"), array("d")
-        for begin in range(0, len(samples.time), _PART):
-            part = slice(begin, begin + _PART)
-            ticks = np.column_stack(
-                [samples.time[part] + self._started, *(column[part] for column in columns)]
-            )
-            starts, ends, low, high = bounds.add_ticks(ticks)
-            high = np.where(np.isnan(high), inf, high)
-            for known, more in zip(found, (starts, ends, np.nan_to_num(low), high), strict=True):
-                known.frombytes(more.tobytes())
-        for window in bounds.rest(all_ended=self._all_ended):
-            last = window.start, window.end, window.low or 0, inf if window.high is None else window.high
-            for known, value in zip(found, last, strict=True):
-                known.append(value)
-        return CgroupHistory(*found)
-
-    def _counter(self, name: str) -> TickSeries | None:
-        columns = columns_for_total(self._samples.columns, name)
-        if not columns:
-            return None
-        series = self._of(sum(self._samples.values(column) for column in columns))
-        return series if series.known else None
+        starts, ends, low, high = bounds_between(self._samples, conditions, all_ended=self._all_ended)
+        low, high = np.nan_to_num(low), np.where(np.isnan(high), inf, high)
+        return CgroupHistory(*(array("d", part.tobytes()) for part in (starts, ends, low, high)))
 
     def _of(self, values: Any) -> TickSeries:
         known = values == values  # noqa: PLR0124 - not NaN
@@ -263,6 +209,3 @@ class TreeTicks:
         else:
             times = array("d", (self._samples.time[known] + self._started).tobytes())
         return TickSeries(times, array("d", values[known].astype("f8").tobytes()))
-
-
-COUNTERS = ("cpu_seconds", "read_bytes", "write_bytes", "read_chars", "write_chars", "major_faults")

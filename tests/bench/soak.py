@@ -1,6 +1,6 @@
 """Hours of watching: is the monitor as small at the end as at the beginning?
 
-    python tests/bench/soak.py --simulated 24        hours by a fast clock, through the real sources, sampler, recorder, tally
+    python tests/bench/soak.py --simulated 24        hours by a fast clock, through the real sources, sampler, recorder, aggregator
     python tests/bench/soak.py --real 3600           seconds of a real `wrap`, looked at from outside
 
 Processes begin and end all the time, operations too. Printed at every tenth of the way: memory and descriptors of the
@@ -136,8 +136,9 @@ class _Simulated:
         from otel_memwatch.monitor.sampling.sampler import Sampler
         from otel_memwatch.monitor.sampling.sources import Context, open_sources
         from otel_memwatch.record.follower import OperationFollower
+        from otel_memwatch.record.schema import sample_maker
         from otel_memwatch.record.writer import RunWriter
-        from otel_memwatch.run.aggregate import Tally
+        from otel_memwatch.run.aggregate import RunAggregator
         from tests.support.clock import FakeClock
 
         self.pid, self.run, self.interval = pid, run, interval
@@ -146,7 +147,7 @@ class _Simulated:
 
         def told(record: ProcessRecord) -> None:
             self.writer.process(record)
-            self.tally.process(record)
+            self.aggregator.process(record)
 
         context = Context(
             pid, interval, adopt=True, on_process=told, marks_operations=self.follower.marks_operations
@@ -160,10 +161,13 @@ class _Simulated:
         self.writer.update(
             state="running", target={"pid": pid}, started={"monotonic": self.clock.now}, interval=interval
         )
-        self.tally = Tally(self.sampler.columns, self.writer.info)
+        self.aggregator = RunAggregator(self.sampler.columns, self.writer.info)
+        make = sample_maker(self.sampler.columns)
         self.writer.columns(self.sampler.columns)
         self.sampler.subscribe(self.writer.tick)
-        self.sampler.subscribe(self.tally.tick)
+        self.sampler.subscribe(
+            lambda taken: self.aggregator.add(make((taken.time, *taken.values)), taken.missed)
+        )
 
     def go(self, ticks: int, every: int, pipe: int) -> list[Station]:
         from otel_memwatch.monitor.run.supervise import ending
@@ -176,10 +180,10 @@ class _Simulated:
                 self.tree.note_exit(end._replace(time=self.clock.now))
             self.sampler.tick()
             if self.follower.poll().closed:
-                self.tally.boundaries(self.follower.lines())
+                self.aggregator.boundaries(self.follower.lines())
             self.clock.now += self.interval
             if tick % 600 == 0:
-                self.tally.peaks()
+                self.aggregator.peaks()
             if tick % max(1, ticks // 10) == 0:
                 size = (self.run / "samples.jsonl").stat().st_size
                 open_files = len(os.listdir("/proc/self/fd"))

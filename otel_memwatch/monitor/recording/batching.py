@@ -1,4 +1,4 @@
-"""The tally and the curves of a run while it is recorded: some ticks at a time, since one alone finds all caches cold."""
+"""Samples of a run while it is recorded, handed on some at a time: one alone finds all caches cold."""
 
 from __future__ import annotations
 
@@ -9,83 +9,87 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from otel_memwatch.model import Column, Snapshot
-    from otel_memwatch.run.aggregate import Tally
+    from otel_memwatch.run.aggregate import RunAggregator
     from otel_memwatch.run.curves import Curves
     from otel_memwatch.run.tick_history import TickHistory
 
-_TICKS = 16
-"""Ticks that wait at most."""
+_SAMPLES = 16
+"""Samples that wait at most."""
 
 
-class Folding:
-    """Keeps what was recorded, in its order, until it is folded: at the latest when somebody asks for the tally."""
+class SampleBatcher:
+    """Keeps what was recorded, in its order, and hands it on: at the latest when the aggregator is asked for."""
 
     def __init__(self) -> None:
-        self._tally: Tally | None = None
+        self._aggregator: RunAggregator | None = None
         self._history: TickHistory | None = None
         self._curves: Curves | None = None
         self._columns: Sequence[Column] = ()
         self._waiting: list[ProcessRecord | tuple[Sequence[Column], Snapshot]] = []
-        self._ticks = 0
+        self._samples = 0
 
     @property
     def history(self) -> TickHistory | None:
-        """The ticks so far as operations will ask about them; `None` before `open`."""
-        self._fold()
+        """The samples so far as operations need them; `None` before `open`."""
+        self._hand_on()
         return self._history
 
     @property
-    def tally(self) -> Tally | None:
-        """The tally of everything so far; `None` before `open`."""
-        self._fold()
-        return self._tally
+    def aggregator(self) -> RunAggregator | None:
+        """The figures of everything so far; `None` before `open`."""
+        self._hand_on()
+        return self._aggregator
 
     @property
     def curves(self) -> Curves | None:
-        """The curves of everything so far; `None` before `open`, and where nobody wants them."""
-        self._fold()
+        """The curves of everything so far; `None` before `open`, and if no page is wanted."""
+        self._hand_on()
         return self._curves
 
     def open(self, columns: Sequence[Column], info: Mapping[str, Any], *, drawn: bool = False) -> None:
-        """Begins to fold ticks of these columns; of those taken in before, what they have of them. `drawn`: curves too."""
-        from otel_memwatch.run.aggregate import Tally
+        """Begin to hand on samples, as far as they have these columns. `drawn`: to curves too."""
+        from otel_memwatch.record.schema import sample_maker
+        from otel_memwatch.run.aggregate import RunAggregator
         from otel_memwatch.run.tick_history import TickHistory
 
-        self._tally, self._columns = Tally(columns, info), columns
-        self._history = TickHistory(columns, self._tally.conditions)
+        self._aggregator, self._columns = RunAggregator(columns, info), columns
+        self._history = TickHistory(self._aggregator.conditions)
+        self._make = sample_maker(columns)
         if drawn:
             from otel_memwatch.run.curves import Curves
 
-            self._curves = Curves(info)
+            self._curves = Curves(columns, info)
 
     def process(self, record: ProcessRecord) -> None:
-        """Takes in what is known of a process."""
+        """Add what is known of a process."""
         self._waiting.append(record)
 
-    def tick(self, columns: Sequence[Column], snapshot: Snapshot) -> None:
-        """Takes a tick in."""
+    def sample(self, columns: Sequence[Column], snapshot: Snapshot) -> None:
+        """Add a sample."""
         self._waiting.append((columns, snapshot))
-        self._ticks += 1
-        if self._ticks >= _TICKS:
-            self._fold()
+        self._samples += 1
+        if self._samples >= _SAMPLES:
+            self._hand_on()
 
-    def _fold(self) -> None:
-        tally, history, curves = self._tally, self._history, self._curves
-        if tally is None or history is None:
+    def _hand_on(self) -> None:
+        aggregator, history, curves = self._aggregator, self._history, self._curves
+        if aggregator is None or history is None:
             return
         for record in self._waiting:
             if isinstance(record, ProcessRecord):
-                tally.process(record)
+                aggregator.process(record)
                 if curves is not None:
                     curves.lives.add(record)
                 continue
             columns, snapshot = record
+            values: Sequence[Any] = snapshot.values
             if columns is not self._columns:
-                known = dict(zip(columns, snapshot.values, strict=True))
-                snapshot = snapshot._replace(values=tuple(known.get(column) for column in self._columns))
-            tally.tick(snapshot)
-            history.add(snapshot)
+                known = dict(zip(columns, values, strict=True))
+                values = [known.get(column) for column in self._columns]
+            sample = self._make((snapshot.time, *values))
+            aggregator.add(sample, snapshot.missed)
+            history.add(sample)
             if curves is not None:
-                curves.add(self._columns, snapshot.time, snapshot.values)
+                curves.add(sample)
         self._waiting.clear()
-        self._ticks = 0
+        self._samples = 0

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib import import_module
 
 from otel_memwatch.model import ProcessNote, ProcessRecord
-from otel_memwatch.monitor.recording.batching import Folding
+from otel_memwatch.monitor.recording.batching import SampleBatcher
 from otel_memwatch.monitor.recording.run_info import (
     LIMIT,
     address_space_limit,
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from otel_memwatch.run.operation_digest import OperationsSoFar
 
 _FOLLOW_SECONDS = 1.0
-"""Time after which what operations tell goes into the tally, where nobody wants to know of it at once."""
+"""Time after which what operations tell goes into the aggregator, where nobody wants to know of it at once."""
 
 _FOLLOWED = 16
 """Processes that mark operations up to which each tick looks at what they have written: who waits for the end does not wait
@@ -109,7 +109,7 @@ class RunRecording:
         from otel_memwatch.monitor.sampling.sampler import Sampler
 
         self.writer = writer
-        self.folding = Folding()
+        self.batcher = SampleBatcher()
         self.follower: OperationFollower | None = None
         self.operations: OperationsSoFar | None = None
         """`None`: none has begun."""
@@ -123,10 +123,10 @@ class RunRecording:
         self._first: tuple[Sequence[Column], Snapshot] | None = None
         self._any_left_cgroup = self._any_reset = False
         self._peaks: Peaks | None = None
-        """Peaks so far. Telemetry looks at these from threads of its own; the tally itself is for one thread."""
+        """Peaks so far. Telemetry looks at these from threads of its own; the aggregator itself is for one thread."""
         self._peaks_due = self._follow_due = math.inf
         self._settle_due, self._settled = 0.0, 0
-        """When what was read goes into the tally, and how many closed operations have."""
+        """When what was read goes into the aggregator, and how many closed operations have."""
         self._at_once = False
         """Whether somebody wants to know of operations as they close."""
         self._followed = 0
@@ -160,7 +160,7 @@ class RunRecording:
         self.sampler.tick()
 
     def open_the_rest(self, stop: Flag, listening: Listening | None, say: Callable[[str], None]) -> None:
-        """Opens what may take its time, drivers, the tally and telemetry, while the ticks go on.
+        """Opens what may take its time, drivers, the aggregator and telemetry, while the ticks go on.
 
         Where the target has ended already (`stop`), no driver is asked any more: nothing is left to be read from it.
         """
@@ -174,7 +174,7 @@ class RunRecording:
             self.sampler = self.sampler.joined_by(late)
             self.writer.columns(self.sampler.columns)
             self.sampler.subscribe(self._on_tick)
-        self.folding.open(self.sampler.columns, self.writer.info, drawn=self._settings["report"])
+        self.batcher.open(self.sampler.columns, self.writer.info, drawn=self._settings["report"])
         self._open_telemetry(listening, say)
 
     def run(self, stop: Flag) -> None:
@@ -271,7 +271,7 @@ class RunRecording:
 
     def _on_process(self, record: ProcessRecord) -> None:
         self.writer.process(record)
-        self.folding.process(record)
+        self.batcher.process(record)
         if record.note == ProcessNote.LEFT_CGROUP and not self._any_left_cgroup:
             self._any_left_cgroup = True
             self.writer.mark(
@@ -291,13 +291,13 @@ class RunRecording:
         self.writer.tick(snapshot)
         if self._to_load and snapshot.time - self._target.started > _SETTLED_SECONDS:
             self._load_what_the_end_needs()
-        self.folding.tick(columns, snapshot)
+        self.batcher.sample(columns, snapshot)
         if snapshot.time >= self._follow_due:
             self._follow(snapshot.time)
         if snapshot.time >= self._peaks_due:
             self._peaks_due = snapshot.time + _PEAKS_SECONDS
-            tally = self.folding.tally
-            self._peaks = None if tally is None else tally.peaks()
+            aggregator = self.batcher.aggregator
+            self._peaks = None if aggregator is None else aggregator.peaks()
         if self._first is None:
             self._first = columns, snapshot
             limits = {
@@ -339,7 +339,7 @@ class RunRecording:
             self.follower = OperationFollower(self.writer.path)
 
     def read_operations(self, *, last: bool = False) -> bool:
-        """Hands what the target has written of its operations since the last time to tally, digest and telemetry.
+        """Hands what the target has written of its operations since the last time to aggregator, digest and telemetry.
 
         False when there is no more. `last`: all its processes have ended.
         """
@@ -361,7 +361,7 @@ class RunRecording:
         for operation in found.closed:
             self.operations.close(operation)
         if last:
-            self._tell_tally()
+            self._tell_aggregator()
         if self.operations.closed == before and not found.opened:
             return found.behind
         if exporting:
@@ -369,17 +369,17 @@ class RunRecording:
             self.telemetry.operations(found.closed, [one.name for one in self.follower.open_operations()])
         return found.behind
 
-    def _tell_tally(self) -> None:
-        """Tells the tally what processes said of themselves at the boundaries of their operations."""
-        tally = self.folding.tally
-        assert tally is not None
+    def _tell_aggregator(self) -> None:
+        """Tells the aggregator what processes said of themselves at the boundaries of their operations."""
+        aggregator = self.batcher.aggregator
+        assert aggregator is not None
         assert self.follower is not None
-        tally.boundaries(self.follower.lines())
+        aggregator.boundaries(self.follower.lines())
 
     def _follow(self, now: float) -> None:
         """Reads operations, and makes room for those that come.
 
-        What is read waits for the tally, which is told once a second, or of many at once: a tick that finds its caches cold has
+        What is read waits for the aggregator, which is told once a second, or of many at once: a tick that finds its caches cold has
         no time for it.
         """
         assert self.follower is not None
@@ -391,18 +391,18 @@ class RunRecording:
         if now < self._settle_due and closed - self._settled < _MANY and not self._at_once:
             return
         self._settle_due, self._settled = now + _FOLLOW_SECONDS, closed
-        operations, history, tally = self.operations, self.folding.history, self.folding.tally
-        if history is None or tally is None:
+        operations, history, aggregator = self.operations, self.batcher.history, self.batcher.aggregator
+        if history is None or aggregator is None:
             return
         if operations is None:
             history.merge(lambda: (), now - _KNOWN_AFTER)
             return
-        self._tell_tally()
+        self._tell_aggregator()
         from otel_memwatch.run.operation_digest import LIMIT, moments_of
 
         if operations.closed > LIMIT:
-            moments = moments_of(tally.peaks(), tally.conditions.started)
-            operations.look_at(moments, tally.conditions.interval, self.follower.open_operations())
+            moments = moments_of(aggregator.peaks(), aggregator.conditions.started)
+            operations.look_at(moments, aggregator.conditions.interval, self.follower.open_operations())
         if not behind:
             history.merge(self._boundaries, now - _KNOWN_AFTER)
 
@@ -459,23 +459,21 @@ class RunRecording:
 
     def _latest_of_run(self) -> Callable[[], Snapshot | None]:
         """What gives the latest snapshot, with the tree's counters from the beginning of the run."""
-        from otel_memwatch.run.counter_rebase import SinceFirst
+        from otel_memwatch.run.counter_rebase import CounterRebase, counters_in
 
         columns, latest = self.sampler.columns, self.sampler.latest
         if self._target.mode == "wrap":
             return latest
         assert self._first is not None
         first: dict[Column, Value] = dict(zip(self._first[0], self._first[1].values, strict=True))
-        since = SinceFirst(columns, joined=True)
-        for index, column in enumerate(columns):
-            since.of(index, first.get(column))
+        rebase = CounterRebase(counters_in(columns))
+        for column in columns:
+            rebase.of(column, first.get(column))
 
         def latest_of_run() -> Snapshot | None:
             snapshot = latest()
             if snapshot is None:
                 return None
-            return snapshot._replace(
-                values=tuple(since.of(index, value) for index, value in enumerate(snapshot.values))
-            )
+            return snapshot._replace(values=tuple(map(rebase.of, columns, snapshot.values)))
 
         return latest_of_run

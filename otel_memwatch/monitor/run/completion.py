@@ -43,19 +43,19 @@ def complete(recording: RunRecording, end: Callable[[], Ending], ended: float) -
     """Writes the end of the run into the record and gives telemetry the final figures.
 
     `end` words how the target ended; it is called when the last figures of all processes are known. `None`: the recording
-    came to no tally, so that there are no figures; how the run ended has been written all the same.
+    came to no aggregator, so that there are no figures; how the run ended has been written all the same.
     """
     writer = recording.writer
-    if recording.folding.tally is None:
+    if recording.batcher.aggregator is None:
         write_end(writer, end(), ended)
         return None
     recording.tree.finish(time.monotonic())
     ending = end()
     writer.check()
     operations = _operations(recording)
-    tally = recording.folding.tally  # with the processes that `finish` has recorded just now
+    aggregator = recording.batcher.aggregator  # with the processes that `finish` has recorded just now
     _note_missing_ticks(recording)
-    peaks = tally.peaks(operations.sized, whole=recording.watched_to_the_end)
+    peaks = aggregator.peaks(operations.sized, whole=recording.watched_to_the_end)
     if recording.limit is not None:
         peak = None if peaks.tree is None else peaks.tree.bytes
         writer.note(limit=recording.limit.verdict(operations.still_open, _processes(recording), peak))
@@ -64,15 +64,15 @@ def complete(recording: RunRecording, end: Callable[[], Ending], ended: float) -
         ended=moment(ended),
         exit=ending._asdict(),
         peaks=peaks.to_json(),
-        totals=tally.totals(),
-        file_bytes=tally.processes.most_file,
-        quality=tally.quality(),
+        totals=aggregator.totals(),
+        file_bytes=aggregator.processes.most_file,
+        quality=aggregator.quality(),
         sources={**writer.info["sources"], **health_fields(recording.sampler)},
         gpus=gpu_fields(recording.sources),
     )
     _deliver(recording, ending, ended, operations)
-    curves = recording.folding.curves
-    drawn = None if curves is None else curves.drawn(all_ended=not tally.processes.living)
+    curves = recording.batcher.curves
+    drawn = None if curves is None else curves.drawn(all_ended=not aggregator.processes.living)
     directory, info = _written(writer)
     writer.close()
     if operations.read_again or "recorded_until" in info:
@@ -114,17 +114,17 @@ def _at_their_last(
 
     The one in which a program was killed for its memory is among them: by its lines alone it had what it began with.
     """
-    history, tally = recording.folding.history, recording.folding.tally
-    if not still_open or history is None or tally is None:
+    history, aggregator = recording.batcher.history, recording.batcher.aggregator
+    if not still_open or history is None or aggregator is None:
         return still_open
     from otel_memwatch.run.operations import OperationContext, with_last_figures
 
     processes: dict[int, list[ProcessBounds]] = {}
-    for process in tally.processes.recent():
+    for process in aggregator.processes.recent():
         processes.setdefault(process.pid, []).append(process)
     now = time.monotonic()
-    ticks = history.ticks(all_ended=not tally.processes.living)
-    context = OperationContext(tally.conditions, ticks, processes, None, False, now, now)
+    ticks = history.ticks(all_ended=not aggregator.processes.living)
+    context = OperationContext(aggregator.conditions, ticks, processes, None, False, now, now)
     return [with_last_figures(operation, context) for operation in still_open]
 
 
@@ -132,15 +132,19 @@ def _known(recording: RunRecording, operations: _Operations) -> KnownOperations:
     """What reports are told of operations, so that nothing is read again that we have read."""
     from otel_memwatch.run.recorded_run import KnownOperations
 
-    history, tally, follower = recording.folding.history, recording.folding.tally, recording.follower
+    history, aggregator, follower = (
+        recording.batcher.history,
+        recording.batcher.aggregator,
+        recording.follower,
+    )
     assert history is not None
-    assert tally is not None
+    assert aggregator is not None
     assert follower is not None
     return KnownOperations(
         recording.operations,
         operations.still_open,
         follower.lines(),
-        history.ticks(all_ended=not tally.processes.living),
+        history.ticks(all_ended=not aggregator.processes.living),
         follower.damage(),
     )
 

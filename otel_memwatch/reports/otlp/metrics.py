@@ -9,7 +9,7 @@ from otel_memwatch import catalog
 from otel_memwatch.catalog import BOUNDS, METRICS, Instrument
 from otel_memwatch.reports.otlp.values import SCHEMA_URL, Json, Times, attributes, resource, scope
 from otel_memwatch.run.conditions import RunConditions
-from otel_memwatch.run.counter_rebase import SinceFirst
+from otel_memwatch.run.counter_rebase import CounterRebase, counters_in
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -30,10 +30,10 @@ def metric_requests(run: RecordedRun, chosen: Container[str] | None = None) -> I
     wanted: Container[str] = METRICS if chosen is None else chosen
     times = Times(run)
     columns = run.record.columns
-    since = SinceFirst(columns, joined=RunConditions.of(run.info).joined)
+    rebase = CounterRebase(counters_in(columns) if RunConditions.of(run.info).joined else ())
     batch = _Batch(columns, times, wanted)
     for time, values in run.record.ticks():
-        batch.add(times.of(time), [since.of(index, value) for index, value in enumerate(values)])
+        batch.add(times.of(time), map(rebase.of, columns, values))
         if batch.points >= _POINTS_PER_LINE:
             yield _request(run, batch.metrics())
             batch = _Batch(columns, times, wanted)

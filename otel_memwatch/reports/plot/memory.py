@@ -10,8 +10,9 @@ from otel_memwatch.reports import phrases
 from otel_memwatch.reports.plot import style
 from otel_memwatch.reports.plot.peak import Extent, draw_peak, peak_extent
 from otel_memwatch.reports.plot.series import Line, draw_line, line, line_of
+from otel_memwatch.run.aggregate import METRICS
 from otel_memwatch.run.conditions import RunConditions
-from otel_memwatch.run.ticks import METRICS, TreeTicks
+from otel_memwatch.run.ticks import TreeTicks
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
 from otel_memwatch.text import size, size_in
 

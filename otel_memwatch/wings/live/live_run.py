@@ -17,7 +17,7 @@ from pathlib import Path
 
 from otel_memwatch import catalog
 from otel_memwatch.errors import RunError
-from otel_memwatch.model import Peak, ProcessEvent, Snapshot
+from otel_memwatch.model import Peak, ProcessEvent
 from otel_memwatch.record.fields import mapping, moment, number, texts, whole
 from otel_memwatch.record.follower import OperationFollower
 from otel_memwatch.record.format import PROCESSES_FILE, RUN_FILE, SAMPLES_FILE
@@ -26,7 +26,8 @@ from otel_memwatch.record.open import read_info
 from otel_memwatch.record.operation_index import ListedOperations
 from otel_memwatch.record.reader import process_record
 from otel_memwatch.record.samples import is_tick, parse_columns
-from otel_memwatch.run.aggregate import METRICS, Tally
+from otel_memwatch.record.schema import Sample, sample_maker
+from otel_memwatch.run.aggregate import METRICS, RunAggregator
 from otel_memwatch.run.attribution import TabledOperations
 from otel_memwatch.run.ending import ending_of, state_of
 from otel_memwatch.run.results import Peaks
@@ -181,41 +182,40 @@ class _GrowingFile:
 
 
 class _Newest:
-    """The last ticks: what is now."""
+    """The last samples: the present."""
 
     def __init__(self, columns: Sequence[Column], order: Sequence[int]) -> None:
         self.time: float | None = None
         """Monotonic seconds of the last one."""
         self.values: tuple[Value, ...] = (None,) * len(columns)
-        """What was known last of each of the columns: some are not read at every tick."""
+        """The last known value of each of the columns: some are not read at every sample."""
+        self.latest = Sample(-math.inf)
+        """These values by their names."""
         self.order = order
         self.recent: deque[tuple[float, int]] = deque()
         """Times and sizes of the last seconds."""
         self._columns = columns
+        self._make = sample_maker(columns)
 
     def declare(self, columns: Sequence[Column]) -> None:
-        """What the values of the ticks that follow belong to."""
+        """Declare the columns of the lines that follow."""
         self.order = [self._columns.index(column) for column in columns]
 
-    def tick(self, line: Sequence[Any]) -> tuple[Value, ...]:
-        """Takes in a tick; gives its own values."""
+    def add(self, line: Sequence[Any]) -> Sample:
+        """Add a line; return it as a sample."""
         values: list[Value] = [None] * len(self._columns)
         for index, value in zip(self.order, line[1:], strict=False):
             values[index] = value
         self.values = tuple(old if new is None else new for old, new in zip(self.values, values, strict=True))
         self.time = float(line[0])
-        return tuple(values)
+        self.latest = self._make((self.time, *self.values))
+        return self._make((self.time, *values))
 
     def size(self, time: float, size: int) -> None:
-        """Takes in what was needed at a tick."""
+        """Add what was needed at a sample."""
         self.recent.append((time, size))
         while self.recent and self.recent[0][0] < time - _PACE_SECONDS:
             self.recent.popleft()
-
-    def whole(self, index: int | None) -> int | None:
-        """The value of a column; `None`: there is none, or it is not known."""
-        value = None if index is None else self.values[index]
-        return None if value is None else int(value)
 
 
 class _SizeOverTime:
@@ -255,20 +255,15 @@ class LiveRun:
         """Begins anew with these columns."""
         self._columns = columns
         self._newest = _Newest(columns, range(len(columns)))
-        self._tally = Tally(columns, self.info)
+        self._aggregator = RunAggregator(columns, self.info)
         self._curve = _SizeOverTime()
         self._waiting: deque[ProcessRecord] = deque()
-        """Lines of processes that come after the last tick of the tally."""
+        """Lines of processes that come after the last tick of the aggregator."""
         self._coming: deque[ProcessRecord] = deque()
         """Those that come after what is now."""
         self._living: dict[tuple[int, float], LiveProcess] = {}
         self._samples.rewind()
         self._process_lines.rewind()
-        places = {column.metric: index for index, column in reversed(list(enumerate(columns)))}
-        self._charged = places.get(catalog.MEMWATCH_CGROUP_MEMORY_USAGE)
-        self._file = places.get(catalog.MEMWATCH_CGROUP_MEMORY_FILE)
-        self._resident = places.get(catalog.MEMWATCH_TREE_MEMORY_USAGE)
-        self._limit = places.get(catalog.MEMWATCH_CGROUP_MEMORY_LIMIT)
 
     def look(self, seconds: float = math.inf) -> LiveFigures:
         """What is known now. Costs what was written since the last look; no more than about `seconds` are taken for it."""
@@ -288,8 +283,8 @@ class LiveRun:
             followed = self._follower.poll()
             self._closed.extend(followed.closed)
         open_operations = self._follower.open_operations()
-        self._tally.boundaries(self._follower.lines())
-        started = self._tally.conditions.started
+        self._aggregator.boundaries(self._follower.lines())
+        started = self._aggregator.conditions.started
         last = None if newest.time is None else newest.time - started
         now, needed = self._now(newest)
         limit, whose = self._smallest_limit(newest)
@@ -334,14 +329,14 @@ class LiveRun:
                 self._tick(line)
         time = self._newest.time
         while self._waiting and time is not None and self._waiting[0].time <= time:
-            self._tally.process(self._waiting.popleft())
+            self._aggregator.process(self._waiting.popleft())
         return True
 
     def _tick(self, line: Sequence[Any]) -> None:
         time = float(line[0])
         while self._waiting and self._waiting[0].time <= time:
-            self._tally.process(self._waiting.popleft())
-        self._tally.tick(Snapshot(time, 0.0, self._newest.tick(line), 0.0, 0))
+            self._aggregator.process(self._waiting.popleft())
+        self._aggregator.add(self._newest.add(line))
         size = self._sized(self._newest, time)
         if size is not None:
             self._curve.add(*size)
@@ -351,7 +346,7 @@ class LiveRun:
         now, _ = self._now(newest)
         if now is None:
             return None
-        since = max(0.0, time - self._tally.conditions.started)
+        since = max(0.0, time - self._aggregator.conditions.started)
         newest.size(since, now)
         return since, now
 
@@ -365,13 +360,13 @@ class LiveRun:
             elif declared is not None:
                 break  # a source that has opened since: what it tells comes when all has been read
             elif isinstance(line, list) and line and is_tick(line):
-                found.tick(line)
+                found.add(line)
                 self._sized(found, float(line[0]))
         return found if found.time is not None else self._newest
 
     def _peaks(self, operations: list[RecordedOperation], newest: _Newest) -> Peaks:
         """So far: of a record that has not been read to its end, what is there at least."""
-        peaks = self._tally.peaks(TabledOperations(ListedOperations(operations)))
+        peaks = self._aggregator.peaks(TabledOperations(ListedOperations(operations)))
         if newest is self._newest:
             return peaks
         tree = stopped(peaks.tree)
@@ -404,14 +399,14 @@ class LiveRun:
         )
 
     def _now(self, newest: _Newest) -> tuple[int | None, bool]:
-        charged, file = newest.whole(self._charged), newest.whole(self._file)
-        if self._tally.conditions.own_cgroup and charged is not None and file is not None:
-            return max(0, charged - file), True
-        return newest.whole(self._resident), len(self._living) <= 1
+        latest = newest.latest
+        if self._aggregator.conditions.own_cgroup and latest.usage is not None and latest.file is not None:
+            return max(0, int(latest.usage - latest.file)), True
+        return _whole(latest.rss), len(self._living) <= 1
 
     def _smallest_limit(self, newest: _Newest) -> tuple[int | None, str]:
         limits = mapping(self.info.get("limits"))
-        group = [v for v in (newest.whole(self._limit), whole(limits.get("cgroup_bytes"))) if v]
+        group = [v for v in (_whole(newest.latest.limit), whole(limits.get("cgroup_bytes"))) if v]
         if group:
             return min(group), "control group"
         machine = whole(limits.get("host_bytes")) or whole(mapping(self.info.get("host")).get("memory_bytes"))

@@ -5,19 +5,29 @@ from __future__ import annotations
 import sys
 import threading
 import tracemalloc
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from otel_memwatch.model import Certainty, Column, Peak, ProcessEvent, ProcessRecord, Snapshot, Value
+from otel_memwatch.model import Certainty, Column, Peak, ProcessEvent, ProcessRecord, Value
 from otel_memwatch.record.operation_lines import OperationLines
-from otel_memwatch.run import Tally
+from otel_memwatch.record.schema import sample_maker
+from otel_memwatch.run import RunAggregator
 from tests.support.run_directory import MIB, PID, STARTED, column, description
 
 EPS = 256 * 1024
 FLOOR = 10 * MIB
+
+
+class Tally(RunAggregator):
+    """An aggregator that knows its columns."""
+
+    def __init__(self, columns: Sequence[Column], info: Mapping[str, Any]) -> None:
+        super().__init__(columns, info)
+        self.columns = columns
 
 
 def tally_of(*columns: Column, **fields: object) -> Tally:
@@ -25,7 +35,7 @@ def tally_of(*columns: Column, **fields: object) -> Tally:
 
 
 def tick(tally: Tally, seconds: float, *values: Value, missed: int = 0) -> None:
-    tally.tick(Snapshot(STARTED + seconds, 0.0, values, 0.0, missed))
+    tally.add(sample_maker(tally.columns)((STARTED + seconds, *values)), missed)
 
 
 def seen(tally: Tally, pid: int, start: float, **fields: object) -> None:
@@ -743,7 +753,7 @@ def test_simulated_trees_are_within_what_is_said(
         if group:
             watermark = (max(sums[: now + 1]) + 3) * MIB
             values += [(sums[now] + 2) * MIB, 2 * MIB, 0, MIB, watermark]
-        tally.tick(Snapshot(STARTED + now / 10, 0.0, tuple(values)))
+        tick(tally, now / 10, *values)
     peaks = tally.peaks()
     assert contains(peaks.main, max(population[0].sizes) * MIB)
     assert contains(peaks.process, largest * MIB)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import numpy as np
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from otel_memwatch.run.cgroup_bounds import CgroupBounds, CgroupTick, CgroupWindow
+from otel_memwatch.record.schema import Sample
+from otel_memwatch.run.cgroup_bounds import CgroupBounds, CgroupWindow
+from otel_memwatch.run.conditions import RunConditions
 
 MOVES = st.lists(
     st.tuples(
@@ -16,6 +17,21 @@ MOVES = st.lists(
     min_size=1,
     max_size=80,
 )
+
+
+def reading(
+    time: float, usage: int, window: int | None, gap: float, watermark: int, file: int, moved: int
+) -> Sample:
+    return Sample(
+        time, usage=usage, window=window, gap=gap, watermark=watermark, file=file, moved=moved, locked=0
+    )
+
+
+def bounds(error: int) -> CgroupBounds:
+    """Bounds on two processors, of counters that are off by so much."""
+    made = CgroupBounds(RunConditions.of({"host": {"cpus": 2}}))
+    made._error = error
+    return made
 
 
 class Group:
@@ -42,7 +58,7 @@ class Group:
         self.lifetime = max(self.lifetime, self.watermark)
         self._largest = max(self._largest, self.needed)
 
-    def read(self, during: int, *, resets: bool) -> CgroupTick:
+    def read(self, during: int, *, resets: bool) -> Sample:
         """The I/O first, then the cache, then the watermark, which is reset; `during`: cache that grows in between."""
         moved = self.moved
         self.move("cache", during)
@@ -52,7 +68,7 @@ class Group:
         self._since, self._largest = self.time, self.needed
         if resets:
             self.watermark = usage
-        return CgroupTick(self.time, usage, window if resets else None, 0, self.lifetime, file, moved)
+        return reading(self.time, usage, window if resets else None, 0, self.lifetime, file, moved)
 
 
 DROPPED_AND_READ_AGAIN = [("cache", 1), ("tick", 0), ("skew", 1), ("drop", 1), ("needed", 1), ("needed", 0)]
@@ -66,13 +82,13 @@ def test_the_truth_lies_between_the_bounds(
     moves: list[tuple[str, int]], resets: bool, all_ended: bool
 ) -> None:
     """Whatever needed memory and cache do between two ticks, and while a tick is read; the last too, if anybody lives."""
-    group, windows, found = Group(), CgroupBounds(0.0, 0, 2), []
+    group, windows, found = Group(), bounds(0), []
     during = 0
     for kind, size in [*moves, *([("skew", 0)] if all_ended else []), ("tick", 0)]:
         if kind == "skew":
             during = size
         elif kind == "tick":
-            found.append(windows.add_tick(group.read(during, resets=resets)))
+            found.append(windows.add(group.read(during, resets=resets)))
             during = 0
         else:
             group.move(kind, size)
@@ -86,11 +102,11 @@ def test_the_truth_lies_between_the_bounds(
 
 def window(**changes: object) -> CgroupWindow:
     """The second of three ticks, of a group of 300 with 100 of cache, changed."""
-    base = CgroupTick(1.0, 300, 300, 0, 300, 100, 1000)
-    windows = CgroupBounds(0.0, 1, 2)
-    windows.add_tick(base._replace(time=0.5))
-    windows.add_tick(base._replace(**changes))  # type: ignore[arg-type]
-    found = windows.add_tick(base._replace(time=1.5))
+    base = reading(1.0, 300, 300, 0, 300, 100, 1000)
+    windows = bounds(1)
+    windows.add(base._replace(time=0.5))
+    windows.add(base._replace(**changes))  # type: ignore[arg-type]
+    found = windows.add(base._replace(time=1.5))
     assert found is not None
     return found
 
@@ -109,49 +125,10 @@ def test_a_cache_that_grew_unaccounted_for_is_believed() -> None:
 
 
 def test_a_long_gap_before_the_window_allows_for_what_it_may_hide() -> None:
-    windows = CgroupBounds(0.0, 0, 2)
-    base = CgroupTick(1.0, 300, 300, 0.01, 300, 0, 0)
-    windows.add_tick(base)
-    windows.add_tick(base._replace(time=2.0, gap=0))
-    found = windows.add_tick(base._replace(time=3.0))
+    windows = bounds(0)
+    base = reading(1.0, 300, 300, 0.01, 300, 0, 0)
+    windows.add(base)
+    windows.add(base._replace(time=2.0, gap=0))
+    found = windows.add(base._replace(time=3.0))
     assert found is not None
     assert found.high == 300 + int(0.01 * 2 * 5e9)
-
-
-sizes = st.none() | st.integers(0, 1 << 44)
-seen = st.lists(
-    st.builds(
-        CgroupTick,
-        st.floats(0.1, 1e6),
-        sizes,
-        sizes,
-        st.none() | st.just(0.0) | st.floats(0, 0.1),
-        sizes,
-        sizes,
-        sizes,
-        st.integers(0, 1 << 40),
-    ),
-    max_size=12,
-)
-
-
-@given(seen, st.lists(st.integers(1, 5), min_size=12, max_size=12))
-def test_ticks_taken_together_tell_what_each_alone_would(ticks: list[CgroupTick], parts: list[int]) -> None:
-    ticks = [tick._replace(time=float(number)) for number, tick in enumerate(ticks, 1)]
-    single, together = CgroupBounds(0.0, 4096, 3), CgroupBounds(0.0, 4096, 3)
-    told = [found for tick in ticks if (found := single.add_tick(tick)) is not None]
-    windows: list[CgroupWindow] = []
-    left = list(ticks)
-    for size in parts:
-        part, left = left[:size], left[size:]
-        if part:
-            bounds = together.add_ticks(np.array(part, np.float64))
-            windows += [
-                CgroupWindow(*(None if value != value else value for value in row))
-                for row in zip(*(column.tolist() for column in bounds), strict=True)
-            ]
-    # What is most likely is asked of the whole run only, which is told tick by tick.
-    assert windows == [window._replace(likely=None) for window in told]
-    assert together.most_in_gap == single.most_in_gap
-    for all_ended in (True, False):
-        assert list(together.rest(all_ended=all_ended)) == list(single.rest(all_ended=all_ended))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import tracemalloc
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -13,10 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from otel_memwatch.model import Column, ProcessEvent, ProcessRecord
-from otel_memwatch.record import reader, samples
-from otel_memwatch.record.samples import tick_tables
+from otel_memwatch.record.schema import sample_maker
 from otel_memwatch.run import load
-from otel_memwatch.run.curves import LEAST, MOST, NEEDED, Curves, DrawnCurves
+from otel_memwatch.run.curves import LEAST, MOST, NEEDED, Curves, DrawnCurves, curves_of
 from otel_memwatch.run.process_curves import ProcessLives
 from tests.support import recorded
 
@@ -41,12 +40,12 @@ ticks = st.lists(
 def drawn(
     found: list[tuple[float, int | None]], points: int
 ) -> tuple[DrawnCurves, list[tuple[float, int | None]]]:
-    curves, time, taken = Curves(INFO, points), 100.0, []
     columns = TREE, DISK
+    curves, make, time, taken = Curves(columns, INFO, points), sample_maker(columns), 100.0, []
     for step, value in found:
         time += step
         taken.append((time - 100.0, value))
-        curves.add(columns, time, (value, value))
+        curves.add(make((time, value, value)))
     return curves.drawn(all_ended=True), taken
 
 
@@ -89,10 +88,11 @@ def test_a_hole_in_the_record_stays_between_two_buckets(found: list[tuple[float,
 def test_what_a_window_had_is_in_the_bucket_that_its_tick_ends() -> None:
     """A spike of 500 MiB between two ticks, in a group of the run's own."""
     columns = (USAGE, WINDOW, FILE, DISK)
-    curves = Curves({**INFO, "own_cgroup": "/sys/fs/cgroup/x", "host": {"cpus": 1}})
+    make = sample_maker(columns)
+    curves = Curves(columns, {**INFO, "own_cgroup": "/sys/fs/cgroup/x", "host": {"cpus": 1}})
     mib = 1 << 20
     for number in range(10):
-        curves.add(columns, 100.1 + number / 10, (10 * mib, (500 if number == 6 else 10) * mib, 2 * mib, 0))
+        curves.add(make((100.1 + number / 10, 10 * mib, (500 if number == 6 else 10) * mib, 2 * mib, 0)))
     found = curves.drawn(all_ended=True)
     needed, least, most = (found.curves[name, ()] for name in (NEEDED, LEAST, MOST))
     assert set(needed.high) == {8 * mib}
@@ -103,10 +103,11 @@ def test_what_a_window_had_is_in_the_bucket_that_its_tick_ends() -> None:
 def test_cache_that_cannot_be_dropped_is_needed() -> None:
     """400 MiB of memfd_secret count as cache, and among what is locked."""
     columns = (USAGE, WINDOW, FILE, LOCKED, DISK)
-    curves = Curves({**INFO, "own_cgroup": "/sys/fs/cgroup/x", "host": {"cpus": 1}})
+    make = sample_maker(columns)
+    curves = Curves(columns, {**INFO, "own_cgroup": "/sys/fs/cgroup/x", "host": {"cpus": 1}})
     mib = 1 << 20
     for number in range(10):
-        curves.add(columns, 100.1 + number / 10, (410 * mib, 410 * mib, 402 * mib, 400 * mib, 0))
+        curves.add(make((100.1 + number / 10, 410 * mib, 410 * mib, 402 * mib, 400 * mib, 0)))
     most = curves.drawn(all_ended=True).curves[MOST, ()]
     assert all(408 * mib <= value for value in most.high)
 
@@ -114,10 +115,10 @@ def test_cache_that_cannot_be_dropped_is_needed() -> None:
 def test_memory_does_not_grow_with_the_run() -> None:
     """At the end of these a bucket is one of thousands of ticks."""
     columns = TREE, DISK
-    curves = Curves(INFO, 4)
+    curves, make = Curves(columns, INFO, 4), sample_maker(columns)
     tracemalloc.start()
     for number in range(10_000):
-        curves.add(columns, 100.0 + number / 10, (number * 1e6, number * 1e3))
+        curves.add(make((100.0 + number / 10, number * 1e6, number * 1e3)))
     _, most = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert len(curves.drawn(all_ended=True).last) <= 4
@@ -125,81 +126,40 @@ def test_memory_does_not_grow_with_the_run() -> None:
 
 
 def test_asking_changes_nothing() -> None:
-    one, other = Curves(INFO, 8), Curves(INFO, 8)
-    columns = (TREE,)
+    one, other, make = Curves([TREE], INFO, 8), Curves([TREE], INFO, 8), sample_maker([TREE])
     for number in range(50):
         for curves in (one, other):
-            curves.add(columns, 100.0 + number / 10, (number * number % 17,))
+            curves.add(make((100.0 + number / 10, number * number % 17)))
         one.drawn(all_ended=False)
     assert one.drawn(all_ended=True)[:4] == other.drawn(all_ended=True)[:4]
 
 
 def test_a_tick_out_of_order_is_left_out() -> None:
-    curves = Curves(INFO)
+    curves = Curves([TREE], INFO)
     for time, value in ((100.1, 1), (100.3, 3), (100.2, 900), (100.4, 4)):
-        curves.add((TREE,), time, (value,))
+        curves.add(sample_maker([TREE])((time, value)))
     curve = curves.drawn(all_ended=True).find(TREE.metric)
     assert curve is not None
     assert list(curve.high) == [1, 3, 4]
 
 
-amounts = st.none() | st.integers(0, 1 << 44)
-groups = st.lists(
-    st.tuples(st.floats(-0.3, 3.0), *[amounts] * 4, st.none() | st.floats(0, 0.1), *[amounts] * 4),
-    max_size=300,
-)
-"""Steps of time, some back, and values."""
-
-
-@given(groups, st.integers(1, 90), st.sampled_from([4, 8, 32, 1000]), st.booleans())
-def test_ticks_taken_together_draw_what_each_alone_would(
-    found: list[tuple[float | None, ...]], size: int, points: int, own: bool
-) -> None:
-    gap, peak = Column("memwatch.cgroup.memory.window.gap"), Column("memwatch.cgroup.memory.peak")
-    columns = (TREE, USAGE, WINDOW, FILE, gap, peak, LOCKED, DISK, Column("memwatch.tree.memory.pss"))
-    info = {**INFO, "own_cgroup": "/sys/fs/cgroup/x" if own else None, "host": {"cpus": 3}}
-    single, together = Curves(info, points), Curves(info, points)
-    time, rows = 100.0, []
-    for step, *values in found:
-        time += step or 0.0
-        rows.append((time, *values))
-    single.add_rows(columns, rows)
-    table = np.array(rows, np.float64).reshape(-1, 1 + len(columns))
-    for begin in range(0, len(rows), size):
-        together.add_table(columns, table[begin : begin + size])
-    for all_ended in (True, False):
-        one, other = single.drawn(all_ended=all_ended), together.drawn(all_ended=all_ended)
-        assert (one.first, one.last, one.step) == (other.first, other.last, other.step)
-        assert one.curves.keys() == other.curves.keys()
-        for key, curve in one.curves.items():
-            assert np.array_equal(curve, other.curves[key], equal_nan=True), key
-
-
 @pytest.mark.parametrize("make", [recorded.short, recorded.nested, recorded.workers, recorded.gpus])
 @pytest.mark.parametrize("state", ["finished", "running"])
-def test_a_long_record_is_drawn_as_a_short_one_and_read_once(
-    make: Callable[[Path], Path], state: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_record_is_drawn_the_same_from_its_lines_and_from_its_arrays(
+    make: Callable[[Path], Path], state: str, tmp_path: Path
 ) -> None:
     path = make(tmp_path / "run")
     info = json.loads((path / "run.json").read_text())
     (path / "run.json").write_text(json.dumps(info | {"state": state}))
-    short = load(path).curves
-    monkeypatch.setattr(reader, "_LONG", 0)
-    readings = []
-
-    def counted(*arguments: Any) -> Any:
-        readings.append(arguments)
-        return tick_tables(*arguments)
-
-    monkeypatch.setattr(samples, "tick_tables", counted)
-    run = load(path)
-    long = run.curves
-    _ = run.peaks, run.operations
-    assert len(readings) == 1
-    assert (long.first, long.last, long.step) == (short.first, short.last, short.step)
-    assert long.curves.keys() == short.curves.keys()
-    for key, curve in short.curves.items():
-        assert np.array_equal(curve, long.curves[key], equal_nan=True), key
+    record = load(path).record
+    lines, arrays = (
+        curves_of(record).drawn(all_ended=True),
+        curves_of(record, record.samples()).drawn(all_ended=True),
+    )
+    assert (lines.first, lines.last, lines.step) == (arrays.first, arrays.last, arrays.step)
+    assert lines.curves.keys() == arrays.curves.keys()
+    for key, curve in lines.curves.items():
+        assert np.array_equal(curve, arrays.curves[key], equal_nan=True), key
 
 
 def test_the_largest_lives_stay_however_many_there_were() -> None:

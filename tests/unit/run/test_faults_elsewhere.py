@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from otel_memwatch.record.open import read_run
+from otel_memwatch.run.aggregate import METRICS
 from otel_memwatch.run.conditions import RunConditions
 from otel_memwatch.run.faults_elsewhere import FaultsElsewhere
-from otel_memwatch.run.ticks import METRICS, TreeTicks
+from otel_memwatch.run.ticks import TreeTicks
 from tests.support.run_directory import RunDirectory, column
 
 CASES = [

@@ -7,12 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from otel_memwatch.model import Snapshot, Value
+from otel_memwatch.model import Value
 from otel_memwatch.record.open import read_run
+from otel_memwatch.record.schema import sample_maker
 from otel_memwatch.run import tick_history
+from otel_memwatch.run.aggregate import METRICS
 from otel_memwatch.run.conditions import RunConditions
 from otel_memwatch.run.tick_history import TickHistory
-from otel_memwatch.run.ticks import METRICS, TreeTicks
+from otel_memwatch.run.ticks import TreeTicks
 from otel_memwatch.run.tree_bounds import sum_over_time
 from tests.support.run_directory import MIB, STARTED, RunDirectory, column
 
@@ -44,7 +46,7 @@ def test_what_is_left_answers_as_all_would(
     built = RunDirectory(tmp_path, own_cgroup=own_cgroup)
     built.columns(COLUMNS)
     conditions = RunConditions.of(built.info)
-    history = TickHistory(COLUMNS, conditions)
+    history, make = TickHistory(conditions), sample_maker(COLUMNS)
     boundaries = sorted(STARTED + choose.random() * 60 for _ in range(12))
     cpu, read, unseen, peak = 0.0, 0, 0, 0
     fewest = 600
@@ -60,7 +62,7 @@ def test_what_is_left_answers_as_all_would(
         )  # fmt: skip
         time = round(number / 10, 4)
         built.tick(time, *values)
-        history.add(Snapshot(STARTED + time, 0.0, values))
+        history.add(make((STARTED + time, *values)))
         history.merge(lambda: boundaries, STARTED + time - 2)
         fewest = min(fewest, 600 - number + len(history))
     assert fewest < 400, "nothing was merged"

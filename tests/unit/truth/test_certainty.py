@@ -10,13 +10,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from otel_memwatch.model import Certainty, Peak, ProcessEvent, ProcessNote, ProcessRecord, Snapshot
+from otel_memwatch.model import Certainty, Peak, ProcessEvent, ProcessNote, ProcessRecord
 from otel_memwatch.record.operation_lines import OperationLines
-from otel_memwatch.run import Tally, load
+from otel_memwatch.record.schema import sample_maker
+from otel_memwatch.run import RunAggregator, load
+from otel_memwatch.run.aggregate import METRICS
 from otel_memwatch.run.conditions import RunConditions
 from otel_memwatch.run.peaks import tree_bound
 from otel_memwatch.run.processes import RecordedProcesses
-from otel_memwatch.run.ticks import METRICS, TreeTicks
+from otel_memwatch.run.ticks import TreeTicks
 from otel_memwatch.runtime import kernel
 from otel_memwatch.truth import certainty
 from tests.support.run_directory import MIB, PID, STARTED, RunDirectory, column
@@ -521,7 +523,7 @@ def test_the_record_says_what_was_said_while_it_was_recorded(
     with tempfile.TemporaryDirectory() as folder:
         built = RunDirectory(Path(folder), own_cgroup=None if group is None else "/own")
         built.columns(columns)
-        tally = Tally(columns, built.info)
+        aggregator, make = RunAggregator(columns, built.info), sample_maker(columns)
         reported, records = [], []
         for pid in range(PID, PID + count):
             of_process, lines = data.draw(processes(pid))
@@ -538,25 +540,25 @@ def test_the_record_says_what_was_said_while_it_was_recorded(
         for tick in range(1, TICKS + 1):
             time = STARTED + tick / TICKS
             while records and records[0].time <= time:
-                tally.process(records.pop(0))
+                aggregator.process(records.pop(0))
             row = sum(missed[:tick]), *values
             built.tick(tick / TICKS, *row)
-            tally.tick(Snapshot(time, 0.0, row))
-        tally.boundaries(reported)
+            aggregator.add(make((time, *row)))
+        aggregator.boundaries(reported)
 
         run = load(folder)
         conditions = RunConditions.of(run.info)
         recorded = RecordedProcesses(run.record, conditions, whole=True)
         spans = TreeTicks(run.samples(METRICS), conditions, all_ended=recorded.all_ended).unseen_spans()
         sums = recorded.sum_over_time(spans)
-        assert (None if sums is None else sums.largest()) == tree_bound(tally._evidence)
+        assert (None if sums is None else sums.largest()) == tree_bound(aggregator._evidence)
         latest = max((span.end for span in spans), default=None)
-        assert recorded.tree.unseen_max_bytes(latest) == tally.processes.unseen_max_bytes(latest)
-        folded = {process.pid: process.bound for process in tally.processes.recent()}
+        assert recorded.tree.unseen_max_bytes(latest) == aggregator.processes.unseen_max_bytes(latest)
+        folded = {process.pid: process.bound for process in aggregator.processes.recent()}
         assert {process.bounds.pid: process.bounds.bound for process in recorded.all} == folded
         for watermark in (0, MIB, 300 * MIB):
-            assert recorded.tree.have_left(watermark, 0, 0) == tally.processes.have_left(watermark, 0, 0)
-        assert [shape(peak) for peak in run.peaks[:4]] == [shape(peak) for peak in tally.peaks()[:4]]
+            assert recorded.tree.have_left(watermark, 0, 0) == aggregator.processes.have_left(watermark, 0, 0)
+        assert [shape(peak) for peak in run.peaks[:4]] == [shape(peak) for peak in aggregator.peaks()[:4]]
 
 
 GROUP: dict[str, Any] = {

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import math
 import random
 
 import numpy as np
 import pytest
 
-from otel_memwatch.run.cgroup_bounds import CgroupBounds, CgroupTick
+from otel_memwatch.model import Column
+from otel_memwatch.record.samples import Samples
+from otel_memwatch.record.schema import FIELDS
+from otel_memwatch.run.cgroup_bounds import CgroupBounds
 from otel_memwatch.run.conditions import RunConditions
 from otel_memwatch.truth import certainty
 from otel_memwatch.truth.ranks import Bins, Bound, Windows, held_through, in_bins
 from otel_memwatch.wings.ranks.groups import find_group
 from otel_memwatch.wings.ranks.rank_windows import _of_group, _of_ledger
 from tests.support.rank_runs import Clock, Course, largest_sum, rank_run
-from tests.support.run_directory import MIB, description
+from tests.support.run_directory import MIB, STARTED, description
 
 
 def _course(lot, begin, *, hold=(1.0, 4.0)):
@@ -111,50 +115,47 @@ def test_windows_of_a_control_group_are_those_of_the_rule_of_certainty(seed, ali
     lot = random.Random(seed)
     conditions = RunConditions.of({**description(), "fault_bytes": 4096})
     number = 50
-    columns = {
+    metrics = {
         "usage": [lot.randint(0, 900) * MIB for _ in range(number)],
         "window": [lot.choice((None, lot.randint(0, 900) * MIB)) for _ in range(number)],
         "gap": [lot.choice((0, 0, 0.01, None)) for _ in range(number)],
-        "peak": sorted(lot.randint(0, 900) * MIB for _ in range(number)),
+        "watermark": sorted(lot.randint(0, 900) * MIB for _ in range(number)),
         "file": [lot.choice((None, *[lot.randint(0, 300) * MIB] * 9)) for _ in range(number)],
         "locked": [lot.choice((0, 3 * MIB)) for _ in range(number)],
         "anon": [lot.randint(0, 500) * MIB for _ in range(number)],
         "group_faults": sorted(lot.randint(0, 9999) for _ in range(number)),
         "moved": sorted(lot.randint(0, 500) * MIB for _ in range(number)),
         "faults": sorted(lot.randint(0, 9999) for _ in range(number)),
-        "alive": [lot.choice((0, 1, 3, None)) for _ in range(number - 1)] + [alive],
+        "processes": [lot.choice((0, 1, 3, None)) for _ in range(number - 1)] + [alive],
     }
-    columns["moved"][number // 2] = None
-    table = {
-        name: np.array([np.nan if v is None else v for v in values], float)
-        for name, values in columns.items()
+    metrics["moved"][number // 2] = None
+    samples = _samples(metrics)
+    _, high, _ = _of_group(samples, conditions)
+    bounds = CgroupBounds(conditions)
+    wanted = [found.high for one in samples.each(STARTED) if (found := bounds.add(one)) is not None]
+    wanted += [found.high for found in bounds.rest(all_ended=alive == 0)]
+    assert high.tolist() == pytest.approx([math.nan if v is None else v for v in wanted], nan_ok=True)
+
+
+def _samples(fields):
+    """Samples of a column for each field."""
+    values = {
+        Column(FIELDS[name][0]): np.array([np.nan if v is None else v for v in given], float)
+        for name, given in fields.items()
     }
-    _, high, _ = _of_group(table, conditions)
-    bounds = CgroupBounds(0.0, conditions.charge_error, conditions.cpus)
-    names = ("usage", "window", "gap", "peak", "file", "moved", "locked")
-    ticks = [
-        CgroupTick(float(index + 1), *(columns[name][index] for name in names)) for index in range(number)
-    ]
-    wanted = [window.high for tick in ticks if (window := bounds.add_tick(tick)) is not None]
-    wanted += [window.high for window in bounds.rest(all_ended=alive == 0)]
-    assert high.tolist() == pytest.approx(wanted)
+    return Samples(np.arange(1.0, 1.0 + len(next(iter(values.values())))), list(values), values)
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_windows_of_page_faults_are_those_of_the_rule_of_certainty(seed):
-    lot, number, unknown = random.Random(seed), 50, float("nan")
+    lot, number = random.Random(seed), 50
     conditions = RunConditions.of({**description(), "page_bytes": 4096})
     unseen: list[int | None] = sorted(lot.randint(0, 9999) for _ in range(number))
     high = [lot.choice((None, *[lot.randint(0, 900) * MIB] * 5)) for _ in range(number)]
     for index in lot.sample(range(number), 5):
         unseen[index] = None
-    table = {
-        name: np.array([unknown if value is None else value for value in values], float)
-        for name, values in (("high", high), ("unseen", unseen))
-    }
-    for name in ("low", "faults", "guess", "resident"):
-        table[name] = np.zeros(number)
-    _, windows, _ = _of_ledger(table, conditions)
+    empty = dict.fromkeys(("needed_low", "faults", "needed", "rss"), [0] * number)
+    _, windows, _ = _of_ledger(_samples({"needed_high": high, "unseen_faults": unseen, **empty}), conditions)
     for index in range(number):
         before = unseen[index - 1] if index else 0
         after = unseen[min(index + 1, number - 1)]

@@ -1,10 +1,11 @@
-"""What waits to be folded is folded in its order, and never missed by who asks."""
+"""Waiting samples are handed on in their order, at the latest when the aggregator is asked for."""
 
 from __future__ import annotations
 
 from otel_memwatch.model import Column, ProcessEvent, ProcessRecord, Snapshot
-from otel_memwatch.monitor.recording.batching import Folding
-from otel_memwatch.run import Tally
+from otel_memwatch.monitor.recording.batching import SampleBatcher
+from otel_memwatch.record.schema import sample_maker
+from otel_memwatch.run import RunAggregator
 
 RSS, COUNT, PSS, LATE = (
     Column("memwatch.tree.memory.usage"),
@@ -30,35 +31,35 @@ def records() -> list[ProcessRecord | Snapshot]:
     ]
 
 
-def test_the_tally_is_that_of_a_fold_at_every_tick() -> None:
-    folding, tally = Folding(), Tally((RSS, COUNT), INFO)
+def test_the_aggregator_has_what_one_without_batches_has() -> None:
     columns = (RSS, COUNT)
-    folding.open(columns, INFO)
+    batcher, alone, make = SampleBatcher(), RunAggregator(columns, INFO), sample_maker((RSS, COUNT))
+    batcher.open(columns, INFO)
     for record in records():
         if isinstance(record, ProcessRecord):
-            folding.process(record)
-            tally.process(record)
+            batcher.process(record)
+            alone.process(record)
         else:
-            folding.tick(columns, record)
-            tally.tick(record)
-    folded = folding.tally
+            batcher.sample(columns, record)
+            alone.add(make((record.time, *record.values)), record.missed)
+    folded = batcher.aggregator
     assert folded is not None
-    assert folded.peaks() == tally.peaks()
-    assert folded.quality() == tally.quality()
+    assert folded.peaks() == alone.peaks()
+    assert folded.quality() == alone.quality()
     assert folded.quality()["ticks"] == 50
-    assert folding.tally is folded
+    assert batcher.aggregator is folded
     assert folded.quality()["ticks"] == 50
 
 
-def test_what_came_before_is_folded_into_the_columns_of_later() -> None:
-    folding = Folding()
-    assert folding.tally is None
+def test_earlier_samples_take_the_columns_of_later_ones() -> None:
+    batcher = SampleBatcher()
+    assert batcher.aggregator is None
     for n in range(40):
-        folding.tick((PSS,), Snapshot(100.0 + n / 10, 0.0, (5_000_000 if n == 3 else 1000,)))
+        batcher.sample((PSS,), Snapshot(100.0 + n / 10, 0.0, (5_000_000 if n == 3 else 1000,)))
     columns = (LATE, PSS)
-    folding.open(columns, INFO)
-    folding.tick(columns, Snapshot(104.0, 0.0, (None, 2000)))
-    tally = folding.tally
-    assert tally is not None
-    assert tally.quality()["ticks"] == 41
-    assert tally.tree_low == 5_000_000
+    batcher.open(columns, INFO)
+    batcher.sample(columns, Snapshot(104.0, 0.0, (None, 2000)))
+    aggregator = batcher.aggregator
+    assert aggregator is not None
+    assert aggregator.quality()["ticks"] == 41
+    assert aggregator.tree_low == 5_000_000

@@ -1,0 +1,142 @@
+"""Types of the lines of a record: each field is declared once, and readers use its name.
+
+`FIELDS` says which columns of `samples.jsonl` a field of a `Sample` comes from, whatever columns a record has and in
+whatever order.
+"""
+
+from __future__ import annotations
+
+from collections import namedtuple
+from operator import itemgetter
+
+from otel_memwatch import catalog
+from otel_memwatch.runtime.typed import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Sequence
+    from typing import Any, NamedTuple
+
+    from otel_memwatch.model import Attributes, Column, Value
+
+_READ, _WRITE = ("disk.io.direction", "read"), ("disk.io.direction", "write")
+
+FIELDS: dict[str, tuple[str, tuple[str, str] | None]] = {
+    "main": (catalog.PROCESS_MEMORY_USAGE, None),
+    "main_peak": (catalog.MEMWATCH_PROCESS_MEMORY_PEAK, None),
+    "main_file": (catalog.MEMWATCH_PROCESS_MEMORY_LINUX_FILE, None),
+    "rss": (catalog.MEMWATCH_TREE_MEMORY_USAGE, None),
+    "virtual": (catalog.MEMWATCH_TREE_MEMORY_VIRTUAL, None),
+    "pss": (catalog.MEMWATCH_TREE_MEMORY_PSS, None),
+    "hugetlb": (catalog.MEMWATCH_TREE_MEMORY_HUGETLB, None),
+    "shared": (catalog.MEMWATCH_TREE_MEMORY_SHMEM, None),
+    "processes": (catalog.MEMWATCH_TREE_PROCESS_COUNT, None),
+    "unseen": (catalog.MEMWATCH_TREE_UNOBSERVED, None),
+    "unseen_faults": (catalog.MEMWATCH_TREE_UNOBSERVED_FAULTS, None),
+    "faults": (catalog.MEMWATCH_TREE_PAGING_FAULTS, None),
+    "major_faults": (catalog.MEMWATCH_TREE_PAGING_FAULTS, ("system.paging.fault.type", "major")),
+    "bound": (catalog.MEMWATCH_TREE_MEMORY_BOUND, None),
+    "needed": (catalog.MEMWATCH_TREE_MEMORY_NEEDED, None),
+    "needed_low": (catalog.MEMWATCH_TREE_MEMORY_NEEDED_LOW, None),
+    "needed_high": (catalog.MEMWATCH_TREE_MEMORY_NEEDED_HIGH, None),
+    "needed_shares": (catalog.MEMWATCH_TREE_MEMORY_PSS_NEEDED, None),
+    "usage": (catalog.MEMWATCH_CGROUP_MEMORY_USAGE, None),
+    "window": (catalog.MEMWATCH_CGROUP_MEMORY_WINDOW, None),
+    "gap": (catalog.MEMWATCH_CGROUP_MEMORY_WINDOW_GAP, None),
+    "watermark": (catalog.MEMWATCH_CGROUP_MEMORY_PEAK, None),
+    "file": (catalog.MEMWATCH_CGROUP_MEMORY_FILE, None),
+    "locked": (catalog.MEMWATCH_CGROUP_MEMORY_UNEVICTABLE, None),
+    "anon": (catalog.MEMWATCH_CGROUP_MEMORY_ANON, None),
+    "shmem": (catalog.MEMWATCH_CGROUP_MEMORY_SHMEM, None),
+    "kernel": (catalog.MEMWATCH_CGROUP_MEMORY_KERNEL, None),
+    "group_swap": (catalog.MEMWATCH_CGROUP_MEMORY_SWAP, None),
+    "group_faults": (catalog.MEMWATCH_CGROUP_PAGING_FAULTS, None),
+    "outside": (catalog.MEMWATCH_CGROUP_OUTSIDE, None),
+    "limit": (catalog.MEMWATCH_CGROUP_MEMORY_LIMIT, ("memwatch.cgroup.limit.type", "max")),
+    "swap": (catalog.SYSTEM_PAGING_USAGE, ("system.paging.state", "used")),
+    "system": (catalog.SYSTEM_MEMORY_USAGE, ("system.memory.state", "used")),
+    "cpu_seconds": (catalog.MEMWATCH_TREE_CPU_TIME, None),
+    "read_bytes": (catalog.MEMWATCH_TREE_DISK_IO, _READ),
+    "write_bytes": (catalog.MEMWATCH_TREE_DISK_IO, _WRITE),
+    "read_chars": (catalog.MEMWATCH_TREE_SYSCALL_IO, _READ),
+    "write_chars": (catalog.MEMWATCH_TREE_SYSCALL_IO, _WRITE),
+    "moved": (catalog.MEMWATCH_TREE_DISK_IO, None),
+}
+"""For each field its metric, and the attribute that its columns have unless they are all of the metric's.
+
+Several columns are summed: `faults` are minor and major ones, as the control group counts them, `moved` is read and written.
+"""
+
+if TYPE_CHECKING:
+
+    class Sample(NamedTuple):
+        """All that was read at one moment."""
+
+        time: float
+
+        @property
+        def row(self) -> Sequence[Value]:
+            """Time and values of all columns."""
+
+        def __getattr__(self, field: str) -> Value: ...
+
+else:
+    Sample = namedtuple("Sample", ("time", *FIELDS, "row"), defaults=[None] * len(FIELDS) + [()])  # noqa: PYI024
+    Sample.__doc__ = """All that was read at one moment.
+
+    `time` is in monotonic seconds and `row` holds time and values of all columns; the other fields are those of
+    `FIELDS`, in bytes, seconds or pages as their metric has them. `None`: not known.
+    """
+
+
+def columns_of(field: str, columns: Iterable[Column]) -> list[Column]:
+    """Return the columns whose sum is a field of a sample; none if the record lacks it."""
+    metric, attribute = FIELDS[field]
+    return [c for c in columns if c.metric == metric and (attribute is None or attribute in c.attributes)]
+
+
+def fields_in(columns: Collection[Column]) -> frozenset[str]:
+    """Return the fields that a record with these columns has."""
+    return frozenset(field for field in FIELDS if columns_of(field, columns))
+
+
+def sample_maker(columns: Sequence[Column]) -> Callable[[Sequence[Value]], Sample]:
+    """Return a function that makes a `Sample` of a row of time and values (3 us).
+
+    A row may be shorter than the columns: the rest is not known.
+    """
+    # A field without a column takes the value behind the last one, which is never known.
+    width = len(columns) + 1
+    index = {column: place for place, column in enumerate(columns, 1)}
+    places: list[int] = [0]
+    more: list[tuple[int, int]] = []
+    for number, field in enumerate(FIELDS, 1):
+        found = [index[column] for column in columns_of(field, columns)]
+        places.append(found[0] if found else width)
+        more += [(number, place) for place in found[1:]]
+    pick, make = itemgetter(*places), Sample._make
+    unknown = [(None,) * missing for missing in range(width + 1)]
+
+    def sample(row: Sequence[Value]) -> Sample:
+        padded = (*row, *unknown[width + 1 - len(row)])
+        values = [*pick(padded), padded]
+        for number, place in more:
+            sum_so_far, value = values[number], padded[place]
+            values[number] = None if sum_so_far is None or value is None else sum_so_far + value
+        return make(values)
+
+    return sample
+
+
+def series_picker(
+    columns: Sequence[Column], metrics: Collection[str]
+) -> tuple[list[tuple[str, Attributes]], Callable[[Sequence[Value]], tuple[Value, ...]]]:
+    """Return metric and attributes of each column of these metrics, and what picks their values from `Sample.row`.
+
+    For metrics whose attributes a record alone knows, such as the devices of a machine.
+    """
+    found = [(place, column) for place, column in enumerate(columns, 1) if column.metric in metrics]
+    keys = [(column.metric, column.attributes) for _, column in found]
+    if len(found) > 1:
+        pick: Callable[[Sequence[Value]], Any] = itemgetter(*(place for place, _ in found))
+        return keys, pick
+    return keys, lambda row: tuple(row[place] for place, _ in found)
