@@ -1,7 +1,10 @@
-"""Recording and reading from Python.
+"""Python API for recording and reading runs.
 
-Importing this package imports nothing else: a program that is watched pays for what it uses. `watching` has `watch()` and `attach()`, `run` has `Run` and
-`load_run()`, `devices` has `gpus()` and `best_gpu()`.
+Importing this package imports nothing else, so a watched program loads only the parts that it uses:
+
+- `watching`: `watch()` and `attach()`
+- `run`: `Run` and `load_run()`
+- `devices`: `gpus()` and `best_gpu()`
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""A run as a notebook shows it: the page's curve, the figures and the largest operations, in HTML that needs no script.
+"""Notebook view of a run: memory curve, figures and largest operations, in HTML without scripts.
 
-Sites that show notebooks drop scripts and style sheets: the picture is inline SVG with attributes alone, on light paper of
-its own, since transparent paper is illegible in either the light or the dark theme.
+Sites that show notebooks drop scripts and style sheets, so the picture is inline SVG with attributes only. Its
+background is light, because a transparent one is illegible in either the light or the dark theme.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _NAME = 80
 
 
 def card(run: RecordedRun) -> str:
-    """The HTML of the card."""
+    """Return the HTML of the card."""
     bad = phrases.ended_badly(run)
     peak = run.peaks.tree
     where = phrases.when_and_where(run, peak)
@@ -56,10 +56,10 @@ def _text(text: str) -> str:
 
 
 def _operations(run: RecordedRun) -> str:
-    """The operations that needed most; nothing where none was marked."""
+    """Return a table of the largest operations; empty if none was marked."""
     largest: dict[str, OperationFigures] = {}
-    told = run.operation_digest.largest if run.too_many_operations else run.operations
-    for figures in sorted(told, key=needed_most, reverse=True):
+    candidates = run.operation_digest.largest if run.too_many_operations else run.operations
+    for figures in sorted(candidates, key=needed_most, reverse=True):
         largest.setdefault(figures.operation.name, figures)
     if not largest:
         return ""

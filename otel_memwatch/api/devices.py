@@ -1,7 +1,7 @@
-"""GPUs for people: which there are for this program, how much of each is free, which has most.
+"""GPUs available to this program, with their memory.
 
-Asks the drivers when called, nothing before. A device that does not answer has no figures; there is never a zero for
-an error.
+The drivers are queried only when a function is called. A device that does not answer has no figures; an error never
+becomes a zero.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ ANSWER = 10.0
 
 
 class GPUMemory(NamedTuple):
-    """Memory of a GPU in bytes. What driver and firmware reserve is neither free nor used."""
+    """Memory of a GPU in bytes. Memory reserved by driver and firmware is neither free nor used."""
 
     total: int
     free: int
@@ -37,28 +37,28 @@ class GPU(NamedTuple):
     """One GPU that this program may use."""
 
     ordinal: int
-    """Place in the list; CUDA's number of an NVIDIA device, where CUDA's order is known."""
+    """Position in the list. For an NVIDIA device this is CUDA's number, if CUDA's order is known."""
     id: str
-    """UUID of an NVIDIA device, else its PCI address."""
+    """UUID of an NVIDIA device; PCI address of any other device."""
     name: str
     """Model."""
     memory: GPUMemory | None
-    """`None`: the device does not report it, now or ever."""
+    """`None` if the device does not report it."""
 
 
 def gpus(environment: Mapping[str, str] | None = None, sys: Path = Path("/sys")) -> list[GPU]:
-    """The GPUs that a program with this environment may use, with their memory of this moment.
+    """Return the GPUs that a program with this environment may use, with their current memory.
 
-    NVIDIA devices come first, in CUDA's order as `CUDA_VISIBLE_DEVICES` and `CUDA_DEVICE_ORDER` make it; then those
-    of open drivers. No GPU gives an empty list. The driver is opened for the call: milliseconds, or seconds where
-    no daemon keeps its cards awake.
+    NVIDIA devices come first, in CUDA's order according to `CUDA_VISIBLE_DEVICES` and `CUDA_DEVICE_ORDER`. Devices of
+    open drivers follow. Without a GPU, the list is empty. Each call opens the driver, which takes milliseconds, or
+    seconds if no daemon keeps the cards awake.
 
     Args:
-        environment: variables of the program; by default those of this one.
-        sys: where /sys is.
+        environment: environment variables of the program; by default those of this process.
+        sys: path of the sysfs file system.
 
     Raises:
-        Unavailable: there is a driver, but it cannot be used or does not answer; the hint says what helps.
+        Unavailable: a driver exists, but cannot be used or does not answer; the hint names the remedy.
 
     """
     environment = os.environ if environment is None else environment
@@ -67,7 +67,10 @@ def gpus(environment: Mapping[str, str] | None = None, sys: Path = Path("/sys"))
 
 
 def best_gpu(environment: Mapping[str, str] | None = None, sys: Path = Path("/sys")) -> GPU | None:
-    """The one with most free memory, the first of equals; `None` without a GPU that reports its memory. Raises as `gpus` does."""
+    """Return the GPU with the most free memory, or the first of several equal ones.
+
+    `None` if no GPU reports its memory. Raises the errors of `gpus`.
+    """
     reporting = [gpu for gpu in gpus(environment, sys) if gpu.memory is not None]
     return max(reporting, key=lambda gpu: gpu.memory.free if gpu.memory else 0, default=None)
 

@@ -1,6 +1,7 @@
-"""The keywords of `watch()`, `attach()`, `Run.report()` and `Run.plot()`, for type checkers and editors.
+"""Types of the keywords of `watch()`, `attach()`, `Run.report()` and `Run.plot()`, for type checkers and editors.
 
-Nothing imports this module at run time. `config.OPTIONS` holds the settings with their defaults and their help; a test keeps the two alike.
+Nothing imports this module at run time. `config.OPTIONS` holds the settings with defaults and help; a test compares
+both.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from otel_memwatch.run import RecordedRun
 
 
 class AttachSettings(TypedDict, total=False):
-    """The settings of `otel-memwatch attach`; `None` stands for the default, as leaving it out does.
+    """Settings of `otel-memwatch attach`; `None` selects the default.
 
     Durations are seconds, or text with a unit: "50ms", "1s", "2min".
     """
@@ -48,44 +49,44 @@ class AttachSettings(TypedDict, total=False):
 
 
 class WatchSettings(AttachSettings, total=False):
-    """The settings of `watch()`: those of `attach`, and one that is this program's own."""
+    """Settings of `watch()`: the settings of `attach`, and `exact_gpu`, which applies to this program."""
 
     exact_gpu: bool | None
 
 
 class ReportOptions(TypedDict, total=False):
-    """Options of `Run.report`; each format knows its own and ignores the rest."""
+    """Options of `Run.report`; each format ignores the options of other formats."""
 
     indent: int | None
-    """Of "json": blanks of each level, 2 by default; `None`: all in one line."""
+    """For "json": spaces per level, 2 by default; `None` writes a single line."""
     signal: Literal["metrics", "traces"]
-    """Of "otlp": "metrics" by default."""
+    """For "otlp": "metrics" by default."""
     memory_type: Literal["rss", "system"]
-    """Of "monitor-log": "rss" by default."""
+    """For "monitor-log": "rss" by default."""
     from_zero: bool
-    """Of "monitor-log": less the first sample."""
+    """For "monitor-log": subtract the first sample from all samples."""
 
 
 class PlotOptions(TypedDict, total=False):
     """Options of `Run.plot`."""
 
     suffix: Literal[".png", ".pdf", ".svg"]
-    """Format of the picture; by default that of the path's ending, PNG without one."""
+    """Format of the picture; by default the extension of the path, or PNG without one."""
     style: Literal["memory"]
-    """What is drawn; there is one style."""
+    """Style of the picture; only "memory" exists."""
     dark: bool
-    """Light lines on dark paper."""
+    """Draw light lines on a dark background."""
     size: tuple[float, float | None]
-    """Inches of width and height; a height of `None`: as high as what there is to show."""
+    """Width and height in inches; with a height of `None`, the height depends on the content."""
     dpi: int
     """Dots per inch of a PNG, 150 by default."""
     title: str
-    """Instead of the command."""
+    """Title of the picture; by default the command."""
     begin: float
-    """Seconds since the start of the run from which on it is drawn."""
+    """Start of the drawn period, in seconds since the start of the run."""
     end: float
-    """Seconds up to which it is drawn."""
+    """End of the drawn period, in seconds since the start of the run."""
     others: Sequence[RecordedRun]
-    """Further runs in the same picture, each from its own start."""
+    """Further runs in the same picture, all aligned at their starts."""
     force: bool
-    """Whether a file that is there is replaced: true by default; else `UsageError`."""
+    """Replace an existing file (the default). If false, an existing file raises `UsageError`."""

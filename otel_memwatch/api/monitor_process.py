@@ -1,12 +1,13 @@
-"""The monitor beside a running program: how it is started, how it is stopped.
+"""Start and stop of the monitor of a running program.
 
-It is no child of the program (it would be found by the program's own `wait()`, and counted as part of it) and no
-member of its session. Two pipes connect them. Through the first one the monitor reports: a byte says that the first sample
-is recorded, the end of file that the monitor is gone. The end of file of the second one, which also comes when the program
-is killed, tells the monitor to finish.
+The monitor is neither a child of the program nor a member of its session. The program's `wait()` would find a child, and
+its figures would include it. Two pipes connect both processes:
 
-The program may close our ends of the pipes and open files of its own under their numbers. They are touched only while they
-still are our pipes. Without them the recording ends with the program.
+- On the first pipe the monitor sends a byte when the first sample is recorded. End of file means that it has ended.
+- End of file on the second pipe makes the monitor finish. This also happens when the program is killed.
+
+The program may close its ends of the pipes and open other files under their numbers. This module uses a number only
+while it still refers to the pipe. Without the pipes, the recording ends with the program.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 _STATUS, _STOP = 832, 896
-"""Numbers from which on our ends of the pipes are placed, behind those of the operations."""
+"""Lowest descriptor numbers for our ends of the pipes, above those of the operations."""
 _READY_SECONDS = 3.0
 _STOP_SECONDS = 30.0
 
@@ -50,25 +51,28 @@ finally:
         from importlib import import_module
         import_module(afterwards).main(sys.argv[1:])
 """
-"""What the new Python runs. It forks at once and lets its first process end, so that the monitor is no child of the program,
-then runs the command line, and `main` of the module that was named for afterwards with the same arguments. The pipe's end
-that stays open until the monitor is gone is not for its own children."""
+"""Program of the new Python process.
+
+It forks at once and its first process ends, so the monitor is not a child of the program. Then it runs the command line,
+and afterwards `main` of an optional module with the same arguments. The monitor's children do not inherit the end of
+the pipe that stays open until the monitor ends.
+"""
 
 
 class MonitorProcess:
-    """A process that records process `pid`, as its own or another's program. Raises `OSError` when it cannot be started.
+    """A process that records process `pid`, which may be this process. Raises `OSError` if it cannot be started.
 
     Args:
-        pid: the process.
+        pid: the process to record.
         directory: the run directory.
-        settings: of the recording.
-        wait: for the first sample. Else `launched` has to be called, and the directory has to be there already, so that
-            operations can be recorded from now on.
-        afterwards: module whose `main` the monitor calls when the record is complete, with the arguments of `attach`.
+        settings: settings of the recording.
+        wait: wait for the first sample. If false, the caller must call `launched`, and the directory must exist so
+            operations can be recorded at once.
+        afterwards: module with a `main` that the monitor calls after completing the record, with the arguments of `attach`.
 
     Attributes:
-        ready: whether the first sample was recorded within three seconds.
-        dead: whether it ended before that.
+        ready: true if the first sample was recorded within three seconds.
+        dead: true if the monitor ended before that.
 
     """
 
@@ -91,7 +95,7 @@ class MonitorProcess:
         if wait:
             self.launched()
             self._wait_until_ready()
-        # What the program starts from now on, and its own operations, belong to this run.
+        # Operations and processes that the program starts from now on belong to this run.
         if self._watches_us and not self.dead:
             self._environment = os.environ.get(RUN_DIRECTORY_VARIABLE)
             os.environ[RUN_DIRECTORY_VARIABLE] = str(directory)
@@ -101,22 +105,22 @@ class MonitorProcess:
 
     @property
     def launcher_pid(self) -> int:
-        """The child that starts the monitor and ends at once. A tick may find it waiting to be taken note of."""
+        """Return the PID of the child that starts the monitor and ends at once. A sample may find it as a zombie."""
         return self._launcher.pid
 
     def launched(self) -> None:
-        """Waits until the monitor is no child of ours any more: some 20 ms after its start."""
+        """Wait until the launcher has ended and the monitor is not a descendant: about 20 ms after the start."""
         self._launcher.wait()
 
     def _start(
         self, pid: int, directory: Path, settings: Mapping[str, Any], more: Iterable[str], afterwards: str
     ) -> tuple[OwnedDescriptor, OwnedDescriptor, subprocess.Popen[bytes]]:
-        """Starts it; gives our ends of the two pipes, and the process that starts the monitor and ends."""
+        """Start the monitor; return our ends of the two pipes, and the launcher process."""
         with contextlib.ExitStack() as opened:
             status, ready = _open_pipe(opened)
             stop_seen, stop = _open_pipe(opened)
-            # The monitor closes `ready` after its byte. The end of file in `status` comes only when the monitor is gone,
-            # because it holds a second descriptor of that end.
+            # The monitor closes `ready` after its byte. It holds a second descriptor of that end, so end of file in
+            # `status` comes only when the monitor ends.
             alive = OwnedDescriptor(os.dup(ready.number))
             opened.callback(alive.close)
             words = ["attach", str(pid), f"--out={directory}", *options(settings), *more]
@@ -136,19 +140,19 @@ class MonitorProcess:
             self._close()
 
     def _read_status(self, seconds: float) -> bytes | None:
-        """Bytes from the monitor; empty: it is gone; `None`: it says nothing in time, or the pipe is lost."""
+        """Return bytes from the monitor; empty if it has ended; `None` if it sends nothing in time or the pipe is lost."""
         try:
             if self._status.is_ours() and readable([self._status.number], max(0.0, seconds)):
                 return os.read(self._status.number, 64)
-        except OSError:  # the program has closed it in another thread just now
+        except OSError:  # another thread of the program has just closed it
             pass
         return None
 
     def stop(self, timeout: float = _STOP_SECONDS) -> bool:
-        """Ends the recording and waits until the record and its report are complete; false when that takes too long.
+        """End the recording and wait until the record and its report are complete. Return false on a timeout.
 
-        False at once if the program has closed a pipe to the monitor: then the recording ends with the program. In a process
-        forked from the one that started it nothing happens. Never raises `OSError`.
+        Returns false at once if the program has closed a pipe to the monitor; then the recording ends with the program.
+        Does nothing in a forked child. Never raises `OSError`.
         """
         if os.getpid() != self._owner or self not in _running:
             return True
@@ -161,7 +165,7 @@ class MonitorProcess:
             if self._exact_gpu:
                 allocators.be_exact(wanted=False)
         if self._stop.is_ours():
-            with contextlib.suppress(OSError):  # it has ended by itself
+            with contextlib.suppress(OSError):  # the monitor has already ended
                 os.write(self._stop.number, b"1")
         self._stop.close()
         deadline = time.monotonic() + timeout
@@ -172,23 +176,23 @@ class MonitorProcess:
         return said == b""
 
     def _close(self) -> None:
-        """Gives the descriptors back, which lets the monitor go."""
+        """Close the descriptors, which releases the monitor."""
         self._stop.close()
         self._status.close()
         _running.discard(self)
 
     def leave(self) -> None:
-        """In a forked child: lets go of the pipes. The recording is the parent's; it must end with it, not with the child."""
+        """Close the pipes in a forked child, because the recording must end with the parent, not with the child."""
         self._close()
 
 
 def options(settings: Mapping[str, Any]) -> list[str]:
-    """Settings as options of the command line."""
+    """Return settings as options of the command line."""
     words: list[str] = []
     for name, value in settings.items():
         option = OPTIONS[name]
         if value is None or "attach" not in option.commands:
-            continue  # not given, or of this process and not of the monitor
+            continue  # unset, or a setting of this process and not of the monitor
         if option.repeated:
             words += [f"{option.flag}={part}" for part in several(value)]
         elif option.metavar is not None:
@@ -201,7 +205,7 @@ def options(settings: Mapping[str, Any]) -> list[str]:
 def _launch(
     words: Iterable[str], afterwards: str, alive: int, inherited: tuple[int, ...]
 ) -> subprocess.Popen[bytes]:
-    """Start a Python that forks the monitor and ends; `words`: the monitor's command line."""
+    """Start a Python process that forks the monitor and ends; `words` are the monitor's command line."""
     program = [sys.executable, "-W", "ignore", "-c", _MONITOR_PROGRAM]
     environment = {name: value for name, value in os.environ.items() if name != RUN_DIRECTORY_VARIABLE}
     return subprocess.Popen(
@@ -215,7 +219,7 @@ def _launch(
 
 
 def _open_pipe(opened: contextlib.ExitStack) -> tuple[OwnedDescriptor, OwnedDescriptor]:
-    """Open a pipe whose two ends are closed with `opened`."""
+    """Open a pipe; `opened` closes both of its ends."""
     reading, writing = map(OwnedDescriptor, os.pipe())
     opened.callback(reading.close)
     opened.callback(writing.close)
@@ -227,8 +231,8 @@ _hooks_are_set = False
 
 
 def _keep(monitor: MonitorProcess) -> None:
-    """Sees to it that it is stopped at the end of the program, and that forked children leave it alone."""
-    global _hooks_are_set  # noqa: PLW0603 - hooks cannot be taken back, so they are set once
+    """Stop the monitor at the end of the program, and detach it in forked children."""
+    global _hooks_are_set  # noqa: PLW0603 - hooks cannot be removed, so they are set once
     _running.add(monitor)
     if not _hooks_are_set:
         _hooks_are_set = True

@@ -1,4 +1,4 @@
-"""The path of a picture that a notebook shows as the picture."""
+"""Path of a picture that notebooks show as the picture."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any
 
 
 class Picture(PosixPath):
-    """A path as any other; where it is a cell's value, the picture is seen."""
+    """An ordinary path; as the value of a notebook cell it shows the picture."""
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, Any]:  # noqa: ARG002 - IPython's signature
-        """The picture by its media type beside the path; the path alone of a PDF, or of a file that is gone."""
+        """Return the path and the picture by media type; for a PDF or a missing file, only the path."""
         bundle: dict[str, Any] = {"text/plain": str(self)}
         try:
             if self.suffix == ".svg":

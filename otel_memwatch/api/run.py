@@ -1,4 +1,4 @@
-"""A run as a Python program sees it: its figures, at any time, and what can be made of them."""
+"""Runs for Python programs: current figures, reports, pictures and data frames."""
 
 from __future__ import annotations
 
@@ -25,21 +25,22 @@ if TYPE_CHECKING:
 
 
 class Run(analysis.RecordedRun):
-    """A recorded run, or one that is being recorded: every figure is that of the record as it is when it is asked for.
+    """A recorded run, finished or still running. Every access reads the current state of the record.
 
-    Reading raises `RunError` when the run directory cannot be read. As a context manager (from `watch`) it ends the
+    Reading raises `RunError` if the run directory cannot be read. As a context manager (from `watch`) it ends the
     recording with the block.
 
     Attributes:
         path: the run directory.
         id: name of the run.
-        command: argv of what is watched.
-        host: of the machine, keys "name", "system", "release", "machine", "cpus", "memory_bytes", "swap_bytes".
-        state: "running"; "finished"; "incomplete": the monitor died before the end.
-        started_wall: Unix seconds of the start.
-        interval: seconds between ticks, as asked for.
-        peak: how much memory all needed at the worst moment: a `Peak` with `bytes`, `certainty`, `low`, `high`, `at`.
-        limits: memory limits in bytes, keys "cgroup_bytes", "host_bytes", "rlimit_as_bytes"; absent or `None`: none known.
+        command: argv of the recorded command.
+        host: the machine, keys "name", "system", "release", "machine", "cpus", "memory_bytes", "swap_bytes".
+        state: "running", "finished", or "incomplete" if the monitor died before the end.
+        started_wall: Unix time of the start, in seconds.
+        interval: sampling interval in seconds, as configured.
+        peak: peak memory of the whole process tree, a `Peak` with `bytes`, `certainty`, `low`, `high`, `at`.
+        limits: memory limits in bytes, keys "cgroup_bytes", "host_bytes", "rlimit_as_bytes". A limit is absent or `None`
+            if unknown.
 
     """
 
@@ -48,17 +49,17 @@ class Run(analysis.RecordedRun):
         self._monitor = monitor
         self._read: tuple[Signature, analysis.RecordedRun] | None = None
 
-    if not TYPE_CHECKING:  # a type checker would believe in any attribute
+    if not TYPE_CHECKING:  # with this method, type checkers would accept any attribute
 
         def __getattribute__(self, name: str) -> Any:
-            """What `analysis.RecordedRun` knows is asked of the run as its files are now, so that all parts of a figure agree."""
+            """Read attributes of `analysis.RecordedRun` from `latest`, so all parts of a figure are consistent."""
             if name.startswith("_") or name in _OWN:
                 return super().__getattribute__(name)
             return getattr(self.latest, name)
 
     @property
     def latest(self) -> analysis.RecordedRun:
-        """All that is known at this moment, which does not change any more; read again only when the files have changed."""
+        """Return an immutable snapshot of the run. Files are read again only if they have changed."""
         signature = _signature(self.path)
         if self._read is None or self._read[0] != signature:
             self._read = signature, analysis.load(self.path)
@@ -76,47 +77,49 @@ class Run(analysis.RecordedRun):
         self.stop()
 
     def stop(self, timeout: float = 30.0) -> bool:
-        """Ends the recording, if it was begun by this object, and waits until record and report are complete.
+        """End the recording if this object started it, and wait until record and report are complete.
 
-        False when that took longer than `timeout` seconds: the monitor then completes it by itself.
+        Returns false after `timeout` seconds; the monitor then completes the record without being waited for.
         """
         monitor, self._monitor = self._monitor, None
         return True if monitor is None else monitor.stop(timeout)
 
-    def report(self, format: str = "text", **options: Unpack[ReportOptions]) -> str:  # noqa: A002 - the word that people expect
-        """A report as text.
+    def report(self, format: str = "text", **options: Unpack[ReportOptions]) -> str:  # noqa: A002 - the name that users expect
+        """Return a report as text.
 
         Args:
-            format: its name, as of `otel-memwatch report --format` and `export --to`: "text", "summary", "markdown",
+            format: name of the format in `otel-memwatch report --format` and `export --to`: "text", "summary", "markdown",
                 "json", "csv", "otlp", "otlp-traces", "openmetrics", "metrics", "perfetto" ...
-            options: `indent` of "json" (2; `None`: all in one line), `signal` of "otlp" ("metrics" or "traces"),
-                `memory_type` ("rss" or "system") and `from_zero` of "monitor-log".
+            options: options of the format, see `ReportOptions`: `indent` for "json", `signal` for "otlp" ("metrics" or
+                "traces"), `memory_type` ("rss" or "system") and `from_zero` for "monitor-log".
 
         Raises:
-            UsageError: for a report that does not exist, or that is no text.
+            UsageError: the report does not exist or is binary.
 
         """
         from otel_memwatch.reports import REPORTS, render
 
         if format in REPORTS and REPORTS[format].binary:
-            raise UsageError(f"The report {format!r} is no text.", "plot() writes the picture to a file")
+            raise UsageError(f"The report {format!r} is binary.", "use plot() to write the picture to a file")
         out = io.BytesIO()
         render(format, self.latest, out, **options)
         return out.getvalue().decode("utf-8")
 
     def plot(self, path: str | os.PathLike[str] | None = None, **options: Unpack[PlotOptions]) -> Picture:
-        """Draws the run into a file, and gives its path, which a notebook shows as the picture.
+        """Draw the run into a file and return its path, which notebooks show as the picture.
 
         Args:
-            path: the file, by default `memory.png` in the run directory. Its ending decides the format: .png, .pdf, .svg.
-            options: `dark`, `size` (inches), `dpi`, `title`, `begin` and `end` (seconds since the start), `others` (further
-                runs for the same picture); `suffix`, for a path whose ending says another format or none; `force=False`
-                to keep a file that is there; `style`, of which there is one, "memory".
+            path: the file, by default `memory.png` in the run directory. Its extension selects the format: .png, .pdf,
+                .svg.
+            options: options of the picture, see `PlotOptions`. Appearance: `dark`, `size` in inches, `dpi`, `title`,
+                `style` (only "memory"). Content: `begin` and `end` in seconds since the start, and `others`, further runs
+                for the same picture. File: `suffix`, the format if it differs from the extension, and `force=False`, which
+                keeps an existing file.
 
         Raises:
-            UsageError: for a format or style that does not exist, or where the file is there and is to be kept.
-            Unavailable: where drawing is not possible here.
-            RunError: where the file cannot be written.
+            UsageError: unknown format or style, or the file exists with `force=False`.
+            Unavailable: drawing is not possible on this machine.
+            RunError: the file cannot be written.
 
         """
         from otel_memwatch.record.format import PLOT_FILE
@@ -126,7 +129,7 @@ class Run(analysis.RecordedRun):
         return Picture(write("plot", self.latest, self.path / PLOT_FILE if path is None else path, **options))
 
     def _repr_html_(self) -> str | None:
-        """What a notebook shows: the curve, the figures, the largest operations; `None` where the run cannot be read."""
+        """Return the notebook view: curve, figures, largest operations; `None` if the run cannot be read."""
         from otel_memwatch.api.card import card
 
         try:
@@ -135,9 +138,9 @@ class Run(analysis.RecordedRun):
             return None
 
     def to_pandas(self) -> Any:
-        """The ticks as a `pandas.DataFrame`: seconds since the start as its index, one column for each series.
+        """Return the samples as a `pandas.DataFrame`, with seconds since the start as index and a column per series.
 
-        A column is named as its metric, its attributes in braces. Raises `Unavailable` without pandas.
+        A column has the name of its metric, with attributes in braces. Raises `Unavailable` without pandas.
         """
         try:
             pd: Any = import_module("pandas")
@@ -152,23 +155,23 @@ class Run(analysis.RecordedRun):
 
 
 _OWN = frozenset(vars(Run)) | {"path"}
-"""Names that `Run` answers itself."""
+"""Attributes of `Run` itself."""
 
 
 def load_run(path: str | os.PathLike[str] = "latest") -> Run:
-    """The run that a directory holds, ended or going on; "latest" is the newest one below memwatch-runs.
+    """Return the run in a directory, finished or still running; "latest" is the newest one below memwatch-runs.
 
-    Raises `RunError` when the directory holds none, `UsageError` where there is no newest one.
+    Raises `RunError` if the directory contains no run, `UsageError` if there is no newest run.
     """
     from otel_memwatch.wings.index.find import LATEST, find_run
 
     run = Run(find_run(LATEST) if path == LATEST else Path(path))
-    run.latest  # noqa: B018 - a wrong path is reported now, not at the first figure
+    run.latest  # noqa: B018 - report a wrong path now, not at the first access
     return run
 
 
 def _signature(path: Path) -> Signature:
-    """Changes whenever something has been recorded."""
+    """Return names, sizes and modification times of the record's files, which change with every recording."""
     try:
         with os.scandir(path) as entries:
             kept = [

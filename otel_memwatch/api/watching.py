@@ -1,4 +1,4 @@
-"""Recording from Python: `watch()` this program, `attach()` to another one."""
+"""Functions to record from Python: `watch()` this program, or `attach()` to another one."""
 
 from __future__ import annotations
 
@@ -20,29 +20,30 @@ if TYPE_CHECKING:
 
 
 def watch(path: str | os.PathLike[str] | None = None, **settings: Unpack[WatchSettings]) -> Run:
-    """Records this program and its descendants from now on, until the block, `run.stop()` or the process ends.
+    """Record this program and its descendants from now on.
 
-    As in `with watch("runs/a") as run:`, or with `run = watch()` at the top of a script or notebook.
+    Use it as `with watch("runs/a") as run:`, or as `run = watch()` at the top of a script or notebook.
 
-    A monitor is started beside the program; nothing is sampled in it. The call returns when the first sample has been
-    recorded. The recording ends with the block, with `stop()` or with the process, however that dies. In a program
-    that is recorded already (under `wrap`, or by an earlier `watch`) that run is joined and goes on afterwards.
+    A separate monitor process takes the samples. The call returns when the first sample has been recorded. The recording
+    ends with the block, with `run.stop()` or with the process, also if the process is killed. If `wrap` or an earlier
+    `watch` already records the program, the call joins that run, which continues afterwards.
 
     Args:
-        path: run directory to create. Default: `memwatch-runs/<time>-<name>-<pid>`. Where it holds a run already, this one
-            is recorded in "path-2", "path-3" ...: `run.path` says where.
-        settings: as on the command line of `attach`, whose help describes them: `interval`, `exact`, `quiet`, `summary`,
-            `summary_file`, `report`, `plot`, `prometheus`, `prometheus_cert`, `prometheus_key`, `prometheus_client_ca`, `linger`,
-            `textfile`, `otlp`, `otlp_protocol`, `otlp_metrics`, `metrics`, `operation_metrics`, `metric_interval`, `log_dir`,
-            `upload`, `out`, `runs`, `name`, `tag`, `group`, `rank`; and `exact_gpu`, which has the watermarks of this
-            program's GPU allocators reset at the boundaries of operations.
+        path: run directory to create. Default: `memwatch-runs/<time>-<name>-<pid>`. If it already contains a run, this
+            run is recorded in "path-2", "path-3" ...; `run.path` has the actual path.
+        settings: options of the command line of `attach`; its help describes them. Recording: `interval`, `exact`,
+            `log_dir`. Name and place: `out`, `runs`, `name`, `tag`, `group`, `rank`, `upload`. Output: `quiet`, `summary`,
+            `summary_file`, `report`, `plot`. Prometheus: `prometheus`, `prometheus_cert`, `prometheus_key`,
+            `prometheus_client_ca`, `linger`, `textfile`. OTLP: `otlp`, `otlp_protocol`, `otlp_metrics`. Metrics: `metrics`,
+            `operation_metrics`, `metric_interval`. Only for `watch`: `exact_gpu`, which resets the high-water marks of this
+            program's GPU allocators at the boundaries of operations.
 
     Returns:
-        The run, which can be read while it grows. When recording turns out to be impossible there is one line about it
-        on stderr, and the program goes on.
+        The run, which can be read while it is recorded. If recording is impossible, one line on stderr says so, and the
+        program continues.
 
     Raises:
-        UsageError: for a setting that does not exist or cannot be used, or a path where something else than a run is.
+        UsageError: unknown or invalid setting, or the path exists and is not a run.
 
     """
     from otel_memwatch.api.monitor_process import MonitorProcess
@@ -51,29 +52,33 @@ def watch(path: str | os.PathLike[str] | None = None, **settings: Unpack[WatchSe
     running = _present_run()
     if running is not None:
         if path is not None:
-            _say(f"watch() joins the run that records this program already, in {running}.")
+            _say(f"watch() joined the run that already records this program, in {running}.")
         return Run(running)
     directory = _directory(given)
     del given["out"]
     try:
         monitor = MonitorProcess(os.getpid(), directory, given)
     except OSError as error:
-        _say(f"nothing is recorded: the monitor cannot be started: {error.strerror}.")
+        _say(f"cannot start the monitor ({error.strerror}): nothing is recorded.")
         return Run(directory)
     if monitor.dead:
-        _say("nothing is recorded: the monitor has not come up.")
+        _say("the monitor failed to start: nothing is recorded.")
         return Run(directory)
     if not monitor.ready:
-        _say("the monitor is slow to come up: the beginning may be missing from the record.")
+        _say("the monitor started slowly: the record may miss the beginning.")
     operations.activate(str(directory))
     return Run(directory, monitor)
 
 
 def attach(pid: int, path: str | os.PathLike[str] | None = None, **settings: Unpack[AttachSettings]) -> Run:
-    """Records another process and its descendants until it ends, until `stop()`, or until this program ends.
+    """Record another process and its descendants until it ends, until `stop()`, or until this program ends.
 
-    `path` and the settings are those of `watch`, but for `exact_gpu`. Raises `UsageError` as `watch` does, `RunError` when
-    the process is not there or may not be read (the monitor says which on stderr).
+    `path` and the settings are those of `watch`, except `exact_gpu`.
+
+    Raises:
+        UsageError: unknown or invalid setting, or the path exists and is not a run.
+        RunError: the process does not exist or may not be read; the monitor prints the reason on stderr.
+
     """
     from otel_memwatch.api.monitor_process import MonitorProcess
 
@@ -83,22 +88,22 @@ def attach(pid: int, path: str | os.PathLike[str] | None = None, **settings: Unp
     try:
         monitor = MonitorProcess(pid, directory, given)
     except OSError as error:
-        raise RunError(f"The monitor cannot be started: {error.strerror}.") from None
+        raise RunError(f"Cannot start the monitor: {error.strerror}.") from None
     if monitor.dead:
-        raise RunError(f"Process {pid} is not recorded.", "the monitor has said why on stderr")
+        raise RunError(f"Cannot record process {pid}.", "see the monitor's message on stderr")
     return Run(directory, monitor)
 
 
 def _checked(
     command: str, path: str | os.PathLike[str] | None, settings: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The settings that were given, checked, as the command line wants them; `out` is there in any case."""
+    """Return the given settings after checks, in the command line's form; `out` is always present."""
     from otel_memwatch import config
 
     given = dict(settings)
     if path is not None:
         if "out" in given:
-            raise UsageError("Give the run directory once: as the path or as out.")
+            raise UsageError("Pass the run directory either as path or as out, not both.")
         given["out"] = os.fspath(path)
     used = config.settings(command, given)
     present = {name: value for name, value in given.items() if value is not None}
@@ -106,7 +111,7 @@ def _checked(
 
 
 def _directory(settings: Mapping[str, Any]) -> Path:
-    """The run directory to be made by the monitor. Raises `UsageError` when something else than a run is there."""
+    """Return the run directory for the monitor to create. Raises `UsageError` if the path exists and is not a run."""
     from otel_memwatch.monitor.run.run_directory import absolute, run_name
     from otel_memwatch.record.format import RUN_FILE
 
@@ -116,19 +121,21 @@ def _directory(settings: Mapping[str, Any]) -> Path:
         if not os.path.lexists(path):
             return path
         if not os.path.isfile(path / RUN_FILE):
-            raise UsageError(f"{path} exists already.", "a run is never overwritten: name another directory")
-        # A notebook is run again from its beginning: its second run stands beside the first.
+            raise UsageError(
+                f"{path} already exists.", "existing files are never overwritten: pass another directory"
+            )
+        # Users run a notebook again from its beginning, so its second run gets a numbered directory.
         beside = _numbered(path)
-        _say(f"{out} holds a run already: this one is recorded in {beside.name}, beside it.")
+        _say(f"{out} already contains a run; recording to {beside.name} instead.")
         return beside
     program = getattr(sys.modules.get("__main__"), "__file__", None)
     runs = absolute(settings["runs"]) if settings["runs"] else _runs_directory()
-    # A second recording within a second has its name already.
+    # A second recording within the same second would get the same name.
     return _numbered(runs / run_name(["python", program] if program else ["python"], settings["name"]))
 
 
 def _numbered(path: Path) -> Path:
-    """The path, or the first of "path-2", "path-3" ... that is not there."""
+    """Return the path, or the first of "path-2", "path-3" ... that does not exist."""
     beside, number = path, 1
     while os.path.lexists(beside):
         number += 1
@@ -137,7 +144,7 @@ def _numbered(path: Path) -> Path:
 
 
 def _runs_directory() -> Path:
-    """Where runs are kept: in the working directory, else in the temporary one."""
+    """Return the directory of all runs: below the working directory, or the temporary directory if not writable."""
     from otel_memwatch.monitor.run.run_directory import absolute, temporary_runs
     from otel_memwatch.record.format import RUNS_DIRECTORY
 
@@ -150,7 +157,7 @@ def _runs_directory() -> Path:
 
 
 def _present_run() -> Path | None:
-    """The run that records this program already, if it goes on."""
+    """Return the directory of the run that currently records this program, if any."""
     named = os.environ.get(operations.RUN_DIRECTORY_VARIABLE)
     if not named:
         return None

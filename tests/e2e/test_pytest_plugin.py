@@ -144,7 +144,7 @@ def test_a_limit_fails_the_test_that_is_beyond_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "mark", ['limit="200"', 'limit="-1 MiB"', 'added="nan MiB"', "limit=200", 'limt="1 MiB"', '"1 MiB"']
+    "mark", ['limit="200 XB"', 'limit="-1 MiB"', 'added="nan MiB"', 'limt="1 MiB"', '"1 MiB"']
 )
 def test_a_limit_that_cannot_be_used_is_told_before_anything_runs(tmp_path: Path, mark: str) -> None:
     session = run_tests(
@@ -465,10 +465,10 @@ def test_a_bad_mark_is_told_by_workers_too(tmp_path: Path) -> None:
         tests="""
         import pytest
         def test_first(): open("ran", "w").close()
-        @pytest.mark.memwatch(limit="200")
+        @pytest.mark.memwatch(limit="200 XB")
         def test_it(): pass
         """,
     )
     assert session.returncode not in {0, 3}, session.stdout
-    assert "test_it.py::test_it: limit: '200'" in session.stdout
+    assert "test_it.py::test_it: limit: '200 XB'" in session.stdout
     assert not (tmp_path / "ran").exists()
