@@ -107,7 +107,7 @@ PROCESS_UPTIME = _row(
     "process.uptime", _G, "s", "Time since the start of the target.", (), "process_tree", _RC, integer=False, profile=_ALL)
 MEMWATCH_PROCESS_MEMORY_PEAK = _row(
     "memwatch.process.memory.peak", _G, "By", "Peak resident memory of the target's own process so far (VmHWM).",
-    (), "process_tree", note="With operations or --exact, the largest of all segments between resets.")
+    (), "process_tree", note="With operations, the largest of all segments between resets.")
 MEMWATCH_PROCESS_MEMORY_LINUX_ANON = _row(
     "memwatch.process.memory.linux.anon", _U, "By", "Anonymous resident memory (heap, stacks) of the target's own "
     "process.", (), "process_tree", profile=_ALL)
@@ -132,7 +132,7 @@ MEMWATCH_TREE_MEMORY_PEAK_HIGH = _row(
     "error of a few MiB. Absent until an upper bound is known, which is usually at the end of the run.", profile=_MIN)
 MEMWATCH_TREE_MEMORY_BOUND = _row(
     "memwatch.tree.memory.bound", _G, "By", "Upper bound of the tree's resident memory since the previous sample, from "
-    "high-water marks that are reset at each sample.", (), "process_tree", note="Only with --exact.", profile=_ALL)
+    "high-water marks that are reset at each sample.", (), "process_tree", note="Only in older records, with --exact.", profile=_ALL)
 MEMWATCH_TREE_MEMORY_NEEDED = _row(
     "memwatch.tree.memory.needed", _U, "By", "Private and shared memory of the tree, each page once, without file pages: "
     "best estimate.", (), "process_tree", note="Only if the run has no dedicated cgroup; a cgroup is more precise.", profile=_ALL)

@@ -276,8 +276,8 @@ _OPTIONS: tuple[Option, ...] = (
     Option("cgroup", "auto", "Use a control group of the run's own for the tree's exact peak: where that is ours to do "
            "(auto), never (off), or not start without (require).", _text, "auto|off|require",
            ("auto", "off", "require"), ("wrap",)),
-    Option("exact", False, "Reset the watermark of each process at every tick: a narrow certified interval of the tree's "
-           "peak without a control group. The target's own ru_maxrss becomes smaller.", parse_flag),
+    Option("exact", False, "Ignored, and removed in the next release: the range without a cgroup is as narrow by default.",
+           parse_flag),
     Option("exact_gpu", False, "Reset the watermarks of PyTorch's and TensorFlow's GPU allocators at the boundaries of "
            "operations: every operation's GPU peak is exact. The program's own max_memory_allocated() becomes smaller.",
            parse_flag, None, (), ("wrap", "watch")),
@@ -403,6 +403,15 @@ def misspelt(environ: Mapping[str, str]) -> list[str]:
         for name in unknown
         if (near := get_close_matches(name.removeprefix(PREFIX).lower(), OPTIONS, 1, _NEAR_NAME))
     ]
+
+
+def ignored(settings: Mapping[str, Any]) -> list[str]:
+    """Return a sentence for each setting in force that has no effect any more."""
+    return (
+        ["--exact is ignored: the range without a cgroup is as narrow by default."]
+        if settings["exact"]
+        else []
+    )
 
 
 def several(value: Any) -> list[Any]:

@@ -1,6 +1,6 @@
 """How near the bounds of "memory needed" without a control group are to the truth, for programs that people run.
 
-    python tests/bench/bench_bounds.py [--rounds 3] [--only make,pool] [--options=--exact] [--user 65534] [--into PAGE]
+    python tests/bench/bench_bounds.py [--rounds 3] [--only make,pool] [--user 65534] [--into PAGE]
 
 Each program runs under `wrap --cgroup off` inside a referee group, whose anonymous and shared memory is read every
 millisecond. What the referee happened to see is a lower bound of the truth (`truth`), its watermark less the least page
@@ -8,7 +8,7 @@ cache is no exact one either: so `high` is false below the first, `low` above th
 high / low, and the estimate's error; at the end the same of each family of programs. It asserts nothing about widths; a false
 bound ends it with code 1.
 
-    python tests/bench/bench_bounds.py --attack 1000 [--seed 1] [--options=--exact] [--user 65534]
+    python tests/bench/bench_bounds.py --attack 1000 [--seed 1] [--user 65534]
 
 Random programs of forks, execs, memory written and given back, shared and huge pages, against the watermark of a group that
 each makes for itself. Each whose bounds are false is printed with its script.

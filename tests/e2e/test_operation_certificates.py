@@ -112,14 +112,14 @@ def holds(peak: dict[str, Any], least: float, most: float, what: str) -> None:
     phases=[Phase.explicit, Phase.generate, Phase.shrink] if PROGRAMS else [Phase.explicit, Phase.generate],
     suppress_health_check=list(HealthCheck),
 )
-@given(programs(), st.sampled_from(["auto", "off"]), st.booleans())
-def test_operations_of_threads_and_a_child(steps: list[Step], cgroup: str, exact: bool) -> None:
+@given(programs(), st.sampled_from(["auto", "off"]))
+def test_operations_of_threads_and_a_child(steps: list[Step], cgroup: str) -> None:
     """Peaks of the process and of the tree, for operations that nest, cross and overlap."""
     folder = Path(tempfile.mkdtemp(prefix="memwatch-certificate-"))
     try:
         done = wrap(
             [sys.executable, "-m", "tests.support.lockstep", json.dumps(steps)],
-            "--quiet", "--no-report", "--cgroup", cgroup, *(["--exact"] if exact else []),
+            "--quiet", "--no-report", "--cgroup", cgroup,
             out=folder / "run", cwd=ROOT, PYTHONPATH=str(ROOT),
         )  # fmt: skip
         assert done.code == 0, done.err

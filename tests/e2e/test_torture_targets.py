@@ -290,9 +290,7 @@ def test_two_monitors_of_one_process(tmp_path: Path) -> None:
         for step in range(2):
             run.out = tmp_path / f"run-{step}"
             attached.append(
-                run.start(
-                    [*PROGRAM, "attach", str(target.pid), "--out", str(run.out), "--no-plot", "--exact"]
-                )
+                run.start([*PROGRAM, "attach", str(target.pid), "--out", str(run.out), "--no-plot"])
             )
             run.recorded()
         target.kill()

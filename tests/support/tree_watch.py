@@ -1,7 +1,7 @@
 """Watches a command as `wrap` does, without recorder: `python -m tests.support.tree_watch OPTIONS -- COMMAND`.
 
 Prints one JSON object: the ticks (metric and attribute -> value), the process records, the totals. OPTIONS is a JSON object:
-interval, exact, system, names (of sources), pause (seconds to go on after the command has ended), after (a
+interval, system, names (of sources), pause (seconds to go on after the command has ended), after (a
 file whose appearance is waited for before the sources are opened).
 """
 
@@ -38,7 +38,6 @@ def watch(options: dict[str, Any], argv: list[str]) -> dict[str, Any]:
         root,
         options.get("interval", 0.05),
         adopt=True,
-        exact=options.get("exact", False),
         system=options.get("system", THIS_SYSTEM),
         on_process=records.append,
     )

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from otel_memwatch.config import MAX_INTERVAL, MIN_INTERVAL, OPTIONS, parse_interval, settings
+from otel_memwatch.config import MAX_INTERVAL, MIN_INTERVAL, OPTIONS, ignored, parse_interval, settings
 from otel_memwatch.errors import UsageError
 
 
@@ -85,3 +85,10 @@ def test_a_store_with_a_password_is_refused_without_showing_it(url: str) -> None
 )
 def test_a_store_without_a_password_is_accepted(url: str) -> None:
     assert settings("wrap", {"upload": url}, {})["upload"] == url
+
+
+def test_settings_without_effect_are_accepted_with_a_sentence() -> None:
+    assert ignored(settings("wrap", {}, {})) == []
+    for passed, environ in (({"exact": True}, {}), ({}, {"OTEL_MEMWATCH_EXACT": "1"})):
+        (sentence,) = ignored(settings("wrap", passed, environ))
+        assert sentence.startswith("--exact is ignored")

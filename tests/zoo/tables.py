@@ -78,7 +78,7 @@ def _cell(trials: Sequence[Trial]) -> str:
     return f"{100 * found.exact:.0f} %; {_times(found.median)}, {_times(found.most)}{near}"
 
 
-_MODES = {"group": "group", "off": "no group", "exact": "no group, --exact"}
+_MODES = {"group": "group", "off": "no group"}
 
 
 def _row(name: str, trials: Sequence[Trial], modes: Sequence[str]) -> str:

@@ -21,7 +21,7 @@ MIB = 1 << 20
 OLD_FILE_MIB = 64
 SLACK = 1.5 * MIB
 """Charged before the referee's group is entered, and what two groups may be charged ahead on each processor."""
-MODES = {"group": ["--cgroup", "auto"], "off": ["--cgroup", "off"], "exact": ["--cgroup", "off", "--exact"]}
+MODES = {"group": ["--cgroup", "auto"], "off": ["--cgroup", "off"]}
 """How a composition is watched."""
 USERS = ("root", "user", "contained")
 """Who watches it: root, a user without privileges, and one below a limit in a group that root made."""

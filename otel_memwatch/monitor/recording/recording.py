@@ -136,9 +136,6 @@ class RunRecording:
         self._drivers_asked = drivers_asked
         self._to_load = list(needed_to_render(settings))
         self._context = self._make_context()
-        if settings["exact"]:
-            # Nobody may reset the watermark of a process that marks operations, not even at the first tick.
-            self.follow_operations()
         self._opening = Opening(self._context, drivers_asked)
         sources, absent = self._opening.first()
         tree: Any = next((source for source in sources if source.name == "process_tree"), None)
@@ -235,7 +232,6 @@ class RunRecording:
             root=target.pid,
             interval=self._settings["interval"],
             started=target.started,
-            exact=self._settings["exact"],
             adopt=target.mode == "wrap",
             exclude=target.helpers | {os.getpid()},
             on_process=self._on_process,
@@ -247,9 +243,9 @@ class RunRecording:
 
     def _add_sources(self, sources: Sequence[Any], absent: Mapping[str, Exception]) -> Sequence[Any]:
         """Notes which sources work and which do not, for the next update of `run.json`; gives those that do."""
-        from otel_memwatch.monitor.sampling.sources.process_tree.windows import fault_bytes
         from otel_memwatch.monitor.sampling.sources.quirks import quirks
         from otel_memwatch.runtime.kernel import PAGE_SIZE, rss_error
+        from otel_memwatch.runtime.procfs.system import fault_bytes
 
         self.sources = [*self.sources, *sources]
         self.writer.note(
@@ -442,10 +438,7 @@ class RunRecording:
         self._follow_due = 0.0
         if self.telemetry.active:
             self._peaks_due = 0.0
-        if self.telemetry.active or self._settings["exact"]:
-            # Spans are exported as they close, and under --exact a watermark that a process resets itself must be known
-            # before the next tick resets it.
-            self._at_once = True
+            self._at_once = True  # spans are exported as they close
 
     def _join_group(self, resource: dict[str, Any]) -> None:
         """Note the run's group, also among the attributes of its resource, and the host's clock."""

@@ -93,7 +93,8 @@ def start_fields(
         "started": {"wall": time.time() - (now - target.started), "monotonic": target.started},
         "ended": None,
         "interval": settings["interval"],
-        "settings": dict(settings),
+        # Readers take "exact" for the windows of releases that reset watermarks. The option is ignored now.
+        "settings": {**settings, "exact": False},
         "allocator": {name: value for name, value in target.environment.items() if _is_of_allocator(name)},
         "own_cgroup": str(target.own_cgroup.path) if target.own_cgroup else None,
         "cgroup_version": target.own_cgroup.version if target.own_cgroup else None,

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from otel_memwatch.config import misspelt
+from otel_memwatch.config import ignored, misspelt
 from otel_memwatch.errors import UsageError
 from otel_memwatch.monitor.messages import Messages
 from otel_memwatch.monitor.recording.run_info import TargetInfo
@@ -49,7 +49,7 @@ def attach(
             "/proc is that of another pid namespace: no process can be found in it by its pid.",
             "unshare --mount-proc, or mount -t proc proc /proc",
         )
-    for sentence in misspelt(os.environ):
+    for sentence in (*misspelt(os.environ), *ignored(settings)):
         say(f"otel-memwatch: {sentence}")
     try:
         argv = _command_of(pid)

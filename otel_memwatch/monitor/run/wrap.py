@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import import_module
 
-from otel_memwatch.config import OPTIONS, misspelt
+from otel_memwatch.config import OPTIONS, ignored, misspelt
 from otel_memwatch.errors import CommandNotStarted, Unavailable, UsageError, describe
 from otel_memwatch.monitor.recording.trace_context import VARIABLE as TRACEPARENT
 from otel_memwatch.monitor.recording.trace_context import run_context
@@ -56,7 +56,7 @@ def wrap(
     Raises `UsageError` before anything has been started, `CommandNotStarted` when the command cannot be executed
     (its exit code is a shell's: 127 or 126), `Unavailable` when `cgroup` is "require" and there can be none.
     """
-    for sentence in misspelt(os.environ):
+    for sentence in (*misspelt(os.environ), *ignored(settings)):
         say(f"otel-memwatch: {sentence}")
     own_cgroup, scope, hint = _own_cgroup(settings)
     target: Target | None = None

@@ -1,11 +1,21 @@
-"""Parsers of the files about the whole machine."""
+"""Parsers of the files about the whole machine, and the bytes that a page fault can bring on it."""
 
 from __future__ import annotations
 
-from otel_memwatch.runtime.typed import NamedTuple
+from otel_memwatch.runtime.kernel import PAGE_SIZE, parse_release
+from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 _DIGITS = 20
 """Of the largest number that the kernel writes."""
+_FAULT_AROUND = 16 * PAGE_SIZE
+"""Bytes that one fault on a cached file maps at most (fault_around_bytes), unless it maps the whole folio."""
+_WHOLE_FOLIOS = (6, 18)
+"""Release since which one fault maps the whole folio in the page cache, up to a huge page, whatever the settings."""
+_DEFAULT_HUGE_PAGE = 2 << 20
+"""Bytes of a huge page if the kernel does not show its size: true of x86 and of most ARM machines."""
 
 
 class Memory(NamedTuple):
@@ -122,3 +132,26 @@ def parse_pressure(data: bytes) -> dict[str, float]:
         if known:
             stalls[kind] = int(total.partition(" ")[0][:_DIGITS]) / 1e6
     return stalls
+
+
+def fault_bytes(sys: Path, release: str) -> int:
+    """Return the bytes by which one page fault can raise resident memory on this kernel.
+
+    ====================================================  ========================================
+    huge pages                                            bytes
+    ====================================================  ========================================
+    not compiled into the kernel                          `_FAULT_AROUND`
+    switched off, and a release before `_WHOLE_FOLIOS`     `_FAULT_AROUND`
+    of a size that the kernel shows                       that size, or `_FAULT_AROUND` if larger
+    of an unknown size                                    `_DEFAULT_HUGE_PAGE`
+    ====================================================  ========================================
+    """
+    pages = sys / "kernel/mm/transparent_hugepage"
+    try:
+        if parse_release(release) < _WHOLE_FOLIOS and b"[never]" in (pages / "enabled").read_bytes():
+            return _FAULT_AROUND
+        return max(_FAULT_AROUND, int((pages / "hpage_pmd_size").read_bytes()))
+    except FileNotFoundError:
+        return _DEFAULT_HUGE_PAGE if pages.exists() else _FAULT_AROUND
+    except (OSError, ValueError):
+        return _DEFAULT_HUGE_PAGE

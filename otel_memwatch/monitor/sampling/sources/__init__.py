@@ -50,8 +50,6 @@ class Context(NamedTuple):
     """Start of the run in monotonic seconds, which is the target's where it is our child; `None`: not known."""
     adopt: bool = False
     """The target is our child (`wrap`): orphans of its tree that become our children belong to the tree."""
-    exact: bool = False
-    """Reset the watermark of each process at every tick."""
     proc: Path = Path("/proc")
     sys: Path = Path("/sys")
     """Where these file systems are mounted."""
@@ -60,7 +58,7 @@ class Context(NamedTuple):
     on_process: Callable[[ProcessRecord], None] = _discard
     """Receives what is learnt of single processes, on the thread that reads the sources."""
     marks_operations: Callable[[int], bool] = _never
-    """Whether a process resets its own watermark; such a process is never reset by us."""
+    """Return whether a process resets its own watermark."""
     own_cgroup: OwnCgroup | None = None
     """Control group made for the run."""
     environment: Mapping[str, str] = {}

@@ -37,7 +37,9 @@ def quirks(proc: Path = Path("/proc"), release: str | None = None) -> list[str]:
     if not (proc / "self/io").exists():
         found.append("The kernel does not count I/O of processes (CONFIG_TASK_IO_ACCOUNTING): it is unknown.")
     if not (proc / "self/clear_refs").exists():
-        found.append("The kernel cannot reset watermarks (CONFIG_PROC_PAGE_MONITOR): --exact has no effect.")
+        found.append(
+            "The kernel cannot reset watermarks (CONFIG_PROC_PAGE_MONITOR): peaks of operations are ranges."
+        )
     if not shows_others(proc) and not (proc / f"self/task/{os.getpid()}/children").exists():
         found.append(
             "The kernel does not list children (CONFIG_PROC_CHILDREN): all processes are searched, which costs more."

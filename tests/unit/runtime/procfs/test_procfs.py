@@ -200,3 +200,18 @@ def test_used_memory_alone() -> None:
     memory = system.parse_memory(data)
     assert system.parse_used(data) == memory.total - memory.available
     assert system.parse_used(b"MemTotal:  10 kB\nMemFree:  5 kB\n") is None
+
+
+def test_bytes_of_one_fault(tmp_path: Path) -> None:
+    assert system.fault_bytes(tmp_path, "6.1.0") == system._FAULT_AROUND
+    pages = tmp_path / "kernel/mm/transparent_hugepage"
+    pages.mkdir(parents=True)
+    (pages / "enabled").write_text("always [madvise] never\n")
+    assert system.fault_bytes(tmp_path, "6.1.0") == 2 << 20
+    (pages / "hpage_pmd_size").write_text(f"{32 << 20}\n")
+    assert system.fault_bytes(tmp_path, "6.1.0") == 32 << 20
+    (pages / "enabled").write_text("always madvise [never]\n")
+    assert system.fault_bytes(tmp_path, "6.1.0") == system._FAULT_AROUND
+    assert (
+        system.fault_bytes(tmp_path, "6.18.44-x") == 32 << 20
+    )  # the page cache has large folios all the same

@@ -1,8 +1,8 @@
 """The target and all its descendants, read from /proc.
 
 `tree` has the steps of a tick; each of the others does one of them. `files` keeps descriptors, `discovery` finds
-processes, `member` reads one, `accounting` adds up what only grows, `ledgers` bound what was never seen, `windows` reset
-watermarks (exact), `records` are written of single processes, `columns` holds what of it all is published.
+processes, `member` reads one, `accounting` adds up what only grows, `ledgers` bound what was never seen,
+`records` are written of single processes, `columns` holds what of it all is published.
 `waited_for` stands in where /proc cannot be read.
 """
 

@@ -36,7 +36,7 @@ def _pair(metric: str, kind: str, period: float = 0.0) -> tuple[Column, Column]:
     return Column(metric, ((attribute, first),), period), Column(metric, ((attribute, second),), period)
 
 
-def columns(period: float, *, exact: bool, needed: bool) -> tuple[Column, ...]:
+def columns(period: float, *, needed: bool) -> tuple[Column, ...]:
     """All columns: those read at every tick first, then those read once in `period` seconds."""
     return (
         Column(catalog.PROCESS_MEMORY_USAGE),
@@ -53,7 +53,6 @@ def columns(period: float, *, exact: bool, needed: bool) -> tuple[Column, ...]:
         *_pair(catalog.MEMWATCH_TREE_PAGING_FAULTS, "faults"),
         Column(catalog.MEMWATCH_TREE_UNOBSERVED),
         Column(catalog.MEMWATCH_TREE_UNOBSERVED_FAULTS),
-        *((Column(catalog.MEMWATCH_TREE_MEMORY_BOUND),) if exact else ()),
         *((Column(metric) for metric in _NEEDED) if needed else ()),
         Column(catalog.PROCESS_MEMORY_VIRTUAL, (), period),
         *_pair(catalog.PROCESS_DISK_IO, "io", period),

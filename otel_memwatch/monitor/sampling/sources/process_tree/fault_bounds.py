@@ -225,7 +225,6 @@ class NeededMemory:
         root: pid of the target.
         marks_operations: whether a process resets its own watermark.
         joined: whether the tree was there before the run: then it has pages that no page fault in the run has brought.
-        exact: whether we reset the watermarks, each time before `scan`.
         allocated_before: what the machine had allocated before the tree was there; `None`: not known.
     """
 
@@ -237,13 +236,11 @@ class NeededMemory:
         marks_operations: Callable[[int], bool],
         *,
         joined: bool,
-        exact: bool,
         allocated_before: Allocated | None = None,
     ) -> None:
         self._machine = Allocations(proc, sys, allocated_before)
         self._root = root
         self._marks_operations = marks_operations
-        self._exact = exact
         self._joining = self._joined = joined
         self._scans = 0
         self._cpus = processors()
@@ -572,7 +569,7 @@ class NeededMemory:
         watermark = member.watermark
         mark, marked_at = watermark.last, watermark.last_faults
         family.new += self._beyond_faults(reading, family, error, elsewhere, inherited)
-        if not fresh and not self._exact and mark is not None and mark < holder.mark - error:
+        if not fresh and mark is not None and mark < holder.mark - error:
             holder.is_reset = True
         if (
             mark is None

@@ -77,7 +77,7 @@ class Watermark:
     """
 
     __slots__ = (
-        "before_exec", "bound", "faults", "has_fallen", "largest", "last", "last_faults", "reset_by_others", "was_reset",
+        "before_exec", "faults", "has_fallen", "largest", "last", "last_faults", "reset_by_others",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -92,14 +92,10 @@ class Watermark:
         """Page faults of the process's own when VmHWM was read last."""
         self.before_exec = 0
         """Upper bound of what it had in address spaces that it has left by an exec; 0: there was none."""
-        self.was_reset = False
-        """We have reset it, so that VmHWM is that of the time since."""
         self.has_fallen = False
-        """It was less at one reading than before, in one address space, and not by our doing."""
+        """It was less at one reading than before, in one address space."""
         self.reset_by_others = False
         """Somebody else has reset it."""
-        self.bound: int | None = None
-        """Upper bound of what it had until the last tick, once we have reset it."""
 
     def note(self, mark: int, stat: Stat) -> None:
         """VmHWM was read, after this stat."""
@@ -344,8 +340,8 @@ class Member:
         return mark is not None
 
     def _has_lost(self, size: int) -> bool:
-        """Whether so many bytes of its watermark are gone by a reset that is not ours: an exec begins another one too."""
-        if self.watermark.was_reset or size <= rss_error(self.stat.threads):
+        """Return whether a reset took so many bytes of its watermark: an exec begins another one too."""
+        if size <= rss_error(self.stat.threads):
             return False
         return parse_stat(self.stat_file.read()).stack == self.stat.stack == self.recorded.stack
 

@@ -89,15 +89,12 @@ class Records:
 
     def last(self, member: Member, now: float, *, whole: bool) -> None:
         """The record ends and the process lives (`whole`: these are its figures), or it is ending just now."""
-        watermark = member.watermark
-        if watermark.before_exec:
-            watermark.bound = max(watermark.bound or 0, watermark.before_exec)
         alive = whole and not member.zombie
-        self._record(ProcessEvent.FIGURES, member, now, note=ProcessNote.ALIVE_AT_END if alive else None)
+        note = ProcessNote.ALIVE_AT_END if alive else None
+        self._record(ProcessEvent.FIGURES, member, now, note=note, bound=member.watermark.before_exec or None)
 
     def gone(self, member: Member, now: float, *, unreaped: bool = False) -> None:
         """A process has ended that others waited for, or nobody: its last figures stand, and nothing bounds its peak."""
-        member.watermark.bound = None
         self._record(ProcessEvent.EXIT, member, now, note=ProcessNote.UNREAPED if unreaped else None)
 
     def reaped(self, reaped: Reaped, member: Member | None, hidden: float | None = None) -> None:
@@ -150,11 +147,9 @@ class Records:
         resets its own watermark, or the kernel gave no maximum     unknown
         was reset by others                                         unknown
         was never seen alive                                        the kernel's maximum
-        was reset by us, and no window of it has ended since        unknown
-        was read, but never a watermark of it                       the kernel's maximum, or what its windows were bounded by
+        was read, but never a watermark of it                       the kernel's maximum
         else                                                        what it can have mapped since its watermark was read, but
-                                                                    no more than the kernel's maximum; or its watermark, or
-                                                                    what its windows were bounded by
+                                                                    no more than the kernel's maximum; or its watermark
         ==========================================================  ======================================================
 
         The kernel's maximum may be that of a child; its page faults are its own.
@@ -165,13 +160,12 @@ class Records:
         if member is None:
             return most
         watermark = member.watermark
-        if watermark.reset_by_others or (watermark.was_reset and watermark.bound is None):
+        if watermark.reset_by_others:
             return None
-        before = max(watermark.largest or 0, watermark.bound or 0)
         if watermark.largest is None:
-            return max(before, most)
+            return most
         grown = most if reaped.stat is None else watermark.grown(reaped.stat, self._fault_bytes)
-        return max(before, min(most, max(watermark.before_exec, watermark.largest + grown)))
+        return max(watermark.largest, min(most, max(watermark.before_exec, watermark.largest + grown)))
 
     def _record(
         self,
@@ -181,6 +175,7 @@ class Records:
         *,
         named: bool = False,
         note: ProcessNote | None = None,
+        bound: int | None = None,
     ) -> None:
         stat, recorded = member.stat, member.recorded
         recorded.time = now
@@ -196,7 +191,7 @@ class Records:
                 argv=recorded.argv if named else None,
                 rss=member.rss,
                 peak=member.watermark.largest,
-                peak_bound=member.watermark.bound,
+                peak_bound=bound,
                 **_counters(stat, member.io),  # type: ignore[arg-type]
                 threads=stat.threads,
                 note=note or _note(member),

@@ -2,7 +2,7 @@
 
 The kernel says so to who asks: a write to a file of /proc/PID is an event of inotify like any other. So nothing is missed
 of a process that a tick has seen, and a tick on which nothing happened costs 1 us. Not told: a reset before a process was
-first seen, one by way of /proc/PID/task/TID, and one in the moment in which we reset a process ourselves.
+first seen, and one by way of /proc/PID/task/TID. The monitor itself resets no process.
 """
 
 from __future__ import annotations

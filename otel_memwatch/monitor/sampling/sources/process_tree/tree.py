@@ -31,14 +31,10 @@ from otel_memwatch.monitor.sampling.sources.process_tree.ledgers import FaultLed
 from otel_memwatch.monitor.sampling.sources.process_tree.member import GONE, Member, Totals, own_faults
 from otel_memwatch.monitor.sampling.sources.process_tree.records import Records
 from otel_memwatch.monitor.sampling.sources.process_tree.resets import ForeignResets
-from otel_memwatch.monitor.sampling.sources.process_tree.windows import (
-    Vanished,
-    WatermarkWindows,
-    fault_bytes,
-)
 from otel_memwatch.runtime.kernel import PAGE_SIZE, rss_error
 from otel_memwatch.runtime.procfs.mounted import hides_others
 from otel_memwatch.runtime.procfs.process import Io, Stat, parse_stat
+from otel_memwatch.runtime.procfs.system import fault_bytes
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -64,7 +60,7 @@ _MARKS_BEGIN = 1.0
 class Changes:
     """What one tick has found of the members; the ledgers hold what it has found of their children."""
 
-    __slots__ = ("born", "figures", "presumed", "reapers_known", "removed", "reported_unseen", "vanished")
+    __slots__ = ("born", "figures", "presumed", "removed", "reported_unseen")
 
     def __init__(self) -> None:
         self.born = False
@@ -75,12 +71,8 @@ class Changes:
         """A figure of a member has changed, or there are others than before: sums have to be made again."""
         self.removed: dict[int, Member] = {}
         """Members that are no more."""
-        self.vanished: list[Vanished] = []
-        """What the windows have to know of them, and of processes that were never members."""
         self.reported_unseen = False
         """The supervisor has waited for a process that was never a member."""
-        self.reapers_known = True
-        """Of all members that are no more it is known who waited for them: else nothing bounds what they had."""
 
 
 class ScanEnd(NamedTuple):
@@ -99,7 +91,7 @@ class ScanEnd(NamedTuple):
 class ProcessTree:
     """The tree of `context.root`.
 
-    Cost of a tick: 25 us and about 15 us for each process; under `exact` 40 us more for each. Members are kept in the
+    Cost of a tick: 25 us and about 15 us for each process. Members are kept in the
     order in which they were found, which has parents before their children.
     """
 
@@ -145,11 +137,6 @@ class ProcessTree:
             context.on_process,
             context.marks_operations,
         )
-        self._windows = (
-            WatermarkWindows(self._proc, context.sys, self._descriptors, context.marks_operations)
-            if context.exact
-            else None
-        )
         self._needed = self._open_needed()
         self._between = BetweenTicks(context.interval)
         self._scanned = ScanEnd()
@@ -167,7 +154,7 @@ class ProcessTree:
         self._sum = Totals()
         self._fast: list[Value] = []
         """The values of the last tick at which a figure had changed."""
-        self.columns = columns(context.slow_period(), exact=context.exact, needed=self._needed is not None)
+        self.columns = columns(context.slow_period(), needed=self._needed is not None)
         self._not_due: list[Value] = [None] * sum(column.period > 0 for column in self.columns)
 
     def _open_needed(self) -> NeededMemory | None:
@@ -182,7 +169,6 @@ class ProcessTree:
                 context.root,
                 context.marks_operations,
                 joined=not context.adopt,
-                exact=context.exact,
                 allocated_before=context.allocated_before,
             )
         except (OSError, ValueError):
@@ -251,8 +237,6 @@ class ProcessTree:
         self._resets.close()
         self._forks.close()
         self._discovery.close()
-        if self._windows is not None:
-            self._windows.close()
         if self._needed is not None:
             self._needed.close()
 
@@ -347,16 +331,15 @@ class ProcessTree:
             member.watermark.reset_by_others = True
             self._records.reset_by_others(member, reaped.exit.time)
         self._records.reaped(reaped, member, hidden)
-        rss = 0 if member is None else member.rss
-        changes.vanished.append(Vanished(pid, rss, 0, reaped.exit.max_rss))
 
     def _has_lost(self, member: Member, end: ChildExit) -> bool:
         """Whether wait4 tells of less than was read while the process lived: somebody else has reset its watermark."""
         watermark = member.watermark
         if watermark.largest is None or end.max_rss <= 0 or self._context.marks_operations(member.pid):
             return False
-        unknown = watermark.was_reset or watermark.reset_by_others
-        return not unknown and end.max_rss < watermark.largest - rss_error(member.stat.threads)
+        return not watermark.reset_by_others and end.max_rss < watermark.largest - rss_error(
+            member.stat.threads
+        )
 
     # -- second step: what the members have now
 
@@ -412,10 +395,8 @@ class ProcessTree:
         stat = member.stat
         if stat.ppid == self._adopter:
             self._faults.left_to_us()
-            changes.reapers_known = False
             self._account.vanished(member, now, Fate.OURS)
             return
-        changes.vanished.append(Vanished(member.pid, member.rss, own_faults(stat), None))
         if self._needed is not None:
             self._needed.vanished(member.pid, own_faults(stat))
         living = self._members.get(stat.ppid)
@@ -425,7 +406,6 @@ class ProcessTree:
             self._faults.left_to_member(stat)
             self._records.gone(member, now)
             return
-        changes.reapers_known = False
         if heeds and self._adopter is not None:
             # Whoever waits for the parent inherits what it has inherited; an orphan would be ours to wait for.
             self._faults.left_to_ancestor(stat)
@@ -525,10 +505,8 @@ class ProcessTree:
         """Read the statuses: of those members of a small tree of which something has changed, of a large one's in turn.
 
         A process that had no page fault has no more memory than before; what another process brought into it is
-        found when `all_of_them` are read: the watermark stays until then. With windows, these read them.
+        found when `all_of_them` are read: the watermark stays until then.
         """
-        if self._windows is not None:
-            return
         members = list(self._members.values())
         if len(members) > EVERY_STATUS:
             count = max(1, int(len(members) * self._context.interval / ROUND_SECONDS) + 1)
@@ -569,8 +547,6 @@ class ProcessTree:
             return
         member.watermark.reset_by_others = True
         self._records.reset_by_others(member, now)
-        if self._windows is not None:
-            self._windows.disturbed.add(pid)
 
     # -- who is still in the run's own control group
 
@@ -620,8 +596,7 @@ class ProcessTree:
         if not changes.figures and unseen == 0 and told is not None and not self._newly_reset:
             self._between.scanned(told, 0, needed.kept)
             return told
-        ours = set() if self._windows is None else self._windows.reset_now
-        self._find_resets(self._resets.read() - ours, now)
+        self._find_resets(self._resets.read(), now)
         found = TickFindings(
             changes.born,
             bool(changes.removed),
@@ -702,17 +677,11 @@ class ProcessTree:
             self._began = now
         members = self._members.values()
         main = self._members.get(self._context.root)
-        bound = None
-        if self._windows is not None:
-            bound = self._windows.scan(self._members, changes.vanished, self._faults.inherited)
-            self._find_resets(self._resets.read() - self._windows.reset_now, now)
         if changes.figures or slow or not self._fast:
             self._sum = self._account.sum(members)
             self._records.figures(members, now)
             self._fast = fast_values(main, members, self._sum)
         fast = [*self._fast, self._pids.unobserved, self._faults.unseen]
-        if self._windows is not None:
-            fast.append(bound if changes.reapers_known else None)
         if self._needed is not None:
             fast += self._bound_needed(self._needed, changes, now)
         if not slow:
