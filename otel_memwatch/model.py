@@ -273,6 +273,9 @@ class TreeSource(Source, Protocol):
     def pids(self) -> Sequence[int]:
         """Living processes with memory of their own as of the last reading, the target first."""
 
+    def needed_range(self) -> tuple[int, int] | None:
+        """Largest lower bound of memory needed so far, and upper bound since the sample before; `None`: unknown."""
+
     def note_exit(self, end: ChildExit) -> None:
         """Take in what the kernel said of a child that was waited for. May be called from another thread."""
 

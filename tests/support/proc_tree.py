@@ -108,8 +108,13 @@ class ProcTree:
 class KnownPids:
     """Stands for the source process_tree where a test says which processes there are."""
 
-    def __init__(self, pids: Iterable[int]) -> None:
+    def __init__(self, pids: Iterable[int], needed_range: tuple[int, int] | None = None) -> None:
         self._pids = tuple(pids)
+        self._needed_range = needed_range
+
+    def needed_range(self) -> tuple[int, int] | None:
+        """As it was given."""
+        return self._needed_range
 
     def pids(self) -> Sequence[int]:
         """As they were given."""

@@ -79,6 +79,10 @@ class Context(NamedTuple):
         """Living processes of the tree; the target alone while process_tree is not open."""
         return (self.root,) if self.tree is None else self.tree.pids()
 
+    def needed_range(self) -> tuple[int, int] | None:
+        """Return `TreeSource.needed_range`, or `None` while process_tree is not open."""
+        return None if self.tree is None else self.tree.needed_range()
+
     def slow_period(self, seconds: float = SLOW_PERIOD) -> float:
         """Period of a column that is wanted about every `seconds`: never shorter than a tick."""
         return max(self.interval, seconds)

@@ -1,7 +1,8 @@
-"""Proportional and unique set size and swap of the tree, read so seldom that the target does not feel it.
+"""Proportional and unique set size and swap of the tree, within a budget of time.
 
 The kernel walks all page tables of a process to answer (11 ms for each GiB) and holds up its mmap calls meanwhile. So
-reading takes at most `SHARE` of wall time, and goes on beside the sampler where it takes long.
+reading takes at most `SHARE` of wall time, or `WIDE_SHARE` while it can narrow the range of memory needed. Long readings
+go on beside the sampler.
 """
 
 from __future__ import annotations
@@ -26,6 +27,10 @@ if TYPE_CHECKING:
 
 SHARE = 0.001
 """Share of wall time that reading may take."""
+WIDE_SHARE = 0.01
+"""The same while the bounds of memory needed are further apart than `WIDE`: a sum of shares can raise the lower one."""
+WIDE = 1.2
+"""Upper bound by lower bound."""
 ADVANCE = 0.01
 """Seconds of reading that may be used at once, and are saved up afterwards."""
 FIRST_AFTER = 0.5
@@ -65,8 +70,11 @@ class MemoryDetail:
         self._proc = str(context.proc)
         period = context.slow_period(1.0)
         self._period = period
-        self._begun: float | None = None
-        self._spent = 0.0
+        self._last: float | None = None
+        self._allowed = self._spent = 0.0
+        """Seconds that reading was allowed so far, and took."""
+        self._certain = 0
+        """Largest certain sum of shares so far, in bytes."""
         self._slower = 1.0
         """Measured cost over expected cost."""
         self._next = 0.0
@@ -85,10 +93,12 @@ class MemoryDetail:
 
     def read(self, now: float) -> Sequence[Value]:
         """The sums, at the tick at which they are new."""
-        if self._begun is None:
-            self._begun = now
-            self._next = now + FIRST_AFTER
-        if self._thread is None and now >= self._next:
+        if self._last is None:
+            self._last, self._next = now, now + FIRST_AFTER
+        self._allowed += (now - self._last) * self._share()
+        self._last = now
+        # not before what was spent has been saved up again
+        if self._thread is None and now >= self._next and self._spent <= self._allowed:
             self._start(now)
         if self._thread is not None and not self._thread.is_alive():
             self._thread = None
@@ -97,19 +107,28 @@ class MemoryDetail:
             return self.idle
         self._spent += done.seconds
         self._slower = max(0.1, 0.5 * self._slower + 0.5 * done.seconds / done.expected)
-        # not before what was spent has been saved up again
-        self._next = max(now + self._period, self._begun + self._spent / SHARE)
-        return self.idle if done.sums is None else done.sums[: len(self.columns)]
+        self._next = now + self._period
+        if done.sums is None:
+            return self.idle
+        self._certain = max(self._certain, done.sums.needed or 0)
+        return done.sums[: len(self.columns)]
+
+    def _share(self) -> float:
+        """Return the share of wall time that reading may take now."""
+        bounds = self._context.needed_range() if self._bounds_needed else None
+        if bounds is None:
+            return SHARE
+        low, high = bounds
+        return WIDE_SHARE if high > WIDE * max(low, self._certain) else SHARE
 
     def _start(self, now: float) -> None:
         """Begin a round if what it is expected to take is within the budget."""
-        assert self._begun is not None
         pids = self._context.pids()
         before = self._resident(pids)
         expected = len(pids) * PER_PROCESS + before * PER_BYTE
         seconds = expected * self._slower
         # what is saved up in the first seconds may be used at once
-        budget = max((now - self._begun) * SHARE, ADVANCE)
+        budget = max(self._allowed, ADVANCE)
         if not pids or self._spent + seconds > budget:
             # asking for the tree's size is not free either
             self._next = now + self._period

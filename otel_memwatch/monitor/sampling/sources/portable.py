@@ -121,6 +121,9 @@ class Portable:
         """Living processes of the tree as of the last reading, the target first."""
         return tuple(pid for pid, member in self._members.items() if not member.zombie)
 
+    def needed_range(self) -> None:
+        """Return `None`: nothing bounds the memory needed here."""
+
     def note_exit(self, end: ChildExit) -> None:
         """Take in what the kernel said of a child that was waited for. May be called from another thread."""
         self._exits.append(end)

@@ -138,6 +138,8 @@ class ProcessTree:
             context.marks_operations,
         )
         self._needed = self._open_needed()
+        self._range: tuple[int, int | None] = (0, None)
+        """Of `needed_range`."""
         self._between = BetweenTicks(context.interval)
         self._scanned = ScanEnd()
         self._resets = ForeignResets(self._proc, self._descriptors)
@@ -191,6 +193,11 @@ class ProcessTree:
         return tuple(
             pid for pid, member in self._members.items() if not member.zombie and not member.shares_memory
         )
+
+    def needed_range(self) -> tuple[int, int] | None:
+        """Return the largest lower bound so far and the upper bound since the sample before; `None`: unknown."""
+        low, high = self._range
+        return None if high is None else (low, high)
 
     def note_exit(self, end: ChildExit) -> None:
         """Take in what the kernel said of a child that was waited for. May be called from another thread."""
@@ -683,7 +690,9 @@ class ProcessTree:
             self._fast = fast_values(main, members, self._sum)
         fast = [*self._fast, self._pids.unobserved, self._faults.unseen]
         if self._needed is not None:
-            fast += self._bound_needed(self._needed, changes, now)
+            bounds = self._bound_needed(self._needed, changes, now)
+            self._range = max(self._range[0], bounds.low or 0), bounds.high
+            fast += bounds
         if not slow:
             return fast + self._not_due
         for member in members:

@@ -52,6 +52,9 @@ class WaitedFor:
         """None: a pid would be looked up in vain, or found to be another process."""
         return ()
 
+    def needed_range(self) -> None:
+        """Return `None`: nothing bounds the memory needed here."""
+
     def note_exit(self, end: ChildExit) -> None:
         """Take in what the kernel said of a child that was waited for. May be called from another thread."""
         self._ends.append(end)

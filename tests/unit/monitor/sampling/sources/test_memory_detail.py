@@ -15,6 +15,7 @@ from otel_memwatch.monitor.sampling.sources.memory_detail import (
     ADVANCE,
     FIRST_AFTER,
     SHARE,
+    WIDE_SHARE,
     MemoryDetail,
 )
 from tests.support.proc_tree import KnownPids
@@ -72,6 +73,30 @@ def test_reading_takes_no_more_than_its_share(tmp_path: Path, monkeypatch: pytes
     times = readings(MemoryDetail(fake(tmp_path, 1, 8 * MIB)), 100.0)
     assert len(times) * 0.002 <= 100.0 * SHARE + ADVANCE
     assert len(times) > 30
+
+
+@pytest.mark.parametrize(
+    ("bounds", "share"),
+    [
+        ((100 * MIB, 119 * MIB), SHARE),
+        ((100 * MIB, 121 * MIB), WIDE_SHARE),
+        # The sums of shares have raised the lower bound to 1 MiB already.
+        ((100, 1100 << 10), SHARE),
+    ],
+)
+def test_more_is_read_while_it_can_narrow_the_range(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bounds: tuple[int, int], share: float
+) -> None:
+    clock = iter(range(10**9))
+    monkeypatch.setattr(time, "perf_counter", lambda: next(clock) * 0.004)
+    context = fake(tmp_path, 1, 8 * MIB)
+    rollup = tmp_path / "1" / "smaps_rollup"
+    rollup.write_text(rollup.read_text() + "Pss_Anon: 1000 kB\nPss_Shmem: 24 kB\n")
+    detail = MemoryDetail(context._replace(tree=KnownPids([1], bounds)))
+    monkeypatch.setattr(detail, "_held", lambda pids: {1: (MIB, 0)})
+    spent = len(readings(detail, 100.0)) * 0.004
+    assert spent <= 100.0 * share + ADVANCE
+    assert spent > 50.0 * min(share, 0.004)  # at most once a second
 
 
 def test_large_tree_waits_until_it_can_be_afforded(tmp_path: Path) -> None:
