@@ -149,10 +149,8 @@ class ProcessTree:
         """One was added to these since the last scan of what the tree needs."""
         self._slow_pace = context.pace()
         self._walk_pace = context.pace(WALK_SECONDS)
-        self._round = 0
-        """Where in a large tree the statuses are read next."""
-        self._group_round = 0
-        """Where in a large tree the control groups are read next."""
+        self._round = self._group_round = 0
+        """Members of a large tree whose status, and whose cgroup, is read next."""
         self._sum = Totals()
         self._fast: list[Value] = []
         """The values of the last tick at which a figure had changed."""
