@@ -38,7 +38,7 @@ from otel_memwatch.wings.advice.prediction import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from otel_memwatch.wings.index.indexed_run import IndexedRun
 
@@ -457,7 +457,7 @@ def _time_needed(seconds: Sequence[float], odds: float) -> float | None:
     return max(math.exp(mean_of(logarithms) + above), *seconds)
 
 
-def to_json(advice: Advice, others: Mapping[str, Mapping[str, float]] | None = None) -> dict[str, object]:
+def to_json(advice: Advice) -> dict[str, object]:
     """The advice as a document, in the words of a recommender of Kubernetes where it has them; bytes and seconds."""
     line = advice.line
     return {
@@ -481,5 +481,4 @@ def to_json(advice: Advice, others: Mapping[str, Mapping[str, float]] | None = N
         else {"name": advice.input_name, "base": line.base + line.above, "slope": line.slope, "least": line.least,
               "explained": line.explained, "measured": [line.smallest, line.largest]},
         "notes": list(advice.notes),
-        **({"others": {name: dict(said) for name, said in others.items()}} if others else {}),
     }  # fmt: skip

@@ -32,6 +32,11 @@ if TYPE_CHECKING:
     from otel_memwatch.wings.index.indexed_run import IndexedRun
 
 
+def _note_compare(_: click.Context, __: click.Parameter, value: bool) -> None:
+    if value:
+        say("otel-memwatch: --compare is ignored. docs/benchmarks.md compares advice with VPA, KRR and seff.")
+
+
 @click.command()
 @click.argument("runs", metavar="[RUN]...", nargs=-1)
 @click.option(
@@ -68,7 +73,7 @@ if TYPE_CHECKING:
     default=None,
     help="Add headroom for the monitor. Default: for slurm, kubernetes and docker.",
 )
-@click.option("--compare", is_flag=True, help="Also what VPA, KRR and seff would have said of these runs.")
+@click.option("--compare", is_flag=True, hidden=True, expose_value=False, callback=_note_compare)
 @click.option(
     "--apply",
     "manifest",
@@ -95,7 +100,6 @@ def command(
     condition: str | None,
     feature: str | None,
     monitor: bool | None,
-    compare: bool,
     manifest: str | None,
     container: str | None,
     dry_run: bool,
@@ -131,12 +135,10 @@ def command(
     if manifest is not None:
         _apply(manifest, advised, container, dry_run=dry_run, confirmed=confirmed)
     elif target == "json":
-        documents = [to_json(one, _others(rows, one, same_job) if compare else None) for one in advised]
+        documents = [to_json(one) for one in advised]
         print_text(json.dumps({"schema": 1, "odds": asked, "advice": documents}, indent=2) + "\n")
     else:
         print_text("\n\n".join(_written(one, target) for one in advised) + "\n")
-        if compare:
-            print_text("\n" + "\n".join(_compared(rows, advised, same_job)) + "\n")
     if verify:
         _verify(rows, advised, same_job)
 
@@ -187,34 +189,6 @@ def _written(advice: Advice, target: str) -> str:
     if advice.memory is None and target != "text":
         return f"# {clean(advice.job)}: no advice: {'; '.join(advice.notes)}"
     return TARGETS[target](advice)
-
-
-# -- what others would say
-
-
-def _others(
-    rows: Sequence[IndexedRun], advice: Advice, same_job: Callable[[IndexedRun], str]
-) -> dict[str, dict[str, float]]:
-    from otel_memwatch.wings.advice.scraped import others
-
-    return others(_of(rows, advice, same_job))
-
-
-def _compared(
-    rows: Sequence[IndexedRun], advised: Sequence[Advice], same_job: Callable[[IndexedRun], str]
-) -> list[str]:
-    from otel_memwatch.text import size, table
-
-    cells = []
-    periods: list[str] = []
-    for advice in advised:
-        for rule, said in _others(rows, advice, same_job).items():
-            periods = list(said)
-            cells.append((clean(advice.job), rule, *(size(value) for value in said.values())))
-        cells.append((clean(advice.job), "advise", *([size(advice.memory)] * len(periods))))
-    return table(
-        cells, ("job", "who", *(f"looks every {period}" for period in periods)), "ll" + "r" * len(periods)
-    )
 
 
 # -- doing something with it

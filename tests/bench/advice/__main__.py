@@ -21,12 +21,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from otel_memwatch.wings.advice.advice import Advice, advise, input_of
-from otel_memwatch.wings.advice.recommenders import RULES, polled
-from otel_memwatch.wings.advice.scraped import curve
 from otel_memwatch.wings.index.index import index
 from otel_memwatch.wings.index.indexed_run import IndexedRun
 from tests.bench.advice.jobs import JOBS, Job, argv, environment, prepare
 from tests.bench.advice.limited_group import limited_group
+from tests.bench.advice.recommenders import RULES, curve, polled
 
 PERIOD_OF = {"VPA": (60.0,), "KRR": (15.0, 30.0, 60.0), "seff": (15.0, 30.0, 60.0)}
 MIB = 1 << 20

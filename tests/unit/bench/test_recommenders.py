@@ -1,8 +1,8 @@
-"""What others would have seen and said."""
+"""Requests of other recommenders."""
 
 from __future__ import annotations
 
-from otel_memwatch.wings.advice.recommenders import krr, polled, seff, vpa
+from tests.bench.advice.recommenders import krr, polled, seff, vpa
 
 MIB = 1 << 20
 

@@ -1,37 +1,52 @@
-"""What other recommenders would have said of the same runs, from what they would have seen of them.
+"""Requests that other recommenders would have made for recorded runs.
 
 ==========  =============================================================================================================
-rule        of what it sees
+rule        request
 ==========  =============================================================================================================
-VPA         90th percentile of the peaks of the runs, 15 % more, no less than 250 MiB a pod; scraped once a minute
-KRR         the largest that was scraped, 15 % more, no less than 100 MiB
-seff        the largest that Slurm polled, as it stands
+VPA         90th percentile of the peaks of the runs plus 15 %, at least 250 MiB a pod; scraped once a minute
+KRR         largest scraped size plus 15 %, at least 100 MiB
+seff        largest size that Slurm polled
 ==========  =============================================================================================================
 
-Each sees a run at moments that are a fixed time apart, the first at random in that time: a run that is over before it was
-looked at is not seen at all.
+Each samples a run at fixed intervals, the first time at random within the interval. A run that ends before its first sample
+is not seen.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 
-from otel_memwatch.runtime.typed import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+from otel_memwatch import catalog
+from otel_memwatch.errors import RunError
+from otel_memwatch.run import load
+from otel_memwatch.wings.index.indexed_run import IndexedRun
 
 _MIB = 1 << 20
 VPA_FLOOR, KRR_FLOOR = 250 * _MIB, 100 * _MIB
 
 
+def curve(row: IndexedRun) -> tuple[list[float], list[float]]:
+    """Return seconds since the start and the resident memory of the tree at each: what scrapers and pollers read."""
+    try:
+        samples = load(row.path).samples([catalog.MEMWATCH_TREE_MEMORY_USAGE])
+    except RunError:
+        return [], []
+    for column in samples.columns:
+        if column.metric == catalog.MEMWATCH_TREE_MEMORY_USAGE:
+            pairs = zip(samples.time.tolist(), samples.values(column).tolist(), strict=True)
+            known = [(time, size) for time, size in pairs if size == size]
+            return [time for time, _ in known], [size for _, size in known]
+    return [], []
+
+
 def polled(times: Sequence[float], sizes: Sequence[float], period: float, first: float) -> float | None:
-    """The largest size that looks at `first`, `first + period`, ... see; `None`: the run was over before the first.
+    """Return the largest size at `first`, `first + period`, ...; `None`: the run ended before the first.
 
     Args:
         times: seconds since the start of the run, of each size, ascending.
         sizes: bytes, each until the next.
-        period: seconds between two looks.
+        period: seconds between two samples.
         first: when the first is, between 0 and `period`.
 
     """
@@ -47,7 +62,7 @@ def polled(times: Sequence[float], sizes: Sequence[float], period: float, first:
 
 
 def vpa(seen: Sequence[float | None]) -> float:
-    """The Vertical Pod Autoscaler's target, in bytes."""
+    """Return the Vertical Pod Autoscaler's target, in bytes."""
     values = sorted(value for value in seen if value is not None)
     if not values:
         return float(VPA_FLOOR)
@@ -56,12 +71,12 @@ def vpa(seen: Sequence[float | None]) -> float:
 
 
 def krr(seen: Sequence[float | None]) -> float:
-    """KRR's request and limit, in bytes."""
+    """Return KRR's request and limit, in bytes."""
     return max(max((value for value in seen if value is not None), default=0.0) * 1.15, KRR_FLOOR)
 
 
 def seff(seen: Sequence[float | None]) -> float:
-    """What Slurm's efficiency report says was used, in bytes; 0 where nothing was seen."""
+    """Return the memory in Slurm's efficiency report, in bytes; 0 if nothing was seen."""
     return max((value for value in seen if value is not None), default=0.0)
 
 
