@@ -85,7 +85,7 @@ def _enough(times: int | str, runs: Sequence[Path]) -> bool:
     if len(runs) >= MOST_REPEATS:
         return True
     from otel_memwatch.run import load
-    from otel_memwatch.run.run_figures import figures_of
+    from otel_memwatch.run.figures import figures_of
     from otel_memwatch.wings.gate.comparison import settled
 
     try:

@@ -10,6 +10,7 @@ from collections import Counter
 
 from otel_memwatch.model import Certainty, Peak, ProcessNote
 from otel_memwatch.record.fields import mapping, number, text
+from otel_memwatch.run.figures import figure_name
 from otel_memwatch.run.process_names import INTERPRETERS, telling
 from otel_memwatch.runtime.masking import public_name
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
@@ -192,25 +193,6 @@ def breach(run: RecordedRun) -> tuple[str, str]:
         f"{words}; the largest process had {size(number(largest.get('bytes')))}",
         f"{clean(text(largest.get('command')) or '')} (pid {largest.get('pid')})",
     )
-
-
-_FIGURES = {
-    "memory": "memory",
-    "process": "largest process",
-    "gpu": "GPU memory",
-    "written": "written to disks",
-    "cpu": "CPU time",
-    "seconds": "duration",
-}
-_PREFIXES = {"operation:": "operation ", "operation-process:": "process of operation "}
-
-
-def figure_name(name: str) -> str:
-    """What a figure is called in a sentence: "operation Train" for "operation:Train"."""
-    for prefix, words in _PREFIXES.items():
-        if name.startswith(prefix):
-            return words + clean(name.removeprefix(prefix))
-    return _FIGURES.get(name, clean(name))
 
 
 BUDGET_TONES = {"over": "bad", "cannot tell": "warning"}

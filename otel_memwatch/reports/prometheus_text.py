@@ -16,12 +16,13 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from otel_memwatch import catalog
 from otel_memwatch.catalog import METRICS, Instrument, prometheus_names
+from otel_memwatch.run.figures import at_end, bounded_at_end
 from otel_memwatch.run.spans import resource_of
 from otel_memwatch.runtime.typed import TYPE_CHECKING, BinaryIO
 from otel_memwatch.text import clean
 
 if TYPE_CHECKING:
-    from otel_memwatch.model import Column, Peak
+    from otel_memwatch.model import Column
     from otel_memwatch.reports import Options
     from otel_memwatch.run import RecordedRun
 
@@ -42,30 +43,18 @@ def render(run: RecordedRun, out: BinaryIO, options: Options) -> None:
 
 
 def _figures_at_end(run: RecordedRun) -> Iterator[str]:
-    """What is known; a figure that is not is left out."""
+    """Yield the lines of the figures at the end."""
     before = ""
     for name, labels, value in _figures(run):
-        if value is None:
-            continue
         if name != before:
             yield _head(name)
             before = name
         yield f"{prometheus_names(METRICS[name])[0]}{_labels(labels)} {_number(value)}\n"
 
 
-def _figures(run: RecordedRun) -> Iterator[tuple[str, Mapping[str, str], float | None]]:
-    """Name in the catalogue, labels, and value of each."""
-    peaks, totals = run.peaks, run.totals
-    yield catalog.MEMWATCH_TREE_MEMORY_PEAK, {}, _bytes(peaks.tree)
-    yield catalog.MEMWATCH_TREE_PROCESS_MEMORY_PEAK, {}, _bytes(peaks.process)
-    yield catalog.MEMWATCH_PROCESS_MEMORY_PEAK, {}, _bytes(peaks.main)
-    yield catalog.PROCESS_UPTIME, {}, run.seconds
-    yield catalog.MEMWATCH_RUN_EXIT_CODE, {}, run.ending.shell_code
-    yield catalog.MEMWATCH_TREE_CPU_TIME, {}, totals.get("cpu_seconds")
-    for direction, total in (("read", "read_bytes"), ("write", "write_bytes")):
-        yield catalog.MEMWATCH_TREE_DISK_IO, {"disk.io.direction": direction}, totals.get(total)
-    faults = {"system.paging.fault.type": "major"}
-    yield catalog.MEMWATCH_TREE_PAGING_FAULTS, faults, totals.get("major_faults")
+def _figures(run: RecordedRun) -> Iterator[tuple[str, Mapping[str, str], float]]:
+    """Yield name in the catalogue, labels and value of each known figure."""
+    yield from at_end(run)
     # Of the operations of one name the largest peak, each of the process that it ran in.
     largest: dict[str, int] = {}
     for operation in (figures.operation for figures in run.iterate_operations()):
@@ -73,10 +62,6 @@ def _figures(run: RecordedRun) -> Iterator[tuple[str, Mapping[str, str], float |
             largest[operation.name] = max(operation.peak.bytes, largest.get(operation.name, 0))
     for name, peak in sorted(largest.items()):
         yield catalog.MEMWATCH_OPERATION_MEMORY_PEAK, {"memwatch.operation.name": name}, peak
-
-
-def _bytes(peak: Peak | None) -> int | None:
-    return None if peak is None else peak.bytes
 
 
 # -- every tick
@@ -122,22 +107,11 @@ def _series(
 
 
 def _peaks_at_end(run: RecordedRun, common: Mapping[str, str]) -> Iterator[str]:
-    """The peaks that are known at the end; the source's own peak is a column."""
+    """Yield the bounds that are known at the end. The main process's peak is a column."""
     end = run.started_wall + run.seconds
-    for low, high, peak in (
-        (catalog.MEMWATCH_TREE_MEMORY_PEAK, catalog.MEMWATCH_TREE_MEMORY_PEAK_HIGH, run.peaks.tree),
-        (
-            catalog.MEMWATCH_TREE_PROCESS_MEMORY_PEAK,
-            catalog.MEMWATCH_TREE_PROCESS_MEMORY_PEAK_HIGH,
-            run.peaks.process,
-        ),
-    ):
-        if peak is not None and peak.low is not None:  # else it is no more than the upper end
-            yield _head(low)
-            yield from _series(low, common, [end], [peak.bytes])
-        if peak is not None and peak.high is not None:
-            yield _head(high)
-            yield from _series(high, common, [end], [peak.high])
+    for name, value in bounded_at_end(run):
+        yield _head(name)
+        yield from _series(name, common, [end], [value])
 
 
 def _state(run: RecordedRun, common: Mapping[str, str]) -> Iterator[str]:

@@ -1,83 +1,73 @@
-"""The figures of a run by which runs are judged: a name, a number, and what is certain of it.
+"""THE table of figures: each number by which a run is reported, judged, indexed, exported and tracked, once.
 
-========================  =======  =======================================================================
-name                      unit     what
-========================  =======  =======================================================================
-memory                    bytes    what the whole tree needed: each page once, page cache left out
-process                   bytes    the largest single process
-operation:NAME            bytes    what the whole tree needed while NAME was open; the largest of its repeats
-operation-process:NAME    bytes    the same of the process that NAME ran in
-gpu                       bytes    the most of any GPU
-written                   bytes    written to disks
-cpu                       seconds  of processors, of the whole tree
-seconds                   seconds  from start to end
-========================  =======  =======================================================================
+`FigureRow.of` reads a figure from a run. All else follows from the table: budgets and comparisons, the row of the run
+index, OpenMetrics and OTLP at the end of a run, trackers, the words of a figure.
 
+Figures of operations have no row, since their names are the program's: `operation:NAME` is the need of the whole tree
+while NAME was open, `operation-process:NAME` that of the process that NAME ran in, each the largest of its repeats.
 Others may be added under names of their own, as a plugin does for tests: they are bytes.
 """
 
 from __future__ import annotations
 
-from otel_memwatch.model import Certainty
+import os
+
+from otel_memwatch import catalog
+from otel_memwatch.model import Certainty, Peak
+from otel_memwatch.record.fields import mapping, text
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
+from otel_memwatch.text import clean
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from otel_memwatch.model import Peak
+    from otel_memwatch.run import RecordedRun
 
-MEMORY, PROCESS, GPU, WRITTEN, CPU, SECONDS = "memory", "process", "gpu", "written", "cpu", "seconds"
-OPERATION, OPERATION_PROCESS = "operation:", "operation-process:"
-"""What the names of the figures of operations begin with."""
-
-NAMES = (MEMORY, PROCESS, GPU, WRITTEN, CPU, SECONDS)
-"""The figures of every run, in the order of tables."""
-
-TIMES = frozenset({CPU, SECONDS})
-"""Figures in seconds: how fast a machine is, and who else used it, is in them too."""
+_LEAST_TICKS = 2
+"""Samples that must have counted threads before a figure can be `alone`."""
 
 
 class Figure(NamedTuple):
-    """One number of one run."""
+    """One number of one run, with its bounds."""
 
     value: float
     """Bytes or seconds."""
     certainty: Certainty
     low: float | None
-    """What the truth is not below; `None`: not known."""
+    """Lower bound; `None`: not known."""
     high: float | None
-    """What the truth is not above; `None`: unbounded."""
+    """Upper bound; `None`: not known."""
     alone: bool = False
-    """Whether one process and one thread made it, as far as anybody looked: then it comes out the same each time."""
+    """True if one process with one thread made it, as far as samples show: then repeated runs give the same value."""
     basis: str = ""
-    """What was measured, where the same figure can mean two things: compared are only figures of one basis."""
+    """What was measured, if the same figure can be measured in two ways. Only figures of one basis are compared."""
 
     @classmethod
     def measured(cls, value: float, *, alone: bool = False, basis: str = "") -> Figure:
-        """A number that is what it is: a time, a count."""
+        """Return an exact scalar: a time, a count."""
         return cls(value, Certainty.EXACT, value, value, alone, basis)
 
     @classmethod
     def of_peak(cls, peak: Peak, *, alone: bool = False, basis: str = "") -> Figure:
-        """A peak as a figure."""
+        """Return a peak as a figure."""
         return cls(peak.bytes, peak.certainty, peak.low, peak.high, alone, basis)
 
 
 class Conditions(NamedTuple):
-    """On what a run was made. Memory is compared where all but `host` is alike, times where `host` is too."""
+    """Machine and settings of a run. Memory is compared if all but `host` are alike, times only if `host` is too."""
 
     system: str = ""
     """Kernel with the numbers of its version that decide how memory is counted, and the machine: "Linux 6.18 x86_64"."""
     cpus: int | None = None
     memory_bytes: int | None = None
-    """Of the machine."""
+    """Memory of the machine."""
     allocator: str = ""
-    """What the environment says to the allocator of memory: "MALLOC_ARENA_MAX=2", "LD_PRELOAD=libjemalloc.so.2"."""
+    """Settings of the memory allocator in the environment: "MALLOC_ARENA_MAX=2", "LD_PRELOAD=libjemalloc.so.2"."""
     host: str = ""
-    """Something that is another one on another host; not its name, which a baseline would carry abroad."""
+    """A digest that identifies the host. A baseline may be published, so it is not the host's name."""
 
     def differ_from(self, other: Conditions) -> str | None:
-        """Why memory of the two is not comparable; `None`: it is."""
+        """Return why memory of the two is not comparable; `None` if it is."""
         if self.system != other.system:
             return f"{other.system or 'an unknown kernel'} against {self.system or 'an unknown kernel'}"
         if self.cpus != other.cpus:
@@ -90,7 +80,7 @@ class Conditions(NamedTuple):
 
 
 def _apart(one: int | None, other: int | None) -> bool:
-    """Whether sizes of machines differ by more than what firmware and kernels keep for themselves."""
+    """Return whether sizes of machines differ by more than what firmware and kernels reserve."""
     if one is None or other is None:
         return one is not other
     return abs(one - other) > 0.1 * max(one, other)
@@ -108,23 +98,249 @@ class RunFigures(NamedTuple):
     started: float = 0.0
     """Unix seconds."""
     name: str = ""
-    """How the run is called where it is mentioned."""
+    """Name of the run in messages."""
+
+
+def largest(figures: Sequence[Figure], *, alone: bool = False) -> Figure:
+    """Return the largest of several figures of one kind.
+
+    Its bounds are the largest of theirs. Its certainty is the lowest of all figures that may be the largest.
+    """
+    top = max(figures, key=lambda one: one.value)
+    if len(figures) == 1:
+        return top._replace(alone=alone)
+    low = max((one.low for one in figures if one.low is not None), default=None)
+    highs = [one.high for one in figures if one.high is not None]
+    high = max(highs) if len(highs) == len(figures) else None
+    candidates = {one.certainty for one in figures if one.high is None or low is None or one.high >= low}
+    certainty = top.certainty
+    if Certainty.SAMPLED in candidates:
+        certainty = Certainty.SAMPLED
+    elif candidates != {Certainty.EXACT}:
+        certainty = Certainty.INTERVAL
+    return Figure(top.value, certainty, low, high, alone, top.basis)
+
+
+if TYPE_CHECKING:
+    Reading = Peak | Figure | float | None
+
+
+class FigureRow(NamedTuple):
+    """One figure of every run."""
+
+    name: str
+    unit: str
+    """"By", "s", or another unit as in the catalogue."""
+    words: str
+    of: Callable[[RecordedRun], Reading]
+    metric: tuple[str, Mapping[str, str]] | None = None
+    """Name in the catalogue and attributes, in exports of the end of a run."""
+    metric_high: str | None = None
+    """Metric of a peak's upper bound."""
+    field: str = ""
+    """Field of the run index; empty: none."""
+    judged: bool = False
+    """Budgets, comparisons and trackers include it."""
+
+
+def _total(key: str) -> Callable[[RecordedRun], float | None]:
+    return lambda run: run.totals.get(key)
+
+
+def _largest_gpu(run: RecordedRun) -> Figure | None:
+    peaks = [Figure.of_peak(peak) for peak in run.peaks.gpu.values()]
+    return largest(peaks) if peaks else None
+
+
+MEMORY, PROCESS, GPU, WRITTEN, CPU, SECONDS = "memory", "process", "gpu", "written", "cpu", "seconds"
+OPERATION, OPERATION_PROCESS = "operation:", "operation-process:"
+"""Beginnings of the names of operations' figures."""
+
+_READ, _WRITE = {"disk.io.direction": "read"}, {"disk.io.direction": "write"}
+_MAJOR = {"system.paging.fault.type": "major"}
+# fmt: off
+FIGURES = (
+    FigureRow(MEMORY, "By", "memory", lambda run: run.peaks.tree, (catalog.MEMWATCH_TREE_MEMORY_PEAK, {}),
+              catalog.MEMWATCH_TREE_MEMORY_PEAK_HIGH, "memory", judged=True),
+    FigureRow(PROCESS, "By", "largest process", lambda run: run.peaks.process, (catalog.MEMWATCH_TREE_PROCESS_MEMORY_PEAK, {}),
+              catalog.MEMWATCH_TREE_PROCESS_MEMORY_PEAK_HIGH, "process", judged=True),
+    FigureRow("main", "By", "main process", lambda run: run.peaks.main, (catalog.MEMWATCH_PROCESS_MEMORY_PEAK, {}), field="main"),
+    FigureRow("cgroup", "By", "cgroup", lambda run: run.peaks.cgroup, field="cgroup"),
+    FigureRow(GPU, "By", "GPU memory", _largest_gpu, field="gpu", judged=True),
+    FigureRow("read", "By", "read from disks", _total("read_bytes"), (catalog.MEMWATCH_TREE_DISK_IO, _READ), field="read"),
+    FigureRow(WRITTEN, "By", "written to disks", _total("write_bytes"), (catalog.MEMWATCH_TREE_DISK_IO, _WRITE), field="written", judged=True),
+    FigureRow(CPU, "s", "CPU time", _total("cpu_seconds"), (catalog.MEMWATCH_TREE_CPU_TIME, {}), field="cpu", judged=True),
+    FigureRow(SECONDS, "s", "duration", lambda run: run.seconds, (catalog.PROCESS_UPTIME, {}), field="seconds", judged=True),
+    FigureRow("faults", "{fault}", "major page faults", _total("major_faults"), (catalog.MEMWATCH_TREE_PAGING_FAULTS, _MAJOR), field="major_faults"),
+    FigureRow("processes", "{process}", "processes", _total("processes"), field="processes"),
+    FigureRow("exit", "{code}", "exit code", lambda run: run.ending.shell_code, (catalog.MEMWATCH_RUN_EXIT_CODE, {})),
+)
+# fmt: on
+
+NAMES = tuple(row.name for row in FIGURES if row.judged)
+"""Judged figures of every run, in the order of tables."""
+
+TIMES = frozenset(row.name for row in FIGURES if row.judged and row.unit == "s")
+"""Judged figures in seconds. They depend on the machine's speed and on other load, too."""
+
+_WORDS = {row.name: row.words for row in FIGURES if row.judged}
 
 
 def unit_of(name: str) -> str:
-    """Unit of the figure of this name: "s" or "By"."""
+    """Return the unit of a judged figure: "s" or "By"."""
     return "s" if name in TIMES else "By"
 
 
+def figure_name(name: str) -> str:
+    """Return the words of a figure in a sentence: "operation Train" for "operation:Train"."""
+    if name.startswith(OPERATION):
+        return f"operation {clean(name.removeprefix(OPERATION))}"
+    if name.startswith(OPERATION_PROCESS):
+        return f"process of operation {clean(name.removeprefix(OPERATION_PROCESS))}"
+    return _WORDS.get(name, clean(name))
+
+
 def order(name: str) -> tuple[int, str]:
-    """Where the figure of this name stands in a table: a key to sort by."""
+    """Return a key that sorts judged figures as tables do."""
     if name in NAMES:
         return NAMES.index(name), ""
     return len(NAMES), name.partition(":")[2] + name
 
 
-class LeftOut(NamedTuple):
-    """A run that was not compared."""
+def number_of(reading: Reading) -> float | None:
+    """Return the number of a figure that a row reads."""
+    if isinstance(reading, Peak):
+        return reading.bytes
+    return reading.value if isinstance(reading, Figure) else reading
 
-    name: str
-    why: str
+
+def at_end(run: RecordedRun) -> Iterator[tuple[str, Mapping[str, str], float]]:
+    """Yield metric, attributes and value of each known figure at the end of a run."""
+    for row in FIGURES:
+        if row.metric is not None and (value := number_of(row.of(run))) is not None:
+            yield *row.metric, value
+
+
+def bounded_at_end(run: RecordedRun) -> Iterator[tuple[str, int]]:
+    """Yield metric and bytes of the bounds of each peak whose upper bound is a metric of its own."""
+    for row in FIGURES:
+        peak = row.of(run) if row.metric_high else None
+        if isinstance(peak, Peak) and row.metric and row.metric_high:
+            if peak.low is not None:  # else the value is no more than the upper bound
+                yield row.metric[0], peak.bytes
+            if peak.high is not None:
+                yield row.metric_high, peak.high
+
+
+# -- of a recorded run
+
+
+def figures_of(run: RecordedRun, *, operations: bool = True, compared: bool = True) -> RunFigures:
+    """Return the judged figures of a run that has ended. Unknown ones are left out.
+
+    Args:
+        run: the run.
+        operations: include those of its operations. They need numpy.
+        compared: find out which are `alone`, for a comparison. This needs numpy.
+
+    """
+    workers = _Workers(run, looked_at=compared)
+    basis = _basis(run)
+    figures: dict[str, Figure] = {}
+    for row in FIGURES:
+        reading = row.of(run) if row.judged else None
+        window = (0.0, run.seconds)
+        if isinstance(reading, Peak):
+            if reading.at is not None:
+                window = reading.at - (run.interval or 0.0), reading.at
+            figure = Figure.of_peak(reading, basis=basis if row.name == MEMORY else "")
+        elif isinstance(reading, Figure):
+            figure = reading
+        elif reading is not None:
+            figure = Figure.measured(reading)
+        else:
+            continue
+        figures[row.name] = figure if row.unit == "s" else figure._replace(alone=workers.alone(*window))
+    if operations:
+        figures.update(_operations(run, workers, basis))
+    return RunFigures(figures, conditions_of(run), run.started_wall, str(run.path))
+
+
+def _basis(run: RecordedRun) -> str:
+    """Return the source of the tree's memory: a cgroup omits files, resident sizes do not."""
+    if run.info.get("portable") is True:
+        return "sizes at ticks"
+    return "the control group" if run.info.get("own_cgroup") else "the processes"
+
+
+def _operations(run: RecordedRun, workers: _Workers, basis: str) -> dict[str, Figure]:
+    """Return the largest figures of the operations of each name."""
+    peaks: dict[str, list[Figure]] = {}
+    times: dict[str, tuple[float, float]] = {}
+    for operation in run.iterate_operations():
+        name = operation.operation.name
+        for key, peak, kind in (
+            (OPERATION + name, operation.tree_peak, basis),
+            (OPERATION_PROCESS + name, operation.operation.peak, ""),
+        ):
+            if peak is not None:
+                peaks.setdefault(key, []).append(Figure.of_peak(peak, basis=kind))
+                start, end = times.get(key, (operation.start, operation.end))
+                times[key] = min(start, operation.start), max(end, operation.end)
+    return {key: largest(found, alone=workers.alone(*times[key])) for key, found in peaks.items()}
+
+
+class _Workers:
+    """Processes and threads that were at work at one time.
+
+    Processes are in one line if each is a child of the one before: a process that waits for its child is not at work.
+    """
+
+    def __init__(self, run: RecordedRun, *, looked_at: bool) -> None:
+        self._run = run
+        self._alone_until: float | None = None
+        self._read = not looked_at
+
+    def alone(self, start: float, end: float) -> bool:
+        """Return whether no sample up to `end` counted a second thread, and the processes from `start` on are in one line."""
+        if not self._read:
+            self._alone_until, self._read = self._first_crowd(), True
+        if self._alone_until is None or end > self._alone_until:
+            return False
+        alive = [p for p in self._run.processes if p.start <= end and (p.end is None or p.end >= start)]
+        pids = {process.pid for process in alive}
+        parents = [process.ppid for process in alive if process.ppid in pids]
+        return len(parents) == len(set(parents)) and len(parents) >= len(alive) - 1
+
+    def _first_crowd(self) -> float | None:
+        """Return the time of the last sample before one with more threads than processes; `None`: too few samples."""
+        threads, processes = catalog.MEMWATCH_TREE_THREAD_COUNT, catalog.MEMWATCH_TREE_PROCESS_COUNT
+        samples = self._run.samples([threads, processes])
+        counted, alive = samples.column(threads), samples.column(processes)
+        known = counted == counted  # noqa: PLR0124 - not NaN
+        if known.sum() < _LEAST_TICKS:
+            return None
+        crowds = (counted > alive).nonzero()[0]
+        return float("inf") if not len(crowds) else float(samples.time[crowds[0]]) - 1e-6
+
+
+def conditions_of(run: RecordedRun) -> Conditions:
+    """Return machine and settings of a run."""
+    import hashlib
+
+    host = run.host
+    settings = mapping(run.info.get("allocator"))
+    return Conditions(
+        system_of(run.info),
+        host.get("cpus"),
+        host.get("memory_bytes"),
+        " ".join(f"{name}={os.path.basename(str(settings[name]))}" for name in sorted(settings)),
+        hashlib.sha256(str(host.get("name") or "").encode("utf-8", "surrogateescape")).hexdigest()[:12],
+    )
+
+
+def system_of(info: Mapping[str, object]) -> str:
+    """Return kernel and machine: "Linux 6.18 x86_64". The first two numbers of the version decide how memory is counted."""
+    host = mapping(info.get("host"))
+    release = ".".join((text(host.get("release")) or "").split("-")[0].split(".")[:2])
+    return " ".join(part for part in (text(host.get("system")), release, text(host.get("machine"))) if part)

@@ -8,8 +8,7 @@ import time
 from otel_memwatch.errors import MemwatchError
 from otel_memwatch.record.format import RUN_FILE
 from otel_memwatch.run import load
-from otel_memwatch.run.figures import Conditions, Figure, RunFigures
-from otel_memwatch.run.run_figures import conditions_of
+from otel_memwatch.run.figures import Conditions, Figure, RunFigures, conditions_of
 from otel_memwatch.runtime.typed import TYPE_CHECKING
 from otel_memwatch.text import count
 from otel_memwatch.wings.gate import baseline as baselines

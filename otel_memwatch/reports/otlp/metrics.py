@@ -10,10 +10,11 @@ from otel_memwatch.catalog import BOUNDS, METRICS, Instrument
 from otel_memwatch.reports.otlp.values import SCHEMA_URL, Json, Times, attributes, resource, scope
 from otel_memwatch.run.conditions import RunConditions
 from otel_memwatch.run.counter_rebase import CounterRebase, counters_in
+from otel_memwatch.run.figures import bounded_at_end
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from otel_memwatch.model import Column, Peak, RecordedOperation, Value
+    from otel_memwatch.model import Column, RecordedOperation, Value
     from otel_memwatch.run import RecordedRun
 
 _POINTS_PER_LINE = 4000
@@ -119,18 +120,8 @@ def _final(run: RecordedRun, times: Times) -> Iterator[Json]:
     def single(name: str, value: Value, labels: Mapping[str, str]) -> Json:
         return _metric(name, [_point(name, attributes(labels), value, times.end, times.start)])
 
-    def of_peak(low: str, high: str, peak: Peak | None) -> Iterator[Json]:
-        if peak is not None:
-            if peak.low is not None:  # else it is no more than `high`
-                yield single(low, peak.bytes, {})
-            if peak.high is not None:
-                yield single(high, peak.high, {})
-
-    tree, process = run.peaks.tree, run.peaks.process
-    yield from of_peak(catalog.MEMWATCH_TREE_MEMORY_PEAK, catalog.MEMWATCH_TREE_MEMORY_PEAK_HIGH, tree)
-    yield from of_peak(
-        catalog.MEMWATCH_TREE_PROCESS_MEMORY_PEAK, catalog.MEMWATCH_TREE_PROCESS_MEMORY_PEAK_HIGH, process
-    )
+    for name, value in bounded_at_end(run):
+        yield single(name, value, {})
     if run.peaks.main is not None:
         yield single(catalog.MEMWATCH_PROCESS_MEMORY_PEAK, run.peaks.main.bytes, {})
     if run.state == "finished":

@@ -8,8 +8,7 @@ import os
 
 from otel_memwatch.record.format import BUDGETS_FILE, FILE_MODE
 from otel_memwatch.reports.phrases import budget_sentence
-from otel_memwatch.run.figures import unit_of
-from otel_memwatch.run.run_figures import figures_of
+from otel_memwatch.run.figures import figures_of, unit_of
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 from otel_memwatch.wings.gate.budgets import Budget, Judgement, judge
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from otel_memwatch.reports.markdown import code, escape
-from otel_memwatch.reports.phrases import budget_sentence, figure_name
+from otel_memwatch.reports.phrases import budget_sentence
+from otel_memwatch.run.figures import figure_name
 from otel_memwatch.runtime import strict_json
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 from otel_memwatch.text import amount, bounds, clean, table

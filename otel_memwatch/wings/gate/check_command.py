@@ -5,11 +5,11 @@ from __future__ import annotations
 import click
 
 from otel_memwatch.errors import UsageError
-from otel_memwatch.run.run_figures import comparable, successful
 from otel_memwatch.wings.gate import baseline as baselines
 from otel_memwatch.wings.gate.budget_check import judge_run, over
 from otel_memwatch.wings.gate.budget_formats import FORMATS
 from otel_memwatch.wings.gate.budgets import Budget, Judgement
+from otel_memwatch.wings.gate.judged_runs import comparable, successful
 from otel_memwatch.wings.gate.project import with_budgets
 from otel_memwatch.wings.gate.verdicts import (
     FAILED,

@@ -9,11 +9,11 @@ import click
 from otel_memwatch.config import parse_effect
 from otel_memwatch.errors import UsageError
 from otel_memwatch.run.figures import OPERATION
-from otel_memwatch.run.run_figures import comparable, successful
 from otel_memwatch.runtime.typed import TYPE_CHECKING
 from otel_memwatch.wings.gate import baseline as baselines
 from otel_memwatch.wings.gate.comparison import ComparisonVerdict, Effect, compare, usual_effect
 from otel_memwatch.wings.gate.comparison_formats import FORMATS, regressions
+from otel_memwatch.wings.gate.judged_runs import comparable, successful
 from otel_memwatch.wings.gate.project import project
 from otel_memwatch.wings.gate.verdicts import (
     FAILED,

@@ -26,8 +26,9 @@ from collections import Counter
 from itertools import pairwise
 
 from otel_memwatch.model import Certainty
-from otel_memwatch.run.figures import TIMES, LeftOut, order, unit_of
+from otel_memwatch.run.figures import TIMES, order, unit_of
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
+from otel_memwatch.wings.gate.judged_runs import LeftOut
 from otel_memwatch.wings.gate.statistics import (
     ERROR,
     RunValues,

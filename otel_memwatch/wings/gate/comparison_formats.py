@@ -8,8 +8,7 @@ from __future__ import annotations
 import math
 
 from otel_memwatch.reports.markdown import code, escape
-from otel_memwatch.reports.phrases import figure_name
-from otel_memwatch.run.figures import OPERATION, OPERATION_PROCESS, unit_of
+from otel_memwatch.run.figures import OPERATION, OPERATION_PROCESS, figure_name, unit_of
 from otel_memwatch.runtime import strict_json
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 from otel_memwatch.text import clean, count, table

@@ -10,11 +10,10 @@ import click
 from otel_memwatch.errors import UsageError, describe
 from otel_memwatch.reports.ci_summary import add_to_step
 from otel_memwatch.reports.output import print_text
-from otel_memwatch.run.figures import LeftOut
-from otel_memwatch.run.run_figures import usable
 from otel_memwatch.runtime.terminal import say
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 from otel_memwatch.wings.gate.budget_check import annotation
+from otel_memwatch.wings.gate.judged_runs import LeftOut, usable
 from otel_memwatch.wings.index.find import find_paths
 from otel_memwatch.wings.ranks.group_figures import group_figures
 from otel_memwatch.wings.ranks.groups import groups_and_runs

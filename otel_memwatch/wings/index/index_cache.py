@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from otel_memwatch.wings.index.tree import Signature
 
-_VERSION = 6
+_VERSION = 7
 """Of the rows: raised whenever a row is made in another way, so that old ones are made again."""
 _PATIENCE = 0.2
 """Seconds that another reader, who is writing what it found, is waited for."""

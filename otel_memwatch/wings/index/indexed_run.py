@@ -23,16 +23,14 @@ from otel_memwatch.record.fields import mapping, number, text, whole
 from otel_memwatch.record.format import RUN_FILE, SCHEMA
 from otel_memwatch.record.open import open_record, read_info
 from otel_memwatch.run.ending import state_of
+from otel_memwatch.run.figures import FIGURES, number_of, system_of
 from otel_memwatch.run.recorded_run import RecordedRun, load
-from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
+from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
 from otel_memwatch.truth.certainty import BY_GROUP
 from otel_memwatch.wings.index.progress import progress
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-    from otel_memwatch.model import Peak
-
 
 _BOUNDED = (None, Certainty.EXACT.value, Certainty.CENSORED.value)
 """Certainties of a figure that is its own upper bound, and that of a figure without any."""
@@ -179,32 +177,30 @@ def _made(path: str) -> IndexedRun:
 def _of_run(run: RecordedRun, path: str) -> IndexedRun:
     if run.state == "running":
         return _running(run, path)
-    peaks, totals, ending = run.peaks, run.totals, run.ending
-    tree, process = peaks.tree, peaks.process
+    ending, tree, process = run.ending, run.peaks.tree, run.peaks.process
     return _described(run, path)._replace(
-        seconds=round(run.seconds, 6),
         exit_code=ending.exit_code,
         signal=ending.signal,
         oom_kills=ending.oom_kills,
         reason=_storable(ending.reason),
-        memory=_bytes(tree),
         low=tree.low if tree else None,
         high=tree.high if tree else None,
         certainty=tree.certainty.value if tree else None,
         how=_storable(tree.how) if tree and tree.how else None,
-        process=_bytes(process),
         process_low=process.low if process else None,
         process_high=process.high if process else None,
-        main=_bytes(peaks.main),
-        gpu=max((peak.bytes for peak in peaks.gpu.values()), default=None),
-        cgroup=_bytes(peaks.cgroup),
         file_bytes=run.file_bytes,
-        cpu=totals.get("cpu_seconds"),
-        read=whole(totals.get("read_bytes")),
-        written=whole(totals.get("write_bytes")),
-        major_faults=whole(totals.get("major_faults")),
-        processes=whole(totals.get("processes")),
+        **_figures(run),
     )
+
+
+def _figures(run: RecordedRun) -> dict[str, Any]:
+    """Return the fields that hold a figure: seconds, or whole numbers."""
+    numbers = [(row, number_of(row.of(run))) for row in FIGURES if row.field]
+    return {
+        row.field: whole(value) if row.unit != "s" or value is None else round(value, 6)
+        for row, value in numbers
+    }
 
 
 def _running(run: RecordedRun, path: str) -> IndexedRun:
@@ -250,13 +246,6 @@ def _described(run: RecordedRun, path: str) -> IndexedRun:
     )
 
 
-def system_of(info: Mapping[str, object]) -> str:
-    """Kernel with the numbers of its version that decide how memory is counted, and the machine: "Linux 6.18 x86_64"."""
-    host = mapping(info.get("host"))
-    release = ".".join((text(host.get("release")) or "").split(".")[:2])
-    return " ".join(part for part in (text(host.get("system")), release, text(host.get("machine"))) if part)
-
-
 def _broken(path: str, why: str) -> IndexedRun:
     try:
         changed = number(os.stat(path).st_mtime) or 0.0
@@ -265,10 +254,6 @@ def _broken(path: str, why: str) -> IndexedRun:
     return IndexedRun(
         path, os.path.basename(os.path.abspath(path)), "broken", _storable(why), started=changed
     )
-
-
-def _bytes(peak: Peak | None) -> int | None:
-    return None if peak is None else peak.bytes
 
 
 def _storable(value: str) -> str:

@@ -6,14 +6,23 @@ import json
 
 from otel_memwatch.model import Certainty
 from otel_memwatch.record.identity import STARTED_ONE_BY_ONE
-from otel_memwatch.run.figures import CPU, GPU, MEMORY, OPERATION, SECONDS, WRITTEN, Figure, RunFigures
-from otel_memwatch.run.run_figures import conditions_of, figures_of
+from otel_memwatch.run.figures import (
+    CPU,
+    GPU,
+    MEMORY,
+    OPERATION,
+    SECONDS,
+    WRITTEN,
+    Figure,
+    RunFigures,
+    conditions_of,
+    figures_of,
+    largest,
+)
 from otel_memwatch.runtime.typed import TYPE_CHECKING
 from otel_memwatch.wings.index.indexed_run import IndexedRun, row_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from otel_memwatch.wings.ranks.rank_group import RankGroup
 
 RANK = "rank"
@@ -32,29 +41,14 @@ def group_figures(group: RankGroup) -> RunFigures:
     for name in dict.fromkeys(name for figures in of_ranks for name in figures):
         known = [figures[name] for figures in of_ranks if name in figures]
         if name == MEMORY:
-            found[RANK] = _largest(known)
+            found[RANK] = largest(known)
         elif name in (WRITTEN, CPU):
             if len(known) == len(of_ranks):
                 found[name] = Figure.measured(sum(one.value for one in known))
         elif name == GPU or name.startswith(OPERATION.rstrip(":")):
-            found[name] = _largest(known)
+            found[name] = largest(known)
     found[SECONDS] = Figure.measured(group.seconds)
     return RunFigures(found, conditions_of(group.numbered[0].run), group.started, group.name)
-
-
-def _largest(known: Sequence[Figure]) -> Figure:
-    """The largest of several: its bounds are the largest of theirs, and it is exact where all in reach are."""
-    largest = max(known, key=lambda one: one.value)
-    low = max((one.low for one in known if one.low is not None), default=None)
-    highs = [one.high for one in known]
-    high = None if any(one is None for one in highs) else max(one for one in highs if one is not None)
-    in_reach = [one for one in known if one.high is None or low is None or one.high >= low]
-    certainty = largest.certainty
-    if any(one.certainty is Certainty.SAMPLED for one in in_reach):
-        certainty = Certainty.SAMPLED
-    elif any(one.certainty is not Certainty.EXACT for one in in_reach):
-        certainty = Certainty.INTERVAL
-    return Figure(largest.value, certainty, low, high, basis=largest.basis)
 
 
 def host_rows(group: RankGroup) -> list[IndexedRun]:

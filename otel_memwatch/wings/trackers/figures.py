@@ -7,8 +7,7 @@ import re
 
 from otel_memwatch.model import Certainty
 from otel_memwatch.reports import render
-from otel_memwatch.run.figures import GPU, MEMORY, NAMES, OPERATION, TIMES, Figure
-from otel_memwatch.run.run_figures import figures_of
+from otel_memwatch.run.figures import GPU, MEMORY, NAMES, OPERATION, TIMES, Figure, figures_of
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:

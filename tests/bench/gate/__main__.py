@@ -22,8 +22,7 @@ from collections import Counter
 from pathlib import Path
 
 from otel_memwatch.run import load
-from otel_memwatch.run.figures import MEMORY, RunFigures
-from otel_memwatch.run.run_figures import figures_of
+from otel_memwatch.run.figures import MEMORY, RunFigures, figures_of
 from otel_memwatch.wings.gate import baseline
 from otel_memwatch.wings.gate.comparison import ComparisonVerdict, compare
 from tests.bench.gate.programs import ALONE, PROGRAMS

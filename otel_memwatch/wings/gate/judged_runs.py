@@ -1,0 +1,70 @@
+"""Recorded runs that can be judged."""
+
+from __future__ import annotations
+
+from otel_memwatch.errors import RunError
+from otel_memwatch.run import load
+from otel_memwatch.run.figures import figures_of
+from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from pathlib import Path
+
+    from otel_memwatch.run import RecordedRun
+    from otel_memwatch.run.figures import RunFigures
+
+
+class LeftOut(NamedTuple):
+    """A run that is not judged."""
+
+    name: str
+    why: str
+
+
+def usable(paths: Iterable[Path]) -> tuple[list[RecordedRun], list[LeftOut]]:
+    """Return the runs that have ended and can be read, and the others, each with the reason."""
+    runs, left_out = [], []
+    for path in paths:
+        try:
+            run = load(path)
+            run.peaks  # noqa: B018 - what is broken shows here
+        except RunError as error:
+            left_out.append(LeftOut(str(path), error.message))
+            continue
+        if run.state == "finished" and not run.damage:
+            runs.append(run)
+        else:
+            why = "it is still running" if run.state == "running" else "its record was cut off"
+            left_out.append(LeftOut(str(path), why if run.state != "finished" else run.damage[0]))
+    return runs, left_out
+
+
+def comparable(runs: Iterable[RecordedRun]) -> tuple[list[RunFigures], list[LeftOut]]:
+    """Return the figures of the runs whose records are undamaged, and the other runs, each with the reason."""
+    found, left_out = [], []
+    for run in runs:
+        try:
+            figures = figures_of(run)
+        except RunError as error:
+            left_out.append(LeftOut(str(run.path), error.message))
+            continue
+        if run.damage:
+            left_out.append(LeftOut(str(run.path), run.damage[0]))
+        else:
+            found.append(figures)
+    return found, left_out
+
+
+def successful(runs: Sequence[RecordedRun], *, must: bool = False) -> tuple[list[RecordedRun], list[LeftOut]]:
+    """Return the runs that ended with exit code 0, and the others.
+
+    The need of a run that broke off says nothing about one that did not. If no run ended with 0, as with a search that
+    finds nothing, all are returned, unless `must`: then they are judged against runs that did.
+    """
+    if not must and not any(run.ending.exit_code == 0 for run in runs):
+        return list(runs), []
+    kept = [run for run in runs if run.ending.exit_code == 0]
+    return kept, [
+        LeftOut(str(run.path), f"it failed: {run.ending.reason}") for run in runs if run.ending.exit_code != 0
+    ]
