@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 import contextlib
-import math
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -15,6 +14,7 @@ from importlib import import_module
 
 from otel_memwatch.model import ProcessNote, ProcessRecord
 from otel_memwatch.monitor.recording.batching import SampleBatcher
+from otel_memwatch.monitor.recording.periodic import PeriodicAction
 from otel_memwatch.monitor.recording.run_info import (
     LIMIT,
     address_space_limit,
@@ -124,11 +124,15 @@ class RunRecording:
         self._any_left_cgroup = self._any_reset = False
         self._peaks: Peaks | None = None
         """Peaks so far. Telemetry looks at these from threads of its own; the aggregator itself is for one thread."""
-        self._peaks_due = self._follow_due = math.inf
-        self._settle_due, self._settled = 0.0, 0
-        """When what was read goes into the aggregator, and how many closed operations have."""
+        self._follow = PeriodicAction(self._follow_operations)
+        self._settle = PeriodicAction(self._settle_operations, _FOLLOW_SECONDS)
+        self._peaks_so_far = PeriodicAction(self._update_peaks, _PEAKS_SECONDS)
+        self._settled = 0
+        """How many closed operations the aggregator has."""
+        self._behind = False
+        """Whether the files of operations have more than was read."""
         self._at_once = False
-        """Whether somebody wants to know of operations as they close."""
+        """Whether operations are needed as they close."""
         self._followed = 0
         """How many had been closed at the last tick."""
         self._many = False
@@ -288,12 +292,8 @@ class RunRecording:
         if self._to_load and snapshot.time - self._target.started > _SETTLED_SECONDS:
             self._load_what_the_end_needs()
         self.batcher.sample(columns, snapshot)
-        if snapshot.time >= self._follow_due:
-            self._follow(snapshot.time)
-        if snapshot.time >= self._peaks_due:
-            self._peaks_due = snapshot.time + _PEAKS_SECONDS
-            aggregator = self.batcher.aggregator
-            self._peaks = None if aggregator is None else aggregator.peaks()
+        for action in (self._follow, self._settle, self._peaks_so_far):
+            action.run_if_due(snapshot.time)
         if self._first is None:
             self._first = columns, snapshot
             limits = {
@@ -372,21 +372,25 @@ class RunRecording:
         assert self.follower is not None
         aggregator.boundaries(self.follower.lines())
 
-    def _follow(self, now: float) -> None:
-        """Reads operations, and makes room for those that come.
+    def _follow_operations(self, now: float) -> None:
+        """Read operations: at each sample, or once a second if there are many files and nothing needs them at once.
 
-        What is read waits for the aggregator, which is told once a second, or of many at once: a tick that finds its caches cold has
-        no time for it.
+        The aggregator gets what was read once a second, or from `_MANY` operations on. A sample whose caches are cold
+        has no time for more.
         """
         assert self.follower is not None
-        behind = self.read_operations()
+        self._behind = self.read_operations()
         closed = 0 if self.operations is None else self.operations.closed
-        self._many, self._followed = behind or closed - self._followed >= _MANY, closed
+        self._many, self._followed = self._behind or closed - self._followed >= _MANY, closed
         few = self.follower.files <= _FOLLOWED
-        self._follow_due = now + (0.0 if few or self._many or self._at_once else _FOLLOW_SECONDS)
-        if now < self._settle_due and closed - self._settled < _MANY and not self._at_once:
-            return
-        self._settle_due, self._settled = now + _FOLLOW_SECONDS, closed
+        self._follow.period = 0.0 if few or self._many or self._at_once else _FOLLOW_SECONDS
+        if closed - self._settled >= _MANY or self._at_once:
+            self._settle.due = now
+
+    def _settle_operations(self, now: float) -> None:
+        """Give the aggregator and the history the operations that were read, and make room for the next ones."""
+        assert self.follower is not None
+        self._settled = 0 if self.operations is None else self.operations.closed
         operations, history, aggregator = self.operations, self.batcher.history, self.batcher.aggregator
         if history is None or aggregator is None:
             return
@@ -399,8 +403,12 @@ class RunRecording:
         if operations.closed > LIMIT:
             moments = moments_of(aggregator.peaks(), aggregator.conditions.started)
             operations.look_at(moments, aggregator.conditions.interval, self.follower.open_operations())
-        if not behind:
+        if not self._behind:
             history.merge(self._boundaries, now - _KNOWN_AFTER)
+
+    def _update_peaks(self, _now: float) -> None:
+        aggregator = self.batcher.aggregator
+        self._peaks = None if aggregator is None else aggregator.peaks()
 
     def _boundaries(self) -> Iterable[float]:
         assert self.follower is not None
@@ -435,9 +443,9 @@ class RunRecording:
             say=say,
         )
         self.telemetry = start(self._settings, parts)
-        self._follow_due = 0.0
+        self._follow.due = self._settle.due = 0.0
         if self.telemetry.active:
-            self._peaks_due = 0.0
+            self._peaks_so_far.due = 0.0
             self._at_once = True  # spans are exported as they close
 
     def _join_group(self, resource: dict[str, Any]) -> None:

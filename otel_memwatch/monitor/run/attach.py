@@ -64,11 +64,12 @@ def attach(
     trace = run_context(environment)
     mode = "attach" if stop_fd is None else "watch"
     target = TargetInfo(mode, argv, pid, started=time.monotonic(), environment=environment)
-    uploader = None
+    uploader: Uploader | None = None
     if settings["upload"] is not None:
-        from otel_memwatch.monitor.workers.uploading import Uploader
+        from otel_memwatch.monitor.workers.uploading import start_uploader
 
-        uploader = Uploader(settings["upload"])
+        uploader = start_uploader(settings["upload"], say)
+    if uploader is not None:
         target = target._replace(helpers=frozenset((uploader.pid,)))
     monitor = Monitor(directory, settings, target, trace, Messages(say))
     monitor.start()

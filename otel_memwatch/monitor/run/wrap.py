@@ -1,4 +1,7 @@
-"""`wrap`: start a command, record it, end as it ended."""
+"""`wrap`: start a command, record it, and end as it ended.
+
+The steps between the end of the command and the prompt, with their cost, are listed in `monitor.run.completion`.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ from otel_memwatch.monitor.run.run_directory import make_run_directory
 from otel_memwatch.monitor.run.supervise import end_like, launch
 from otel_memwatch.monitor.sampling.sources.oom_kills import OomKills
 from otel_memwatch.record.format import RUN_DIRECTORY_VARIABLE
-from otel_memwatch.runtime.procfs.system import Allocated, read_allocated
+from otel_memwatch.runtime.procfs.system import read_allocated
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NoReturn
 
 if TYPE_CHECKING:
@@ -23,7 +26,6 @@ if TYPE_CHECKING:
 
     from otel_memwatch.model import ChildExit, Ending
     from otel_memwatch.monitor.guard.limit import HardLimit
-    from otel_memwatch.monitor.recording.trace_context import TraceContext
     from otel_memwatch.monitor.run.monitor import Monitor
     from otel_memwatch.monitor.run.supervise import Target
     from otel_memwatch.monitor.run_cgroup.own_cgroup import OwnCgroup
@@ -39,10 +41,182 @@ _FIRST_NEEDED = (
     "monitor.sampling.sources.host",
     "monitor.sampling.sources.cgroup",
 )
-"""Modules of this package that the first tick needs."""
+"""Modules of this package that the first sample needs."""
 
 STRICT_EXIT_CODE = 125
-"""Exit code of a run that was not recorded whole, under --strict."""
+"""Exit code of a run whose record is not complete, under --strict."""
+
+
+class RunResources:
+    """Everything that a wrapped run owns. `wrap` takes one part after the other and gives all back at the end.
+
+    Given back, whatever happens and in this order: the witness process of the target, the scope, the cgroup. The scope
+    and its peak vanish with its last process, which is the witness.
+    """
+
+    directory: Path
+    target: Target
+
+    def __init__(self, argv: Sequence[str], settings: Mapping[str, Any], say: Callable[[str], None]) -> None:
+        self.argv, self.settings, self.say = argv, settings, say
+        self.trace = run_context(os.environ)
+        self._given_back = contextlib.ExitStack()
+        self._given_back.callback(self._remove_cgroup)
+        self._cgroup, self._scope, self.cgroup_hint = _own_cgroup(settings)
+        if self._scope is not None:
+            self._given_back.callback(self._scope.close)
+        self.misplaced: str | None = None
+        """Why the command is not in the cgroup that was made or asked for."""
+        self.listening: Listening | None = None
+        self.uploader: Uploader | None = None
+        self.limit: HardLimit | None = None
+        self.monitor: Monitor | None = None
+
+    def close(self) -> None:
+        """Give everything back."""
+        self._given_back.close()
+
+    @property
+    def cgroup(self) -> OwnCgroup | None:
+        """The cgroup of the run, if the command is in it."""
+        return self._cgroup if self.misplaced is None else None
+
+    @property
+    def helpers(self) -> frozenset[int]:
+        """Our own processes beside the target, which are not part of the run."""
+        return self.target.helpers if self.uploader is None else self.target.helpers | {self.uploader.pid}
+
+    def launch(self) -> None:
+        """Start the command. If that fails, nothing is left of the run."""
+        # What the machine has in use right before the command, to compare with what it has later.
+        self.oom_kills, self.allocated_before = OomKills(), read_allocated()
+        try:
+            self.target = launch(
+                self.argv,
+                variables=self._variables(),
+                before_exec=self._entrance(),
+                forked=None if self._scope is None else self._scope.ask,
+                meanwhile=_load(),
+            )
+        except CommandNotStarted:
+            import shutil
+
+            shutil.rmtree(self.directory, ignore_errors=True)
+            raise
+        self._given_back.callback(self.target.end_witness)
+        self.misplaced = self.target.misplaced
+        if self._scope is not None:
+            self._find_scope(self._scope)
+
+    def start_limit(self) -> None:
+        """Watch the memory limit, if there is one: the whole run is killed if it exceeds it."""
+        if self.settings["limit"] is None:
+            return
+        from otel_memwatch.monitor.guard.limit import HardLimit
+
+        self.limit = HardLimit(self.settings["limit"], self.cgroup, self.target.helpers)
+        try:
+            self.limit.watch()
+        except (OSError, Unavailable) as error:
+            self.say(
+                "otel-memwatch: at the limit the OOM killer kills one process; otel-memwatch cannot kill the rest: "
+                f"{describe(error)}"
+            )
+
+    def start_monitor(self) -> None:
+        """Start to record. If that fails, `monitor` stays `None` after a line about it; raises nothing."""
+        monitor: Monitor | None = None
+        try:
+            from otel_memwatch.monitor.messages import Messages
+            from otel_memwatch.monitor.recording.run_info import TargetInfo
+            from otel_memwatch.monitor.run.monitor import Monitor
+
+            misplaced = self.misplaced
+            info = TargetInfo(
+                mode="wrap",
+                argv=tuple(self.argv),
+                pid=self.target.pid,
+                started=self.target.started,
+                environment=dict(os.environ),
+                floor=self.target.floor,
+                own_cgroup=self.cgroup,
+                cgroup_hint=self.cgroup_hint
+                if misplaced is None
+                else f"a control group of its own ({misplaced})",
+                helpers=self.helpers,
+                allocated_before=self.allocated_before,
+                limit=self.limit,
+            )
+            monitor = Monitor(
+                self.directory, self.settings, info, self.trace, Messages(self.say), listening=self.listening
+            )
+            if misplaced is not None and self.settings["cgroup"] == "require":
+                monitor.messages.problem(f"the command is not in its control group: {misplaced}")
+            monitor.start()
+            if self.uploader is not None:
+                self.uploader.begin(self.directory)
+        except Exception as error:  # noqa: BLE001 - as when there is no memory left
+            self.say(f"otel-memwatch: nothing is recorded: {describe(error)}")
+            if monitor is None and self.listening is not None:
+                self.listening.socket.close()  # the target would wait for answers that never come
+        self.monitor = monitor
+
+    def finish(self, end: ChildExit) -> None:
+        """Complete the record. A signal that asks us to go cuts short what can wait."""
+        if self.limit is not None:
+            self.limit.stop()
+        if self.monitor is None:
+            return
+        self.monitor.finish(lambda: self._ending(end), _interrupted)
+        if self.uploader is not None and (problem := self.uploader.finish(_interrupted)) is not None:
+            self.monitor.messages.problem(problem)
+
+    def _ending(self, end: ChildExit) -> Ending:
+        assert self.monitor is not None
+        killed = None
+        if self.cgroup is not None:
+            with contextlib.suppress(OSError):  # another program may have removed it
+                killed = self.cgroup.oom_kills()
+        return self.monitor.ending(
+            end.exit_code, end.signal, self.oom_kills.since() if killed is None else killed
+        )
+
+    def _find_scope(self, scope: Scope) -> None:
+        """Find the cgroup of the scope that the service manager has made for the command."""
+        try:
+            scope.close()
+            if self.misplaced is not None:
+                return
+            self._cgroup = scope.group()
+        except Exception as error:  # noqa: BLE001 - the command runs already
+            self.misplaced = describe(error)
+            return
+        # The witness keeps the scope and its peak in existence until both were read.
+        self.target.keeps_witness = True
+
+    def _remove_cgroup(self) -> None:
+        if self._cgroup is not None:
+            self._cgroup.remove()
+
+    def _variables(self) -> dict[str, str]:
+        """Return the variables that the command gets beside our own environment."""
+        variables = {RUN_DIRECTORY_VARIABLE: str(self.directory), TRACEPARENT: self.trace.traceparent}
+        if self.settings["exact_gpu"]:
+            variables[OPTIONS["exact_gpu"].variable] = "1"
+        return {**variables, **(self.listening.variables if self.listening else {})}
+
+    def _entrance(self) -> Callable[[], None] | None:
+        """Return what the command's process calls before it executes the command; `None`: nothing."""
+        enter: Callable[[], None] | None = None
+        if self._scope is not None:
+            enter = self._scope.entered
+        elif self._cgroup is not None:
+            enter = self._cgroup.add_self
+        if self.settings["limit"] is None:
+            return enter
+        from otel_memwatch.monitor.guard.limit import guarded, limit_data
+
+        return guarded(enter or limit_data(self.settings["limit"]))
 
 
 def wrap(
@@ -51,70 +225,41 @@ def wrap(
     say: Callable[[str], None],
     on_start: Callable[[], None] = lambda: None,
 ) -> NoReturn:
-    """Runs `argv` and ends the calling process as the command ended. Calls `on_start` right before the command is started.
+    """Run `argv` and end the calling process as the command ended. Calls `on_start` right before the command starts.
 
-    Raises `UsageError` before anything has been started, `CommandNotStarted` when the command cannot be executed
-    (its exit code is a shell's: 127 or 126), `Unavailable` when `cgroup` is "require" and there can be none.
+    Raises `UsageError` before anything has been started, `CommandNotStarted` if the command cannot be executed (its exit
+    code is a shell's: 127 or 126), `Unavailable` if `cgroup` is "require" and there is none.
     """
     for sentence in (*misspelt(os.environ), *ignored(settings)):
         say(f"otel-memwatch: {sentence}")
-    own_cgroup, scope, hint = _own_cgroup(settings)
-    target: Target | None = None
-    limit: HardLimit | None = None
-    try:
-        listening = _listen(settings)
+    with contextlib.closing(RunResources(argv, settings, say)) as run:
+        run.listening = _listen(settings)
         directory = _run_directory(argv, settings, say)
         if directory is None:
             on_start()
             _run_unrecorded(argv)
-        uploader = _uploader(settings, say)
-        trace = run_context(os.environ)
-        oom_kills = OomKills()
-        allocated_before = read_allocated()
-        variables = _variables(directory, trace, settings, listening)
-        enter = _entrance(settings, own_cgroup, scope)
+        run.directory = directory
+        if settings["upload"] is not None:
+            from otel_memwatch.monitor.workers.uploading import start_uploader
+
+            run.uploader = start_uploader(settings["upload"], say)
         on_start()
-        target = _launch(argv, variables, enter, scope, directory)
-        own_cgroup, misplaced = _placed(target, own_cgroup, scope)
-        # From here on the command runs: whatever befalls us, it is waited for, and its end is ours.
-        group = own_cgroup if misplaced is None else None
-        limit = _watch_limit(settings, group, target, say)
-        monitor = _start_monitor(
-            argv,
-            settings,
-            say,
-            target,
-            directory=directory,
-            trace=trace,
-            group=group,
-            misplaced=misplaced,
-            hint=hint,
-            listening=listening,
-            allocated_before=allocated_before,
-            limit=limit,
-            uploader=uploader,
-        )
-        end = target.wait(monitor.note_exit if monitor else lambda _: None)
-        if limit is not None:
-            limit.stop()
-        if monitor is not None:
-            _finish(monitor, end, group, oom_kills, uploader)
-    finally:
-        if target is not None:
-            target.end_witness()
-        if scope is not None:
-            scope.close()
-        if own_cgroup is not None:
-            own_cgroup.remove()
-    if settings["strict"] and (monitor is None or monitor.messages.problems):
+        run.launch()
+        # From here on the command runs: whatever fails here, it is waited for, and we end as it ends.
+        run.start_limit()
+        run.start_monitor()
+        end = run.target.wait(run.monitor.note_exit if run.monitor else lambda _: None)
+        run.finish(end)
+    messages = None if run.monitor is None else run.monitor.messages
+    if settings["strict"] and (messages is None or messages.problems):
         raise SystemExit(STRICT_EXIT_CODE)
-    if end.exit_code == 0 and monitor is not None and monitor.messages.over_budget:
+    if end.exit_code == 0 and messages is not None and messages.over_budget:
         raise SystemExit(settings["budget_exit_code"])
     end_like(end)
 
 
 def _own_cgroup(settings: Mapping[str, Any]) -> tuple[OwnCgroup | None, Scope | None, str | None]:
-    """A group of the run's own; else the scope that the service manager is to be asked for; else what would help."""
+    """Return a cgroup of the run, or the scope to request from the service manager, or a hint how to get one."""
     mode, limit = settings["cgroup"], settings["limit"]
     if mode == "off":
         if limit is not None and settings["limit_fallback"] == "none":
@@ -148,26 +293,8 @@ def _own_cgroup(settings: Mapping[str, Any]) -> tuple[OwnCgroup | None, Scope | 
     return None, None, reason.hint
 
 
-def _placed(
-    target: Target, own_cgroup: OwnCgroup | None, scope: Scope | None
-) -> tuple[OwnCgroup | None, str | None]:
-    """The group that the target was started in, and why it is not in the one that it was meant for."""
-    if scope is None:
-        return own_cgroup, target.misplaced
-    try:
-        scope.close()
-        if target.misplaced is not None:
-            return None, target.misplaced
-        group = scope.group()
-    except Exception as error:  # noqa: BLE001 - the command runs already
-        return None, describe(error)
-    # The scope and its watermark are gone with its last process: the witness stays in it until both were read.
-    target.keeps_witness = True
-    return group, None
-
-
 def _listen(settings: Mapping[str, Any]) -> Listening | None:
-    """The port for the target's own spans, where it is asked for. It is opened now, since the target is told its number."""
+    """Open the port for spans of the target, if requested. The target gets its number in its environment."""
     if not settings["receive_otlp"]:
         return None
     from otel_memwatch.monitor.telemetry.otlp_receiver.socket import listen
@@ -178,7 +305,7 @@ def _listen(settings: Mapping[str, Any]) -> Listening | None:
 def _run_directory(
     argv: Sequence[str], settings: Mapping[str, Any], say: Callable[[str], None]
 ) -> Path | None:
-    """The run directory; `None`, after a line about it, where there is no place for one and nobody has insisted."""
+    """Make the run directory. Return `None`, after a line about it, if that fails and no option requires one."""
     try:
         return make_run_directory(settings, argv, say)
     except UsageError as error:
@@ -189,158 +316,21 @@ def _run_directory(
 
 
 def _run_unrecorded(argv: Sequence[str]) -> NoReturn:
-    """Runs the command without a record, and ends as it ends."""
+    """Run the command without a record, and end as it ends."""
     end_like(launch(argv, variables={}).wait(lambda _: None))
 
 
-def _uploader(settings: Mapping[str, Any], say: Callable[[str], None]) -> Uploader | None:
-    """The process that uploads the record, where it is asked for. The command runs without it too, after a line about it."""
-    if settings["upload"] is None:
-        return None
-    try:
-        from otel_memwatch.monitor.workers.uploading import Uploader
-
-        return Uploader(settings["upload"])
-    except (OSError, ImportError) as error:
-        say(f"otel-memwatch: the record is not uploaded: {describe(error)}")
-        return None
-
-
-def _variables(
-    directory: Path, trace: TraceContext, settings: Mapping[str, Any], listening: Listening | None
-) -> dict[str, str]:
-    """What the target finds in its environment beside what we were given ourselves."""
-    variables = {RUN_DIRECTORY_VARIABLE: str(directory), TRACEPARENT: trace.traceparent}
-    if settings["exact_gpu"]:
-        variables[OPTIONS["exact_gpu"].variable] = "1"
-    return {**variables, **(listening.variables if listening else {})}
-
-
-def _entrance(
-    settings: Mapping[str, Any], own_cgroup: OwnCgroup | None, scope: Scope | None
-) -> Callable[[], None] | None:
-    """What the command's process does before it becomes the command; `None`: nothing."""
-    enter = scope.entered if scope is not None else own_cgroup.add_self if own_cgroup else None
-    if settings["limit"] is None:
-        return enter
-    from otel_memwatch.monitor.guard.limit import guarded, limit_data
-
-    return guarded(enter or limit_data(settings["limit"]))
-
-
-def _launch(
-    argv: Sequence[str],
-    variables: Mapping[str, str],
-    enter: Callable[[], None] | None,
-    scope: Scope | None,
-    directory: Path,
-) -> Target:
-    """Starts the command; where that cannot be done nothing is left of the run."""
-    try:
-        forked = None if scope is None else scope.ask
-        return launch(argv, variables=variables, before_exec=enter, forked=forked, meanwhile=_load())
-    except CommandNotStarted:
-        import shutil
-
-        shutil.rmtree(directory, ignore_errors=True)
-        raise
-
-
-def _watch_limit(
-    settings: Mapping[str, Any], group: OwnCgroup | None, target: Target, say: Callable[[str], None]
-) -> HardLimit | None:
-    """What ends the whole run where it wants more than its limit; `None`: it has none."""
-    if settings["limit"] is None:
-        return None
-    from otel_memwatch.monitor.guard.limit import HardLimit
-
-    limit = HardLimit(settings["limit"], group, target.helpers)
-    try:
-        limit.watch()
-    except (OSError, Unavailable) as error:
-        say(
-            f"otel-memwatch: at the limit the kernel ends one process, and nobody the others: {describe(error)}"
-        )
-    return limit
-
-
 def _load() -> Iterator[None]:
-    """Imports what the first tick needs, module by module. The command does not wait for that."""
+    """Import what the first sample needs, module by module. The command does not wait for this."""
     for name in _FIRST_NEEDED:
-        with contextlib.suppress(Exception):  # whoever needs it meets the error again, and reports it
+        with contextlib.suppress(Exception):  # the module that needs it meets the error again and reports it
             import_module(f"otel_memwatch.{name}")
         yield
 
 
-def _start_monitor(
-    argv: Sequence[str],
-    settings: Mapping[str, Any],
-    say: Callable[[str], None],
-    target: Target,
-    *,
-    directory: Path,
-    trace: TraceContext,
-    group: OwnCgroup | None,
-    misplaced: str | None,
-    hint: str | None,
-    listening: Listening | None,
-    allocated_before: Allocated | None,
-    limit: HardLimit | None,
-    uploader: Uploader | None,
-) -> Monitor | None:
-    """Starts to record the target; `None`, after a line about it, where there can be no monitor. Raises nothing."""
-    monitor: Monitor | None = None
-    try:
-        from otel_memwatch.monitor.messages import Messages
-        from otel_memwatch.monitor.recording.run_info import TargetInfo
-        from otel_memwatch.monitor.run.monitor import Monitor
-
-        info = TargetInfo(
-            mode="wrap",
-            argv=tuple(argv),
-            pid=target.pid,
-            started=target.started,
-            environment=dict(os.environ),
-            floor=target.floor,
-            own_cgroup=group,
-            cgroup_hint=hint if misplaced is None else f"a control group of its own ({misplaced})",
-            helpers=target.helpers if uploader is None else target.helpers | {uploader.pid},
-            allocated_before=allocated_before,
-            limit=limit,
-        )
-        monitor = Monitor(directory, settings, info, trace, Messages(say), listening=listening)
-        if misplaced is not None and settings["cgroup"] == "require":
-            monitor.messages.problem(f"the command is not in its control group: {misplaced}")
-        monitor.start()
-        if uploader is not None:
-            uploader.begin(directory)
-    except Exception as error:  # noqa: BLE001 - as when there is no memory left
-        say(f"otel-memwatch: nothing is recorded: {describe(error)}")
-        if monitor is None and listening is not None:
-            listening.socket.close()  # the target would wait for answers of a port that nobody serves
-    return monitor
-
-
-def _finish(
-    monitor: Monitor, end: ChildExit, group: OwnCgroup | None, oom_kills: OomKills, uploader: Uploader | None
-) -> None:
-    """Completes the record; a signal that asks us to go, now that the target has ended, cuts short what can wait."""
-
-    def ending() -> Ending:
-        killed = None
-        if group is not None:
-            with contextlib.suppress(OSError):  # somebody may have removed it
-                killed = group.oom_kills()
-        return monitor.ending(end.exit_code, end.signal, oom_kills.since() if killed is None else killed)
-
-    monitor.finish(ending, _interrupted)
-    if uploader is not None and (problem := uploader.finish(_interrupted)) is not None:
-        monitor.messages.problem(problem)
-
-
 def _interrupted() -> bool:
-    """Whether a signal asks us to go."""
+    """Return whether a signal asks us to go."""
     import signal
 
-    # All signals are blocked in this thread, so that what was sent to us is pending.
+    # All signals are blocked in this thread: a signal that was sent to us is pending.
     return bool(signal.sigpending() & {signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT})

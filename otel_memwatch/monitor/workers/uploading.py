@@ -66,6 +66,15 @@ class Uploader:
         return None if problem is None else f"the record was not uploaded to {self._url}: {problem}"
 
 
+def start_uploader(url: str, say: Callable[[str], None]) -> Uploader | None:
+    """Start the worker. If that fails, the run is recorded without it, after a line about it."""
+    try:
+        return Uploader(url)
+    except (OSError, MemoryError) as error:
+        say(f"otel-memwatch: the record is not uploaded: {describe(error)}")
+        return None
+
+
 def main(_arguments: list[str]) -> None:
     """Upload what the job names."""
     serve(_upload)
