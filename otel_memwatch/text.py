@@ -56,12 +56,15 @@ def change(value: float | None) -> str:
 
 
 def size_range(low: float, high: float, joint: str) -> str:
-    """Two sizes in one unit: "300.0 to 410.0 MiB"; one where they read alike."""
+    """Two sizes in one unit and three digits: "300-410 MiB"; one size if they round to the same digits."""
     power = _power(high)
-    first, second = _number(low, power), _number(high, power)
-    return (
-        f"{second} {SIZE_UNITS[power]}" if first == second else f"{first}{joint}{second} {SIZE_UNITS[power]}"
-    )
+    first, second = _three_digits(low, power), _three_digits(high, power)
+    return size(high) if first == second else f"{first}{joint}{second} {SIZE_UNITS[power]}"
+
+
+def _three_digits(value: float, power: int) -> str:
+    scaled = value / 1024**power
+    return f"{scaled:.{max(0, min(_DECIMALS[power], 3 - len(str(int(scaled)))))}f}"
 
 
 def size_scale(value: float) -> tuple[float, str]:
@@ -104,13 +107,15 @@ def amount(value: float | None, unit: str) -> str:
 
 
 def bounds(low: float | None, high: float | None, unit: str) -> str:
-    """What a figure lies between: "between 1.00 GiB and 1.20 GiB", "at least 1.00 GiB", "1.00 GiB"."""
+    """A range in words: "1.00-1.20 GiB", "at least 1.00 GiB", "1.00 GiB"."""
     if high is None or math.isinf(high):
         return f"at least {amount(low, unit)}" if low else UNKNOWN
     if not low:
         return f"at most {amount(high, unit)}" if high else amount(high, unit)
+    if unit != "s":
+        return size_range(low, high, "-")
     first, second = amount(low, unit), amount(high, unit)
-    return first if first == second else f"between {first} and {second}"
+    return first if first == second else f"{first} to {second}"
 
 
 def count(number: float | None, noun: str, plural: str | None = None) -> str:
@@ -133,7 +138,7 @@ def peak_figure(peak: Peak | None) -> str:
     =====================  =================
     not known              "-"
     exact, sampled         "312.4 MiB"
-    bounds                 "300.0-410.0 MiB"
+    range                  "300-410 MiB"
     a lower bound alone    ">= 300.0 MiB"
     an upper bound alone   "<= 9.4 MiB"
     =====================  =================
@@ -152,7 +157,7 @@ def peak_figure(peak: Peak | None) -> str:
 
 CERTAINTY_WORDS = {
     Certainty.EXACT: "exact",
-    Certainty.INTERVAL: "bounds",
+    Certainty.INTERVAL: "range",
     Certainty.CENSORED: "at most",
     Certainty.SAMPLED: "sampled",
 }
@@ -165,65 +170,55 @@ def certainty(peak: Peak | None) -> str:
         return ""
     if peak.certainty is Certainty.INTERVAL and peak.high is None:
         return "at least"
+    if peak.certainty is Certainty.CENSORED and peak.low:
+        return "range"
     return CERTAINTY_WORDS[peak.certainty]
 
 
 def peak_sentence(peak: Peak | None, *, source: bool = True) -> str:
-    """A peak with its certainty and, with `source`, where it is known from, in words a person needs no manual for.
+    """A peak with its certainty: the number first, then how sure it is; with `source`, the evidence too.
 
-    ========================  ===================================================================
+    ========================  ===========================================================
     not known                 "unknown"
-    exact                     "312.4 MiB, exact (control group)"
-    interval                  "between 300.0 and 410.0 MiB (certified, page faults)"
-    interval and estimate     "about 340.0 MiB (between 300.0 and 410.0 MiB; certified, page faults)"
-    interval, ends alike      "about 300.0 MiB (certified, page faults)"
-    interval, no upper end    "at least 300.0 MiB (certified)"
-    interval, something left  "between 0.2 and 60.8 MiB (without files in memory, page faults)"
-    censored                  "at least 5.0 MiB and no more than 9.4 MiB"
-    censored, no lower end    "no more than 9.4 MiB"
-    sampled, an upper bound   "300.0 MiB seen (sampled), 410.0 MiB at most"
-    sampled                   "300.0 MiB seen (sampled: it may have been more in between)"
-    sampled, of processes     "300.0 MiB seen (sampled, sum of resident sizes at ticks: it may have been more in between)"
-    ========================  ===================================================================
+    exact                     "312.4 MiB (exact, cgroup watermark)"
+    range                     "300-410 MiB (page faults)"
+    range and estimate        "300-410 MiB, best estimate 340 MiB (page faults)"
+    range, bounds alike       "300.0 MiB (page faults)"
+    range, no upper bound     "at least 300.0 MiB (ticks)"
+    range, something left     "0.2-60.8 MiB (excluding files in memory, page faults)"
+    censored                  "5.0-9.4 MiB"
+    censored, no lower bound  "at most 9.4 MiB"
+    sampled, an upper bound   "300.0 MiB (sampled), at most 410.0 MiB"
+    sampled                   "300.0 MiB (sampled)"
+    sampled, of processes     "300.0 MiB (sampled, sum of resident sizes at ticks)"
+    ========================  ===========================================================
     """
     if peak is None:
         return UNKNOWN
-    if not source:
-        plain = peak._replace(how="", excludes=())
-        return peak_sentence(plain).replace(" (certified)", "").replace("; certified)", ")")
+    how = clean(peak.how) if source else ""
     if peak.certainty is Certainty.EXACT:
-        return f"{size(peak.bytes)}, {_because('exact', peak.how)}"
-    if peak.certainty is Certainty.INTERVAL:
-        low = peak.bytes if peak.low is None else peak.low
-        if peak.high is None:
-            return f"at least {size(low)} {_because('certified', peak.how, inside=True)}"
-        word = f"without {' and '.join(peak.excludes)}" if peak.excludes else "certified"
-        bounds = size_range(low, peak.high, " and ")
-        alike = " and " not in bounds
-        words = f"about {bounds}" if alike else f"between {bounds}"
-        if peak.estimate is not None and not alike:
-            return f"about {size(peak.estimate)} ({words}; {_because(f'{word},', peak.how, plain=True)})"
-        return f"{words} {_because(word, peak.how, inside=True)}"
+        return f"{size(peak.bytes)}{_in_parentheses('exact', how)}"
+    if peak.certainty is Certainty.SAMPLED:
+        if peak.high is not None and peak.high > peak.bytes:
+            return f"{size(peak.bytes)} (sampled), at most {size(peak.high)}"
+        return f"{size(peak.bytes)}{_in_parentheses('sampled', how if how.startswith('sum of') else '')}"
     if peak.certainty is Certainty.CENSORED:
-        low_words = f"at least {size(peak.low)} and " if peak.low else ""
-        return f"{low_words}no more than {size(peak.bytes)}{_source(peak.how)}"
-    if peak.high is not None and peak.high > peak.bytes:
-        return f"{size(peak.bytes)} seen (sampled), {size(peak.high)} at most"
-    summed = f", {peak.how}" if peak.how.startswith("sum of") else ""
-    return f"{size(peak.bytes)} seen (sampled{summed}: it may have been more in between)"
+        words = size_range(peak.low, peak.bytes, "-") if peak.low else f"at most {size(peak.bytes)}"
+        return words + _in_parentheses(how)
+    low = peak.bytes if peak.low is None else peak.low
+    if peak.high is None:
+        return f"at least {size(low)}{_in_parentheses(how)}"
+    words = size_range(low, peak.high, "-")
+    if peak.estimate is not None and "-" in words:
+        power = _power(peak.high)
+        words += f", best estimate {_three_digits(peak.estimate, power)} {SIZE_UNITS[power]}"
+    excluded = f"excluding {' and '.join(peak.excludes)}" if peak.excludes and source else ""
+    return words + _in_parentheses(excluded, how)
 
 
-def _because(word: str, how: str, *, inside: bool = False, plain: bool = False) -> str:
-    how = clean(how)
-    if plain:
-        return f"{word} {how}" if how else word.rstrip(",")
-    if inside:
-        return f"({word}, {how})" if how else f"({word})"
-    return f"{word} ({how})" if how else word
-
-
-def _source(how: str) -> str:
-    return f" ({clean(how)})" if how else ""
+def _in_parentheses(*words: str) -> str:
+    known = ", ".join(filter(None, words))
+    return f" ({known})" if known else ""
 
 
 def signal_name(number: int) -> str:
@@ -336,6 +331,16 @@ def pad(text: str, width: int, *, right: bool = False) -> str:
     return blanks + text if right else text + blanks
 
 
+def known_columns(
+    rows: Sequence[Sequence[str]], header: Sequence[str], hidden: Sequence[str] = ()
+) -> list[int]:
+    """Return the columns of a table that have a value in any row and are not `hidden`."""
+    return [
+        i for i, name in enumerate(header)
+        if (not name or name not in hidden) and any(row[i] not in ("", "-") for row in rows)
+    ]  # fmt: skip
+
+
 def table(
     rows: Sequence[Sequence[str]], header: Sequence[str], right: str, hidden: Sequence[str] = ()
 ) -> list[str]:
@@ -343,10 +348,7 @@ def table(
 
     Columns without a single value are left out, so that a table shows only what is known; so are those `hidden`.
     """
-    used = [
-        i for i, name in enumerate(header)
-        if (not name or name not in hidden) and any(row[i] not in ("", "-") for row in rows)
-    ]  # fmt: skip
+    used = known_columns(rows, header, hidden)
     widths = {i: max(cells(header[i]), *(cells(row[i]) for row in rows)) for i in used}
     lines = []
     for row in (header, *rows):

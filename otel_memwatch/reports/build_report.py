@@ -1,4 +1,4 @@
-"""The largest actions of a build by what they made, and the `-j` that fits into memory. Text, or JSON with `as_json`."""
+"""Largest actions of a build by output file, and the `-j` that fits into memory, as text or JSON."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ if TYPE_CHECKING:
     from otel_memwatch.run import RecordedRun
 
 SHOWN = 10
-"""Actions that the text shows."""
+"""Most actions in the text."""
 
 _BAZEL = ("bazel", "bazelisk", "bazel-real")
 _SERVED = (
-    "Bazel's actions are started by its server: by one that ran before, they are not processes of this run, nor is the server. "
-    "With `bazel shutdown` before the build, or with `bazel --batch build`, they are."
+    "Bazel's server starts its actions. If the server ran before the build, the server and the actions are not part of this run. "
+    "Run `bazel shutdown` before the build, or use `bazel --batch build`."
 )
 
 _OUTPUT, _PROGRAM = 60, 16
-_HEADER = ("peak", "", "action", "took", "CPU", "by", "output")
+_HEADER = ("resident", "", "needed", "duration", "CPU", "program", "output")
 
 
 def render(run: RecordedRun, out: BinaryIO, options: Options) -> None:
-    """Writes the table, the largest action first, and the sentence about `-j`."""
+    """Write the table, the largest action first, and the sentence about `-j`."""
     actions = build_actions(run.processes, run.seconds)
     limit = phrases.limit(run)
     within = options.get("within") or (limit.bytes if limit else None)
@@ -40,14 +40,14 @@ def render(run: RecordedRun, out: BinaryIO, options: Options) -> None:
     if options.get("as_json"):
         out.write(_json(actions, fits))
         return
-    whose = "asked about" if options.get("within") or limit is None else f"of the {limit.whose}"
+    whose = "" if options.get("within") or limit is None else f" (limit of the {limit.owner})"
     text = "\n".join(_lines(run, actions, fits, whose)) + "\n"
     out.write(text.encode(options.get("encoding", "utf-8"), "backslashreplace"))
 
 
 def _lines(run: RecordedRun, actions: list[BuildAction], fits: Parallelism | None, whose: str) -> list[str]:
     if not actions:
-        none = "No process of this run names an output (-o FILE): there are no build actions to tell of."
+        none = "No process of this run names an output (-o FILE), so there are no build actions."
         return [none, _SERVED] if _calls_bazel(run) else [none]
     rows = [
         (
@@ -64,11 +64,11 @@ def _lines(run: RecordedRun, actions: list[BuildAction], fits: Parallelism | Non
     lines = table(rows, _HEADER, "rlrrrll")
     left = actions[SHOWN:]
     if left:
-        lines.append(f"... and {count(len(left), 'more output')}, none above {size(left[0].needed)}.")
+        lines.append(f"{count(len(left), 'more output')}, none above {size(left[0].needed)}.")
     unseen = run.totals.get("unseen_processes")
     if unseen:
         lines.append(
-            f"{count(unseen, 'process', 'processes')} came and went between two looks, and may be missing here."
+            f"{count(unseen, 'short-lived process', 'short-lived processes')} may be missing: not sampled."
         )
     lines += ["", *_advice(run, fits, whose)]
     return lines
@@ -81,19 +81,19 @@ def _calls_bazel(run: RecordedRun) -> bool:
 
 def _advice(run: RecordedRun, fits: Parallelism | None, whose: str) -> list[str]:
     if fits is None:
-        return ["How many fit at once cannot be told: no limit is known (--within SIZE names one)."]
-    room = f"{size(fits.within)} {whose}"
+        return ["No memory limit is known, so no -j can be suggested. Set one with --within SIZE."]
+    room = f"{size(fits.within)}{whose}"
     if fits.jobs == 0:
-        return [f"Not even the largest alone fits into {room}."]
+        return [f"Not even the largest action fits into {room}."]
     processors = run.host.get("cpus")
     if fits.every:
-        fit = f"All of them at once take {size(fits.needed)} and fit into {room}: memory sets no limit to -j."
+        fit = f"All at once need {size(fits.needed)} of {room}: memory does not limit -j."
     else:
-        fit = f"-j {fits.jobs} fits into {room}: the {fits.jobs} largest at once take {size(fits.needed)}."
+        fit = f"-j {fits.jobs} fits into {room}: the {fits.jobs} largest at once need {size(fits.needed)}."
         if fits.jobs == 1:
             fit = f"-j 1 fits into {room}: the two largest at once do not."
     if isinstance(processors, int) and 0 < processors < fits.jobs:
-        fit += f" There are {count(processors, 'processor')}."
+        fit += f" The machine has {count(processors, 'processor')}."
     return [fit]
 
 

@@ -1,6 +1,6 @@
-"""What several reports say of a run in the same words: how it ended, its limit, who held the peak.
+"""Phrases about a run that several reports use: how it ended, its limit, which process held the peak.
 
-Nothing here reads the whole record: the summary has to be there at once, after a run of a day too.
+Nothing here reads the whole record, because the summary must appear at once, even after a run of a day.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from otel_memwatch.text import (
     command_line,
     count,
     duration,
+    peak_sentence,
     share,
     shorten,
     signal_name,
@@ -35,48 +36,50 @@ if TYPE_CHECKING:
 
 _LESS_CACHE = "less page cache"
 _NEARER = 0.02
-"""Seconds between two looks: in a shorter time less page cache moves, so that the bounds are nearer."""
+"""Sampling interval in seconds within which little page cache moves, so the range is narrow."""
 _BY_PROCESSES = ("at one tick", "page faults")
-"""Words of `Peak.how` where needed memory is known from processes alone, each page once."""
+"""Words of `Peak.how` if needed memory is known from processes alone, without a cgroup."""
 
 _NEAR = 1.2
-"""How many times the lower bound the upper one may be for both to be one answer to a person."""
+"""Ratio of upper to lower bound up to which a hint at a narrower range is not worth a line."""
 
 _USUAL = (ProcessNote.ALIVE_AT_END, ProcessNote.ZOMBIE, ProcessNote.EXEC)
-"""Notes that say nothing of a process that a person would wonder about."""
+"""Notes that explain nothing unusual about a process."""
 
 PEERS = 100
-"""Processes of the same program that one is told apart from."""
+"""Processes of the same program that a name must distinguish from."""
 
-_NEEDED = (
-    "Needed memory counts each page once, however many processes share it, and leaves out page cache that can be "
-    "dropped at any time."
-)
-IN_A_GROUP = "with page cache and kernel memory: what the OOM killer compares with the limit"
-"""What the figure of a control group counts."""
+_NEEDED = "Needed memory counts each page once, however many processes share it. Reclaimable page cache is excluded."
+IN_A_CGROUP = "includes page cache and kernel memory; the OOM killer compares this figure with the limit"
+"""Explanation of a cgroup's peak."""
 _SUMMED = (
-    "This system tells no more than each process's resident size: their sum counts a page once for each process that "
-    "shares it, and pages of files and libraries too."
+    "This system reports only resident sizes. Their sum counts a shared page once for each process, and it includes "
+    "pages of files and libraries."
 )
 
 
 class Named(NamedTuple):
-    """A process as far as its name is concerned."""
+    """Command and arguments of a process, for its name."""
 
     command: str | None
     argv: tuple[str, ...] | None
 
 
 class Limit(NamedTuple):
-    """The memory that there was."""
+    """A limit on the run's memory."""
 
     bytes: int
     whose: str
-    """In words: "control group", "machine"."""
+    """Owner of the limit as in JSON: "control group" or "machine"."""
+
+    @property
+    def owner(self) -> str:
+        """Owner of the limit in words."""
+        return "machine" if self.whose == "machine" else "cgroup"
 
 
 def limit(run: RecordedRun) -> Limit | None:
-    """The smallest limit on the memory of the run; `None` when none is known."""
+    """Return the smallest limit on the run's memory; `None` if none is known."""
     found = []
     group = run.limits.get("cgroup_bytes") or run.recorded_limit
     if group:
@@ -88,18 +91,18 @@ def limit(run: RecordedRun) -> Limit | None:
 
 
 def address_space(run: RecordedRun) -> str | None:
-    """The limit that ends a program with an error of its own, long before any memory is short; `None`: none is known."""
+    """Return the limit on address space; a program that reaches it fails although memory is free. `None`: unknown."""
     limit = run.limits.get("rlimit_as_bytes")
-    return f"{size(limit)} of address space for each process (ulimit -v)" if limit else None
+    return f"{size(limit)} of address space per process (ulimit -v)" if limit else None
 
 
 def headline_meaning(run: RecordedRun) -> str:
-    """What the first figure counts."""
+    """Explain the first figure."""
     return _SUMMED if run.info.get("portable") is True else _NEEDED
 
 
 def would_be_exact(run: RecordedRun) -> str:
-    """What would make the figure of needed memory exact here, or nearer, where its bounds are far apart; empty where nothing is known."""
+    """Say how to get an exact figure of needed memory, or a narrower range; empty if the range is narrow already."""
     peak = run.peaks.tree
     if peak is None or peak.certainty is not Certainty.INTERVAL:
         return ""
@@ -107,33 +110,31 @@ def would_be_exact(run: RecordedRun) -> str:
         return ""
     hint = run.info.get("cgroup_hint")
     if hint:
-        return f"exact with: {clean(str(hint))}"
+        return f"for an exact figure: {clean(str(hint))}"
     if peak.high is not None and run.mode == "wrap" and run.settings.get("cgroup") == "off":
-        return "exact with: a control group for the run, where there can be one (without --cgroup off)"
+        return "for an exact figure: run in a cgroup of its own (without --cgroup off)"
     interval = run.settings.get("interval")
     if _LESS_CACHE in peak.how and isinstance(interval, int | float) and interval > _NEARER:
-        return (
-            f"nearer with: --interval {1000 * _NEARER:.0f}ms (files came to its page cache between two looks)"
-        )
+        return f"for a narrower range: --interval {1000 * _NEARER:.0f}ms (page cache grew between samples)"
     return ""
 
 
 def not_seen(run: RecordedRun) -> str:
-    """What of needed memory nobody could see where no control group told; empty where one did."""
+    """Name what the figure excludes if no cgroup measured it; else empty."""
     peak = run.peaks.tree
     if peak is None or not any(words in peak.how for words in _BY_PROCESSES):
         return ""
     return (
-        "Without a control group of the run's own it is the private and shared memory of its processes, and files in memory "
-        "that are there at a tick; kernel memory (page tables, pipes, sockets) is not in it. The upper end assumes that no "
-        "other program writes into these processes."
+        "Without a cgroup of its own, the run's figure covers private and shared memory of its processes, and files in "
+        "memory at each sample. Kernel memory (page tables, pipes, sockets) is excluded. The upper bound assumes that "
+        "no other program writes into these processes."
     )
 
 
 def above_needed(run: RecordedRun) -> str:
-    """Why the largest process is above what all needed, where it is; else empty.
+    """Explain why the largest process exceeds what all processes needed; empty if it does not.
 
-    A process's resident size has the pages of its files and libraries. They are page cache, which is not needed memory.
+    A process's resident size includes pages of its files and libraries. They are page cache, which is not needed memory.
     """
     tree, largest = run.peaks.tree, run.peaks.process
     if tree is None or largest is None or largest.bytes <= tree.bytes:
@@ -147,23 +148,23 @@ def above_needed(run: RecordedRun) -> str:
         certain = largest.low - tree.high
     elif tree.high is None:
         return ""  # all may have needed as much as the largest process has
-    much = f"at least {size(certain)}" if certain > 0 else "pages"
-    return f"with {much} of files and libraries, which are cache"
+    much = f"at least {size(certain)} of " if certain > 0 else ""
+    return f"includes {much}reclaimable file pages"
 
 
 def hugetlb(run: RecordedRun) -> str:
-    """What the figures of memory leave out; empty where no huge pages of hugetlbfs were seen.
+    """Name huge pages that the figures exclude; empty if no huge pages of hugetlbfs were sampled.
 
-    Control groups of version 2 contain them only where they are mounted with memory_hugetlb_accounting (Linux 6.7).
+    Cgroups of version 2 count them only if mounted with memory_hugetlb_accounting (Linux 6.7).
     """
     seen = run.peaks.hugetlb
     if seen is None:
         return ""
-    return f"beside it {size(seen.bytes)} of huge pages (hugetlbfs): not in VmHWM nor, as a rule, in control groups"
+    return f"plus {size(seen.bytes)} of huge pages (hugetlbfs), which neither VmHWM nor most cgroups count"
 
 
 def limit_share(peak: Peak | None, of: Limit) -> str | None:
-    """The peak's share of a limit: "61 %", "59 to 80 %"; `None` when the peak is not known."""
+    """Return the peak's share of a limit: "61 %", "59-80 %"; `None` if the peak is unknown."""
     if peak is None or of.bytes <= 0:
         return None
     if peak.certainty is Certainty.CENSORED:
@@ -175,68 +176,85 @@ def limit_share(peak: Peak | None, of: Limit) -> str | None:
         return f"at least {low}"
     high = share(peak.high, of.bytes)
     bare = low.removesuffix(" %")
-    return high if float(bare) == float(high.removesuffix(" %")) else f"{bare} to {high}"
+    return high if float(bare) == float(high.removesuffix(" %")) else f"{bare}-{high}"
 
 
-def breach(run: RecordedRun) -> tuple[str, str]:
-    """What came of the hard limit that the run was given, and who had most then; empty where it had none, or kept to it."""
+def breach(run: RecordedRun) -> str:
+    """Say that the run was killed at its limit, and name the largest process then; empty if it was not."""
     limit = mapping(run.info.get("limit"))
     if limit.get("breached") is not True:
-        return "", ""
+        return ""
     operation, listed = text(limit.get("operation")), limit.get("largest")
-    words = f"ended, since it wanted more than {size(number(limit.get('bytes')))}"
-    words += f", in {clean(operation)}" if operation else ""
+    words = f"killed at the {size(number(limit.get('bytes')))} limit"
+    words += f", during {clean(operation)}" if operation else ""
     largest = mapping(listed[0]) if isinstance(listed, list) and listed else {}
     if not largest:
-        return words, ""
-    return (
-        f"{words}; the largest process had {size(number(largest.get('bytes')))}",
-        f"{clean(text(largest.get('command')) or '')} (pid {largest.get('pid')})",
-    )
+        return words
+    name = shorten(clean(text(largest.get("command")) or ""), _HOLDER)
+    had = size(number(largest.get("bytes")))
+    return f"{words}; largest process: {had}, {name} (pid {largest.get('pid')})"
 
+
+_HOLDER = 60
+"""Columns of the name of a process in a sentence."""
 
 BUDGET_TONES = {"over": "bad", "cannot tell": "warning"}
 """Tones of the sentences about budgets, by verdict."""
 
 
 def budget_sentence(entry: Mapping[str, Any]) -> str:
-    """What came of a budget: "memory: 2.31 GiB, over its budget of 2.00 GiB". The entry is as `record.format` has it."""
+    """Say how a figure compares with its budget: "memory: 2.31 GiB, over its budget of 2.00 GiB".
+
+    Args:
+        entry: a verdict as `record.format` describes it.
+
+    """
     unit, name = str(entry.get("unit")), figure_name(str(entry.get("figure")))
     limit, value, low, high = (number(entry.get(key)) for key in ("limit", "value", "low", "high"))
     of = "its budget" if limit is None else f"its budget of {amount(limit, unit)}"
     if value is None:
-        return f"{name}: cannot be held against {of}: {clean(str(entry.get('why')))}"
+        return f"{name}: inconclusive against {of}: {clean(str(entry.get('why')))}"
     certainty = entry.get("certainty")
     known = amount(value, unit) if certainty in ("exact", "sampled") else bounds(low, high, unit)
-    known += " seen" if certainty == "sampled" else ""
+    known += " (sampled)" if certainty == "sampled" else ""
     verdict = str(entry.get("verdict"))
     if verdict == "cannot tell":
-        return f"{name}: {known}, cannot be held against {of}: {clean(str(entry.get('why')))}"
+        return f"{name}: {known}, inconclusive against {of}: {clean(str(entry.get('why')))}"
     return f"{name}: {known}, {clean(verdict)} {of}"
 
 
 def ending(run: RecordedRun) -> str:
-    """How the run ended and after how long: "exit code 0, after 12.4 s"."""
+    """Say how the run ended and after how long: "exit code 0 after 12.4 s"."""
     reason = clean(run.ending.reason)
     if run.state == "running":
         return f"{reason}, {duration(run.seconds)} so far"
     if run.state == "incomplete":
         return reason
     after = f"after {duration(run.seconds)}"
-    # Whom nobody waits for leaves no exit code: "ended: ended" would say nothing.
-    return after if reason == "ended" else f"{reason}, {after}"
+    # A process that nobody waits for leaves no exit code.
+    if reason == "ended":
+        return f"ended {after}"
+    return f"{reason}, {after}" if "," in reason else f"{reason} {after}"
 
 
 def ended_badly(run: RecordedRun) -> bool:
-    """Whether the target failed, was killed, or lost a process to the OOM killer."""
+    """Return whether the command failed, was killed, or lost a process to the OOM killer."""
     end = run.ending
     return bool(end.signal or end.exit_code or end.oom_kills)
 
 
-def when_and_where(run: RecordedRun, peak: Peak | None) -> str:
-    """When a peak was, and in what: "at 8.20 s, in Compilation"; empty when neither is known.
+def peak_at(run: RecordedRun, peak: Peak | None) -> str:
+    """Return a peak with its certainty, time and operation: "469.6 MiB (exact) at 6.30 s, during Spike"."""
+    words, where = peak_sentence(peak, source=False), when_and_where(run, peak)
+    if not where:
+        return words
+    return f"{words} {where}" if words.endswith(")") else f"{words}, {where}"
 
-    A peak is first seen at a tick, and the last one is taken when the command has ended: no later than that it was.
+
+def when_and_where(run: RecordedRun, peak: Peak | None) -> str:
+    """Return time and operation of a peak: "at 8.20 s, during Compilation"; empty if neither is known.
+
+    A peak is first visible at a sample, and the last sample is taken after the end. So the time is at most the end's.
     """
     if peak is None:
         return ""
@@ -244,17 +262,17 @@ def when_and_where(run: RecordedRun, peak: Peak | None) -> str:
     if peak.at is not None:
         parts.append(f"at {duration(min(peak.at, run.seconds))}")
     if peak.operation:
-        parts.append(f"in {_one_of(peak.operations) if peak.operations else clean(peak.operation)}")
+        parts.append(f"during {_one_of(peak.operations) if peak.operations else clean(peak.operation)}")
     return ", ".join(parts)
 
 
-_TOLD = 3
-"""Names that are written out where a peak was in one of several operations."""
+_MOST_NAMES = 3
+"""Names that are written out if a peak may belong to several operations."""
 
 
 def _one_of(names: Sequence[str]) -> str:
-    """One of several operations: "epoch 58 or 59", "load, train or save", "load or another one"."""
-    if len(names) > _TOLD:
+    """Join the operations that a peak may belong to: "epoch 58 or 59", "load, train or save", "load or another one"."""
+    if len(names) > _MOST_NAMES:
         return f"{clean(names[0])} or another one"
     words = [clean(name) for name in names]
     if len({word.rpartition(" ")[0] for word in words}) == 1:
@@ -263,14 +281,19 @@ def _one_of(names: Sequence[str]) -> str:
 
 
 def holder(run: RecordedRun, peak: Peak | None, width: int, *, public: bool = False) -> str:
-    """The process that held a peak: "python worker.py (pid 1234)"; empty when it is not known.
+    """Return the process that held a peak: "python worker.py (pid 1234)"; empty if it is unknown.
 
-    `public`: without its arguments, for what leaves the machine.
+    Args:
+        run: the run.
+        peak: the peak.
+        width: columns of the text.
+        public: without arguments, for texts that leave the machine.
+
     """
     if peak is None or peak.pid is None:
         return ""
     suffix = f"(pid {peak.pid})"
-    # Pids are used again: the one that had this much memory is meant.
+    # Pids are reused: take the process with the most memory.
     candidates = [p for p in run.processes if p.pid == peak.pid]
     process = max(candidates, key=lambda p: -1 if p.peak is None else p.peak.bytes, default=None)
     argv = process.argv if process else None
@@ -288,7 +311,7 @@ def holder(run: RecordedRun, peak: Peak | None, width: int, *, public: bool = Fa
 
 
 def target_pid(run: RecordedRun) -> object:
-    """The target's pid; `None` where it is not known."""
+    """Return the command's pid; `None` if it is unknown."""
     target = run.info.get("target")
     return target.get("pid") if isinstance(target, dict) else None
 
@@ -296,10 +319,15 @@ def target_pid(run: RecordedRun) -> object:
 def process_names(
     processes: Sequence[ProcessFigures | Named], width: int, ranks: Mapping[int, int] | None = None
 ) -> list[str]:
-    """What each process is called, with what tells it from the others of its program.
+    """Return a name for each process that distinguishes it from others of its program.
 
-    Forked processes have one command line: those that called themselves something are named for it too, and those of whom a
-    launcher told the rank (`ranks`, by pid) for that.
+    Forked processes share a command line. A name that the process gave itself is added, and so is its rank.
+
+    Args:
+        processes: the processes.
+        width: columns of each name.
+        ranks: numbers that a launcher gave to processes, by pid.
+
     """
     names = []
     for process, words in zip(processes, telling([process.argv for process in processes]), strict=True):
@@ -315,14 +343,14 @@ def process_names(
 
 
 def _renamed(own: str, words: Sequence[str], argv: Sequence[str]) -> bool:
-    """Whether a process's short name, of which the kernel keeps 15 bytes, is none of its program's."""
+    """Return whether a process renamed itself. The kernel keeps 15 bytes of the name."""
     return not any(
         os.path.basename(word).startswith(own[:14]) or own in word for word in (*words[:2], *argv[:2])
     ) and not own.startswith(INTERPRETERS)
 
 
 def process_name(command: str | None, argv: Sequence[str] | None, width: int) -> str:
-    """What a process is called: its command line without the folders of program and script, else its short name."""
+    """Return the command line without the directories of program and script, else the short name."""
     if not argv:
         return f"[{clean(command)}]" if command else ""
     program = os.path.basename(argv[0]) or argv[0]
@@ -331,7 +359,7 @@ def process_name(command: str | None, argv: Sequence[str] | None, width: int) ->
 
 
 def process_ending(process: ProcessFigures) -> str:
-    """How a process ended, as far as that is known; with what is special about it."""
+    """Say how a process ended, with a note on anything unusual."""
     if process.signal is not None:
         words = signal_name(process.signal)
     elif process.exit_code is not None:
@@ -343,12 +371,12 @@ def process_ending(process: ProcessFigures) -> str:
 
 
 def process_start(run: RecordedRun, process: ProcessFigures) -> float:
-    """Seconds since the start of the run. A command's own process is there a moment before the command is: that is 0."""
+    """Return seconds since the start of the run; 0 for the command's own process, which exists a moment earlier."""
     return process.start if run.mode != "wrap" else max(0.0, process.start)
 
 
 def lane_owners(run: RecordedRun, pids: Iterable[int]) -> dict[int, str]:
-    """What the lanes of each process are called: "rank 3" where that names one process, else "pid 4711"."""
+    """Return a label for the lanes of each process: "rank 3" if only one process has it, else "pid 4711"."""
     pids = set(pids)
     told = Counter(run.ranks[pid] for pid in pids if pid in run.ranks)
     return {
@@ -358,7 +386,7 @@ def lane_owners(run: RecordedRun, pids: Iterable[int]) -> dict[int, str]:
 
 
 def main_is_largest(run: RecordedRun) -> bool:
-    """Whether the target's own process is the largest one, so that one line is enough for both."""
+    """Return whether the command's own process is the largest one; then one line serves for both."""
     main, largest = run.peaks.main, run.peaks.process
     if main is None or largest is None:
         return main is None
@@ -366,46 +394,34 @@ def main_is_largest(run: RecordedRun) -> bool:
 
 
 def cpu(run: RecordedRun) -> str:
-    """CPU time and what that is in cores: "34.2 s, 2.76 cores on average"."""
+    """Return CPU time in seconds and in cores: "34.2 s (2.76 cores on average)"."""
     seconds = run.totals.get("cpu_seconds")
     if seconds is None:
         return "unknown"
     if run.seconds <= 0:
         return duration(seconds)
-    return f"{duration(seconds)}, {seconds / run.seconds:.2f} cores on average"
+    return f"{duration(seconds)} ({seconds / run.seconds:.2f} cores on average)"
 
 
 def io_pair(read: float | None, written: float | None) -> str:
-    """What was read and written: "read 1.20 GiB, wrote 300.0 MiB"; empty when neither is known."""
+    """Return both amounts: "read 1.20 GiB, wrote 300.0 MiB"; empty if neither is known."""
     if read is None and written is None:
         return ""
     return f"read {size(read)}, wrote {size(written)}"
 
 
 def processes(run: RecordedRun) -> str:
-    """How many there were: "1 process", "5 to 302 processes" where ticks cannot have seen them all; "": unknown."""
+    """Return the number of processes: "1 process", "5-302 processes" if some were too short to sample; "": unknown."""
     seen, unseen = run.totals.get("processes"), run.totals.get("unseen_processes")
     if not seen:
         return ""
     if not unseen:
         return count(seen, "process", "processes")
-    return f"{seen:,.0f} to ".replace(",", " ") + count(seen + unseen, "process", "processes")
-
-
-def of_processes(run: RecordedRun) -> str:
-    """What follows the largest one: ", of 4 processes", ", of at least 4" where ticks cannot have seen them all.
-
-    How many there can have been at most is in the report: pids of other programs are counted there too. "" where there was one
-    only, or where it is unknown.
-    """
-    seen, unseen = run.totals.get("processes"), run.totals.get("unseen_processes")
-    if not seen or (seen == 1 and not unseen):
-        return ""
-    return f", of {'at least ' if unseen else ''}{count(seen, 'process', 'processes')}"
+    return f"{seen:,.0f}-".replace(",", " ") + count(seen + unseen, "process", "processes")
 
 
 def recording(run: RecordedRun) -> str:
-    """How well it was recorded: "10.0 Hz of 10.0 Hz asked for, longest gap 140 ms, no tick missed"."""
+    """Describe the sampling: "9.98 Hz (10 Hz requested), longest gap 104 ms, no samples missed"."""
     quality = run.quality
     achieved, interval, missed = (
         quality.get("achieved_hz"),
@@ -414,9 +430,9 @@ def recording(run: RecordedRun) -> str:
     )
     ticks = quality.get("ticks")
     if achieved is None:
-        return f"{count(ticks or 0, 'tick')}, one every {duration(interval)} asked for"
+        return f"{count(ticks or 0, 'sample')}, interval of {duration(interval)} requested"
     words = f"{achieved:.3g} Hz"
     if interval:
-        words += f" of {1 / interval:.3g} Hz asked for"
+        words += f" ({1 / interval:.3g} Hz requested)"
     words += f", longest gap {duration(quality.get('longest_gap'))}"
-    return f"{words}, {count(missed, 'tick') if missed else 'no tick'} missed"
+    return f"{words}, {count(missed, 'sample') if missed else 'no samples'} missed"

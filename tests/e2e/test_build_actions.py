@@ -78,8 +78,8 @@ def test_actions_of_make_by_their_outputs(tmp_path: Path) -> None:
 
     text = report(tmp_path, "--within", "10GiB")
     assert text.splitlines()[1].endswith("b.o")
-    assert "memory sets no limit to -j" in text
-    assert "Not even the largest alone fits into 100.0 MiB" in report(tmp_path, "--within", "100MiB")
+    assert "memory does not limit -j" in text
+    assert "Not even the largest action fits into 100.0 MiB" in report(tmp_path, "--within", "100MiB")
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,7 @@ def test_a_mistake_is_one_sentence(tmp_path: Path, options: list[str], expected:
 
 def test_a_run_that_made_nothing_says_so(tmp_path: Path) -> None:
     wrap(["true"], out=tmp_path / "run", cwd=tmp_path)
-    assert "no build actions" in report(tmp_path)
+    assert "there are no build actions" in report(tmp_path)
 
 
 def test_a_build_by_a_server_elsewhere_says_so(tmp_path: Path) -> None:
@@ -110,7 +110,7 @@ def test_a_build_by_a_server_elsewhere_says_so(tmp_path: Path) -> None:
     bazel.write_text("#!/bin/sh\n:\n")
     bazel.chmod(0o755)
     wrap([bazel, "build"], out=tmp_path / "run", cwd=tmp_path)
-    assert "not processes of this run, nor is the server" in report(tmp_path)
+    assert "are not part of this run" in report(tmp_path)
 
 
 BUILD = """
@@ -151,6 +151,6 @@ def test_actions_of_bazel_where_its_server_is_part_of_the_run(tmp_path: Path) ->
             for action, size in zip(actions, (120, 60), strict=True):
                 assert size < action["peak"]["bytes"] / MIB < size + 20
         build("before")
-        assert "nor is the server" in report(tmp_path)
+        assert "are not part of this run" in report(tmp_path)
     finally:
         subprocess.run(bazel("shutdown"), cwd=place, capture_output=True, timeout=200)

@@ -184,7 +184,7 @@ def test_every_task_of_a_slurm_job_has_its_record(slurm, tmp_path):
     assert info["resource"]["service.name"] == "train"
     epilog = subprocess.run(["sh", str(DEPLOY / "slurm" / "task_epilog.sh")], env={**slurm, "SLURM_PROCID": "1"}, timeout=60,
                             check=True, capture_output=True, text=True)  # fmt: skip
-    assert "  memory       " in epilog.stdout
+    assert "  peak memory   " in epilog.stdout
 
 
 def test_slurms_warning_ends_the_tasks_and_completes_their_records(slurm, tmp_path):

@@ -77,7 +77,7 @@ def test_a_run_shows_itself_and_its_picture(notebook: Notebook, tmp_path: Path) 
     assert notebook.run(RECORDED).error == ""
     html = notebook.run("run").value["text/html"]
     assert "Fit &lt;b&gt;" in html
-    assert "<b>memory " in html
+    assert "<b>peak memory " in html
     assert "<script" not in html
     assert "<style" not in html
     (drawing,) = re.findall(r"<svg.*</svg>", html)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from otel_memwatch.reports.summary import _near
+from otel_memwatch.reports.summary import _shell_path
 from tests.support import recorded
 from tests.support.programs import PROGRAMS, environment, run, run_file
 
@@ -39,7 +39,7 @@ def test_pyplot_is_not_touched(tmp_path: Path) -> None:
 )
 def test_the_path_in_the_summary_can_be_pasted_into_a_shell(name: bytes, tmp_path: Path) -> None:
     path = Path(os.fsdecode(os.path.join(os.fsencode(tmp_path), name)))
-    typed = _near(path)
+    typed = _shell_path(path)
     typed.encode()
     echoed = subprocess.run(["bash", "-c", f"printf %s {typed}"], capture_output=True, check=True).stdout
     assert echoed == os.fsencode(path)

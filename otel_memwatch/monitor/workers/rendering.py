@@ -84,8 +84,8 @@ def needed_to_render(settings: Mapping[str, Any]) -> tuple[str, ...]:
     )
     pages = (
         "reports.text",
-        "reports.text.sections",
-        "reports.text.operations",
+        "reports.sections.run",
+        "reports.sections.operations",
         "reports.html.data",
         "reports.html",
     )
@@ -267,13 +267,13 @@ def _summary(run: RecordedRun, wanted: Mapping[str, Any]) -> str:
         from otel_memwatch.reports.markdown import markdown
 
         return markdown(run).rstrip("\n")
-    from otel_memwatch.reports.summary import SummaryLine, summary
+    from otel_memwatch.reports.summary import summary
 
-    more: list[SummaryLine] = []
+    more: list[tuple[str, str]] = []
     with contextlib.suppress(Exception):  # a summary without the runs before this one is one too
         from otel_memwatch.wings.advice.history import history_lines
 
-        more = [SummaryLine(label, text) for label, text in history_lines(run.path)]
+        more = history_lines(run.path)
     return summary(run, Display(*wanted["display"]), more=more)
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from otel_memwatch.reports.html.body import body, program
 from otel_memwatch.reports.html.data import page_data
-from otel_memwatch.reports.html.markup import escaped
+from otel_memwatch.reports.pages.markup import escaped
 from otel_memwatch.runtime import strict_json
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, BinaryIO
 
@@ -27,9 +27,9 @@ SCRIPTS = ("uPlot.iife.min.js", "page.js")
 
 HASHES = {
     "uPlot.min.css": "32MMao1vjur/JktQ9zzlsRT2Rv/ZoLt08EmwoAE1+gQ=",
-    "page.css": "3R1/frwhPpicwg1MYOrTbBHT3kUd4avuzstfgmrk7Mw=",
+    "page.css": "tTYIXmplPFpPBfWGRSJikMNdwH+6DwGQ2yPaW5osSX8=",
     "uPlot.iife.min.js": "GcjUxq2Ikpp59K5J1vcWFWbf0Lo9FcxJXpdPeH63jx8=",
-    "page.js": "wY+7cJPGKjvQrtdmBKSUEJF3+g9L+yxCzbTXFdKj4YA=",
+    "page.js": "GMB9vbNEEhLwRbflfiDKuKCOHJF0+Tku69P18PYr+Lg=",
 }
 """SHA-256 of each file in `assets`, as the policy has it; after a change `python -m tests.page.hashes` writes them."""
 

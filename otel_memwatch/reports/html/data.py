@@ -47,7 +47,7 @@ def page_data(run: RecordedRun) -> dict[str, Any]:
         "buckets": _buckets(run, curves),
         "memory": _memory(run, curves),
         "peak": peak_json(run.peaks.tree),
-        "limit": None if limit is None else {"bytes": limit.bytes, "whose": limit.whose},
+        "limit": None if limit is None else {"bytes": limit.bytes, "whose": limit.owner},
         "kills": _rises(curves, catalog.MEMWATCH_CGROUP_MEMORY_EVENTS, **_KILL),
         "cpu": _cpu(run, curves),
         "io": _io(run, curves),

@@ -1,4 +1,4 @@
-"""Operations for the page: the rows of its table, groups of equal names, and bars in lanes."""
+"""Operations as data for the page: rows of its table, groups by name, and bars in lanes."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ if TYPE_CHECKING:
     from otel_memwatch.run.operation_digest import OperationDigest
 
 ROWS = 2000
-"""Operations of which the page has a row: the largest, the longest, and the one of the run's peak."""
+"""Most rows: the largest and longest operations, and the one of the run's peak."""
 _GROUPS = 300
 _LANES = 24
 _PARTS = 4000
-"""Parts of the time axis within which bars of one lane that follow each other are one."""
+"""Shortest bars, as a part of the time axis; shorter ones of a lane are merged."""
 _BARS = 4000
 _NAME = 200
 _NAMES = 1024
-"""Names whose forms are kept: most operations have one of a few."""
+"""Names whose short forms are cached."""
 
 
 def operations_data(run: RecordedRun) -> dict[str, Any] | None:
-    """Rows, groups, bars and lanes; `None` for a program that marked none."""
+    """Return rows, groups, bars and lanes; `None` if the program marked no operation."""
     if run.too_many_operations:
         return _digest_data(run, run.operation_digest)
     listed = run.operations
@@ -52,7 +52,7 @@ def operations_data(run: RecordedRun) -> dict[str, Any] | None:
 
 
 def _digest_data(run: RecordedRun, digest: OperationDigest) -> dict[str, Any]:
-    """The same of a run that has more than can be listed: those that needed most, those that were never closed, names."""
+    """Return the largest and the open operations, and totals by name, of a run with too many to list."""
     shown = {
         (figures.operation.pid, figures.operation.id, figures.operation.start): figures
         for figures in (*digest.open, *digest.largest)
@@ -70,6 +70,7 @@ def _digest_data(run: RecordedRun, digest: OperationDigest) -> dict[str, Any]:
                 "seconds": round(totals.seconds, 6),
                 "longest": round(totals.longest, 6),
                 "largest": -1 if totals.largest_peak is None else totals.largest_peak,
+                **({} if totals.cpu_seconds is None else {"cpu": totals.cpu_seconds}),
             }
             for totals in digest.names[:_GROUPS]
         ],
@@ -80,7 +81,7 @@ def _digest_data(run: RecordedRun, digest: OperationDigest) -> dict[str, Any]:
 
 
 def _chosen(listed: Sequence[OperationFigures]) -> list[int]:
-    """Places of the operations that are listed one by one, in the order of time."""
+    """Return the indices of the operations that get a row, in order of time."""
     if len(listed) <= ROWS:
         return list(range(len(listed)))
     by_size = sorted(range(len(listed)), key=lambda i: (not listed[i].sets_run_peak, -_need(listed[i]), i))
@@ -128,17 +129,17 @@ def _shown(name: str) -> str:
 
 @lru_cache(_NAMES)
 def _series(name: str) -> str:
-    """What operations that are numbered have in common: "epoch" of "epoch 12"."""
+    """Return the name without its number: "epoch" for "epoch 12"."""
     return shorten(series_name(name), _NAME)
 
 
 def _peak(peak: Peak | None) -> list[Any] | None:
-    """Bytes, certainty, and the two bounds."""
+    """Return bytes, certainty and both bounds."""
     return None if peak is None else [peak.bytes, peak.certainty.value, peak.low, peak.high]
 
 
 def _groups(listed: Sequence[OperationFigures]) -> list[dict[str, Any]]:
-    """Names that occur more than once, numbers at their ends left out; those that took longest in all first."""
+    """Return totals of repeated names, without numbers at their ends, the longest total first."""
     found: dict[str, list[OperationFigures]] = {}
     for figures in listed:
         found.setdefault(_series(figures.operation.name), []).append(figures)
@@ -153,13 +154,27 @@ def _groups(listed: Sequence[OperationFigures]) -> list[dict[str, Any]]:
             "seconds": round(sum(figures.seconds for figures in group), 6),
             "longest": round(max(figures.seconds for figures in group), 6),
             "largest": max(map(_need, group)),
+            **_group_use(group),
         }
         for name, group in repeated[:_GROUPS]
     ]
 
 
+def _group_use(group: Sequence[OperationFigures]) -> dict[str, float]:
+    """Return total CPU time, total change and the largest resident size, as far as they are known."""
+    cpu = [figures.totals.get("tree_cpu_seconds", figures.totals.get("cpu_seconds")) for figures in group]
+    change = [figures.delta_bytes for figures in group]
+    resident = [figures.operation.peak.bytes for figures in group if figures.operation.peak]
+    found: dict[str, float] = {"resident": max(resident)} if resident else {}
+    if known := [value for value in cpu if value is not None]:
+        found["cpu"] = round(sum(known), 6)
+    if moved := [value for value in change if value is not None]:
+        found["change"] = sum(moved)
+    return found
+
+
 class _Lanes:
-    """Which lane each operation is drawn in: those of a process together, nested ones below the one around them."""
+    """Lane of each operation: lanes of a process are adjacent, and nested operations are below the enclosing one."""
 
     def __init__(self, run: RecordedRun, listed: Sequence[OperationFigures]) -> None:
         self._listed = listed
@@ -192,7 +207,7 @@ class _Lanes:
             self.lane_of[index] = first + lane
 
     def bars(self, row_of: Mapping[int | None, int], shortest: float) -> list[list[Any]]:
-        """Lane, start, duration, name, number of operations, row (-1: none), flags (1 failed, 2 open, 4 the run's peak)."""
+        """Return lane, start, duration, name, number of operations, row (-1: none), flags (1 failed, 2 open, 4 peak)."""
         last: dict[int, list[Any]] = {}
         found: list[list[Any]] = []
         for index, figures in enumerate(self._listed):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from otel_memwatch.reports.html.markup import escaped, tag
+from otel_memwatch.reports.pages.markup import escaped, tag
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 from otel_memwatch.text import duration, peak_figure, size, size_scale
 

@@ -1,8 +1,8 @@
-"""Verdicts on budgets as text: `FORMATS` lists the forms; each is a function of the runs with their verdicts."""
+"""Verdicts on budgets as text; `FORMATS` lists the formats, each a function of the runs with their verdicts."""
 
 from __future__ import annotations
 
-from otel_memwatch.reports.markdown import code, escape
+from otel_memwatch.reports.pages.markdown import MarkdownPage
 from otel_memwatch.reports.phrases import budget_sentence
 from otel_memwatch.run.figures import figure_name
 from otel_memwatch.runtime import strict_json
@@ -15,24 +15,30 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     Checked = Sequence[tuple[str, Sequence[Mapping[str, Any]]]]
-    """Runs by their names, each with its verdicts as `wings.gate.budget_check.judge_run` gives them."""
+    """Runs by their names, each with its verdicts as `wings.gate.budget_check.judge_run` returns them."""
+
+_HEADER, _ALIGNED = ("run", "figure", "measured", "budget", "verdict", ""), "llrrll"
 
 
-def as_table(checked: Checked) -> str:
-    """For a terminal: one row for each run and budget."""
-    rows = [
+def _rows(checked: Checked) -> list[tuple[str, ...]]:
+    """Return one row for each run and budget."""
+    return [
         (
             clean(name),
             figure_name(entry["figure"]),
             _known(entry),
             amount(entry["limit"], entry["unit"]) if entry["limit"] is not None else "-",
-            entry["verdict"],
+            verdict_words(entry["verdict"]),
             clean(entry["why"]),
         )
         for name, entries in checked
         for entry in entries
     ]
-    return "\n".join(table(rows, ("run", "figure", "was", "budget", "verdict", ""), "llrrll")) + "\n"
+
+
+def verdict_words(verdict: str) -> str:
+    """Return the word that people read for a verdict."""
+    return "inconclusive" if verdict == Judgement.UNKNOWN.value else verdict
 
 
 def _known(entry: Mapping[str, Any]) -> str:
@@ -41,32 +47,31 @@ def _known(entry: Mapping[str, Any]) -> str:
     if entry["certainty"] == "exact":
         return amount(entry["value"], entry["unit"])
     if entry["certainty"] == "sampled":
-        return f"{amount(entry['value'], entry['unit'])} seen"
+        return f"{amount(entry['value'], entry['unit'])} (sampled)"
     return bounds(entry["low"], entry["high"], entry["unit"])
 
 
+def as_table(checked: Checked) -> str:
+    """Return a table for a terminal."""
+    return "\n".join(table(_rows(checked), _HEADER, _ALIGNED)) + "\n"
+
+
 def as_markdown(checked: Checked) -> str:
-    """For a comment, and a step's page."""
-    lines = ["### Budgets", "", "| run | | was | budget | | |", "| --- | --- | ---: | ---: | --- | --- |"]
-    for name, entries in checked:
-        for entry in entries:
-            verdict = entry["verdict"]
-            limit = "-" if entry["limit"] is None else amount(entry["limit"], entry["unit"])
-            shown = f"**{verdict}**" if verdict == Judgement.OVER.value else verdict
-            figure = escape(figure_name(entry["figure"]))
-            why = escape(clean(entry["why"]))
-            lines.append(f"| {code(clean(name))} | {figure} | {_known(entry)} | {limit} | {shown} | {why} |")
-    return "\n".join(lines) + "\n"
+    """Return Markdown for a comment or the page of a CI step."""
+    page = MarkdownPage()
+    page.title("Budgets")
+    page.table(_rows(checked), _HEADER, _ALIGNED, strong=Judgement.OVER.value)
+    return page.text()
 
 
 def as_json(checked: Checked) -> str:
-    """The contract with other programs: `budgets.schema.json` beside this module describes it."""
+    """Return JSON as `budgets.schema.json` beside this module describes it."""
     runs = [{"run": name, "budgets": list(entries)} for name, entries in checked]
     return strict_json.dumps({"schema": 1, "runs": runs}, indent=2) + "\n"
 
 
 def as_junit(checked: Checked) -> str:
-    """For whatever shows test results."""
+    """Return JUnit's XML; a figure over its budget is a failure, an inconclusive one is skipped."""
     results = {Judgement.OVER.value: "failure", Judgement.UNKNOWN.value: "skipped"}
     cases = [
         Case(
@@ -87,4 +92,4 @@ FORMATS: Mapping[str, Callable[[Checked], str]] = {
     "json": as_json,
     "junit": as_junit,
 }
-"""Every form of output by its name."""
+"""Formats by name."""

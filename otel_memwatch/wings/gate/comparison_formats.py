@@ -1,19 +1,20 @@
-"""A comparison as text: a table, Markdown for a comment, JSON, JUnit, and the formats of services that keep histories.
+"""Comparison as a table, Markdown, JSON, JUnit, and in the formats of services that keep histories.
 
-`FORMATS` lists them; each is a function of a comparison.
+`FORMATS` lists the formats; each is a function of a comparison.
 """
 
 from __future__ import annotations
 
 import math
 
-from otel_memwatch.reports.markdown import code, escape
+from otel_memwatch.reports.pages.markdown import MarkdownPage
 from otel_memwatch.run.figures import OPERATION, OPERATION_PROCESS, figure_name, unit_of
 from otel_memwatch.runtime import strict_json
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 from otel_memwatch.text import clean, count, table
 from otel_memwatch.wings.gate.comparison import ComparisonVerdict
 from otel_memwatch.wings.gate.comparison_text import (
+    VERDICT_WORDS,
     change,
     changed,
     headline,
@@ -31,73 +32,76 @@ if TYPE_CHECKING:
 
 SCHEMA = 1
 MARKER = "<!-- otel-memwatch comparison -->"
-"""First line of the Markdown: by it an action finds the comment that it has written before."""
+"""First line of the Markdown, by which an action finds its earlier comment."""
 
 _MOST_ROWS = 200
-"""Rows of a table in Markdown: a comment may have 65 536 letters."""
+"""Most rows of a table in Markdown; a comment may have 65 536 characters."""
 
 
-def as_table(comparison: Comparison) -> str:
-    """For a terminal."""
-    rows = [
+_HEADER, _ALIGNED = ("figure", "base", "head", "change", "verdict", ""), "lrrrll"
+
+
+def _rows(figures: Sequence[Compared]) -> list[tuple[str, ...]]:
+    return [
         (
             figure_name(one.name),
             typical(one.base, one.name),
             typical(one.head, one.name),
             change(one),
-            one.verdict.value,
+            VERDICT_WORDS[one.verdict],
             remark(one),
         )
-        for one in (*changed(comparison), *unchanged(comparison))
+        for one in figures
     ]
-    lines = table(rows, ("figure", "base", "head", "change", "verdict", ""), "lrrrll")
-    return "\n".join([*lines, "", f"{_runs(comparison)}: {headline(comparison)}"]) + "\n"
 
 
-def _runs(comparison: Comparison) -> str:
-    return f"{count(comparison.base_runs, 'run')} against {count(comparison.head_runs, 'run')}"
+def _result(comparison: Comparison) -> str:
+    base, head = count(comparison.base_runs, "base run"), count(comparison.head_runs, "head run")
+    return f"{headline(comparison)} ({base}, {head})"
+
+
+def as_table(comparison: Comparison) -> str:
+    """Return a table for a terminal, changed figures first."""
+    lines = table(_rows([*changed(comparison), *unchanged(comparison)]), _HEADER, _ALIGNED)
+    return "\n".join([*lines, "", _result(comparison)]) + "\n"
 
 
 def as_markdown(comparison: Comparison) -> str:
-    """For a comment under a merge request, and a step's page: what changed first, the rest folded."""
+    """Return Markdown for a comment or the page of a CI step: changed figures first, the others folded."""
     found, rest = changed(comparison), unchanged(comparison)
-    regressed = bool(comparison.having(ComparisonVerdict.REGRESSED))
-    mark = ":red_circle:" if regressed else ":green_circle:" if found or rest else ":white_circle:"
-    lines = [MARKER, f"### {mark} Memory: {headline(comparison)}", "", f"{_runs(comparison)}."]
+    page = MarkdownPage()
+    page.raw(MARKER)
+    mark = (
+        "\U0001f534"
+        if comparison.having(ComparisonVerdict.REGRESSED)
+        else "\U0001f7e2"
+        if found or rest
+        else "\u26aa"
+    )
+    page.title(f"{mark} Memory: {headline(comparison)}")
+    page.paragraph(f"{count(comparison.base_runs, 'base run')}, {count(comparison.head_runs, 'head run')}.")
     if found:
-        lines += ["", *_markdown_table(found)]
+        _markdown_table(found, page)
     if rest:
-        summary = f"<summary>{count(len(rest), 'other figure')}</summary>"
-        lines += ["", f"<details>{summary}", "", *_markdown_table(rest), "", "</details>"]
+        page.fold(count(len(rest), "other figure"))
+        _markdown_table(rest, page)
+        page.unfold()
     if comparison.left_out:
-        lines += [
-            "",
-            "Left out:",
-            *(f"- {code(clean(one.name))}: {escape(clean(one.why))}" for one in comparison.left_out),
-        ]
-    return "\n".join(lines) + "\n"
+        page.paragraph("Excluded:")
+        for one in comparison.left_out:
+            page.item(f"{one.name}: {one.why}")
+    return page.text()
 
 
-def _markdown_table(figures: Sequence[Compared]) -> list[str]:
-    lines = ["| | base | head | change | | |", "| --- | ---: | ---: | ---: | --- | --- |"]
-    for one in figures[:_MOST_ROWS]:
-        verdict = one.verdict.value
-        cells = (
-            escape(figure_name(one.name)),
-            typical(one.base, one.name),
-            typical(one.head, one.name),
-            change(one),
-            f"**{verdict}**" if one.verdict is ComparisonVerdict.REGRESSED else verdict,
-            escape(remark(one)),
-        )
-        lines.append(f"| {' | '.join(cells)} |")
+def _markdown_table(figures: Sequence[Compared], page: MarkdownPage) -> None:
+    regressed = VERDICT_WORDS[ComparisonVerdict.REGRESSED]
+    page.table(_rows(figures[:_MOST_ROWS]), _HEADER, _ALIGNED, strong=regressed)
     if len(figures) > _MOST_ROWS:
-        lines += ["", f"and {count(len(figures) - _MOST_ROWS, 'more figure')}"]
-    return lines
+        page.paragraph(f"{count(len(figures) - _MOST_ROWS, 'more figure')}.")
 
 
 def as_json(comparison: Comparison) -> str:
-    """The contract with other programs: `comparison.schema.json` beside this module describes it."""
+    """Return JSON as `comparison.schema.json` beside this module describes it."""
     document = {
         "schema": SCHEMA,
         "base_runs": comparison.base_runs,
@@ -139,18 +143,19 @@ def _values(values: RunValues | None) -> dict[str, Any] | None:
 
 
 def as_junit(comparison: Comparison) -> str:
-    """For whatever shows test results: a regression is a failure, what could not be told is skipped."""
+    """Return JUnit's XML; a regression is a failure, an inconclusive figure is skipped."""
     cases = []
     for one in comparison.figures:
         text = "; ".join(filter(None, (change(one), remark(one))))
         failed = one.verdict is ComparisonVerdict.REGRESSED
-        told = one.verdict in (ComparisonVerdict.SAME, ComparisonVerdict.IMPROVED)
-        message = f"{one.verdict.value}: {text}" if text else one.verdict.value
+        passed = one.verdict in (ComparisonVerdict.SAME, ComparisonVerdict.IMPROVED)
+        words = VERDICT_WORDS[one.verdict]
+        message = f"{words}: {text}" if text else words
         cases.append(
             Case(
                 "memwatch.compare",
                 figure_name(one.name),
-                "failure" if failed else "" if told else "skipped",
+                "failure" if failed else "" if passed else "skipped",
                 message,
             )
         )
@@ -158,12 +163,12 @@ def as_junit(comparison: Comparison) -> str:
 
 
 def as_github_action_benchmark(comparison: Comparison) -> str:
-    """The head's figures for github-action-benchmark, tool customSmallerIsBetter."""
+    """Return the head's figures for github-action-benchmark, tool customSmallerIsBetter."""
     return github_action_benchmark({one.name: one.head for one in comparison.figures if one.head is not None})
 
 
 def github_action_benchmark(figures: Mapping[str, RunValues]) -> str:
-    """Figures by their names for github-action-benchmark."""
+    """Return figures by name for github-action-benchmark."""
     entries = []
     for name, values in figures.items():
         mebibytes = unit_of(name) == "By"
@@ -178,12 +183,12 @@ def github_action_benchmark(figures: Mapping[str, RunValues]) -> str:
 
 
 def as_bencher(comparison: Comparison) -> str:
-    """The head's figures in Bencher Metric Format."""
+    """Return the head's figures in Bencher Metric Format."""
     return bencher({one.name: one.head for one in comparison.figures if one.head is not None})
 
 
 def bencher(figures: Mapping[str, RunValues]) -> str:
-    """Figures by their names in Bencher Metric Format: run and operations are benchmarks, what was measured a measure."""
+    """Return figures by name in Bencher Metric Format: run and operations are benchmarks, figures are measures."""
     result: dict[str, dict[str, Any]] = {}
     for name, values in figures.items():
         benchmark, measure = _benchmark(name)
@@ -204,7 +209,7 @@ def _benchmark(name: str) -> tuple[str, str]:
 
 
 def regressions(comparison: Comparison) -> list[str]:
-    """A sentence for each figure that regressed."""
+    """Return a sentence for each figure that regressed."""
     return [
         f"{figure_name(one.name)} regressed: {typical(one.base, one.name)} to {typical(one.head, one.name)}, {change(one)}"
         for one in changed(comparison)
@@ -220,4 +225,4 @@ FORMATS: Mapping[str, Callable[[Comparison], str]] = {
     "github-action-benchmark": as_github_action_benchmark,
     "bencher": as_bencher,
 }
-"""Every form of output by its name."""
+"""Formats by name."""

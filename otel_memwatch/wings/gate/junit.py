@@ -1,4 +1,4 @@
-"""Verdicts as JUnit's XML, in the form that Jenkins, GitLab and GitHub's reporters read."""
+"""Verdicts as JUnit's XML, as Jenkins, GitLab and GitHub's reporters read it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 class Case(NamedTuple):
-    """One verdict as a test."""
+    """Verdict as a test case."""
 
     classname: str
     name: str
@@ -20,7 +20,7 @@ class Case(NamedTuple):
 
 
 def junit(suite: str, cases: Sequence[Case]) -> str:
-    """The document, with a newline at its end."""
+    """Return the document, with a newline at its end."""
     from xml.etree import ElementTree as ET
 
     numbers = {kind: str(sum(case.result == kind for case in cases)) for kind in ("failure", "skipped")}

@@ -61,11 +61,11 @@ def test_where_it_cannot_be_told_both_are_named(tmp_path: Path) -> None:
     assert found.at == 7.14
     assert Peak.from_json(found.to_json()) == found
     run = load(recorded.short(tmp_path / "run"))
-    assert phrases.when_and_where(run, found._replace(at=None)) == "in epoch 58 or 59"
+    assert phrases.when_and_where(run, found._replace(at=None)) == "during epoch 58 or 59"
     others = found._replace(at=None, operations=("load", "train", "save"))
-    assert phrases.when_and_where(run, others) == "in load, train or save"
+    assert phrases.when_and_where(run, others) == "during load, train or save"
     others = found._replace(at=None, operations=("a", "b", "c", "d"))
-    assert phrases.when_and_where(run, others) == "in a or another one"
+    assert phrases.when_and_where(run, others) == "during a or another one"
 
 
 def test_of_many_that_cannot_be_told_apart_the_one_around_them_is_named() -> None:

@@ -207,8 +207,8 @@ def test_reports_of_more_than_are_listed(tmp_path: Path, monkeypatch: pytest.Mon
     assert [one.operation.name for one in digest.open] == ["Train", holder.operation.name]
     written = text(run)
     assert f"Operations ({len(every)})" in written
-    assert "--json lists them all" in written
-    assert "Open at its death" in written
+    assert "All operations: --json" in written
+    assert "Open when the run was killed" in written
     assert "step" in markdown(run)
     assert "Export" in summary(run)
     assert len(run.operations) == len(every)

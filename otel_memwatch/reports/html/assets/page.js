@@ -1,6 +1,6 @@
 "use strict";
-// Puts charts and tables in the place of what stands in the page. Text is set with textContent alone: whatever a name
-// holds is shown. The page's own words are read by those who have no script, so nothing here is the only place of a figure.
+// Replaces the static picture and tables with charts and sortable tables. Text is set with textContent only, so that names
+// are never markup. Every figure is in the static page too, for readers without scripts.
 (() => {
 const data = JSON.parse(document.getElementById("data").textContent);
 const $ = (id) => document.getElementById(id);
@@ -15,7 +15,7 @@ function element(name, attributes, ...children) {
   return made;
 }
 
-// -- figures in words, as reports/formatting.py has them
+// -- figures in words, as otel_memwatch/text.py has them
 
 const UNITS = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"], DECIMALS = [0, 1, 1, 2, 2, 2, 2];
 
@@ -37,8 +37,12 @@ function size(value) {
 }
 const change = (value) => (value < 0 ? "-" : "+") + size(Math.abs(value));
 function sizeRange(low, high, joint) {
-  const of = power(high), first = number(low, of), second = number(high, of);
-  return first === second ? `${second} ${UNITS[of]}` : `${first}${joint}${second} ${UNITS[of]}`;
+  const of = power(high), first = threeDigits(low, of), second = threeDigits(high, of);
+  return first === second ? size(high) : `${first}${joint}${second} ${UNITS[of]}`;
+}
+function threeDigits(value, of) {
+  const scaled = value / 1024 ** of;
+  return fixed(scaled, Math.max(0, Math.min(DECIMALS[of], 3 - String(Math.trunc(scaled)).length)));
 }
 const two = (value) => String(value).padStart(2, "0");
 function duration(seconds) {
@@ -67,8 +71,8 @@ function peakFigure(peak) {
 }
 function certaintyWord(peak) {
   if (!peak) return "";
-  if (peak[1] === "interval") return peak[3] === null ? "at least" : "bounds";
-  return { exact: "exact", sampled: "sampled", censored: peak[2] ? "bounds" : "at most" }[peak[1]];
+  if (peak[1] === "interval") return peak[3] === null ? "at least" : "range";
+  return { exact: "exact", sampled: "sampled", censored: peak[2] ? "range" : "at most" }[peak[1]];
 }
 
 // -- columns: differences become values
@@ -255,7 +259,7 @@ function addChart(into, { title, note, height, xy, series, top, splits, text, dr
     swatch.style.setProperty("--swatch", `var(--${one.fillLegend || one.colour})`);
     let entry;
     if (toggles) {
-      entry = element("button", { type: "button", "aria-pressed": String(one.shown !== false), title: one.how, on: { click: () => {
+      entry = element("button", { type: "button", "aria-pressed": String(one.shown !== false), title: (one.how ? one.how + " " : "") + "Click to show or hide.", on: { click: () => {
         const show = entry.getAttribute("aria-pressed") !== "true";
         entry.setAttribute("aria-pressed", String(show));
         for (const other of [place, ...(one.companions || [])]) u.setSeries(other + 1, { show });
@@ -305,7 +309,7 @@ function memoryChart(into) {
       }
       const most = line.most && column(line.most);
       if (most && most.some((v, at) => v !== null && high[at] !== null && v - high[at] > 0.02 * v && v - high[at] > 2 ** 21)) {
-        const upper = add({ label: "no more than", windows: true, how: "Most that the windows between ticks can have needed.", colour: "needed-faint", width: 1, dash: [2, 3] }, most);
+        const upper = add({ label: "upper bound", windows: true, how: "Upper bound of needed memory between samples.", colour: "needed-faint", width: 1, dash: [2, 3] }, most);
         series[upper].bandTo = place;
         series[upper].bandFill = "needed-band";
       }
@@ -358,8 +362,8 @@ function memoryChart(into) {
       c.fillText(words, at + (left ? -9 : 9) * ratio, Math.max((crossed ? Math.min(y(limit.bytes), level) : level) - 7 * ratio, u.bbox.top + 12 * ratio));
     }
   });
-  const far = limit && !near ? `The limit, ${size(limit.bytes)} (${limit.whose}), is far above this scale. ` : "";
-  const apart = data.step ? `Each point stands for ${duration(data.step)}: its largest value, so that no peak is left out.` : "";
+  const far = limit && !near ? `Limit: ${size(limit.bytes)} (${limit.whose}), above this scale. ` : "";
+  const apart = data.step ? `Each point is the maximum of ${duration(data.step)}.` : "";
   return addChart(into, { title: "Memory", note: ((lines[0].id === "sum" ? lines[0].how + " " : "") + far + apart).trim() || null, height: window.innerWidth < 600 ? 240 : 300, xy: asSteps(columns, (c) => windows && series[c].windows), series, top: () => top,
     splits: sizeSplits(top), text: size, draw, toggles: true });
 }
@@ -413,8 +417,16 @@ function lanesChart(into) {
   });
   const u = addChart(into, { title: "Operations", height, xy: [[0, whole], [null, null]], series: [{ label: "", colour: "ink", silent: true }], top: () => lanes * LANE,
     splits: { found: found.lanes.map((_, i) => (lanes - i - 0.5) * LANE), label: (v) => found.lanes[Math.round(lanes - v / LANE - 0.5)] || "" }, text: String, draw,
-    note: found.hidden ? `${found.hidden} operations lie in deeper lanes that are not drawn.` : null });
-  const hint = element("p", { class: "hint more" }, "Click one to see it alone.");
+    note: found.hidden ? `${found.hidden} operations in deeper lanes are not drawn.` : null });
+  // Small bars have no room for a name: the legend names the colours.
+  const kinds = [...hues.keys()].filter(Boolean), legend = u.box.querySelector(".legend");
+  for (const kind of kinds.slice(0, HUES.length)) {
+    const swatch = element("span", { class: "swatch block" });
+    swatch.style.setProperty("--swatch", `var(--${hue(kind)})`);
+    legend.append(element("li", {}, element("span", { class: "entry" }, swatch, kind)));
+  }
+  if (kinds.length > HUES.length) legend.append(element("li", {}, `${kinds.length - HUES.length} more`));
+  const hint = element("p", { class: "hint more" }, "Click an operation to zoom in.");
   u.box.querySelector(".head").append(hint);
   const under = (event) => {
     const box = u.over.getBoundingClientRect(), lane = Math.floor((event.clientY - box.top) / (box.height / lanes));
@@ -426,11 +438,11 @@ function lanesChart(into) {
   u.over.addEventListener("mousemove", (event) => {
     const bar = under(event);
     u.over.style.cursor = bar ? "pointer" : "";
-    if (!bar) { hint.textContent = "Click one to see it alone."; return; }
+    if (!bar) { hint.textContent = "Click an operation to zoom in."; return; }
     const row = bar[5] >= 0 ? found.rows[bar[5]] : null, peak = row && (row.tree || row.peak);
     hint.textContent = `${bar[4] > 1 ? bar[4] + " operations " : ""}${bar[3]}: ${duration(bar[2])} from ${duration(bar[1])}${peak ? ", needed " + peakFigure(peak) + " (" + certaintyWord(peak) + ")" : ""}`;
   });
-  u.over.addEventListener("mouseleave", () => { hint.textContent = "Click one to see it alone."; });
+  u.over.addEventListener("mouseleave", () => { hint.textContent = "Click an operation to zoom in."; });
   u.over.addEventListener("click", (event) => {
     const bar = Math.abs(event.clientX - pressed) < 4 && under(event);
     if (bar) setView(bar[1] - bar[2] * 0.02, bar[1] + bar[2] * 1.02, true);
@@ -452,7 +464,7 @@ function stackChart(into) {
   const series = order.map((i, k) => ({ label: found.names[i], colour: "page", fill: i === found.pids.length ? "rest" : `s${i + 1}`, fillLegend: i === found.pids.length ? "rest" : `s${i + 1}`,
     width: 0.8, raw: steps[order.length + k] }));
   return addChart(into, { title: "Processes", height: 210, xy: [x, ...steps.slice(0, order.length)], series, top: () => top, splits: sizeSplits(top), text: size,
-    note: "Resident sizes: the sum as it was at each tick, each process as it was read every second at most, in between as the sum tells. Pages that several processes share are counted in each, so that the sum may be above what was needed." });
+    note: "Resident sizes. Totals sampled every tick; individual processes at most once a second, interpolated in between. Shared pages count in each process, so the sum may exceed needed memory." });
 }
 
 function cpuChart(into) {
@@ -471,7 +483,7 @@ function cpuChart(into) {
   const series = [{ label: names.length > 1 ? "all" : names[0], colour: "sum", fill: "cpu-fill", width: 1.2 }];
   const xy = [rates[0], both];
   const system = names.indexOf("system");
-  if (system >= 0 && names.length > 1) { series.push({ label: "of it in the kernel", colour: "main", fill: "kernel-fill", width: 1 }); xy.push(rates[system + 1]); }
+  if (system >= 0 && names.length > 1) { series.push({ label: "kernel", colour: "main", fill: "kernel-fill", width: 1 }); xy.push(rates[system + 1]); }
   addChart(into, { title: "CPU", height: 150, xy, series, top: () => top, splits, text: (v) => `${v.toFixed(2)} cores`, note: null });
 }
 
@@ -492,7 +504,7 @@ function gpuCharts(into) {
   const used = [], series = [], busy = [], busySeries = [];
   let top = 2 ** 20;
   data.gpus.forEach((gpu, i) => {
-    for (const [key, words, dash] of [["used", "", undefined], ["held", ", this run's", [3, 3]]]) {
+    for (const [key, words, dash] of [["used", "", undefined], ["held", " (this run)", [3, 3]]]) {
       const found = column(gpu[key]);
       if (!found) continue;
       for (const v of found) if (v > top) top = v;
@@ -513,6 +525,7 @@ function gpuCharts(into) {
 const reset = element("button", { type: "button", hidden: true, on: { click: () => setView(0, whole, true) } }, "Whole run");
 const span = element("span", { class: "span" });
 const SHOWN = 60;
+const looks = (column) => [column.number ? "number" : "", column.wide ? "wide" : ""].join(" ").trim() || null;   // "wide": hidden on a phone
 
 // A table that sorts by its headers, filters by a word and by the time that the charts show.
 function makeTable(holder, name, columns, rows, { groups, detail }) {
@@ -520,7 +533,7 @@ function makeTable(holder, name, columns, rows, { groups, detail }) {
   const body = element("tbody"), state = element("p", { class: "more", "aria-live": "polite" });
   const more = element("button", { type: "button", class: "plain", on: { click: () => { shown += 400; fill(); } } });
   const search = element("input", { type: "search", placeholder: "Filter by name", "aria-label": `Filter ${name} by name`, on: { input: () => { word = search.value.toLowerCase(); shown = SHOWN; fill(); } } });
-  const ways = groups ? element("button", { type: "button", "aria-pressed": "true", on: { click: () => { grouped = !grouped; ways.setAttribute("aria-pressed", String(grouped)); fill(); } } }, "Equal names together") : null;
+  const ways = groups ? element("button", { type: "button", "aria-pressed": "true", on: { click: () => { grouped = !grouped; ways.setAttribute("aria-pressed", String(grouped)); fill(); } } }, "Group by name") : null;
   const headers = columns.map((one) => {
     const button = element("button", { type: "button", on: { click: () => {
       if (order === one && down === !one.text) down = !down;
@@ -528,7 +541,7 @@ function makeTable(holder, name, columns, rows, { groups, detail }) {
       else { order = one; down = !one.sortText; }
       mark(); fill();
     } } }, one.title);
-    return element("th", { scope: "col", class: one.number ? "number" : null }, one.title ? button : "");
+    return element("th", { scope: "col", class: looks(one) }, one.title ? button : "");
   });
   function mark() {
     columns.forEach((one, i) => {
@@ -539,7 +552,7 @@ function makeTable(holder, name, columns, rows, { groups, detail }) {
   function line(row) {
     const tr = element("tr", { class: [row.top ? "top" : "", row.bad || row.status === "error" ? "bad" : ""].join(" ").trim() || null, "data-bytes": row.peak ? row.peak[0] : null, "data-tree-bytes": row.tree ? row.tree[0] : null });
     columns.forEach((one) => {
-      const td = element("td", { class: one.number ? "number" : null });
+      const td = element("td", { class: looks(one) });
       if (one.first) {
         const pad = element("span", { class: "indent" });
         if (!order && !word) pad.style.width = `${Math.min(row.depth || 0, 14) * 1.1}em`;
@@ -576,7 +589,7 @@ function makeTable(holder, name, columns, rows, { groups, detail }) {
     body.replaceChildren(...found.slice(0, shown).map(line));
     more.hidden = found.length <= shown;
     more.textContent = `${found.length - shown} more`;
-    state.textContent = word || time ? `${found.length} of ${rows.length} shown${time ? ", those between " + duration(time[0]) + " and " + duration(time[1]) : ""}.` : "";
+    state.textContent = word || time ? `${found.length} of ${rows.length} shown${time ? " (" + duration(time[0]) + " to " + duration(time[1]) + ")" : ""}.` : "";
   }
   const tools = rows.length > 8 || groups ? element("div", { class: "tools" }, search, ways) : null;
   holder.replaceChildren(...[tools, element("div", { class: "scroll" }, element("table", {}, element("thead", {}, element("tr", {}, ...headers)), body)), more, state].filter(Boolean));
@@ -592,14 +605,14 @@ function operationsTable() {
   const several = new Set(found.rows.map((row) => row.pid)).size > 1, trees = found.rows.some((row) => row.tree);
   const columns = [
     { title: "Operation", first: true, sort: (r) => r.name, sortText: true },
-    several ? { title: "Pid", number: true, sort: (r) => r.pid, show: (r) => maybe(r.pid, String) } : null,
-    { title: "Start", number: true, sort: (r) => r.start, show: (r) => maybe(r.start, duration) },
+    several ? { title: "Pid", wide: true, number: true, sort: (r) => r.pid, show: (r) => maybe(r.pid, String) } : null,
+    { title: "Start", wide: true, number: true, sort: (r) => r.start, show: (r) => maybe(r.start, duration) },
     { title: "Time", number: true, sort: (r) => r.seconds, show: (r) => duration(r.seconds) },
-    trees ? { title: "Needed by all", number: true, sort: (r) => (r.largest ?? (r.tree || [])[0]), show: (r) => (r.times ? size(r.largest) : peakFigure(r.tree)) } : null,
+    trees ? { title: "Needed", number: true, sort: (r) => (r.largest ?? (r.tree || [])[0]), show: (r) => (r.times ? size(r.largest) : peakFigure(r.tree)) } : null,
     trees ? { title: "", sort: () => 0, show: (r) => (r.times ? "largest" : certaintyWord(r.tree)) } : null,
-    { title: "Its process", optional: true, number: true, sort: (r) => (r.peak || [])[0], show: (r) => peakFigure(r.peak) },
-    { title: "", optional: true, sort: () => 0, show: (r) => certaintyWord(r.peak) },
-    { title: "Change", optional: true, number: true, sort: (r) => r.change, show: (r) => maybe(r.change, change) },
+    { title: "Resident", optional: true, wide: true, number: true, sort: (r) => r.resident ?? (r.peak || [])[0], show: (r) => (r.times ? maybe(r.resident, size) : peakFigure(r.peak)) },
+    { title: "", optional: true, wide: true, sort: () => 0, show: (r) => (r.times ? (r.resident === undefined ? "" : "largest") : certaintyWord(r.peak)) },
+    { title: "Change", optional: true, wide: true, number: true, sort: (r) => r.change, show: (r) => maybe(r.change, change) },
     { title: "CPU", number: true, sort: (r) => r.cpu, show: (r) => maybe(r.cpu, duration) },
     { title: "", sort: () => 0, show: (r) => [r.top ? "the run's peak" : "", r.status === "error" ? "failed" + (r.error ? ": " + r.error : "") : r.status === "open" ? "open at the end" : ""].filter(Boolean).join(", ") },
   ].filter((one) => one && (!one.optional || found.rows.some((row) => one.show(row) !== "")));
@@ -616,7 +629,7 @@ function operationsTable() {
   }
   const holder = $("operations");
   makeTable(holder, "operations", columns, found.rows, { groups, detail: (r) => [r.attributes, `from ${duration(r.start)} to ${duration(r.start + r.seconds)}`].filter(Boolean).join("; ") });
-  if (found.total > found.rows.length) holder.append(element("p", { class: "more" }, `${found.total - found.rows.length} more operations are not listed one by one: the largest and the longest are; otel-memwatch report --json has all.`));
+  if (found.total > found.rows.length) holder.append(element("p", { class: "more" }, `The largest and longest operations are listed; ${found.total - found.rows.length} more are in otel-memwatch report --json.`));
 }
 
 function processesTable() {
@@ -625,19 +638,19 @@ function processesTable() {
   const reads = found.rows.some((row) => row.read), writes = found.rows.some((row) => row.write);
   const columns = [
     { title: "Process", first: true, sort: (r) => r.name, sortText: true },
-    { title: "Pid", number: true, sort: (r) => r.pid, show: (r) => String(r.pid) },
-    { title: "Peak", number: true, sort: (r) => (r.peak || [])[0], show: (r) => peakFigure(r.peak) },
+    { title: "Pid", wide: true, number: true, sort: (r) => r.pid, show: (r) => String(r.pid) },
+    { title: "Resident", number: true, sort: (r) => (r.peak || [])[0], show: (r) => peakFigure(r.peak) },
     { title: "", sort: () => 0, show: (r) => certaintyWord(r.peak) },
-    { title: "Start", number: true, sort: (r) => r.start, show: (r) => duration(r.start) },
+    { title: "Start", wide: true, number: true, sort: (r) => r.start, show: (r) => duration(r.start) },
     { title: "Life", number: true, sort: (r) => r.seconds, show: (r) => duration(r.seconds) },
     { title: "CPU", number: true, sort: (r) => r.cpu, show: (r) => maybe(r.cpu, duration) },
-    reads ? { title: "Read", number: true, sort: (r) => r.read, show: (r) => maybe(r.read, size) } : null,
-    writes ? { title: "Written", number: true, sort: (r) => r.write, show: (r) => maybe(r.write, size) } : null,
-    { title: "End", sort: (r) => r.end, sortText: true, show: (r) => r.end },
+    reads ? { title: "Read", wide: true, number: true, sort: (r) => r.read, show: (r) => maybe(r.read, size) } : null,
+    writes ? { title: "Written", wide: true, number: true, sort: (r) => r.write, show: (r) => maybe(r.write, size) } : null,
+    { title: "End", wide: true, sort: (r) => r.end, sortText: true, show: (r) => r.end },
   ].filter(Boolean);
   const holder = $("processes");
-  makeTable(holder, "processes", columns, found.rows, { groups: null, detail: (r) => [r.command, r.how ? `peak known from ${r.how}` : ""].filter(Boolean).join(" \u2014 ") });
-  if (found.total > found.rows.length) holder.append(element("p", { class: "more" }, `${found.total - found.rows.length} smaller processes are not listed: otel-memwatch report --json has all.`));
+  makeTable(holder, "processes", columns, found.rows, { groups: null, detail: (r) => [r.command, r.how ? `peak from ${r.how}` : ""].filter(Boolean).join(" \u2014 ") });
+  if (found.total > found.rows.length) holder.append(element("p", { class: "more" }, `${found.total - found.rows.length} smaller processes are in otel-memwatch report --json.`));
 }
 
 // -- keys: the charts are one thing to the keyboard
@@ -669,7 +682,7 @@ function start() {
   const holder = $("charts");
   holder.replaceChildren();   // a page that was saved after it had run opens again
   holder.hidden = false;
-  const bar = element("div", { class: "tools view" }, element("p", { class: "more" }, "Drag to zoom. Keys: arrows move, + and - zoom, 0 shows all, p goes to the peak."), span, reset);
+  const bar = element("div", { class: "tools view" }, element("p", { class: "more" }, "Drag to zoom. Shortcuts: \u2190/\u2192 move, +/- zoom, 0 reset, p jump to peak."), span, reset);
   const box = element("div", { class: "charts", tabindex: "0", role: "group", "aria-label": $("picture").getAttribute("aria-label") });
   holder.append(bar, box, live);
   memoryChart(box);

@@ -35,7 +35,7 @@ def test_a_tree_of_ranks_is_a_group(tmp_path):
     assert (group.missing, group.earlier, group.dead, group.first_death) == ((), (), (), None)
     assert 406 * MIB - 8 * MIB <= group.together.peak.low <= 406 * MIB <= group.together.peak.high
     assert group.together.peak.certainty.value == "exact"
-    assert "all with exit code 0" in text(group)
+    assert "exit code 0 for all" in text(group)
 
 
 @pytest.mark.parametrize("dead", [(0,), (1, 3), (0, 1, 2, 3), (2,)])
@@ -45,7 +45,7 @@ def test_whatever_ranks_are_gone_they_are_named(tmp_path, dead):
         rank_run(tmp_path / f"r{rank}", SHORT, rank=rank, size=5)
     group = find_group(str(tmp_path))
     assert group.missing == tuple(sorted(dead))
-    words = {(0,): "rank 0", (1, 3): "ranks 1, 3", (2,): "rank 2"}.get(dead, "ranks 0 to 3")
+    words = {(0,): "rank 0", (1, 3): "ranks 1, 3", (2,): "rank 2"}.get(dead, "ranks 0-3")
     assert f"missing               {words}: no record" in text(group)
 
 
@@ -57,7 +57,7 @@ def test_who_died_first_and_why(tmp_path):
     death = group.first_death
     assert (death.rank.rank, death.others, round(death.at)) == (1, (), 5)
     assert [rank.rank for rank in group.dead] == [1, 2, 0]
-    assert "died first            rank 1 on node-one, 5.00 s after the start: killed by SIGKILL" in text(
+    assert "failed first          rank 1 on node-one, 5.00 s after the start: killed by SIGKILL" in text(
         group
     )
 
@@ -179,7 +179,7 @@ def test_across_hosts_the_hosts_own_peaks_are_added_up(tmp_path, offset):
     assert 990 * MIB <= peak.low <= 1000 * MIB <= peak.high <= 1004 * MIB
     assert (peak.how, peak.at) == ("sum of the hosts' own peaks", None)
     assert sum(host.high for host in group.together.hosts) == pytest.approx(peak.high, abs=2)
-    assert "Sum of the hosts' own peaks" in text(group)
+    assert "sum of the hosts' own peaks" in text(group)
     assert group.sum_curve(100)[1] is None
 
 

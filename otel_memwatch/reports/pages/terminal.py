@@ -1,4 +1,4 @@
-"""The layout of the text report: sections, named facts, tables, paragraphs."""
+"""Page as plain text, for a terminal or a file."""
 
 from __future__ import annotations
 
@@ -17,59 +17,71 @@ _NARROW = 70
 _LABEL = 22
 _NARROW_LABEL = 16
 _LEAST_NAME = 12
+_MOST_NAME = 60
 _INDENT = "  "
 
 
-class Page:
-    """Lines of text, put together from above to below, for a terminal or a file."""
+class TerminalPage:
+    """Lines of text; on a terminal none is longer than it is wide, except for words that are."""
 
-    def __init__(self, display: Display = FILE) -> None:
+    def __init__(self, display: Display = FILE, *, label_width: int = 0) -> None:
         self._lines: list[str] = []
         self._display = display
         self.width = max(_LEAST_WIDTH, display.width or WIDTH)
         """Columns of a paragraph."""
+        self._label_width = label_width or (_LABEL if self.width > _NARROW else _NARROW_LABEL)
+
+    def heading(self, text: str) -> None:
+        """Add a title without a line below it."""
+        self._lines.append(self._display.paint(shorten(text, self.width), "strong"))
 
     def title(self, text: str) -> None:
-        """The first line, underlined."""
+        """Add the first line, underlined."""
         self._lines += [self._display.paint(text, "strong"), "=" * min(self.width, cells(text))]
 
     def section(self, text: str) -> None:
-        """The heading of a part."""
+        """Add the heading of a section, underlined."""
         self._lines += ["", self._display.paint(text, "strong"), "-" * cells(text)]
 
     def fact(self, label: str, value: str, tone: str = "") -> None:
-        """One named value; nothing when the value is empty. Without a label it belongs to the one above."""
+        """Add a labelled value; on a terminal long ones continue in the next line, below the value."""
         if not value:
             return
-        label_width = _LABEL if self.width > _NARROW else _NARROW_LABEL
-        indent = _INDENT + " " * label_width
-        lines = [indent + value] if self._display.width is None else broken(value, indent, indent, self.width)
-        head = _INDENT + self._display.paint(pad(label, label_width), "faint")
+        room = self.width - len(_INDENT) - self._label_width
+        lines = [value] if self._display.width is None else _at_blanks(value, room)
+        head = _INDENT + self._display.paint(pad(label, self._label_width), "faint") if label else ""
+        indent = _INDENT + " " * self._label_width
         for index, line in enumerate(lines):
-            words = self._display.paint(line[len(indent) :], tone)
-            self._lines.append((head if index == 0 else indent) + words)
+            self._lines.append(((head if index == 0 else "") or indent) + self._display.paint(line, tone))
 
     def paragraph(self, text: str) -> None:
-        """Running text, broken into lines."""
-        self._lines += broken(text, _INDENT, _INDENT, self.width)
+        """Add running text, broken into lines."""
+        self._lines += _broken(text, _INDENT, _INDENT, self.width)
 
     def item(self, text: str) -> None:
-        """One entry of a list."""
-        self._lines += broken(text, f"{_INDENT}- ", f"{_INDENT}  ", self.width)
+        """Add an entry of a list."""
+        self._lines += _broken(text, f"{_INDENT}- ", f"{_INDENT}  ", self.width)
 
     def table(
         self,
         rows: Sequence[Sequence[str]],
         header: Sequence[str],
         right: str,
+        *,
         first_to_go: Sequence[str] = (),
         names: str = "",
+        strong: str = "",  # noqa: ARG002 - the interface of every page
     ) -> None:
-        """A table, see `formatting.table`.
+        """Add a table.
 
-        On a terminal that is too narrow for it, it is without the columns `first_to_go`, then with shorter cells in the
-        column `names`; figures are never shortened. What then still is too wide is cut at the terminal's end.
+        If the terminal is too narrow for it, omit the columns `first_to_go`, then shorten the cells of the column
+        `names`. Figures are never shortened. Cut what is still too wide at the edge of the terminal.
         """
+        if not rows:
+            return
+        if names:
+            column = header.index(names)
+            rows = [[*row[:column], shorten(row[column], _MOST_NAME), *row[column + 1 :]] for row in rows]
         wanted = None if self._display.width is None else self.width - len(_INDENT)
         hidden: list[str] = []
         lines = table(rows, header, right)
@@ -79,7 +91,6 @@ class Page:
             hidden.append(name)
             lines = table(rows, header, right, hidden)
         if wanted is not None and names and _widest(lines) > wanted:
-            column = header.index(names)
             longest = max(cells(row[column]) for row in rows)
             room = max(_LEAST_NAME, longest - (_widest(lines) - wanted))
             rows = [[*row[:column], shorten(row[column], room), *row[column + 1 :]] for row in rows]
@@ -88,11 +99,11 @@ class Page:
         self._lines += [_INDENT + self._display.paint(head, "faint"), *(_INDENT + line for line in body)]
 
     def gap(self) -> None:
-        """An empty line."""
+        """Add an empty line."""
         self._lines.append("")
 
     def text(self) -> str:
-        """All of it."""
+        """Return the page, with a newline at its end."""
         return "\n".join(self._lines) + "\n"
 
 
@@ -100,10 +111,25 @@ def _widest(lines: Sequence[str]) -> int:
     return max(map(cells, lines), default=0)
 
 
-def broken(text: str, first: str, rest: str, width: int = WIDTH) -> list[str]:
-    """The text in lines of at most `width` characters, which begin with `first` and then with `rest`.
+def _at_blanks(text: str, room: int) -> list[str]:
+    """Break a value at blanks and within long words, but keep a path whole: it may be copied."""
+    pieces = [""]
+    for long in text.split(" "):
+        word = long
+        while "/" not in word and cells(word) > room:
+            pieces += [word[:room], ""]
+            word = word[room:]
+        if pieces[-1] and cells(pieces[-1]) + 1 + cells(word) > room:
+            pieces.append(word)
+        else:
+            pieces[-1] = f"{pieces[-1]} {word}" if pieces[-1] else word
+    return [piece for piece in pieces if piece] or [""]
 
-    It is broken at blanks, and within words that are longer than a line.
+
+def _broken(text: str, first: str, rest: str, width: int = WIDTH) -> list[str]:
+    """Return the text in lines of at most `width` columns, broken at blanks and within longer words.
+
+    The first line begins with `first`, all others with `rest`.
     """
     lines: list[str] = []
     line, indent = "", first

@@ -1,4 +1,4 @@
-"""The GPU sections: what each device held, what of it was this run's, and its allocators by operation."""
+"""GPUs of a run: memory of each device, the run's share of it, and allocators by operation."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from otel_memwatch.record.samples import Samples
-    from otel_memwatch.reports.text.page import Page
+    from otel_memwatch.reports.pages import Page
     from otel_memwatch.run import OperationFigures, RecordedRun
 
 METRICS = (
@@ -26,12 +26,12 @@ METRICS = (
     catalog.MEMWATCH_PROCESS_GPU_MEMORY_PEAK,
 )
 _SHOWN = 100
-"""Rows of the table by operation."""
+"""Rows in the table of operations."""
 _PROCESSES = 5
 
 
 def gpus(run: RecordedRun, page: Page) -> None:
-    """Writes the sections; nothing for a run without a GPU."""
+    """Write the sections; nothing for a run without a GPU."""
     listed = run.info.get("gpus")
     devices = [device for device in listed if isinstance(device, dict)] if isinstance(listed, list) else []
     recorded = [device for device in devices if device.get("recorded")]
@@ -53,7 +53,7 @@ def _device(run: RecordedRun, samples: Samples, device: Mapping[str, Any], page:
     peak = run.peaks.gpu.get(key)
     if peak is not None:
         of = f" of {size(limit)}" if limit else ""
-        page.fact("", f"{size(peak.bytes)}{of} in use at most, by all programs")
+        page.fact("", f"{size(peak.bytes)}{of} peak of all programs")
     for text in _tree(samples, device, key):
         page.fact("", text)
     for text in _meanwhile(samples, device, key):
@@ -61,24 +61,24 @@ def _device(run: RecordedRun, samples: Samples, device: Mapping[str, Any], page:
 
 
 def _tree(samples: Samples, device: Mapping[str, Any], key: str) -> Iterator[str]:
-    """What of the device's memory was this run's."""
+    """Yield the run's share of the device's memory."""
     usage = _largest(samples, catalog.MEMWATCH_TREE_GPU_MEMORY_USAGE, key)
     system = _largest(samples, catalog.MEMWATCH_TREE_GPU_MEMORY_SYSTEM, key)
     if usage is not None:
-        more = f", and {size(system)} of the machine's" if system else ""
-        yield f"{size(usage)} seen held by this run{more}"
+        more = f", plus {size(system)} of system memory" if system else ""
+        yield f"{size(usage)} (sampled) used by this run{more}"
     elif device.get("processes"):
         yield clean(str(device["processes"]))
     exact, seen = mapping(device.get("accounted")), mapping(device.get("held"))
     ranked = sorted({**seen, **exact}.items(), key=lambda item: -item[1])
     for pid, held in ranked[:_PROCESSES]:
-        yield f"pid {pid}: {size(held)}, " + ("exact (driver's accounting)" if pid in exact else "seen")
+        yield f"pid {pid}: {size(held)} " + ("(exact, driver's accounting)" if pid in exact else "(sampled)")
     if len(ranked) > _PROCESSES:
-        yield f"and {count(len(ranked) - _PROCESSES, 'more process', 'more processes')}"
+        yield f"{count(len(ranked) - _PROCESSES, 'more process', 'more processes')}"
 
 
 def _meanwhile(samples: Samples, device: Mapping[str, Any], key: str) -> Iterator[str]:
-    """What the card did."""
+    """Yield utilization, energy and errors."""
     busy = _known(samples, catalog.HW_GPU_UTILIZATION, key)
     energy = _rise(samples, catalog.HW_ENERGY, key)
     parts = [f"{100 * sum(busy) / len(busy):.0f} % busy on average"] if busy else []
@@ -92,7 +92,7 @@ def _meanwhile(samples: Samples, device: Mapping[str, Any], key: str) -> Iterato
         if any(_known(samples, catalog.MEMWATCH_GPU_THROTTLED, key, ("memwatch.gpu.throttle.reason", reason)))
     ]
     if held_down:
-        yield f"clocks were held down: {', '.join(held_down)}"
+        yield f"clocks throttled: {', '.join(held_down)}"
     for kind, words in (
         ("ecc_uncorrected", "uncorrected memory error"),
         ("ecc_corrected", "corrected memory error"),
@@ -120,12 +120,12 @@ def _largest(samples: Samples, metric: str, key: str) -> float | None:
 
 
 def _rise(samples: Samples, metric: str, key: str, *more: tuple[str, str]) -> float | None:
-    """How much a counter grew between its first and its last value; `None`: fewer than two."""
+    """Return the increase of a counter over the run; `None` if it has fewer than two values."""
     values = _known(samples, metric, key, *more)
     return values[-1] - values[0] if len(values) > 1 else None
 
 
-_HEADER = ("start", "operation", "device", "in tensors", "", "held", "unused at end", "")
+_HEADER = ("start", "operation", "device", "in tensors", "", "reserved", "unused at end", "")
 _ALIGNED = "rllrlrrl"
 
 
@@ -137,7 +137,7 @@ def _operations(listed: list[OperationFigures], page: Page) -> None:
         for allocator in allocator_figures(figures.operation):
             remarks = (
                 count(allocator.ooms, "allocation failed", "allocations failed") if allocator.ooms else "",
-                f"{allocator.retries} retried after giving the cache back" if allocator.retries else "",
+                f"{allocator.retries} retried after releasing the cache" if allocator.retries else "",
             )
             rows.append(
                 (
@@ -154,8 +154,8 @@ def _operations(listed: list[OperationFigures], page: Page) -> None:
     page.table(rows, _HEADER, _ALIGNED)
     page.gap()
     if len(listed) > _SHOWN:
-        page.paragraph(f"{count(len(listed) - _SHOWN, 'more operation')}: --json lists them all.")
+        page.paragraph(f"{count(len(listed) - _SHOWN, 'more operation')} (all: --json).")
     page.paragraph(
-        "In tensors is what the program's GPU library had handed out, held what it had taken from the device for that, "
-        "its cache included. Memory taken from the device without that library is in neither."
+        "in tensors: memory that the program's GPU library handed out. reserved: memory that it took from the device, "
+        "including its cache. Other memory on the device is in neither."
     )

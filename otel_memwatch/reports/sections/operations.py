@@ -1,16 +1,16 @@
-"""The operations section: timeline and tree in one, totals of names that occur again, what was open at the end."""
+"""Operations of a run: timeline as a tree, totals of repeated names, operations that were open at the end."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 
 from otel_memwatch.reports import phrases
-from otel_memwatch.reports.text.folding import Shown, rows
+from otel_memwatch.reports.sections.folding import Shown, rows
+from otel_memwatch.run.operation_digest import needed_most
 from otel_memwatch.runtime.typed import TYPE_CHECKING
 from otel_memwatch.text import (
     certainty,
     change,
-    clean,
     count,
     duration,
     peak_figure,
@@ -23,41 +23,48 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from otel_memwatch.model import Peak
-    from otel_memwatch.reports.text.page import Page
+    from otel_memwatch.reports.pages import Page
     from otel_memwatch.run import OperationFigures, RecordedRun
     from otel_memwatch.run.operation_digest import NameTotals, OperationDigest
 
 FIRST, LAST = 100, 20
-"""Operations shown of a run that has more: its first, its last, and the one of its peak."""
+"""Operations that are shown of a run with more, besides the one of its peak."""
 
-_NAME = 44
+_NAME = 200
+_ERROR = 200
 _MAX_DEPTH = 8
 _NAMES = 40
+
+_LARGEST = 12
+"""Operations in the short list."""
 
 _HEADER = (
     "start",
     "duration",
     "operation",
+    "needed",
+    "",
+    "resident",
+    "",
     "change",
-    "peak",
-    "",
-    "all processes",
-    "",
     "CPU",
     "read",
     "written",
     "",
 )
-_ALIGNED = "rrlrrlrlrrrl"
+_ALIGNED = "rrlrlrlrrrrl"
 _FIRST_TO_GO = ("read", "written", "CPU", "change", "start", "duration")
-_BY_NAME = ("operation", "times", "in all", "mean", "longest", "mean peak", "largest peak", "CPU in all")
-_BY_NAME_FIRST_TO_GO = ("mean", "longest", "mean peak")
+_LEGEND = "needed: all processes together. resident: the operation's own process, with shared and file pages."
+_BY_NAME = ("operation", "times", "total", "mean", "longest", "mean needed", "largest needed", "CPU")
+_BY_NAME_RESIDENT = (*_BY_NAME[:5], "mean resident", "largest resident", "CPU")
+"""Of a run with too many operations to attribute needed memory to each."""
+_BY_NAME_FIRST_TO_GO = ("mean", "longest", "mean needed", "mean resident")
 _USED = tuple(f"{of}{name}" for name in ("cpu_seconds", "read_bytes", "write_bytes") for of in ("", "tree_"))
-_PEAK, _TREE = _HEADER.index("peak"), _HEADER.index("all processes")
+_NEEDED, _RESIDENT = _HEADER.index("needed"), _HEADER.index("resident")
 
 
 def operations(run: RecordedRun, page: Page) -> None:
-    """Writes the section; nothing when the program marked no operation."""
+    """Write the section; nothing if the program marked no operation."""
     if run.too_many_operations:
         _digest(run, run.operation_digest, page)
         return
@@ -72,23 +79,23 @@ def operations(run: RecordedRun, page: Page) -> None:
 
 
 def _digest(run: RecordedRun, digest: OperationDigest, page: Page) -> None:
-    """The section of a run that has more operations than anybody reads: by name, and those that needed most."""
+    """Write the section of a run with too many operations to list: totals by name, and the largest."""
     page.section(f"Operations ({digest.number})")
     page.table(
         [_named(totals) for totals in digest.names[:_NAMES]],
-        _BY_NAME,
+        _BY_NAME_RESIDENT,
         "lrrrrrrr",
-        _BY_NAME_FIRST_TO_GO,
-        "operation",
+        first_to_go=_BY_NAME_FIRST_TO_GO,
+        names="operation",
     )
     rest = sum(totals.number for totals in digest.names[_NAMES:]) + digest.unnamed
     if rest:
-        page.paragraph(f"... and {count(rest, 'operation')} of other names.")
+        page.paragraph(f"... and {count(rest, 'operation')} with other names.")
     page.gap()
-    page.paragraph("Those that needed most, one of each name:")
+    page.paragraph("Largest operation of each name:")
     several = digest.processes > 1
     _table([_row(Shown(0, (figures,)), several=several) for figures in digest.largest[:LAST]], page)
-    page.paragraph("--json lists them all.")
+    page.paragraph("All operations: --json.")
     _open(run, [(figures, shorten(figures.operation.name, _NAME)) for figures in digest.open], page)
 
 
@@ -106,16 +113,39 @@ def _named(totals: NameTotals) -> tuple[str, ...]:
 
 
 def _table(timeline: list[tuple[str, ...]], page: Page) -> None:
-    alone = all(row[_TREE] == row[_PEAK] for row in timeline)
+    alone = all(row[_NEEDED] == row[_RESIDENT] for row in timeline)
     if alone:
-        # A program of one process: what it needed is what all needed.
-        timeline = [(*row[:_TREE], "", "", *row[_TREE + 2 :]) for row in timeline]
-    page.table(timeline, _HEADER, _ALIGNED, _FIRST_TO_GO, "operation")
+        # A program of one process: both figures are the same.
+        timeline = [(*row[:_RESIDENT], "", "", *row[_RESIDENT + 2 :]) for row in timeline]
+    page.table(timeline, _HEADER, _ALIGNED, first_to_go=_FIRST_TO_GO, names="operation")
     if not alone:
         page.gap()
-        page.paragraph(
-            "Peak is that of the process that the operation ran in, all processes that of the whole tree meanwhile."
+        page.paragraph(_LEGEND)
+
+
+def largest_operations(run: RecordedRun, page: Page) -> None:
+    """Write a short table of the operations that needed most, the one of the run's peak first."""
+    if run.too_many_operations:
+        ranked, number = run.operation_digest.largest, run.operation_digest.number
+    else:
+        ranked, number = tuple(sorted(run.operations, key=needed_most, reverse=True)), len(run.operations)
+    shown = ranked[:_LARGEST]
+    rows = []
+    for figures in shown:
+        peak = figures.tree_peak or figures.operation.peak
+        remark = _remark(figures)
+        rows.append(
+            (
+                shorten(figures.operation.name, _NAME),
+                peak_figure(peak),
+                certainty(peak),
+                duration(figures.seconds),
+                remark,
+            )
         )
+    page.table(rows, ("operation", "needed", "", "duration", ""), "lrlrl", strong=_IS_PEAK)
+    if number > len(shown):
+        page.paragraph(f"{count(number - len(shown), 'more operation')}.")
 
 
 def _timeline(listed: Sequence[OperationFigures], *, several: bool) -> list[tuple[str, ...]]:
@@ -138,7 +168,7 @@ def _left_out(number: int) -> tuple[str, ...]:
     return (
         "",
         "",
-        f"... {count(number, 'more operation')}: --json lists them all",
+        f"... {count(number, 'more operation')} (all: --json)",
         *[""] * (len(_HEADER) - 3),
     )
 
@@ -156,18 +186,18 @@ def _row(row: Shown, *, several: bool) -> tuple[str, ...]:
         duration(figures.start),
         duration(figures.seconds),
         name,
-        "-" if figures.delta_bytes is None else change(figures.delta_bytes),
-        peak_figure(operation.peak),
-        certainty(operation.peak),
         peak_figure(figures.tree_peak),
         certainty(figures.tree_peak),
+        peak_figure(operation.peak),
+        certainty(operation.peak),
+        "-" if figures.delta_bytes is None else change(figures.delta_bytes),
         *_use(figures.totals),
         _remark(figures),
     )
 
 
 def _folded(row: Shown) -> tuple[str, ...]:
-    """Several of one name: how long they took in all, their largest peaks, what they used together."""
+    """Return one row for several operations of a name: total duration, largest peaks, total use."""
     members = row.members
     names = (members[0].operation.name, members[-1].operation.name)
     indent = "  " * min(row.depth, _MAX_DEPTH)
@@ -188,13 +218,13 @@ def _folded(row: Shown) -> tuple[str, ...]:
         duration(members[0].start),
         duration(sum(seconds)),
         f"{indent}{name} ({len(members)} times)",
-        change(sum(deltas)) if deltas else "-",
-        peak_figure(peak),
-        certainty(peak),
         peak_figure(tree),
         certainty(tree),
+        peak_figure(peak),
+        certainty(peak),
+        change(sum(deltas)) if deltas else "-",
         *_use(used),
-        f"{duration(sum(seconds) / len(seconds))} each, at most {duration(max(seconds))}",
+        f"{duration(sum(seconds) / len(seconds))} each, longest {duration(max(seconds))}",
     )
 
 
@@ -203,7 +233,7 @@ def _bytes(peak: Peak) -> int:
 
 
 def _use(totals: Mapping[str, float]) -> tuple[str, str, str]:
-    """CPU, read and written: of the whole tree where that is known, else of the operation's process."""
+    """Return CPU, read and written: of all processes if known, else of the operation's process."""
     cpu, read, written = (_either(totals, name) for name in ("cpu_seconds", "read_bytes", "write_bytes"))
     return (
         "-" if cpu is None else duration(cpu),
@@ -217,12 +247,15 @@ def _either(totals: Mapping[str, float], name: str) -> float | None:
     return totals.get(name) if value is None else value
 
 
+_IS_PEAK = "<- the run's peak"
+
+
 def _remark(figures: OperationFigures) -> str:
     remarks = []
     if figures.sets_run_peak:
-        remarks.append("<- the run's peak")
+        remarks.append(_IS_PEAK)
     if figures.operation.status == "error":
-        remarks.append(f"failed: {clean(figures.operation.error or 'error')}")
+        remarks.append(f"failed: {shorten(figures.operation.error or 'error', _ERROR)}")
     if figures.operation.status == "open":
         remarks.append("open at the end")
     return ", ".join(remarks)
@@ -237,13 +270,13 @@ def _totals_by_name(listed: Iterable[OperationFigures], page: Page) -> None:
         return
     repeated.sort(key=lambda item: -sum(figures.seconds for figures in item[1]))
     page.gap()
-    page.paragraph("Names that occur more than once:")
+    page.paragraph("Repeated names:")
     page.table(
         [_group(name, group) for name, group in repeated[:_NAMES]],
         _BY_NAME,
         "lrrrrrrr",
-        _BY_NAME_FIRST_TO_GO,
-        "operation",
+        first_to_go=_BY_NAME_FIRST_TO_GO,
+        names="operation",
     )
     if len(repeated) > _NAMES:
         page.paragraph(f"... and {count(len(repeated) - _NAMES, 'more name')}.")
@@ -251,7 +284,7 @@ def _totals_by_name(listed: Iterable[OperationFigures], page: Page) -> None:
 
 def _group(name: str, group: Sequence[OperationFigures]) -> tuple[str, ...]:
     seconds = [figures.seconds for figures in group]
-    peaks = [figures.operation.peak.bytes for figures in group if figures.operation.peak]
+    peaks = [peak.bytes for figures in group if (peak := figures.tree_peak or figures.operation.peak)]
     cpu = [
         value for value in (_either(figures.totals, "cpu_seconds") for figures in group) if value is not None
     ]
@@ -277,26 +310,20 @@ def _open(run: RecordedRun, still_open: Sequence[tuple[OperationFigures, str]], 
     if not still_open:
         return
     page.gap()
-    when = (
-        "now"
-        if run.state == "running"
-        else "when it ended"
-        if not phrases.ended_badly(run)
-        else "at its death"
-    )
-    page.paragraph(f"Open {when}:")
+    ended = "when the run was killed" if phrases.ended_badly(run) else "at the end"
+    page.paragraph(f"Open {'now' if run.state == 'running' else ended}:")
     for figures, path in still_open[:LAST]:
         operation = figures.operation
         page.item(
-            f"{path} (pid {operation.pid}), for {duration(figures.seconds)}, "
-            f"peak so far {peak_sentence(operation.peak or figures.tree_peak)}"
+            f"{path} (pid {operation.pid}), open for {duration(figures.seconds)}, "
+            f"peak so far {peak_sentence(figures.tree_peak or operation.peak)}"
         )
     if len(still_open) > LAST:
         page.item(f"and {count(len(still_open) - LAST, 'more operation')}")
 
 
 def _path(listed: Sequence[OperationFigures], figures: OperationFigures) -> str:
-    """The names from the outermost operation inwards."""
+    """Return the names from the outermost operation inwards."""
     names = [figures.operation.name]
     parent = figures.parent
     while parent is not None and len(names) < _MAX_DEPTH:

@@ -1,4 +1,4 @@
-"""Operations that say the same of themselves as one row: 60 epochs of 300 batches each are two lines, not 18 060."""
+"""Fold operations of one name into one row: 60 epochs of 300 batches each become 2 rows instead of 18 060."""
 
 from __future__ import annotations
 
@@ -13,28 +13,29 @@ if TYPE_CHECKING:
     from otel_memwatch.run import OperationFigures
 
 _SHOWN_UNFOLDED = 24
-"""Operations up to which every one has its row."""
+"""Most operations of a run that are never folded."""
 _FOLDED = 4
-"""Operations of one name within those around them from which on they are one row."""
+"""Fewest operations of one name that become one row."""
 _SPECIAL = 4
-"""Failed and unfinished operations that are shown beside the row that they are in."""
+"""Failed and unfinished operations that get a row besides the folded one."""
 
 
 class Shown(NamedTuple):
-    """A row of the timeline: one operation, or several of one name."""
+    """Row of the timeline: one operation, or several of one name."""
 
     depth: int
     members: tuple[OperationFigures, ...]
-    """More than one: they are folded."""
+    """More than one if they are folded."""
     inside: str = ""
-    """Of one that stands beside its row for something special: the operation around it."""
+    """Name of the enclosing operation, if the row repeats one of a folded row."""
 
 
 def rows(listed: Sequence[OperationFigures]) -> list[Shown]:
-    """The rows of all operations, which are sorted by their start, those within others below them.
+    """Return the rows of all operations by start, each followed by the operations in it.
 
-    Folded are those of one name that stand within one operation, or within operations that are folded themselves; "epoch 1"
-    and "epoch 2" count as one name. The one of the run's peak, and those that failed or were not closed, are shown besides.
+    Operations of one name are folded if one operation encloses them, or operations that are folded themselves. "epoch 1"
+    and "epoch 2" count as one name. The operation of the run's peak gets a row besides, and so do those that failed or
+    were not closed.
     """
     if len(listed) <= _SHOWN_UNFOLDED:
         return [Shown(figures.depth, (figures,)) for figures in listed]
@@ -50,7 +51,7 @@ def _siblings(
     parents: Iterable[int | None],
     depth: int,
 ) -> Iterator[Shown]:
-    """The rows of what is within `parents`, depth first, without recursion: a program may nest a thousand."""
+    """Yield the rows of operations within `parents`, depth first; without recursion, as nesting may be deep."""
     waiting = [(group, depth) for group in _groups(listed, inside, parents)][::-1]
     while waiting:
         group, depth = waiting.pop()
@@ -63,7 +64,7 @@ def _siblings(
 def _groups(
     listed: Sequence[OperationFigures], inside: dict[int | None, list[int]], parents: Iterable[int | None]
 ) -> list[list[int]]:
-    """What is within `parents`, those of one name together, in the order of their first."""
+    """Return groups of one name within `parents`, in the order of their first operation."""
     named: dict[str, list[int]] = defaultdict(list)
     for parent in parents:
         for index in inside.get(parent, ()):

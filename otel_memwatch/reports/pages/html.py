@@ -1,0 +1,124 @@
+"""Page in HTML: sections, lists of facts and tables, for a document that has a head and styles already."""
+
+from __future__ import annotations
+
+import re
+
+from otel_memwatch.reports.pages.markup import escaped, tag
+from otel_memwatch.runtime.typed import TYPE_CHECKING
+from otel_memwatch.text import known_columns
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+class HtmlPage:
+    """HTML; the content of each section is an element with an id, which a script may replace."""
+
+    def __init__(self) -> None:
+        self._parts: list[str] = []
+        self._pending: list[str] = []
+        """Facts or items that are not in an element yet."""
+        self._around = ""
+        """Element for `_pending`: "dl" or "ul"."""
+        self._in_section = False
+
+    def raw(self, html: str) -> None:
+        """Add a block that is HTML already."""
+        self.gap()
+        self._parts.append(html + "\n")
+
+    def title(self, text: str) -> None:
+        """Add the heading of the page."""
+        self.raw(tag("h1", escaped(text)))
+
+    def section(self, text: str) -> None:
+        """Begin a section; its id is its heading without a number: "operations" for "Operations (12)"."""
+        self._end_section()
+        name = re.sub(r"[^a-z]+", "-", text.partition(" (")[0].lower())
+        heading = tag("h2", escaped(text), id=f"{name}-title")
+        self.raw(f'<section aria-labelledby="{name}-title">\n{heading}\n<div id="{name}">')
+        self._in_section = True
+
+    def _end_section(self) -> None:
+        self.gap()
+        if self._in_section:
+            self._parts.append("</div>\n</section>\n")
+            self._in_section = False
+
+    def _pend(self, around: str, html: str) -> None:
+        if self._around != around:
+            self.gap()
+            self._around = around
+        self._pending.append(html)
+
+    def fact(self, label: str, value: str, tone: str = "") -> None:
+        """Add an entry of a description list."""
+        if value:
+            term = tag("dt", escaped(label)) if label else ""
+            self._pend("dl", term + tag("dd", escaped(value), class_=tone or None))
+
+    def paragraph(self, text: str) -> None:
+        """Add a paragraph."""
+        if text:
+            self.raw(tag("p", escaped(text), class_="more"))
+
+    def item(self, text: str) -> None:
+        """Add an entry of a list."""
+        self._pend("ul", tag("li", escaped(text)))
+
+    def table(
+        self,
+        rows: Sequence[Sequence[str]],
+        header: Sequence[str],
+        right: str,
+        *,
+        first_to_go: Sequence[str] = (),  # noqa: ARG002 - the interface of every page
+        names: str = "",  # noqa: ARG002
+        strong: str = "",
+    ) -> None:
+        """Add a table, which scrolls if the window is too narrow."""
+        used = known_columns(rows, header)
+
+        def row(name: str, cells: Sequence[str]) -> str:
+            shown = (
+                tag(
+                    name,
+                    _indented(cells[i]),
+                    scope="col" if name == "th" else None,
+                    class_=" ".join(
+                        filter(
+                            None,
+                            (
+                                "number" if right[i] == "r" else "",
+                                "strong" if strong and cells[i] == strong else "",
+                            ),
+                        )
+                    )
+                    or None,
+                )
+                for i in used
+            )
+            return tag("tr", "".join(shown))
+
+        head, body = row("th", header), "\n".join(row("td", cells) for cells in rows)
+        table = tag("table", tag("thead", head) + tag("tbody", body))
+        self.raw(tag("div", table, class_="scroll"))
+
+    def gap(self) -> None:
+        """End the list that is open, if any."""
+        if self._pending:
+            attributes = {"class_": "facts"} if self._around == "dl" else {}
+            self._parts.append(tag(self._around, "\n".join(self._pending), **attributes) + "\n")
+        self._pending, self._around = [], ""
+
+    def text(self) -> str:
+        """Return the HTML, every element closed."""
+        self._end_section()
+        return "".join(self._parts)
+
+
+def _indented(text: str) -> str:
+    """Escape a cell; HTML would drop the blanks that indent a nested name."""
+    name = text.lstrip(" ")
+    return "\u00a0" * (len(text) - len(name)) + escaped(name)

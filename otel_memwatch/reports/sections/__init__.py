@@ -1,0 +1,1 @@
+"""Sections of reports: functions of `(run, page)`."""

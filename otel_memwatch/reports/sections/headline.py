@@ -1,0 +1,161 @@
+"""Facts of the summary, in their order; each function writes only what deserves a line.
+
+`public` omits arguments of commands, for texts that leave the machine.
+"""
+
+from __future__ import annotations
+
+from otel_memwatch.config import OPTIONS
+from otel_memwatch.model import Certainty
+from otel_memwatch.reports import phrases
+from otel_memwatch.reports.sections.run import budgets
+from otel_memwatch.run.operation_digest import needed_most
+from otel_memwatch.runtime.typed import TYPE_CHECKING
+from otel_memwatch.text import cells, clean, count, peak_figure, peak_sentence, shorten, size
+
+if TYPE_CHECKING:
+    from otel_memwatch.reports.pages import Page
+    from otel_memwatch.run import OperationFigures, RecordedRun
+
+_OPERATIONS = 3
+_OPERATIONS_WIDTH = 82
+"""Columns within which a further operation is named."""
+_DEVICES = 2
+_NAME = 40
+_DEVICE = 32
+_PROCESS = 48
+
+_TIGHT = 0.5
+"""Share of the machine's memory from which it deserves a line."""
+_FULL = 0.9
+"""Share of a limit that is worth a warning."""
+_MISSED = 0.02
+"""Share of missed samples that is worth a warning."""
+
+
+def peak_memory(run: RecordedRun, page: Page) -> None:
+    """Write the peak, and how it could be known better."""
+    peak = run.peaks.tree
+    so_far = " so far" if run.state == "running" and peak is not None else ""
+    page.fact("peak memory", phrases.peak_at(run, peak) + so_far, "" if peak is None else "strong")
+    page.fact("", phrases.would_be_exact(run))
+    page.fact("", phrases.hugetlb(run))
+
+
+def limit(run: RecordedRun, page: Page) -> None:
+    """Compare the peak with the limit that applies; with the machine's memory only if it is half of it."""
+    breach = phrases.breach(run)
+    if breach:
+        page.fact("limit", breach, "bad")
+        return
+    found, peak = phrases.limit(run), run.peaks.tree
+    used = phrases.limit_share(peak, found) if found else None
+    if found and used and peak is not None:
+        most = max(peak.bytes, peak.high or 0)  # all of a range has to fit
+        if found.whose != "machine" or most >= _TIGHT * found.bytes:
+            page.fact(
+                "limit", f"{used} of {limit_words(found)}", "warning" if most >= _FULL * found.bytes else ""
+            )
+    page.fact("limit", phrases.address_space(run) or "")
+
+
+def limit_words(found: phrases.Limit) -> str:
+    """Return a limit as the object of a sentence: "the machine's 64.00 GiB"."""
+    return (
+        f"the machine's {size(found.bytes)}" if found.whose == "machine" else f"the {size(found.bytes)} limit"
+    )
+
+
+def result(run: RecordedRun, page: Page) -> None:
+    """Write how the run ended, and its CPU time if it was long enough."""
+    badly, words = phrases.ended_badly(run), phrases.ending(run)
+    if run.totals.get("cpu_seconds") is not None and run.seconds >= 1 and not badly:
+        words += f"; CPU {phrases.cpu(run)}"
+    page.fact("result", words, "bad" if badly else "")
+
+
+def operations(run: RecordedRun, page: Page) -> None:
+    """Name the operations that needed most, the one of the run's peak first."""
+    largest: dict[str, OperationFigures] = {}
+    listed = run.operation_digest.largest if run.too_many_operations else run.operations
+    for figures in sorted(listed, key=needed_most, reverse=True):
+        largest.setdefault(figures.operation.name, figures)
+    if not largest:
+        return
+    first, *others = [_operation(run, figures) for figures in largest.values()]
+    words, shown = first, 1
+    for name in others[: _OPERATIONS - 1]:
+        if cells(words) + cells(name) > _OPERATIONS_WIDTH:
+            break
+        words, shown = f"{words}, {name}", shown + 1
+    rest = len(largest) - shown
+    page.fact("operations", words + (f", {rest} more" if rest else ""))
+
+
+def _operation(run: RecordedRun, figures: OperationFigures) -> str:
+    # The operation of the run's peak needed just that; its own bounds are those of the samples around it.
+    peak = run.peaks.tree if figures.sets_run_peak else figures.tree_peak or figures.operation.peak
+    status = {"error": "failed", "open": "open at the end"}.get(figures.operation.status, "")
+    notes = ", ".join(filter(None, ("peak" if figures.sets_run_peak else "", status)))
+    figure = "" if peak is None else f" {peak_figure(peak)}"
+    return f"{shorten(figures.operation.name, _NAME)}{figure}" + (f" ({notes})" if notes else "")
+
+
+def largest_process(run: RecordedRun, page: Page, *, public: bool) -> None:
+    """Name the process with the largest resident size, if there were several processes."""
+    peak = run.peaks.process
+    if peak is None or run.totals.get("processes") == 1:
+        return
+    known = size(peak.bytes) if peak.certainty is Certainty.EXACT else peak_sentence(peak, source=False)
+    name = phrases.holder(run, peak, _PROCESS, public=public)
+    pages = phrases.above_needed(run)
+    words = f"{known} resident" + (f", {pages}" if pages else "")
+    if run.totals.get("unseen_processes"):
+        words += f", one of at least {count(run.totals.get('processes'), 'process', 'processes')}"
+    page.fact("largest", f"{name}: {words}" if name else words)
+
+
+def gpus(run: RecordedRun, page: Page) -> None:
+    """Write the peaks of the largest devices."""
+    devices = sorted(run.peaks.gpu.items(), key=lambda item: (-item[1].bytes, item[0]))
+    for index, (device, peak) in enumerate(devices[:_DEVICES]):
+        words = f"{peak_sentence(peak, source=False)} on {shorten(device, _DEVICE)}"
+        page.fact("" if index else "GPU", words)
+    if len(devices) > _DEVICES:
+        page.fact("", count(len(devices) - _DEVICES, "more device"))
+
+
+def misplaced_option(run: RecordedRun, page: Page) -> None:
+    """Point out an option of ours that stands after a command that failed."""
+    if not phrases.ended_badly(run) or run.mode != "wrap":
+        return
+    ours = {option.flag for option in OPTIONS.values() if "wrap" in option.commands}
+    word = next((word.partition("=")[0] for word in run.command[1:] if word.partition("=")[0] in ours), None)
+    if word is not None:
+        page.fact("hint", f"{word} was passed to the command; options of otel-memwatch go before the command")
+
+
+def missed_samples(run: RecordedRun, page: Page) -> None:
+    """Warn if many samples are missing."""
+    missed, ticks = run.quality.get("missed_ticks") or 0, run.quality.get("ticks") or 0
+    if missed > max(2, _MISSED * (missed + ticks)):
+        page.fact("sampling", phrases.recording(run), "warning")
+
+
+def trouble(run: RecordedRun, page: Page) -> None:
+    """Write the last problem of recording or reading."""
+    texts = [text for _, text in run.marks] + list(run.damage)
+    if texts:
+        others = f" ({len(texts) - 1} more)" if len(texts) > 1 else ""
+        page.fact("trouble", clean(texts[-1]) + others, "warning")
+
+
+def facts(run: RecordedRun, page: Page, *, public: bool = False) -> None:
+    """Write the facts between the title of the summary and its links."""
+    peak_memory(run, page)
+    limit(run, page)
+    budgets(run, page)
+    result(run, page)
+    operations(run, page)
+    largest_process(run, page, public=public)
+    gpus(run, page)

@@ -1,0 +1,279 @@
+"""Sections of every run: what ran, memory, processes, totals and the quality of the record."""
+
+from __future__ import annotations
+
+import time
+
+from otel_memwatch.model import Certainty, Peak
+from otel_memwatch.reports import phrases
+from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
+from otel_memwatch.text import (
+    certainty,
+    clean,
+    command_line,
+    count,
+    duration,
+    peak_figure,
+    peak_sentence,
+    shorten,
+    size,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from otel_memwatch.reports.pages import Page
+    from otel_memwatch.run import ProcessFigures, RecordedRun
+
+_MEANINGS = {
+    "exact": "Exact: a high-water mark of the kernel or an allocator covered the whole time; no spike was missed.",
+    "range": "Range: the true value is guaranteed to lie between these bounds.",
+    "at least": "At least: a guaranteed lower bound; no upper bound is known.",
+    "at most": "At most: the kernel's counter also includes memory from before the command started.",
+    "sampled": "Sampled: the largest sample; a spike between samples may have been higher.",
+}
+"""Explanation of each word of `text.certainty`."""
+_NOT_FINISHED = {
+    "running": "The run is in progress; figures may still grow.",
+    "incomplete": "The recording stopped before the run did; later memory use is not included.",
+}
+_BEFORE_ITS_END = ", last read before its end"
+"""Words of `truth.certainty` for a high-water mark that may have grown since."""
+_NARROW = 1024 * 1024
+_NARROW_SHARE = 0.1
+"""Smallest error of an exact peak that is worth a word, in bytes and as a share of the peak."""
+
+_PROCESSES = 15
+_PROCESS_HEADER = (
+    "pid",
+    "parent",
+    "resident",
+    "",
+    "start",
+    "life",
+    "CPU",
+    "read",
+    "written",
+    "end",
+    "process",
+)
+_PROCESS_ALIGNED = "rrrlrrrrrll"
+_PROCESS_FIRST_TO_GO = ("read", "written", "parent", "start", "CPU", "life", "end")
+_PROCESS_NAME = 60
+
+_LISTED = 20
+_SENTENCE = 600
+"""Entries of a list that are shown."""
+
+
+def what_ran(run: RecordedRun, page: Page) -> None:
+    """Write command, machine, end, and what became of limit and budgets."""
+    page.fact("command", command_line(run.command, _COMMAND) or "unknown")
+    page.fact("directory", shorten(run.cwd, _SENTENCE))
+    page.fact("started", f"{_wall(run.started_wall)}{_on(run)}")
+    page.fact("result", phrases.ending(run), "bad" if phrases.ended_badly(run) else "")
+    page.fact("limit", phrases.breach(run), "bad")
+    budgets(run, page)
+
+
+def budgets(run: RecordedRun, page: Page) -> None:
+    """Write the verdict on each budget."""
+    for index, entry in enumerate(run.budgets):
+        tone = phrases.BUDGET_TONES.get(str(entry.get("verdict")), "")
+        page.fact("" if index else "budgets", phrases.budget_sentence(entry), tone)
+
+
+_COMMAND = 2000
+
+
+def _wall(unix: float) -> str:
+    try:
+        return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(unix)) if unix else "unknown"
+    except (OverflowError, OSError, ValueError):
+        return "unknown"
+
+
+def _on(run: RecordedRun) -> str:
+    host = run.host
+    system = " ".join(clean(str(host[k])) for k in ("system", "release", "machine") if host.get(k))
+    cpus, memory_bytes = host.get("cpus"), host.get("memory_bytes")
+    parts = [system]
+    if isinstance(cpus, int):
+        parts.append(count(cpus, "CPU"))
+    if isinstance(memory_bytes, int):
+        parts.append(size(memory_bytes))
+    machine = ", ".join(part for part in parts if part)
+    name = clean(str(host.get("name") or ""))
+    return (f" on {name}" if name else "") + (f" ({machine})" if machine else "")
+
+
+def memory(run: RecordedRun, page: Page) -> None:
+    """Write every peak with its certainty, when it occurred, and what it includes."""
+    peaks = run.peaks
+    page.section("Memory")
+    _peak(run, page, "peak memory", peaks.tree)
+    page.fact("", phrases.would_be_exact(run))
+    page.fact("", phrases.hugetlb(run))
+    _limit(run, page)
+    if peaks.process is not None:
+        _peak(run, page, "largest process", peaks.process)
+        above = phrases.above_needed(run)
+        page.fact("", f"resident size; {above}" if above else "")
+    if not phrases.main_is_largest(run):
+        _peak(run, page, "main process", peaks.main)
+    if peaks.cgroup is not None:
+        _peak(run, page, "cgroup", peaks.cgroup)
+        page.fact("", phrases.IN_A_CGROUP)
+    for device, peak in sorted(peaks.gpu.items()):
+        _peak(run, page, "GPU", peak)
+        page.fact("", clean(device))
+    page.gap()
+    page.paragraph(phrases.headline_meaning(run))
+    page.paragraph(phrases.not_seen(run))
+    shown = [peaks.tree, peaks.process, peaks.main, peaks.cgroup, *peaks.gpu.values()]
+    used = {certainty(peak) for peak in shown}
+    for word, meaning in _MEANINGS.items():
+        if word in used:
+            page.paragraph(meaning)
+    if run.state != "finished":
+        page.paragraph(_NOT_FINISHED[run.state])
+
+
+def _peak(run: RecordedRun, page: Page, label: str, peak: Peak | None) -> None:
+    if run.state == "running" and peak is not None:
+        # A living process has no last reading before its end.
+        peak = peak._replace(how=peak.how.replace(_BEFORE_ITS_END, ""))
+    page.fact(label, peak_sentence(peak) + _error(peak))
+    where = phrases.when_and_where(run, peak)
+    who = phrases.holder(run, peak, 80)
+    page.fact("", ", ".join(filter(None, (where, who))))
+
+
+def _error(peak: Peak | None) -> str:
+    """Return the error of an exact peak if it is worth a word."""
+    if peak is None or peak.certainty is not Certainty.EXACT or peak.high is None:
+        return ""
+    error = peak.high - peak.bytes
+    return f", error at most {size(error)}" if error >= min(_NARROW, _NARROW_SHARE * peak.bytes) else ""
+
+
+def _limit(run: RecordedRun, page: Page) -> None:
+    limit = phrases.limit(run)
+    if limit is not None:
+        used = phrases.limit_share(run.peaks.tree, limit)
+        page.fact("limit", f"{size(limit.bytes)} ({limit.owner})" + (f", {used} used" if used else ""))
+    page.fact("" if limit else "limit", phrases.address_space(run) or "")
+
+
+def processes(run: RecordedRun, page: Page) -> None:
+    """Write the largest processes; nothing if none was sampled."""
+    listed = sorted(run.processes, key=lambda p: (-_process_peak(p), p.start, p.pid))
+    if not listed:
+        return
+    page.section("Processes")
+    # Further ones show which words the names that are listed have in common.
+    names = phrases.process_names(listed[: _PROCESSES + phrases.PEERS], _PROCESS_NAME, run.ranks)
+    rows = [_process(run, process, name) for process, name in zip(listed[:_PROCESSES], names, strict=False)]
+    page.table(rows, _PROCESS_HEADER, _PROCESS_ALIGNED, first_to_go=_PROCESS_FIRST_TO_GO, names="process")
+    rest = listed[_PROCESSES:]
+    if rest:
+        page.gap()
+        most = rest[0].peak
+        above = f", none above {size(most.bytes if most.high is None else most.high)}" if most else ""
+        page.paragraph(f"{count(len(rest), 'more process', 'more processes')}{above}.")
+
+
+def _process_peak(process: ProcessFigures) -> int:
+    return -1 if process.peak is None else process.peak.bytes
+
+
+def _process(run: RecordedRun, process: ProcessFigures, name: str) -> tuple[str, ...]:
+    start, end = phrases.process_start(run, process), run.seconds if process.end is None else process.end
+    # The command's parent is not part of the run.
+    parent = "" if process.ppid is None or process.pid == phrases.target_pid(run) else str(process.ppid)
+    return (
+        str(process.pid),
+        parent,
+        peak_figure(process.peak),
+        certainty(process.peak),
+        duration(start),
+        duration(max(0.0, end - start)),
+        "-" if process.cpu_seconds is None else duration(process.cpu_seconds),
+        "-" if process.read_bytes is None else size(process.read_bytes),
+        "-" if process.write_bytes is None else size(process.write_bytes),
+        phrases.process_ending(process),
+        name,
+    )
+
+
+def totals(run: RecordedRun, page: Page) -> None:
+    """Write time, CPU, disk and the number of processes."""
+    found = run.totals
+    page.section("Totals of all processes")
+    page.fact("duration", duration(run.seconds))
+    page.fact("CPU time", phrases.cpu(run))
+    page.fact("disk", phrases.io_pair(found.get("read_bytes"), found.get("write_bytes")))
+    page.fact("system calls", phrases.io_pair(found.get("read_chars"), found.get("write_chars")))
+    page.fact("", "disk: data that reached storage; system calls: pipes and cached files too")
+    if found.get("major_faults") is not None:
+        faults = count(found["major_faults"], "major fault")
+        page.fact("page faults", f"{faults} (pages that had to be read from disk)")
+    page.fact("processes", phrases.processes(run))
+    if found.get("unseen_processes"):
+        page.fact("", "The upper count includes short-lived processes that may belong to other programs.")
+
+
+def recording(run: RecordedRun, page: Page) -> None:
+    """Write how complete the record is, what could not be read, and why."""
+    page.section("Recording")
+    page.fact("sampling", phrases.recording(run))
+    ticks = run.quality.get("ticks")
+    if ticks is not None:
+        page.fact("samples", f"{ticks:,}".replace(",", " "))
+    monitor = run.info.get("monitor")
+    version = monitor.get("version") if isinstance(monitor, dict) else None
+    page.fact("recorded by", f"otel-memwatch {clean(str(version))}, {clean(run.mode)}" if version else "")
+    page.fact("record", clean(str(run.path)))
+    _sources(run, page)
+    _list(page, "Limits of this machine's kernel counters:", [clean(quirk) for quirk in run.quirks])
+    marks = [f"{'' if at is None else f'at {duration(at)}: '}{clean(text)}" for at, text in run.marks]
+    _list(page, "Problems while recording:", marks)
+    _list(page, "Unreadable parts of the record:", [clean(sentence) for sentence in run.damage])
+
+
+def _sources(run: RecordedRun, page: Page) -> None:
+    if not run.sources:
+        return
+    page.gap()
+    rows = [
+        _source(name, health) for name, health in run.sources.items() if not _no_such_device(name, health)
+    ]
+    page.table(rows, ("source", "state", "reads", "failed", "time", "note"), "llrrrl")
+
+
+def _no_such_device(name: str, health: Mapping[str, Any]) -> bool:
+    """Return whether a source found no GPU; that is not worth a row."""
+    return name.startswith("gpu_") and str(health.get("hint") or "").startswith("No ")
+
+
+def _source(name: str, health: Mapping[str, Any]) -> tuple[str, ...]:
+    reads, failures, seconds = (health.get(key) for key in ("reads", "failures", "seconds"))
+    return (
+        clean(name),
+        clean(str(health.get("state") or "unknown")),
+        "-" if not isinstance(reads, int) else str(reads),
+        str(failures) if isinstance(failures, int) and failures else "-",
+        duration(seconds) if isinstance(seconds, int | float) else "-",
+        clean(str(health.get("hint") or "")),
+    )
+
+
+def _list(page: Page, heading: str, sentences: list[str]) -> None:
+    if not sentences:
+        return
+    page.gap()
+    page.paragraph(heading)
+    for sentence in sentences[:_LISTED]:
+        page.item(shorten(sentence, _SENTENCE))
+    if len(sentences) > _LISTED:
+        page.item(f"and {len(sentences) - _LISTED} more")
