@@ -1,7 +1,7 @@
-"""The size of this program and its descendants at this very moment, read once, where a tick would come too late.
+"""Present size of this program and its descendants, for callers that cannot wait for a sample.
 
-The monitor's own source, `monitor.sampling.sources.process_tree`, would tell the same. It is not used here since this runs in the
-program that is measured: loading that source takes 2 MiB of it, and one look by it ten times as long as this one.
+This runs in the watched program. The monitor's source of the same figures would take 2 MiB of its memory, and ten times as
+long for one reading.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ class Size(NamedTuple):
 
 
 def tree_now() -> Size:
-    """The sum over this process and all its living descendants. Costs some 20 us, more with many threads or processes."""
+    """Return the sum over this process and its living descendants. Takes 20 us, more with many threads or processes."""
     pids = [os.getpid(), *descendants()]
     sizes = [size for pid in pids if (size := size_of(pid)) is not None]
     return Size(sum(size.rss for size in sizes), sum(size.vms for size in sizes))
 
 
 def descendants() -> list[int]:
-    """Pids of all living descendants of this process."""
+    """Return the pids of all living descendants of this process."""
     if sys.platform.startswith("linux"):
         with suppress(OSError):
             found = _children(os.getpid())
@@ -41,30 +41,30 @@ def descendants() -> list[int]:
 
 
 def _children(pid: int) -> list[int]:
-    """Raises `OSError` when the process has ended, or the kernel does not list children."""
+    """Raise `OSError` if the process has ended, or if the kernel does not list children."""
     found: list[int] = []
     for task in os.listdir(f"/proc/{pid}/task"):
         try:
             with open(f"/proc/{pid}/task/{task}/children", "rb") as file:
                 found += map(int, file.read().split())
         except (FileNotFoundError, ProcessLookupError):
-            # A thread that ended while we looked; the main thread's file is there unless the kernel has none.
+            # A thread that ended meanwhile. The main thread's file exists unless the kernel has none.
             if task == str(pid):
                 raise
     return found
 
 
 def size_of(pid: int) -> Size | None:
-    """Size of one process; `None`: it has ended."""
+    """Return the size of one process, or `None` if it has ended."""
     if sys.platform.startswith("linux"):
-        from otel_memwatch.runtime.kernel import PAGE_SIZE
+        from otel_memwatch.runtime.procfs.statm import parse_resident, parse_virtual
 
         try:
             with open(f"/proc/{pid}/statm", "rb") as file:
-                virtual, resident = file.read().split()[:2]
+                data = file.read()
         except OSError:
             return None
-        return Size(int(resident) * PAGE_SIZE, int(virtual) * PAGE_SIZE)
+        return Size(parse_resident(data), parse_virtual(data))
     import psutil
 
     try:
@@ -75,7 +75,7 @@ def size_of(pid: int) -> Size | None:
 
 
 def system_used() -> int:
-    """Memory of the machine that is not available."""
+    """Return the bytes of the machine's memory that are not available."""
     if sys.platform.startswith("linux"):
         from otel_memwatch.runtime.procfs.system import parse_memory
 

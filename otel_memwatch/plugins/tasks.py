@@ -177,15 +177,15 @@ def record_worker(name: str, tags: Mapping[str, object]) -> Run | None:
 
 
 def _resident() -> int:
-    """Resident bytes of this process, at least; 0 where /proc does not tell."""
+    """Return a lower bound of this process's resident bytes; 0 without /proc."""
     from otel_memwatch.in_target.operations.process import local_counter_error
-    from otel_memwatch.runtime.kernel import PAGE_SIZE
+    from otel_memwatch.runtime.procfs.statm import parse_resident
 
     try:
-        pages = int(Path("/proc/self/statm").read_bytes().split(None, 2)[1])
-    except (OSError, ValueError, IndexError):
+        resident = parse_resident(Path("/proc/self/statm").read_bytes())
+    except (OSError, ValueError):
         return 0
-    return max(pages * PAGE_SIZE - local_counter_error(), 0)
+    return max(resident - local_counter_error(), 0)
 
 
 def table(groups: Iterable[NamedTasks]) -> str:

@@ -27,7 +27,7 @@ from otel_memwatch.record import jsonl, plain_pairs, resource
 from otel_memwatch.record.samples import parse_columns
 from otel_memwatch.reports import markdown, plot, prometheus_text
 from otel_memwatch.runtime import kernel, masking
-from otel_memwatch.runtime.procfs import control_group, drm, process, system
+from otel_memwatch.runtime.procfs import control_group, drm, process, statm, system
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -100,8 +100,8 @@ TEXTS: dict[str, Callable[[str], object]] = {
 FILES: dict[str, Callable[[bytes], object]] = {
     "stat": process.parse_stat,
     "io": process.parse_io,
-    "statm": process.parse_resident,
-    "private": process.parse_private,
+    "statm": statm.parse_resident,
+    "private": statm.parse_private,
     "swapped": process.parse_swapped,
     "pinned": process.parse_pinned,
     "vmstat": system.parse_allocated,

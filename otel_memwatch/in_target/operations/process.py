@@ -19,6 +19,7 @@ from time import monotonic
 from otel_memwatch.in_target.operations.values import Moment, ProcessTotals
 from otel_memwatch.runtime.kernel import PAGE_SIZE, counter_error, has_thread_counters, processors
 from otel_memwatch.runtime.owned_descriptor import OwnedDescriptor, move_high
+from otel_memwatch.runtime.procfs.statm import parse_resident
 
 try:
     import fcntl
@@ -225,8 +226,8 @@ class LifetimeWatermark:
         return _peak_field(self._read(self.status))
 
     def _resident(self) -> int:
-        """The present size from the kernel's exact counters."""
-        return int(self._read(self.size).split(None, 2)[1]) * PAGE_SIZE
+        """Return the present size, from the kernel's exact counters."""
+        return parse_resident(self._read(self.size))
 
     def _read(self, descriptor: int) -> bytes:
         text = os.pread(descriptor, 4096, 0)

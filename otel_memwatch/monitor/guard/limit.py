@@ -16,7 +16,7 @@ import time
 
 from otel_memwatch.errors import Unavailable, UsageError
 from otel_memwatch.model import ProcessEvent
-from otel_memwatch.runtime.procfs.process import parse_resident
+from otel_memwatch.runtime.procfs.statm import parse_resident
 from otel_memwatch.runtime.threads import Thread
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 

@@ -10,6 +10,7 @@ import os
 import signal
 
 from otel_memwatch.in_target.operations.native import COMPILED, children_mark
+from otel_memwatch.runtime.procfs.system import other_page_sizes, read_allocated
 
 try:
     import resource
@@ -17,9 +18,8 @@ except ImportError:  # not on Windows
     resource = None  # type: ignore[assignment]
 
 _MAXRSS_BYTES = 1 if os.uname().sysname == "Darwin" else 1024
-_HUGE = ("thp_fault_alloc", "thp_collapse_alloc", "thp_file_alloc")
-"""Counters of huge pages in /proc/vmstat. The kernel counts one page fault or none for each huge page."""
 _HUGE_BYTES = 2 << 20
+"""Size of a huge page. The kernel counts one page fault or none for each."""
 _SIZES = "/sys/kernel/mm/transparent_hugepage"
 """Directory that lists the other sizes of large pages that a single fault may map."""
 
@@ -106,16 +106,7 @@ class ChildrenLedger:
 
 def _huge_pages() -> int | None:
     """Return the number of huge pages allocated since boot; `None` if a fault may map other large pages too."""
-    try:
-        for name in os.listdir(_SIZES):
-            if name.startswith("hugepages-") and name != "hugepages-2048kB":
-                with open(f"{_SIZES}/{name}/enabled", encoding="ascii") as file:
-                    if "[never]" not in file.read():
-                        return None
-    except OSError:
-        pass  # an older kernel without these sizes
-    try:
-        with open("/proc/vmstat", encoding="ascii") as file:
-            return sum(int(line.split()[1]) for line in file if line.startswith(_HUGE))
-    except (OSError, ValueError):
+    allocated = read_allocated()
+    if allocated is None or other_page_sizes(_SIZES, _HUGE_BYTES):
         return None
+    return allocated.huge + allocated.collapsed

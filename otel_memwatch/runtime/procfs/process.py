@@ -1,8 +1,11 @@
-"""Parsers of /proc/PID/*: see proc(5) for the fields. All raise `ValueError` for what is no such file."""
+"""Parsers of /proc/PID/*, whose fields proc(5) describes. All raise `ValueError` for anything else.
+
+`statm` has a module of its own, which the watched program imports.
+"""
 
 from __future__ import annotations
 
-from otel_memwatch.runtime.kernel import CLOCK_TICKS, PAGE_SIZE
+from otel_memwatch.runtime.kernel import CLOCK_TICKS
 from otel_memwatch.runtime.typed import NamedTuple
 
 ZOMBIE_STATES = frozenset("ZXx")
@@ -84,23 +87,6 @@ def parse_io(data: bytes) -> Io:
     if len(f) < 12 or f[0] != b"rchar:" or f[10] != b"write_bytes:":
         raise ValueError("not an io file")
     return Io(int(f[1]), int(f[3]), int(f[9]), int(f[11]))
-
-
-def parse_resident(data: bytes) -> int:
-    """Resident memory in bytes, from /proc/PID/statm; 0 for a zombie and for a kernel thread."""
-    try:
-        return int(data.split(None, 2)[1]) * PAGE_SIZE
-    except IndexError:
-        raise ValueError("not a statm file") from None
-
-
-def parse_private(data: bytes) -> int:
-    """Private resident memory in bytes, from /proc/PID/statm: without pages of files and of shared memory; 0 for a zombie."""
-    try:
-        f = data.split(None, 3)
-        return max(0, int(f[1]) - int(f[2])) * PAGE_SIZE
-    except IndexError:
-        raise ValueError("not a statm file") from None
 
 
 class Status(NamedTuple):

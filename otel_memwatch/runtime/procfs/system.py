@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 from otel_memwatch.runtime.kernel import PAGE_SIZE, parse_release
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
 
@@ -121,6 +123,36 @@ def read_allocated(proc: str = "/proc") -> Allocated | None:
             return parse_allocated(file.read())
     except OSError:
         return None
+
+
+def other_page_sizes(directory: str, huge_page: int) -> list[tuple[int, str]]:
+    """Return bytes and directory of each size of large pages, other than `huge_page`, that page faults may bring.
+
+    Args:
+        directory: /sys/kernel/mm/transparent_hugepage.
+        huge_page: bytes of the size that /proc/vmstat counts.
+
+    """
+    try:
+        names = sorted(name for name in os.listdir(directory) if name.startswith("hugepages-"))
+    except OSError:
+        return []  # an older kernel without these sizes
+    sizes = [
+        (int(name.removeprefix("hugepages-").removesuffix("kB")) * 1024, f"{directory}/{name}")
+        for name in names
+    ]
+    return [(size, path) for size, path in sizes if size != huge_page and _is_in_use(path)]
+
+
+def _is_in_use(directory: str) -> bool:
+    for name in ("enabled", "shmem_enabled"):
+        try:
+            with open(f"{directory}/{name}", "rb") as file:
+                if b"[never]" not in file.read():
+                    return True
+        except OSError:
+            continue
+    return False
 
 
 def parse_pressure(data: bytes) -> dict[str, float]:

@@ -15,7 +15,8 @@ from otel_memwatch.errors import Unavailable
 from otel_memwatch.model import Column, Value
 from otel_memwatch.runtime.kernel import PAGE_SIZE, sum_known
 from otel_memwatch.runtime.procfs.address_spaces import AddressSpaces
-from otel_memwatch.runtime.procfs.process import Rollup, parse_resident, parse_rollup, parse_stat
+from otel_memwatch.runtime.procfs.process import Rollup, parse_rollup, parse_stat
+from otel_memwatch.runtime.procfs.statm import parse_resident
 from otel_memwatch.runtime.threads import Thread
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
 from otel_memwatch.truth import certainty

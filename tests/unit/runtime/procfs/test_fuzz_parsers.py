@@ -26,7 +26,7 @@ from otel_memwatch.monitor.telemetry.otlp_receiver import socket
 from otel_memwatch.record import resource
 from otel_memwatch.record.operation_lines import OperationLines
 from otel_memwatch.runtime import kernel, masking
-from otel_memwatch.runtime.procfs import control_group, drm, process, system
+from otel_memwatch.runtime.procfs import control_group, drm, process, statm, system
 from tests.support.mutations import JSON_VALUES, changed, mutated, profile
 
 DATA = Path(__file__).parents[3] / "data"
@@ -36,8 +36,9 @@ PARSERS: list[tuple[Callable[[bytes], object], str]] = [
     (process.parse_stat, "stat"),
     (process.parse_stat, "stat-zombie"),
     (process.parse_io, "io"),
-    (process.parse_resident, "statm"),
-    (process.parse_private, "statm"),
+    (statm.parse_resident, "statm"),
+    (statm.parse_private, "statm"),
+    (statm.parse_virtual, "statm"),
     (process.parse_swapped, "status"),
     (process.parse_pinned, "status"),
     (system.parse_allocated, "vmstat"),

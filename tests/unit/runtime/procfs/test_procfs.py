@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from otel_memwatch.runtime.procfs import control_group, process, system
+from otel_memwatch.runtime.procfs import control_group, process, statm, system
 
 DATA = Path(__file__).parents[3] / "data" / "proc"
-PAGE = process.PAGE_SIZE
+PAGE = statm.PAGE_SIZE
 
 
 def data(name: str) -> bytes:
@@ -65,7 +65,8 @@ def test_status_tells_that_the_end_of_children_is_ignored() -> None:
 
 def test_io_and_resident_and_rollup() -> None:
     assert process.parse_io(data("io")) == process.Io(6976, 0, 0, 0)
-    assert process.parse_resident(data("statm")) == 434 * PAGE
+    assert statm.parse_resident(data("statm")) == 434 * PAGE
+    assert statm.parse_virtual(data("statm")) == int(data("statm").split()[0]) * PAGE
     rollup = process.parse_rollup(data("smaps_rollup"))
     assert (rollup.pss, rollup.swap) == (252 << 10, 0)
     assert 0 < rollup.uss <= rollup.pss
@@ -215,3 +216,22 @@ def test_bytes_of_one_fault(tmp_path: Path) -> None:
     assert (
         system.fault_bytes(tmp_path, "6.18.44-x") == 32 << 20
     )  # the page cache has large folios all the same
+
+
+def test_other_page_sizes_are_those_in_use(tmp_path: Path) -> None:
+    assert system.other_page_sizes(str(tmp_path / "none"), 2 << 20) == []
+    for name, enabled, shared in (
+        ("hugepages-16kB", "never", "never"),
+        ("hugepages-64kB", "madvise", "never"),
+        ("hugepages-128kB", "never", "always"),
+        ("hugepages-2048kB", "always", "always"),
+    ):
+        folder = tmp_path / name
+        folder.mkdir()
+        for file, chosen in (("enabled", enabled), ("shmem_enabled", shared)):
+            words = (f"[{word}]" if word == chosen else word for word in ("always", "madvise", "never"))
+            (folder / file).write_text(" ".join(words) + "\n")
+    assert system.other_page_sizes(str(tmp_path), 2 << 20) == [
+        (128 << 10, str(tmp_path / "hugepages-128kB")),
+        (64 << 10, str(tmp_path / "hugepages-64kB")),
+    ]

@@ -6,7 +6,7 @@ import os
 
 from otel_memwatch.monitor.sampling.sources.process_tree.files import read_once
 from otel_memwatch.runtime.kernel import PAGE_SIZE
-from otel_memwatch.runtime.procfs.system import parse_allocated
+from otel_memwatch.runtime.procfs.system import other_page_sizes, parse_allocated
 from otel_memwatch.runtime.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -60,18 +60,11 @@ class Allocations:
         """Bytes of huge pages that were made of small ones, between the last two readings."""
 
     def _sizes_in_use(self, pages: Path) -> list[tuple[int, int]]:
-        """Bytes, and a descriptor of their counter, for each size but the largest that is not switched off."""
+        """Return bytes and the descriptor of each counter, for each size but the largest that is in use."""
         found: list[tuple[int, int]] = []
-        try:
-            names = sorted(name for name in os.listdir(pages) if name.startswith("hugepages-"))
-        except OSError:
-            return found
-        for name in names:
-            size = int(name.removeprefix("hugepages-").removesuffix("kB")) * 1024
-            if size == self.huge_page or not _in_use(pages / name):
-                continue
-            counters = [pages / name / "stats" / event for event in _STATS]
-            counters = [counter for counter in counters if counter.exists()]
+        for size, directory in other_page_sizes(str(pages), self.huge_page):
+            counters = [f"{directory}/stats/{event}" for event in _STATS]
+            counters = [counter for counter in counters if os.path.exists(counter)]
             self.uncounted = self.uncounted or not counters
             found += [(size, os.open(counter, os.O_RDONLY | os.O_CLOEXEC)) for counter in counters]
         return found
@@ -101,13 +94,3 @@ class Allocations:
         """Close the files."""
         for descriptor in (self._vmstat, *(counter for _, counter in self._sizes)):
             os.close(descriptor)
-
-
-def _in_use(directory: Path) -> bool:
-    for name in ("enabled", "shmem_enabled"):
-        try:
-            if b"[never]" not in read_once(str(directory / name)):
-                return True
-        except OSError:
-            continue
-    return False

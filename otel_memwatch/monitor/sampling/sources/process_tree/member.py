@@ -16,8 +16,6 @@ from otel_memwatch.runtime.procfs.process import (
     parse_hugetlb,
     parse_ignores_sigchld,
     parse_io,
-    parse_private,
-    parse_resident,
     parse_resident_files,
     parse_resident_private,
     parse_secret,
@@ -26,6 +24,7 @@ from otel_memwatch.runtime.procfs.process import (
     parse_status,
     parse_watermark,
 )
+from otel_memwatch.runtime.procfs.statm import parse_private, parse_resident
 from otel_memwatch.runtime.typed import NamedTuple
 
 GONE = (ProcessLookupError, FileNotFoundError)

@@ -14,7 +14,8 @@ import pytest
 from otel_memwatch.model import ProcessNote, ProcessRecord
 from otel_memwatch.monitor.sampling.sources import Context
 from otel_memwatch.monitor.sampling.sources.process_tree import ProcessTree
-from otel_memwatch.runtime.procfs.process import parse_resident, parse_watermark
+from otel_memwatch.runtime.procfs.process import parse_watermark
+from otel_memwatch.runtime.procfs.statm import parse_resident
 
 MIB = 1 << 20
 GUARD = 60.0
