@@ -1,1 +1,1 @@
-"""Everything that runs in the watched program, and nothing else. Nothing of the monitor is imported here."""
+"""Code that runs in the watched program. It imports nothing of the monitor."""

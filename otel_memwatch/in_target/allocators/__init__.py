@@ -1,11 +1,11 @@
-"""GPU memory of the operations of this process, from the watermarks that GPU libraries keep of their own allocators.
+"""GPU memory of this process's operations, from the high-water marks of GPU libraries' allocators.
 
-Works inside the watched program: PyTorch (CUDA, ROCm, XPU, MPS), JAX, TensorFlow and CuPy are asked when the program
-itself has imported and initialised them. Nothing is imported, initialised, synchronised or emptied here, and no counter
-of the program's is reset, unless `OTEL_MEMWATCH_EXACT_GPU` asks for it.
+This code runs in the watched program. It reads PyTorch (CUDA, ROCm, XPU, MPS), JAX, TensorFlow and CuPy, but only after
+the program has imported and initialised them. It imports, initialises, synchronises and empties nothing. It resets
+counters of the program only with `OTEL_MEMWATCH_EXACT_GPU`.
 
-What an allocator cannot see: memory taken from CUDA directly, CUDA's own contexts, other libraries. The device's own
-figures (`hw.gpu.memory.usage`) have all of it.
+Allocators do not include memory allocated from CUDA directly, CUDA contexts, or other libraries. The figures of the
+device (`hw.gpu.memory.usage`) include all of it.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from otel_memwatch.in_target.allocators.bounds import AllocatorBounds, Allocator
 from otel_memwatch.in_target.allocators.libraries import LIBRARIES, Library
 
 VARIABLE = "OTEL_MEMWATCH_EXACT_GPU"
-"""Environment variable: 1 makes every operation's peak exact by resetting the allocators' watermarks at its boundaries."""
+"""Environment variable: 1 makes operations' peaks exact by resetting the allocators' high-water marks at boundaries."""
 
 
 class Allocators:
-    """The operations that are open in this process, and what their boundaries saw.
+    """Open operations of this process, with the allocators' values at their boundaries.
 
     Args:
-        exact: reset the watermark at each boundary, after it has been added to all open operations.
-        libraries: whom to ask.
+        exact: reset the high-water mark at each boundary, after counting it for all open operations.
+        libraries: the libraries to read.
 
     """
 
@@ -36,20 +36,20 @@ class Allocators:
         self._libraries = libraries
         self._bounds = AllocatorBounds()
         self._used = False
-        self._lock = RLock()  # one thread may come in twice: signal handlers and finalizers run anywhere
+        self._lock = RLock()  # reentrant, because signal handlers and finalizers may run anywhere
 
     @property
     def exact(self) -> bool:
-        """Whether the watermarks are reset at boundaries."""
+        """Return whether boundaries reset the high-water marks."""
         return self._exact
 
     def set_exact(self, wanted: bool) -> None:
-        """Resets them, or leaves them alone, from the next boundary on."""
+        """Enable or disable resets from the next boundary on."""
         with self._lock:
             self._exact = wanted
 
     def in_use(self) -> bool:
-        """Whether a library has held anything on a device so far: while none has, no operation need be announced."""
+        """Return whether a library has held memory on a device so far. Until then, callers may skip `opened`."""
         if not self._used:
             self._used = any(
                 library.module in sys.modules and _answers(library) for library in self._libraries
@@ -57,15 +57,15 @@ class Allocators:
         return self._used
 
     def opened(self, key: int) -> None:
-        """An operation begins."""
+        """Note that an operation begins."""
         with self._lock:
             self._boundary()
             self._bounds.open(key)
 
     def closed(self, key: int) -> dict[str, Any] | None:
-        """An operation ends: its figures by device, `None` where no allocator held anything meanwhile.
+        """Return the figures by device of an operation that ends; `None` if no allocator held memory during it.
 
-        An operation that was not announced began before the program used its GPU library.
+        An operation without a call of `opened` began before the program used its GPU library.
         """
         with self._lock:
             self._boundary()
@@ -82,7 +82,7 @@ class Allocators:
                 if self._exact and library.reset is not None and readings:
                     library.reset(readings)
                     self._bounds.begin_segment(library.read())
-            except Exception:  # noqa: BLE001 - what a GPU library raises must not reach the program
+            except Exception:  # noqa: BLE001 - no error of a GPU library may reach the program
                 self._bounds.segment(library.name, {})
 
 
@@ -97,34 +97,34 @@ _here = Allocators(os.environ.get(VARIABLE, "").strip().lower() in {"1", "true",
 
 
 def in_use() -> bool:
-    """Whether a GPU library has held anything on a device so far, in this process. Never raises; 1 us where none has."""
+    """Return whether a GPU library has held memory on a device in this process. Never raises. Takes 1 us if not."""
     return _here.in_use()
 
 
 def opened(key: int) -> None:
-    """An operation of this process begins; `key` is its number. Never raises."""
+    """Note that an operation of this process begins; `key` is its number. Never raises."""
     _here.opened(key)
 
 
 def closed(key: int) -> dict[str, Any] | None:
-    """The operation ends. Never raises.
+    """Return the figures by device of an operation that ends. Never raises.
 
-    By device (its UUID where that is told, else the library's name for it):
+    A device is identified by its UUID if known, otherwise by the library's name for it. `None` is unknown.
 
-    allocator      whose figures these are: "torch.cuda", "jax" ...
-    peak           bytes in tensors at the worst moment of the operation: the lower end of what is certain
-    low, high      bounds of that, in bytes; `high` of `None`: none is known
-    certainty      "exact" or "interval"
-    reserved_peak  bytes that the allocator held from the device at the worst moment, at least; `None`: not told
-    start, end     bytes in tensors at the operation's boundaries
-    ooms, retries  allocations that failed, and that succeeded only after the cache was given back; `None`: not told
-    fragmentation  bytes held from the device but not in tensors, at the operation's end; `None`: not told
+    - allocator: "torch.cuda", "jax" ...
+    - peak: peak of bytes in tensors during the operation, lower bound
+    - low, high: bounds of the peak, in bytes
+    - certainty: "exact" or "interval"
+    - reserved_peak: peak of bytes reserved from the device, lower bound
+    - start, end: bytes in tensors at the operation's boundaries
+    - ooms, retries: failed allocations, and allocations that succeeded only after the cache was freed
+    - fragmentation: bytes reserved from the device but not in tensors, at the operation's end
     """
     return _here.closed(key)
 
 
 def be_exact(*, wanted: bool) -> None:
-    """Whether to reset the watermarks from the next boundary on, here and in programs started from here."""
+    """Enable or disable resets of the high-water marks, in this process and in programs that it starts."""
     _here.set_exact(wanted)
     if wanted:
         os.environ[VARIABLE] = "1"
@@ -133,8 +133,8 @@ def be_exact(*, wanted: bool) -> None:
 
 
 def _forget() -> None:
-    """In a forked child: no operation of the parent is open here, and its lock may be held for ever."""
-    global _here  # noqa: PLW0603 - one ledger for each process
+    """Discard the parent's state in a forked child. Its operations are not open here, and its lock may stay locked."""
+    global _here  # noqa: PLW0603 - one state for each process
     _here = Allocators(_here.exact)
 
 

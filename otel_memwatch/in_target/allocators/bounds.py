@@ -1,8 +1,8 @@
-"""The arithmetic: from readings of watermarks at boundaries to the peak of each of many overlapping operations.
+"""Peaks of overlapping operations, computed from readings of high-water marks at boundaries.
 
-Time is cut into segments by the boundaries of all operations. A segment's peak is exact when the lifetime watermark
-rose in it, or when the segment began at its watermark (as after a reset); else it lies between what was in use at the
-segment's ends and the watermark. An operation's peak is the largest of its segments'.
+The boundaries of all operations divide time into segments. A segment's peak is exact in two cases: the lifetime
+high-water mark rose in it, or its initial value was the high-water mark, as after a reset. Otherwise the peak is between
+the memory in use at the segment's ends and the high-water mark. An operation's peak is the largest of its segments.
 """
 
 from __future__ import annotations
@@ -11,22 +11,22 @@ from typing import Any, NamedTuple
 
 
 class AllocatorReading(NamedTuple):
-    """What an allocator says of one device at one moment, in bytes. `None`: it does not say."""
+    """Values of an allocator for one device at one moment, in bytes. `None` is unknown."""
 
     allocator: str
     current: int
-    """In tensors."""
+    """Bytes in tensors."""
     peak: int | None
-    """Largest `current` since the allocator began, or since its watermark was reset."""
+    """Largest `current` since the allocator started, or since its high-water mark was reset."""
     reserved: int | None = None
-    """Held from the device, the cache included."""
+    """Bytes reserved from the device, including the cache."""
     reserved_peak: int | None = None
     ooms: int | None = None
     retries: int | None = None
 
 
 class _PeakBounds:
-    """Bounds of a peak; `high` of `None`: unknown."""
+    """Bounds of a peak; `high` is `None` if unknown."""
 
     __slots__ = ("high", "low")
 
@@ -35,13 +35,13 @@ class _PeakBounds:
         self.high: int | None = value
 
     def extend(self, low: int, high: int | None) -> None:
-        """Takes a segment in."""
+        """Add a segment."""
         self.low = max(self.low, low)
         self.high = None if high is None or self.high is None else max(self.high, high)
 
 
 class _DeviceBounds:
-    """One operation on one device."""
+    """Bounds of one operation on one device."""
 
     __slots__ = ("reserved", "start", "used")
 
@@ -52,16 +52,16 @@ class _DeviceBounds:
 
 
 class AllocatorBounds:
-    """All open operations. Not thread-safe."""
+    """Bounds of all open operations. Not thread-safe."""
 
     def __init__(self) -> None:
         self._last: dict[str, AllocatorReading] = {}
         self._open: dict[int, dict[str, _DeviceBounds]] = {}
 
     def segment(self, allocator: str, readings: dict[str, AllocatorReading]) -> None:
-        """A segment of an allocator ends: adds its bounds to all open operations.
+        """Add the bounds of an allocator's segment that ends to all open operations.
 
-        A device of the allocator that did not answer may have held anything meanwhile.
+        If a device of the allocator is missing from the readings, its upper bound is unknown.
         """
         for device, last in self._last.items():
             if last.allocator == allocator and device not in readings:
@@ -87,15 +87,15 @@ class AllocatorBounds:
                 devices[device].used.extend(0, None)
 
     def begin_segment(self, readings: dict[str, AllocatorReading]) -> None:
-        """The watermarks have been reset: the next segment begins with these readings."""
+        """Begin the next segment with these readings, after a reset of the high-water marks."""
         self._last.update(readings)
 
     def open(self, key: int) -> None:
-        """An operation begins at the last boundary."""
+        """Begin an operation at the last boundary."""
         self._open[key] = {device: _DeviceBounds(reading) for device, reading in self._last.items()}
 
     def close(self, key: int) -> dict[str, Any] | None:
-        """An operation ends at the last boundary: its figures by device; `None` where there was nothing."""
+        """End an operation at the last boundary. Returns its figures by device; `None` without any memory."""
         devices = self._open.pop(key, None)
         if devices is None:
             devices = self._since_the_beginning()
@@ -103,7 +103,7 @@ class AllocatorBounds:
         return {device: known for device, known in figures.items() if known["high"] != 0} or None
 
     def _since_the_beginning(self) -> dict[str, _DeviceBounds]:
-        """Bounds of an operation that is as old as the allocators: the watermark covers it, unless it was reset."""
+        """Return bounds of an operation that is older than the allocators. The high-water mark covers it if never reset."""
         result = {}
         for device, reading in self._last.items():
             bounds = result[device] = _DeviceBounds(_unused(reading))
@@ -117,13 +117,13 @@ class AllocatorBounds:
 
 
 def _segment(start: int, mark: int | None, end: int, peak: int | None) -> tuple[int, int | None]:
-    """Bounds of the largest value within a segment.
+    """Return bounds of the largest value within a segment.
 
     Args:
         start: value at the segment's start.
-        mark: watermark at its start.
+        mark: high-water mark at its start.
         end: value at its end.
-        peak: watermark at its end; lower than `mark` when the program has reset it in between.
+        peak: high-water mark at its end; lower than `mark` if the program has reset it in between.
 
     """
     low = max(start, end)
@@ -137,7 +137,7 @@ def _segment(start: int, mark: int | None, end: int, peak: int | None) -> tuple[
 
 
 def _unused(reading: AllocatorReading) -> AllocatorReading:
-    """What the allocator would have said before anybody used it."""
+    """Return the reading of the allocator before its first use."""
     zero = {
         name: None if getattr(reading, name) is None else 0
         for name in ("peak", "reserved", "reserved_peak", "ooms", "retries")

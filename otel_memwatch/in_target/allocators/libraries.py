@@ -1,4 +1,4 @@
-"""How each GPU library is asked, if the program has imported and initialised it: looked up in `sys.modules` only."""
+"""Readers of GPU libraries that the program has imported and initialised, found only through `sys.modules`."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ if TYPE_CHECKING:
 
 
 class Library(NamedTuple):
-    """One GPU library. What its functions raise is the library's trouble: it is left out then."""
+    """One GPU library. If one of its functions raises, its readings are omitted."""
 
     name: str
-    """As in its readings: "torch.cuda", "jax" ..."""
+    """Name in its readings: "torch.cuda", "jax" ..."""
     module: str
-    """Its Python module: while the program has not imported that, there is nothing to ask."""
+    """Its Python module. The library is read only after the program has imported it."""
     read: Callable[[], dict[str, AllocatorReading]]
-    """Readings by device; nothing where the library is not in use."""
+    """Function that returns readings by device; empty if the library is not in use."""
     reset: Callable[[dict[str, AllocatorReading]], None] | None
-    """Sets the watermarks of these devices to what is in use; `None`: the library cannot."""
+    """Function that resets the high-water marks of these devices to current use; `None` if not supported."""
 
 
 _names: dict[tuple[str, int], str] = {}
@@ -30,15 +30,15 @@ _names: dict[tuple[str, int], str] = {}
 
 
 def _torch(kind: str) -> Library:
-    """PyTorch's caching allocator of `torch.cuda` (ROCm too) or `torch.xpu`."""
+    """Return PyTorch's caching allocator of `torch.cuda` (also for ROCm) or `torch.xpu`."""
 
     def module() -> Any:
         found = getattr(sys.modules.get("torch"), kind, None)
         return found if found is not None and found.is_initialized() else None
 
     def used(devices: Any) -> list[int]:
-        """Devices that have a context: the others are not touched."""
-        internals = sys.modules["torch"]._C  # noqa: SLF001 - no public function tells without making a context
+        """Return the devices that have a context. The others are not touched."""
+        internals = sys.modules["torch"]._C  # noqa: SLF001 - every public function would create a context
         has_context = getattr(internals, f"_{kind}_hasPrimaryContext", None)
         return [i for i in range(devices.device_count()) if has_context is None or has_context(i)]
 
@@ -74,7 +74,7 @@ def _torch(kind: str) -> Library:
 
 
 def _torch_device(kind: str, devices: Any, index: int) -> str:
-    """UUID of an NVIDIA device, as its driver spells it; else "cuda:0", "xpu:0"."""
+    """Return the UUID of an NVIDIA device in the driver's spelling; for other devices "cuda:0", "xpu:0"."""
     key = f"torch.{kind}", index
     if key not in _names:
         uuid = None
@@ -85,13 +85,13 @@ def _torch_device(kind: str, devices: Any, index: int) -> str:
 
 
 def _nvidia(uuid: str) -> str:
-    """CUDA tells the bare UUID; a program is given MIG instances by their names."""
+    """Return a UUID with its prefix, which CUDA omits. `CUDA_VISIBLE_DEVICES` shows whether it is a MIG instance."""
     kind = "MIG" if os.environ.get("CUDA_VISIBLE_DEVICES", "").startswith("MIG-") else "GPU"
     return uuid if uuid.startswith(("GPU-", "MIG-")) else f"{kind}-{uuid}"
 
 
 def _read_mps() -> dict[str, AllocatorReading]:
-    """PyTorch on Apple GPUs: what is in use, no watermark."""
+    """Read PyTorch on Apple GPUs: memory in use, no high-water mark."""
     torch = sys.modules["torch"]
     if not torch.backends.mps.is_available():
         return {}
@@ -100,7 +100,7 @@ def _read_mps() -> dict[str, AllocatorReading]:
 
 
 def _read_jax() -> dict[str, AllocatorReading]:
-    """JAX: the backends that it has opened so far; its own list is the only one that opens none."""
+    """Read JAX's open backends. Its private list is used, because public functions would open backends."""
     backends = getattr(sys.modules["jax._src.xla_bridge"], "_backends", None) or {}
     readings = {}
     for platform, client in list(backends.items()):
@@ -121,7 +121,7 @@ def _read_jax() -> dict[str, AllocatorReading]:
 
 
 def _tensorflow_devices() -> list[str]:
-    """Names of TensorFlow's GPUs, if its context is initialised; asking for them would initialise it."""
+    """Return the names of TensorFlow's GPUs if its context is initialised; listing them would initialise it."""
     tensorflow = sys.modules.get("tensorflow")
     context = getattr(sys.modules["tensorflow.python.eager.context"], "_context", None)
     if tensorflow is None or not getattr(context, "_initialized", False):
@@ -143,9 +143,9 @@ def _reset_tensorflow(readings: dict[str, AllocatorReading]) -> None:
 
 
 def _read_cupy() -> dict[str, AllocatorReading]:
-    """CuPy's default pool on the calling thread's device: what is in use, no watermark.
+    """Read CuPy's default pool on the calling thread's device: memory in use, no high-water mark.
 
-    Asked only on a thread that has a CUDA context: a question to the pool would initialise CUDA otherwise.
+    Reads only on a thread with a CUDA context, because any call to the pool would initialise CUDA otherwise.
     """
     cupy = sys.modules["cupy"]
     if not _has_cuda_context():
@@ -168,7 +168,7 @@ def _dashed(uuid: bytes) -> str:
 
 
 def _has_cuda_context() -> bool:
-    """Whether this thread has a CUDA context; asks CUDA's library only where the program has loaded it."""
+    """Return whether this thread has a CUDA context. Calls CUDA's library only if the program has loaded it."""
     import ctypes
 
     try:
@@ -187,4 +187,4 @@ LIBRARIES = (
     *((Library("torch.mps", "torch", _read_mps, None),) if sys.platform == "darwin" else ()),
     Library("tensorflow", "tensorflow.python.eager.context", _read_tensorflow, _reset_tensorflow),
 )
-"""All libraries that are known."""
+"""All supported libraries."""

@@ -1,16 +1,18 @@
-"""Operations: the library inside the watched program. Standard library only, no thread, cheap to import.
+"""Library for operations inside the watched program. Standard library only, no thread, cheap to import.
 
-At every boundary (an opening or a closing) of an operation the process reads its watermark of resident memory, counts
-it for every operation that is open, and starts it anew: so each operation has its exact peak, however they nest,
-overlap or repeat. Each boundary is one line, written at once, in the run directory of the run that the program is
-part of (`OTEL_MEMWATCH_RUN_DIR`); outside a run nothing happens.
+An operation has two boundaries: its opening and its closing. At each one, the process reads its high-water mark of
+resident memory, counts it for every open operation, and resets it. Each operation thus has an exact peak, however
+operations nest, overlap or repeat.
+
+Each boundary is one line, written at once into the run directory (`OTEL_MEMWATCH_RUN_DIR`). Outside a run, operations
+do nothing.
 """
 
 from __future__ import annotations
 
 from otel_memwatch.runtime import lazy
 
-TYPE_CHECKING = False  # the name that type checkers know: `typing` costs every watched program 9 ms
+TYPE_CHECKING = False  # type checkers know this name; `typing` would cost every watched program 9 ms
 if TYPE_CHECKING:
     from otel_memwatch.in_target.operations.api import Operation, mark, operation
     from otel_memwatch.in_target.operations.recorder import activate, deactivate

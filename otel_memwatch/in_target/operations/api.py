@@ -1,4 +1,4 @@
-"""Operations as the program writes them: context manager, decorator, phases. Nothing here raises into the program."""
+"""Operations for programs: context manager, decorator, phases. No error in this module reaches the program."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 else:
 
     def overload(function: object) -> object:
-        """As the one of `typing`, whose import costs every watched program 9 ms."""
+        """Return the function. Replaces the decorator of `typing`; its import would cost every watched program 9 ms."""
         return function
 
 
 class _Outermost(_local):
-    """The phase of a thread that was begun outside any operation."""
+    """Phase that a thread began outside any operation."""
 
     phase: LiveOperation | None = None
 
@@ -38,7 +38,7 @@ _outermost = _Outermost()
 
 
 class Operation:
-    """A named stretch of work. Every entry is an operation of its own, also of the same object at the same time."""
+    """A named section of work. Every entry is a new operation, also for several entries of one object at a time."""
 
     __slots__ = ("_added", "_entries", "_left", "attributes", "name")
 
@@ -46,28 +46,28 @@ class Operation:
         self.name = name
         self.attributes = attributes
         self._left: LiveOperation | None = None
-        """The entry that was left last."""
+        """Entry that was left last."""
         self._entries: list[Entry] = []
         self._added: dict[str, object] | None = None
 
     @property
     def figures(self) -> Figures | None:
-        """Figures of the entry that was left last; `None` outside a run."""
+        """Return the figures of the entry that was left last; `None` outside a run."""
         return None if self._left is None else self._left.figures
 
     @property
     def id(self) -> int | None:
-        """What the lines of that entry are numbered in the record of this process; `None` outside a run."""
+        """Return the number of that entry in the record of this process; `None` outside a run."""
         return None if self._left is None else self._left.id
 
     def set(self, **attributes: object) -> None:
-        """Attributes that are known only while it runs; they are recorded when it is left."""
+        """Set attributes while the operation runs. They are recorded at its end."""
         if self._added is None:
             self._added = attributes
         else:
             self._added.update(attributes)
 
-    def __enter__(self) -> Operation:  # noqa: PYI034 - `Self` is in `typing` from 3.11 on only
+    def __enter__(self) -> Operation:  # noqa: PYI034 - `Self` is in `typing` only since 3.11
         recorder = State.recorder
         if recorder is None and (State.settled or (recorder := get_recorder()) is None):
             return self
@@ -94,7 +94,7 @@ class Operation:
             if token is not None and (State.collecting is None or may_set_context()):
                 try:
                     current.reset(token)
-                except (ValueError, RuntimeError):  # left in another context than it was entered in
+                except (ValueError, RuntimeError):  # left in a different context than entered
                     if current.get() is live:
                         current.set(live.parent)
             if error is None and live.phase is None and live.program_span is None:
@@ -119,12 +119,11 @@ def operation(name: str, /, **attributes: object) -> Operation: ...  # noqa: D10
 def operation(name: Function, /) -> Function: ...  # type: ignore[overload-overlap]  # noqa: D103, F811
 @overload
 def operation(name: object, /, **attributes: object) -> Operation: ...  # noqa: D103, F811
-def operation(name: object, /, **attributes: object) -> Any:  # noqa: F811 - ruff knows the `overload` of `typing` only
-    """Mark a stretch of work; as a context manager or as a decorator.
+def operation(name: object, /, **attributes: object) -> Any:  # noqa: F811 - ruff knows only the `overload` of `typing`
+    """Mark a section of work. Use it as a context manager or as a decorator.
 
-    Its exact peak, memory at start and end, CPU, I/O and faults are recorded in the run directory of the run that
-    the program is part of; outside a run nothing happens, in less than a microsecond. `@operation` alone names
-    the operation after the function.
+    The run directory records the operation's exact peak, its memory at start and end, CPU, I/O and page faults. Outside
+    a run, an operation does nothing and costs less than a microsecond. `@operation` without a name uses the function's.
     """
     made = Operation(name, attributes)
     if not attributes and not isinstance(name, str) and callable(name):
@@ -134,10 +133,10 @@ def operation(name: object, /, **attributes: object) -> Any:  # noqa: F811 - ruf
 
 
 def mark(name: object, /, **attributes: object) -> None:
-    """Begin a phase; the phase before it ends. `mark(None)` only ends it.
+    """Begin a phase and end the previous one. `mark(None)` only ends it.
 
-    Phases belong to the operation they are begun in and end with it at the latest; outside any operation they
-    belong to their thread and end with the program. Operations opened after a mark lie inside the phase.
+    A phase belongs to the operation in which it begins, and ends with it at the latest. Outside any operation, a phase
+    belongs to its thread and ends with the program. Operations opened after a mark are inside the phase.
     """
     recorder = State.recorder
     if recorder is None and (State.settled or (recorder := get_recorder()) is None):
@@ -182,7 +181,7 @@ def _end_all_phases() -> None:
 
 
 def _own_entry(entries: list[Entry]) -> Entry:
-    """The innermost entry of the running context, or the last one when it was entered elsewhere."""
+    """Remove and return the innermost entry of the current context, or the last one if it was entered elsewhere."""
     live = current.get()
     while live is not None:
         for index in range(len(entries) - 1, -1, -1):

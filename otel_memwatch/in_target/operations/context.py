@@ -1,4 +1,4 @@
-"""The innermost operation of the running context: how one is opened below it, and closed with what lies inside."""
+"""Current operation of a context: open an operation below it, and close one with its phases."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from otel_memwatch.in_target.operations.values import LiveOperation
 
 current: ContextVar[LiveOperation | None] = ContextVar("otel_memwatch_operation", default=None)
-"""The innermost operation of the running context, possibly closed meanwhile, possibly of a process forked from."""
+"""Innermost operation of the current context. It may be closed, or belong to the parent of a forked process."""
 
 open_phases: dict[LiveOperation, None] = {}
-"""Phases that have not ended, in the order of their beginning; of a process forked from too."""
+"""Open phases in order of their start, including those of the parent of a forked process."""
 
 
 def begin(recorder: Recorder, name: object, attributes: Mapping[str, object] | None) -> LiveOperation:
-    """Open an operation below the context's current one, as a span of the program's tracer if there is one."""
+    """Open an operation below the current one, as a span of the program's tracer if it has one."""
     if type(name) is not str or not 0 < len(name) <= LONGEST_NAME:
         name = _usable(name)
     parent = current.get()
@@ -43,7 +43,7 @@ def begin(recorder: Recorder, name: object, attributes: Mapping[str, object] | N
 def end(
     live: LiveOperation, error: BaseException | None, attributes: Mapping[str, object] | None = None
 ) -> None:
-    """Close an operation, the phases marked inside it before it, and its span."""
+    """Close the phases inside an operation, the operation, and its span."""
     inner = live.phase
     if inner is not None and not inner.closed:
         end(inner, None)
@@ -59,7 +59,7 @@ def end(
 
 
 def is_orderly(error: BaseException) -> bool:
-    """Whether an exception is a way of ending, not of failing: a generator given up, `sys.exit()`."""
+    """Return whether an exception is a normal end: a closed generator or `sys.exit()`."""
     return isinstance(error, GeneratorExit) or (isinstance(error, SystemExit) and error.code in {None, 0})
 
 
@@ -68,11 +68,11 @@ def _usable(name: object) -> str:
     if not good:
         warn_once(
             "name",
-            "an operation has a name that is empty, too long or no text; it is recorded as far as it goes.",
+            "the name of an operation is empty, too long or not text; it is recorded in a changed form.",
         )
     return text
 
 
 def trouble(error: BaseException) -> None:
-    """Say once that an operation is missing from the record."""
-    warn_once("trouble", f"an operation could not be recorded: {type(error).__name__}: {error}.")
+    """Warn once that an operation is missing from the record."""
+    warn_once("trouble", f"cannot record an operation: {type(error).__name__}: {error}.")

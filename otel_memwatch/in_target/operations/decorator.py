@@ -1,7 +1,7 @@
-"""`@operation(...)`: the same operation around every call, for all four kinds of functions.
+"""Decorator `@operation(...)`: an operation around every call, for all four kinds of functions.
 
-A generator is inside its operation only while its own code runs: what its consumer does between two values is
-not below it, though the operation's time goes on.
+A generator is inside its operation only while the generator's code runs. Its consumer's code between two values is
+outside, although the operation's time continues.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ _GENERATOR, _COROUTINE, _ITERABLE_COROUTINE, _ASYNC_GENERATOR = 0x20, 0x80, 0x10
 
 
 def decorate(name: object, attributes: Attributes, function: Any, enter: Enter) -> Any:
-    """`function` with an operation around every call; a class is left as it is. `enter` makes the operation of a call."""
+    """Return `function` with an operation around every call. Classes are not changed. `enter` creates each operation."""
     if isinstance(function, (classmethod, staticmethod)):
         return type(function)(decorate(name, attributes, function.__func__, enter))
     if isinstance(function, type) or not callable(function):
-        warn_once("decorator", f"only functions can be operations: {function!r} is left as it is.")
+        warn_once("decorator", f"@operation works only on functions; {function!r} is not changed.")
         return function
     flags = _flags(function)
     if flags & (_COROUTINE | _ITERABLE_COROUTINE):
@@ -78,16 +78,16 @@ def _coroutine(
 
 
 class _Stage:
-    """The operation of one generator: current only while the generator's own code runs.
+    """Operation of one generator, current only while the generator's code runs.
 
-    A generator stands still between two of its values, while its consumer does whatever it likes. In ::
+    A generator pauses between two values while its consumer runs. In ::
 
         for batch in load():        # @operation("Load") def load(): yield ...
             with operation("Train"):
                 ...
 
-    "Train" is not a part of "Load", though that has not ended: each step of `load` makes "Load" the context's current
-    operation when it begins, and leaves the context as it was when it ends.
+    "Train" is not inside "Load", although "Load" has not ended. Each step of `load` makes "Load" the current operation
+    of the context at its beginning, and restores the context at its end.
     """
 
     __slots__ = ("_live", "_token")
@@ -118,10 +118,10 @@ class _Stage:
             try:
                 current.reset(token)
             except (ValueError, RuntimeError):
-                pass  # the code it ran changed the context: an asynchronous finalizer
+                pass  # the generator's code changed the context, such as an asynchronous finalizer
 
     def end(self, error: BaseException | None) -> None:
-        """The generator has ended."""
+        """End the operation with its generator."""
         if self._live is not None:
             try:
                 end(self._live, error)
@@ -148,7 +148,7 @@ def _generator(
 
 
 class _Driven:
-    """A generator whose every step is taken inside a stage; `yield from` passes everything on to it."""
+    """Wrapper of a generator that runs each step inside a stage; `yield from` delegates to it."""
 
     __slots__ = ("_generator", "_stage")
 
@@ -198,7 +198,7 @@ def _async_generator(
                     with stage:
                         await generator.aclose()
                     raise
-                except BaseException as error:  # noqa: BLE001 - thrown in by the consumer: it is the generator's to handle
+                except BaseException as error:  # noqa: BLE001 - thrown in by the consumer for the generator to handle
                     step, value = generator.athrow, error
         except BaseException as error:
             failure = error

@@ -1,8 +1,9 @@
-"""The file of one process's operations: one `write()` for each boundary, so that a line is there or is not.
+"""File of one process's operations. One `write()` per boundary writes a complete line.
 
-The process may die at any moment, of any cause: what was written is in the kernel's page cache and survives it. A
-mapped file would spare the calls, but end the program with SIGBUS when somebody truncates it or its disk fails. A line
-kept back until the next one would spare a call, but be missing after a kill.
+The process may die at any moment, but written lines survive in the kernel's page cache. Alternatives are worse:
+
+- A mapped file needs no calls, but SIGBUS would end the program if the file is truncated or its disk fails.
+- A buffered line saves a call, but would be lost after a kill.
 """
 
 from __future__ import annotations
@@ -25,10 +26,10 @@ _warned: set[str] = set()
 
 
 def warn_once(kind: str, text: str) -> None:
-    """One line on stderr for each kind of trouble in the life of the program; never an exception.
+    """Write one line to stderr for each kind of problem during the program's life. Never raises.
 
-    Not through `warnings`: a program that turns warnings into errors would get an exception from us. Nor through the
-    buffer of stderr, where that is Python's own: in a forked child its lock may be held by a thread that is not there.
+    The module `warnings` is unsuitable, because some programs turn warnings into exceptions. Python's buffer of stderr is
+    also avoided, because in a forked child a missing thread may hold its lock.
     """
     if kind in _warned:
         return
@@ -41,12 +42,12 @@ def warn_once(kind: str, text: str) -> None:
         else:
             stream.write(line)
             stream.flush()
-    except Exception:  # noqa: BLE001, S110 - stderr may be closed, replaced or full: there is nobody left to tell
+    except Exception:  # noqa: BLE001, S110 - stderr may be closed, replaced or full, and no other output exists
         pass
 
 
 def process_start(pid: int | str = "self") -> float | None:
-    """Start of a process in monotonic seconds, to one clock tick; `None` where /proc does not tell."""
+    """Return the start of a process in monotonic seconds, to one clock tick; `None` if /proc lacks it."""
     fields = read_quietly(f"/proc/{pid}/stat").rpartition(b")")[2].split()
     if len(fields) < 20:
         return None
@@ -54,9 +55,9 @@ def process_start(pid: int | str = "self") -> float | None:
 
 
 class Journal:
-    """Append-only lines. A file that cannot be written any more is given up after one warning.
+    """Append-only file of lines. After a failed write, it prints one warning and stops writing.
 
-    Raises `OSError` when the file cannot be opened.
+    Raises `OSError` if the file cannot be opened.
     """
 
     __slots__ = ("_begin", "_identity", "_path", "descriptor", "first_id", "lost", "written")
@@ -66,12 +67,12 @@ class Journal:
         self._identity: tuple[int, int]
         self.descriptor: int = self._open()
         self._begin = 0
-        """Where in the file the bytes counted by `written` begin, as far as is known."""
+        """Last known file offset at which the bytes counted by `written` begin."""
         self.lost = False
         self.written = 0
-        """Bytes written through this object, to be taken off the program's own I/O."""
+        """Bytes written through this object, which are subtracted from the program's I/O."""
         self.first_id = os.fstat(self.descriptor).st_size + 1
-        """Ids go on behind those that the same process wrote before an exec: a line is longer than its id counts."""
+        """First id. It is above all ids that the same process wrote before an exec, because each line is longer than 1 byte."""
 
     def _open(self) -> int:
         descriptor = keep_open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | UNTRUSTED, JOURNAL)
@@ -83,10 +84,10 @@ class Journal:
         return descriptor
 
     def is_ours(self) -> bool:
-        """Whether the descriptor still is of this file: 0.3 us.
+        """Return whether the descriptor still refers to this file. Takes 0.3 us.
 
-        A program that closes all descriptors may have opened files of its own since, under the numbers that were
-        ours. The position in the file gives that away; where it is not the expected one, the file itself is looked at.
+        A program that closes all descriptors may have opened other files under our numbers. An unexpected file offset
+        reveals this; then the file's identity is compared.
         """
         descriptor = self.descriptor
         try:
@@ -102,7 +103,7 @@ class Journal:
         return True
 
     def reopen(self) -> bool:
-        """Open the file again, for a descriptor that is not ours any more; whether that was possible."""
+        """Open the file again after the descriptor was lost, and return whether that succeeded."""
         try:
             self.descriptor = self._open()
         except OSError as error:
@@ -113,11 +114,11 @@ class Journal:
 
     @property
     def is_new(self) -> bool:
-        """Whether nothing had been written to the file before it was opened."""
+        """Return whether the file was empty when it was opened."""
         return self.first_id == 1
 
     def tail(self, size: int) -> bytes:
-        """The last bytes that had been written to the file before it was opened, from a whole line on."""
+        """Return the last bytes of the file at the time of opening, beginning with a complete line."""
         try:
             with open(self._path, "rb") as file:
                 begin = max(0, self.first_id - 1 - size)
@@ -129,11 +130,11 @@ class Journal:
 
     @property
     def is_apart(self) -> bool:
-        """Whether the descriptor is so high that its number is free again for a program's files only after many."""
+        """Return whether the descriptor's number is so high that a program reuses it only after opening many files."""
         return self.descriptor >= JOURNAL
 
     def write(self, data: bytes) -> None:
-        """Append one line; never an exception."""
+        """Append one line. Never raises."""
         try:
             done = os.write(self.descriptor, data)
             if done < len(data):
@@ -143,7 +144,7 @@ class Journal:
             self.recover(data, error)
 
     def recover(self, data: bytes, error: OSError) -> None:
-        """A program that closed all descriptors gets them opened again; anything else is the end of the recording."""
+        """Write again after the program closed the descriptor. Any other error ends the recording."""
         if self.lost:  # or closed
             return
         try:
@@ -159,29 +160,29 @@ class Journal:
         warn_once("journal", f"operations are no longer recorded: {self._path}: {error.strerror}.")
 
     def close(self) -> None:
-        """Give the descriptor back, for good: nothing that comes late opens the file again."""
+        """Close the descriptor permanently. A late write does not open the file again."""
         self.lost = True
         close_quietly(self.descriptor)
         self.descriptor = -1
 
 
 def header_line(exact: bool, floor: int | None) -> bytes:
-    """The line that stands before the boundaries of a process."""
+    """Return the first line of a process's file."""
     program = sys.argv[0] if getattr(sys, "argv", None) else sys.executable
     start, number = process_start(), rank()
-    told = "" if number is None else f',"rank":{number}'
+    rank_field = "" if number is None else f',"rank":{number}'
     return (
         f'{{"schema":{SCHEMA},"pid":{os.getpid()},"start":{"null" if start is None else round(start, 3)},'
         f'"program":{quote(str(program) or "python")},"exact":{"true" if exact else "false"},'
-        f'"floor":{"null" if floor is None else floor}{told}}}\n'
+        f'"floor":{"null" if floor is None else floor}{rank_field}}}\n'
     ).encode()
 
 
 _RANKS = ("RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "FLUX_TASK_RANK", "SLURM_PROCID")
-"""Variables by which launchers tell each process its number, those of the innermost one first."""
+"""Variables of launchers with the rank of a process; those of the innermost launcher come first."""
 
 
 def rank() -> int | None:
-    """Which of a launcher's processes this is, from its environment; `None`: no launcher told."""
-    told = next((value for name in _RANKS if (value := os.environ.get(name))), "")
-    return int(told) if told.isascii() and told.isdigit() and len(told) < 10 else None
+    """Return this process's rank from its launcher's environment variables; `None` if there is none."""
+    text = next((value for name in _RANKS if (value := os.environ.get(name))), "")
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else None

@@ -1,6 +1,6 @@
-"""The lines of an operation's two boundaries, as `record/format.py` describes them.
+"""Lines of an operation's two boundaries, in the format of `record/format.py`.
 
-JSON by hand, for the few shapes that a line has: `json` costs the program 7 ms at its import.
+This module formats JSON by hand, because importing `json` costs the program 7 ms.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
-    from otel_memwatch.in_target.operations.values import Moved, Peak, Used
+    from otel_memwatch.in_target.operations.values import CpuTotals, IoTotals, Peak
 
 try:
     from _json import encode_basestring_ascii as _quote
@@ -25,7 +25,7 @@ MOST_ATTRIBUTES = 128
 MOST_ELEMENTS = 128
 
 END = b"}\n"
-"""The end of a line that has no more than the fields of the table."""
+"""End of a line without additional fields."""
 _OPENING_LINE = "{" + ",".join(f'"{field}":%s' for field in OPENING)
 _CLOSING_LINE = "{" + ",".join(f'"{field}":%s' for field in CLOSING)
 
@@ -43,7 +43,7 @@ def opening_line(
     segment: int | None,
     more: bytes = END,
 ) -> bytes:
-    """An operation has begun; `more`: the rest of the line."""
+    """Return the line for the opening of an operation; `more` is the rest of the line."""
     fields = (
         number,
         f"{time:.6f}",
@@ -66,11 +66,11 @@ def closing_line(
     rss: int | None,
     segment: int | None,
     peak: Peak,
-    used: Used | None,
-    moved: Moved | None,
+    used: CpuTotals | None,
+    moved: IoTotals | None,
     more: bytes = END,
 ) -> bytes:
-    """An operation has ended; `more`: the rest of the line."""
+    """Return the line for the closing of an operation; `more` is the rest of the line."""
     largest, low, high, certainty = peak
     user, system, minor, major = used or (None, None, None, None)
     fields = (
@@ -94,13 +94,13 @@ def closing_line(
 
 
 def opening_more(attributes: Mapping[str, object] | None, exported: bool) -> bytes:
-    """The rest of an opening's line; `exported`: the program sends the span itself."""
+    """Return the rest of an opening's line; `exported` means that the program exports the span."""
     text = f',"attributes":{attributes_text(attributes)}' if attributes else ""
     return (text + (',"exported":true' if exported else "")).encode() + END
 
 
 def closing_more(gpu: Mapping[str, Any] | None, attributes: Mapping[str, object] | None) -> bytes:
-    """The rest of a closing's line."""
+    """Return the rest of a closing's line."""
     text = f',"gpu":{_json(gpu)}' if gpu else ""
     return (text + (f',"attributes":{attributes_text(attributes)}' if attributes else "")).encode() + END
 
@@ -110,20 +110,20 @@ def _number(value: float | None) -> str:
 
 
 def _json(value: Mapping[str, Any]) -> str:
-    from json import dumps  # only with a GPU allocator, which has imported it long ago
+    from json import dumps  # only with a GPU library, which has already imported json
 
     return dumps(value, default=str, separators=(",", ":"))
 
 
 def quote(text: str) -> str:
-    """`text` as a JSON string in ASCII; what is no Unicode text (lone surrogates) becomes question marks."""
+    """Return `text` as a JSON string in ASCII. Lone surrogates become question marks."""
     if not text.isascii():
         text = text.encode("utf-8", "replace").decode("utf-8")
     return _quote(text)
 
 
 def clean_name(name: object) -> tuple[str, bool]:
-    """A name that can be recorded, and whether `name` was one already."""
+    """Return a valid name for the record, and whether `name` was valid."""
     if type(name) is str and 0 < len(name) <= LONGEST_NAME:
         return name, True
     text = str.__str__(name) if isinstance(name, str) else _describe(name)
@@ -135,7 +135,7 @@ def clean_name(name: object) -> tuple[str, bool]:
 
 
 def attributes_text(attributes: Mapping[str, object]) -> str:
-    """A JSON object; values that OpenTelemetry does not know are recorded as their text, long ones cut."""
+    """Return a JSON object. Values of types unknown to OpenTelemetry become text; long values are cut."""
     parts: list[str] = []
     for name, value in attributes.items():
         if len(parts) == MOST_ATTRIBUTES:
@@ -159,7 +159,7 @@ def _scalar(value: object) -> str:
         return quote(str.__str__(value)[:LONGEST_TEXT])
     if isinstance(value, int) and -(1 << 63) <= value < 1 << 64:
         return int.__repr__(value)
-    if isinstance(value, float) and value - value == 0:  # neither infinite nor not a number
+    if isinstance(value, float) and value - value == 0:  # finite
         return float.__repr__(value)
     if value is None:
         return "null"
@@ -169,5 +169,5 @@ def _scalar(value: object) -> str:
 def _describe(value: object) -> str:
     try:
         return str(value)
-    except Exception:  # noqa: BLE001 - the value is the program's, and so is whatever its __str__ raises
+    except Exception:  # noqa: BLE001 - the value belongs to the program, and its __str__ may raise anything
         return f"({type(value).__name__})"

@@ -1,7 +1,7 @@
-"""The boundaries of operations in compiled code: 10 us instead of 30, and no waiting beside threads that compute.
+"""Boundaries of operations in compiled code: 10 us instead of 30, without waiting for busy threads.
 
-`_native.c` takes every boundary from its first step to the written line. What is left to Python is to open files: at
-the start, and again after the program has closed descriptors that it does not know.
+`_native.c` handles every boundary from the first step to the written line. Python code only opens files: at the start,
+and again after the program has closed descriptors that it does not know.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from otel_memwatch.in_target.operations.process import Watermark
 
 PLAIN_VARIABLE = "OTEL_MEMWATCH_PLAIN_OPERATIONS"
-"""Set to 1, compiled code is not used where it is installed."""
+"""Environment variable that disables compiled code if set to 1."""
 
 COMPILED = False
 try:
@@ -35,17 +35,17 @@ try:
 except ImportError:
     pass
 
-# A lock of Python's runs signal handlers while it waits: one that forks, while another thread has the lock, leaves the
-# child waiting for a thread that it does not have. Only compiled code can wait without running them.
+# Python's locks run signal handlers while they wait. If a handler forks while another thread holds the lock, the child
+# waits for ever for a thread that it does not have. Only compiled code can wait without running handlers.
 Lock = _thread.RLock if TYPE_CHECKING or not COMPILED else _native.Lock
 
 
 children_mark = _native.children_mark if TYPE_CHECKING or COMPILED else None
-"""What is known of this process's children, in one call; `None`: there is no compiled code."""
+"""Function that reads the counters of this process's children in one call; `None` without compiled code."""
 
 
 def in_main_interpreter() -> bool:
-    """Whether this is not a subinterpreter, which ends before its process does."""
+    """Return whether this is the main interpreter. A subinterpreter ends before its process."""
     if COMPILED:
         return _native.in_main_interpreter()
     is_main = getattr(_thread, "_is_main_interpreter", None)
@@ -59,7 +59,7 @@ def in_main_interpreter() -> bool:
 
 
 class NativeBoundaries:
-    """Takes the boundaries of this process's operations and writes their lines: `values.Boundaries`."""
+    """Implementation of `values.Boundaries` in compiled code."""
 
     __slots__ = ("_io", "_journal", "_lock", "_native", "_stopped", "_watermark", "close", "figures", "open")
 
@@ -74,7 +74,7 @@ class NativeBoundaries:
         self._hand_over()
 
     def _hand_over(self) -> None:
-        """Tell the compiled code what is open now."""
+        """Pass the open descriptors to the compiled code."""
         watermark = self._watermark
         self._native.use(
             watermark.kind,
@@ -93,11 +93,11 @@ class NativeBoundaries:
         )
 
     def _open_again(self, generation: int) -> None:
-        """Open everything again after the program has closed it; what has the numbers now is the program's.
+        """Open all files again after the program has closed them. Their old numbers now belong to the program.
 
-        Called between boundaries. Where the record cannot be opened any more (it has dropped its privileges, say)
-        nothing is. `generation`: how often that had been done when something was found closed; where another thread
-        has done it since, there is nothing to be done.
+        Called between boundaries. If the record cannot be opened any more, for example after dropping privileges, no
+        file is opened. `generation` counts earlier calls at the time when a closed file was found. If another thread has
+        opened the files since, the call does nothing.
         """
         with self._lock:
             if generation != self._native.generation or self._stopped:
@@ -111,7 +111,7 @@ class NativeBoundaries:
             self._hand_over()
 
     def _write_rest(self, data: bytes, error: int) -> None:
-        """What could not be written of a line; `error`: why not, 0: the system took a part of it only."""
+        """Write the rest of a line. `error` is the errno of the failed write, or 0 after a partial write."""
         with self._lock:
             if self._stopped:
                 return
@@ -124,8 +124,8 @@ class NativeBoundaries:
             self._native.use_journal(journal.descriptor, journal.written - before)
 
     def shutdown(self, *, forked: bool = False) -> None:
-        """Record nothing more, give the descriptors back."""
-        if forked:  # whoever has the lock may not be there to give it back
+        """Stop recording and close the descriptors."""
+        if forked:  # the thread that holds the lock may not exist in the child
             self._lock = Lock()
         with self._lock:
             self._stopped = True

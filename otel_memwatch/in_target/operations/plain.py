@@ -1,8 +1,8 @@
-"""The boundaries of operations in Python: what is done at each, for a program that has no compiled code installed.
+"""Boundaries of operations in Python, for programs without the compiled code.
 
-It is the specification too: `_native.c` does the same, and a test compares what both write. At every boundary the
-watermark is read and started anew. What it was counts for every operation that is open: so each has its exact peak,
-however they nest, overlap or repeat.
+This module is also the specification: `_native.c` does the same, and a test compares the output of both. Each boundary
+reads and resets the high-water mark, and its value counts for every open operation. Each operation thus has an exact
+peak, however operations nest, overlap or repeat.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from otel_memwatch.in_target.operations.journal import Journal
     from otel_memwatch.in_target.operations.process import Watermark
-    from otel_memwatch.in_target.operations.values import Moved, Peak
+    from otel_memwatch.in_target.operations.values import IoTotals, Peak
 
 
 class PlainOpening:
-    """What is kept of an operation that has been opened."""
+    """State of an operation that has been opened."""
 
     __slots__ = ("closed", "end", "first", "id", "moved", "number", "peak", "start_totals", "time")
 
@@ -48,19 +48,19 @@ class PlainOpening:
         self.id = identity
         self.time = time
         self.number = number
-        """Number of the boundary at its opening; `None`: it has none of its own."""
+        """Number of the boundary at its opening; `None` if it was opened during another boundary."""
         self.first = first
-        """What that boundary saw."""
+        """Values at that boundary."""
         self.start_totals = totals
         self.closed = False
         self.peak: Peak | None = None
-        """`None`: it is open, or is being closed."""
+        """`None` while it is open or being closed."""
         self.end: int | None = None
-        self.moved: Moved | None = None
+        self.moved: IoTotals | None = None
 
 
 class PeakEvidence:
-    """All that the peak of an operation is judged by."""
+    """Evidence for the peak of an operation. Sizes are bytes."""
 
     __slots__ = (
         "after",
@@ -90,44 +90,44 @@ class PeakEvidence:
         error: int,
     ) -> None:
         self.own_boundary = own_boundary
-        """It was opened by a boundary of its own, not in the middle of another one."""
+        """True if it was opened by a separate boundary, not during another one."""
         self.resets = resets
-        """The watermark is started anew at each boundary."""
+        """True if each boundary resets the high-water mark."""
         self.foreign = foreign
-        """Somebody else has started it anew meanwhile."""
+        """True if other code has reset the high-water mark during the operation."""
         self.start = start
-        """Resident size at the opening; `end`: at the closing."""
+        """Resident size at the opening; `end` is that at the closing."""
         self.end = end
         self.before = before
-        """The watermark at the opening; `after`: at the closing."""
+        """High-water mark at the opening; `after` is that at the closing."""
         self.after = after
         self.inside = inside
-        """The largest that the boundaries after the opening have seen, that of the closing included."""
+        """Largest size at the boundaries after the opening, including the closing."""
         self.missed = missed
-        """The largest that any of them cannot have seen; 0: they have seen everything."""
+        """Largest size that one of these boundaries may have missed; 0 if they missed nothing."""
         self.error = error
-        """By how much the kernel's counters may be off."""
+        """Error of the kernel's counters."""
 
 
 def judge(it: PeakEvidence) -> Peak:
-    """The largest resident size of an operation, its bounds, and how certain that is.
+    """Return the peak of an operation, its bounds and its certainty.
 
-    The first case that applies. `low` is `inside` less the counters' error, `high` is `inside` with that and with
-    what may have been missed.
+    The first matching case applies. `low` is `inside` minus `error`. `high` is `inside` plus `error` and the missed
+    growth. "Mark" is the high-water mark.
 
     ==============================================  =======================  ====================  =========
     case                                            peak                     bounds                certainty
     ==============================================  =======================  ====================  =========
-    opened in the middle of another boundary        end                      end to unknown        interval
-    resets, and somebody else did too               max(low, start, end)     low to unknown        interval
-    resets, and both bounds are near                inside                   low to high           exact
+    opened during another boundary                  end                      end to unknown        interval
+    resets, and other code reset it too             max(low, start, end)     low to unknown        interval
+    resets, and the bounds are close                inside                   low to high           exact
     resets                                          inside                   low to high           interval
-    never reset, neither watermark nor sizes        unknown                  unknown               sampled
-    never reset, no watermark                       max(inside, start)       that to unknown       interval
-    never reset, it rose, and the error is small    the watermark            it, less and more     exact
-    never reset, it rose                            the watermark            it, less and more     interval
-    never reset, it did not, and no sizes           the watermark            unknown to that       censored
-    never reset, it did not                         max(inside, start)       that to watermark     interval
+    never reset, neither mark nor sizes             unknown                  unknown               sampled
+    never reset, no mark                            max(inside, start)       peak to unknown       interval
+    never reset, mark rose, error is small          mark                     mark +/- error        exact
+    never reset, mark rose                          mark                     mark +/- error        interval
+    never reset, mark did not rise, no sizes        mark                     unknown to mark       censored
+    never reset, mark did not rise                  max(inside, start)       peak to mark          interval
     ==============================================  =======================  ====================  =========
     """
     inside, error, start = it.inside, it.error, it.start
@@ -157,11 +157,11 @@ def judge(it: PeakEvidence) -> Peak:
 
 
 class PlainBoundaries:
-    """Takes the boundaries of this process's operations and writes their lines: `values.Boundaries`.
+    """Implementation of `values.Boundaries` in Python.
 
-    A signal handler or a finalizer may mark operations in the middle of a boundary, in the thread that has the lock.
-    There can be no boundary inside a boundary: what is opened there has no peak but what its end sees, and what is
-    closed there is closed as soon as the boundary is over.
+    A signal handler or a finalizer may mark operations during a boundary, in the thread that holds the lock. Boundaries
+    do not nest. An operation opened there has only the peak that its closing measures. An operation closed there is
+    closed after the boundary.
     """
 
     def __init__(self, journal: Journal, watermark: Watermark, first_id: int) -> None:
@@ -171,26 +171,26 @@ class PlainBoundaries:
         self._stopped = False
         self._lock = RLock()
         self._busy = False
-        """A boundary is being taken by the thread that has the lock."""
+        """True while the thread with the lock is at a boundary."""
         self._deferred: list[tuple[PlainOpening, str | None, bytes]] = []
-        """Closings that came meanwhile."""
+        """Closings requested during a boundary."""
         self._id = first_id
         self._number = 0
-        """How many boundaries there have been."""
+        """Number of boundaries so far."""
         self._open = 0
-        """How many operations are open that had a boundary of their own."""
+        """Number of open operations that had a separate boundary."""
         self._sizes, self._missed = Segments(), Segments()
-        """What each boundary saw since the one before, and what it cannot have seen."""
+        """Peak between two boundaries, and upper bound of missed peaks."""
         self._foreign = 0
-        """Number of the last boundary before which somebody else has started the watermark anew."""
+        """Number of the last boundary that found a reset by other code."""
         self._unseen = watermark.before
-        """The watermark from before it was started anew for the first time, until a boundary tells it."""
+        """High-water mark before the first reset, until a boundary has recorded it."""
         self._io = open_io()
         self._totals = ProcessTotals(None, None)
         self._own_read = 0
-        """Bytes read here for the totals."""
+        """Bytes read by this object for the totals."""
         self._recheck_at = 0.0
-        """From when on the next boundary has to look around."""
+        """Time from which the next boundary must check descriptors and totals."""
 
     def open(
         self, name: str, trace: str, span: str, parent: str | None, more: bytes, /
@@ -206,7 +206,7 @@ class PlainBoundaries:
                     opening = PlainOpening(identity, monotonic(), None, Moment(), self._totals)
                 else:
                     if monotonic() >= self._recheck_at:
-                        self._look_around()
+                        self._recheck()
                     moment = self._reach(opening=True, beside=self._open > 0)
                     if self._open > 0:
                         self._count(moment)
@@ -232,7 +232,7 @@ class PlainBoundaries:
         return opening
 
     def close(self, opening: PlainOpening, error: str | None, more: bytes, /) -> bool | None:
-        """Close an operation; in the middle of a boundary that is done later, and true is returned too."""
+        """Close an operation and return true. During another boundary, the closing is deferred."""
         now = monotonic()
         if os.getpid() != self._pid:
             return None
@@ -245,8 +245,8 @@ class PlainBoundaries:
             self._busy = True
             try:
                 if now - opening.time > BRIEF or now >= self._recheck_at:
-                    self._look_around()
-                if opening.closed:  # by a signal handler, just now
+                    self._recheck()
+                if opening.closed:  # a signal handler has just closed it
                     return False
                 opening.closed = True
                 self._close(opening, now, error, more)
@@ -276,7 +276,7 @@ class PlainBoundaries:
         )
         if own:
             self._open -= 1
-        if self._open == 0:  # nothing that was before now will be asked for
+        if self._open == 0:  # no open operation needs earlier values
             self._sizes.clear()
             self._missed.clear()
         moved = moved_between(opening.start_totals, self._totals)
@@ -304,15 +304,17 @@ class PlainBoundaries:
                 return
             self.close(*closing)
 
-    def figures(self, opening: PlainOpening, /) -> tuple[Peak, int | None, int | None, Moved | None] | None:
-        """Peak, sizes at both ends and I/O of an operation that was closed; `None` while it is open."""
+    def figures(
+        self, opening: PlainOpening, /
+    ) -> tuple[Peak, int | None, int | None, IoTotals | None] | None:
+        """Return peak, sizes at start and end, and I/O of a closed operation; `None` while it is open."""
         if opening.peak is None:
             return None
         return opening.peak, opening.first.rss, opening.end, opening.moved
 
     def shutdown(self, *, forked: bool = False) -> None:
-        """Record nothing more, give the descriptors back."""
-        if forked:  # whoever has the lock may not be there to give it back
+        """Stop recording and close the descriptors."""
+        if forked:  # the thread that holds the lock may not exist in the child
             self._lock = RLock()
         with self._lock:
             self._stopped = True
@@ -322,7 +324,7 @@ class PlainBoundaries:
             self._journal.close()
 
     def _reach(self, *, opening: bool, beside: bool) -> Moment:
-        """Take a boundary: what has been since the one before."""
+        """Read the high-water mark at a boundary."""
         try:
             moment = self._watermark.read_and_reset(opening=opening, beside=beside)
         except OSError:  # the program closed descriptors that it does not know
@@ -335,7 +337,7 @@ class PlainBoundaries:
         return moment
 
     def _count(self, moment: Moment) -> None:
-        """Count what a boundary saw for every operation that is open."""
+        """Count the values of a boundary for every open operation."""
         size = moment.segment if self._watermark.exact else moment.rss
         if moment.doubt == FOREIGN:
             self._foreign = self._number
@@ -344,11 +346,11 @@ class PlainBoundaries:
             if moment.doubt > 0:
                 self._missed.push(self._number, size + moment.doubt)
 
-    def _look_around(self) -> None:
-        """What is looked at every 100 us at most: whether the descriptors are still ours, and the totals.
+    def _recheck(self) -> None:
+        """Check that the descriptors are still ours, and read the totals; at most every 100 us.
 
-        Nobody can make our descriptors his own by chance in that time: he would have to close them and then to open
-        hundreds of files. Where they could not be placed high, they are looked at each time.
+        Within that time the program cannot take over our descriptor numbers, because it would have to close them and
+        then open hundreds of files. Descriptors with low numbers are checked each time.
         """
         if not self._journal.is_ours():
             self._open_again()
@@ -366,9 +368,9 @@ class PlainBoundaries:
         self._own_read += size
 
     def _open_again(self) -> None:
-        """Open everything again after the program has closed it; what has the numbers now is the program's.
+        """Open all files again after the program has closed them. Their old numbers now belong to the program.
 
-        Where the record cannot be opened any more (it has dropped its privileges, say) nothing is.
+        If the record cannot be opened any more, for example after dropping privileges, no file is opened.
         """
         lost = self._watermark
         recorded = not self._stopped and (self._journal.is_ours() or self._journal.reopen())

@@ -1,13 +1,16 @@
-"""What operations need of the process that they are in: descriptors kept open, its watermark of resident memory, its totals.
+"""Process state for operations: open descriptors, the high-water mark of resident memory, and totals.
 
-Sources, with their cost in a Python program: `getrusage` gives the watermark, and CPU time and faults (0.8 us); writing
-"5" to `/proc/self/clear_refs` (0.6 us) starts the watermark anew at the present size, which then is what the watermark
-says; `/proc/self/status` (7 us) has it free of the one flaw of `getrusage`: `ru_maxrss` is never below what the program
-that started this one had used when it called exec. I/O and what reaped children used are read together in 2 us.
+Sources, with their cost in a Python program:
 
-The write cannot be left out where nothing seems to have happened: memory that is given back leaves no trace in any
-counter of `getrusage`, and some comes without a page fault (huge pages made in the background, pages that drivers and
-other processes put in).
+- `getrusage` (0.8 us): high-water mark, CPU time and page faults. `ru_maxrss` starts at the size that the launching
+  program had at exec.
+- Writing "5" to `/proc/self/clear_refs` (0.6 us): resets the high-water mark to the current size.
+- `/proc/self/status` (7 us): the high-water mark without the inherited minimum of `ru_maxrss`.
+- I/O and resource use of reaped children: 2 us together.
+
+The reset is necessary even if nothing seems to have happened. Freed memory leaves no trace in the counters of
+`getrusage`. Some memory arrives without a page fault: huge pages made in the background, and pages that drivers and
+other processes map.
 """
 
 from __future__ import annotations
@@ -29,63 +32,63 @@ except ImportError:  # not a Unix
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from otel_memwatch.in_target.operations.values import Moved, Used
+    from otel_memwatch.in_target.operations.values import CpuTotals, IoTotals
 
 RESET, SIZE, STATUS, IO, JOURNAL = range(512, 832, 64)
-"""Numbers from which on the descriptors of each use are placed: when a program has closed them all, none that is
-opened again takes the number under which another one is still remembered."""
+"""Lowest descriptor number for each use. After a program has closed all descriptors, a reopened one never gets the
+remembered number of another one."""
 UNTRUSTED = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
-"""For a file whose directory others may write to: no link is followed, no named pipe is waited for."""
+"""Flags for a file in a directory that others may write to: do not follow links, do not wait for named pipes."""
 
 IGNORED_FAULTS = 8
-"""Page faults between reading and reset that are this library's own."""
+"""Page faults of this library between reading and reset."""
 FOREIGN_SLACK = 4 << 20
-"""Bytes by which the watermark may be below the size at the boundary before; further below, somebody else has
-started it anew."""
+"""Bytes by which the high-water mark may be below the size at the previous boundary. A larger gap means that other code
+has reset it."""
 FOREIGN = -1
-"""`Moment.doubt`: somebody else has started the watermark anew since the boundary before."""
+"""Value of `Moment.doubt`: other code has reset the high-water mark since the previous boundary."""
 FILL_RATE = 8e9
-"""Bytes that one core can touch in a second at the very most (2 MiB pages; measured: 7e9)."""
+"""Upper bound of bytes per second that one core can touch (2 MiB pages; measured: 7e9)."""
 HUGE_PAGE = 2 << 20
 
-_MAXRSS_BYTES = 1 if sys.platform == "darwin" else 1024  # bytes in one of ru_maxrss
+_MAXRSS_BYTES = 1 if sys.platform == "darwin" else 1024  # unit of ru_maxrss
 
 
 # Descriptors.
 
 
 _kept: dict[int, OwnedDescriptor] = {}
-"""Descriptors from `keep_open`, by their numbers; also those that the program has closed since."""
+"""Descriptors from `keep_open` by number, including those that the program has closed since."""
 
 
-class JustOpened:
-    """Descriptors that have been opened for the recorder that is being made; `None`: none is."""
+class OpeningDescriptors:
+    """Descriptors opened for the recorder under construction; `None` if there is none."""
 
     descriptors: list[int] | None = None
 
 
 def keep_open(path: str, flags: int, lowest: int, mode: int = 0o600) -> int:
-    """Open a file on a descriptor from `lowest` on that no program started from here inherits.
+    """Open a file on a descriptor of at least `lowest`, which child programs do not inherit.
 
-    High, so that a program which closes every descriptor it does not know (daemons do) and then opens its own
-    never gets our number: a write by us then fails instead of reaching the program's file. Raises `OSError`.
+    Daemons close every descriptor that they do not know and then open files. A high number is not reused then, so a
+    write fails instead of reaching the program's file. Raises `OSError`.
     """
     descriptor = move_high(os.open(path, flags | getattr(os, "O_CLOEXEC", 0), mode), lowest)
     _kept[descriptor] = OwnedDescriptor(descriptor)
-    if JustOpened.descriptors is not None:
-        JustOpened.descriptors.append(descriptor)
+    if OpeningDescriptors.descriptors is not None:
+        OpeningDescriptors.descriptors.append(descriptor)
     return descriptor
 
 
 def close_quietly(descriptor: int) -> None:
-    """Close a descriptor from `keep_open`, unless the program has closed it and uses the number itself."""
+    """Close a descriptor from `keep_open`, unless the program has closed it and reused its number."""
     kept = _kept.pop(descriptor, None)
     if kept is not None:
         kept.close()
 
 
 def read_quietly(path: str, size: int = 8192) -> bytes:
-    """The beginning of a small file; nothing where it cannot be read."""
+    """Return the beginning of a small file; empty if it cannot be read."""
     try:
         descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0))
     except OSError:
@@ -98,11 +101,12 @@ def read_quietly(path: str, size: int = 8192) -> bytes:
         os.close(descriptor)
 
 
-class Claim:
-    """What only one interpreter of a process may have: the watermark. `alone`: no other one has claimed it.
+class WatermarkOwner:
+    """Ownership of the high-water mark, which only one interpreter of a process may reset.
 
-    Interpreters know nothing of each other, but the locks of files do: this one is of a file that each process has of
-    its own, so that nobody else's lock is ever met. Where locks do not work there is one interpreter, as far as is known.
+    `alone` is true if no other interpreter owns it. Interpreters share no state, but file locks work between them. The
+    locked file exists once per process, so locks of other processes do not interfere. If locks do not work, this
+    interpreter counts as the only one.
     """
 
     def __init__(self) -> None:
@@ -118,40 +122,40 @@ class Claim:
             pass
 
     def give_up(self) -> None:
-        """Leave it to others."""
+        """Release the ownership."""
         close_quietly(self._descriptor)
         self._descriptor = -1
 
 
-# What the kernel does not tell exactly.
+# Errors of the kernel's counters.
 
 
 PER_THREAD = hasattr(os, "uname") and has_thread_counters(os.uname().release)
-"""Whether the error grows with the number of threads, so that it has to be asked for each time."""
+"""True if the error grows with the number of threads and must be computed each time."""
 
 
 def local_counter_error() -> int:
-    """`counter_error` here and now."""
+    """Return the current `counter_error`, in bytes."""
     return counter_error(_threads(read_quietly("/proc/self/status")), processors(), per_thread=PER_THREAD)
 
 
 def _threads(status: bytes) -> int:
-    """Number of threads that `/proc/self/status` tells; 1 where it does not."""
+    """Return the number of threads in `/proc/self/status`; 1 if missing."""
     digits = status.partition(b"\nThreads:")[2].split(None, 1)
     return int(digits[0]) if digits and digits[0].isdigit() else 1
 
 
 def _peak_field(status: bytes) -> int | None:
-    """The watermark that `/proc/self/status` tells, in bytes; `None`: it does not."""
+    """Return the high-water mark in `/proc/self/status`, in bytes; `None` if missing."""
     digits = status.partition(b"\nVmHWM:")[2][:32].split(None, 1)
     return int(digits[0]) * 1024 if digits and digits[0].isdigit() else None
 
 
-# The watermark.
+# High-water mark.
 
 
 class NoWatermark:
-    """No watermark at all: the system has none, or the record is lost."""
+    """Absence of a high-water mark: the system has none, or the record is lost."""
 
     kind = 0
     exact = False
@@ -160,37 +164,37 @@ class NoWatermark:
     own_min = last = error = before = 0
     own_read = own_written = 0
 
-    def __init__(self, claim: Claim | None = None) -> None:
+    def __init__(self, claim: WatermarkOwner | None = None) -> None:
         self.claim = claim
 
-    def read_and_reset(self, *, opening: bool, beside: bool) -> Moment:  # noqa: ARG002 - as the others
-        """Nothing is known."""
+    def read_and_reset(self, *, opening: bool, beside: bool) -> Moment:  # noqa: ARG002 - same signature as the others
+        """Return an empty moment."""
         return Moment()
 
     def close(self) -> None:
-        """Give up the claim."""
+        """Release the ownership."""
         if self.claim is not None:
             self.claim.give_up()
 
 
 class LifetimeWatermark:
-    """The watermark of the whole life of the process, never started anew; the present size where /proc tells it.
+    """High-water mark since the start of the process, never reset, and the current size if /proc exists.
 
-    Raises `OSError` where there is a /proc that cannot be read.
+    Raises `OSError` if /proc exists but cannot be read.
     """
 
     kind = 1
     exact = False
     reset = -1
 
-    def __init__(self, claim: Claim | None = None) -> None:
+    def __init__(self, claim: WatermarkOwner | None = None) -> None:
         self.claim = claim
         self.own_read = self.own_written = 0
-        """Bytes that this object's own calls have added to the process's I/O."""
+        """Bytes that calls of this object have added to the process's I/O."""
         self.own_min = 1 << 62
-        """`ru_maxrss` of at least this much is the watermark of this process, not an inherited one."""
+        """Smallest `ru_maxrss` that belongs to this process instead of being inherited, in bytes."""
         self.floor: int | None = None
-        """The inherited watermark, where there is one."""
+        """Inherited high-water mark, if any, in bytes."""
         self.last = self.before = self.error = 0
         self.size = self.status = -1
         if os.path.exists("/proc/self/statm"):
@@ -199,7 +203,7 @@ class LifetimeWatermark:
             self.error = local_counter_error()
 
     def read_and_reset(self, *, opening: bool, beside: bool) -> Moment:  # noqa: ARG002 - nothing is reset
-        """The watermark of the whole life, which misses nothing. Raises `OSError`."""
+        """Return the high-water mark since the start of the process. Raises `OSError`."""
         usage = resource.getrusage(resource.RUSAGE_SELF)
         used = usage.ru_utime, usage.ru_stime, usage.ru_minflt, usage.ru_majflt
         peak = usage.ru_maxrss * _MAXRSS_BYTES
@@ -209,7 +213,7 @@ class LifetimeWatermark:
         return Moment(self._own_peak(peak), rss, used)
 
     def _own_peak(self, top: int) -> int:
-        """The watermark of this process where `ru_maxrss` says `top`; learns from which value on that can be believed."""
+        """Return the high-water mark of this process for a `ru_maxrss` of `top`, and update `own_min`."""
         if top >= self.own_min:
             return top
         peak = self._true_peak()
@@ -226,7 +230,7 @@ class LifetimeWatermark:
         return _peak_field(self._read(self.status))
 
     def _resident(self) -> int:
-        """Return the present size, from the kernel's exact counters."""
+        """Return the current size from the kernel's exact counters."""
         return parse_resident(self._read(self.size))
 
     def _read(self, descriptor: int) -> bytes:
@@ -235,7 +239,7 @@ class LifetimeWatermark:
         return text
 
     def close(self) -> None:
-        """Give the descriptors back."""
+        """Close the descriptors."""
         if self.claim is not None:
             self.claim.give_up()
         for descriptor in (self.reset, self.size, self.status):
@@ -244,32 +248,32 @@ class LifetimeWatermark:
 
 
 class SharedWatermark(LifetimeWatermark):
-    """The present size only: the watermark is being started anew by another interpreter of this process."""
+    """Current size only, because another interpreter of this process resets the high-water mark."""
 
     kind = 2
 
     def read_and_reset(self, *, opening: bool, beside: bool) -> Moment:
-        """The size. Raises `OSError`."""
+        """Return the current size. Raises `OSError`."""
         moment = super().read_and_reset(opening=opening, beside=beside)
         moment.segment = None
         return moment
 
 
 class ResettableWatermark(LifetimeWatermark):
-    """The watermark between each two readings, which start it anew. Raises `OSError` where not allowed."""
+    """High-water mark between two readings; each reading resets it. Raises `OSError` if not permitted."""
 
     kind = 3
     exact = True
 
-    def __init__(self, claim: Claim | None = None) -> None:
+    def __init__(self, claim: WatermarkOwner | None = None) -> None:
         super().__init__(claim)
         try:
             self.reset = keep_open("/proc/self/clear_refs", os.O_WRONLY, RESET)
             self.before = self._true_peak() or 0
-            """The watermark of the process's life until now, which the first boundary tells."""
+            """High-water mark of the process before the first reset, recorded at the first boundary."""
             self._start_anew()
         except OSError:
-            self.claim = None  # whoever asked for this one keeps it
+            self.claim = None  # the caller keeps the ownership
             self.close()
             raise
         top = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _MAXRSS_BYTES
@@ -282,13 +286,13 @@ class ResettableWatermark(LifetimeWatermark):
         self.own_written += 1
 
     def read_and_reset(self, *, opening: bool, beside: bool) -> Moment:
-        """Read the watermark, start it anew, and read what it is then. Raises `OSError`.
+        """Read the high-water mark, reset it, and read it again. Raises `OSError`.
 
         Args:
-            opening: an operation begins here. What the process has used is told from the second reading then, else
-                from the first: what a boundary uses is not in the operation.
-            beside: other operations are open. Memory that comes and goes between reading and reset is in no figure
-                of theirs; the page faults between the readings bound how much that can have been.
+            opening: true if an operation begins. Resource use is then taken from the second reading, otherwise from the
+                first, so operations exclude the boundary's cost.
+            beside: true if other operations are open. Their figures exclude memory that comes and goes between reading
+                and reset. The page faults between both readings bound this memory.
 
         """
         began = monotonic()
@@ -302,7 +306,7 @@ class ResettableWatermark(LifetimeWatermark):
                 rss = min(self._resident(), rss)
             except (
                 OSError
-            ):  # closed by the program, too late for this boundary: the next one opens everything again
+            ):  # closed by the program, too late for this boundary; the next one opens all files again
                 close_quietly(self.reset)
                 self.reset = -1
         segment = max(top, rss)
@@ -318,10 +322,10 @@ class ResettableWatermark(LifetimeWatermark):
         return Moment(segment, rss, used, doubt)
 
     def _possible_gap(self, faults: int, seconds: float) -> int:
-        """Largest growth that so many page faults in so much time can have caused.
+        """Return an upper bound of the growth that a number of page faults in a given time can cause, in bytes.
 
-        With one thread the faults are this library's own, a signal handler's, or copies on write after a fork: single
-        pages. Other threads may have got huge ones.
+        With one thread, the page faults are those of this library, of a signal handler, or copies on write after a
+        fork. All of them map single pages. Other threads may map huge pages.
         """
         try:
             page = PAGE_SIZE if _threads(self._read(self.status)) == 1 else HUGE_PAGE
@@ -334,18 +338,18 @@ Watermark = NoWatermark | LifetimeWatermark
 
 
 def open_watermark(reset: bool, lost: Watermark | None = None) -> Watermark:
-    """The best there is here.
+    """Return the best high-water mark available on this system.
 
     Args:
-        reset: whether this process's watermark may be started anew.
-        lost: the one before, some of whose descriptors the program has closed.
+        reset: true if the high-water mark of this process may be reset.
+        lost: previous high-water mark, if the program has closed some of its descriptors.
 
     """
     if resource is None:
         return NoWatermark()
     if lost is not None and lost.claim is not None:
         lost.claim.give_up()
-    claim = Claim()
+    claim = WatermarkOwner()
     kinds: list[type[LifetimeWatermark]] = [LifetimeWatermark if claim.alone else SharedWatermark]
     if claim.alone and reset and os.path.exists("/proc/self/clear_refs"):
         kinds.insert(0, ResettableWatermark)
@@ -360,17 +364,17 @@ def open_watermark(reset: bool, lost: Watermark | None = None) -> Watermark:
 # Totals.
 
 LIFE = 100e-6
-"""Seconds for which a reading of the totals is used for operations that are opened."""
+"""Seconds for which openings of operations reuse a reading of the totals."""
 BRIEF = 10e-6
-"""Seconds up to which an operation is too short for its totals to be read at its end.
+"""Longest duration, in seconds, of an operation that ends without a reading of the totals.
 
-What was read, written or reaped meanwhile is told by the operation whose end reads next, and by those around it; never
-twice by operations that follow each other.
+I/O and reaped children of such an operation count for the next operation that reads the totals at its end, and for the
+enclosing operations. Operations in sequence never count them twice.
 """
 
 
 def open_io() -> int:
-    """A descriptor of `/proc/self/io`; -1: there is none, or it is not ours to read."""
+    """Return a descriptor of `/proc/self/io`; -1 if it is missing or not readable."""
     try:
         return keep_open("/proc/self/io", os.O_RDONLY, IO)
     except OSError:
@@ -378,29 +382,31 @@ def open_io() -> int:
 
 
 def read_totals(io: int, own_read: int, own_written: int) -> tuple[ProcessTotals, int]:
-    """What is told of an operation for the whole process, and how many bytes had to be read for that.
+    """Return the process's totals for operations, and the number of bytes read to get them.
 
     Args:
-        io: descriptor of `/proc/self/io`; below zero: there is none.
-        own_read: bytes that this library has read itself, which are taken off.
-        own_written: bytes that it has written.
+        io: descriptor of `/proc/self/io`; negative if there is none.
+        own_read: bytes read by this library, which are subtracted.
+        own_written: bytes written by this library, which are subtracted.
 
     Raises `OSError`.
     """
     text = os.pread(io, 1024, 0) if io >= 0 else b""
-    children: Used | None = None
+    children: CpuTotals | None = None
     if resource is not None:
         usage = resource.getrusage(resource.RUSAGE_CHILDREN)
         children = usage.ru_utime, usage.ru_stime, usage.ru_minflt, usage.ru_majflt
     fields = text.split(None, 12)
-    moved: Moved | None = None
+    moved: IoTotals | None = None
     if len(fields) >= 12:
         moved = int(fields[9]), int(fields[11]), int(fields[1]) - own_read, int(fields[3]) - own_written
     return ProcessTotals(children, moved), len(text)
 
 
-def used_between(first: Moment, last: Moment, before: ProcessTotals, after: ProcessTotals) -> Used | None:
-    """What the process used between two boundaries, with the children that it waited for meanwhile."""
+def used_between(
+    first: Moment, last: Moment, before: ProcessTotals, after: ProcessTotals
+) -> CpuTotals | None:
+    """Return the resource use between two boundaries, including children that the process waited for."""
     if first.used is None or last.used is None:
         return None
     old, new = before.children, after.children
@@ -414,11 +420,11 @@ def used_between(first: Moment, last: Moment, before: ProcessTotals, after: Proc
     )
 
 
-def moved_between(before: ProcessTotals, after: ProcessTotals) -> Moved | None:
-    """Bytes read from and written to storage, bytes passed to read and write calls; `None`: not known here.
+def moved_between(before: ProcessTotals, after: ProcessTotals) -> IoTotals | None:
+    """Return bytes read from and written to storage, and bytes passed to read and write calls; `None` if unknown.
 
-    Reaped children are included, this library's own calls are not. The storage figures may include up to one
-    page for each page of this library's own record that was written meanwhile.
+    Includes reaped children, but not this library's calls. The storage figures may include up to one page for each page
+    of this library's record that was written between the boundaries.
     """
     if before is after:
         return 0, 0, 0, 0

@@ -1,7 +1,7 @@
-"""The recorder of this process: whether operations are recorded, by whom, and what is the same whoever does it.
+"""Recorder of this process's operations, with the parts common to both implementations of boundaries.
 
-Nothing is recorded at import. The boundaries themselves are taken by compiled code (`native`), or by Python code
-(`plain`) where there is none: the system has no compiler, is not Linux, or `OTEL_MEMWATCH_PLAIN_OPERATIONS=1` says so.
+Nothing is recorded at import. Compiled code (`native`) handles the boundaries. Python code (`plain`) replaces it if the
+system had no compiler, if it is not Linux, or with `OTEL_MEMWATCH_PLAIN_OPERATIONS=1`.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from otel_memwatch.in_target.operations.native import (
     NativeBoundaries,
     in_main_interpreter,
 )
-from otel_memwatch.in_target.operations.process import JustOpened, close_quietly, open_watermark
+from otel_memwatch.in_target.operations.process import OpeningDescriptors, close_quietly, open_watermark
 from otel_memwatch.in_target.operations.tracing import IdGenerator, root_parent
 from otel_memwatch.in_target.operations.values import Figures, LiveOperation
 from otel_memwatch.record.format import RUN_DIRECTORY_VARIABLE
 
 if sys.version_info < (3, 12):
-    import gc  # here, as all that is loaded later may be loading in another thread when the program forks
+    import gc  # at import time, because a later import may be in progress in another thread when the program forks
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -54,13 +54,13 @@ __all__ = [
 ]
 
 EXACT_VARIABLE = "OTEL_MEMWATCH_EXACT"
-"""Set to 0, the watermark of a process that marks operations is never started anew."""
+"""Environment variable that disables resets of the process's high-water mark if set to 0."""
 
 
 class Recorder:
-    """All that one process keeps to record its operations; another process (after a fork) makes its own.
+    """State of one process for recording its operations; a forked process creates another one.
 
-    Raises `OSError` when the run directory cannot be written. Its methods never raise for trouble with the record.
+    Raises `OSError` if the run directory cannot be written. Its methods never raise for failures of the record.
     """
 
     __slots__ = (
@@ -95,13 +95,13 @@ class Recorder:
         alone = watermark.claim is None or watermark.claim.alone
         if alone or journal.is_new:
             journal.write(header_line(watermark.exact, watermark.floor))
-        # Two interpreters of one process write to the same file: theirs are apart by chance, and behind all others.
+        # Several interpreters of one process write to the same file. All but the first begin at a random, high number.
         first_id = journal.first_id if alone else 1 << 48 | int(self.new_span(), 16) >> 16
         self.boundaries = _implementation(journal, watermark, first_id)
         self._modules = 0
-        """How many modules the program had imported when it was last asked whether a GPU library is among them."""
+        """Number of imported modules at the last search for a GPU library."""
         self._allocators: _GpuAllocators | None = None
-        """`None`: the program has imported no GPU library."""
+        """`None` if the program has imported no GPU library."""
 
     def open(
         self,
@@ -110,7 +110,7 @@ class Recorder:
         parent: LiveOperation | None = None,
         ids: Ids | None = None,
     ) -> LiveOperation:
-        """Open an operation below `parent`, or with the ids that a tracer has given it."""
+        """Open an operation below `parent`, or with ids from a tracer."""
         exported = False
         if ids is not None:
             trace, span, parent_span, exported = ids
@@ -120,7 +120,7 @@ class Recorder:
             span, trace, parent_span = self.new_span(), parent.trace, parent.span
         more = lines.opening_more(attributes, exported) if attributes or exported else lines.END
         opening = self.boundaries.open(name, trace, span, parent_span, more)
-        if opening is None:  # in a child that was forked without any of Python's hooks
+        if opening is None:  # in a child that was forked without Python's hooks
             here = self._here()
             if here is not None and here is not self:
                 return here.open(name, attributes, parent, ids)
@@ -136,9 +136,8 @@ class Recorder:
     ) -> bool:
         """Close an operation; `error` is the type of the exception that ended it.
 
-        Its figures are there afterwards, or a moment later when this has interrupted another boundary.
-        Nothing happens (false) when it is closed already, or this recorder has been closed: it may be the one of the
-        process from which this one was forked.
+        Its figures are available afterwards, or slightly later if the call interrupted another boundary. Returns false
+        without effect if the operation is closed or this recorder is shut down, as the parent's is after a fork.
         """
         if live.closed or self.retired:
             return False
@@ -155,7 +154,7 @@ class Recorder:
         return closed
 
     def figures(self, live: LiveOperation) -> Figures | None:
-        """What is known of an operation; `None` while it is open."""
+        """Return the figures of an operation; `None` while it is open."""
         found = None if live.opening is None else self.boundaries.figures(live.opening)
         return None if found is None else Figures(*found, live.gpu)
 
@@ -167,19 +166,19 @@ class Recorder:
             self._allocators = _GpuAllocators()
 
     def shutdown(self, *, forked: bool = False) -> None:
-        """Give all descriptors back. Operations that are open stay open in the record.
+        """Close all descriptors. Open operations stay open in the record.
 
-        `forked`: this is the child of a fork, in which whoever has a lock may not be there to give it back.
+        `forked`: this is a forked child, so a lock may be held by a thread that does not exist here.
         """
         self.retired = True
         self.boundaries.shutdown(forked=forked)
 
 
 class _GpuAllocators:
-    """The GPU allocators of a program that has imported a GPU library; what goes wrong there is theirs.
+    """GPU allocators of a program that has imported a GPU library. Errors of the library never reach the program.
 
-    Each call is made under a lock that, where there is compiled code, is waited for without running signal handlers:
-    one that forks would leave the child waiting for a thread that it does not have.
+    Each call holds a lock. With compiled code, waiting for it runs no signal handlers. If a handler forked, the child
+    would wait for ever for a thread that it does not have.
     """
 
     _module: Any = None
@@ -188,21 +187,21 @@ class _GpuAllocators:
     def __init__(self) -> None:
         self._lock = Lock()
         self._in_use = False
-        """The program has used its library: while it has not, there is nothing to be told of."""
+        """True after the program has used its library; before that there are no figures."""
         self._asked = 0.0
 
     def opened(self, number: int) -> None:
-        """An operation begins."""
+        """Note that an operation begins."""
         if self._are_in_use():
             self._ask("opened", number)
 
     def closed(self, number: int) -> dict[str, Any] | None:
-        """An operation ends: its figures by device, if there are any."""
+        """Return the figures by device of an operation that ends, if any."""
         figures: dict[str, Any] | None = self._ask("closed", number) if self._are_in_use() else None
         return figures
 
     def _are_in_use(self) -> bool:
-        """Whether anything has been held on a device; asked every 100 us at most."""
+        """Return whether the program has held memory on a device. Checks at most every 100 us."""
         if not self._in_use:
             now = monotonic()
             if now >= self._asked + 100e-6:
@@ -211,9 +210,9 @@ class _GpuAllocators:
         return self._in_use
 
     def _ask(self, call: str, *arguments: int) -> Any:
-        """What the module `allocators` says; `None` for an error, and while another thread loads it.
+        """Call the module `allocators`. Returns `None` for an error, and while another thread loads the module.
 
-        That is never waited for: in a child that was forked meanwhile it would be for ever.
+        Never waits for that thread, because it does not exist in a child forked meanwhile.
         """
         try:
             if _GpuAllocators._module is None:
@@ -225,32 +224,32 @@ class _GpuAllocators:
                 _GpuAllocators._module, _GpuAllocators._loading = allocators, False
             with self._lock:
                 return getattr(_GpuAllocators._module, call)(*arguments)
-        except Exception:  # noqa: BLE001 - whatever a GPU library raises must not reach the program
+        except Exception:  # noqa: BLE001 - no error of a GPU library may reach the program
             return None
 
 
 class State:
-    """The one state of the process. `recorder` is looked at only through `get_recorder()` while `settled` is false."""
+    """Global state of the process. While `settled` is false, use `get_recorder()` instead of `recorder`."""
 
     recorder: Recorder | None = None
     settled = False
     directory: str | None = None
-    """The run directory in use, kept over a fork."""
+    """Run directory in use, preserved across a fork."""
     root: tuple[str, str | None] | None = None
-    """Trace and span that operations without a parent belong to, kept over a fork."""
+    """Trace and span above the outermost operations, preserved across a fork."""
     collecting: int | None = None
-    """The thread that is collecting garbage, before Python 3.12."""
+    """Thread that is collecting garbage, before Python 3.12."""
     starting = False
-    """The recorder is being made, by the thread that has the lock: a signal handler or finalizer has to do without."""
+    """True while the thread with the lock creates the recorder. Signal handlers and finalizers then have none."""
     follows_collections = False
     lock = Lock()
 
 
 def may_set_context() -> bool:
-    """Whether context variables may be set and reset.
+    """Return whether context variables may be set and reset.
 
-    Before Python 3.12 garbage may be collected in the middle of `ContextVar.set`: a finalizer that sets one too makes
-    the interpreter use memory that it has freed.
+    Before Python 3.12, `ContextVar.set` may trigger a garbage collection. If a finalizer then sets a variable too, the
+    interpreter uses freed memory.
     """
     return State.collecting is None or State.collecting != get_ident()
 
@@ -260,7 +259,7 @@ def _collection(phase: str, _info: object) -> None:
 
 
 def get_recorder() -> Recorder | None:
-    """The recorder of this process; `None` outside a run. The environment is looked at once."""
+    """Return the recorder of this process; `None` outside a run. The environment is read once."""
     if State.settled:
         return State.recorder
     with State.lock:
@@ -269,13 +268,13 @@ def get_recorder() -> Recorder | None:
             directory = State.directory or os.environ.get(RUN_DIRECTORY_VARIABLE)
             if directory:
                 _start(directory)
-            if os.getpid() == process:  # else a signal handler has forked: nothing is settled in the child
+            if os.getpid() == process:  # otherwise a signal handler has forked, and the child is not settled
                 State.settled = True
     return State.recorder
 
 
 def activate(directory: str) -> Recorder | None:
-    """Record the operations of this process into a run directory from now on; `None` when that cannot be written."""
+    """Record the operations of this process into a run directory from now on; `None` if it cannot be written."""
     with State.lock:
         deactivate()
         _start(directory)
@@ -283,7 +282,7 @@ def activate(directory: str) -> Recorder | None:
 
 
 def deactivate() -> None:
-    """Record no more. Operations that are open stay open in the record; closing them does nothing."""
+    """Stop recording. Open operations stay open in the record, and closing them has no effect."""
     with State.lock:
         old, State.recorder = State.recorder, None
         State.settled, State.directory, State.root = True, None, None
@@ -292,12 +291,12 @@ def deactivate() -> None:
 
 
 def _start(directory: str) -> None:
-    State.starting, JustOpened.descriptors = True, []
+    State.starting, OpeningDescriptors.descriptors = True, []
     process = os.getpid()
     try:
         directory = os.path.abspath(directory)
         exact = os.environ.get(EXACT_VARIABLE, "1").strip().lower() not in {"0", "false", "no", "off"}
-        # Known before there is a recorder: a child that is forked meanwhile goes on with the same trace.
+        # Set before the recorder exists, so a child forked meanwhile continues the same trace.
         root = State.root = State.root or root_parent(directory) or (IdGenerator().trace_id(), None)
         made = Recorder(directory, exact, root, _here)
     except Exception as error:  # noqa: BLE001 - a program must not fail because it is watched
@@ -306,8 +305,8 @@ def _start(directory: str) -> None:
             warn_once("start", f"operations are not recorded: {directory}: {reason}.")
         return
     finally:
-        State.starting, JustOpened.descriptors = False, None
-    if os.getpid() != process:  # forked by a signal handler: the child makes its own
+        State.starting, OpeningDescriptors.descriptors = False, None
+    if os.getpid() != process:  # a signal handler has forked; the child creates another recorder
         return
     State.recorder, State.directory = made, directory
     if sys.version_info < (3, 12) and not State.follows_collections:
@@ -316,23 +315,23 @@ def _start(directory: str) -> None:
 
 
 def _here() -> Recorder | None:
-    """The recorder of this process, for one that finds itself in another: the C library's `fork` calls no hook."""
+    """Return the recorder of the current process for a recorder of its parent. The C library's `fork` calls no hook."""
     if State.recorder is not None and State.recorder.pid != os.getpid():
         _after_fork()
     return get_recorder()
 
 
 def _after_fork() -> None:
-    """The child makes a recorder of its own when it marks its first operation; its parent's is not its to use.
+    """Discard the parent's recorder. The child creates another one at its first operation.
 
-    The parent's descriptors have to go at once: `/proc/self` was resolved when they were opened, so that a write to
-    the reset file would start the parent's watermark anew.
+    The parent's descriptors must be closed at once. `/proc/self` was resolved when they were opened, so a write to the
+    reset file would reset the parent's high-water mark.
     """
-    # Another thread of the parent may hold the lock; this one may be in it, and will leave the old one.
+    # Another thread of the parent may hold the lock. If this thread holds it, it will release the old one.
     State.lock = Lock()
-    for descriptor in JustOpened.descriptors or ():  # by a thread that is not here
+    for descriptor in OpeningDescriptors.descriptors or ():  # opened by a thread that does not exist here
         close_quietly(descriptor)
-    State.starting, JustOpened.descriptors = False, None
+    State.starting, OpeningDescriptors.descriptors = False, None
     if State.collecting != get_ident():
         State.collecting = None
     old, State.recorder = State.recorder, None
@@ -341,10 +340,10 @@ def _after_fork() -> None:
         old.shutdown(forked=True)
 
 
-# At import: when the recorder is being made it is too late, for another thread may fork meanwhile.
+# Register at import: another thread may fork while the recorder is created.
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork)
 if not in_main_interpreter():
     import atexit
 
-    atexit.register(deactivate)  # the process goes on: its descriptors have to be given back
+    atexit.register(deactivate)  # the process outlives the subinterpreter, so its descriptors must be closed

@@ -1,7 +1,7 @@
-"""Phases of a shell script, marked from outside by short-lived processes: each mark ends the one before.
+"""Phases of a shell script, marked by short-lived processes. Each mark ends the previous phase.
 
-The file is that of the shell (`operations-mark-<pid>.jsonl`). What is open is read back from it; the totals are the
-shell's own from /proc, in which all commands that it has waited for are included.
+All marks of a shell use one file (`operations-mark-<pid>.jsonl`), which also holds the open phase. The totals are the
+shell's from /proc. They include all commands that the shell has waited for.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from otel_memwatch.in_target.operations.values import Moved, Peak, Used
+    from otel_memwatch.in_target.operations.values import CpuTotals, IoTotals, Peak
 
 _TAIL = 1 << 16
 
 
 def mark_phase(name: str | None, shell: int) -> None:
-    """Begin a phase of the shell with this pid, ending the one before; `None` only ends that.
+    """Begin a phase of the shell with this PID, and end the previous one; `None` only ends it.
 
-    Outside a run, and where the run directory cannot be written, nothing happens; the latter is told in one line.
+    Does nothing outside a run. If the run directory cannot be written, prints one line.
     """
     directory = os.environ.get(RUN_DIRECTORY_VARIABLE)
     if not directory:
@@ -77,8 +77,8 @@ def _mark(journal: Journal, directory: str, name: str | None, shell: int) -> Non
 
 
 def _open_phase(tail: bytes) -> dict[str, Any] | None:
-    """The phase that has not been ended, from the last lines of the file; torn and foreign lines count for nothing."""
-    from json import loads  # in a process of our own, that has nothing else to do
+    """Return the open phase from the last lines of the file. Ignores torn and foreign lines."""
+    from json import loads  # this is a separate process, so the import does not slow the program
 
     found = None
     for text in tail.split(b"\n"):
@@ -95,8 +95,8 @@ def _open_phase(tail: bytes) -> dict[str, Any] | None:
 
 def _closing(phase: dict[str, Any], now: float, totals: list[float] | None) -> bytes:
     before = phase.get("shell")
-    used: Used | None = None
-    moved: Moved | None = None
+    used: CpuTotals | None = None
+    moved: IoTotals | None = None
     if totals is not None and isinstance(before, list) and len(before) == len(totals):
         user, system, *counts = (last - first for first, last in zip(before, totals, strict=True))
         minor, major, read, written, read_chars, written_chars = map(int, counts)
@@ -115,7 +115,7 @@ def _closing(phase: dict[str, Any], now: float, totals: list[float] | None) -> b
 
 
 def shell_totals(pid: int) -> list[float] | None:
-    """CPU seconds, faults and bytes of a process with the children it has waited for; `None`: not to be read."""
+    """Return CPU seconds, page faults and bytes of a process and its reaped children; `None` if not readable."""
     fields = read_quietly(f"/proc/{pid}/stat").rpartition(b")")[2].split()
     io = read_quietly(f"/proc/{pid}/io").split()
     if len(fields) < 15 or len(io) < 12:

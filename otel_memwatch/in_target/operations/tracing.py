@@ -1,7 +1,7 @@
-"""Trace and span ids, and the program's own OpenTelemetry tracer, if it has configured one: operations become its spans.
+"""Trace and span ids, and spans for operations if the program has configured an OpenTelemetry tracer.
 
-Of OpenTelemetry only the API is used, and only when the program has imported it; a program without a tracer provider
-of its own pays one look into `sys.modules`.
+This module uses only OpenTelemetry's API, and only after the program has imported it. A program without a tracer
+provider pays for one lookup in `sys.modules`.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _STOCK = 64
 
 
 class IdGenerator:
-    """Random ids; one generator for each process, or the children of a fork would draw their parent's."""
+    """Generator of random ids. Each process needs a separate one, or forked children would repeat their parent's ids."""
 
     __slots__ = ("_bits", "_spans")
 
@@ -48,11 +48,11 @@ class IdGenerator:
         self._spans: list[str] = []
 
     def trace_id(self) -> str:
-        """32 hexadecimal digits, not all zero."""
+        """Return 32 hexadecimal digits, not all zero."""
         return f"{self._bits(128) or 1:032x}"
 
     def span_id(self) -> str:
-        """16 hexadecimal digits, not all zero. They are drawn 64 at a time: 0.1 us for one instead of 0.3 us."""
+        """Return 16 hexadecimal digits, not all zero. Ids are drawn 64 at a time: 0.1 us each instead of 0.3 us."""
         try:
             return self._spans.pop()
         except IndexError:
@@ -63,7 +63,7 @@ class IdGenerator:
 
 
 def parse_traceparent(text: str | None) -> tuple[str, str] | None:
-    """Trace id and span id of a `traceparent`; `None` for none, or for one that is not valid."""
+    """Return trace id and span id of a `traceparent`; `None` if it is missing or invalid."""
     parts = (text or "").strip().lower().split("-")
     if len(parts) < 4 or parts[0] == "ff" or len(parts[0]) != 2:
         return None
@@ -72,9 +72,9 @@ def parse_traceparent(text: str | None) -> tuple[str, str] | None:
 
 
 class RunTrace:
-    """Trace id, span id and parent span id of the run's own span, from its `run.json`; empty where not told.
+    """Trace id, span id and parent span id of the run's span, from `run.json`; empty if missing.
 
-    The file is searched instead of parsed: importing `json` costs the program 7 ms, and this is read once.
+    The file is searched instead of parsed, because importing `json` costs the program 7 ms.
     """
 
     def __init__(self, directory: str) -> None:
@@ -86,7 +86,7 @@ class RunTrace:
 
     @property
     def known(self) -> bool:
-        """Whether it can be continued."""
+        """Return whether the run has a valid trace id and span id."""
         return is_id(self.trace, TRACE_DIGITS) and is_id(self.span, SPAN_DIGITS)
 
 
@@ -96,11 +96,12 @@ def _text_field(fields: str, name: str) -> str:
 
 
 def root_parent(directory: str) -> tuple[str, str] | None:
-    """Trace id and span id under which the operations of this process without a parent belong.
+    """Return trace id and span id of the parent for this process's outermost operations.
 
-    `TRACEPARENT` is believed where it belongs to the run's trace (a process between the run and this one may
-    have put its own span there), unless it is what the run itself was started under; the run's own span otherwise,
-    and any `TRACEPARENT` when the run has no trace.
+    - `TRACEPARENT` applies if it belongs to the run's trace, because a process between the run and this one may have set
+      its span there. It does not apply if it is the parent of the run's span.
+    - Otherwise the run's span is the parent.
+    - If the run has no trace, any `TRACEPARENT` applies.
     """
     given = parse_traceparent(os.environ.get("TRACEPARENT"))
     run = RunTrace(directory)
@@ -112,7 +113,7 @@ def root_parent(directory: str) -> tuple[str, str] | None:
 
 
 class _Making(_local):
-    """Whether this thread is making a span for an operation, which a span processor must not make one again."""
+    """True while this thread creates a span for an operation. The span processor ignores such spans."""
 
     now = False
 
@@ -126,7 +127,7 @@ class _Cache:
 
 
 def tracer() -> Any | None:
-    """A tracer of the provider that the program has set; `None`: it has set none, or one that does nothing."""
+    """Return a tracer of the program's provider; `None` if it has set none or a no-op provider."""
     api = sys.modules.get("opentelemetry.trace")
     provider = getattr(api, "_TRACER_PROVIDER", None)
     if provider is None:
@@ -143,7 +144,7 @@ def tracer() -> Any | None:
 
 
 class ProgramSpan:
-    """A span of the program's tracer that stands for an operation."""
+    """A span of the program's tracer for an operation."""
 
     __slots__ = ("_tokens", "ids", "span")
 
@@ -153,23 +154,25 @@ class ProgramSpan:
         self._tokens: list[Any] = []
 
     def attach(self) -> None:
-        """Make it the current span of the running context."""
+        """Make it the current span of the current context."""
         from opentelemetry import context, trace
 
         self._tokens.append(context.attach(trace.set_span_in_context(self.span)))
 
     def detach(self) -> None:
-        """Undo the last `attach`. In another context there is nothing to undo."""
+        """Undo the last `attach`. Does nothing in another context."""
         if not self._tokens:
             return
         token = self._tokens.pop()
         try:
-            token.var.reset(token)  # as the API's detach does, which logs an error for another context
+            token.var.reset(
+                token
+            )  # like the API's detach, but without an error in the log for another context
         except (AttributeError, ValueError, RuntimeError):
             pass
 
     def end(self, figures: Figures | None, error: BaseException | None) -> None:
-        """Put the figures on it, the exception too, and end it."""
+        """Set the figures and the exception on the span, and end it."""
         if figures is not None and self.span.is_recording():
             self.span.set_attributes(span_attributes(figures))
         if error is not None:
@@ -181,7 +184,7 @@ class ProgramSpan:
 
 
 def start(name: str, attributes: Mapping[str, Any] | None) -> ProgramSpan | None:
-    """A started span below the current one; `None` where the program has no tracer, or its tracer gives no id."""
+    """Start a span below the current one; return `None` if the program has no tracer or its tracer gives no id."""
     source = tracer()
     if source is None:
         return None
@@ -195,7 +198,7 @@ def start(name: str, attributes: Mapping[str, Any] | None) -> ProgramSpan | None
 
 
 def span_ids(span: Any) -> Ids | None:
-    """Ids of an OpenTelemetry span in hexadecimal, and whether it is exported; `None` when it has no valid ids."""
+    """Return the ids of a span in hexadecimal and whether it is exported; `None` if the ids are invalid."""
     context = span.get_span_context()
     if context is None or not context.is_valid:
         return None
@@ -209,7 +212,7 @@ def span_ids(span: Any) -> Ids | None:
 
 
 def span_attributes(figures: Figures) -> dict[str, int | str]:
-    """The figures of an operation as attributes of its span; unknown ones left out."""
+    """Return the known figures of an operation as attributes of its span."""
     found: dict[str, int | str] = {CERTAINTY: figures.certainty}
     if figures.peak is not None:
         found[PEAK] = figures.peak

@@ -1,63 +1,63 @@
-"""The plain values that operations are made of. Sizes are bytes, times monotonic seconds, `None` is "not known"."""
+"""Plain values of operations. Sizes are bytes, times are monotonic seconds, `None` is unknown."""
 
 from __future__ import annotations
 
-TYPE_CHECKING = False  # the name that type checkers know: `typing` costs every watched program 9 ms
+TYPE_CHECKING = False  # type checkers know this name; `typing` would cost every watched program 9 ms
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any, Protocol
 
     Ids = tuple[str, str, str | None, bool]
-    """Trace, span and parent span of an operation whose ids a tracer has given, and whether that exports the span."""
-    Used = tuple[float, float, int, int]
-    """CPU time in user and kernel mode in seconds, minor and major page faults: since the start of the process."""
-    Moved = tuple[int, int, int, int]
+    """Trace, span and parent span from a tracer, and whether the tracer exports the span."""
+    CpuTotals = tuple[float, float, int, int]
+    """Since the start of the process: CPU seconds in user and kernel mode, minor and major page faults."""
+    IoTotals = tuple[int, int, int, int]
     """Bytes read from and written to storage, bytes passed to read and to write calls."""
     Peak = tuple[int | None, int | None, int | None, str]
     """Largest size, its lower and upper bound, and the certainty, as in `Figures`."""
 
     class OpeningBoundary(Protocol):
-        """What a recording of boundaries keeps of an operation that it has opened."""
+        """State of an open operation in `Boundaries`."""
 
         @property
         def id(self) -> int:
-            """The number that stands in both of its lines."""
+            """Return the operation's number, which both of its lines contain."""
 
     class Boundaries(Protocol):
-        """Takes the boundaries of this process's operations and writes their lines.
+        """Interface that handles the boundaries of this process's operations and writes their lines.
 
-        There are two: `plain.PlainBoundaries` says in Python how it is done, `native.NativeBoundaries` does the same
-        in compiled code. A test drives both with the same programs and compares what they write.
+        `plain.PlainBoundaries` implements it in Python, and `native.NativeBoundaries` in compiled code. A test runs the
+        same programs with both and compares their output.
         """
 
         def open(
             self, name: str, trace: str, span: str, parent: str | None, more: bytes, /
         ) -> OpeningBoundary | None:
-            """Open an operation; `more` ends its line. `None`: this is not the process that it was made for."""
+            """Open an operation; `more` is the rest of its line. Returns `None` in a forked child."""
 
         def close(self, opening: Any, error: str | None, more: bytes, /) -> bool | None:
-            """Close it; false where it is closed, or nothing is recorded any more. `None` as above."""
+            """Close an operation. Returns false if it is closed or recording has stopped, `None` in a forked child."""
 
-        def figures(self, opening: Any, /) -> tuple[Peak, int | None, int | None, Moved | None] | None:
-            """Peak, sizes at both ends and I/O of an operation that was closed; `None` while it is open."""
+        def figures(self, opening: Any, /) -> tuple[Peak, int | None, int | None, IoTotals | None] | None:
+            """Return peak, sizes at start and end, and I/O of a closed operation; `None` while it is open."""
 
         def shutdown(self, *, forked: bool = False) -> None:
-            """Record nothing more, give the descriptors back; `forked`: whoever has a lock may not be there."""
+            """Stop recording and close the descriptors. `forked`: threads of the parent may hold locks."""
 
     class TracerSpan(Protocol):
-        """A span of the program's own tracer: `tracing.ProgramSpan`."""
+        """A span of the program's tracer: `tracing.ProgramSpan`."""
 
         def attach(self) -> None:
-            """Make it the current span of the running context."""
+            """Make it the current span of the current context."""
 
         def detach(self) -> None:
             """Undo the last `attach`."""
 
         def end(self, figures: Figures | None, error: BaseException | None) -> None:
-            """Put the figures on it, the exception too, and end it."""
+            """Set the figures and the exception on the span, and end it."""
 
     class LiveRecorder(Protocol):
-        """What a live operation needs of its recorder."""
+        """Interface of the recorder for live operations."""
 
         pid: int
         boundaries: Boundaries
@@ -68,43 +68,47 @@ if TYPE_CHECKING:
             error: str | None = None,
             attributes: Mapping[str, object] | None = None,
         ) -> bool:
-            """Close it; false where nothing was done."""
+            """Close an operation; return false if nothing was done."""
 
         def figures(self, live: LiveOperation) -> Figures | None:
-            """Its figures; `None` while it is open."""
+            """Return the figures of an operation; `None` while it is open."""
 
 
 class Moment:
-    """What the process's memory and use were at a boundary."""
+    """Memory and resource use of the process at a boundary."""
 
     __slots__ = ("doubt", "rss", "segment", "used")
 
     def __init__(
-        self, segment: int | None = None, rss: int | None = None, used: Used | None = None, doubt: int = 0
+        self,
+        segment: int | None = None,
+        rss: int | None = None,
+        used: CpuTotals | None = None,
+        doubt: int = 0,
     ) -> None:
         self.segment = segment
-        """The largest resident size since the boundary before; of the whole life where nothing is reset."""
+        """Largest resident size since the previous boundary, or since the process started if nothing is reset."""
         self.rss = rss
-        """The present size."""
+        """Current resident size."""
         self.used = used
         self.doubt = doubt
-        """By how much a peak may have been missed between reading the watermark and its reset, or `FOREIGN`."""
+        """Upper bound of a peak missed between reading and resetting the high-water mark, or `FOREIGN`."""
 
 
 class ProcessTotals:
-    """Totals of the process at one moment that need system calls of their own."""
+    """Totals of the process at one moment that need additional system calls."""
 
     __slots__ = ("children", "moved")
 
-    def __init__(self, children: Used | None, moved: Moved | None) -> None:
+    def __init__(self, children: CpuTotals | None, moved: IoTotals | None) -> None:
         self.children = children
-        """What the children have used that the process has waited for."""
+        """Resource use of children that the process has waited for."""
         self.moved = moved
-        """I/O of the process and those children, but not this library's own."""
+        """I/O of the process and those children, without that of this library."""
 
 
 class Figures:
-    """What is known of a closed operation; sizes in bytes, `None` for unknown."""
+    """Figures of a closed operation; sizes in bytes, `None` is unknown."""
 
     __slots__ = ("_moved", "certainty", "end", "gpu", "high", "low", "peak", "start")
 
@@ -113,31 +117,31 @@ class Figures:
         peak: Peak,
         start: int | None,
         end: int | None,
-        moved: Moved | None,
+        moved: IoTotals | None,
         gpu: dict[str, Any] | None,
     ) -> None:
         self.peak, self.low, self.high, self.certainty = peak
         self.start, self.end, self._moved, self.gpu = start, end, moved, gpu
 
     peak: int | None
-    """Largest resident size of the process inside the operation; the lower end of an interval."""
+    """Largest resident size of the process during the operation; for an interval, its lower bound."""
     low: int | None
     high: int | None
     certainty: str
     """"exact", "interval", "censored" (not above `high`) or "sampled" (unknown)."""
     start: int | None
-    """Resident size at the opening."""
+    """Resident size at the opening, in bytes."""
     end: int | None
-    """Resident size at the closing."""
+    """Resident size at the closing, in bytes."""
     gpu: dict[str, Any] | None
 
-    def io(self) -> Moved | None:
-        """Bytes read from storage, written to storage, passed to read calls and to write calls."""
+    def io(self) -> IoTotals | None:
+        """Return bytes read from storage, written to storage, passed to read calls and passed to write calls."""
         return self._moved
 
 
 class LiveOperation:
-    """An operation of this process from its opening on."""
+    """An operation of this process that has been opened."""
 
     __slots__ = (
         "closed",
@@ -165,22 +169,22 @@ class LiveOperation:
         self.trace = trace
         self.span = span
         self.opening = opening
-        """`None`: it could not be recorded."""
+        """`None` if it could not be recorded."""
         self.closed = opening is None
         self.is_phase = False
-        """`mark` has begun it."""
+        """True if `mark` began it."""
         self.phase: LiveOperation | None = None
-        """The phase that `mark` has begun inside it last."""
+        """Last phase that `mark` began inside it."""
         self.program_span: TracerSpan | None = None
-        """The span of the program's own tracer that stands for it."""
+        """Its span of the program's tracer."""
         self.gpu: dict[str, Any] | None = None
 
     @property
     def id(self) -> int:
-        """The number that stands in both of its lines; 0: it could not be recorded."""
+        """Return the operation's number, which both of its lines contain; 0 if it could not be recorded."""
         return 0 if self.opening is None else self.opening.id
 
     @property
     def figures(self) -> Figures | None:
-        """Its figures; `None` while it is open."""
+        """Return its figures; `None` while it is open."""
         return self.recorder.figures(self)

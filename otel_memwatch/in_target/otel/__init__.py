@@ -1,1 +1,1 @@
-"""Hooks that OpenTelemetry loads in the watched program: spans become operations, exports go to the run directory."""
+"""Hooks that OpenTelemetry loads in the watched program: spans become operations, and exports go to the run directory."""

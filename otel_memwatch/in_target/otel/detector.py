@@ -1,4 +1,4 @@
-"""A resource detector for OpenTelemetry programs: container, Kubernetes, Slurm, and the run that they belong to.
+"""Resource detector for OpenTelemetry programs: container, Kubernetes, Slurm, and the run they belong to.
 
 Entry point `memwatch` of `opentelemetry_resource_detector`: `OTEL_EXPERIMENTAL_RESOURCE_DETECTORS=memwatch`.
 """
@@ -14,10 +14,10 @@ from otel_memwatch.record.resource import surroundings_attributes
 
 
 class MemwatchResourceDetector(ResourceDetector):
-    """Tells where the program runs, and under `otel-memwatch` in which run."""
+    """Resource detector for the program's surroundings and, under `otel-memwatch`, its run."""
 
     def detect(self) -> Resource:
-        """The attributes; it reads a few small files and never raises."""
+        """Return the attributes. Reads a few small files and never raises."""
         attributes = dict(surroundings_attributes(os.environ))
         directory = os.environ.get(RUN_DIRECTORY_VARIABLE)
         if directory:

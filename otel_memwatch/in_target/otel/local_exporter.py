@@ -1,8 +1,8 @@
-"""Exporters that write any OpenTelemetry program's metrics and spans into a run directory, as OTLP JSON lines.
+"""Exporters that write metrics and spans of any OpenTelemetry program into a run directory, as OTLP JSON lines.
 
 Entry point `memwatch`: `OTEL_METRICS_EXPORTER=memwatch`, `OTEL_TRACES_EXPORTER=memwatch`. Under `otel-memwatch wrap`
-they write into the run that is there; elsewhere into a run directory of their own, made with the first export.
-Every line is written with one call and is whole: nothing is lost when the program is killed.
+they write into that run. Otherwise the first export creates a run directory. One call writes each complete line, so
+nothing is lost if the program is killed.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 _logger = logging.getLogger(__name__)
 
 OUT_VARIABLE = "OTEL_MEMWATCH_OUT"
-"""Environment variable that names the run directory to write into where there is none yet."""
+"""Environment variable with the run directory to create if no run exists yet."""
 
 _started = time.time(), time.monotonic()
 _lock = threading.Lock()
@@ -51,7 +51,7 @@ _made: dict[int, Path] = {}
 
 
 def _renew_lock() -> None:
-    """In a forked child: a thread that is not there may have it."""
+    """Replace the lock in a forked child, because a thread of the parent may hold it."""
     global _lock  # noqa: PLW0603 - one lock for each process
     _lock = threading.Lock()
 
@@ -61,7 +61,7 @@ if hasattr(os, "register_at_fork"):
 
 
 class _Lines:
-    """Appends messages to a file of the run directory; a failure is logged once, never raised."""
+    """A file of the run directory to which messages are appended. A failure is logged once and never raised."""
 
     def __init__(self, name: str, directory: str | os.PathLike[str] | None) -> None:
         self._name = name
@@ -69,7 +69,7 @@ class _Lines:
         self._failed = False
 
     def append(self, message: Message) -> bool:
-        """Writes one line; whether that was possible."""
+        """Write one line, and return whether that succeeded."""
         text = json.dumps(to_json(message), separators=(",", ":")) + "\n"
         try:
             directory = self._directory or _default_directory()
@@ -89,7 +89,7 @@ class _Lines:
 
 
 def _default_directory() -> Path:
-    """The run that we are in, the one that is asked for, or a new one; a forked child gets one of its own."""
+    """Return the enclosing run, the requested one, or a new one. A forked child gets a separate one."""
     inherited = os.environ.get(RUN_DIRECTORY_VARIABLE)
     if inherited:
         return Path(inherited)
@@ -105,7 +105,7 @@ def _default_directory() -> Path:
 
 
 def _describe(directory: Path) -> None:
-    """Makes the directory a run, unless it is one."""
+    """Write `run.json` unless the directory is already a run."""
     directory.mkdir(mode=DIRECTORY_MODE, parents=True, exist_ok=True)
     info: dict[str, Any] = {
         "schema": SCHEMA,
@@ -135,10 +135,10 @@ def _describe(directory: Path) -> None:
 
 
 class LocalMetricExporter(MetricExporter):
-    """Writes metrics into `metrics.otlp.jsonl`.
+    """Exporter of metrics into `metrics.otlp.jsonl`.
 
     Args:
-        directory: run directory; `None`: the one that we are in, `OTEL_MEMWATCH_OUT`, or a new one.
+        directory: run directory; `None` selects the enclosing run, `OTEL_MEMWATCH_OUT`, or a new one.
     """
 
     def __init__(self, directory: str | os.PathLike[str] | None = None, **options: Any) -> None:
@@ -151,36 +151,36 @@ class LocalMetricExporter(MetricExporter):
         timeout_millis: float = 10_000,  # noqa: ARG002 - the base class's signature
         **_: Any,
     ) -> MetricExportResult:
-        """Appends one line."""
+        """Append one line."""
         written = self._lines.append(encode_metrics(metrics_data))
         return MetricExportResult.SUCCESS if written else MetricExportResult.FAILURE
 
     def force_flush(self, timeout_millis: float = 10_000) -> bool:  # noqa: ARG002
-        """Nothing is held back."""
+        """Return true, because nothing is buffered."""
         return True
 
     def shutdown(self, timeout_millis: float = 30_000, **_: Any) -> None:
-        """Nothing is open."""
+        """Do nothing, because no file is open."""
 
 
 class LocalSpanExporter(SpanExporter):
-    """Writes spans into `traces.otlp.jsonl`.
+    """Exporter of spans into `traces.otlp.jsonl`.
 
     Args:
-        directory: run directory; `None`: the one that we are in, `OTEL_MEMWATCH_OUT`, or a new one.
+        directory: run directory; `None` selects the enclosing run, `OTEL_MEMWATCH_OUT`, or a new one.
     """
 
     def __init__(self, directory: str | os.PathLike[str] | None = None) -> None:
         self._lines = _Lines(TRACES_OTLP_FILE, directory)
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
-        """Appends one line."""
+        """Append one line."""
         written = self._lines.append(encode_spans(spans))
         return SpanExportResult.SUCCESS if written else SpanExportResult.FAILURE
 
     def force_flush(self, timeout_millis: int = 30_000) -> bool:  # noqa: ARG002
-        """Nothing is held back."""
+        """Return true, because nothing is buffered."""
         return True
 
     def shutdown(self) -> None:
-        """Nothing is open."""
+        """Do nothing, because no file is open."""

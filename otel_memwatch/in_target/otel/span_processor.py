@@ -1,11 +1,11 @@
-"""The program's own OpenTelemetry spans as operations. Runs inside the watched program, beside its SDK.
+"""Span processor that makes the program's OpenTelemetry spans operations. It runs in the watched program.
 
-One line for a program that configures its tracing itself::
+A program that configures its tracing adds one line::
 
     provider.add_span_processor(OperationSpanProcessor())
 
-None for one under `opentelemetry-instrument`: the entry point `follow_spans` adds it (switched off as any
-instrumentation with `OTEL_PYTHON_DISABLED_INSTRUMENTATIONS=memwatch`). Outside a run it does nothing.
+Under `opentelemetry-instrument`, the entry point `follow_spans` adds it. Disable it, like any instrumentation, with
+`OTEL_PYTHON_DISABLED_INSTRUMENTATIONS=memwatch`. Outside a run it does nothing.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ if TYPE_CHECKING:
 
 
 class OperationSpanProcessor(SpanProcessor):
-    """Opens an operation with every recorded span and closes it with its end; puts the figures on the span.
+    """Processor that opens an operation with every recorded span, closes it with the span, and sets its figures.
 
-    The SDK freezes a span before it tells its processors of the end. The figures therefore are set by an `end` of
-    the span's own that stands before the SDK's. A span that is ended past it is closed all the same, without the
-    figures on it. Nothing raises into the program, whatever the SDK makes of us.
+    The SDK freezes a span before it notifies its processors of the end. Therefore each span gets an `end` method that
+    sets the figures and then calls the SDK's. If the span ends another way, its operation is closed without figures on
+    the span. No error reaches the program, even if the SDK changes.
     """
 
     def __init__(self) -> None:
         self._open: dict[int, LiveOperation] = {}
 
     def on_start(self, span: Span, parent_context: context.Context | None = None) -> None:  # noqa: ARG002 - the SDK's signature
-        """Open an operation for a span, unless an operation has just made that span for itself."""
+        """Open an operation for a span, unless an operation has just created this span."""
         try:
             here = None if tracing.making.now else get_recorder()
             ids = tracing.span_ids(span) if here is not None else None
@@ -51,11 +51,11 @@ class OperationSpanProcessor(SpanProcessor):
             live = here.open(clean_name(span.name)[0], None, None, ids)
             self._open[span.get_span_context().span_id] = live
             _Ending(span, live)
-        except Exception as error:  # noqa: BLE001 - the SDK passes exceptions on into the program
+        except Exception as error:  # noqa: BLE001 - the SDK passes exceptions on to the program
             trouble(error)
 
     def on_end(self, span: ReadableSpan) -> None:
-        """Close the operation, if the span's own `end` has not done it."""
+        """Close the operation if the span's `end` method has not closed it."""
         try:
             identity = span.get_span_context()
             live = self._open.pop(identity.span_id, None) if identity is not None else None
@@ -65,15 +65,15 @@ class OperationSpanProcessor(SpanProcessor):
             trouble(error)
 
     def shutdown(self) -> None:
-        """Nothing is held."""
+        """Do nothing, because no resources are held."""
 
     def force_flush(self, timeout_millis: int = 30000) -> bool:  # noqa: ARG002 - the SDK's signature
-        """Nothing is held back."""
+        """Return true, because nothing is buffered."""
         return True
 
 
 def _link_with_run(span: Span, trace_id: str, span_id: str | None) -> None:
-    """Link a span that begins another trace than the run's, as of a request that a service answers, with the run's span."""
+    """Link the first span of another trace with the run's span, such as a request to a service."""
     parent = span.parent
     begins = parent is None or parent.is_remote
     if begins and span_id is not None and trace.format_trace_id(span.context.trace_id) != trace_id:
@@ -81,7 +81,7 @@ def _link_with_run(span: Span, trace_id: str, span_id: str | None) -> None:
 
 
 class _Ending:
-    """The `end` of one span: closes its operation, sets the figures, then ends the span as the SDK does."""
+    """Replacement for the `end` method of one span: closes its operation, sets the figures, and ends the span."""
 
     __slots__ = ("_live", "_span")
 
@@ -93,7 +93,7 @@ class _Ending:
     def __call__(self, *args: Any, **kwargs: Any) -> None:
         span, live = self._span, self._live
         try:
-            del span.end  # the SDK's own again, and no reference cycle is left behind
+            del span.end  # restores the SDK's method and leaves no reference cycle
             if live.recorder.close(live, _error_type(span), dict(span.attributes or {})):
                 figures = live.figures
                 if figures is not None:
@@ -104,7 +104,7 @@ class _Ending:
 
 
 def _error_type(span: ReadableSpan) -> str | None:
-    """Type of the exception that a failed span has recorded last, or that its attributes tell; `None`: no failure."""
+    """Return the exception type of a failed span: the last recorded one, or from its attributes. `None`: no failure."""
     status: Status | None = span.status
     if status is None or status.status_code is not StatusCode.ERROR:
         return None
@@ -116,7 +116,7 @@ def _error_type(span: ReadableSpan) -> str | None:
 
 
 def follow_spans() -> None:
-    """Entry point `opentelemetry_post_instrument`: the tracer provider has been configured by now."""
+    """Add the span processor. Entry point `opentelemetry_post_instrument`, called after the tracer provider is set."""
     disabled = os.environ.get("OTEL_PYTHON_DISABLED_INSTRUMENTATIONS", "").replace(" ", "").split(",")
     if "memwatch" in disabled or "*" in disabled:
         return
@@ -125,12 +125,12 @@ def follow_spans() -> None:
         if add is not None:
             add(OperationSpanProcessor())
             _continue_run()
-    except Exception as error:  # noqa: BLE001 - the loader would give up the instrumentation of everything
+    except Exception as error:  # noqa: BLE001 - an exception would make the loader stop all instrumentation
         trouble(error)
 
 
 def _continue_run() -> None:
-    """Make the run's span the parent of the main thread's spans: the SDK does not look at `TRACEPARENT` itself."""
+    """Make the run's span the parent of the main thread's spans, because the SDK does not read `TRACEPARENT`."""
     carrier = {
         name.lower(): value for name in ("TRACEPARENT", "TRACESTATE") if (value := os.environ.get(name))
     }
@@ -141,15 +141,15 @@ def _continue_run() -> None:
     ):
         return
     extracted: context.Context | None = propagate.extract(carrier)
-    if extracted is not None:  # a configuration without a propagator
+    if extracted is not None:  # `None` without a propagator
         context.attach(_as_sampled(extracted))
 
 
 def _as_sampled(extracted: context.Context) -> context.Context:
-    """The run's context, sampled only if the program's own sampler would have sampled a trace of this id.
+    """Return the run's context, sampled only if the program's sampler would sample a trace of this id.
 
-    A sampler that follows the parent would otherwise take all that the run's span is the parent of: a program that
-    keeps one trace in a hundred would pay for all. A run that has a parent of its own hands on what that one decided.
+    A sampler that follows the parent would otherwise sample every span below the run's span. A program that keeps one
+    trace in a hundred would pay for all of them. If the run's span has a parent, the parent's decision applies.
     """
     run = tracing.RunTrace(os.environ.get(RUN_DIRECTORY_VARIABLE, ""))
     parent = trace.get_current_span(extracted).get_span_context()
