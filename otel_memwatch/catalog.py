@@ -138,11 +138,13 @@ MEMWATCH_TREE_MEMORY_NEEDED = _row(
     "best estimate.", (), "process_tree", note="Only if the run has no dedicated cgroup; a cgroup is more precise.", profile=_ALL)
 MEMWATCH_TREE_MEMORY_NEEDED_LOW = _row(
     "memwatch.tree.memory.needed.low", _G, "By", "Lower bound of memwatch.tree.memory.needed at one moment of the sample.", (),
-    "process_tree", note="Only if the run has no dedicated cgroup.", profile=_ALL)
+    "process_tree", note="If the run has a dedicated cgroup: of the memory that the cgroup needed between the two previous "
+    "samples.", profile=_ALL)
 MEMWATCH_TREE_MEMORY_NEEDED_HIGH = _row(
     "memwatch.tree.memory.needed.high", _G, "By", "Upper bound of memwatch.tree.memory.needed since the previous sample, "
     "from page faults.", (), "process_tree", note="Excludes memory that processes gained after their last sample: at most "
-    "one page per fault in memwatch.tree.unobserved.faults. Only if the run has no dedicated cgroup.", profile=_ALL)
+    "one page per fault in memwatch.tree.unobserved.faults. If the run has a dedicated cgroup: of the memory that the cgroup "
+    "needed between the two previous samples, from its high-water mark, and nothing is excluded.", profile=_ALL)
 MEMWATCH_TREE_MEMORY_PSS = _row(
     "memwatch.tree.memory.pss", _U, "By", "Proportional set size of the tree: each shared page is divided among the "
     "processes that share it.", (), "memory_detail", note="Sampled rarely, because each read stalls the target's mmap calls.")

@@ -158,12 +158,19 @@ class Samples:
         """The ticks from `start` to `end`, in seconds since the start of the run."""
         import numpy as np
 
-        part = slice(
-            int(np.searchsorted(self.time, start, "left")), int(np.searchsorted(self.time, end, "right"))
+        return self._part(
+            slice(
+                int(np.searchsorted(self.time, start, "left")), int(np.searchsorted(self.time, end, "right"))
+            )
         )
-        return Samples(
-            self.time[part], self.columns, {column: values[part] for column, values in self._values.items()}
-        )
+
+    def last(self, number: int) -> Samples:
+        """Return the last `number` samples."""
+        return self._part(slice(max(0, len(self.time) - number), None))
+
+    def _part(self, part: slice) -> Samples:
+        values = {column: values[part] for column, values in self._values.items()}
+        return Samples(self.time[part], self.columns, values)
 
     def reduced(
         self, column: Column | str, bins: int = 2000, start: float | None = None, end: float | None = None

@@ -14,7 +14,7 @@ from otel_memwatch.runtime.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
-    from typing import Any, NamedTuple
+    from typing import Any
 
     from otel_memwatch.model import Attributes, Column, Value
 
@@ -68,16 +68,21 @@ Several columns are summed: `faults` are minor and major ones, as the control gr
 
 if TYPE_CHECKING:
 
-    class Sample(NamedTuple):
-        """All that was read at one moment."""
+    class Sample:
+        """What type checkers see: every other field is a value."""
 
+        _fields: tuple[str, ...]
         time: float
+        row: Sequence[Value]
 
-        @property
-        def row(self) -> Sequence[Value]:
-            """Time and values of all columns."""
+        def __init__(self, time: float, **fields: Value) -> None: ...
 
         def __getattr__(self, field: str) -> Value: ...
+
+        def _replace(self, **fields: Value) -> Sample: ...
+
+        @classmethod
+        def _make(cls, values: Iterable[object]) -> Sample: ...
 
 else:
     Sample = namedtuple("Sample", ("time", *FIELDS, "row"), defaults=[None] * len(FIELDS) + [()])  # noqa: PYI024

@@ -111,6 +111,8 @@ class RunAggregator:
         """Monotonic seconds of the last sample that read the tree: what costs too much is not read at every one."""
         self._totals: dict[str, Value] = dict.fromkeys(TOTALS)
         self._fields = fields_in(columns)
+        # In a cgroup of the run's own the bounds of memory needed are the group's, not those by page faults.
+        self._by_faults = "needed_high" in self._fields and not self.conditions.own_cgroup
         self._rebase = CounterRebase(TOTALS if self.conditions.joined else ())
         self._devices = DeviceMaxima(columns)
         maxima = [
@@ -176,7 +178,8 @@ class RunAggregator:
         A sample at which the tree was not read ends no window of it: that of the next one reaches back to the last that did.
         """
         evidence, time = self._evidence, sample.time
-        evidence.ledger.low.add(time, _whole(sample.needed_low))
+        if self._by_faults:
+            evidence.ledger.low.add(time, _whole(sample.needed_low))
         evidence.alive = _whole(sample.processes)
         if "processes" in self._fields and evidence.alive is None:
             return
@@ -184,7 +187,7 @@ class RunAggregator:
         new = max(0, (_whole(sample.unseen) or 0) - evidence.unseen_count)
         if "bound" in self._fields:
             evidence.window_bounds.add_tick(time, _whole(sample.bound), new)
-        if "needed_high" in self._fields:
+        if self._by_faults:
             evidence.ledger.add_tick(time, _whole(sample.needed_high), faults)
             evidence.ledger.add_guess(time, _whole(sample.needed), _whole(sample.needed_shares))
         self._close_unseen(faults)

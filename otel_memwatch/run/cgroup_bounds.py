@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from array import array
 
+from otel_memwatch.record.format import TICK_DECIMALS
+from otel_memwatch.record.schema import Sample
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
 from otel_memwatch.truth import certainty
 
@@ -13,7 +15,6 @@ if TYPE_CHECKING:
 
     from otel_memwatch.model import Value
     from otel_memwatch.record.samples import Array, Samples
-    from otel_memwatch.record.schema import Sample
     from otel_memwatch.run.conditions import RunConditions
 
 
@@ -31,54 +32,30 @@ class CgroupWindow(NamedTuple):
     """`None`: not known."""
 
 
-class _Reading(NamedTuple):
-    """What a sample says of the group, in bytes; `None`: not known."""
-
-    time: float
-    window: int | None
-    gap: float | None
-    watermark: int | None
-    file: int | None
-    moved: int | None
-    locked: int
-
-    @classmethod
-    def of(cls, sample: Sample) -> _Reading:
-        return cls(
-            sample.time,
-            _whole(sample.window),
-            sample.gap,
-            _whole(sample.watermark),
-            _whole(sample.file),
-            _whole(sample.moved),
-            _whole(sample.locked) or 0,
-        )
-
-
 class CgroupBounds:
-    """Turns successive samples into the bounds between them; those between two samples are known one sample later."""
+    """Turns successive samples into the bounds between them; those between two samples are known one sample later.
+
+    The later sample holds them. Samples of older records, and those that the monitor has just read, do not: then the rule is
+    applied to the readings.
+    """
 
     def __init__(self, conditions: RunConditions) -> None:
         self._error = conditions.charge_error
         self._cpus = conditions.cpus
         # The first window begins with the run, when the group was empty.
-        self._last = [_Reading(conditions.started, 0, 0, 0, 0, 0, 0)]
+        self._before: Sample | None = None
+        self._current = Sample(conditions.started, gap=0, window=0, watermark=0, file=0, moved=0)
         self.most_in_gap = 0
         """Bytes that the group may have had, page cache included, while its watermark was being reset."""
 
     def add(self, sample: Sample) -> CgroupWindow | None:
         """Add a sample; return the window that ended at the sample before, if there is one."""
-        reading = _Reading.of(sample)
-        if reading.gap and reading.window is not None:
-            self.most_in_gap = max(
-                self.most_in_gap, reading.window + certainty.touched(reading.gap, self._cpus)
-            )
-        if len(self._last) < 2:
-            self._last.append(reading)
-            return None
-        before, current = self._last
-        self._last = [current, reading]
-        return self._window(before, current, reading)
+        if sample.gap and sample.window is not None:
+            reached = int(sample.window) + certainty.touched(sample.gap, self._cpus)
+            self.most_in_gap = max(self.most_in_gap, reached)
+        before, current = self._before, self._current
+        self._before, self._current = current, sample
+        return None if before is None else self._window(before, current, sample)
 
     def rest(self, *, all_ended: bool) -> Iterator[CgroupWindow]:
         """Yield the window that no later sample completes; asking changes nothing.
@@ -87,39 +64,42 @@ class CgroupBounds:
         read, after the I/O had been counted: then nothing is taken off its watermark, since the next sample would be
         needed to know how much of it was cache.
         """
-        if len(self._last) == 2:
-            before, current = self._last
-            window = self._window(before, current, current)
+        before, current = self._before, self._current
+        if before is not None:
+            last = current._replace(needed_low=None, needed_high=None)
+            window = self._window(before, current, last)
             if not all_ended and window.high is not None:
-                without_cache = current._replace(file=None)
-                window = window._replace(high=self._window(before, without_cache, current).high)
+                window = window._replace(high=self._window(before, current._replace(file=None), last).high)
             yield window
 
-    def _window(self, before: _Reading, current: _Reading, after: _Reading) -> CgroupWindow:
-        top = current.window
+    def _window(self, before: Sample, current: Sample, after: Sample) -> CgroupWindow:
+        top, file_before, file = _whole(current.window), _whole(before.file), _whole(current.file)
+        watermark, watermark_before = _whole(current.watermark), _whole(before.watermark)
         # If nobody can reset the watermark, it was reached in this window if it has risen.
         if (
             top is None
-            and current.watermark is not None
-            and before.watermark is not None
-            and current.watermark > before.watermark
+            and watermark is not None
+            and watermark_before is not None
+            and watermark > watermark_before
         ):
-            top = current.watermark
-        moved = None
-        if after.moved is not None and before.moved is not None:
-            moved = max(0, after.moved - before.moved)
-        low, high = certainty.needed_between_ticks(
-            top,
-            current.watermark if top is None else top,
-            file_before=before.file,
-            file=current.file,
-            locked=current.locked,
-            moved=moved,
-            reset_gap=before.gap,
-            error=self._error,
-            cpus=self._cpus,
-        )
-        likely = certainty.likely_between_ticks(top, before.file, current.file)
+            top = watermark
+        low, high = _whole(after.needed_low), _whole(after.needed_high)
+        if high is None:
+            moved = None
+            if after.moved is not None and before.moved is not None:
+                moved = max(0, int(after.moved) - int(before.moved))
+            low, high = certainty.needed_between_ticks(
+                top,
+                watermark if top is None else top,
+                file_before=file_before,
+                file=file,
+                locked=_whole(current.locked) or 0,
+                moved=moved,
+                reset_gap=before.gap,
+                error=self._error,
+                cpus=self._cpus,
+            )
+        likely = certainty.likely_between_ticks(top, file_before, file)
         return CgroupWindow(before.time, current.time, low, high, likely)
 
 
@@ -132,8 +112,17 @@ def bounds_between(samples: Samples, conditions: RunConditions, *, all_ended: bo
 
     bounds = CgroupBounds(conditions)
     found = tuple(array("d") for _ in range(4))
-    for sample in samples.each(conditions.started):
-        _append(found, bounds.add(sample))
+    low, high = samples.field("needed_low"), samples.field("needed_high")
+    if not np.isnan(high).all():
+        time = np.round(samples.time + conditions.started, TICK_DECIMALS)
+        starts = np.concatenate(([conditions.started], time[:-2]))
+        for column, values in zip(found, (starts, time[:-1], low[1:], high[1:]), strict=True):
+            column.frombytes(values.tobytes())
+        for sample in samples.last(2).each(conditions.started):
+            bounds.add(sample)
+    else:
+        for sample in samples.each(conditions.started):
+            _append(found, bounds.add(sample))
     for window in bounds.rest(all_ended=all_ended):
         _append(found, window)
     return tuple(np.frombuffer(column) if column else np.empty(0) for column in found)

@@ -29,6 +29,7 @@ from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from otel_memwatch.model import Column, Snapshot, Value
     from otel_memwatch.monitor.messages import Messages
+    from otel_memwatch.monitor.recording.needed_bounds import NeededBounds
     from otel_memwatch.monitor.recording.run_info import MetricSeries, TargetInfo
     from otel_memwatch.monitor.sampling.sampler import Flag, SourceHealth
     from otel_memwatch.monitor.sampling.sources import Context
@@ -151,14 +152,33 @@ class RunRecording:
             writer.mark(self.tree.blind)
         self._add_sources(sources, absent)
         self.sampler = Sampler(self.sources, settings["interval"], self._on_health)
+        self._needed_bounds: NeededBounds | None = None
 
     # -- what `Monitor` calls
 
     def take_first_tick(self) -> None:
         """Records the first tick and the limits that hold at it."""
+        self._declare_columns()
+        self.sampler.tick()
+
+    def _declare_columns(self) -> None:
+        """Write the columns of the samples that follow, and receive these."""
         self.writer.columns(self.sampler.columns)
         self.sampler.subscribe(self._on_tick)
-        self.sampler.tick()
+        if self._needed_bounds is not None:
+            self._needed_bounds.declare(self.sampler.columns)
+            self.sampler.complete = self._needed_bounds.fill
+
+    def _open_needed_bounds(self) -> None:
+        """Begin to fill in the bounds of memory needed. The first sample has none, so it need not wait for these imports."""
+        from otel_memwatch.monitor.recording.needed_bounds import NeededBounds
+
+        assert self._first is not None
+        columns, first = self._first
+        self._needed_bounds = bounds = NeededBounds(self.writer.info)
+        bounds.declare(columns)
+        bounds.fill(first.time, list(first.values))
+        self.sampler.complete = bounds.fill
 
     def open_the_rest(self, stop: Flag, listening: Listening | None, say: Callable[[str], None]) -> None:
         """Opens what may take its time, drivers, the aggregator and telemetry, while the ticks go on.
@@ -167,14 +187,15 @@ class RunRecording:
         """
         if not stop.is_set():
             self._opening.start()
+        if self._target.own_cgroup is not None:
+            self._open_needed_bounds()
         while not self._drivers_asked.is_set() and not self.sampler.wait(self._drivers_asked):
             self.sampler.tick()
         self.follow_operations()
         late = self._add_sources(*self._opening.late())
         if late:
             self.sampler = self.sampler.joined_by(late)
-            self.writer.columns(self.sampler.columns)
-            self.sampler.subscribe(self._on_tick)
+            self._declare_columns()
         self.batcher.open(self.sampler.columns, self.writer.info, drawn=self._settings["report"])
         self._open_telemetry(listening, say)
 

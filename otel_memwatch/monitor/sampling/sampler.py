@@ -181,6 +181,10 @@ class _Reader:
         return SourceHealth(self.up, self.reads, self.failures, self.seconds, self.stretched, self.error)
 
 
+def _leave_as_read(_time: float, _values: list[Value]) -> None:
+    """Complete nothing."""
+
+
 class Sampler:
     """Reads `sources` every `interval` seconds.
 
@@ -193,6 +197,10 @@ class Sampler:
         interval: seconds between ticks.
         on_health: called with (name, health) whenever a source begins to fail, or recovers.
         clock: the time.
+
+    Attributes:
+        complete: called with time and values of each sample, before it is handed on, to fill in what follows from
+            several sources.
     """
 
     def __init__(
@@ -203,6 +211,7 @@ class Sampler:
         clock: Clock | None = None,
     ) -> None:
         self.interval = interval
+        self.complete: Callable[[float, list[Value]], None] = _leave_as_read
         self.ticks = self.missed = 0
         self._clock = clock or SystemClock()
         self._on_health = on_health
@@ -285,6 +294,7 @@ class Sampler:
             for index, _ in self._slow:
                 if values[index] is not None:
                     self._slow_values[index] = now, values[index]
+        self.complete(now, values)
         snapshot = Snapshot(now, clock.wall(), tuple(values), late, missed)
         self.ticks += 1
         self.missed += missed

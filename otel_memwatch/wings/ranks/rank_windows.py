@@ -48,7 +48,13 @@ def windows_of(run: RecordedRun) -> Windows:
     start, time = run.started, np.round(samples.time + run.started, TICK_DECIMALS)
     ended = moment(mapping(run.info.get("ended")).get("monotonic"))
     conditions = RunConditions.of(run.info)
-    low, high, guess = _of_group(samples, conditions) if own else _of_ledger(samples, conditions)
+    if own:
+        low, high, guess = _of_group(samples, conditions)
+    elif conditions.own_cgroup:  # processes left the group: its bounds are not those of the run
+        guess = samples.field("rss")
+        low, high = np.zeros(len(guess)), np.full(len(guess), math.inf)
+    else:
+        low, high, guess = _of_ledger(samples, conditions)
     begins = np.concatenate(([min(start, time[0])], time[:-1]))
     ends = time
     if ended is not None and ended > time[-1]:

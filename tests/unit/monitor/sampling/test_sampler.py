@@ -333,3 +333,16 @@ def test_a_source_whose_glance_fails_is_read_as_before(clock: FakeClock) -> None
     run(Sampler([source], 0.1, clock=clock), clock, 12)
     assert source.reads == pytest.approx([1000.0 + 0.1 * k for k in range(11)])
     assert source.glances == 1
+
+
+def test_what_follows_from_several_sources_is_filled_in_before_anybody_sees_it(clock: FakeClock) -> None:
+    source = Scripted("s", [Column("process.memory.usage"), Column("process.thread.count")], clock)
+    source.values = [3, None]
+    seen: list[Snapshot] = []
+    sampler = Sampler([source], 0.1, clock=clock)
+    sampler.subscribe(seen.append)
+    sampler.complete = lambda _, values: values.__setitem__(1, values[0])
+    sampler.tick()
+    latest = sampler.latest()
+    assert latest is not None
+    assert seen[0].values == latest.values == (3, 3)

@@ -36,8 +36,13 @@ def _pair(metric: str, kind: str, period: float = 0.0) -> tuple[Column, Column]:
     return Column(metric, ((attribute, first),), period), Column(metric, ((attribute, second),), period)
 
 
-def columns(period: float, *, needed: bool) -> tuple[Column, ...]:
-    """All columns: those read at every tick first, then those read once in `period` seconds."""
+def columns(period: float, *, needed: bool, own_cgroup: bool = False) -> tuple[Column, ...]:
+    """Return all columns: those read at every sample first, then those read once in `period` seconds.
+
+    `own_cgroup`: the bounds of memory needed follow from the group's readings and are filled in later
+    (`recording.needed_bounds`).
+    """
+    needed_columns = _NEEDED if needed else _NEEDED[:2] if own_cgroup else ()
     return (
         Column(catalog.PROCESS_MEMORY_USAGE),
         Column(catalog.MEMWATCH_TREE_MEMORY_USAGE),
@@ -53,7 +58,7 @@ def columns(period: float, *, needed: bool) -> tuple[Column, ...]:
         *_pair(catalog.MEMWATCH_TREE_PAGING_FAULTS, "faults"),
         Column(catalog.MEMWATCH_TREE_UNOBSERVED),
         Column(catalog.MEMWATCH_TREE_UNOBSERVED_FAULTS),
-        *((Column(metric) for metric in _NEEDED) if needed else ()),
+        *(Column(metric) for metric in needed_columns),
         Column(catalog.PROCESS_MEMORY_VIRTUAL, (), period),
         *_pair(catalog.PROCESS_DISK_IO, "io", period),
         *_pair(catalog.PROCESS_PAGING_FAULTS, "faults", period),

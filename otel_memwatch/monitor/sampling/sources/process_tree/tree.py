@@ -154,7 +154,11 @@ class ProcessTree:
         self._sum = Totals()
         self._fast: list[Value] = []
         """The values of the last tick at which a figure had changed."""
-        self.columns = columns(context.slow_period(), needed=self._needed is not None)
+        self.columns = columns(
+            context.slow_period(),
+            needed=self._needed is not None,
+            own_cgroup=context.own_cgroup is not None,
+        )
         self._not_due: list[Value] = [None] * sum(column.period > 0 for column in self.columns)
 
     def _open_needed(self) -> NeededMemory | None:
@@ -691,6 +695,8 @@ class ProcessTree:
             bounds = self._bound_needed(self._needed, changes, now)
             self._range = max(self._range[0], bounds.low or 0), bounds.high
             fast += bounds
+        elif self._context.own_cgroup is not None:
+            fast += (None, None)
         if not slow:
             return fast + self._not_due
         for member in members:

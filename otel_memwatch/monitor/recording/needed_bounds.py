@@ -1,0 +1,45 @@
+"""Bounds of memory needed in each sample of a run with a cgroup of its own.
+
+They follow from readings of two sources, the cgroup and the tree's I/O. The bounds of the window that a sample ends are
+known at the next one, whose row holds them:
+
+    sample 1 ------------ sample 2 ------------ sample 3
+             |<- window ->|                     its bounds stand in this row
+"""
+
+from __future__ import annotations
+
+from otel_memwatch import catalog
+from otel_memwatch.record.schema import sample_maker
+from otel_memwatch.run.cgroup_bounds import CgroupBounds
+from otel_memwatch.run.conditions import RunConditions
+from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from otel_memwatch.model import Column, Value
+
+
+class NeededBounds:
+    """Fills the two columns in, by the rule that `run.cgroup_bounds` has for old records too (10 us a sample).
+
+    Args:
+        info: `run.json` as it is at the start.
+    """
+
+    def __init__(self, info: Mapping[str, Any]) -> None:
+        self._bounds = CgroupBounds(RunConditions.of(info))
+
+    def declare(self, columns: Sequence[Column]) -> None:
+        """Take the columns of the samples that follow."""
+        metrics = [column.metric for column in columns]
+        self._low = metrics.index(catalog.MEMWATCH_TREE_MEMORY_NEEDED_LOW)
+        self._high = metrics.index(catalog.MEMWATCH_TREE_MEMORY_NEEDED_HIGH)
+        self._make = sample_maker(columns)
+
+    def fill(self, time: float, values: list[Value]) -> None:
+        """Put the bounds of the window that ended at the sample before into the values of a sample."""
+        window = self._bounds.add(self._make((time, *values)))
+        if window is not None:
+            values[self._low], values[self._high] = window.low, window.high
