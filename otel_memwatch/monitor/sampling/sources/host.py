@@ -9,14 +9,46 @@ from otel_memwatch.errors import Unavailable
 from otel_memwatch.model import Column, Value
 from otel_memwatch.monitor.sampling.sources import Context
 from otel_memwatch.runtime.procfs.system import parse_load, parse_memory, parse_used
-from otel_memwatch.runtime.typed import TYPE_CHECKING
+from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
+
+    from otel_memwatch.model import Attributes
+    from otel_memwatch.runtime.procfs.system import Memory
 
 
-def _state(state: str) -> tuple[tuple[str, str], ...]:
+def _state(state: str) -> Attributes:
     return (("system.memory.state", state),)
+
+
+def _paging(state: str) -> Attributes:
+    return (("system.paging.state", state),)
+
+
+class _Machine(NamedTuple):
+    """The machine at one sample."""
+
+    memory: Memory
+    load: float | None
+
+
+_SLOW: tuple[tuple[str, Attributes, Callable[[_Machine], Value]], ...] = (
+    (catalog.SYSTEM_MEMORY_USAGE, _state("free"), lambda machine: machine.memory.free),
+    (catalog.SYSTEM_MEMORY_USAGE, _state("buffers"), lambda machine: machine.memory.buffers),
+    (catalog.SYSTEM_MEMORY_USAGE, _state("cached"), lambda machine: machine.memory.cached),
+    (catalog.SYSTEM_MEMORY_LINUX_AVAILABLE, (), lambda machine: machine.memory.available),
+    (catalog.SYSTEM_MEMORY_LIMIT, (), lambda machine: machine.memory.total),
+    (
+        catalog.SYSTEM_PAGING_USAGE,
+        _paging("used"),
+        lambda machine: machine.memory.swap_total - machine.memory.swap_free,
+    ),
+    (catalog.SYSTEM_PAGING_USAGE, _paging("free"), lambda machine: machine.memory.swap_free),
+    (catalog.SYSTEM_CPU_LOGICAL_COUNT, (), lambda _: len(os.sched_getaffinity(0))),
+    (catalog.MEMWATCH_SYSTEM_LOAD, (), lambda machine: machine.load),
+)
+"""Columns that are read about once a second."""
 
 
 class Host:
@@ -37,17 +69,8 @@ class Host:
         self._pace = context.pace(1.0)
         self.columns: Sequence[Column] = (
             Column(catalog.SYSTEM_MEMORY_USAGE, _state("used")),
-            Column(catalog.SYSTEM_MEMORY_USAGE, _state("free"), period),
-            Column(catalog.SYSTEM_MEMORY_USAGE, _state("buffers"), period),
-            Column(catalog.SYSTEM_MEMORY_USAGE, _state("cached"), period),
-            Column(catalog.SYSTEM_MEMORY_LINUX_AVAILABLE, (), period),
-            Column(catalog.SYSTEM_MEMORY_LIMIT, (), period),
-            Column(catalog.SYSTEM_PAGING_USAGE, (("system.paging.state", "used"),), period),
-            Column(catalog.SYSTEM_PAGING_USAGE, (("system.paging.state", "free"),), period),
-            Column(catalog.SYSTEM_CPU_LOGICAL_COUNT, (), period),
-            Column(catalog.MEMWATCH_SYSTEM_LOAD, (), period),
+            *(Column(metric, attributes, period) for metric, attributes, _ in _SLOW),
         )
-
         self._not_due = (None,) * (len(self.columns) - 1)
 
     def read(self, now: float) -> Sequence[Value]:
@@ -57,19 +80,8 @@ class Host:
         if used is not None and not self._pace.due(now):
             return (used, *self._not_due)
         memory = parse_memory(data)
-        used = memory.total - memory.available
-        return (
-            used,
-            memory.free,
-            memory.buffers,
-            memory.cached,
-            memory.available,
-            memory.total,
-            memory.swap_total - memory.swap_free,
-            memory.swap_free,
-            len(os.sched_getaffinity(0)),
-            parse_load(os.pread(self._load, 256, 0)).minute,
-        )
+        machine = _Machine(memory, parse_load(os.pread(self._load, 256, 0)).minute)
+        return (memory.total - memory.available, *(get(machine) for _, _, get in _SLOW))
 
     def close(self) -> None:
         """Close the files; reading is over."""

@@ -20,7 +20,9 @@ from otel_memwatch.runtime.kernel import sum_known
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from otel_memwatch.model import Attributes
 
 FIGURES_SECONDS = 1.0
 _MODE, _DIRECTION, _SWITCH = "cpu.mode", "disk.io.direction", "process.context_switch.type"
@@ -113,7 +115,11 @@ class Portable:
             self._since = psutil.Process().create_time()
         period = context.slow_period()
         self._pace = context.pace()
-        self.columns: Sequence[Column] = _columns(period)
+        self.columns: Sequence[Column] = tuple(
+            Column(metric, attributes, pace)
+            for table, pace in ((_FAST, 0.0), (_SLOW, period))
+            for metric, attributes, _ in table
+        )
 
     # -- for others
 
@@ -171,19 +177,9 @@ class Portable:
             self._began = now
         self._add_up()
         living = [member for member in self._members.values() if not member.zombie]
-        main = self._members.get(self._context.root)
-        fast: list[Value] = [
-            main.rss if main is not None and not main.zombie else None,
-            sum(member.rss for member in living),
-            None if main is None else main.used.cpu_user,
-            None if main is None else main.used.cpu_system,
-            *self._highest,
-            len(living),
-            sum_known(member.threads for member in living),
-        ]
-        if not self._pace.due(now):
-            return fast + [None] * (len(self.columns) - len(fast))
-        return fast + _slow(main, living, now)
+        tree = _Tree(now, self._members.get(self._context.root), living, self._highest)
+        due = self._pace.due(now)
+        return [get(tree) for _, _, get in _FAST] + [get(tree) if due else None for _, _, get in _SLOW]
 
     def _read_exits(self) -> None:
         while self._exits:
@@ -304,47 +300,69 @@ class Portable:
         )
 
 
-def _columns(period: float) -> tuple[Column, ...]:
-    return (
-        Column(catalog.PROCESS_MEMORY_USAGE),
-        Column(catalog.MEMWATCH_TREE_MEMORY_USAGE),
-        Column(catalog.PROCESS_CPU_TIME, ((_MODE, "user"),)),
-        Column(catalog.PROCESS_CPU_TIME, ((_MODE, "system"),)),
-        Column(catalog.MEMWATCH_TREE_CPU_TIME, ((_MODE, "user"),)),
-        Column(catalog.MEMWATCH_TREE_CPU_TIME, ((_MODE, "system"),)),
-        Column(catalog.MEMWATCH_TREE_DISK_IO, ((_DIRECTION, "read"),)),
-        Column(catalog.MEMWATCH_TREE_DISK_IO, ((_DIRECTION, "write"),)),
-        Column(catalog.MEMWATCH_TREE_PROCESS_COUNT),
-        Column(catalog.MEMWATCH_TREE_THREAD_COUNT),
-        Column(catalog.PROCESS_MEMORY_VIRTUAL, (), period),
-        Column(catalog.PROCESS_DISK_IO, ((_DIRECTION, "read"),), period),
-        Column(catalog.PROCESS_DISK_IO, ((_DIRECTION, "write"),), period),
-        Column(catalog.PROCESS_THREAD_COUNT, (), period),
-        Column(catalog.PROCESS_UNIX_FILE_DESCRIPTOR_COUNT, (), period),
-        Column(catalog.PROCESS_CONTEXT_SWITCHES, ((_SWITCH, "voluntary"),), period),
-        Column(catalog.PROCESS_CONTEXT_SWITCHES, ((_SWITCH, "involuntary"),), period),
-        Column(catalog.PROCESS_UPTIME, (), period),
-        Column(catalog.MEMWATCH_TREE_MEMORY_VIRTUAL, (), period),
-        Column(catalog.MEMWATCH_TREE_FILE_DESCRIPTOR_COUNT, (), period),
-    )
+class _Tree(NamedTuple):
+    """The tree at one sample, as the columns read it."""
+
+    now: float
+    main: _PortableProcess | None
+    """The target; `None`: it is gone."""
+    living: Sequence[_PortableProcess]
+    totals: Sequence[float | None]
+    """User and system CPU time, bytes read and written, reaped processes included."""
 
 
-def _slow(main: _PortableProcess | None, living: list[_PortableProcess], now: float) -> list[Value]:
-    descriptors = {member.process.pid: member.optional("num_fds") for member in living}
-    own: list[Value] = [None] * 8
-    if main is not None and not main.zombie:
-        switches = main.optional("num_ctx_switches")
-        own = [
-            main.virtual,
-            main.used.read_bytes,
-            main.used.write_bytes,
-            main.threads,
-            descriptors.get(main.process.pid),
-            None if switches is None else switches.voluntary,
-            None if switches is None else switches.involuntary,
-            round(now - main.start, 3),
-        ]
-    return [*own, sum(member.virtual for member in living), sum_known(descriptors.values())]
+def _own(get: Callable[[_PortableProcess], Value], *, zombie: bool = False) -> Callable[[_Tree], Value]:
+    """Return the getter of a figure of the target: `None` if it is gone, and if it is a zombie unless `zombie`."""
+    return lambda tree: None if tree.main is None or (tree.main.zombie and not zombie) else get(tree.main)
+
+
+def _switches(kind: str) -> Callable[[_Tree], Value]:
+    return _own(lambda main: getattr(main.optional("num_ctx_switches"), kind, None))
+
+
+def _uptime(tree: _Tree) -> Value:
+    return _own(lambda main: round(tree.now - main.start, 3))(tree)
+
+
+_READ, _WRITE = ((_DIRECTION, "read"),), ((_DIRECTION, "write"),)
+_USER, _SYSTEM = ((_MODE, "user"),), ((_MODE, "system"),)
+_VOLUNTARY, _INVOLUNTARY = ((_SWITCH, "voluntary"),), ((_SWITCH, "involuntary"),)
+
+_FAST: tuple[tuple[str, Attributes, Callable[[_Tree], Value]], ...] = (
+    (catalog.PROCESS_MEMORY_USAGE, (), _own(lambda main: main.rss)),
+    (catalog.MEMWATCH_TREE_MEMORY_USAGE, (), lambda tree: sum(one.rss for one in tree.living)),
+    (catalog.PROCESS_CPU_TIME, _USER, _own(lambda main: main.used.cpu_user, zombie=True)),
+    (catalog.PROCESS_CPU_TIME, _SYSTEM, _own(lambda main: main.used.cpu_system, zombie=True)),
+    (catalog.MEMWATCH_TREE_CPU_TIME, _USER, lambda tree: tree.totals[0]),
+    (catalog.MEMWATCH_TREE_CPU_TIME, _SYSTEM, lambda tree: tree.totals[1]),
+    (catalog.MEMWATCH_TREE_DISK_IO, _READ, lambda tree: tree.totals[2]),
+    (catalog.MEMWATCH_TREE_DISK_IO, _WRITE, lambda tree: tree.totals[3]),
+    (catalog.MEMWATCH_TREE_PROCESS_COUNT, (), lambda tree: len(tree.living)),
+    (catalog.MEMWATCH_TREE_THREAD_COUNT, (), lambda tree: sum_known(one.threads for one in tree.living)),
+)
+"""Columns that are read at every sample."""
+
+_SLOW: tuple[tuple[str, Attributes, Callable[[_Tree], Value]], ...] = (
+    (catalog.PROCESS_MEMORY_VIRTUAL, (), _own(lambda main: main.virtual)),
+    (catalog.PROCESS_DISK_IO, _READ, _own(lambda main: main.used.read_bytes)),
+    (catalog.PROCESS_DISK_IO, _WRITE, _own(lambda main: main.used.write_bytes)),
+    (catalog.PROCESS_THREAD_COUNT, (), _own(lambda main: main.threads)),
+    (
+        catalog.PROCESS_UNIX_FILE_DESCRIPTOR_COUNT,
+        (),
+        _own(lambda main: main.optional("num_fds")),
+    ),
+    (catalog.PROCESS_CONTEXT_SWITCHES, _VOLUNTARY, _switches("voluntary")),
+    (catalog.PROCESS_CONTEXT_SWITCHES, _INVOLUNTARY, _switches("involuntary")),
+    (catalog.PROCESS_UPTIME, (), _uptime),
+    (catalog.MEMWATCH_TREE_MEMORY_VIRTUAL, (), lambda tree: sum(one.virtual for one in tree.living)),
+    (
+        catalog.MEMWATCH_TREE_FILE_DESCRIPTOR_COUNT,
+        (),
+        lambda tree: sum_known(one.optional("num_fds") for one in tree.living),
+    ),
+)
+"""Columns that are read about once a second."""
 
 
 def _left_behind(used: _Used) -> _Used:

@@ -256,7 +256,7 @@ class ProcessTree:
         """Seconds after which a glance is worth its cost; infinite: none is, as where a control group tells what is needed."""
         return self._between.within
 
-    def glance(self, now: float) -> bool:  # noqa: ARG002 - the signature is Glancing's
+    def glance(self, now: float) -> bool:  # noqa: ARG002 - the signature is EarlySampleSource's
         """Whether a tick now keeps the bounds of what the tree needs nearer. Costs 6 us and 9 us for each process."""
         needed = self._needed
         return needed is not None and self._between.is_worth_it(moved_since(self._members, needed.scanned))
