@@ -1,6 +1,6 @@
-"""How much memory the limits of our own control group leave.
+"""Memory that the limits of our own cgroup leave.
 
-Where one of them is reached the kernel kills a process of the group, which may be ours or another one.
+At a limit the kernel kills a process of the cgroup, which may be ours or another one.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ _DROPPABLE = {1: ("total_inactive_file", "total_active_file"), 2: ("inactive_fil
 
 
 def be_killed_first() -> None:
-    """Has the kernel kill this process before any other where memory runs out, for as long as it lives.
+    """Make this process the first that the kernel kills if memory runs out.
 
-    For processes that only render: without it the largest one would go, which may be a service that shares a limit.
+    For processes that only render. Otherwise the kernel kills the largest, perhaps a service that shares our limit.
     """
     with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w", encoding="ascii") as score:
         score.write("1000")
 
 
-class Room(NamedTuple):
-    """What the tightest limit leaves."""
+class MemoryHeadroom(NamedTuple):
+    """Memory that the tightest limit leaves."""
 
     left: int
     """Bytes, page cache that can be dropped included; swap is not counted."""
@@ -44,10 +44,10 @@ class Room(NamedTuple):
     """Bytes."""
 
 
-def room(proc: Path = Path("/proc")) -> Room | None:
-    """What is left below the limits of the group that we are in and of those above it that can be seen.
+def memory_headroom(proc: Path = Path("/proc")) -> MemoryHeadroom | None:
+    """Return the headroom below the limits of our cgroup and its visible ancestors.
 
-    `None`: there is no limit, or none that may be read.
+    `None`: there is no limit, or none is readable.
     """
     try:
         memberships = parse_memberships((proc / "self/cgroup").read_bytes())
@@ -57,13 +57,13 @@ def room(proc: Path = Path("/proc")) -> Room | None:
     location = locate(memberships, mounts, "memory")
     if location is None:
         return None
-    found = (_room_in(Path(group), location.version) for group in ancestors(location))
+    found = (_headroom_in(Path(group), location.version) for group in ancestors(location))
     return min((one for one in found if one is not None), default=None)
 
 
 def own_share(limit: int, proc: Path = Path("/proc")) -> int | None:
-    """Bytes that this process takes of a limit in bytes; `None`: another limit, or none, is the tightest of ours."""
-    ours = room(proc)
+    """Return the bytes that this process takes of a limit; `None` if that is not our tightest limit."""
+    ours = memory_headroom(proc)
     if ours is None or ours.limit != limit:
         return None
     try:
@@ -73,7 +73,7 @@ def own_share(limit: int, proc: Path = Path("/proc")) -> int | None:
     return (status.anon or 0) + (status.shmem or 0)
 
 
-def _room_in(group: Path, version: int) -> Room | None:
+def _headroom_in(group: Path, version: int) -> MemoryHeadroom | None:
     limit_file, usage_file = _FILES[version]
     try:
         limit = parse_limit((group / limit_file).read_bytes())
@@ -84,4 +84,4 @@ def _room_in(group: Path, version: int) -> Room | None:
     except (OSError, ValueError):
         return None
     droppable = sum(stat.get(key, 0) for key in _DROPPABLE[version])
-    return Room(max(0, limit - usage + droppable), limit)
+    return MemoryHeadroom(max(0, limit - usage + droppable), limit)

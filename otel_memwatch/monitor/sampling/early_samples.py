@@ -1,4 +1,4 @@
-"""When a tick is taken before it is due: a source that can tell cheaply is asked between ticks whether one is worth its cost."""
+"""Early samples: a source that can tell cheaply is asked between samples whether one is worth its cost now."""
 
 from __future__ import annotations
 
@@ -10,30 +10,30 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 CPU_ADVANCE = 0.06
-"""Seconds of CPU time that glances, and the ticks which they call for, may use at once: some sixty such ticks."""
+"""Seconds of CPU time that questions and early samples may use at once: some sixty early samples."""
 CPU_SHARE = 0.002
 """Share of one core at which they may use it again."""
 REST = 100
-"""Times what one glance has cost that nobody looks after it: those at a large tree cost no larger part of a core."""
+"""Pause after a question, as a multiple of its cost: a large tree takes no larger part of a core."""
 LEAST_LEFT = 0.005
-"""Seconds before the next tick within which none is called for any more."""
+"""Seconds before the next regular sample in which no early sample is taken."""
 
 
-class Glancing(Protocol):
-    """A source that can be asked between ticks."""
+class EarlySampleSource(Protocol):
+    """A source that can be asked between samples."""
 
     glance_within: float
-    """Seconds after which a glance is worth its cost, counted from its last reading or glance; infinite: none is."""
+    """Seconds until a question is worth its cost, since the last sample or question; infinite: never."""
 
     def glance(self, now: float) -> bool:
-        """Whether a tick now would tell more than the next that is due; `now` is monotonic seconds."""
+        """Return whether a sample now is worth its cost; `now` is monotonic seconds."""
 
 
-class Glances:
-    """The glances of one sampler, and what they may cost."""
+class EarlySampleScheduler:
+    """Decides when the sources of a sampler are asked, within a budget of CPU time."""
 
     def __init__(self, sources: Iterable[object]) -> None:
-        self._sources: list[Glancing] = [source for source in sources if hasattr(source, "glance")]  # type: ignore[misc] # as asked
+        self._sources: list[EarlySampleSource] = [source for source in sources if hasattr(source, "glance")]  # type: ignore[misc] # as asked
         self.due = math.inf
         """Monotonic seconds at which a glance is due; infinite: none is."""
         self._ahead = self._accounted_at = 0.0
@@ -51,7 +51,7 @@ class Glances:
             self.due = due
 
     def ask(self, now: float) -> bool:
-        """Whether a source wants a tick now. One that fails is not asked again: its readings tell what is wrong."""
+        """Return whether a source wants a sample now. A source that fails is not asked again: its readings show the error."""
         wanted = False
         for source in list(self._sources):
             try:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from otel_memwatch.errors import describe
 from otel_memwatch.model import Column, Snapshot, Source, Value
-from otel_memwatch.monitor.sampling.early_samples import Glances
+from otel_memwatch.monitor.sampling.early_samples import EarlySampleScheduler
 from otel_memwatch.runtime.typed import NamedTuple, Protocol
 
 CPU_SHARE = 0.05
@@ -190,7 +190,7 @@ class Sampler:
 
     `columns` are those of all sources: first the ones read at every tick, last the slow ones, so that a tick's
     record can leave out the end. A tick that comes too late is made at once; deadlines that have passed
-    altogether are counted as missed, never made up for. A source may call for a tick between two that are due (`Glances`).
+    altogether are counted as missed, never made up for. A source may call for a tick between two that are due (`EarlySampleScheduler`).
 
     Args:
         sources: what to read, in this order.
@@ -218,7 +218,7 @@ class Sampler:
         self._subscribers: list[Callable[[Snapshot], None]] = []
         self._last: Snapshot | None = None
         self._deadline: float | None = None
-        self._glances = Glances(sources)
+        self._early = EarlySampleScheduler(sources)
         self._called_for = False
         """The next tick is one that a source has called for, before it is due."""
         self._readers = self._lay_out(sources)
@@ -302,9 +302,9 @@ class Sampler:
         for subscriber in self._subscribers:
             subscriber(snapshot)
         if called_for:
-            self._glances.spent(now, clock.cpu() - begun)
+            self._early.spent(now, clock.cpu() - begun)
         assert self._deadline is not None
-        self._glances.plan(now, self._deadline)
+        self._early.plan(now, self._deadline)
         return snapshot
 
     def _health_changed(self, reader: _Reader, was_up: bool) -> None:
@@ -336,18 +336,18 @@ class Sampler:
             return stop.is_set()
         clock = self._clock
         while not clock.wait(stop, self.left_to_look()):
-            if self._glances.due >= self._deadline or self._glance():
+            if self._early.due >= self._deadline or self._glance():
                 return False
         return True
 
     def _glance(self) -> bool:
         """Whether a source calls for a tick now."""
-        clock, glances = self._clock, self._glances
+        clock, early = self._clock, self._early
         now, began = clock.monotonic(), clock.cpu()
         assert self._deadline is not None
-        self._called_for = now < self._deadline and glances.ask(now)
-        glances.looked(now, clock.cpu() - began)
-        glances.plan(now, self._deadline)
+        self._called_for = now < self._deadline and early.ask(now)
+        early.looked(now, clock.cpu() - began)
+        early.plan(now, self._deadline)
         return self._called_for
 
     def left(self) -> float:
@@ -355,8 +355,8 @@ class Sampler:
         return 0.0 if self._deadline is None else max(0.0, self._deadline - self._clock.monotonic())
 
     def left_to_look(self) -> float:
-        """Seconds until the next tick or glance is due; 0 where it is."""
-        return min(self.left(), max(0.0, self._glances.due - self._clock.monotonic()))
+        """Seconds until the next sample or question is due; 0 where it is."""
+        return min(self.left(), max(0.0, self._early.due - self._clock.monotonic()))
 
     def joined_by(self, sources: Sequence[Source]) -> Sampler:
         """A sampler that goes on where this one stands, with more sources; subscribers have to subscribe again."""
@@ -367,5 +367,5 @@ class Sampler:
             self._clock,
         )
         joined.ticks, joined.missed, joined._deadline = self.ticks, self.missed, self._deadline
-        joined._glances = self._glances
+        joined._early = self._early
         return joined

@@ -142,7 +142,7 @@ def render(
     wanted["display"] = display_of(_STDERR)
     wanted["plot"] = settings["plot"] and writable and not hurried()
     if wanted["plot"] or wanted["log_dir"]:
-        _leave_out_what_has_no_room(directory, wanted, messages)
+        _drop_what_exceeds_headroom(directory, wanted, messages)
     recorded = any(isinstance(device, dict) and device.get("recorded") for device in info.get("gpus") or ())
     judged_apart = wanted["budget"] and run.too_many_operations
     needs_libraries = (
@@ -152,14 +152,14 @@ def render(
         make(run, wanted, messages)
 
 
-def _leave_out_what_has_no_room(directory: Path, wanted: dict[str, Any], messages: Messages) -> None:
+def _drop_what_exceeds_headroom(directory: Path, wanted: dict[str, Any], messages: Messages) -> None:
     """Takes off `wanted`, with a line for each, what is drawn, where a memory limit leaves less than drawing takes.
 
     The kernel would have to kill somebody: ours at best, and then there is no picture either.
     """
-    from otel_memwatch.runtime.memory_headroom import room
+    from otel_memwatch.runtime.memory_headroom import memory_headroom
 
-    found = room()
+    found = memory_headroom()
     if found is None:
         return
     samples = directory / SAMPLES_FILE

@@ -122,9 +122,9 @@ def _advice(tests: Sequence[MeasuredTest], killed: Sequence[Peak]) -> list[str]:
 
 def _available() -> tuple[int, str] | None:
     """Return the bytes available for tests, and their description; `None` if unknown."""
-    from otel_memwatch.runtime.memory_headroom import room
+    from otel_memwatch.runtime.memory_headroom import memory_headroom
 
-    limited = room()
+    limited = memory_headroom()
     if limited is not None:
         return limited.limit, f"{size(limited.limit)} (memory limit)"
     try:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from otel_memwatch.runtime.memory_headroom import Room, room
+from otel_memwatch.runtime.memory_headroom import MemoryHeadroom, memory_headroom
 
 MIB = 1 << 20
 V1, V2 = 1, 2
@@ -48,24 +48,24 @@ def groups(request: pytest.FixtureRequest, tmp_path: Path) -> Groups:
 
 
 def test_without_a_limit_there_is_nothing_to_say(groups: Groups, tmp_path: Path) -> None:
-    assert room(groups.proc) is None, "files that are not there limit nothing"
+    assert memory_headroom(groups.proc) is None, "files that are not there limit nothing"
     groups.group("job/step", None, 10 * MIB)
     groups.group("job", None, 20 * MIB)
-    assert room(groups.proc) is None
-    assert room(tmp_path / "nowhere") is None
+    assert memory_headroom(groups.proc) is None
+    assert memory_headroom(tmp_path / "nowhere") is None
 
 
 def test_cache_can_be_dropped_and_shared_memory_cannot(groups: Groups) -> None:
     groups.group("job/step", 200 * MIB, 190 * MIB, cache=60 * MIB, shared=100 * MIB)
-    assert room(groups.proc) == Room(70 * MIB, 200 * MIB)
+    assert memory_headroom(groups.proc) == MemoryHeadroom(70 * MIB, 200 * MIB)
 
 
 def test_the_tightest_of_all_groups_above_counts(groups: Groups) -> None:
     groups.group("job/step", 1000 * MIB, 50 * MIB)
     groups.group("job", 300 * MIB, 280 * MIB, cache=5 * MIB)
-    assert room(groups.proc) == Room(25 * MIB, 300 * MIB)
+    assert memory_headroom(groups.proc) == MemoryHeadroom(25 * MIB, 300 * MIB)
 
 
 def test_above_its_limit_nothing_is_left(groups: Groups) -> None:
     groups.group("job", 100 * MIB, 120 * MIB)
-    assert room(groups.proc) == Room(0, 100 * MIB)
+    assert memory_headroom(groups.proc) == MemoryHeadroom(0, 100 * MIB)
