@@ -24,29 +24,29 @@ if TYPE_CHECKING:
     from otel_memwatch.model import ChildExit
 
 AWAIT_SECONDS = 5.0
-"""How long the exact figures of a child of ours are waited for, after it has gone."""
+"""Seconds to wait for wait4's figures of a child of the monitor after it vanished."""
 
 
-class Fate(enum.Enum):
-    """Who waited for a member that has vanished, and so where its totals are."""
+class ReapedBy(enum.Enum):
+    """The process that waited for a vanished member, and so has its totals."""
 
-    OURS = "ours"
-    """We did: the supervisor will report exact figures."""
-    PARENTS = "parents"
-    """Its parent, which has gone too, or we did after that: then the supervisor will report exact figures."""
-    NOBODYS = "nobodys"
-    """Nobody that we know: what was read last is all there is. The supervisor may still report it."""
+    MONITOR = "monitor"
+    """The supervisor will report its totals."""
+    PARENT = "parent"
+    """Its parent, which has vanished too, or the monitor after that. The supervisor will report its totals then."""
+    UNKNOWN = "unknown"
+    """Only the last reading is known. The supervisor may still report it."""
 
 
-class Gone:
-    """A member that has vanished and whose end is not settled."""
+class VanishedProcess:
+    """A member that vanished and whose totals may still change."""
 
-    def __init__(self, member: Member, now: float, fate: Fate) -> None:
+    def __init__(self, member: Member, now: float, reaped_by: ReapedBy) -> None:
         self.member = member
-        self.fate = fate
-        self.totals = Totals() if fate is Fate.PARENTS else member.totals()
-        self.deadline = now + (AWAIT_SECONDS if fate is Fate.OURS else 0.0)
-        """Until then the supervisor may report exact figures."""
+        self.reaped_by = reaped_by
+        self.totals = Totals() if reaped_by is ReapedBy.PARENT else member.totals()
+        self.deadline = now + (AWAIT_SECONDS if reaped_by is ReapedBy.MONITOR else 0.0)
+        """Until then the supervisor may report its totals."""
 
 
 class Account:
@@ -54,27 +54,23 @@ class Account:
 
     def __init__(self) -> None:
         self._departed = Totals()
-        self._gone: dict[int, Gone] = {}
+        self._gone: dict[int, VanishedProcess] = {}
         self._highest = Totals()
 
-    def vanished(self, member: Member, now: float, fate: Fate) -> None:
-        """A member has vanished and no living member has got its totals."""
-        self._gone[member.pid] = Gone(member, now, fate)
+    def vanished(self, member: Member, now: float, reaped_by: ReapedBy) -> None:
+        """Add a member that vanished without leaving its totals to a living member."""
+        self._gone[member.pid] = VanishedProcess(member, now, reaped_by)
 
     def joined(self, member: Member) -> None:
-        """A member has come with a life behind it that was not recorded: what it has used so far is left out.
-
-        It stays left out when the member has ended: whoever waits for it gets its whole life.
-        """
+        """Leave out what a member used before it joined the tree, also after it ends."""
         user, system, minor, major, io = member.totals()
         without = None if io is None else Io(*(None if value is None else -value for value in io))  # type: ignore[arg-type]
         self._departed += Totals(-user, -system, -minor, -major, without)
 
     def reaped(self, reaped: Reaped, last_io: Io | None) -> None:
-        """The supervisor has waited for a process: its exact totals replace what is known of it.
+        """Replace the totals of a process by those of wait4.
 
-        Its I/O is that of the zombie, else what was read last; without both the tree's I/O is unknown from now on. What wait4
-        tells of bytes takes the place of what was read last.
+        Its I/O is that of the zombie, else the last reading. Without either the tree's I/O is unknown from now on.
         """
         end = reaped.exit
         gone = self._gone.pop(end.pid, None)
@@ -82,17 +78,17 @@ class Account:
         self._departed += Totals(end.cpu_user, end.cpu_system, end.minor_faults, end.major_faults, io)
 
     def awaited(self, pid: int) -> Member | None:
-        """The vanished member of this pid whose exact figures are not known yet."""
+        """Return the vanished member of this pid that wait4 has not reported yet."""
         gone = self._gone.get(pid)
         return gone.member if gone is not None else None
 
     @property
     def pending(self) -> bool:
-        """Whether members have vanished whose end is not settled."""
+        """Members vanished whose totals may still change."""
         return bool(self._gone)
 
-    def overdue(self, now: float) -> list[Gone]:
-        """Vanished members whose exact figures are no longer waited for: their last totals count for good."""
+    def overdue(self, now: float) -> list[VanishedProcess]:
+        """Return vanished members that wait4 will not report any more. Their last readings count."""
         done = [self._gone.pop(pid) for pid, gone in list(self._gone.items()) if now > gone.deadline]
         for gone in done:
             self._departed += gone.totals

@@ -1,11 +1,12 @@
-"""Whether a tick now is worth its cost, where no control group tells what the tree needs.
+"""Policy of early samples, for runs without a cgroup.
 
-What is gained between two ticks may have been given back before the second: page faults count it, and nobody sees it any
-more, so that it widens the upper bound of what is needed. The nearer the ticks, the less there is of it; near ticks all
-the time would cost what a monitor must not. They matter where much was given back, and where the bound would be the
-largest so far: of a tree that only grows each tick sees all. And they matter where there is clearly more than ever
-was seen: if it is gone before the next tick, nobody has. All of it can be told from stat and statm alone, a tenth
-of what a tick costs.
+Memory that a process gains and gives back between two samples is counted by page faults, but no sample sees it. So it widens
+the upper bound of memory needed. Samples close together narrow it, but cost too much all the time. An early sample pays:
+
+* if the tree gave much back and its bound would be the largest so far; a growing tree is seen by every sample;
+* if the tree has clearly more than any sample saw: it may be gone at the next one.
+
+Both can be read from stat and statm alone, at a tenth of the cost of a sample.
 """
 
 from __future__ import annotations
@@ -24,58 +25,58 @@ if TYPE_CHECKING:
     from otel_memwatch.monitor.sampling.sources.process_tree.member import Member
 
 SHARE = 0.03
-"""Part of the tree's largest memory so far that it may give back between two ticks."""
+"""Part of the tree's largest memory so far that it may give back between two samples."""
 LEAST = 1 << 20
-"""Bytes that it always may: the stated error of a figure that is called exact."""
+"""Bytes that it may always give back: the error of an exact figure."""
 GROWTH = 0.1
-"""Part of the most that was certainly there which the tree has to have beyond it: from 10 MiB to 10 GiB in 73 steps."""
+"""Growth beyond the largest lower bound that calls for an early sample: from 10 MiB to 10 GiB in 73 steps."""
 WITHIN = 0.01
-"""Seconds to a glance, at the least."""
+"""Least seconds between two probes."""
 PATIENCE = 10
-"""Glances that find nothing, after which these seconds double: a program that does nothing is left alone."""
+"""Probes without a finding, after which these seconds double: an idle program is left alone."""
 LONGEST_INTERVAL = 0.1
-"""Interval of ticks, in seconds, up to which some are called for: who asks for fewer ticks than usual gets no more."""
+"""Longest sampling interval, in seconds, with early samples: a longer one was chosen to sample less."""
 
 
-class Moved(NamedTuple):
-    """What the tree has gained, and given back, since it was scanned. Bytes."""
+class PrivateMemoryChange(NamedTuple):
+    """Private memory that the tree gained and gave back since the last scan, in bytes."""
 
     gained: int
     given_back: int
 
 
-class BetweenTicks:
-    """Told after each scan what it has found, and asked between them.
+class EarlySamplePolicy:
+    """Decides between samples whether an early one pays.
 
     Args:
-        interval: seconds between ticks.
+        interval: seconds between samples.
     """
 
     def __init__(self, interval: float) -> None:
         self._interval = interval
         self._kept = 0
-        """Bytes that the tree had at most at the end of the last scan."""
+        """Upper bound in bytes at the end of the last scan."""
         self._most = 0
-        """The largest bound of a window so far."""
+        """Largest upper bound of a window so far."""
         self._least = self._low = 0
-        """The most that was certainly there so far, and what was at the last scan."""
+        """Largest lower bound so far, and that of the last scan."""
         self._idle = 0
-        """Glances, one after the other, that found nothing."""
+        """Consecutive probes without a finding."""
         self.within = math.inf
-        """Seconds after which a glance is worth its cost; infinite: none is."""
+        """Seconds until the next probe; infinite: none."""
 
     @property
     def little(self) -> float:
-        """Bytes that are not worth a tick."""
+        """Bytes too few for an early sample."""
         return max(LEAST, SHARE * self._least)
 
     def scanned(self, told: NeededNow, unseen: int | None, kept: int) -> None:
-        """Take in a scan.
+        """Take the results of a scan.
 
         Args:
-            told: what it has found.
-            unseen: bytes that processes gained which nobody sees any more; `None`: not known.
-            kept: bytes that there are at most at its end.
+            told: its bounds.
+            unseen: bytes that processes gained and that no sample saw; `None`: unknown.
+            kept: upper bound in bytes at its end.
         """
         had, self._kept = self._kept, kept
         if told.high is None or unseen is None or self._interval > LONGEST_INTERVAL:
@@ -87,8 +88,8 @@ class BetweenTicks:
         if high - max(kept, had) > self.little or math.isinf(self.within):
             self._idle, self.within = 0, WITHIN
 
-    def is_worth_it(self, moved: Moved) -> bool:
-        """Whether a tick now keeps the bounds nearer, by what has moved since the last."""
+    def is_worth_it(self, moved: PrivateMemoryChange) -> bool:
+        """Return whether a sample now narrows the range, given the changes since the last one."""
         if moved.gained + moved.given_back <= self.little / 4:
             self._idle += 1
             self.within = min(WITHIN * 2 ** (self._idle // PATIENCE), self._interval)
@@ -96,17 +97,19 @@ class BetweenTicks:
         self._idle, self.within = 0, WITHIN
         if self._low + moved.gained - moved.given_back > self._least + max(LEAST, GROWTH * self._least):
             return True
-        # As much as was gained, or given back, may come until the next glance, and be counted in the same window.
+        # As much as was gained or given back may come until the next probe and count in the same window.
         most = self._kept + moved.gained + max(moved.gained, moved.given_back)
         return moved.given_back > self.little and most > self._most
 
 
-def moved_since(members: Mapping[int, Member], scanned: Callable[[int], tuple[int, int]]) -> Moved:
-    """What the members have gained and given back since they were scanned.
+def moved_since(
+    members: Mapping[int, Member], scanned: Callable[[int], tuple[int, int]]
+) -> PrivateMemoryChange:
+    """Return the private memory that the members gained and gave back since they were scanned.
 
     Args:
         members: by their pids.
-        scanned: gives the page faults and the bytes of private memory with which a process was scanned.
+        scanned: returns page faults and bytes of private memory of a process at its scan.
     """
     gained = given_back = 0
     left: dict[int, int] = {}
@@ -132,4 +135,4 @@ def moved_since(members: Mapping[int, Member], scanned: Callable[[int], tuple[in
         if ended:
             left[pid] = left.get(pid, 0) + ended
     ended_gained = PAGE_SIZE * sum(max(0, faults) for faults in left.values())
-    return Moved(gained + ended_gained, given_back + ended_gained)
+    return PrivateMemoryChange(gained + ended_gained, given_back + ended_gained)

@@ -92,7 +92,7 @@ class TickFindings(NamedTuple):
     """Gives the page faults of each process that was born since the discovery; `None`: there are too many to look."""
 
 
-class _Holder:
+class _ProcessState:
     """One process in one address space, as it was at the tick before."""
 
     __slots__ = (
@@ -143,11 +143,11 @@ class _StatusReading(NamedTuple):
     """Of the huge pages that the machine had allocated until then."""
 
 
-class _Own(NamedTuple):
+class _OwnedPages(NamedTuple):
     """What a member of a family certainly had at the moment `t`, in bytes."""
 
     pid: int
-    holder: _Holder
+    holder: _ProcessState
     whole: int
     """All of it."""
     own: int
@@ -191,18 +191,18 @@ class _Family:
         self.same = True
         self.largest = 0
         """What one of them certainly held at the moment `t`."""
-        self.owns: list[_Own] = []
+        self.owns: list[_OwnedPages] = []
         """What each of them certainly held at the moment `t`."""
         self.most = 0
         """What one of them certainly holds."""
         self.before, self.resident = self.resident, 0
 
 
-class _Reading(NamedTuple):
+class _MemberReading(NamedTuple):
     """What one tick reads of a process."""
 
     member: Member
-    holder: _Holder
+    holder: _ProcessState
     fresh: bool
     """It was not in this address space at the tick before."""
     held: int | None
@@ -217,7 +217,7 @@ class _Reading(NamedTuple):
         return self.member.zombie or (self.held == 0 and not self.member.stat.stack)
 
 
-class NeededMemory:
+class FaultLedgerBounds:
     """The bounds of one tree. A tick costs 15 us and about 8 us for each process; one that is new 5 us for each that it is forked with.
 
     Args:
@@ -250,7 +250,7 @@ class NeededMemory:
         self._own_stack = parse_stat(read_once(f"{proc}/self/stat")).stack
         """Before its exec the target has our memory, which is nothing of the tree's."""
         self._merges_pages = _merges_pages(sys)
-        self._holders: dict[int, _Holder] = {}
+        self._holders: dict[int, _ProcessState] = {}
         self._families: dict[int, _Family] = {}
         self._ended_new = 0
         """What processes that we waited for had gained since the tick before."""
@@ -283,7 +283,7 @@ class NeededMemory:
         """Processes whose watermark somebody was noticed to reset."""
         self._unmarked: deque[int] = deque(maxlen=SCANS_BELIEVED)
         """What the bounds of the last scans would have been if no watermark had been believed."""
-        self._departed: dict[int, _Holder] = {}
+        self._departed: dict[int, _ProcessState] = {}
         """Processes that the last tick did not find any more: it may yet be told how many page faults they had."""
         self.broken = "huge pages that the kernel does not count" if self._machine.uncounted else ""
         """Why page faults tell nothing any more, in words; empty: they do."""
@@ -422,7 +422,7 @@ class NeededMemory:
 
     # -- reading
 
-    def _read(self, members: Mapping[int, Member]) -> tuple[list[_Reading], bool]:
+    def _read(self, members: Mapping[int, Member]) -> tuple[list[_MemberReading], bool]:
         """Read statm of all, then stat of all. Also gives whether one has ended meanwhile."""
         held: list[int | None] = []
         cut_short = False
@@ -446,10 +446,10 @@ class NeededMemory:
             first, last = own_faults(member.stat), own_faults(stat)
             children = stat.child_minor_faults, stat.child_major_faults
             holder, fresh = self._holder(member, size)
-            readings.append(_Reading(member, holder, fresh, size, first, last, children))
+            readings.append(_MemberReading(member, holder, fresh, size, first, last, children))
         return readings, cut_short
 
-    def _holder(self, member: Member, held: int | None) -> tuple[_Holder, bool]:
+    def _holder(self, member: Member, held: int | None) -> tuple[_ProcessState, bool]:
         """The process in its present address space, and whether that is a new one."""
         holder = self._holders.get(member.pid)
         if holder is not None:
@@ -461,7 +461,7 @@ class NeededMemory:
             self._left.add(holder.family)
         if holder is None and self._joining:
             base = own_faults(member.stat)
-        new = self._holders[member.pid] = _Holder(member.stat.stack or -member.pid, base, self._scans)
+        new = self._holders[member.pid] = _ProcessState(member.stat.stack or -member.pid, base, self._scans)
         return new, True
 
     # -- families
@@ -473,7 +473,7 @@ class NeededMemory:
             family.same = certain and changed is not None and key not in changed
 
     def _changed_families(
-        self, readings: list[_Reading], readings_of: Mapping[int, _Reading]
+        self, readings: list[_MemberReading], readings_of: Mapping[int, _MemberReading]
     ) -> set[int] | None:
         """Families that have, or may have had, other members since the last scan; `None`: it may be any of them.
 
@@ -506,7 +506,10 @@ class NeededMemory:
         return None if anyones else changed
 
     def _inherited(
-        self, reading: _Reading, readings: Mapping[int, _Reading], so_far: Mapping[int, int | None]
+        self,
+        reading: _MemberReading,
+        readings: Mapping[int, _MemberReading],
+        so_far: Mapping[int, int | None],
     ) -> int | None:
         """Most bytes of private memory that a process had of its parent at its birth; `None`: its parent is not known.
 
@@ -526,7 +529,7 @@ class NeededMemory:
             return None
         return had + certainty.gained(parent.last - parent.holder.base, page=PAGE_SIZE)
 
-    def _enter(self, reading: _Reading, huge: int, elsewhere: int, inherited: int | None) -> None:
+    def _enter(self, reading: _MemberReading, huge: int, elsewhere: int, inherited: int | None) -> None:
         """Enter what was read of a process into its family.
 
         Args:
@@ -565,7 +568,7 @@ class NeededMemory:
         own = certainty.own_pages(there, holder.least, in_flight + inexact)
         family.gives_back = family.gives_back or holder.most - holder.least > STEADY * holder.most
         gained = min(held, certainty.gained(last, page=PAGE_SIZE))
-        family.owns.append(_Own(member.pid, holder, there, own, gained))
+        family.owns.append(_OwnedPages(member.pid, holder, there, own, gained))
         watermark = member.watermark
         mark, marked_at = watermark.last, watermark.last_faults
         family.new += self._beyond_faults(reading, family, error, elsewhere, inherited)
@@ -586,7 +589,7 @@ class NeededMemory:
             family.watermarks += mark + error + in_flight + scanned
 
     def _beyond_faults(
-        self, reading: _Reading, family: _Family, error: int, elsewhere: int, inherited: int | None
+        self, reading: _MemberReading, family: _Family, error: int, elsewhere: int, inherited: int | None
     ) -> int:
         """What a process's watermark has risen by, and nothing has brought that is known, since it was read before."""
         member, holder, last = reading.member, reading.holder, reading.last
@@ -626,7 +629,7 @@ class NeededMemory:
             if certainty.is_outside_ledger(family.kept, family.most, family.new + elsewhere, PAGE_SIZE):
                 self.broken = self.broken or "memory filled from outside"
 
-    def _judge(self, readings: list[_Reading], huge: int, tree_new: int) -> tuple[int, int]:
+    def _judge(self, readings: list[_MemberReading], huge: int, tree_new: int) -> tuple[int, int]:
         """Look for what breaks the ledger; gives what was certainly there, and how much more a watermark saw since."""
         burst = 0
         for reading in readings:
@@ -722,7 +725,7 @@ class NeededMemory:
         self._machine.close()
 
 
-def _most_there(largest: int, members: list[_Own]) -> int:
+def _most_there(largest: int, members: list[_OwnedPages]) -> int:
     """Bytes that these members of a family certainly had at once: with the largest of them, or the oldest, in full."""
     for whole in (max(members, key=lambda m: m.whole), min(members, key=lambda m: m.holder.seen_at)):
         own = sum(m.own for m in members if m is not whole and m.holder.least_at >= whole.holder.seen_at)

@@ -11,18 +11,18 @@ from otel_memwatch.model import ChildExit
 from otel_memwatch.monitor.sampling.sources import Context
 from otel_memwatch.monitor.sampling.sources.process_tree.accounting import (
     Account,
-    Fate,
     Reaped,
+    ReapedBy,
     read_exit,
 )
 from otel_memwatch.monitor.sampling.sources.process_tree.columns import columns, fast_values, slow_values
 from otel_memwatch.monitor.sampling.sources.process_tree.discovery import Discovery, ForkCounter
 from otel_memwatch.monitor.sampling.sources.process_tree.early_sample_policy import (
-    BetweenTicks,
+    EarlySamplePolicy,
     moved_since,
 )
 from otel_memwatch.monitor.sampling.sources.process_tree.fault_bounds import (
-    NeededMemory,
+    FaultLedgerBounds,
     NeededNow,
     TickFindings,
 )
@@ -57,41 +57,41 @@ _MARKS_BEGIN = 1.0
 """Seconds that may pass on a busy machine between a process's first reset and the file in which it marks operations."""
 
 
-class Changes:
-    """What one tick has found of the members; the ledgers hold what it has found of their children."""
+class TickDelta:
+    """Changes of the members in one sample. The ledgers hold those of their children."""
 
     __slots__ = ("born", "figures", "presumed", "removed", "reported_unseen")
 
     def __init__(self) -> None:
         self.born = False
-        """There are members that the tick before did not have."""
+        """A process became a member."""
         self.presumed: dict[int, Stat] = {}
-        """Those of `removed` whose parents are no more either: an ancestor is taken to have waited for them."""
+        """Members of `removed` whose parents vanished too: an ancestor is assumed to have waited for them."""
         self.figures = False
-        """A figure of a member has changed, or there are others than before: sums have to be made again."""
+        """A figure of a member, or the set of members, changed: sums must be computed again."""
         self.removed: dict[int, Member] = {}
-        """Members that are no more."""
+        """Members that vanished."""
         self.reported_unseen = False
-        """The supervisor has waited for a process that was never a member."""
+        """The supervisor waited for a process that was never a member."""
 
 
-class ScanEnd(NamedTuple):
-    """How things stood at the end of the last scan of what the tree needs."""
+class LastScan(NamedTuple):
+    """State of the tree at the end of the last scan of memory needed."""
 
     told: int = 0
-    """Page faults that processes which had ended were told to have had, unseen, since the scan before."""
+    """Page faults of unseen processes, reported since the scan before."""
     unobserved: int = 0
-    """Upper bound of the processes so far that nobody saw."""
+    """Upper bound of the number of unseen processes so far."""
     presumed: bool = False
-    """Processes were no more, and their parents neither, so that nobody knows who was told of them."""
+    """Processes vanished together with their parents, so it is unknown who waited for them."""
     all_known: bool = True
-    """Of all pids given until its tick it was known whose they are."""
+    """The owners of all pids until then were known."""
 
 
 class ProcessTree:
     """The tree of `context.root`.
 
-    Cost of a tick: 25 us and about 15 us for each process. Members are kept in the
+    Cost of a sample: 25 us and about 15 us for each process. Members are kept in the
     order in which they were found, which has parents before their children.
     """
 
@@ -118,7 +118,7 @@ class ProcessTree:
         """Those that it hides, and when each was found to be."""
         self._members: dict[int, Member] = {}
         self._presumed: dict[int, Stat] = {}
-        """Those of `Changes.presumed` that the tick before found."""
+        """Those of `TickDelta.presumed` that the tick before found."""
         self._removed: dict[int, Member] = {}
         """Members that the tick before found to be no more."""
         self._exits: deque[ChildExit] = deque()
@@ -140,8 +140,8 @@ class ProcessTree:
         self._needed = self._open_needed()
         self._range: tuple[int, int | None] = (0, None)
         """Of `needed_range`."""
-        self._between = BetweenTicks(context.interval)
-        self._scanned = ScanEnd()
+        self._between = EarlySamplePolicy(context.interval)
+        self._scanned = LastScan()
         self._resets = ForeignResets(self._proc, self._descriptors)
         self._reset_since: dict[int, float] = {}
         """When it was noticed of which members that somebody resets their watermark."""
@@ -161,13 +161,13 @@ class ProcessTree:
         )
         self._not_due: list[Value] = [None] * sum(column.period > 0 for column in self.columns)
 
-    def _open_needed(self) -> NeededMemory | None:
+    def _open_needed(self) -> FaultLedgerBounds | None:
         """What bounds the memory that is needed; `None`: a control group of the run's own tells, or /proc lacks counters."""
         context = self._context
         if context.own_cgroup is not None:
             return None
         try:
-            return NeededMemory(
+            return FaultLedgerBounds(
                 self._proc,
                 context.sys,
                 context.root,
@@ -224,7 +224,7 @@ class ProcessTree:
 
     def finish(self, now: float) -> None:
         """Record the last of every process, and close all files. Not while `read` is running."""
-        changes = Changes()
+        changes = TickDelta()
         self._find_resets(self._resets.read(), now)
         self._read_exits(changes)
         if self._hidden:
@@ -266,7 +266,7 @@ class ProcessTree:
     def read(self, now: float) -> Sequence[Value]:
         """One value for each column. Raises `OSError` only where /proc itself cannot be read."""
         slow = self._slow_pace.due(now)
-        changes = Changes()
+        changes = TickDelta()
         self._find_resets(self._resets.read(), now)
         self._pids.open()
         self._faults.open()
@@ -284,7 +284,7 @@ class ProcessTree:
 
     # -- first step: what the supervisor has waited for
 
-    def _read_exits(self, changes: Changes) -> None:
+    def _read_exits(self, changes: TickDelta) -> None:
         self._ended_in = {}
         while self._exits:
             changes.figures = True
@@ -297,7 +297,7 @@ class ProcessTree:
         if not self._pids.settled:
             self._faults.compare_with_own()
 
-    def _read_exit(self, reaped: Reaped, changes: Changes) -> None:
+    def _read_exit(self, reaped: Reaped, changes: TickDelta) -> None:
         pid, stat = reaped.exit.pid, reaped.stat
         if stat is not None and stat.start < self._since:
             return
@@ -352,7 +352,7 @@ class ProcessTree:
 
     # -- second step: what the members have now
 
-    def _read_members(self, changes: Changes, now: float) -> None:
+    def _read_members(self, changes: TickDelta, now: float) -> None:
         """Read all members, and the parents of those that are no more again: what these had is in the parents' figures then."""
         known = set(changes.removed)
         for member in list(self._members.values()):
@@ -365,7 +365,7 @@ class ProcessTree:
             changes.figures = True
             self._settle(now, now)
 
-    def _read_member(self, member: Member, changes: Changes, now: float) -> None:
+    def _read_member(self, member: Member, changes: TickDelta, now: float) -> None:
         before = member.stat
         try:
             changed = member.refresh()
@@ -386,7 +386,7 @@ class ProcessTree:
             self._faults.inherited_by_member(before, stat)
         self._records.executed(member, now)
 
-    def _vanish(self, member: Member, changes: Changes, now: float) -> None:
+    def _vanish(self, member: Member, changes: TickDelta, now: float) -> None:
         """A member is no more: find out who waited for it, and so where its totals and its page faults are.
 
         ==================================  ===================================================================
@@ -404,7 +404,7 @@ class ProcessTree:
         stat = member.stat
         if stat.ppid == self._adopter:
             self._faults.left_to_us()
-            self._account.vanished(member, now, Fate.OURS)
+            self._account.vanished(member, now, ReapedBy.MONITOR)
             return
         if self._needed is not None:
             self._needed.vanished(member.pid, own_faults(stat))
@@ -421,9 +421,9 @@ class ProcessTree:
             changes.presumed[member.pid] = stat
         else:
             self._faults.left_to_nobody_known()
-        self._account.vanished(member, now, Fate.PARENTS if heeds else Fate.NOBODYS)
+        self._account.vanished(member, now, ReapedBy.PARENT if heeds else ReapedBy.UNKNOWN)
 
-    def _remove(self, member: Member, changes: Changes) -> None:
+    def _remove(self, member: Member, changes: TickDelta) -> None:
         del self._members[member.pid]
         self._resets.forget(member.pid)
         self._reset_since.pop(member.pid, None)
@@ -433,11 +433,11 @@ class ProcessTree:
     def _settle(self, now: float, until: float) -> None:
         """Give up waiting for exact figures of members for which they were due before `until`."""
         for gone in self._account.overdue(until):
-            self._records.gone(gone.member, now, unreaped=gone.fate is Fate.NOBODYS)
+            self._records.gone(gone.member, now, unreaped=gone.reaped_by is ReapedBy.UNKNOWN)
 
     # -- third step: processes that are not members yet
 
-    def _find_members(self, changes: Changes, now: float) -> None:
+    def _find_members(self, changes: TickDelta, now: float) -> None:
         """Look for processes that began before this tick; pids given since the last look say whether there are any."""
         given, pids = self._pids.not_looked_for()
         walk = self._walk_pace.due(now)
@@ -459,7 +459,7 @@ class ProcessTree:
         if self._pids.unexplained() and any(member.has_waited() for member in self._members.values()):
             self._read_members(changes, now)
 
-    def _find_hidden(self, unread: Sequence[int], changes: Changes, now: float) -> None:
+    def _find_hidden(self, unread: Sequence[int], changes: TickDelta, now: float) -> None:
         """Record the living children that could not be read, where /proc hides processes."""
         for pid in unread:
             if self._hides and pid not in self._hidden:
@@ -468,7 +468,7 @@ class ProcessTree:
                     self._pids.joined(pid)
                 self._records.hidden(pid, now)
 
-    def _add(self, pid: int, changes: Changes, now: float) -> bool:
+    def _add(self, pid: int, changes: TickDelta, now: float) -> bool:
         """Make a process a member; `False` when it has gone already."""
         try:
             member = Member(self._proc, pid, self._descriptors)
@@ -581,7 +581,7 @@ class ProcessTree:
 
     # -- fifth step: the processes that nobody saw
 
-    def _close_ledgers(self, changes: Changes) -> None:
+    def _close_ledgers(self, changes: TickDelta) -> None:
         self._removed, self._presumed = changes.removed, changes.presumed
         signs = bool(changes.removed) or self._pids.moved or self._faults.signs
         if self._pids.close_if_none_given(signs=signs):
@@ -596,7 +596,7 @@ class ProcessTree:
 
     # -- sixth step: what the tree needs
 
-    def _bound_needed(self, needed: NeededMemory, changes: Changes, now: float) -> NeededNow:
+    def _bound_needed(self, needed: FaultLedgerBounds, changes: TickDelta, now: float) -> NeededNow:
         """Bound what the tree needs, where no control group tells."""
         total, before = self._faults.unseen, self._unseen_faults
         self._unseen_faults = before if total is None else total
@@ -620,7 +620,7 @@ class ProcessTree:
         self._newly_reset = False
         whole = not needed.broken
         values = needed.scan(self._members, found)
-        self._scanned = ScanEnd(
+        self._scanned = LastScan(
             unseen or 0, self._pids.unobserved, bool(changes.presumed), self._pids.all_known
         )
         self._between.scanned(values, None if unseen is None else unseen * PAGE_SIZE, needed.kept)
@@ -630,11 +630,11 @@ class ProcessTree:
                 self._records.outside_ledger(main, now)
         return values
 
-    def _may_be_before(self, changes: Changes) -> bool:
+    def _may_be_before(self, changes: TickDelta) -> bool:
         """Whether page faults that are told now may have been before the end of the last scan.
 
         Told now is what processes had that have ended since they were read. Those which the last scan read had it after that,
-        and of one that ended during that scan `NeededMemory` knows. Of others it can have been before:
+        and of one that ended during that scan `FaultLedgerBounds` knows. Of others it can have been before:
 
         =======================================================  =====================================================
         a process that the last scan                             its faults were told then
@@ -680,7 +680,7 @@ class ProcessTree:
 
     # -- last step: the values
 
-    def _values(self, changes: Changes, now: float, *, slow: bool) -> Sequence[Value]:
+    def _values(self, changes: TickDelta, now: float, *, slow: bool) -> Sequence[Value]:
         """Where nothing has changed since the tick before, what follows from the figures is not made again."""
         if self._began is None:
             self._began = now

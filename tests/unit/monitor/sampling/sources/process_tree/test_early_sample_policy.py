@@ -11,8 +11,8 @@ import pytest
 from otel_memwatch.monitor.sampling.sources.process_tree.early_sample_policy import (
     PATIENCE,
     WITHIN,
-    BetweenTicks,
-    Moved,
+    EarlySamplePolicy,
+    PrivateMemoryChange,
     moved_since,
 )
 from otel_memwatch.monitor.sampling.sources.process_tree.fault_bounds import NeededNow
@@ -23,9 +23,9 @@ from tests.support.proc_tree import ProcTree
 MIB = 1 << 20
 
 
-def scanned(low: int, high: int | None, kept: int, interval: float = 0.1) -> BetweenTicks:
+def scanned(low: int, high: int | None, kept: int, interval: float = 0.1) -> EarlySamplePolicy:
     """After one scan, in MiB: what was there, what was not exceeded, and what there is at most at its end."""
-    between = BetweenTicks(interval)
+    between = EarlySamplePolicy(interval)
     between.scanned(NeededNow(low * MIB, None if high is None else high * MIB, low * MIB), 0, kept * MIB)
     return between
 
@@ -49,19 +49,19 @@ def scanned(low: int, high: int | None, kept: int, interval: float = 0.1) -> Bet
 def test_a_tick_is_worth_it_where_much_was_given_back_or_gained(
     gained: int, given_back: int, worth_it: bool
 ) -> None:
-    assert scanned(200, 210, 200).is_worth_it(Moved(gained * MIB, given_back * MIB)) is worth_it
+    assert scanned(200, 210, 200).is_worth_it(PrivateMemoryChange(gained * MIB, given_back * MIB)) is worth_it
 
 
 def test_a_tick_is_not_worth_it_far_below_the_largest_bound() -> None:
     between = scanned(500, 500, 500)
     between.scanned(NeededNow(100 * MIB, 500 * MIB, 100 * MIB), 0, 100 * MIB)
-    assert not between.is_worth_it(Moved(50 * MIB, 50 * MIB))
+    assert not between.is_worth_it(PrivateMemoryChange(50 * MIB, 50 * MIB))
 
 
 def test_glances_grow_rare_where_nothing_happens_and_come_back() -> None:
     between = scanned(200, 204, 200)
     for _ in range(4 * PATIENCE):
-        between.is_worth_it(Moved(0, 0))
+        between.is_worth_it(PrivateMemoryChange(0, 0))
     assert between.within == 0.1
     between.scanned(NeededNow(200 * MIB, 204 * MIB, 200 * MIB), 0, 200 * MIB)
     assert between.within == 0.1
