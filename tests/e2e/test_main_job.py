@@ -42,7 +42,9 @@ def test_a_blip_between_two_ticks(tmp_path: Path, cgroup: str) -> None:
     run = wrap(work("s50 a300 f s50"), "--cgroup", cgroup, "--interval", "1", out=tmp_path / "run")
     tree = run.peak("tree")
     assert covers(tree, 301 * MIB, MIB)
-    assert tree["low"] >= 234 * MIB
+    assert (tree["estimate"] or tree["bytes"]) >= 285 * MIB
+    if cgroup != "off":  # without a group a lower bound is only what a sample read as memory
+        assert tree["low"] >= 285 * MIB
     for name in ("main", "process", "tree") if cgroup != "off" else ("main", "process"):
         peak = run.peak(name)
         assert peak["certainty"] == "exact", name
@@ -70,8 +72,11 @@ def test_a_child_that_lives_30_ms(tmp_path: Path, cgroup: str) -> None:
     assert process["certainty"] == "exact"
     assert 300 * MIB <= process["bytes"] <= 306 * MIB
     assert covers(run.peak("tree"), 302 * MIB, 4 * MIB)
-    # Without a group only wait4 tells of it, and not how much of that were pages of files: 64 MiB are allowed for.
-    assert run.peak("tree")["low"] >= (298 if cgroup != "off" else 234) * MIB
+    # Without a group only wait4 reports it, file pages included: that is an estimate, and no lower bound.
+    tree = run.peak("tree")
+    assert (tree["estimate"] or tree["bytes"]) >= 290 * MIB
+    if cgroup != "off":
+        assert run.peak("tree")["low"] >= 298 * MIB
     assert run.peak("main")["low"] < 20 * MIB
 
 
