@@ -19,7 +19,16 @@ from otel_memwatch.reports import render
 from otel_memwatch.run import load
 from tests.support.monitored import Monitored, backfilled, values
 from tests.support.peers import Prometheus, free_port
-from tests.support.telemetry_run import all_columns, finished, health, operation, peaks, run_info, snapshot
+from tests.support.telemetry_run import (
+    Program,
+    all_columns,
+    finished,
+    health,
+    operation,
+    peaks,
+    run_info,
+    snapshot,
+)
 
 ABSENT = {
     "memwatch.cgroup.pressure.time": "version 1 of control groups has no pressure, nor has a kernel without PSI",
@@ -76,12 +85,11 @@ def everything(tmp_path_factory):
     moments = iter(range(1000, 10**6, 1000))
     parts = Parts(
         run=info, columns=columns, latest=lambda: snapshot(columns, next(moments)), health=health, peaks=peaks,
-        ticks=lambda: (50, 1),
+        ticks=lambda: (50, 1), follow=Program([operation()], ["Load"]).follow,
     )  # fmt: skip
     chosen = {"metrics": "all", "operation_metrics": "histograms"}
     telemetry = start({"prometheus": f"127.0.0.1:{port}", **chosen}, parts)
     assert telemetry.wait_until_open(60)
-    telemetry.operations([operation()], ["Load"])
     directory = tmp_path_factory.mktemp("everything")
     server = Prometheus(directory / "prometheus", [f"127.0.0.1:{port}"])
     try:

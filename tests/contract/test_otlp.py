@@ -56,9 +56,7 @@ def _start(settings, environment=None, info=None, columns=None, directory=None, 
 
 
 def test_every_row_arrives_with_its_kind_and_unit_and_the_final_values(sink):
-    program = Program()
-    telemetry, said, info = _start({"otlp": sink.url}, program=program)
-    program.tell(telemetry, [operation()], ["Load"])
+    telemetry, said, info = _start({"otlp": sink.url}, program=Program([operation()], ["Load"]))
     assert telemetry.finish(finished(info, exit_code=None, signal=9, oom_kills=1)) == []
     assert said == []
     kinds = {"sum": True, "gauge": False, "exponential_histogram": False}
@@ -81,15 +79,15 @@ def test_every_row_arrives_with_its_kind_and_unit_and_the_final_values(sink):
 
 
 def test_the_run_span_continues_the_trace_and_operations_lie_below_it(sink):
-    program = Program()
-    telemetry, _, info = _start(
-        {"otlp": sink.url}, info=run_info(ci={"cicd.pipeline.run.id": "77"}), program=program
-    )
     done = operation(attributes={"batch": 3, "odd": object, "list": [1, 2]})
     failed = operation("Fails", 2, span="00000000000000aa", status="error", error="ValueError")
     theirs = operation("Theirs", 3, span="00000000000000bb", exported=True)
     left = operation("Left", 4, span="00000000000000cc", status="open", end=None)
-    program.tell(telemetry, [done, failed, theirs], ["Left"])
+    telemetry, _, info = _start(
+        {"otlp": sink.url},
+        info=run_info(ci={"cicd.pipeline.run.id": "77"}),
+        program=Program([done, failed, theirs], ["Left"]),
+    )
     telemetry.finish(
         finished(info, exit_code=None, signal=9, oom_kills=1, reason="killed", open_operations=[left])
     )
@@ -120,9 +118,7 @@ def test_the_run_span_continues_the_trace_and_operations_lie_below_it(sink):
 
 
 def test_exemplars_lead_from_the_histograms_to_the_spans(sink):
-    program = Program()
-    telemetry, _, info = _start({"otlp": sink.url}, program=program)
-    program.tell(telemetry, [operation()], [])
+    telemetry, _, info = _start({"otlp": sink.url}, program=Program([operation()]))
     telemetry.finish(finished(info))
     for name in ("memwatch.operation.duration", "memwatch.operation.memory.peak"):
         points = [point for _, metric, point in sink.metrics() if metric.name == name]
@@ -132,11 +128,9 @@ def test_exemplars_lead_from_the_histograms_to_the_spans(sink):
 
 
 def test_a_trace_that_is_not_sampled_stays_unexported(sink):
-    program = Program()
     info = run_info()
     info["trace"]["flags"] = "00"
-    telemetry, _, info = _start({"otlp": sink.url}, info=info, program=program)
-    program.tell(telemetry, [operation()], [])
+    telemetry, _, info = _start({"otlp": sink.url}, info=info, program=Program([operation()]))
     telemetry.finish(finished(info))
     assert list(sink.spans()) == []
     assert list(sink.metrics()) != []
@@ -169,9 +163,8 @@ def test_standard_variables_say_where_and_how(sink, monkeypatch):
 
 @pytest.mark.quiet  # thousands of spans have to be taken within the time that the end of a run waits
 def test_the_number_of_series_is_bounded_whatever_operations_are_called(sink):
-    program = Program()
+    program = Program([operation(f"step {n}", n, span=f"{n + 1:016x}") for n in range(5000)])
     telemetry, _, info = _start({"otlp": sink.url}, columns=(), program=program)
-    program.tell(telemetry, [operation(f"step {n}", n, span=f"{n + 1:016x}") for n in range(5000)], [])
     telemetry.finish(finished(info))
     names = {
         attributes(point)["memwatch.operation.name"]
@@ -240,11 +233,9 @@ def test_an_endpoint_that_answers_wrongly(answer, expected):
 
 
 def test_spans_wait_for_an_endpoint_that_comes_back():
-    program = Program()
     broken = [True]
     sink = OtlpSink(lambda _path: (503, "text/plain", b"") if broken[0] else None)
-    telemetry, _, info = _start({"otlp": sink.url, "metric_interval": 0.2}, program=program)
-    program.tell(telemetry, [operation()], [])
+    telemetry, _, info = _start({"otlp": sink.url, "metric_interval": 0.2}, program=Program([operation()]))
     until = time.monotonic() + 30
     while not telemetry.problems and time.monotonic() < until:
         time.sleep(0.05)
@@ -498,15 +489,12 @@ def test_no_proxy_stands_before_the_machine_itself(sink, monkeypatch):
 # -- many operations
 
 
-def test_operations_wait_for_an_outage_to_end(monkeypatch):
+def test_operations_wait_for_an_outage_to_end():
     """Longer than the exporter itself tries, and without an end of the run that would send what is left."""
-    monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "100")
-    environment = {"OTEL_EXPORTER_OTLP_TIMEOUT": "0.5"}
+    environment = {"OTEL_EXPORTER_OTLP_TIMEOUT": "0.5", "OTEL_BSP_SCHEDULE_DELAY": "100"}
     broken = [True]
     sink = OtlpSink(lambda _path: (503, "text/plain", b"") if broken[0] else None)
-    program = Program()
-    telemetry, said, info = _start({"otlp": sink.url}, environment, program=program)
-    program.tell(telemetry, [operation()])
+    telemetry, said, info = _start({"otlp": sink.url}, environment, program=Program([operation()]))
     until = time.monotonic() + 60
     while not said and time.monotonic() < until:
         time.sleep(0.05)
@@ -519,16 +507,38 @@ def test_operations_wait_for_an_outage_to_end(monkeypatch):
     sink.close()
 
 
-def test_more_operations_than_the_queue_holds_all_arrive(sink):
-    program = Program()
-    telemetry, said, info = _start({"otlp": sink.url}, {"OTEL_BSP_MAX_QUEUE_SIZE": "50"}, program=program)
-    telemetry.wait_until_open(60)
-    program.tell(telemetry, [operation("Step", n, span=f"{n + 1:016x}") for n in range(3000)])
+def _wait_for_spans(sink, number):
     until = time.monotonic() + 60
-    while len(list(sink.spans())) < 3000 and time.monotonic() < until:
+    while len(list(sink.spans())) < number and time.monotonic() < until:
         time.sleep(0.05)
+
+
+def test_more_operations_than_one_batch_all_arrive(sink):
+    program = Program()
+    environment = {"OTEL_BSP_MAX_EXPORT_BATCH_SIZE": "50", "OTEL_BSP_SCHEDULE_DELAY": "100"}
+    telemetry, said, info = _start({"otlp": sink.url}, environment, program=program)
+    telemetry.wait_until_open(60)
+    program.close([operation("Step", n, span=f"{n + 1:016x}") for n in range(3000)])
+    _wait_for_spans(sink, 3000)
     assert telemetry.finish(finished(info)) == said == []
     assert len({span.span_id for _, span in sink.spans()}) == 3001
+
+
+def test_all_spans_arrive_in_order_if_every_fifth_request_is_refused():
+    requests = []
+
+    def refuse(path):
+        requests.append(path)
+        return (503, "text/plain", b"") if requests.count("/v1/traces") % 5 == 1 else None
+
+    sink = OtlpSink(lambda path: refuse(path) if path == "/v1/traces" else None)
+    program = Program([operation("Step", n, span=f"{n + 1:016x}") for n in range(4000)])
+    telemetry, _, info = _start({"otlp": sink.url}, {"OTEL_BSP_SCHEDULE_DELAY": "100"}, program=program)
+    _wait_for_spans(sink, 4000)
+    telemetry.finish(finished(info, to_export=4000))
+    arrived = [int(span.span_id.hex(), 16) for _, span in sink.spans()]
+    assert arrived == [*range(1, 4001), int(SPAN, 16)]
+    sink.close()
 
 
 def test_what_does_not_arrive_in_time_is_counted(tmp_path):
@@ -539,9 +549,9 @@ def test_what_does_not_arrive_in_time_is_counted(tmp_path):
     program = Program()
     telemetry, said, info = _start({"otlp": sink.url}, directory=tmp_path, program=program)
     telemetry.wait_until_open(60)
-    program.tell(telemetry, [operation("Step", n, span=f"{n + 1:016x}") for n in range(5000)])
+    program.close([operation("Step", n, span=f"{n + 1:016x}") for n in range(5000)])
     began = time.monotonic()
-    telemetry.finish(finished(info))
+    telemetry.finish(finished(info, to_export=5000))
     took = time.monotonic() - began
     arrived = len(list(sink.spans()))
     assert took < 6, "the budget is 2 s; the rest is for a machine that is busy with other tests"

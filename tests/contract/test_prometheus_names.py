@@ -11,7 +11,16 @@ import pytest
 from otel_memwatch.catalog import METRICS, Instrument, Metric, prometheus_names
 from otel_memwatch.monitor.telemetry import Parts, start
 from tests.support.peers import Prometheus, needed
-from tests.support.telemetry_run import all_columns, finished, health, operation, peaks, run_info, snapshot
+from tests.support.telemetry_run import (
+    Program,
+    all_columns,
+    finished,
+    health,
+    operation,
+    peaks,
+    run_info,
+    snapshot,
+)
 
 
 @pytest.fixture
@@ -23,13 +32,12 @@ def served():
     said = []
     parts = Parts(
         run=info, columns=columns, latest=lambda: latest, health=health, ticks=lambda: (50, 1), peaks=peaks,
-        say=said.append,
+        say=said.append, follow=Program([operation()], ["Load"]).follow,
     )  # fmt: skip
     everything = {"metrics": "all", "operation_metrics": "histograms"}
     telemetry = start({"prometheus": "127.0.0.1:0", "textfile": None, **everything}, parts)
     assert telemetry.wait_until_open(60)
     assert telemetry.endpoint, said
-    telemetry.operations([operation()], ["Load"])
     telemetry.finish(finished(info, exit_code=3))
     yield telemetry, columns, latest
     telemetry.close()

@@ -64,30 +64,33 @@ def run_info(**more):
 
 
 class Program:
-    """A program that tells of its operations: what follows it gets them as from the files of a run directory."""
+    """A program that marks operations: followers get them as from the files of a run directory."""
 
-    def __init__(self):
-        self.closed = []
+    def __init__(self, closed=(), open_names=()):
+        self.closed = list(closed)
+        self.open = [operation(name, 10_000 + n, end=None) for n, name in enumerate(open_names)]
 
     def follow(self):
-        """A follower of its own for whoever asks, from the first operation on."""
-        return _Follower(self.closed)
+        """A follower that begins with the first operation."""
+        return _Follower(self)
 
-    def tell(self, telemetry, closed, open_names=()):
-        """Closes operations; the monitor sees them too."""
-        self.closed += closed
-        telemetry.operations(closed, open_names)
+    def close(self, operations):
+        """Close operations."""
+        self.closed += operations
 
 
 class _Follower:
-    def __init__(self, operations):
-        self._operations = operations
+    def __init__(self, program):
+        self._program = program
         self._read = 0
 
     def poll(self):
-        found = self._operations[self._read : self._read + 500]
+        found = self._program.closed[self._read : self._read + 500]
         self._read += len(found)
-        return Followed(found, len(found))
+        return Followed(found, len(found), self._read < len(self._program.closed))
+
+    def open_operations(self):
+        return self._program.open
 
 
 def health(up=True, failures=0):
@@ -114,8 +117,15 @@ def operation(name="Compilation", number=1, start=None, seconds=0.5, span="11223
 
 
 def finished(
-    info, exit_code=0, signal=None, oom_kills=0, open_operations=(), reason="exit code 0", seconds=2.0
+    info,
+    exit_code=0,
+    signal=None,
+    oom_kills=0,
+    open_operations=(),
+    reason="exit code 0",
+    seconds=2.0,
+    to_export=0,
 ):
     """The end of a run."""
     ending = Ending(exit_code, signal, oom_kills, reason)
-    return Ended(info["started"]["monotonic"] + seconds, ending, peaks(), tuple(open_operations))
+    return Ended(info["started"]["monotonic"] + seconds, ending, peaks(), tuple(open_operations), to_export)

@@ -132,8 +132,6 @@ class RunRecording:
         """How many closed operations the aggregator has."""
         self._behind = False
         """Whether the files of operations have more than was read."""
-        self._at_once = False
-        """Whether operations are needed as they close."""
         self._followed = 0
         """How many had been closed at the last tick."""
         self._many = False
@@ -356,34 +354,27 @@ class RunRecording:
             self.follower = OperationFollower(self.writer.path)
 
     def read_operations(self, *, last: bool = False) -> bool:
-        """Hands what the target has written of its operations since the last time to aggregator, digest and telemetry.
+        """Read operations into aggregator and digest; return whether there are more.
 
-        False when there is no more. `last`: all its processes have ended.
+        Args:
+            last: all processes have ended, so a line without its newline is complete.
+
         """
         assert self.follower is not None
-        exporting = self.telemetry is not None and self.telemetry.active
-        before = 0 if self.operations is None else self.operations.closed
-        so_far = None if exporting else self.operations
+        so_far = self.operations
         found = self.follower.poll(
             last=last,
             on_close=None if so_far is None else so_far.close_lines,
             on_pairs=None if so_far is None or not so_far.too_many else so_far.close_pairs,
         )
-        if self.operations is None and (found.closed or found.opened):
+        if so_far is None and (found.closed or found.opened):
             from otel_memwatch.run.operation_digest import OperationsSoFar
 
             self.operations = OperationsSoFar()
-        if self.operations is None:
-            return found.behind
-        for operation in found.closed:
-            self.operations.close(operation)
-        if last:
+            for operation in found.closed:
+                self.operations.close(operation)
+        if last and self.operations is not None:
             self._tell_aggregator()
-        if self.operations.closed == before and not found.opened:
-            return found.behind
-        if exporting:
-            assert self.telemetry is not None
-            self.telemetry.operations(found.closed, [one.name for one in self.follower.open_operations()])
         return found.behind
 
     def _tell_aggregator(self) -> None:
@@ -394,7 +385,7 @@ class RunRecording:
         aggregator.boundaries(self.follower.lines())
 
     def _follow_operations(self, now: float) -> None:
-        """Read operations: at each sample, or once a second if there are many files and nothing needs them at once.
+        """Read operations: at each sample, or once a second if there are many files.
 
         The aggregator gets what was read once a second, or from `_MANY` operations on. A sample whose caches are cold
         has no time for more.
@@ -404,8 +395,8 @@ class RunRecording:
         closed = 0 if self.operations is None else self.operations.closed
         self._many, self._followed = self._behind or closed - self._followed >= _MANY, closed
         few = self.follower.files <= _FOLLOWED
-        self._follow.period = 0.0 if few or self._many or self._at_once else _FOLLOW_SECONDS
-        if closed - self._settled >= _MANY or self._at_once:
+        self._follow.period = 0.0 if few or self._many else _FOLLOW_SECONDS
+        if closed - self._settled >= _MANY:
             self._settle.due = now
 
     def _settle_operations(self, now: float) -> None:
@@ -467,7 +458,6 @@ class RunRecording:
         self._follow.due = self._settle.due = 0.0
         if self.telemetry.active:
             self._peaks_so_far.due = 0.0
-            self._at_once = True  # spans are exported as they close
 
     def _join_group(self, resource: dict[str, Any]) -> None:
         """Note the run's group, also among the attributes of its resource, and the host's clock."""

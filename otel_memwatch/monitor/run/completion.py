@@ -57,7 +57,6 @@ class _Operations(NamedTuple):
     sized: SizedOperations | None
     """What peaks are attributed by; `None`: there were none."""
     still_open: Sequence[RecordedOperation]
-    closed: int
     to_export: int
     """Those of the closed ones that the program does not export itself."""
     read_again: bool
@@ -125,11 +124,11 @@ def _operations(recording: RunRecording) -> _Operations:
 
         table = open_record(path, recording.writer.info).operation_table
         to_export = sum(not one.exported for one in table)
-        return _Operations(TabledOperations(table), still_open, len(table), to_export, read_again=True)
+        return _Operations(TabledOperations(table), still_open, to_export, read_again=True)
     if so_far is None:
-        return _Operations(None, still_open, 0, 0, read_again=False)
+        return _Operations(None, still_open, 0, read_again=False)
     sized = so_far.sized(_at_their_last(recording, still_open))
-    return _Operations(sized, still_open, so_far.closed, so_far.to_export, read_again=False)
+    return _Operations(sized, still_open, so_far.to_export, read_again=False)
 
 
 def _at_their_last(
@@ -208,7 +207,7 @@ def _deliver(recording: RunRecording, ending: Ending, ended: float, operations: 
     from otel_memwatch.run.results import Peaks
 
     peaks = Peaks.from_json(recording.writer.info["peaks"])
-    told = Ended(ended, ending, peaks, operations.still_open, operations.closed, operations.to_export)
+    told = Ended(ended, ending, peaks, operations.still_open, operations.to_export)
     for problem in telemetry.finish(told):
         recording.writer.mark(problem)
 

@@ -11,7 +11,6 @@ import math
 import os
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -22,9 +21,9 @@ from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from otel_memwatch.model import Column, Ending, RecordedOperation, Snapshot
-    from otel_memwatch.monitor.telemetry.delivery import Follower
     from otel_memwatch.monitor.telemetry.otlp_receiver.socket import Listening
     from otel_memwatch.monitor.telemetry.pipeline import Pipeline
+    from otel_memwatch.monitor.telemetry.span_sender import Follower
     from otel_memwatch.run import Peaks
 
 __all__ = ["Ended", "Parts", "Telemetry", "start", "wanted"]
@@ -36,7 +35,7 @@ DELIVERY_SECONDS = 1.8
 """Time that the last delivery may delay the end of a run, whatever endpoints do and however much there is to deliver."""
 
 _LAST_EXPORT_SECONDS = 0.6
-"""The part of it that is kept for the last exports, when many operations are still to be handed over."""
+"""Part of it that is kept for the last exports if many operations are still to be read into the metrics."""
 
 _POLL_SECONDS = 0.2
 
@@ -53,10 +52,8 @@ class Ended(NamedTuple):
     peaks: Peaks | None
     open_operations: Sequence[RecordedOperation] = ()
     """Operations that were never closed, with their peak so far."""
-    closed: int = 0
-    """How many were closed: more than `Telemetry.operations` has been given, where that is behind."""
     to_export: int = 0
-    """How many of these the program does not export itself."""
+    """Closed operations whose spans we export: all but those that the program exports itself."""
 
 
 class Parts:
@@ -91,7 +88,7 @@ class Parts:
         self.directory = directory
         """Run directory."""
         self.follow = follow or self._follow_directory
-        """Gives what follows the run's operations from their first on; each exporter of spans has its own."""
+        """Opens a reader of the run's operations, from the first one on; metrics and each exporter of spans have their own."""
         self.environment = environment or {}
         self.listening = listening
         """The port of `--receive-otlp`; `None`: nothing is received."""
@@ -115,15 +112,12 @@ class Telemetry:
         self._settings = settings
         self._parts = parts
         self._pipeline: Pipeline | None = None
-        self._closed: deque[RecordedOperation] = deque()
-        self._handed = 0
-        """Operations so far."""
-        self._to_export = 0
-        """Operations so far that the program does not export itself."""
-        self._open_names: tuple[str, ...] = ()
+        self._follower: Follower | None = None
+        """Reads operations for the metrics; `None`: no metrics are exported."""
         self._wake = threading.Event()
         self._opened = threading.Event()
         self._measure_until = math.inf
+        self._all_measured = True
         self._thread: Thread | None = None
         if self.wanted or parts.listening is not None:
             thread = Thread(self._guarded, "otel-memwatch-telemetry", room=_ROOM)
@@ -145,20 +139,8 @@ class Telemetry:
 
     @property
     def active(self) -> bool:
-        """Whether anything was asked for: without it nobody need tell of operations."""
+        """Whether anything was asked for."""
         return self._thread is not None
-
-    def operations(self, closed: Sequence[RecordedOperation], open_names: Sequence[str]) -> None:
-        """Operations were opened or closed: those closed since the last call, and the names of all open ones.
-
-        Costs a microsecond; the work is done in a thread of telemetry's own.
-        """
-        given_up = self._opened.is_set() and self._pipeline is None
-        if self._thread is not None and not given_up:
-            self._closed.extend(closed)
-            self._handed += len(closed)
-            self._to_export += sum(not operation.exported for operation in closed)
-            self._open_names = tuple(open_names)
 
     def finish(self, ended: Ended) -> list[str]:
         """Delivers the final values; gives all problems, each of which has been said.
@@ -174,17 +156,16 @@ class Telemetry:
             return self.problems
         until = time.monotonic() + DELIVERY_SECONDS
         self._measure_until = until - _LAST_EXPORT_SECONDS
+        if self._pipeline is not None:
+            self._pipeline.resume()
         self._wake.set()
         self._thread.join(DELIVERY_SECONDS)
-        unmeasured = len(self._closed) + max(0, ended.closed - self._handed)
-        if unmeasured and self._pipeline is not None and self._pipeline.measures:
-            self._tell(
-                f"{unmeasured} operations are missing in the metrics: there was no time to measure them"
-            )
+        if not self._all_measured:
+            self._tell("the metrics lack some operations: there was no time to read all of them")
         if self._pipeline is not None:
             try:
-                self._pipeline.end(ended, until - _LAST_EXPORT_SECONDS)
-                self._pipeline.deliver(until, max(ended.to_export, self._to_export))
+                self._pipeline.end(ended)
+                self._pipeline.deliver(until, ended.to_export)
             except Exception as error:  # noqa: BLE001 - the run's end must not depend on telemetry
                 self._tell(f"telemetry could not be completed: {describe(error)}")
         return self.problems
@@ -243,16 +224,26 @@ class Telemetry:
 
         pipeline = Pipeline(self._settings, self.wanted, self._parts, self._tell)
         pipeline.open()
+        if pipeline.measures:
+            self._follower = self._parts.follow()
         self._pipeline = pipeline
         if pipeline.url is not None:
             self._say(f"metrics for Prometheus: {pipeline.url}")
 
     def _measure_operations(self) -> None:
-        assert self._pipeline is not None
-        self._pipeline.operations_open(self._open_names)
-        while self._closed and time.monotonic() < self._measure_until:
-            with contextlib.suppress(Exception):
-                self._pipeline.operation_closed(self._closed.popleft())
+        """Read the operations recorded since the last call into the metrics."""
+        if self._follower is None or self._pipeline is None:
+            return
+        self._all_measured = False
+        while time.monotonic() < self._measure_until:
+            found = self._follower.poll()
+            for operation in found.closed:
+                with contextlib.suppress(Exception):
+                    self._pipeline.operation_closed(operation)
+            if not found.behind:
+                self._pipeline.operations_open([one.name for one in self._follower.open_operations()])
+                self._all_measured = True
+                return
 
     def _tell(self, sentence: str) -> None:
         if sentence not in self.problems:

@@ -3,25 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-import math
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
-
-from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
 from otel_memwatch.monitor.telemetry.export_log import Attempts
 from otel_memwatch.runtime.threads import Thread
-from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, Protocol
+from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from opentelemetry.sdk.trace import ReadableSpan
-
-    from otel_memwatch.model import RecordedOperation
     from otel_memwatch.monitor.telemetry.export_log import Answer
     from otel_memwatch.monitor.telemetry.exporters import Exporter
-    from otel_memwatch.record.follower import Followed
 
 _PARTS = {"metrics": "data points", "traces": "spans", "logs": "log records"}
 
@@ -29,18 +22,6 @@ IN_TIME = "did not take everything in time"
 
 _PAUSE = 5.0
 """Seconds until a batch of spans is offered again to an endpoint that could not take it and names no time."""
-
-_QUEUE = 2048
-"""Spans that wait for their export where OTEL_BSP_MAX_QUEUE_SIZE says nothing: the specification's default."""
-
-_POLL = 0.2
-"""Seconds between two looks for operations."""
-
-LAST_SPANS = 256
-"""Spans that are put into a queue at the end, at most: those of operations still open, and the run's.
-
-There is room for them in the SDK's queue also when it is full.
-"""
 
 
 class EndpointHealth:
@@ -107,13 +88,6 @@ class EndpointHealth:
             self._closed = True
 
 
-class Follower(Protocol):
-    """Gives the operations of a run as they are closed."""
-
-    def poll(self) -> Followed:
-        """Those since the last call, at most some thousand."""
-
-
 class ExporterDelivery:
     """An exporter of metrics or spans, and the SDK's part that calls it.
 
@@ -133,8 +107,6 @@ class ExporterDelivery:
         self.failures = 0
         self.arrived = 0
         """Spans that the endpoint has taken."""
-        self.on_taken: Callable[[int], None] = lambda _: None
-        """Called with the number of spans that an export has taken from the queue."""
         self.shut_down: Callable[[float], object] = lambda _: None
         """Shuts the SDK's part down, after a last export, in so many seconds."""
         self._opened = opened
@@ -156,7 +128,6 @@ class ExporterDelivery:
         Metrics are not offered again: the next export holds what this one did.
         """
         spans = len(batch) if self.signal == "traces" else 0
-        self.on_taken(spans)
         while True:
             last, opened = self._ending.is_set(), self._opened
             result, answer = self._attempts.make(partial(self._export, batch, *args, **kwargs))
@@ -173,11 +144,15 @@ class ExporterDelivery:
                 return result
             if self.signal == "logs" and answer.knows_no_signal:
                 return result
-            self.failures += 1
-            self.health.failed(self.signal, answer.problem)
+            self.failed(answer.problem)
             if not spans or not answer.transient or last:
                 return result
             self._ending.wait(max(_PAUSE, answer.retry_after))
+
+    def failed(self, problem: str) -> None:
+        """Count an export that did not arrive and report why."""
+        self.failures += 1
+        self.health.failed(self.signal, problem)
 
     def begin_end(self, until: float) -> None:
         """Begins the SDK's shutdown, with its last export."""
@@ -212,119 +187,3 @@ class ExporterDelivery:
             self.health.close()
             # Wakes an exporter that waits for its next attempt; one that hangs in a read is left to its timeout.
             Thread(self._opened.exporter.shutdown, "otel-memwatch-closing").start()
-
-
-class SpanQueue:
-    """The SDK's batch processor of one exporter, and a thread that follows the run's operations for it.
-
-    The thread reads on only while the queue has room. So nothing is dropped where operations come faster than an
-    endpoint takes them: what waits is in the run directory. Each exporter has a queue of its own and waits alone.
-
-    Args:
-        delivery: of the exporter.
-        exporter: of spans.
-        follower: gives the operations as they are closed.
-        span_of: makes the span of an operation; `None`: it is not to be exported.
-        environ: where the OTEL_BSP_* variables stand.
-
-    """
-
-    def __init__(
-        self,
-        delivery: ExporterDelivery,
-        exporter: Any,
-        follower: Follower,
-        span_of: Callable[[RecordedOperation], ReadableSpan | None],
-        environ: Mapping[str, str],
-    ) -> None:
-        self.delivery = delivery
-        self._follower = follower
-        self._span_of = span_of
-        self._room = threading.Condition()
-        self._waiting = 0
-        self._limit = _positive(environ.get("OTEL_BSP_MAX_QUEUE_SIZE")) or _QUEUE
-        self._until = math.inf
-        self._running = threading.Event()
-        self._running.set()
-        self._wake = threading.Event()
-        batch = _positive(environ.get("OTEL_BSP_MAX_EXPORT_BATCH_SIZE")) or 512
-        self._processor = BatchSpanProcessor(
-            exporter,
-            max_queue_size=self._limit + LAST_SPANS,
-            max_export_batch_size=min(batch, self._limit),
-        )
-        delivery.on_taken = self._taken
-        delivery.shut_down = lambda _: self._processor.shutdown()  # type: ignore[no-untyped-call]
-        self._thread = Thread(self._follow, "otel-memwatch-spans")
-
-    def start(self) -> None:
-        """Begins to follow the operations."""
-        self._thread.start()
-
-    def pause(self) -> None:
-        """Leaves the processor to others until `finish`: reads no more operations."""
-        self._running.clear()
-
-    def finish(self, until: float) -> None:
-        """Reads on to the last operation, or until then (monotonic seconds)."""
-        self._until = until
-        self._running.set()
-        self._wake.set()
-        self._thread.join(max(0.0, until - time.monotonic()) + 0.1)
-
-    def put(self, span: ReadableSpan) -> None:
-        """Hands a span over."""
-        with self._room:
-            self._waiting += 1
-        self._processor.on_end(span)
-
-    @property
-    def arrived(self) -> int:
-        """Spans that the endpoint has taken."""
-        return self.delivery.arrived
-
-    def _follow(self) -> None:
-        while self._read_on():
-            pass
-
-    def _read_on(self) -> bool:
-        """Hands over what was closed since the last time; whether there is more to come."""
-        ending = self._wake.is_set()
-        found = self._follower.poll()
-        for operation in found.closed:
-            span = self._span_of(operation)
-            if span is None:
-                continue
-            if not self._wait_for_room():
-                return False
-            self.put(span)
-        if found.closed or found.opened:
-            self._running.wait()
-            return time.monotonic() < self._until
-        if not ending:
-            self._wake.wait(_POLL)
-        return not ending
-
-    def _wait_for_room(self) -> bool:
-        """Whether there is room for another span before the time is up."""
-        while True:
-            self._running.wait()
-            left = self._until - time.monotonic()
-            if left <= 0:
-                return False
-            with self._room:
-                if self._room.wait_for(lambda: self._waiting < self._limit, min(left, _POLL)):
-                    return True
-
-    def _taken(self, spans: int) -> None:
-        with self._room:
-            self._waiting -= spans
-            self._room.notify_all()
-
-
-def _positive(text: str | None) -> int | None:
-    try:
-        value = int(text or "")
-    except ValueError:
-        return None
-    return value if value > 0 else None

@@ -10,7 +10,7 @@ from functools import partial
 from otel_memwatch import catalog
 from otel_memwatch._version import __version__
 from otel_memwatch.errors import Unavailable, describe
-from otel_memwatch.monitor.telemetry.delivery import LAST_SPANS, EndpointHealth, ExporterDelivery, SpanQueue
+from otel_memwatch.monitor.telemetry.delivery import EndpointHealth, ExporterDelivery
 from otel_memwatch.monitor.telemetry.export_log import EXPORT_LOG
 from otel_memwatch.monitor.telemetry.frame import Frame
 from otel_memwatch.monitor.telemetry.settings import wanted_metrics
@@ -31,7 +31,11 @@ if TYPE_CHECKING:
     from otel_memwatch.monitor.telemetry.otlp_receiver.store import ReceivedSpans
     from otel_memwatch.monitor.telemetry.scrape import PrometheusEndpoint, Textfile
     from otel_memwatch.monitor.telemetry.settings import Endpoint, Wanted
+    from otel_memwatch.monitor.telemetry.span_sender import SpanSender
     from otel_memwatch.monitor.telemetry.spans import Spans
+
+_LAST_SPANS_SECONDS = 0.2
+"""Part of the delivery time that is kept for the spans that end with the run."""
 
 
 class Pipeline:
@@ -61,11 +65,12 @@ class Pipeline:
         self._span_exporters: list[tuple[ExporterDelivery, Any]] = []
         self._log_exporters: list[tuple[ExporterDelivery, Any]] = []
         self._events: list[RunEvents] = []
-        self._queues: list[SpanQueue] = []
+        self._senders: list[SpanSender] = []
         self._plain_readers: list[Any] = []
         """Readers of plug-ins, which bring their own way of exporting."""
         self._textfile: Textfile | None = None
-        self._spans_at_end = 0
+        self._last_spans: Sequence[ReadableSpan] = ()
+        """Spans that end with the run."""
         self._endpoint: PrometheusEndpoint | None = None
         self._receiver: Receiver | None = None
         self._received: ReceivedSpans | None = None
@@ -210,6 +215,7 @@ class Pipeline:
         from opentelemetry.sdk.metrics import MeterProvider
 
         from otel_memwatch.monitor.telemetry.instruments import create_instruments
+        from otel_memwatch.monitor.telemetry.span_sender import SpanSender
         from otel_memwatch.monitor.telemetry.spans import Spans
         from otel_memwatch.run.spans import SCHEMA_URL, SCOPE
 
@@ -220,9 +226,9 @@ class Pipeline:
         if self._spans.sampled:
             for delivery, exporter in self._span_exporters:
                 follower = self._parts.follow()
-                queue = SpanQueue(delivery, exporter, follower, self._span_of, self._parts.environment)
-                self._queues.append(queue)
-                queue.start()
+                sender = SpanSender(delivery, exporter, follower, self._span_of, self._parts.environment)
+                self._senders.append(sender)
+                sender.start()
         for delivery, exporter in self._log_exporters:
             from otel_memwatch.monitor.telemetry.events import RunEvents
 
@@ -291,16 +297,16 @@ class Pipeline:
 
     def pause(self) -> None:
         """Leaves the processor to others until `end`: the command has ended, and its record is being completed."""
-        for queue in self._queues:
-            queue.pause()
+        for sender in self._senders:
+            sender.pause()
 
-    def end(self, ended: Ended, until: float) -> None:
-        """Takes in how the run ended: its last operations, final values, and the spans of all that was open.
+    def resume(self) -> None:
+        """Send the spans of the operations that are left, while the metrics are completed."""
+        for sender in self._senders:
+            sender.resume()
 
-        What has not been handed over by `until` (monotonic seconds) is left out.
-        """
-        for queue in self._queues:
-            queue.finish(until)
+    def end(self, ended: Ended) -> None:
+        """Set the final values and make the spans that end with the run."""
         ending, peaks = ended.ending, ended.peaks
         code = None
         if ending is not None:
@@ -314,15 +320,11 @@ class Pipeline:
         self._frame.end(code, peaks, main.bytes if main is not None else None, wall)
         if self._endpoint is not None:
             self._endpoint.forget_scrapes()
-        if self._spans is None or not self._queues:
+        if self._spans is None or not self._senders:
             return
         open_spans = [self._span_of(operation._replace(end=ended.at)) for operation in ended.open_operations]
         roots = self._received.roots if self._received is not None else ()
-        last = [*filter(None, open_spans), self._spans.of_run(ended.at, ending, peaks, roots)]
-        for queue in self._queues:
-            for span in last[-LAST_SPANS:]:
-                queue.put(span)
-        self._spans_at_end = len(last)
+        self._last_spans = [*filter(None, open_spans), self._spans.of_run(ended.at, ending, peaks, roots)]
 
     def deliver(self, until: float, operations: int) -> None:
         """Waits for the last delivery of all exporters together; tells what has not arrived by then.
@@ -332,6 +334,8 @@ class Pipeline:
             operations: how many there were to export.
 
         """
+        for sender in self._senders:
+            sender.finish(self._last_spans, until - _LAST_SPANS_SECONDS)
         for delivery in self._deliveries:
             delivery.begin_end(until)
         closing = [Thread(reader.shutdown, "otel-memwatch-reader") for reader in self._plain_readers]
@@ -343,10 +347,10 @@ class Pipeline:
             delivery.end(until)
         for thread in closing:
             thread.join(max(0.0, until - time.monotonic()))
-        for queue in self._queues:
-            missing = operations + self._spans_at_end - queue.arrived
-            if queue.arrived:  # else what keeps the endpoint from taking anything has been told
-                queue.delivery.health.lost(missing)
+        for sender in self._senders:
+            missing = operations + len(self._last_spans) - sender.arrived
+            if sender.arrived:  # else the reason why the endpoint accepts nothing has been reported
+                sender.delivery.health.lost(missing)
 
     def wait_for_scrape(self, seconds: float) -> bool:
         """Whether Prometheus scrapes within `seconds`."""

@@ -78,14 +78,6 @@ def test_an_endpoint_is_left_alone_for_as_long_as_it_asks(monkeypatch):
     assert waits == [30.0, 0.0]
 
 
-def test_room_in_the_queue_is_made_once_for_a_batch():
-    delivery, exporter, _ = _delivery("traces", BUSY, BUSY)
-    taken = []
-    delivery.on_taken = taken.append
-    exporter.export(["a", "b"])
-    assert taken == [2]
-
-
 def test_two_signals_with_one_problem_are_one_sentence():
     health = Health()
     health.failed("metrics", "refuses connections")
