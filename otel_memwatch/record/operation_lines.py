@@ -159,7 +159,7 @@ class OperationLines:
             peak=peak_of(closing, self.pid) if closed else self._peak_so_far(opened),
             start_bytes=whole(opening.get("rss")),
             end_bytes=whole(closing.get("rss")),
-            error=text(closing.get("error")),
+            error=text(closing.get("error")) or None,
             thread=whole(opening.get("thread")),
             attributes={**mapping(opening.get("attributes")), **mapping(closing.get("attributes"))},
             totals=_totals(closing),

@@ -2,7 +2,7 @@
 
 A program may mark a hundred thousand operations a second, and nearly all are such pairs: no attributes, nothing of a GPU, a
 name in which nothing is escaped. One search takes from each what totals need, and makes no object of anything else.
-Whatever is not exactly as `in_target/operations/lines.py` writes it stays a line: for `jsonl.parse_all` and
+Whatever is not exactly as `record/operation_writer.py` writes it stays a line: for `jsonl.parse_all` and
 `OperationLines.match`, which say of these pairs the same as what is found here.
 """
 

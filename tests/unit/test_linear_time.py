@@ -16,7 +16,6 @@ from otel_memwatch import text as formatting
 from otel_memwatch.compat.ipython import perf
 from otel_memwatch.compat.nncf import monitor_log
 from otel_memwatch.errors import MemwatchError
-from otel_memwatch.in_target.operations.lines import clean_name, quote
 from otel_memwatch.in_target.operations.tracing import parse_traceparent
 from otel_memwatch.monitor.sampling.sources.gpu_drm import cards
 from otel_memwatch.monitor.sampling.sources.gpu_nvidia import visible
@@ -24,6 +23,7 @@ from otel_memwatch.monitor.telemetry import http_session
 from otel_memwatch.monitor.telemetry import settings as telemetry_settings
 from otel_memwatch.monitor.telemetry.otlp_receiver import socket, store
 from otel_memwatch.record import jsonl, plain_pairs, resource
+from otel_memwatch.record.operation_writer import clean_name, quote
 from otel_memwatch.record.samples import parse_columns
 from otel_memwatch.reports import markdown, plot, prometheus_text
 from otel_memwatch.runtime import kernel, masking

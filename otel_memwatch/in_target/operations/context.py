@@ -7,8 +7,8 @@ from sys import modules
 
 from otel_memwatch.in_target.operations import tracing
 from otel_memwatch.in_target.operations.journal import warn_once
-from otel_memwatch.in_target.operations.lines import LONGEST_NAME, clean_name
 from otel_memwatch.in_target.operations.recorder import may_set_context
+from otel_memwatch.record.operation_writer import LONGEST_NAME, clean_name
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

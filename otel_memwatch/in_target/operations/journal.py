@@ -11,7 +11,6 @@ from __future__ import annotations
 import os
 import sys
 
-from otel_memwatch.in_target.operations.lines import quote
 from otel_memwatch.in_target.operations.process import (
     JOURNAL,
     UNTRUSTED,
@@ -19,7 +18,8 @@ from otel_memwatch.in_target.operations.process import (
     keep_open,
     read_quietly,
 )
-from otel_memwatch.record.format import OPERATIONS_PREFIX, OPERATIONS_SUFFIX, SCHEMA
+from otel_memwatch.record import operation_writer
+from otel_memwatch.record.format import OPERATIONS_PREFIX, OPERATIONS_SUFFIX
 from otel_memwatch.runtime.kernel import monotonic_start
 
 _warned: set[str] = set()
@@ -169,13 +169,14 @@ class Journal:
 def header_line(exact: bool, floor: int | None) -> bytes:
     """Return the first line of a process's file."""
     program = sys.argv[0] if getattr(sys, "argv", None) else sys.executable
-    start, number = process_start(), rank()
-    rank_field = "" if number is None else f',"rank":{number}'
-    return (
-        f'{{"schema":{SCHEMA},"pid":{os.getpid()},"start":{"null" if start is None else round(start, 3)},'
-        f'"program":{quote(str(program) or "python")},"exact":{"true" if exact else "false"},'
-        f'"floor":{"null" if floor is None else floor}{rank_field}}}\n'
-    ).encode()
+    return operation_writer.header_line(
+        pid=os.getpid(),
+        start=process_start(),
+        program=str(program) or "python",
+        exact=exact,
+        floor=floor,
+        rank=rank(),
+    )
 
 
 _RANKS = ("RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "FLUX_TASK_RANK", "SLURM_PROCID")

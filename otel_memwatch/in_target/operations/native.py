@@ -9,7 +9,6 @@ from __future__ import annotations
 import _thread
 import os
 
-from otel_memwatch.in_target.operations.lines import quote
 from otel_memwatch.in_target.operations.process import (
     PER_THREAD,
     NoWatermark,
@@ -17,6 +16,7 @@ from otel_memwatch.in_target.operations.process import (
     open_io,
     open_watermark,
 )
+from otel_memwatch.record.operation_writer import quote
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

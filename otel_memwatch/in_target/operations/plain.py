@@ -11,7 +11,6 @@ import os
 from _thread import RLock, get_native_id
 from time import monotonic
 
-from otel_memwatch.in_target.operations import lines
 from otel_memwatch.in_target.operations.process import (
     BRIEF,
     FOREIGN,
@@ -27,6 +26,7 @@ from otel_memwatch.in_target.operations.process import (
     used_between,
 )
 from otel_memwatch.in_target.operations.values import Moment, ProcessTotals
+from otel_memwatch.record import operation_writer as lines
 from otel_memwatch.record.segments import Segments
 from otel_memwatch.runtime.exact import is_exact, is_small
 

@@ -12,7 +12,6 @@ from _thread import get_ident
 from sys import modules
 from time import monotonic
 
-from otel_memwatch.in_target.operations import lines
 from otel_memwatch.in_target.operations.journal import Journal, header_line, warn_once
 from otel_memwatch.in_target.operations.native import (
     COMPILED,
@@ -23,6 +22,7 @@ from otel_memwatch.in_target.operations.native import (
 from otel_memwatch.in_target.operations.process import OpeningDescriptors, close_quietly, open_watermark
 from otel_memwatch.in_target.operations.tracing import IdGenerator, root_parent
 from otel_memwatch.in_target.operations.values import Figures, LiveOperation
+from otel_memwatch.record import operation_writer as lines
 from otel_memwatch.record.format import RUN_DIRECTORY_VARIABLE
 
 if sys.version_info < (3, 12):

@@ -10,17 +10,23 @@ import os
 from time import monotonic
 
 from otel_memwatch.in_target.operations.journal import Journal, process_start, warn_once
-from otel_memwatch.in_target.operations.lines import clean_name, closing_line, opening_line, quote
 from otel_memwatch.in_target.operations.process import read_quietly
 from otel_memwatch.in_target.operations.tracing import IdGenerator, root_parent
-from otel_memwatch.record.format import RUN_DIRECTORY_VARIABLE, SCHEMA
+from otel_memwatch.record.format import RUN_DIRECTORY_VARIABLE
+from otel_memwatch.record.operation_writer import (
+    UNKNOWN_PEAK,
+    clean_name,
+    closing_line,
+    header_line,
+    opening_line,
+)
 from otel_memwatch.runtime.kernel import CLOCK_TICKS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from otel_memwatch.in_target.operations.values import CpuTotals, IoTotals, Peak
+    from otel_memwatch.in_target.operations.values import CpuTotals, IoTotals
 
 _TAIL = 1 << 16
 
@@ -50,10 +56,7 @@ def _mark(journal: Journal, directory: str, name: str | None, shell: int) -> Non
     if journal.is_new:
         start = process_start(shell)
         program = read_quietly(f"/proc/{shell}/comm").decode("utf-8", "replace").strip()
-        journal.write(
-            f'{{"schema":{SCHEMA},"pid":{shell},"start":{"null" if start is None else round(start, 3)},'
-            f'"program":{quote(program)},"exact":false,"floor":null}}\n'.encode()
-        )
+        journal.write(header_line(pid=shell, start=start, program=program, exact=False))
     if before is not None:
         journal.write(_closing(before, now, totals))
     if name is not None:
@@ -101,14 +104,13 @@ def _closing(phase: dict[str, Any], now: float, totals: list[float] | None) -> b
         user, system, *counts = (last - first for first, last in zip(before, totals, strict=True))
         minor, major, read, written, read_chars, written_chars = map(int, counts)
         used, moved = (user, system, minor, major), (read, written, read_chars, written_chars)
-    unknown: Peak = (None, None, None, "sampled")
     return closing_line(
         number=phase["open"],
         time=now,
         error=None,
         rss=None,
         segment=None,
-        peak=unknown,
+        peak=UNKNOWN_PEAK,
         used=used,
         moved=moved,
     )

@@ -18,9 +18,9 @@ from opentelemetry.trace import Status, StatusCode
 
 from otel_memwatch.in_target.operations import tracing
 from otel_memwatch.in_target.operations.context import trouble
-from otel_memwatch.in_target.operations.lines import clean_name
 from otel_memwatch.in_target.operations.recorder import get_recorder
 from otel_memwatch.record.format import RUN_DIRECTORY_VARIABLE
+from otel_memwatch.record.operation_writer import clean_name
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from otel_memwatch.in_target.operations.lines import closing_line, closing_more, opening_line, opening_more
 from otel_memwatch.record import follower
 from otel_memwatch.record.follower import OperationFollower
+from otel_memwatch.record.operation_writer import closing_line, closing_more, opening_line, opening_more
 from otel_memwatch.record.plain_pairs import PlainPairs, pieces
 from otel_memwatch.run import operation_digest
 from otel_memwatch.run.operation_digest import OperationsSoFar

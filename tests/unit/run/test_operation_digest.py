@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from otel_memwatch.in_target.operations.lines import closing_line, opening_line
 from otel_memwatch.model import Peak, RecordedOperation
 from otel_memwatch.record.follower import OperationFollower
 from otel_memwatch.record.operation_index import ListedOperations
 from otel_memwatch.record.operation_lines import OperationLines
+from otel_memwatch.record.operation_writer import closing_line, opening_line
 from otel_memwatch.reports.markdown import markdown
 from otel_memwatch.reports.summary import summary
 from otel_memwatch.reports.text import text

@@ -6,7 +6,6 @@ reader takes those from the ticks.
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import threading
@@ -14,8 +13,15 @@ from collections import OrderedDict
 from collections.abc import Iterable
 from pathlib import Path
 
-from otel_memwatch.record.format import FILE_MODE, OPERATIONS_PREFIX, OPERATIONS_SUFFIX, SCHEMA
+from otel_memwatch.record.format import FILE_MODE, OPERATIONS_PREFIX, OPERATIONS_SUFFIX
 from otel_memwatch.record.jsonl import open_regular
+from otel_memwatch.record.operation_writer import (
+    UNKNOWN_PEAK,
+    closing_line,
+    header_line,
+    opening_line,
+    opening_more,
+)
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -105,17 +111,13 @@ class _ProcessFile:
         self._known: set[bytes] = set()
         self._next = 1
         program = str(resource.get("process.executable.name") or resource.get("service.name") or "")
-        self._header: dict[str, Any] | None = {
-            "schema": SCHEMA,
-            "pid": pid,
-            "program": program[:MAX_TEXT],
-            "exact": False,
-        }
+        self._header = header_line(pid=pid, start=None, program=program[:MAX_TEXT], exact=False)
+        """Empty once it is written."""
 
     def append(self, spans: Iterable[Span], offset: float) -> int:
         """Writes the spans that the process did not record itself, in one piece; how many they were. They have ids."""
         self._read_own_spans()
-        lines: list[dict[str, Any]] = [] if self._header is None else [self._header]
+        lines = self._header
         count = 0
         for span in spans:
             if span.span_id.hex().encode() in self._known:
@@ -124,14 +126,13 @@ class _ProcessFile:
             self._next += 1
             count += 1
         if count:
-            text = "".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines)
             flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
             descriptor = os.open(self._path, flags, FILE_MODE)
             try:
-                os.write(descriptor, text.encode())
+                os.write(descriptor, lines)
             finally:
                 os.close(descriptor)
-            self._header = None
+            self._header = b""
         return count
 
     def _read_own_spans(self) -> None:
@@ -151,24 +152,35 @@ def _has_ids(span: Span) -> bool:
     return len(span.trace_id) == 16 and len(span.span_id) == 8
 
 
-def _lines(span: Span, number: int, offset: float) -> list[dict[str, Any]]:
+def _lines(span: Span, number: int, offset: float) -> bytes:
     start = span.start_time_unix_nano / 1e9 - offset
     end = max(start, span.end_time_unix_nano / 1e9 - offset)
-    opening = {
-        "open": number,
-        "time": round(start, 6),
-        "name": span.name[:MAX_TEXT] or "(no name)",
-        "trace": span.trace_id.hex(),
-        "span": span.span_id.hex(),
-        "parent": span.parent_span_id.hex() or None,
-        "attributes": _attributes(span.attributes),
-        "exported": True,
-    }
-    failed = span.status.code == _ERROR
-    closing: dict[str, Any] = {"close": number, "time": round(end, 6), "status": "error" if failed else "ok"}
-    if failed:
-        closing["error"] = _error(span)
-    return [opening, closing]
+    opening = opening_line(
+        number=number,
+        time=start,
+        name=span.name[:MAX_TEXT] or "(no name)",
+        trace=span.trace_id.hex(),
+        span=span.span_id.hex(),
+        parent=span.parent_span_id.hex() or None,
+        thread=None,
+        rss=None,
+        segment=None,
+        more=opening_more(_attributes(span.attributes), exported=True),
+    )
+    error = None
+    if span.status.code == _ERROR:
+        error = _error(span) or ""
+    closing = closing_line(
+        number=number,
+        time=end,
+        error=error,
+        rss=None,
+        segment=None,
+        peak=UNKNOWN_PEAK,
+        used=None,
+        moved=None,
+    )
+    return opening + closing
 
 
 def _error(span: Span) -> str | None:

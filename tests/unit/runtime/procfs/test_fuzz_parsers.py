@@ -18,13 +18,13 @@ from otel_memwatch import text as formatting
 from otel_memwatch.compat.ipython import perf
 from otel_memwatch.compat.nncf import tradeoff
 from otel_memwatch.errors import MemwatchError
-from otel_memwatch.in_target.operations.lines import attributes_text, clean_name, quote
 from otel_memwatch.in_target.operations.tracing import parse_traceparent
 from otel_memwatch.monitor.telemetry import exporters
 from otel_memwatch.monitor.telemetry import settings as telemetry_settings
 from otel_memwatch.monitor.telemetry.otlp_receiver import socket
 from otel_memwatch.record import resource
 from otel_memwatch.record.operation_lines import OperationLines
+from otel_memwatch.record.operation_writer import attributes_text, clean_name, quote
 from otel_memwatch.runtime import kernel, masking
 from otel_memwatch.runtime.procfs import control_group, drm, process, statm, system
 from tests.support.mutations import JSON_VALUES, changed, mutated, profile

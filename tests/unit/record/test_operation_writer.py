@@ -8,7 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from otel_memwatch.in_target.operations.lines import (
+from otel_memwatch.in_target.operations.process import moved_between, used_between
+from otel_memwatch.in_target.operations.values import Moment, ProcessTotals
+from otel_memwatch.record.operation_fields import CLOSING, OPENING
+from otel_memwatch.record.operation_writer import (
     LONGEST_NAME,
     attributes_text,
     clean_name,
@@ -18,9 +21,6 @@ from otel_memwatch.in_target.operations.lines import (
     opening_more,
     quote,
 )
-from otel_memwatch.in_target.operations.process import moved_between, used_between
-from otel_memwatch.in_target.operations.values import Moment, ProcessTotals
-from otel_memwatch.record.operation_fields import CLOSING, OPENING
 
 Used = tuple[float, float, int, int]
 

@@ -1,10 +1,12 @@
-"""Lines of an operation's two boundaries, in the format of `record/format.py`.
+"""Write the lines of `operations-<pid>.jsonl`, which `record/format.py` describes.
 
-This module formats JSON by hand, because importing `json` costs the program 7 ms.
+The lines have few shapes, so they are written without `json`: importing that costs the watched program 7 ms. Compiled code
+(`in_target/operations/_native.c`) writes the same lines.
 """
 
 from __future__ import annotations
 
+from otel_memwatch.record.format import SCHEMA
 from otel_memwatch.record.operation_fields import CLOSING, OPENING
 
 TYPE_CHECKING = False
@@ -12,7 +14,12 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
-    from otel_memwatch.in_target.operations.values import CpuTotals, IoTotals, Peak
+    CpuTotals = tuple[float, float, int, int]
+    """CPU seconds in user and kernel mode, minor and major page faults."""
+    IoTotals = tuple[int, int, int, int]
+    """Bytes read from and written to storage, bytes passed to read and to write calls."""
+    Peak = tuple[int | None, int | None, int | None, str]
+    """Peak, lower bound, upper bound, certainty."""
 
 try:
     from _json import encode_basestring_ascii as _quote
@@ -28,6 +35,37 @@ END = b"}\n"
 """End of a line without additional fields."""
 _OPENING_LINE = "{" + ",".join(f'"{field}":%s' for field in OPENING)
 _CLOSING_LINE = "{" + ",".join(f'"{field}":%s' for field in CLOSING)
+
+
+UNKNOWN_PEAK: Peak = (None, None, None, "sampled")
+"""Peak of an operation whose process did not measure it."""
+
+
+def header_line(
+    *,
+    pid: int,
+    start: float | None,
+    program: str,
+    exact: bool,
+    floor: int | None = None,
+    rank: int | None = None,
+) -> bytes:
+    """The first line of a process's file.
+
+    Args:
+        pid: process ID.
+        start: start of the process in monotonic seconds.
+        program: name of the program.
+        exact: whether the process resets its own peak counter at each boundary.
+        floor: peak of the process before its first operation, in bytes.
+        rank: number of the process among those that a launcher started.
+
+    """
+    number = "" if rank is None else f',"rank":{rank}'
+    return (
+        f'{{"schema":{SCHEMA},"pid":{pid},"start":{"null" if start is None else round(start, 3)},'
+        f'"program":{quote(program)},"exact":{"true" if exact else "false"},"floor":{_number(floor)}{number}}}\n'
+    ).encode()
 
 
 def opening_line(
