@@ -59,7 +59,7 @@ class Source(Protocol):
 
 
 class Certainty(str, enum.Enum):
-    """How surely a peak is known."""
+    """How certain a peak is."""
 
     EXACT = "exact"
     """A watermark covered the whole time; the truth lies within `low` and `high`, which are near (`runtime.exact`)."""
@@ -69,6 +69,102 @@ class Certainty(str, enum.Enum):
     """The counter only says "no more than": the truth is at most `high`."""
     SAMPLED = "sampled"
     """The largest value that a tick happened to see; the truth may be larger."""
+
+
+class Evidence(str, enum.Enum):
+    """A reading from which a peak follows. The value is what records keep; `EVIDENCE_WORDS` has what people read."""
+
+    PROCESS_PEAK = "process_peak"
+    PROCESS_PEAK_WINDOWS = "process_peak_windows"
+    PROCESS_PEAK_SUM = "process_peak_sum"
+    READ_BEFORE_END = "read_before_end"
+    LAST_BOUNDARY = "last_boundary"
+    WAIT4 = "wait4"
+    WITH_DESCENDANTS = "with_descendants"
+    LAUNCHER_FLOOR = "launcher_floor"
+    LARGEST_PROCESS = "largest_process"
+    LARGEST_PROCESS_OR_PSS = "largest_process_or_pss"
+    RSS_SAMPLES = "rss_samples"
+    RSS_SUM = "rss_sum"
+    PSS_SUM = "pss_sum"
+    SAMPLES = "samples"
+    SAMPLES_BETWEEN = "samples_between"
+    ONE_SAMPLE = "one_sample"
+    UP_TO_LAST_SAMPLE = "up_to_last_sample"
+    PAGE_FAULTS = "page_faults"
+    CHILDREN_FAULTS = "children_faults"
+    CGROUP_PEAK = "cgroup_peak"
+    CGROUP_PEAK_LESS_CACHE = "cgroup_peak_less_cache"
+    CGROUP_PEAK_WHILE_READ = "cgroup_peak_while_read"
+    CGROUP_LATE_RESET = "cgroup_late_reset"
+    CGROUP_LESS_CACHE = "cgroup_less_cache"
+    CGROUP_OR_PROCESS = "cgroup_or_process"
+    LEFT_CGROUP = "left_cgroup"
+    AROUND_PEAK = "around_peak"
+    AROUND_ROSE = "around_rose"
+    AROUND_NOT_REACHED = "around_not_reached"
+    SHARED_CGROUP_PEAK = "shared_cgroup_peak"
+    SHARED_CGROUP_LIMIT = "shared_cgroup_limit"
+    MACHINE = "machine"
+    HUGETLB_SUM = "hugetlb_sum"
+    DEVICE_SAMPLES = "device_samples"
+    RANKS = "ranks"
+    HOSTS = "hosts"
+    OTLP = "otlp"
+
+
+EVIDENCE_WORDS = {
+    Evidence.PROCESS_PEAK: "VmHWM",
+    Evidence.PROCESS_PEAK_WINDOWS: "windows of VmHWM",
+    Evidence.PROCESS_PEAK_SUM: "sum of VmHWM",
+    Evidence.READ_BEFORE_END: "last read before its end",
+    Evidence.LAST_BOUNDARY: "VmHWM up to its last boundary",
+    Evidence.WAIT4: "wait4",
+    Evidence.WITH_DESCENDANTS: "its descendants included",
+    Evidence.LAUNCHER_FLOOR: "not above the launcher's own",
+    Evidence.LARGEST_PROCESS: "largest process",
+    Evidence.LARGEST_PROCESS_OR_PSS: "largest process or sum of PSS",
+    Evidence.RSS_SAMPLES: "resident size at ticks",
+    Evidence.RSS_SUM: "sum of resident sizes at ticks",
+    Evidence.PSS_SUM: "sum of PSS",
+    Evidence.SAMPLES: "at ticks",
+    Evidence.SAMPLES_BETWEEN: "ticks",
+    Evidence.ONE_SAMPLE: "at one tick",
+    Evidence.UP_TO_LAST_SAMPLE: "up to the last tick",
+    Evidence.PAGE_FAULTS: "page faults",
+    Evidence.CHILDREN_FAULTS: "page faults of children",
+    Evidence.CGROUP_PEAK: "cgroup watermark",
+    Evidence.CGROUP_PEAK_LESS_CACHE: "cgroup watermark less page cache",
+    Evidence.CGROUP_PEAK_WHILE_READ: "cgroup watermark while it was read",
+    Evidence.CGROUP_LATE_RESET: "reset late once",
+    Evidence.CGROUP_LESS_CACHE: "cgroup less page cache",
+    Evidence.CGROUP_OR_PROCESS: "cgroup or largest process",
+    Evidence.LEFT_CGROUP: "not all were in the cgroup",
+    Evidence.AROUND_PEAK: "watermark of the cgroup around it",
+    Evidence.AROUND_ROSE: "rose during the run",
+    Evidence.AROUND_NOT_REACHED: "not reached",
+    Evidence.SHARED_CGROUP_PEAK: "the control group's watermark",
+    Evidence.SHARED_CGROUP_LIMIT: "the control group's limit",
+    Evidence.MACHINE: "the machine's memory",
+    Evidence.HUGETLB_SUM: "sum of HugetlbPages at ticks",
+    Evidence.DEVICE_SAMPLES: "device memory in use",
+    Evidence.RANKS: "sum of what each run needed at one instant",
+    Evidence.HOSTS: "sum of the hosts' own peaks",
+    Evidence.OTLP: "OTLP",
+}
+"""The phrase of each kind of evidence in `Peak.how`."""
+
+_OLD_PHRASES = {words: evidence for evidence, words in EVIDENCE_WORDS.items()}
+"""Phrases of `Peak.how` in records that have no `evidence`: never remove one."""
+
+
+def evidence_of(how: str) -> tuple[Evidence, ...]:
+    """Return the evidence that an old record states in words; empty if a phrase of it is unknown.
+
+    Example: "VmHWM, wait4" is (PROCESS_PEAK, WAIT4).
+    """
+    found = [_OLD_PHRASES.get(phrase) for phrase in how.replace("; ", ", ").split(", ")]
+    return () if None in found else tuple(one for one in found if one is not None)
 
 
 class Peak(NamedTuple):
@@ -86,8 +182,8 @@ class Peak(NamedTuple):
     """The process that held it, where it is one process."""
     operation: str | None = None
     """Name of the innermost operation that was open at `at`."""
-    how: str = ""
-    """Where the figure comes from, in words: "VmHWM", "wait4", "cgroup watermark" ..."""
+    source: str = ""
+    """The origin of the figure in words, if `evidence` does not name it: "held by torch.cuda", "5 runs"."""
     estimate: int | None = None
     """The most likely value between `low` and `high`, in bytes; `None`: none better than these."""
     operations: tuple[str, ...] = ()
@@ -95,23 +191,19 @@ class Peak(NamedTuple):
     first of them. Empty: it was in `operation`."""
     excludes: tuple[str, ...] = ()
     """What may have been there beyond the bounds, in words: ("files in memory",)."""
+    evidence: tuple[Evidence, ...] = ()
+    """The readings from which the figure follows."""
+
+    @property
+    def how(self) -> str:
+        """The origin of the figure in words: "VmHWM", "wait4", "cgroup watermark" ..."""
+        phrases = [self.source] if self.source else []
+        return ", ".join([*phrases, *(EVIDENCE_WORDS[one] for one in self.evidence)])
 
     @classmethod
     def exact(cls, value: int, eps: int = 0, **rest: object) -> Peak:
         """A watermark's value, true to `eps` bytes."""
         return cls(value, Certainty.EXACT, max(0, value - eps), value + eps, **rest)  # type: ignore[arg-type]
-
-    @classmethod
-    def of_counter(cls, value: int, error: int, **rest: object) -> Peak:
-        """A counter's value that may be off by `error` bytes: EXACT if that is small enough, else an interval around it."""
-        return cls.around(value, max(0, value - error), value + error, **rest)
-
-    @classmethod
-    def around(cls, value: int, low: int, high: int, **rest: object) -> Peak:
-        """The likeliest value between two bounds: EXACT if both are near enough, else an interval with this estimate."""
-        if is_exact(value, low, high):
-            return cls(value, Certainty.EXACT, low, high, **rest)  # type: ignore[arg-type]
-        return cls.interval(low, high, estimate=value, **rest)
 
     @classmethod
     def interval(cls, low: int, high: int | None, **rest: object) -> Peak:
@@ -139,6 +231,8 @@ class Peak(NamedTuple):
             "pid": self.pid,
             "operation": self.operation,
             "how": self.how,
+            "evidence": [one.value for one in self.evidence],
+            **({"source": self.source} if self.source else {}),
             "estimate": self.estimate,
             **({"operations": list(self.operations)} if self.operations else {}),
             **({"excludes": list(self.excludes)} if self.excludes else {}),
@@ -157,15 +251,23 @@ class Peak(NamedTuple):
                 raise ValueError(f"{name} of a peak is {fields[name]!r}")
         if fields["bytes"] is None:
             raise ValueError("a peak without a size")
-        operations, excludes = (
-            tuple(map(str, names)) if isinstance(names := value.get(key), list) else ()
-            for key in ("operations", "excludes")
+        operations, excludes, names = (
+            tuple(map(str, found)) if isinstance(found := value.get(key), list) else ()
+            for key in ("operations", "excludes", "evidence")
         )
+        source, how = str(value.get("source") or ""), str(value.get("how") or "")
+        evidence = tuple(_EVIDENCE[name] for name in names if name in _EVIDENCE)
+        if not isinstance(value.get("evidence"), list):  # of an older version
+            evidence = evidence_of(how)
+            source = "" if evidence else how
+        elif len(evidence) < len(names):  # of a newer version
+            evidence, source = (), how
         peak = cls(
             certainty=Certainty(value["certainty"]),
-            how=str(value.get("how") or ""),
+            source=source,
             operations=operations,
             excludes=excludes,
+            evidence=evidence,
             **fields,  # type: ignore[arg-type]
         )
         low = peak.bytes if peak.low is None else peak.low
@@ -175,6 +277,8 @@ class Peak(NamedTuple):
             return peak._replace(bytes=low, certainty=Certainty.INTERVAL, low=low, estimate=peak.bytes)
         return peak
 
+
+_EVIDENCE = {one.value: one for one in Evidence}
 
 _PEAK_FIELDS: dict[str, type | tuple[type, ...]] = {
     "bytes": int,

@@ -9,7 +9,7 @@ import math
 import os
 import signal
 
-from otel_memwatch.model import Certainty, Peak
+from otel_memwatch.model import Certainty, Evidence, Peak
 from otel_memwatch.runtime.masking import MASK, mask_arguments
 from otel_memwatch.runtime.typed import TYPE_CHECKING
 from otel_memwatch.units import SIZE_UNITS
@@ -175,6 +175,10 @@ def certainty(peak: Peak | None) -> str:
     return CERTAINTY_WORDS[peak.certainty]
 
 
+_SUMS = frozenset((Evidence.RSS_SUM, Evidence.PSS_SUM, Evidence.HUGETLB_SUM, Evidence.RANKS, Evidence.HOSTS))
+"""Evidence that is a sum over processes or runs."""
+
+
 def peak_sentence(peak: Peak | None, *, source: bool = True) -> str:
     """A peak with its certainty: the number first, then how sure it is; with `source`, the evidence too.
 
@@ -201,7 +205,9 @@ def peak_sentence(peak: Peak | None, *, source: bool = True) -> str:
     if peak.certainty is Certainty.SAMPLED:
         if peak.high is not None and peak.high > peak.bytes:
             return f"{size(peak.bytes)} (sampled), at most {size(peak.high)}"
-        return f"{size(peak.bytes)}{_in_parentheses('sampled', how if how.startswith('sum of') else '')}"
+        return (
+            f"{size(peak.bytes)}{_in_parentheses('sampled', '' if _SUMS.isdisjoint(peak.evidence) else how)}"
+        )
     if peak.certainty is Certainty.CENSORED:
         words = size_range(peak.low, peak.bytes, "-") if peak.low else f"at most {size(peak.bytes)}"
         return words + _in_parentheses(how)

@@ -6,8 +6,8 @@ from otel_memwatch.model import Certainty, Peak, RecordedOperation
 from otel_memwatch.record.fields import FARTHEST, mapping, moment, number, text, whole
 from otel_memwatch.record.jsonl import parse
 from otel_memwatch.record.segments import Segments
-from otel_memwatch.runtime.exact import is_exact
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
+from otel_memwatch.truth.operation import operation_peak, operation_peak_so_far
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -172,9 +172,7 @@ class OperationLines:
         low = whole(opened.line.get("rss")) or 0
         if self.exact:
             low = max(low, self._segments.since(opened.boundary) or 0)
-        return (
-            Peak.interval(low, None, pid=self.pid, how="VmHWM up to its last boundary") if low > 0 else None
-        )
+        return operation_peak_so_far(low, self.pid)
 
 
 def peak_of(closing: Mapping[str, Any], pid: int) -> Peak | None:
@@ -182,15 +180,8 @@ def peak_of(closing: Mapping[str, Any], pid: int) -> Peak | None:
     value = whole(closing.get("peak"))
     if value is None:
         return None
-    low, high = whole(closing.get("low")), whole(closing.get("high"))
     certainty = _CERTAINTIES.get(text(closing.get("certainty")) or "", Certainty.SAMPLED)
-    if certainty is Certainty.EXACT:
-        low, high = value if low is None else low, value if high is None else high
-        if not is_exact(value, low, high):  # of an older version
-            certainty = Certainty.INTERVAL
-    # An interval that has a value of its own has it as the likeliest.
-    likely = certainty is Certainty.INTERVAL and low is not None and high is not None and low < value <= high
-    return Peak(value, certainty, low, high, pid=pid, how="VmHWM", estimate=value if likely else None)
+    return operation_peak(value, certainty, whole(closing.get("low")), whole(closing.get("high")), pid)
 
 
 def _totals(closing: Mapping[str, Any]) -> dict[str, float]:

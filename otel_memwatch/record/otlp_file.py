@@ -1,7 +1,7 @@
-"""Runs from OTLP JSON lines: as our local exporter, our export, or a Collector's file exporter writes them.
+"""Runs from OTLP JSON lines that otel-memwatch exported, directly or through a Collector's file exporter.
 
-Every number series becomes a column, every span an operation, whoever made them. Times are Unix seconds throughout:
-such a file knows no other clock. Histograms have no place in a tick and are left out.
+Every number series becomes a column, every span an operation. Times are Unix seconds throughout: such a file knows no
+other clock. Histograms have no place in a sample and are left out.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from otel_memwatch.record.format import FINISHED, METRICS_OTLP_FILE, SCHEMA, TRA
 from otel_memwatch.record.jsonl import Damage, objects
 from otel_memwatch.record.reader import Record
 from otel_memwatch.record.samples import Samples
-from otel_memwatch.runtime.exact import is_exact
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
+from otel_memwatch.truth.recording import PEAK_FIELDS, exported_peak
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -55,6 +55,10 @@ _PEAKS = {
 """Each peak of a run: the metrics that have its lower and upper end, and the prefix of the attributes of the run's span that have it."""
 
 
+PEAK_METADATA = "memwatch.peak."
+"""Prefix of the metadata of a peak's metrics, which identifies no series."""
+
+
 class ServiceInstance(NamedTuple):
     """Whose data it is: the attributes that distinguish the resources of a file."""
 
@@ -72,6 +76,7 @@ class Contents:
         self.attributes: dict[ServiceInstance, dict[str, Any]] = {}
         self._points: dict[ServiceInstance, dict[Column, tuple[array[float], array[float]]]] = {}
         self._spans: dict[ServiceInstance, list[RecordedOperation]] = {}
+        self._metadata: dict[ServiceInstance, dict[str, dict[str, Any]]] = {}
 
     @property
     def resources(self) -> list[ServiceInstance]:
@@ -83,9 +88,19 @@ class Contents:
 
         return sorted(self.attributes, key=size, reverse=True)
 
+    def is_of_run(self, resource: ServiceInstance) -> bool:
+        """Return whether otel-memwatch exported it: the resource or a span of it names a run."""
+        return "memwatch.run.id" in self.attributes[resource] or any(
+            "memwatch.run.id" in span.attributes for span in self.spans(resource)
+        )
+
     def series(self, resource: ServiceInstance) -> dict[Column, tuple[array[float], array[float]]]:
         """Times (Unix seconds) and values of every series."""
         return self._points.get(resource, {})
+
+    def metadata(self, resource: ServiceInstance, metric: str) -> Mapping[str, Any]:
+        """Return what the last request with a metric says of it beside its points: the certainty of a peak."""
+        return self._metadata.get(resource, {}).get(metric, {})
 
     def spans(self, resource: ServiceInstance) -> list[RecordedOperation]:
         """Spans as operations, times in Unix seconds."""
@@ -96,10 +111,14 @@ class Contents:
         known = False
         for group in _list(line, "resourceMetrics"):
             known = True
-            series = self._points.setdefault(self._resource(group), {})
+            resource = self._resource(group)
+            series = self._points.setdefault(resource, {})
             for scope in _list(group, "scopeMetrics"):
                 for metric in _list(scope, "metrics"):
                     _add_metric(series, metric)
+                    if "metadata" in metric:
+                        described = self._metadata.setdefault(resource, {})
+                        described[text(metric.get("name")) or ""] = _attributes(metric, "metadata")
         for group in _list(line, "resourceSpans"):
             known = True
             resource = self._resource(group)
@@ -153,9 +172,18 @@ class OtlpRecord(Record):
         if not resources:
             raise RunError(
                 f"{path} holds no OTLP JSON lines.",
-                "a Collector writes them with its file exporter, format json",
+                "otel-memwatch export RUN --to otlp writes them",
             )
+        if os.path.isfile(path):  # our local exporter writes a directory, from the program's telemetry
+            ours = [one for one in resources if contents.is_of_run(one)]
+            if not ours:
+                raise RunError(
+                    f"{path} was not exported by otel-memwatch: no resource in it has memwatch.run.id.",
+                    "read it with the program that wrote it",
+                )
+            resources = [*ours, *(one for one in resources if one not in ours)]
         self._resource = resources[0]
+        self._contents = contents
         self._series = contents.series(self._resource)
         spans = contents.spans(self._resource)
         self._run_span = next((span for span in spans if "memwatch.run.id" in span.attributes), None)
@@ -209,25 +237,29 @@ class OtlpRecord(Record):
         attributes, ended = self._run_span.attributes if self._run_span else {}, self._exit()
         peaks: dict[str, Any] = {}
         for which, (low, high, prefix) in _PEAKS.items():
-            value, certainty = (
-                whole(attributes.get(f"{prefix}.peak")),
-                text(attributes.get(f"{prefix}.certainty")),
-            )
-            bound = None
-            if value is None:
-                value, certainty = self._last(low)
-                bound, _ = self._last(high)
-            if ended is None:
-                # The value is the peak so far. Nothing in the file says how the run ended, so it may have grown since.
-                value = None if certainty == "censored" else value
-                certainty = "interval" if certainty == "exact" else certainty
-                bound = None
-            peak = None if value is None else _peak(value, certainty, bound)
+            found: Mapping[str, Any] = {
+                name: attributes.get(f"{prefix}.{name}") for name in ("peak", *PEAK_FIELDS)
+            }
+            if found["peak"] is None:
+                found = self._exported(low, high)
+            # Without an end the value is the peak so far: it may have grown since.
+            peak = _peak(found, ended=ended is not None)
             peaks[which] = None if peak is None else peak.to_json()
         return {**peaks, "gpu": {}} if peaks["tree"] else None
 
+    def _exported(self, low: str, high: str) -> Mapping[str, Any]:
+        """Return a peak from two metrics: by their metadata, or the attribute of older versions."""
+        (least, certainty), (most, _) = self._last(low), self._last(high)
+        metadata = {
+            name.removeprefix(PEAK_METADATA): value
+            for metric in (high, low)
+            for name, value in self._contents.metadata(self._resource, metric).items()
+        }
+        value = most if least is None else least
+        return {"certainty": certainty, "high": most, **metadata, "peak": value}
+
     def _last(self, metric: str) -> tuple[int | None, str | None]:
-        """The last value of a metric, and the certainty that older versions told as its attribute."""
+        """Return the last value of a metric, and the certainty that older versions exported as its attribute."""
         for column, (_, values) in self._series.items():
             if column.metric == metric and values:
                 return int(values[-1]), dict(column.attributes).get("memwatch.certainty")
@@ -342,17 +374,13 @@ class SpannedRecord(Record):
         return ListedOperations([*own, *spans])
 
 
-def _peak(value: int, certainty: str | None, high: int | None) -> Peak:
-    """A peak of which only the value and the kind of certainty, or its upper end, travelled."""
-    if certainty == "exact":
-        return Peak.of_counter(value, max(0, (high or value) - value), how="OTLP")
-    if certainty == "censored":
-        return Peak.censored(value, how="OTLP")
-    if certainty == "sampled":
-        return Peak.sampled(value, how="OTLP")
-    if high is not None and value <= high and is_exact(value, value, high):
-        return Peak.exact(value, high - value, how="OTLP")
-    return Peak.interval(value, high, how="OTLP")
+def _peak(found: Mapping[str, Any], *, ended: bool = True) -> Peak | None:
+    """Return a peak from what was exported of it: `peak`, and as many of `PEAK_FIELDS` as travelled."""
+    value = whole(found.get("peak"))
+    if value is None:
+        return None
+    low, high, estimate = (whole(found.get(name)) for name in ("low", "high", "estimate"))
+    return exported_peak(value, text(found.get("certainty")), low, high, estimate, ended=ended)
 
 
 def _add_metric(series: dict[Column, tuple[array[float], array[float]]], metric: Mapping[str, Any]) -> None:
@@ -379,7 +407,7 @@ def _operation(span: Mapping[str, Any], pid: int, number: int) -> RecordedOperat
     if start is None or not name or not trace or not identity:
         return None
     attributes = _attributes(span)
-    peak = whole(attributes.get("memwatch.memory.peak"))
+    peak = {name: attributes.get(f"memwatch.memory.{name}") for name in ("peak", *PEAK_FIELDS)}
     return RecordedOperation(
         name=name,
         pid=whole(attributes.pop("process.pid", None)) or pid,
@@ -390,7 +418,7 @@ def _operation(span: Mapping[str, Any], pid: int, number: int) -> RecordedOperat
         trace_id=trace.lower(),
         span_id=identity.lower(),
         parent_span_id=(text(span.get("parentSpanId")) or "").lower() or None,
-        peak=None if peak is None else _peak(peak, text(attributes.get("memwatch.memory.certainty")), None),
+        peak=_peak(peak),
         start_bytes=whole(attributes.get("memwatch.memory.start")),
         end_bytes=whole(attributes.get("memwatch.memory.end")),
         attributes=attributes,
@@ -398,12 +426,12 @@ def _operation(span: Mapping[str, Any], pid: int, number: int) -> RecordedOperat
     )
 
 
-def _attributes(carrier: Mapping[str, Any]) -> dict[str, Any]:
+def _attributes(carrier: Mapping[str, Any], key: str = "attributes") -> dict[str, Any]:
     result: dict[str, Any] = {}
-    for item in _list(carrier, "attributes"):
-        key = text(item.get("key"))
-        if key:
-            result[key] = _plain(mapping(item.get("value")))
+    for item in _list(carrier, key):
+        name = text(item.get("key"))
+        if name:
+            result[name] = _plain(mapping(item.get("value")))
     return result
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 
-from otel_memwatch.model import Certainty, Peak, ProcessNote
+from otel_memwatch.model import Certainty, Evidence, Peak, ProcessNote
 from otel_memwatch.record.fields import mapping, number, text
 from otel_memwatch.run.figures import figure_name
 from otel_memwatch.run.process_names import INTERPRETERS, telling
@@ -28,17 +28,28 @@ from otel_memwatch.text import (
     signal_name,
     size,
 )
+from otel_memwatch.truth.cgroup import BY_CGROUP
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from otel_memwatch.run import ProcessFigures, RecordedRun
 
-_LESS_CACHE = "less page cache"
+_LESS_CACHE = frozenset((Evidence.CGROUP_PEAK_LESS_CACHE, Evidence.CGROUP_LESS_CACHE))
 _NEARER = 0.02
 """Sampling interval in seconds within which little page cache moves, so the range is narrow."""
-_BY_PROCESSES = ("at one tick", "page faults")
-"""Words of `Peak.how` if needed memory is known from processes alone, without a cgroup."""
+_BY_PROCESSES = frozenset((Evidence.ONE_SAMPLE, Evidence.PAGE_FAULTS, Evidence.CHILDREN_FAULTS))
+"""Evidence of needed memory from processes alone, without a cgroup."""
+_WITHOUT_FILES = frozenset(
+    (
+        *_BY_PROCESSES,
+        *BY_CGROUP,
+        Evidence.CGROUP_LESS_CACHE,
+        Evidence.CGROUP_OR_PROCESS,
+        Evidence.CGROUP_PEAK_WHILE_READ,
+    )
+)
+"""Evidence of needed memory without pages of files."""
 
 _NEAR = 1.2
 """Ratio of upper to lower bound up to which a hint at a narrower range is not worth a line."""
@@ -114,7 +125,7 @@ def would_be_exact(run: RecordedRun) -> str:
     if peak.high is not None and run.mode == "wrap" and run.settings.get("cgroup") == "off":
         return "for an exact figure: run in a cgroup of its own (without --cgroup off)"
     interval = run.settings.get("interval")
-    if _LESS_CACHE in peak.how and isinstance(interval, int | float) and interval > _NEARER:
+    if not _LESS_CACHE.isdisjoint(peak.evidence) and isinstance(interval, int | float) and interval > _NEARER:
         return f"for a narrower range: --interval {1000 * _NEARER:.0f}ms (page cache grew between samples)"
     return ""
 
@@ -122,7 +133,7 @@ def would_be_exact(run: RecordedRun) -> str:
 def not_seen(run: RecordedRun) -> str:
     """Name what the figure excludes if no cgroup measured it; else empty."""
     peak = run.peaks.tree
-    if peak is None or not any(words in peak.how for words in _BY_PROCESSES):
+    if peak is None or _BY_PROCESSES.isdisjoint(peak.evidence):
         return ""
     return (
         "Without a cgroup of its own, the run's figure covers private and shared memory of its processes, and files in "
@@ -139,7 +150,7 @@ def above_needed(run: RecordedRun) -> str:
     tree, largest = run.peaks.tree, run.peaks.process
     if tree is None or largest is None or largest.bytes <= tree.bytes:
         return ""
-    if not any(words in tree.how for words in ("cgroup", *_BY_PROCESSES)):
+    if _WITHOUT_FILES.isdisjoint(tree.evidence):
         return ""
     if size(largest.bytes) == size(tree.bytes):
         return ""

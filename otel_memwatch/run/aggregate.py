@@ -6,16 +6,17 @@ import threading
 from operator import attrgetter
 
 from otel_memwatch import catalog
-from otel_memwatch.model import Peak, ProcessEvent
+from otel_memwatch.model import Evidence, Peak, ProcessEvent
 from otel_memwatch.record.schema import FIELDS, fields_in, series_picker
 from otel_memwatch.run.attribution import attribute_peaks
 from otel_memwatch.run.conditions import RunConditions
 from otel_memwatch.run.counter_rebase import CounterRebase
 from otel_memwatch.run.maximum import Maximum
-from otel_memwatch.run.peaks import Evidence, peaks_from, tree_low
+from otel_memwatch.run.peaks import RunEvidence, peaks_from, tree_low
 from otel_memwatch.run.process_bounds import TreeBounds
 from otel_memwatch.run.tree_bounds import UNCAPPED, Span
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
+from otel_memwatch.truth.estimates import largest_sample
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -67,10 +68,11 @@ class DeviceMaxima:
     def peaks(self, started: float) -> Mapping[str, Peak]:
         """Return a peak for each device that has a value."""
         return {
-            device: Peak.sampled(
+            device: largest_sample(
                 largest.value,
+                Evidence.DEVICE_SAMPLES,
+                Evidence.SAMPLES,
                 at=round(max(0.0, largest.at - started), 4),
-                how="device memory in use, at ticks",
             )
             for device, largest in self._largest.items()
             if largest.value is not None and largest.at is not None
@@ -98,7 +100,7 @@ class RunAggregator:
         self.last_time: float | None = None
         """Seconds from the start of the run to the last sample."""
         self._longest_gap: float | None = None
-        self._evidence = evidence = Evidence(self.conditions, self.processes)
+        self._evidence = evidence = RunEvidence(self.conditions, self.processes)
         self._beside_disk = 0
         """Bytes of write calls so far, less those that went to disk."""
         self._unseen_faults = 0

@@ -1,4 +1,4 @@
-"""Bounds of what a control group of the run's own needed between samples; the rule is `certainty.needed_between_ticks`."""
+"""Bounds of what a control group of the run's own needed between samples; the rule is `needed_between_ticks`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from array import array
 from otel_memwatch.record.format import TICK_DECIMALS
 from otel_memwatch.record.schema import Sample
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
-from otel_memwatch.truth import certainty
+from otel_memwatch.truth.cgroup_windows import needed_between_ticks, touched
+from otel_memwatch.truth.estimates import likely_between_ticks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -51,7 +52,7 @@ class CgroupBounds:
     def add(self, sample: Sample) -> CgroupWindow | None:
         """Add a sample; return the window that ended at the sample before, if there is one."""
         if sample.gap and sample.window is not None:
-            reached = int(sample.window) + certainty.touched(sample.gap, self._cpus)
+            reached = int(sample.window) + touched(sample.gap, self._cpus)
             self.most_in_gap = max(self.most_in_gap, reached)
         before, current = self._before, self._current
         self._before, self._current = current, sample
@@ -88,7 +89,7 @@ class CgroupBounds:
             moved = None
             if after.moved is not None and before.moved is not None:
                 moved = max(0, int(after.moved) - int(before.moved))
-            low, high = certainty.needed_between_ticks(
+            low, high = needed_between_ticks(
                 top,
                 watermark if top is None else top,
                 file_before=file_before,
@@ -99,7 +100,7 @@ class CgroupBounds:
                 error=self._error,
                 cpus=self._cpus,
             )
-        likely = certainty.likely_between_ticks(top, file_before, file)
+        likely = likely_between_ticks(top, file_before, file)
         return CgroupWindow(before.time, current.time, low, high, likely)
 
 

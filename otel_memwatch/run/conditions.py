@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from otel_memwatch.record.fields import mapping, moment, period, whole
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
-from otel_memwatch.truth import certainty
+from otel_memwatch.truth.cgroup_windows import charge_error
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -52,7 +52,7 @@ class RunConditions(NamedTuple):
     @property
     def charge_error(self) -> int:
         """Bytes by which a control group's watermark may be off."""
-        return certainty.charge_error(self.cpus)
+        return charge_error(self.cpus)
 
     def since_start(self, time: float | None) -> float | None:
         """Seconds since the start of the run, of a moment in monotonic seconds."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from otel_memwatch.model import Certainty, Peak
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
+from otel_memwatch.truth.estimates import largest_sample
+from otel_memwatch.truth.operation import allocator_peak
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -35,13 +37,9 @@ def allocator_figures(operation: RecordedOperation) -> list[AllocatorFigures]:
         low, high = _whole(reported.get("low")), _whole(reported.get("high"))
         if low is None:
             continue
-        exact = reported.get("certainty") == Certainty.EXACT.value and high == low
+        exact = reported.get("certainty") == Certainty.EXACT.value
         name = str(reported.get("allocator") or "unknown")
-        peak = (
-            Peak.exact(low, how=f"{name} watermark")
-            if exact
-            else Peak.interval(low, high, how=f"{name} watermark")
-        )
+        peak = allocator_peak(low, high, name, exact=exact)
         rest = [_whole(reported.get(key)) for key in ("reserved_peak", "ooms", "retries", "fragmentation")]
         found.append(AllocatorFigures(str(device), name, peak, *rest))
     return found
@@ -67,13 +65,9 @@ def raised_by_allocators(
             held = max(figures.peak.bytes, figures.reserved_peak or 0)
             known = result.get(figures.device)
             if held > (known.bytes if known else 0):
-                result[figures.device] = Peak.sampled(
-                    held,
-                    at=None if operation.end is None else round(operation.end - started, 4),
-                    pid=operation.pid,
-                    operation=operation.name,
-                    how=f"held by {figures.allocator}",
-                )
+                at = None if operation.end is None else round(operation.end - started, 4)
+                peak = largest_sample(held, at=at, source=f"held by {figures.allocator}")
+                result[figures.device] = peak._replace(pid=operation.pid, operation=operation.name)
     return result
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from otel_memwatch.run.maximum import Maximum
 from otel_memwatch.run.tree_bounds import UNCAPPED, SumOverTime, WindowBounds
 from otel_memwatch.runtime.kernel import sum_known
-from otel_memwatch.truth import certainty
+from otel_memwatch.truth.estimates import share_of_estimate
+from otel_memwatch.truth.faults import gained
 
 
 class LedgerBounds:
@@ -77,7 +78,7 @@ class LedgerBounds:
         if guess is None:
             return
         if shares is not None and guess > 0:
-            share = min(1.0, shares / guess)
+            share = share_of_estimate(shares, guess)
             if self._share is None and self.estimate.value is not None:
                 self.estimate.value = int(self.estimate.value * share)
             self._share = share
@@ -85,7 +86,7 @@ class LedgerBounds:
 
     def _bound(self, high: int | None, *faults: int | None) -> int | None:
         told = sum_known(faults)
-        return None if high is None or told is None else high + certainty.gained(told, page=self._page)
+        return None if high is None or told is None else high + gained(told, page=self._page)
 
     def most(self, sums: SumOverTime | None, *, over: bool) -> int | None:
         """Bytes that the tree never needed more than; `None`: not known. Asking changes nothing.

@@ -5,11 +5,15 @@ from __future__ import annotations
 from itertools import islice, repeat
 from math import floor, isinf
 
-from otel_memwatch.model import Certainty, Peak, RecordedOperation
+from otel_memwatch.model import Certainty, Evidence, Peak, RecordedOperation
 from otel_memwatch.run.attribution import TabledOperations, where
 from otel_memwatch.run.results import OperationFigures, Peaks
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
-from otel_memwatch.truth import certainty
+from otel_memwatch.truth.cgroup import tree_around_cgroup, tree_from_cgroup, tree_while_cgroup_was_read
+from otel_memwatch.truth.estimates import largest_sample, likely_in_operation
+from otel_memwatch.truth.operation import no_more_than, of_one_moment, unclosed_operation_peak
+from otel_memwatch.truth.processes import was_alive
+from otel_memwatch.truth.tree import tree_from_bounds, within_machine
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -108,12 +112,12 @@ def figures_of(
     delta = None
     if operation.start_bytes is not None and operation.end_bytes is not None:
         delta = operation.end_bytes - operation.start_bytes
-    tree_peak = certainty.no_more_than(_tree_peak(operation, end, context), peaks.tree)
+    tree_peak = no_more_than(_tree_peak(operation, end, context), peaks.tree)
     if sets_run_peak or around_run_peak:
-        tree_peak = certainty.of_one_moment(tree_peak, peaks.tree)
-    peak = certainty.no_more_than(operation.peak, peaks.process)
+        tree_peak = of_one_moment(tree_peak, peaks.tree)
+    peak = no_more_than(operation.peak, peaks.process)
     machine = context.conditions.machine_bytes
-    tree_peak, peak = (certainty.within_machine(part, machine) for part in (tree_peak, peak))
+    tree_peak, peak = (within_machine(part, machine) for part in (tree_peak, peak))
     return OperationFigures(
         operation if peak is operation.peak else operation._replace(peak=peak),
         round(operation.start - context.conditions.started, 6),
@@ -142,7 +146,7 @@ def _end(operation: RecordedOperation, context: OperationContext) -> float:
 
 def _process_of(operation: RecordedOperation, context: OperationContext) -> ProcessBounds | None:
     for process in context.processes.get(operation.pid, ()):
-        if certainty.was_alive(process.start, process.end, operation.start):
+        if was_alive(process.start, process.end, operation.start):
             return process
     return None
 
@@ -154,11 +158,8 @@ def with_last_figures(operation: RecordedOperation, context: OperationContext) -
     if operation.pid == context.conditions.root:
         low = max(low, context.ticks.main.largest(operation.start, _end(operation, context)) or 0)
     high = None if process is None else process.bound
-    peak = certainty.process_peak(low, high, context.conditions.rss_error, 0)
-    if peak is None:
-        return operation
-    how = "VmHWM" if peak.certainty is Certainty.EXACT else "VmHWM up to its last boundary, ticks"
-    return operation._replace(peak=peak._replace(pid=operation.pid, how=how))
+    peak = unclosed_operation_peak(low, high, context.conditions.rss_error, operation.pid)
+    return operation if peak is None else operation._replace(peak=peak)
 
 
 def _tree_peak(operation: RecordedOperation, end: float, context: OperationContext) -> Peak | None:
@@ -169,7 +170,7 @@ def _tree_peak(operation: RecordedOperation, end: float, context: OperationConte
     ticks, conditions = context.ticks, context.conditions
     if conditions.portable:
         seen = ticks.rss.largest(operation.start, end)
-        return None if seen is None else Peak.sampled(seen, how="sum of resident sizes at ticks")
+        return None if seen is None else largest_sample(seen, Evidence.RSS_SUM)
     if conditions.own_cgroup and ticks.watermark.known:
         return _by_cgroup(operation, end, context)
     held = _held(operation, end, context) if end <= context.watched_until else None
@@ -178,11 +179,7 @@ def _tree_peak(operation: RecordedOperation, end: float, context: OperationConte
     if own is not None:
         low = max(low, own.low or 0)
         single = own.bytes if own.certainty is Certainty.EXACT else None
-    peak = certainty.tree_from_bounds(low, held, conditions.rss_error, single)
-    if peak is None:
-        return None
-    exact = peak.certainty is Certainty.EXACT
-    return peak._replace(how="VmHWM" if exact else "largest process or sum of PSS, sum of VmHWM")
+    return tree_from_bounds(low, held, conditions.rss_error, single)
 
 
 def _held(operation: RecordedOperation, end: float, context: OperationContext) -> int | None:
@@ -206,13 +203,13 @@ def _by_cgroup(operation: RecordedOperation, end: float, context: OperationConte
     likely = None
     if operation.pid == conditions.root and operation.peak is not None:
         # File pages were not read at the maximum: the most of all samples is an estimate, and no bound.
-        likely = max(low, (operation.peak.low or 0) - ticks.mapped)
+        likely = likely_in_operation(low, operation.peak.low or 0, ticks.mapped)
     if context.have_left and end <= context.watched_until:
         held = _held(operation, end, context)
-        return certainty.tree_around_cgroup(low, held, ticks.unmapped.largest(start, end))
+        return tree_around_cgroup(low, held, ticks.unmapped.largest(start, end))
     if high is None or end > context.watched_until:
-        return certainty.stopped(Peak.interval(low, None, how="cgroup watermark while it was read, VmHWM"))
-    return certainty.tree_from_cgroup(low, high, likely=likely)
+        return tree_while_cgroup_was_read(low)
+    return tree_from_cgroup(low, high, likely=likely)
 
 
 def _totals(operation: RecordedOperation, used_by_tree: _Used) -> Mapping[str, float]:

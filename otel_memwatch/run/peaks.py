@@ -2,16 +2,37 @@
 
 from __future__ import annotations
 
-from otel_memwatch.model import Certainty, Peak
+from otel_memwatch.model import Certainty, Evidence, Peak
 from otel_memwatch.run.cgroup_bounds import CgroupBounds, CgroupWindow
 from otel_memwatch.run.faults_elsewhere import FaultsElsewhere
 from otel_memwatch.run.ledger_bounds import LedgerBounds
 from otel_memwatch.run.maximum import Maximum
 from otel_memwatch.run.results import Peaks
 from otel_memwatch.run.tree_bounds import SumOverTime, WindowBounds
-from otel_memwatch.runtime.exact import is_one_figure
 from otel_memwatch.runtime.typed import TYPE_CHECKING
-from otel_memwatch.truth import certainty
+from otel_memwatch.truth.cgroup import (
+    lifetime_watermark,
+    own_watermark,
+    stopped_watermark,
+    tree_around_cgroup,
+    tree_from_cgroup,
+    tree_low_in_cgroup,
+    within_limit,
+)
+from otel_memwatch.truth.estimates import largest_sample, likely_of_any, with_estimate
+from otel_memwatch.truth.exact import at_least
+from otel_memwatch.truth.outside_faults import excludes_memory_files, with_unseen_fill
+from otel_memwatch.truth.process import main_process_peak, process_peak
+from otel_memwatch.truth.processes import is_bounded, largest_process
+from otel_memwatch.truth.recording import is_after, is_over, stopped
+from otel_memwatch.truth.tree import (
+    Certificate,
+    highest,
+    tree_between,
+    tree_bound_by_group,
+    tree_of_one_process,
+    within_machine,
+)
 
 if TYPE_CHECKING:
     from otel_memwatch.run.conditions import RunConditions
@@ -19,7 +40,7 @@ if TYPE_CHECKING:
     from otel_memwatch.run.tree_bounds import Span
 
 
-class Evidence:
+class RunEvidence:
     """What is known so far of everything that a run's peaks follow from.
 
     Attributes:
@@ -119,51 +140,51 @@ class Evidence:
         return self.processes.count == 1 and not self.unseen_count and not self.processes.unwatched
 
 
-def peaks_from(evidence: Evidence, *, whole: bool = True) -> Peaks:
+def peaks_from(evidence: RunEvidence, *, whole: bool = True) -> Peaks:
     """The peaks of a run; `gpu` is left empty. `whole`: whether it was looked at up to its end."""
     machine = evidence.conditions.machine_bytes
     found = _peaks_from(evidence, whole=whole)
     return found._replace(
-        main=certainty.within_machine(found.main, machine),
-        process=certainty.within_machine(found.process, machine),
-        tree=certainty.within_machine(found.tree, machine),
-        cgroup=certainty.within_machine(found.cgroup, machine),
+        main=within_machine(found.main, machine),
+        process=within_machine(found.process, machine),
+        tree=within_machine(found.tree, machine),
+        cgroup=within_machine(found.cgroup, machine),
     )
 
 
-def _peaks_from(evidence: Evidence, *, whole: bool) -> Peaks:
+def _peaks_from(evidence: RunEvidence, *, whole: bool) -> Peaks:
     main = _main(evidence)
     process = _process(evidence, main)
     tree, hugetlb = _tree(evidence, main, process), _hugetlb(evidence)
     if whole:
         return Peaks(main, process, tree, _cgroup(evidence, whole=evidence.watermark_read), hugetlb=hugetlb)
     target = evidence.processes.main
-    over = certainty.is_over(
+    over = is_over(
         None if target is None else target.end,
         evidence.last_tick,
         anybody_alive=bool(evidence.processes.living),
     )
     return Peaks(
         main,
-        process if over else certainty.stopped(process),
-        certainty.stopped(_reported_later(evidence, process) or tree),
+        process if over else stopped(process),
+        stopped(_reported_later(evidence, process) or tree),
         _cgroup(evidence, whole=False),
         hugetlb=hugetlb,
     )
 
 
-def _reported_later(evidence: Evidence, process: Peak | None) -> Peak | None:
+def _reported_later(evidence: RunEvidence, process: Peak | None) -> Peak | None:
     """The largest process, where it reported itself (at its operations' boundaries) after the last tick of the tree."""
     if process is None or process.at is None or not process.low:
         return None
     if evidence.last_tick is None or not evidence.conditions.own_cgroup:
         return None
-    if not certainty.is_after(process.at + evidence.conditions.started, evidence.last_tick):
+    if not is_after(process.at + evidence.conditions.started, evidence.last_tick):
         return None
-    return process._replace(how="largest process")
+    return process._replace(evidence=(Evidence.LARGEST_PROCESS,))
 
 
-def tree_low(evidence: Evidence) -> int | None:
+def tree_low(evidence: RunEvidence) -> int | None:
     """Bytes that the tree certainly needed so far; `None`: nothing known."""
     largest = evidence.processes.largest
     process = largest.low if largest is not None else 0
@@ -173,7 +194,7 @@ def tree_low(evidence: Evidence) -> int | None:
         needed, _ = evidence.needed_bounds()
         private = max(0, (evidence.private.value or 0) - evidence.conditions.charge_error)
         still_read = evidence.watermark_read
-        low = certainty.tree_low_in_cgroup(
+        low = tree_low_in_cgroup(
             max(needed.value or 0, private),
             evidence.watermark.value,
             evidence.processes.charged_bytes,
@@ -203,34 +224,31 @@ def peak_of_process(
     low, high = process.low, process.bound
     if high is None and process.end is not None and low:
         high = unseen_max
-    peak = certainty.process_peak(
-        low, high, conditions.rss_error, conditions.floor, sampled=conditions.portable
-    )
+    peak = process_peak(low, high, conditions.rss_error, conditions.floor, sampled=conditions.portable)
     if peak is None:
         return None
     at = process.at if low else process.end
     peak = peak._replace(at=conditions.since_start(at), pid=process.pid)
-    return certainty.within_machine(peak, conditions.machine_bytes)
+    return within_machine(peak, conditions.machine_bytes)
 
 
-def _main(evidence: Evidence) -> Peak | None:
+def _main(evidence: RunEvidence) -> Peak | None:
     """The target's own process. If it never had a descendant, what wait4 told is its own."""
     processes, conditions = evidence.processes, evidence.conditions
-    target, attained = processes.main, processes.attained_bytes
-    peak = None if target is None else peak_of_process(target, conditions)
-    if target is None or peak is None or not evidence.single_process:
-        return peak
-    if peak.certainty is not Certainty.INTERVAL or peak.high is None:
-        return peak
-    if certainty.wait4_is_its_own(peak.high, attained, conditions.rss_error, conditions.floor):
-        at = conditions.since_start(target.end)
-        return certainty.reached_peak(
-            attained, max(attained, peak.high), conditions.rss_error, at=at, pid=target.pid, how="wait4"
-        )
-    return peak
+    target = processes.main
+    if target is None:
+        return None
+    return main_process_peak(
+        peak_of_process(target, conditions),
+        processes.attained_bytes,
+        conditions.rss_error,
+        conditions.floor,
+        alone=evidence.single_process,
+        end=conditions.since_start(target.end),
+    )
 
 
-def _process(evidence: Evidence, main: Peak | None) -> Peak | None:
+def _process(evidence: RunEvidence, main: Peak | None) -> Peak | None:
     """The largest single process."""
     if main is not None and evidence.single_process:
         return main
@@ -241,7 +259,7 @@ def _process(evidence: Evidence, main: Peak | None) -> Peak | None:
     unclaimed = processes.unclaimed_segment
     if unclaimed is not None and unclaimed[1].value > low:
         pid, (_, low, time) = unclaimed
-    return certainty.largest_process(
+    return largest_process(
         low,
         _most_of_any_process(evidence),
         processes.attained_bytes,
@@ -254,7 +272,7 @@ def _process(evidence: Evidence, main: Peak | None) -> Peak | None:
     )
 
 
-def _most_of_any_process(evidence: Evidence) -> int | None:
+def _most_of_any_process(evidence: RunEvidence) -> int | None:
     """Bytes that no process had more than; `None`: not known, since one may have outgrown what is known."""
     if not _is_bounded(evidence, evidence.unseen_max_bytes):
         return None
@@ -262,9 +280,9 @@ def _most_of_any_process(evidence: Evidence) -> int | None:
     return max([processes.reaped_max_bytes or 0, *(process.bound or 0 for process in processes.living)])
 
 
-def _is_bounded(evidence: Evidence, unseen_max: int | None) -> bool:
+def _is_bounded(evidence: RunEvidence, unseen_max: int | None) -> bool:
     processes = evidence.processes
-    return certainty.is_bounded(
+    return is_bounded(
         seen=bool(processes.count),
         all_bounded=all(process.bound is not None for process in processes.living),
         unbounded=bool(evidence.unseen_count) or processes.any_vanished,
@@ -273,88 +291,72 @@ def _is_bounded(evidence: Evidence, unseen_max: int | None) -> bool:
     )
 
 
-def _tree(evidence: Evidence, main: Peak | None, process: Peak | None) -> Peak | None:
+def _tree(evidence: RunEvidence, main: Peak | None, process: Peak | None) -> Peak | None:
     """How much memory the whole tree needed."""
     conditions, rss = evidence.conditions, evidence.rss
     if conditions.portable:
         if rss.value is None:
             return None
-        return Peak.sampled(
-            rss.value, at=conditions.since_start(rss.at), how="sum of resident sizes at ticks"
-        )
+        return largest_sample(rss.value, Evidence.RSS_SUM, at=conditions.since_start(rss.at))
     if conditions.own_cgroup and evidence.watermark.value is not None and evidence.watermark_read:
         return _tree_by_cgroup(evidence, evidence.watermark.value)
     if evidence.ledger.low.value is not None:
         return _tree_by_ledger(evidence)
     if main is not None and evidence.single_process and not evidence.processes.knows_needed:
-        return certainty.tree_of_one_process(main)
+        return tree_of_one_process(main)
     return _tree_by_bounds(evidence, process)
 
 
-def _tree_by_cgroup(evidence: Evidence, watermark: int) -> Peak | None:
+def _tree_by_cgroup(evidence: RunEvidence, watermark: int) -> Peak | None:
     needed, most = evidence.needed_bounds()
     if evidence.processes.have_left(
         watermark, evidence.faults_elsewhere.most, evidence.faults_elsewhere.of_tree
     ):
-        return certainty.tree_around_cgroup(
-            tree_low(evidence) or 0, tree_bound(evidence), evidence.unmapped.value
-        )
+        return tree_around_cgroup(tree_low(evidence) or 0, tree_bound(evidence), evidence.unmapped.value)
     at = needed.at if needed.value else evidence.watermark.at
     error = evidence.conditions.charge_error
     high = watermark if most.value is None else most.value
     if evidence.conditions.unbroken_watermark:
         high = min(high, watermark + error)
-    peak = certainty.tree_from_cgroup(
+    peak = tree_from_cgroup(
         tree_low(evidence) or 0,
-        certainty.within_limit(high, evidence.limits, error),
+        within_limit(high, evidence.limits, error),
         charged=watermark,
         likely=evidence.likely_need(),
     )
     return peak._replace(at=evidence.conditions.since_start(at))
 
 
-def _tree_by_ledger(evidence: Evidence) -> Peak | None:
+def _tree_by_ledger(evidence: RunEvidence) -> Peak | None:
     """What the tree needed, where its page faults were counted: anonymous and shared memory, no pages of files."""
-    conditions, ledger = evidence.conditions, evidence.ledger
-    low, at, how = ledger.low.value or 0, conditions.since_start(ledger.low.at), "at one tick"
-    if evidence.own_group_low() > low:
-        low, at, how = evidence.own_group_low(), None, "cgroup less page cache"
-    high, bound = tree_bound(evidence), "sum of VmHWM"
-    by_faults = _bound_by_faults(evidence)
+    conditions, ledger, processes = evidence.conditions, evidence.ledger, evidence.processes
+    low = highest(
+        Certificate(ledger.low.value or 0, Evidence.ONE_SAMPLE, conditions.since_start(ledger.low.at)),
+        Certificate(evidence.own_group_low(), Evidence.CGROUP_LESS_CACHE),
+    )
+    high, by_faults = _bound_by_processes(evidence), _bound_by_faults(evidence)
     if by_faults is not None:
-        # Also where it is the higher one: memory files that nobody maps are in no process's watermark.
-        high, bound = (
-            certainty.with_unseen_fill(
-                by_faults, evidence.processes.attained_bytes, evidence.processes.most_file, conditions.floor
-            ),
-            "page faults",
-        )
+        # Also if it is the higher one: memory files that nobody maps are in no process's watermark.
+        filled = with_unseen_fill(by_faults, processes.attained_bytes, processes.most_file, conditions.floor)
+        high = Certificate(filled, Evidence.PAGE_FAULTS)
     by_group = _bound_by_group(evidence)
-    if by_group is not None and low <= by_group and (high is None or by_group < high):
-        high, bound = by_group, f"the control group's {_group_figure(evidence)}"
-    peak = certainty.tree_of_processes(low, high, conditions.rss_error)
+    peak = tree_between(low, high, by_group, conditions.rss_error)
     if peak is None or peak.high is None:
-        return None if peak is None else peak._replace(at=at, how=how)
-    likely = certainty.likely_of_any(
-        evidence.processes.attained_bytes,
-        evidence.processes.most_file,
+        return peak
+    likely = likely_of_any(
+        processes.attained_bytes,
+        processes.most_file,
         conditions.floor,
         faults=evidence.tree_faults,
         written_by_mapping=evidence.written_by_mapping,
     )
-    seen = max(peak.low or 0, ledger.estimate.value or 0)
-    guess = max(peak.low or 0, min(peak.high, max(likely, seen)))
-    if not is_one_figure(seen, guess):
-        at = None  # it was between two ticks: at none of them was there so much
-    elif ledger.estimate.value:
-        at = conditions.since_start(ledger.estimate.at)
-    peak = peak._replace(at=at, how=f"{how}, {bound}", estimate=guess)
-    if by_group is None and certainty.excludes_memory_files(evidence.most_written, peak.high or 0):
+    peak = with_estimate(peak, ledger.estimate.value or 0, conditions.since_start(ledger.estimate.at), likely)
+    if by_group is None and excludes_memory_files(evidence.most_written, peak.high or 0):
         return peak._replace(excludes=("files in memory",))
     return peak
 
 
-def _bound_by_faults(evidence: Evidence) -> int | None:
+def _bound_by_faults(evidence: RunEvidence) -> int | None:
     """Bytes that the tree never needed more than, by its page faults; `None`: these tell nothing."""
     processes = evidence.processes
     if processes.unwatched or processes.outside_ledger:
@@ -364,39 +366,35 @@ def _bound_by_faults(evidence: Evidence) -> int | None:
         target is not None
         and target.end is not None
         and evidence.last_tick is not None
-        and not certainty.is_after(target.end, evidence.last_tick)
+        and not is_after(target.end, evidence.last_tick)
     )
     return evidence.ledger.most(_sums(evidence), over=over)
 
 
-def _tree_by_bounds(evidence: Evidence, process: Peak | None) -> Peak | None:
-    conditions = evidence.conditions
+def _tree_by_bounds(evidence: RunEvidence, process: Peak | None) -> Peak | None:
+    conditions, processes = evidence.conditions, evidence.processes
     since_start = conditions.since_start
-    low, at, how = 0, None, "largest process"
-    if evidence.processes.knows_needed:
-        low = evidence.processes.charged_bytes
-    elif process is not None:
-        low, at = process.low or 0, process.at
-    if evidence.pss.value is not None and evidence.pss.value > low and not evidence.processes.knows_needed:
-        low, at, how = evidence.pss.value, since_start(evidence.pss.at), "sum of PSS"
+    if processes.knows_needed:
+        lows = [Certificate(processes.charged_bytes, Evidence.LARGEST_PROCESS)]
+    else:
+        low, at = (0, None) if process is None else (process.low or 0, process.at)
+        pss = Certificate(evidence.pss.value or 0, Evidence.PSS_SUM, since_start(evidence.pss.at))
+        lows = [Certificate(low, Evidence.LARGEST_PROCESS, at), pss]
     if conditions.own_cgroup:  # it could be read for a time
         needed, _ = evidence.needed_bounds()
-        if needed.value is not None and needed.value > low:
-            low, at, how = needed.value, since_start(needed.at), "cgroup less page cache"
-    high, bound = tree_bound(evidence), "sum of VmHWM"
-    by_group = _bound_by_group(evidence)
-    # What the tree certainly had and the group was not charged for breaks what the group's bound rests on.
-    if by_group is not None and low <= by_group and (high is None or by_group < high):
-        high, bound = by_group, f"the control group's {_group_figure(evidence)}"
-    peak = certainty.tree_of_processes(low, high, conditions.rss_error)
-    if peak is None:
-        return None
-    return peak._replace(at=at, how=how if peak.high is None else f"{how}, {bound}")
+        lows.append(Certificate(needed.value or 0, Evidence.CGROUP_LESS_CACHE, since_start(needed.at)))
+    high = _bound_by_processes(evidence)
+    return tree_between(highest(*lows), high, _bound_by_group(evidence), conditions.rss_error)
 
 
-def _bound_by_group(evidence: Evidence) -> int | None:
+def _bound_by_processes(evidence: RunEvidence) -> Certificate | None:
+    bound = tree_bound(evidence)
+    return None if bound is None else Certificate(bound, Evidence.PROCESS_PEAK_SUM)
+
+
+def _bound_by_group(evidence: RunEvidence) -> Certificate | None:
     conditions, group_swap = evidence.conditions, evidence.group_swap.value
-    return certainty.tree_bound_by_group(
+    return tree_bound_by_group(
         evidence.watermark.value if evidence.watermark_read else None,
         evidence.limits,
         error=conditions.charge_error,
@@ -407,16 +405,7 @@ def _bound_by_group(evidence: Evidence) -> int | None:
     )
 
 
-def _group_figure(evidence: Evidence) -> str:
-    """What stands behind the group's bound, in a word: a watermark that has reached the limit is the limit."""
-    if evidence.watermark.value is None or not evidence.watermark_read:
-        return "limit"
-    assert evidence.limits is not None
-    reached = evidence.watermark.value + evidence.conditions.charge_error >= evidence.limits[0]
-    return "limit" if reached else "watermark"
-
-
-def _sums(evidence: Evidence) -> SumOverTime | None:
+def _sums(evidence: RunEvidence) -> SumOverTime | None:
     """The bounds of all processes, summed over those that lived at the same time; `None`: not all have one."""
     processes, unseen_max = evidence.processes, evidence.unseen_max_bytes
     if not _is_bounded(evidence, unseen_max):
@@ -427,7 +416,7 @@ def _sums(evidence: Evidence) -> SumOverTime | None:
     return processes.ended_spans.sum_over_time(weight, [*recent, *unseen])
 
 
-def tree_bound(evidence: Evidence) -> int | None:
+def tree_bound(evidence: RunEvidence) -> int | None:
     """Bytes that the processes of the tree never had together; `None`: no bound can be certified."""
     sums, unseen_max = _sums(evidence), evidence.unseen_max_bytes
     if sums is None:
@@ -439,33 +428,29 @@ def tree_bound(evidence: Evidence) -> int | None:
     return int(min(by_processes, evidence.window_bounds.largest(weight, sums.largest)))
 
 
-def _cgroup(evidence: Evidence, *, whole: bool) -> Peak | None:
+def _cgroup(evidence: RunEvidence, *, whole: bool) -> Peak | None:
     """Watermark of the control group; `whole`: whether it could be read up to the end."""
     watermark, conditions = evidence.watermark, evidence.conditions
     if watermark.value is None or watermark.first is None:
         return None
     at, error, own = conditions.since_start(watermark.at), conditions.charge_error, conditions.own_cgroup
     if not whole:
-        left = certainty.stopped_watermark(watermark.first, watermark.value, error, own=own)
+        left = stopped_watermark(watermark.first, watermark.value, error, own=own)
         if left is not None:
             return left._replace(at=at)
         found, at = evidence.needed.value, conditions.since_start(evidence.needed.at)
-        return Peak.interval(found, None, at=at, how="cgroup less page cache, at ticks") if found else None
-    if own and not conditions.unbroken_watermark and evidence.cgroup.most_in_gap > watermark.value + error:
-        return Peak.interval(
-            watermark.value, evidence.cgroup.most_in_gap, at=at, how="cgroup watermark, reset late once"
-        )
+        return at_least(found, Evidence.CGROUP_LESS_CACHE, Evidence.SAMPLES, at=at) if found else None
     if own:
-        return Peak.of_counter(watermark.value, error, at=at, how="cgroup watermark")
-    peak = certainty.lifetime_watermark(watermark.first, watermark.value, error)
+        gap = evidence.cgroup.most_in_gap
+        peak = own_watermark(watermark.value, gap, error, unbroken=conditions.unbroken_watermark)
+        return peak._replace(at=at)
+    peak = lifetime_watermark(watermark.first, watermark.value, error)
     return peak if peak.certainty is Certainty.CENSORED else peak._replace(at=at)
 
 
-def _hugetlb(evidence: Evidence) -> Peak | None:
+def _hugetlb(evidence: RunEvidence) -> Peak | None:
     """Huge pages of hugetlbfs, for which the kernel keeps no watermark of processes; `None`: no tick saw any."""
     seen = evidence.hugetlb
     if not seen.value:
         return None
-    return Peak.sampled(
-        seen.value, at=evidence.conditions.since_start(seen.at), how="sum of HugetlbPages at ticks"
-    )
+    return largest_sample(seen.value, Evidence.HUGETLB_SUM, at=evidence.conditions.since_start(seen.at))

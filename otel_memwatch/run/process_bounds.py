@@ -11,7 +11,10 @@ from collections import deque
 from otel_memwatch.model import ProcessEvent, ProcessNote, ProcessRecord
 from otel_memwatch.run.tree_bounds import EndedSpans, Span
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
-from otel_memwatch.truth import certainty
+from otel_memwatch.truth.cgroup import left_cgroup
+from otel_memwatch.truth.outside_faults import beyond_files
+from otel_memwatch.truth.process import process_bound, wait4_was_its_own, watermark_is_of_run
+from otel_memwatch.truth.processes import CLOCK_TICK, is_same_process, is_unwatched, process_span, unseen_max
 
 if TYPE_CHECKING:
     from otel_memwatch.run.conditions import RunConditions
@@ -59,7 +62,7 @@ class ProcessBounds:
             self.raise_to(record.rss, record.time)
         if record.peak is not None:
             self.add_watermark(record.peak, record.time)
-        if record.max_rss is not None and certainty.wait4_was_its_own(
+        if record.max_rss is not None and wait4_was_its_own(
             record.max_rss, childless=bool(record.childless), floor=floor
         ):
             self.raise_to(record.max_rss, record.time)
@@ -82,7 +85,7 @@ class ProcessBounds:
     def add_watermark(self, peak: int, time: float) -> None:
         """Takes in its watermark, as it was read at `time`."""
         self._highest = max(self._highest, peak)
-        if certainty.watermark_is_of_run(self._began_before, self._first_peak, peak):
+        if watermark_is_of_run(self._began_before, self._first_peak, peak):
             self._began_before = False
             self.raise_to(peak, time)
         elif self._first_peak is None:
@@ -105,7 +108,7 @@ class ProcessBounds:
     @property
     def bound(self) -> int | None:
         """Bytes that it certainly never exceeded; `None`: not known."""
-        return certainty.process_bound(
+        return process_bound(
             self.known,
             last_read=self.final,
             waited_for=self.waited_for,
@@ -198,7 +201,7 @@ class TreeBounds:
         if self.main is None and record.pid == self._conditions.root:
             self.main = process
         early = self._segments.get(record.pid)
-        if early is not None and certainty.is_same_process(process.start, early.start):
+        if early is not None and is_same_process(process.start, early.start):
             process.add_segment(early.value, early.time)
             del self._segments[record.pid]
         return process
@@ -238,7 +241,7 @@ class TreeBounds:
         process = self._by_pid.get(pid)
         if process is None and self.main is not None and self.main.pid == pid:
             process = self.main
-        if process is not None and certainty.is_same_process(process.start, start):
+        if process is not None and is_same_process(process.start, start):
             process.add_segment(value, time)
             self._compare(process)
         else:
@@ -260,7 +263,7 @@ class TreeBounds:
             self._merge(now)
 
     def _merge(self, now: float) -> None:
-        waiting = [p.start - certainty.CLOCK_TICK for p in (*self._living.values(), *self._ended)]
+        waiting = [p.start - CLOCK_TICK for p in (*self._living.values(), *self._ended)]
         if len(self.ended_spans) > 4 * len(waiting):
             self.ended_spans.merge(waiting, now - _SETTLE)
 
@@ -268,15 +271,13 @@ class TreeBounds:
         """The process with its weight in the tree; that of an unseen one where it has no bound of its own."""
         end = math.inf if process.end is None else process.end
         bound = process.bound
-        start, end, weight = certainty.process_span(
-            process.start, end, bound or 0, self._conditions.rss_error
-        )
+        start, end, weight = process_span(process.start, end, bound or 0, self._conditions.rss_error)
         return Span(start, end, 0, 1) if bound is None else Span(start, end, weight)
 
     @property
     def unwatched(self) -> bool:
         """Whether processes of the run could not be watched."""
-        return certainty.is_unwatched(blind=self._conditions.blind, hidden=self.hidden)
+        return is_unwatched(blind=self._conditions.blind, hidden=self.hidden)
 
     @property
     def most_file(self) -> int | None:
@@ -305,10 +306,10 @@ class TreeBounds:
         largest = 0 if self.largest is None else self.largest.low
         floor = self._conditions.floor
         unexplained = (
-            certainty.beyond_files(size, self._most_file, floor, faults)
+            beyond_files(size, self._most_file, floor, faults)
             for size, floor in ((self.attained_bytes, floor), (largest, 0))
         )
-        return certainty.left_cgroup(
+        return left_cgroup(
             seen=self.left_cgroup,
             charged=max(self.charged_bytes, *unexplained),
             watermark=watermark,
@@ -338,7 +339,7 @@ class TreeBounds:
         target = self.main
         lost = target is None or (target.end is not None and not target.waited_for)
         unclaimed = [segment.value for segment in self._segments.values()]
-        return certainty.unseen_max(
+        return unseen_max(
             self.reaped_max_bytes,
             max([self._vanished_max_bytes, *(process.known for process in recent), *unclaimed]),
             unreaped=self.unreaped or lost or (latest_unseen is not None and self.ignores_sigchld),

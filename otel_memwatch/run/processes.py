@@ -9,7 +9,7 @@ from otel_memwatch.run.process_bounds import ProcessBounds, TreeBounds
 from otel_memwatch.run.results import ProcessFigures
 from otel_memwatch.run.tree_bounds import Span, SumOverTime, sum_over_time
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
-from otel_memwatch.truth import certainty
+from otel_memwatch.truth.processes import is_bounded, is_same_process
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -85,7 +85,7 @@ class RecordedProcesses:
             reporters = [
                 bounds
                 for bounds in self.by_pid.get(lines.pid, [])
-                if certainty.is_same_process(bounds.start, lines.start)
+                if is_same_process(bounds.start, lines.start)
             ]
             for bounds in reporters:
                 bounds.add_segment(value, time)
@@ -107,7 +107,7 @@ class RecordedProcesses:
         """
         unseen = list(unseen)
         unseen_max = self.tree.unseen_max_bytes(max((span.end for span in unseen), default=None))
-        if not certainty.is_bounded(
+        if not is_bounded(
             seen=bool(self.all),
             all_bounded=all(process.bound is not None for process in self.tree.living),
             unbounded=bool(unseen) or self.tree.any_vanished,

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from otel_memwatch.record.fields import mapping
 from otel_memwatch.run.gpu import allocator_figures
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
+from otel_memwatch.truth.recording import exported_fields
 
 if TYPE_CHECKING:
     from otel_memwatch.model import Ending, Peak, RecordedOperation
@@ -127,7 +128,7 @@ def resource_of(info: Mapping[str, Any]) -> Attributes:
 def _peak(prefix: str, peak: Peak | None) -> Attributes:
     if peak is None:
         return {}
-    return {f"{prefix}.peak": peak.bytes, f"{prefix}.certainty": peak.certainty.value}
+    return {f"{prefix}.peak": peak.bytes, **exported_fields(peak, f"{prefix}.")}
 
 
 def _plain(value: object) -> Any:

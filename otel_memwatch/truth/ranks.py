@@ -3,7 +3,7 @@
 The figure is the largest sum, over all instants, of what every run needed at that instant. Peaks that were reached at
 different times are not added up. All runs of one host share its monotonic clock, so their windows can be added as they are.
 
-* **Upper bound.** Between two samples no run had more than its peak counter, or its page faults, allow (`certainty`). The
+* **Upper bound.** Between two samples no run had more than its peak counter, or its page faults, allow (`cgroup_windows`, `faults`). The
   largest sum of these is an upper bound.
 * **Lower bound.** A run held a page all the time between two samples if it had the page at the second one and did not gain
   it since the first (`held_through`). The largest sum of these is a lower bound.
@@ -18,7 +18,9 @@ from __future__ import annotations
 
 import math
 
+from otel_memwatch.model import Certainty, Evidence, Peak
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
+from otel_memwatch.truth.exact import is_one_figure
 
 if TYPE_CHECKING:
     import numpy as np
@@ -86,7 +88,7 @@ class Bound(NamedTuple):
 def held_through(held: Array, faults: Array, per_fault: float) -> Array:
     """Bytes that a run had all the time between two ticks, for the window that ends at each tick.
 
-    A page comes into a tree by a page fault of one of its processes, and each is counted (`certainty.gained`). So what was there
+    A page comes into a tree by a page fault of one of its processes, and each is counted (`gained`). So what was there
     at a tick and was not there all the time since the tick before came by a fault meanwhile:
 
         held through the window  >=  held at its end  -  faults meanwhile * bytes of one fault
@@ -153,3 +155,22 @@ def in_bins(windows: Windows, bins: Bins, *, outside: float = 0.0) -> Bound:
     if outside:
         high[end:] = np.maximum(high[end:], outside)
     return Bound(low, high)
+
+
+def sum_at_one_instant(low: int, high: int | None, guess: int, evidence: Evidence = Evidence.RANKS) -> Peak:
+    """Return the largest sum of what several runs needed: EXACT if both bounds are near enough.
+
+    Example: between 403 and 405 MiB: 404 MiB, exactly. Between 300 and 405, best estimate 380: between 300 and 405 MiB.
+
+    Args:
+        low: bytes that all certainly needed together.
+        high: bytes that they never needed together; `None`: unknown, for example if a record stops early or goes on.
+        guess: the best estimate.
+        evidence: the kind of sum: at one instant of one host, or of the hosts' own peaks.
+    """
+    guess = max(low, guess)
+    if high is None:
+        return Peak.interval(low, None, estimate=guess, evidence=(evidence,))
+    if is_one_figure(low, high):
+        return Peak((low + high) // 2, Certainty.EXACT, low, high, evidence=(evidence,))
+    return Peak.interval(low, high, estimate=min(guess, high), evidence=(evidence,))

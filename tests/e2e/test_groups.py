@@ -12,7 +12,7 @@ import time
 import pytest
 
 from otel_memwatch.runtime.kernel import rss_error, usable_processors
-from otel_memwatch.truth.certainty import charge_error
+from otel_memwatch.truth.cgroup_windows import charge_error
 from tests.support.torture import wait_for
 from tests.support.wrapped import MIB, PROGRAM, environment, work
 

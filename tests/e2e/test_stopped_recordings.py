@@ -21,7 +21,7 @@ from otel_memwatch.reports import REPORTS, render
 from otel_memwatch.reports.plot.peak import peak_extent
 from otel_memwatch.run import load
 from otel_memwatch.runtime.kernel import usable_processors
-from otel_memwatch.truth.certainty import charge_error
+from otel_memwatch.truth.cgroup_windows import charge_error
 from tests.support import counters
 from tests.support.control_group import memory_parent
 from tests.support.disturb import broken_disk

@@ -7,7 +7,16 @@ from html import escape
 
 from otel_memwatch.model import Peak
 from otel_memwatch.text import peak_sentence
-from otel_memwatch.truth import certainty as rules
+from otel_memwatch.truth import recording
+from otel_memwatch.truth.cgroup import lifetime_watermark, tree_around_cgroup, tree_from_cgroup
+from otel_memwatch.truth.cgroup_windows import needed_between_ticks
+from otel_memwatch.truth.faults import certainly_there, family_kept, family_there, gained, own_pages
+from otel_memwatch.truth.operation import no_more_than, of_one_moment
+from otel_memwatch.truth.outside_faults import is_outside_ledger, shared_at_tick
+from otel_memwatch.truth.process import process_peak
+from otel_memwatch.truth.processes import largest_process, unseen_max
+from otel_memwatch.truth.ranks import sum_at_one_instant
+from otel_memwatch.truth.tree import tree_bound_by_group, tree_of_processes
 
 MIB = 1 << 20
 ERROR = MIB // 4
@@ -115,7 +124,7 @@ def watermark() -> Drawing:
 
 def process() -> Drawing:
     """The last reading reaches what wait4 tells at the end."""
-    peak = rules.process_peak(300 * MIB - MIB // 8, 300 * MIB, ERROR, 12 * MIB)
+    peak = process_peak(300 * MIB - MIB // 8, 300 * MIB, ERROR, 12 * MIB)
     drawn = (
         Drawing(340)
         .line([(0, 10), (3, 120), (5, 300), (7, 200), (9, 200)])
@@ -127,7 +136,7 @@ def process() -> Drawing:
 
 def process_unknown() -> Drawing:
     """The last reading is far below what wait4 tells: it may have been a child's."""
-    peak = rules.process_peak(5 * MIB, 300 * MIB, ERROR, 1 * MIB)
+    peak = process_peak(5 * MIB, 300 * MIB, ERROR, 1 * MIB)
     drawn = (
         Drawing(340)
         .band(5, 300)
@@ -140,7 +149,7 @@ def process_unknown() -> Drawing:
 
 def floor() -> Drawing:
     """wait4's figure is not above what the launcher had."""
-    peak = rules.process_peak(0, 12 * MIB, ERROR, 12 * MIB)
+    peak = process_peak(0, 12 * MIB, ERROR, 12 * MIB)
     drawn = (
         Drawing(20, 150)
         .band(0, 12)
@@ -153,7 +162,7 @@ def floor() -> Drawing:
 
 def before() -> Drawing:
     """A watermark from before the run says nothing of it."""
-    peak = rules.lifetime_watermark(900 * MIB, 900 * MIB, ERROR)
+    peak = lifetime_watermark(900 * MIB, 900 * MIB, ERROR)
     drawn = (
         Drawing(1000)
         .line([(0, 100), (1.5, 900), (3, 50), (10, 120)])
@@ -168,7 +177,7 @@ def before() -> Drawing:
 
 def unseen() -> Drawing:
     """A compiler between two looks is bounded by what wait4 hands on."""
-    bound = rules.unseen_max(
+    bound = unseen_max(
         300 * MIB, 0, unreaped=False, unreported_reset=False, latest_start=None, oldest_alive=None
     )
     assert bound == 300 * MIB
@@ -189,21 +198,21 @@ def unseen() -> Drawing:
 
 def largest() -> Drawing:
     """Somebody had it, though nobody knows who."""
-    peak = rules.largest_process(30 * MIB, 300 * MIB, 300 * MIB, ERROR, 12 * MIB, at=None, pid=None)
+    peak = largest_process(30 * MIB, 300 * MIB, 300 * MIB, ERROR, 12 * MIB, at=None, pid=None)
     drawn = Drawing(400).box(4.2, 0, 5.6, 300, "other", "?").box(0, 0, 9, 30, "box", "make")
     return drawn.said(300, words_of(peak), "wait4: somebody had 300,", "and nobody can have had more")
 
 
 def unwatched() -> Drawing:
     """A process that /proc hides may have hidden children of any number."""
-    peak = rules.largest_process(2 * MIB, None, 200 * MIB, ERROR, 1 * MIB, at=None, pid=None, unwatched=True)
+    peak = largest_process(2 * MIB, None, 200 * MIB, ERROR, 1 * MIB, at=None, pid=None, unwatched=True)
     drawn = Drawing(300).box(0, 0, 9, 2, "box").box(3, 0, 6, 200, "other", "hidden").band(200, 300)
     return drawn.said(200, words_of(peak), "wait4 told of 200; others may", "have been hidden beside it")
 
 
 def group() -> Drawing:
     """The watermark of the run's own group, less the page cache that it can have held."""
-    low, high = rules.needed_between_ticks(
+    low, high = needed_between_ticks(
         502 * MIB,
         502 * MIB,
         file_before=2 * MIB,
@@ -216,7 +225,7 @@ def group() -> Drawing:
     )
     assert low is not None
     assert high is not None
-    peak = rules.tree_from_cgroup(low, high)
+    peak = tree_from_cgroup(low, high)
     drawn = (
         Drawing(600)
         .line([(0, 40), (3, 300), (5, 502), (6, 250), (10, 250)])
@@ -234,7 +243,7 @@ def group() -> Drawing:
 
 def group_cache() -> Drawing:
     """Nobody knows how much of the watermark was cache at that moment."""
-    low, high = rules.needed_between_ticks(
+    low, high = needed_between_ticks(
         140 * MIB,
         140 * MIB,
         file_before=0,
@@ -247,7 +256,7 @@ def group_cache() -> Drawing:
     )
     assert low is not None
     assert high is not None
-    peak = rules.tree_from_cgroup(low, high)
+    peak = tree_from_cgroup(low, high)
     drawn = (
         Drawing(170)
         .band(100, 140)
@@ -262,7 +271,7 @@ def group_cache() -> Drawing:
 
 def left() -> Drawing:
     """A process that was outside of the group."""
-    peak = rules.tree_around_cgroup(300 * MIB, 320 * MIB, 1 * MIB)
+    peak = tree_around_cgroup(300 * MIB, 320 * MIB, 1 * MIB)
     drawn = Drawing(400).box(0, 0, 10, 6, "box").box(3, 0, 6, 313, "other", "moved itself out")
     return drawn.said(313, words_of(peak), "never exact: the group did not", "have all of the run").said(
         6, "the group's watermark"
@@ -271,8 +280,8 @@ def left() -> Drawing:
 
 def there_at_once() -> Drawing:
     """What two processes certainly had at one moment, though they were read one after the other."""
-    first = rules.certainly_there(200 * MIB, 4 * MIB)
-    second = rules.certainly_there(100 * MIB, 1 * MIB)
+    first = certainly_there(200 * MIB, 4 * MIB)
+    second = certainly_there(100 * MIB, 1 * MIB)
     drawn = (
         Drawing(340)
         .box(0, 0, 10, 196, "box", "first: 200 held, 4 of them new")
@@ -289,8 +298,8 @@ def there_at_once() -> Drawing:
 
 def own_of_workers() -> Drawing:
     """What forked workers have beyond the least that they were read with, beside all of their parent's."""
-    own = rules.own_pages(71 * MIB, 47 * MIB, 0)
-    low = rules.family_there(47 * MIB, 3 * own)
+    own = own_pages(71 * MIB, 47 * MIB, 0)
+    low = family_there(47 * MIB, 3 * own)
     drawn = Drawing(190).box(0, 0, 10, 47, "box", "the parent's 47, which all four map")
     for number in range(3):
         drawn.box(4, 47 + 24 * number, 10, 71 + 24 * number, "other", "a worker has 24 more")
@@ -312,7 +321,7 @@ def overlap() -> Drawing:
 def ledger() -> Drawing:
     """A pool of forked workers: page faults count each page once."""
     faults = 4 * 10 * MIB // 4096
-    most = rules.family_kept(100 * MIB, rules.gained(faults), 540 * MIB)
+    most = family_kept(100 * MIB, gained(faults), 540 * MIB)
     drawn = Drawing(600).box(0, 0, 10, 100, "box", "before the forks: 100, in all five")
     for number in range(4):
         drawn.box(3, 100 + 10 * number, 10, 110 + 10 * number, "other")
@@ -324,14 +333,14 @@ def ledger() -> Drawing:
 
 def outside() -> Drawing:
     """Memory that came without a page fault."""
-    assert rules.is_outside_ledger(10 * MIB, 80 * MIB, rules.gained(200), ERROR)
+    assert is_outside_ledger(10 * MIB, 80 * MIB, gained(200), ERROR)
     drawn = Drawing(110).line([(0, 10), (4.5, 10), (4.6, 80), (10, 80)]).ticks([(4, 10), (6, 80)])
     return drawn.said(80, "the ledger is not used", "70 MiB more, and 200 faults", "can bring 0.8")
 
 
 def shared() -> Drawing:
     """Shared memory that several processes map."""
-    had = rules.shared_at_tick(320 * MIB, 88 * MIB, 80 * MIB)
+    had = shared_at_tick(320 * MIB, 88 * MIB, 80 * MIB)
     drawn = Drawing(340).box(0, 0, 10, 80, "box", "the pages, once")
     for number in range(1, 4):
         drawn.box(0, 80 * number, 10, 80 * number + 80, "other", "mapped again")
@@ -342,14 +351,14 @@ def shared() -> Drawing:
 
 def narrow() -> Drawing:
     """Two bounds that are near, and what neither of them has."""
-    peak = rules.tree_of_processes(169 * MIB, 170 * MIB)
+    peak = tree_of_processes(169 * MIB, 170 * MIB)
     drawn = Drawing(220).band(169, 170).line([(0, 30), (4, 120), (6, 169.5), (8, 100), (10, 90)])
     return drawn.said(170, words_of(peak), "at least 169.0, no more than 170.0")
 
 
 def around() -> Drawing:
     """The limit of a group that others are in too."""
-    bound = rules.tree_bound_by_group(
+    bound = tree_bound_by_group(
         None, (200 * MIB, 200 * MIB), error=MIB, shared=0, outside=0, swapped=0, joined=False
     )
     assert bound is not None
@@ -375,7 +384,7 @@ def operation() -> Drawing:
 def part() -> Drawing:
     """No part of the run needed more than the whole."""
     gib = 1024 * MIB
-    peak = rules.no_more_than(Peak.interval(gib, int(1.87 * gib)), Peak.interval(gib, int(1.22 * gib)))
+    peak = no_more_than(Peak.interval(gib, int(1.87 * gib)), Peak.interval(gib, int(1.22 * gib)))
     drawn = (
         Drawing(2)
         .band(1.0, 1.22, 3, 6)
@@ -391,7 +400,7 @@ def part() -> Drawing:
 def moment() -> Drawing:
     """The run's peak was in this operation: both have the same figure."""
     whole, part = Peak.exact(496 * MIB, 5 * MIB), Peak.interval(430 * MIB, 496 * MIB)
-    peak = rules.of_one_moment(part, whole)
+    peak = of_one_moment(part, whole)
     drawn = (
         Drawing(600)
         .line([(0, 60), (3, 200), (5, 496), (6, 250), (10, 250)])
@@ -409,7 +418,7 @@ def moment() -> Drawing:
 
 def together() -> Drawing:
     """The peaks of two ranks were at different times: what counts is the largest sum at one instant."""
-    peak = rules.sum_at_one_instant(399 * MIB, 401 * MIB, 400 * MIB)
+    peak = sum_at_one_instant(399 * MIB, 401 * MIB, 400 * MIB)
     drawn = (
         Drawing(520)
         .line([(0, 50), (3, 300), (4, 100), (10, 100)])
@@ -422,7 +431,7 @@ def together() -> Drawing:
 
 def stopped() -> Drawing:
     """The recording stopped before the run did."""
-    peak = rules.stopped(Peak.exact(500 * MIB))
+    peak = recording.stopped(Peak.exact(500 * MIB))
     drawn = (
         Drawing(700)
         .line([(0, 50), (3, 500), (5, 300), (6, 300)])

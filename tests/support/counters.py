@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from otel_memwatch.runtime.exact import is_small
 from otel_memwatch.runtime.kernel import rss_error, usable_processors
-from otel_memwatch.truth.certainty import charge_error
+from otel_memwatch.truth.cgroup_windows import charge_error
 
 
 def of_process(value: int) -> str:

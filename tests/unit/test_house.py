@@ -1,4 +1,4 @@
-"""Laws of the house that no linter knows: metric names stand in the catalogue alone."""
+"""Laws of the house that no linter knows: metric names stand in the catalogue alone, only `truth` constructs peaks."""
 
 from __future__ import annotations
 
@@ -13,14 +13,18 @@ PACKAGE = Path(otel_memwatch.__file__).parent
 
 
 @functools.cache
-def nodes() -> list[tuple[Path, ast.Constant | ast.ClassDef]]:
-    """Return every constant and class of the package: two tests look through them, and parsing takes seconds."""
+def nodes() -> list[tuple[Path, ast.Constant | ast.ClassDef | ast.Call]]:
+    """Return every constant, class and call of the package: three tests look through them, and parsing takes seconds."""
     return [
         (path, node)
         for path in sorted(PACKAGE.rglob("*.py"))
         for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.Constant | ast.ClassDef)
+        if isinstance(node, ast.Constant | ast.ClassDef | ast.Call)
     ]
+
+
+def calls() -> list[tuple[Path, ast.Call]]:
+    return [(path, node) for path, node in nodes() if isinstance(node, ast.Call)]
 
 
 def test_metric_names_stand_in_the_catalogue_alone() -> None:
@@ -53,3 +57,23 @@ def test_a_class_name_exists_once() -> None:
     assert {
         name: found for name, found in places.items() if len(found) > 1 and name not in PUBLIC_TWICE
     } == {}
+
+
+CONSTRUCTORS = {"exact", "interval", "censored", "sampled"}
+
+
+def test_only_truth_constructs_peaks() -> None:
+    found = [
+        f"{path.relative_to(PACKAGE)}:{node.lineno}"
+        for path, node in calls()
+        if path.parent.name != "truth" and path != PACKAGE / "model.py" and constructs_a_peak(node.func)
+    ]
+    assert found == []
+
+
+def constructs_a_peak(called: ast.expr) -> bool:
+    if isinstance(called, ast.Attribute):
+        return (
+            called.attr in CONSTRUCTORS and isinstance(called.value, ast.Name) and called.value.id == "Peak"
+        )
+    return isinstance(called, ast.Name) and called.id == "Peak"

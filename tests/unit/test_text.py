@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from otel_memwatch import text as formatting
-from otel_memwatch.model import Peak
+from otel_memwatch.model import Evidence, Peak
 
 MIB = 1024 * 1024
 
@@ -60,7 +60,7 @@ def test_durations(seconds: float | None, words: str) -> None:
     [
         (None, "unknown", "-", ""),
         (
-            Peak.exact(300 * MIB, how="cgroup watermark"),
+            Peak.exact(300 * MIB, evidence=(Evidence.CGROUP_PEAK,)),
             "300.0 MiB (exact, cgroup watermark)",
             "300.0 MiB",
             "exact",
@@ -80,7 +80,7 @@ def test_durations(seconds: float | None, words: str) -> None:
         ),
         (Peak.interval(300 * MIB, 300 * MIB), "300.0 MiB", "300.0 MiB", "range"),
         (
-            Peak.interval(300 * MIB, None, how="ticks"),
+            Peak.interval(300 * MIB, None, evidence=(Evidence.SAMPLES_BETWEEN,)),
             "at least 300.0 MiB (ticks)",
             ">= 300.0 MiB",
             "at least",
@@ -93,14 +93,14 @@ def test_durations(seconds: float | None, words: str) -> None:
             "range",
         ),
         (
-            Peak.interval(300 * MIB, 410 * MIB, how="page faults", estimate=340 * MIB),
+            Peak.interval(300 * MIB, 410 * MIB, evidence=(Evidence.PAGE_FAULTS,), estimate=340 * MIB),
             "300-410 MiB, best estimate 340 MiB (page faults)",
             "300-410 MiB",
             "range",
         ),
         (
             # bounds that read alike: not exact all the same
-            Peak.interval(300 * MIB, 300 * MIB + 16384, how="page faults", estimate=300 * MIB),
+            Peak.interval(300 * MIB, 300 * MIB + 16384, evidence=(Evidence.PAGE_FAULTS,), estimate=300 * MIB),
             "300.0 MiB (page faults)",
             "300.0 MiB",
             "range",
@@ -112,7 +112,7 @@ def test_durations(seconds: float | None, words: str) -> None:
             "sampled",
         ),
         (
-            Peak.sampled(300 * MIB, how="sum of resident sizes at ticks"),
+            Peak.sampled(300 * MIB, evidence=(Evidence.RSS_SUM,)),
             "300.0 MiB (sampled, sum of resident sizes at ticks)",
             "300.0 MiB",
             "sampled",

@@ -11,6 +11,7 @@ import signal
 
 from otel_memwatch.in_target.operations.native import COMPILED, children_mark
 from otel_memwatch.runtime.procfs.system import other_page_sizes, read_allocated
+from otel_memwatch.truth.faults import gained_by_children
 
 try:
     import resource
@@ -98,10 +99,12 @@ class ChildrenLedger:
         huge = _huge_pages()
         if huge is None or self._huge is None:
             return False, None
-        pages = faults - before[0] + own_faults - before[2]
         if largest <= before[1]:
             largest = 0
-        return False, (pages * self._page + max(0, huge - self._huge) * _HUGE_BYTES, largest)
+        needed = gained_by_children(
+            faults - before[0], own_faults - before[2], huge - self._huge, page=self._page
+        )
+        return False, (needed, largest)
 
 
 def _huge_pages() -> int | None:

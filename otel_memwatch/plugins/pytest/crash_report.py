@@ -54,7 +54,7 @@ def death_in(directory: Path, pid: int | None = None) -> KilledTest | None:
             kills, whole = _of_record(directory, test)
             how = "was killed by the kernel's OOM killer" if kills else "ended"
             memory = whole or peak
-            size = "unknown" if memory is None else peak_sentence(memory._replace(how=""))
+            size = "unknown" if memory is None else peak_sentence(memory._replace(source="", evidence=()))
             words = f"{how} during {test}; memory: {size}"
             return KilledTest(f"{words}; recorded in {shell_word(str(directory))}", memory)
     return None

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from otel_memwatch.model import Certainty, Peak
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
+from otel_memwatch.truth.operation import growth, operation_peak, together, tree_with_children
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
 
     from otel_memwatch.in_target.operations.values import LiveOperation
@@ -134,38 +135,16 @@ class MeasuredTest:
             return None
         # The size at the start comes from the same counters as the peak and has the same error.
         error = max((phase.error for phase in self.phases.values()), default=0)
-        low = None if tallest.low is None else max(0, tallest.low - start - error)
-        high = None if tallest.high is None else max(0, tallest.high - start + error)
-        return tallest._replace(bytes=max(0, tallest.bytes - start), low=low, high=high)
-
-
-def with_children(
-    low: int | None, high: int | None, children: tuple[int, int] | None
-) -> tuple[int | None, int | None]:
-    """Return bounds of a process together with its children.
-
-    Args:
-        low: lower bound of the process alone.
-        high: upper bound of the process alone.
-        children: upper bound of all children together and size of the largest, from `ChildrenLedger.since`.
-
-    """
-    if children is None or high is None:
-        return low, None
-    at_most, largest = children
-    # The kernel's value for a child starts at the size of the process that started it.
-    return (max(low or 0, largest) if largest > high else low), high + at_most
+        return growth(tallest, start, error)
 
 
 def process_peak(phases: Sequence[PhaseFigures]) -> Peak | None:
     """Return the peak of a process over several phases; `None` if unknown."""
     return together(
-        [
-            None
-            if phase.peak is None
-            else Peak(phase.peak, Certainty(phase.certainty), phase.low, phase.high, how="VmHWM")
-            for phase in phases
-        ]
+        None
+        if phase.peak is None
+        else operation_peak(phase.peak, Certainty(phase.certainty), phase.low, phase.high)
+        for phase in phases
     )
 
 
@@ -173,35 +152,11 @@ def tree_peak(test: MeasuredTest, recorded: Sequence[Peak | None]) -> Peak | Non
     """Return the peak of a test's process with its children.
 
     Args:
-        test: test with the figures of its process.
-        recorded: recorded peak of the whole tree for each phase; `None` if there is none.
+        test: with the figures of its process.
+        recorded: what the record says of the whole tree, for each of its phases; `None`: nothing.
 
     """
     own = test.peak
-    if own is None or (test.alone and not any(recorded)):
+    if test.alone and not any(recorded):
         return own
-    certain, high = with_children(own.low, own.high, test.children)
-    low = max(certain or 0, *(peak.low or 0 for peak in recorded if peak is not None), 0)
-    return Peak.interval(low, None if high is None else max(low, high), how="VmHWM, page faults of children")
-
-
-def together(peaks: Iterable[Peak | None]) -> Peak | None:
-    """Return the peak of several periods together; `None` if there are none or one of them is unknown.
-
-    Its bounds are the largest lower and the largest upper bound. It is exact if the largest peak is exact and no other
-    peak can exceed it.
-    """
-    found: Peak | None = None
-    for peak in peaks:
-        if peak is None:
-            return None
-        if found is None:
-            found = peak
-            continue
-        more, less = (peak, found) if peak.bytes > found.bytes else (found, peak)
-        high = None if more.high is None or less.high is None else max(more.high, less.high)
-        certainty = more.certainty
-        if certainty is Certainty.EXACT and (high is None or high > (more.high or 0)):
-            certainty = Certainty.INTERVAL
-        found = more._replace(certainty=certainty, low=max(more.low or 0, less.low or 0), high=high)
-    return found
+    return tree_with_children(own, test.children, recorded)

@@ -21,7 +21,7 @@ from otel_memwatch.monitor.run.run_directory import absolute, create_directory, 
 from otel_memwatch.record.format import RUN_FILE, RUNS_DIRECTORY, SAMPLES_FILE
 from otel_memwatch.run.conditions import RunConditions
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
-from otel_memwatch.truth.certainty import CLOCK_TICK
+from otel_memwatch.truth.processes import CLOCK_TICK
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -28,6 +28,8 @@ _INPUT = "memwatch_directory"
 """Key of the controller's input to a worker: its run directory."""
 _OUTPUT = "memwatch"
 """Key of a worker's output to the controller at its end: `Recording.finish`."""
+_TREE = ("bytes", "certainty", "low", "high")
+"""Fields of a tree's peak that a worker sends, in this order."""
 
 
 def register(config: pytest.Config) -> None:
@@ -178,14 +180,15 @@ class XdistHooks:
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:
         """Take over the results of a worker; a dead worker has none."""
-        from otel_memwatch.model import Certainty, Peak
+        from otel_memwatch.model import Peak
 
         output = getattr(node, "workeroutput", {}).get(_OUTPUT)
         if output is None:
             return
         trees = {
-            (pid, identity): Peak(size, Certainty(certainty), low, high)
-            for pid, identity, size, certainty, low, high in output["trees"]
+            (pid, identity): peak
+            for pid, identity, *figure in output["trees"]
+            if (peak := Peak.from_json(dict(zip(_TREE, figure, strict=True)))) is not None
         }
         directory = output["directory"]
         self._controller.add_record(trees, output["problems"], node.gateway.id, directory and Path(directory))

@@ -7,11 +7,13 @@ from collections.abc import Container, Iterable, Iterator, Mapping
 
 from otel_memwatch import catalog
 from otel_memwatch.catalog import BOUNDS, METRICS, Instrument
+from otel_memwatch.record.otlp_file import PEAK_METADATA
 from otel_memwatch.reports.otlp.values import SCHEMA_URL, Json, Times, attributes, resource, scope
 from otel_memwatch.run.conditions import RunConditions
 from otel_memwatch.run.counter_rebase import CounterRebase, counters_in
 from otel_memwatch.run.figures import bounded_at_end
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
+from otel_memwatch.truth.recording import exported_fields
 
 if TYPE_CHECKING:
     from otel_memwatch.model import Column, RecordedOperation, Value
@@ -120,10 +122,22 @@ def _final(run: RecordedRun, times: Times) -> Iterator[Json]:
     def single(name: str, value: Value, labels: Mapping[str, str]) -> Json:
         return _metric(name, [_point(name, attributes(labels), value, times.end, times.start)])
 
-    for name, value in bounded_at_end(run):
-        yield single(name, value, {})
-    if run.peaks.main is not None:
-        yield single(catalog.MEMWATCH_PROCESS_MEMORY_PEAK, run.peaks.main.bytes, {})
+    peaks = run.peaks
+    of_metric = {
+        catalog.MEMWATCH_TREE_MEMORY_PEAK: peaks.tree,
+        catalog.MEMWATCH_TREE_MEMORY_PEAK_HIGH: peaks.tree,
+        catalog.MEMWATCH_TREE_PROCESS_MEMORY_PEAK: peaks.process,
+        catalog.MEMWATCH_TREE_PROCESS_MEMORY_PEAK_HIGH: peaks.process,
+        catalog.MEMWATCH_PROCESS_MEMORY_PEAK: peaks.main,
+    }
+    values = list(bounded_at_end(run))
+    if peaks.main is not None:
+        values.append((catalog.MEMWATCH_PROCESS_MEMORY_PEAK, peaks.main.bytes))
+    for name, value in values:
+        metric, peak = single(name, value, {}), of_metric.get(name)
+        if peak is not None:  # metadata identifies no series, unlike attributes
+            metric["metadata"] = attributes(exported_fields(peak, PEAK_METADATA))
+        yield metric
     if run.state == "finished":
         yield single(catalog.MEMWATCH_RUN_ACTIVE, 0, {})
         yield single(catalog.MEMWATCH_RUN_END_TIME, run.started_wall + run.seconds, {})

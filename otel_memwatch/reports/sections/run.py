@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from otel_memwatch.model import Certainty, Peak
+from otel_memwatch.model import Certainty, Evidence, Peak
 from otel_memwatch.reports import phrases
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
 from otel_memwatch.text import (
@@ -37,8 +37,6 @@ _NOT_FINISHED = {
     "running": "The run is in progress; figures may still grow.",
     "incomplete": "The recording stopped before the run did; later memory use is not included.",
 }
-_BEFORE_ITS_END = ", last read before its end"
-"""Words of `truth.certainty` for a high-water mark that may have grown since."""
 _NARROW = 1024 * 1024
 _NARROW_SHARE = 0.1
 """Smallest error of an exact peak that is worth a word, in bytes and as a share of the peak."""
@@ -142,7 +140,8 @@ def memory(run: RecordedRun, page: Page) -> None:
 def _peak(run: RecordedRun, page: Page, label: str, peak: Peak | None) -> None:
     if run.state == "running" and peak is not None:
         # A living process has no last reading before its end.
-        peak = peak._replace(how=peak.how.replace(_BEFORE_ITS_END, ""))
+        still = tuple(one for one in peak.evidence if one is not Evidence.READ_BEFORE_END)
+        peak = peak._replace(evidence=still)
     page.fact(label, peak_sentence(peak) + _error(peak))
     where = phrases.when_and_where(run, peak)
     who = phrases.holder(run, peak, 80)

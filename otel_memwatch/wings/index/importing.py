@@ -27,11 +27,12 @@ import signal
 from pathlib import Path
 
 from otel_memwatch.errors import RunError, UsageError
-from otel_memwatch.model import Peak
+from otel_memwatch.model import Evidence
 from otel_memwatch.record.fields import mapping, number, text, whole
 from otel_memwatch.record.format import DIRECTORY_MODE, FILE_MODE, FINISHED, RUN_FILE, SCHEMA
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
 from otel_memwatch.runtime.user_files import read_file
+from otel_memwatch.truth.estimates import largest_sample
 from otel_memwatch.units import parse_duration, parse_local_time, parse_number, parse_size
 
 if TYPE_CHECKING:
@@ -121,9 +122,8 @@ def _written(measured: Measured, by: str, source: str, into: str, *, index: int,
         r"[^A-Za-z0-9._+-]+", "_", measured.name or (measured.command[0] if measured.command else "job")
     ).strip("._")
     directory = Path(into) / f"imported-{plain[:60] or 'job'}-{digest}"
-    peak = Peak.sampled(
-        measured.memory, how=f"{by}{', largest process' if measured.process else ''}"
-    ).to_json()
+    evidence = (Evidence.LARGEST_PROCESS,) if measured.process else ()
+    peak = largest_sample(measured.memory, *evidence, source=by).to_json()
     seconds = measured.seconds or 0.0
     info = {
         "schema": SCHEMA, "marks": [], "state": FINISHED, "id": directory.name, "name": measured.name, "tags": dict(measured.tags),

@@ -17,7 +17,7 @@ import os
 from pathlib import Path
 
 from otel_memwatch.errors import RunError
-from otel_memwatch.model import Certainty
+from otel_memwatch.model import Certainty, evidence_of
 from otel_memwatch.record.command_key import command_key
 from otel_memwatch.record.fields import mapping, number, text, whole
 from otel_memwatch.record.format import RUN_FILE, SCHEMA
@@ -26,7 +26,7 @@ from otel_memwatch.run.ending import state_of
 from otel_memwatch.run.figures import FIGURES, number_of, system_of
 from otel_memwatch.run.recorded_run import RecordedRun, load
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
-from otel_memwatch.truth.certainty import BY_GROUP
+from otel_memwatch.truth.cgroup import BY_CGROUP
 from otel_memwatch.wings.index.progress import progress
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ class IndexedRun(NamedTuple):
     @property
     def charged(self) -> bool:
         """Whether the memory is what a control group was charged, with that which the kernel takes for the processes."""
-        return (self.how or "").startswith(BY_GROUP)
+        return not BY_CGROUP.isdisjoint(evidence_of(self.how or ""))
 
     @property
     def machine_bytes(self) -> int | None:

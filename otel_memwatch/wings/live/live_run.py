@@ -17,7 +17,7 @@ from pathlib import Path
 
 from otel_memwatch import catalog
 from otel_memwatch.errors import RunError
-from otel_memwatch.model import Peak, ProcessEvent
+from otel_memwatch.model import Evidence, ProcessEvent
 from otel_memwatch.record.fields import mapping, moment, number, texts, whole
 from otel_memwatch.record.follower import OperationFollower
 from otel_memwatch.record.format import PROCESSES_FILE, RUN_FILE, SAMPLES_FILE
@@ -32,7 +32,8 @@ from otel_memwatch.run.attribution import TabledOperations
 from otel_memwatch.run.ending import ending_of, state_of
 from otel_memwatch.run.results import Peaks
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
-from otel_memwatch.truth.certainty import stopped
+from otel_memwatch.truth.exact import at_least
+from otel_memwatch.truth.recording import stopped
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -372,7 +373,7 @@ class LiveRun:
         tree = stopped(peaks.tree)
         most = max(newest.recent, key=lambda one: one[1], default=None)
         if most is not None and self._now(newest)[1] and (tree is None or most[1] > (tree.low or 0)):
-            tree = Peak.interval(most[1], None, at=round(most[0], 4), how="at ticks")
+            tree = at_least(most[1], Evidence.SAMPLES, at=round(most[0], 4))
         return peaks._replace(
             tree=tree, main=stopped(peaks.main), process=stopped(peaks.process), cgroup=stopped(peaks.cgroup)
         )

@@ -9,10 +9,10 @@ from __future__ import annotations
 import math
 from functools import cached_property
 
+from otel_memwatch.model import Evidence
 from otel_memwatch.record.fields import mapping, moment, number, text, whole
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
-from otel_memwatch.truth import certainty
-from otel_memwatch.truth.ranks import Bins, Bound, in_bins
+from otel_memwatch.truth.ranks import Bins, Bound, in_bins, sum_at_one_instant
 from otel_memwatch.wings.ranks.host_sums import HostFigures, HostRuns, RankPlace, in_wall_time, sum_hosts
 from otel_memwatch.wings.ranks.rank_windows import windows_of
 
@@ -234,12 +234,11 @@ class RankGroup:
         low, high, estimate = (sum(of_hosts) for of_hosts in zip(*(one[1:4] for one in figures), strict=True))
         # Later memory of a run is unknown while it goes on, and if its record stops early.
         known = not math.isinf(high) and self.state == "finished"
-        peak = certainty.sum_at_one_instant(int(low), math.ceil(high) if known else None, int(estimate))
-        if len(hosts) > 1:
-            peak = peak._replace(how="sum of the hosts' own peaks")
-        else:
+        evidence = Evidence.HOSTS if len(hosts) > 1 else Evidence.RANKS
+        peak = sum_at_one_instant(int(low), math.ceil(high) if known else None, int(estimate), evidence)
+        if len(hosts) == 1:
             at = bins.begin + (int(guess.argmax()) + 0.5) * bins.width - self.started
-            peak = peak._replace(at=round(max(0.0, at), 3), how="sum of what each run needed at one instant")
+            peak = peak._replace(at=round(max(0.0, at), 3))
         return GroupSum(peak, figures, bins, bound, guess)
 
     def sum_curve(self, points: int) -> tuple[Array, Bound | None, Array]:

@@ -21,7 +21,7 @@ from otel_memwatch.record.schema import FIELDS
 from otel_memwatch.run.cgroup_bounds import bounds_between
 from otel_memwatch.run.conditions import RunConditions
 from otel_memwatch.runtime.typed import TYPE_CHECKING
-from otel_memwatch.truth import certainty
+from otel_memwatch.truth.cgroup import is_charged
 from otel_memwatch.truth.ranks import Windows, held_through
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def windows_of(run: RecordedRun) -> Windows:
 
     peak = run.peaks.tree
     most = _most(peak)
-    own = bool(run.info.get("own_cgroup")) and peak is not None and _is_of_group(peak.how or "")
+    own = bool(run.info.get("own_cgroup")) and is_charged(peak)
     samples = run.samples({FIELDS[field][0] for field in (_OF_GROUP if own else _OF_LEDGER)})
     if not len(samples):
         return without_ticks(run)
@@ -77,11 +77,6 @@ def without_ticks(run: RecordedRun) -> Windows:
 
 def _most(peak: Peak | None) -> float:
     return math.inf if peak is None or peak.high is None else float(peak.high)
-
-
-def _is_of_group(how: str) -> bool:
-    """Whether the run's own control group told of all its memory: nobody had left it."""
-    return how.startswith(certainty.BY_GROUP)
 
 
 def _of_group(samples: Samples, conditions: RunConditions) -> tuple[Array, Array, Array]:

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
+import pkgutil
 import re
 
-from otel_memwatch.truth import certainty
+from otel_memwatch import truth
 from tests.readme.drawings import DRAWINGS
 from tests.support.documents import ROOT, blocks
 
 PAGE = ROOT / "docs/known.md"
+NO_RULES = {"exact", "ranks"}
+"""Modules whose functions are no rules of a run: constructors, and sums over several runs."""
 RULES = {
     name
-    for name, one in vars(certainty).items()
-    if inspect.isfunction(one) and one.__module__ == certainty.__name__ and not name.startswith("_")
+    for module in pkgutil.iter_modules(truth.__path__, f"{truth.__name__}.")
+    if module.name.rpartition(".")[2] not in NO_RULES
+    for name, one in vars(importlib.import_module(module.name)).items()
+    if inspect.isfunction(one) and one.__module__ == module.name and not name.startswith("_")
 }
 
 

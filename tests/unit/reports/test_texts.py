@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from markdown_it import MarkdownIt
 
-from otel_memwatch.model import Peak
+from otel_memwatch.model import Evidence, Peak
 from otel_memwatch.reports import phrases, render
 from otel_memwatch.reports.markdown import markdown
 from otel_memwatch.reports.summary import summary
@@ -145,7 +145,9 @@ def test_what_would_make_an_interval_exact_is_one_line(tmp_path: Path) -> None:
 
 
 def test_where_cache_parts_the_bounds_shorter_intervals_are_named(tmp_path: Path) -> None:
-    wide = Peak.interval(100 * MIB, 300 * MIB, how="cgroup watermark less page cache", estimate=105 * MIB)
+    wide = Peak.interval(
+        100 * MIB, 300 * MIB, evidence=(Evidence.CGROUP_PEAK_LESS_CACHE,), estimate=105 * MIB
+    )
     for interval, named in ((0.1, True), (0.02, False)):
         path = recorded.workers(tmp_path / f"{interval}")
         changed(path, peaks={"tree": wide.to_json()}, settings={"interval": interval, "cgroup": "auto"})
@@ -209,7 +211,7 @@ def test_a_peak_is_not_told_to_be_after_the_end(tmp_path: Path) -> None:
     [(97, 101, "1 %"), (59, 802, "0.6-8 %"), (5930, 8020, "59-80 %"), (99, 99, "1.0 %")],
 )
 def test_a_range_of_shares_that_read_the_same_is_one(low: int, high: int, told: str) -> None:
-    peak = Peak.interval(low, high, how="")
+    peak = Peak.interval(low, high, source="")
     assert phrases.limit_share(peak, phrases.Limit(10_000, "machine")) == told
 
 
@@ -233,23 +235,31 @@ def peaks_of(tree: Peak, largest: Peak, **rest: Peak) -> dict[str, object]:
     ("tree", "largest", "words"),
     [
         (  # the watermark of the group less page cache, and VmHWM with pages of files: 10 MiB apart
-            Peak.exact(100 * MIB, 2 * MIB, how="cgroup watermark"),
-            Peak.exact(112 * MIB, how="VmHWM"),
+            Peak.exact(100 * MIB, 2 * MIB, evidence=(Evidence.CGROUP_PEAK,)),
+            Peak.exact(112 * MIB, evidence=(Evidence.PROCESS_PEAK,)),
             "includes at least 10.0 MiB of reclaimable file pages",
         ),
         (  # within the error: it is not known how many
-            Peak.exact(100 * MIB, 2 * MIB, how="cgroup watermark"),
-            Peak.exact(101 * MIB, how="VmHWM"),
+            Peak.exact(100 * MIB, 2 * MIB, evidence=(Evidence.CGROUP_PEAK,)),
+            Peak.exact(101 * MIB, evidence=(Evidence.PROCESS_PEAK,)),
             "includes reclaimable file pages",
         ),
-        (Peak.exact(100 * MIB, how="cgroup watermark"), Peak.exact(99 * MIB, how="VmHWM"), None),
-        # what ticks saw of the tree is less for another reason
         (
-            Peak.sampled(100 * MIB, how="sum of resident sizes at ticks"),
-            Peak.exact(112 * MIB, how="VmHWM"),
+            Peak.exact(100 * MIB, evidence=(Evidence.CGROUP_PEAK,)),
+            Peak.exact(99 * MIB, evidence=(Evidence.PROCESS_PEAK,)),
             None,
         ),
-        (Peak.interval(100 * MIB, None, how="cgroup watermark"), Peak.exact(112 * MIB, how="VmHWM"), None),
+        # what ticks saw of the tree is less for another reason
+        (
+            Peak.sampled(100 * MIB, evidence=(Evidence.RSS_SUM,)),
+            Peak.exact(112 * MIB, evidence=(Evidence.PROCESS_PEAK,)),
+            None,
+        ),
+        (
+            Peak.interval(100 * MIB, None, evidence=(Evidence.CGROUP_PEAK,)),
+            Peak.exact(112 * MIB, evidence=(Evidence.PROCESS_PEAK,)),
+            None,
+        ),
     ],
 )
 def test_why_the_largest_process_is_above_what_all_needed(
@@ -267,7 +277,7 @@ def test_why_the_largest_process_is_above_what_all_needed(
 
 def test_huge_pages_stand_beside_what_was_needed(tmp_path: Path) -> None:
     path = recorded.short(tmp_path / "run")
-    peak = Peak.exact(MIB, how="VmHWM")
+    peak = Peak.exact(MIB, evidence=(Evidence.PROCESS_PEAK,))
     run = changed(path, peaks=peaks_of(peak, peak, hugetlb=Peak.sampled(200 * MIB)))
     for told in (summary(run), text(run)):
         assert "plus 200.0 MiB of huge pages (hugetlbfs)" in told

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from otel_memwatch.model import Certainty, Column, Peak, ProcessEvent, ProcessRecord, Value
+from otel_memwatch.model import Certainty, Column, Evidence, Peak, ProcessEvent, ProcessRecord, Value
 from otel_memwatch.record.operation_lines import OperationLines
 from otel_memwatch.record.schema import sample_maker
 from otel_memwatch.run import RunAggregator
@@ -131,7 +131,9 @@ class TestOneProcess:
         tally = tally_of()
         seen(tally, PID, 0, rss=2 * MIB, peak=3 * MIB)
         ended(tally, PID, 0, 0.5, peak=8 * MIB, peak_bound=8 * MIB, exit_code=0)
-        assert tally.peaks().main == Peak.exact(8 * MIB, EPS, at=0.5, pid=PID, how="VmHWM")
+        assert tally.peaks().main == Peak.exact(
+            8 * MIB, EPS, at=0.5, pid=PID, evidence=(Evidence.PROCESS_PEAK,)
+        )
 
     def test_still_running(self) -> None:
         tally = tally_of(column("process.memory.usage"), column("memwatch.process.memory.peak"))
@@ -341,7 +343,7 @@ class TestTree:
         tick(tally, 0.1, 50 * MIB)
         tick(tally, 0.2, 30 * MIB)
         peaks = tally.peaks()
-        assert peaks.tree == Peak.sampled(50 * MIB, at=0.1, how="sum of resident sizes at ticks")
+        assert peaks.tree == Peak.sampled(50 * MIB, at=0.1, evidence=(Evidence.RSS_SUM,))
         assert peaks.main is not None
         assert peaks.main.certainty is Certainty.SAMPLED
 
@@ -536,7 +538,9 @@ class TestStoppedInTheMiddle:
         tally = tally_of()
         seen(tally, PID, 0, rss=5 * MIB, peak=5 * MIB)
         figures(tally, PID, 0, 0.7, rss=20 * MIB, peak=300 * MIB, note="alive at the end")
-        assert tally.peaks().main == Peak.exact(300 * MIB, EPS, at=0.7, pid=PID, how="VmHWM")
+        assert tally.peaks().main == Peak.exact(
+            300 * MIB, EPS, at=0.7, pid=PID, evidence=(Evidence.PROCESS_PEAK,)
+        )
         for process in tally.processes.living:
             process.reopen()
         for peak in tally.peaks(whole=False)[:3]:
@@ -622,7 +626,7 @@ def test_segments_of_a_process_that_resets_its_own_watermark() -> None:
         ended(tally, PID, 0, 0.9, peak=30 * MIB, max_rss=30 * MIB, exit_code=0)
         if when == "after":
             assert tally.peaks().tree == Peak.interval(
-                30 * MIB, None, at=0.9, pid=PID, how="VmHWM, last read before its end"
+                30 * MIB, None, at=0.9, pid=PID, evidence=(Evidence.PROCESS_PEAK, Evidence.READ_BEFORE_END)
             )
             tally.boundaries([lines])
         tree = tally.peaks().tree

@@ -13,7 +13,7 @@ from otel_memwatch.record.samples import Samples
 from otel_memwatch.record.schema import FIELDS
 from otel_memwatch.run.cgroup_bounds import CgroupBounds
 from otel_memwatch.run.conditions import RunConditions
-from otel_memwatch.truth import certainty
+from otel_memwatch.truth.faults import gained
 from otel_memwatch.truth.ranks import Bins, Bound, Windows, held_through, in_bins
 from otel_memwatch.wings.ranks.groups import find_group
 from otel_memwatch.wings.ranks.rank_windows import _of_group, _of_ledger
@@ -162,7 +162,7 @@ def test_windows_of_page_faults_are_those_of_the_rule_of_certainty(seed):
         if None in (high[index], before, after):
             assert np.isnan(windows[index])
         else:
-            assert windows[index] == high[index] + certainty.gained(after - before, page=4096)
+            assert windows[index] == high[index] + gained(after - before, page=4096)
 
 
 @pytest.mark.parametrize("hosts", [1, 4])

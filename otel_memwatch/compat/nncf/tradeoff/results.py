@@ -15,6 +15,7 @@ from otel_memwatch.errors import RunError, UsageError
 from otel_memwatch.model import Peak
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
 from otel_memwatch.runtime.user_files import read_file
+from otel_memwatch.truth.estimates import middle_of_runs
 
 if TYPE_CHECKING:
     import os
@@ -205,13 +206,10 @@ def _peak_of(path: Path, line: int, run: Path) -> Peak:
 
 def _scatter(peaks: Sequence[Peak]) -> Peak:
     """The peak of several runs of one variant: their median, between the lowest and the highest end of any."""
-    from statistics import median
-
     ends = [ceiling(peak) for peak in peaks]
     high = None if math.inf in ends else round(max(ends))
     low = round(min(floor(peak) for peak in peaks))
-    middle = round(median(peak.bytes for peak in peaks))
-    return Peak.interval(low, high, how=f"{len(peaks)} runs")._replace(bytes=middle)
+    return middle_of_runs([peak.bytes for peak in peaks], low, high)
 
 
 def _baseline(path: Path, rows: Sequence[Row]) -> Row:

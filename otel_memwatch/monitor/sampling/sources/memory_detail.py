@@ -19,7 +19,7 @@ from otel_memwatch.runtime.procfs.process import Rollup, parse_rollup, parse_sta
 from otel_memwatch.runtime.procfs.statm import parse_resident
 from otel_memwatch.runtime.threads import Thread
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
-from otel_memwatch.truth import certainty
+from otel_memwatch.truth.faults import certainly_there_of_shares, gained
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -210,7 +210,7 @@ def _certain(
         new = count - count_before
         faults += new
         lost += max(0, resident_before + PAGE_SIZE * new - resident)
-    return certainty.certainly_there_of_shares(needed, certainty.gained(faults, page=PAGE_SIZE), lost)
+    return certainly_there_of_shares(needed, gained(faults, page=PAGE_SIZE), lost)
 
 
 def open_source(context: Context) -> MemoryDetail:

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
-
 from otel_memwatch.model import Certainty, Peak
 from otel_memwatch.plugins.pytest.figures import (
     MeasuredTest,
     PhaseFigures,
-    together,
     tree_peak,
-    with_children,
 )
 
 MIB = 1 << 20
@@ -25,40 +21,6 @@ def measured(*peaks: int) -> MeasuredTest:
     for number, (when, peak) in enumerate(zip(("setup", "call", "teardown"), peaks, strict=False)):
         test.add(when, phase(peak, identity=number))
     return test
-
-
-@pytest.mark.parametrize(
-    ("peaks", "expected"),
-    [
-        ([], None),
-        ([Peak.exact(5, 1), None], None),
-        ([Peak.exact(5, 1), Peak.exact(9, 1), Peak.exact(3, 1)], (9, Certainty.EXACT, 8, 10)),
-        ([Peak.exact(5, 1), Peak.interval(4, 20)], (5, Certainty.INTERVAL, 4, 20)),
-        ([Peak.exact(50, 1), Peak.interval(4, 20)], (50, Certainty.EXACT, 49, 51)),
-        ([Peak.exact(50, 1), Peak.interval(4, None)], (50, Certainty.INTERVAL, 49, None)),
-    ],
-)
-def test_the_peak_of_several_periods(
-    peaks: list[Peak | None], expected: tuple[int, Certainty, int, int | None] | None
-) -> None:
-    for order in (peaks, peaks[::-1]):
-        found = together(order)
-        assert (found and found[:4]) == expected
-
-
-@pytest.mark.parametrize(
-    ("children", "expected"),
-    [
-        (None, (90, None)),  # they are alive: no upper bound is known
-        ((50, 0), (90, 150)),
-        ((50, 80), (90, 150)),  # may be the size of the process itself when it started a child
-        ((250, 200), (200, 350)),
-    ],
-)
-def test_a_process_with_its_children(
-    children: tuple[int, int] | None, expected: tuple[int | None, int | None]
-) -> None:
-    assert with_children(90, 100, children) == expected
 
 
 def test_without_children_the_tree_is_the_process() -> None:

@@ -35,7 +35,16 @@ from otel_memwatch.runtime.kernel import (
 from otel_memwatch.runtime.procfs import address_spaces
 from otel_memwatch.runtime.procfs.process import parse_pinned, parse_stat, parse_swapped
 from otel_memwatch.runtime.typed import TYPE_CHECKING, NamedTuple
-from otel_memwatch.truth import certainty
+from otel_memwatch.truth.estimates import frees_memory, likely_of_family, likely_of_member
+from otel_memwatch.truth.faults import (
+    certainly_there,
+    family_kept,
+    family_most,
+    family_there,
+    gained,
+    own_pages,
+)
+from otel_memwatch.truth.outside_faults import beyond_ledger, is_outside_ledger, shared_at_tick, shared_most
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Mapping
@@ -52,8 +61,6 @@ MOST_APART = 32
 """Members of one family whose address spaces are compared with each other: each pair once, at 5 us."""
 WORTH_COMPARING = 1 << 20
 """Bytes of private memory from which on a process is compared."""
-STEADY = 1 / 8
-"""By how much of the most that it had a process's private memory may vary that gives nothing back, as far as a guess goes."""
 UNKNOWN = 1 << 62
 """Bytes that nothing has: in place of what is not known."""
 
@@ -301,16 +308,16 @@ class FaultLedgerBounds:
             self._ended_new += UNKNOWN
             return
         base = 0 if holder is None else holder.base
-        self._ended_new += certainty.gained(max(0, faults - base), page=PAGE_SIZE)
+        self._ended_new += gained(max(0, faults - base), page=PAGE_SIZE)
         if own_peak is None or own_peak <= self._floor:
             return
         seen = None if holder is None or holder.family == self._own_stack else holder.reading
         before, at, huge, mapped = 0, 0, 0, self._most_mapped
         if seen is not None and holder is not None:
             before, at, huge, mapped = max(seen.rss, holder.mark), seen.faults, seen.huge, 0
-        new = certainty.gained(max(0, faults - at), self._huge_so_far - huge, page=PAGE_SIZE)
+        new = gained(max(0, faults - at), self._huge_so_far - huge, page=PAGE_SIZE)
         error = counter_error(1, self._cpus, per_thread=self._thread_counters)
-        self._ended_new += certainty.beyond_ledger(own_peak, before, new, mapped, error)
+        self._ended_new += beyond_ledger(own_peak, before, new, mapped, error)
 
     def vanished(self, pid: int, faults: int) -> None:
         """A process is no more, and a process of the tree has inherited its page faults, of which it was read to have had these.
@@ -319,7 +326,7 @@ class FaultLedgerBounds:
         """
         holder = self._holders.get(pid)
         base = 0 if holder is None else holder.base
-        self._ended_new += certainty.gained(max(0, faults - base), page=PAGE_SIZE)
+        self._ended_new += gained(max(0, faults - base), page=PAGE_SIZE)
 
     def open(self) -> None:
         """Begin a tick. Raises `OSError` without /proc."""
@@ -359,11 +366,9 @@ class FaultLedgerBounds:
         if self._first and self._machine.since_unknown and not self._joining:
             huge = UNKNOWN  # how many of these there were before the first reading is not known
         self._first = False
-        unseen = (
-            UNKNOWN if found.unseen_faults is None else certainty.gained(found.unseen_faults, page=PAGE_SIZE)
-        )
-        late_new = UNKNOWN if late is None else certainty.gained(sum(late), page=PAGE_SIZE)
-        tree_new = certainty.gained(faults, huge, page=PAGE_SIZE) + self._ended_new + unseen + late_new
+        unseen = UNKNOWN if found.unseen_faults is None else gained(found.unseen_faults, page=PAGE_SIZE)
+        late_new = UNKNOWN if late is None else gained(sum(late), page=PAGE_SIZE)
+        tree_new = gained(faults, huge, page=PAGE_SIZE) + self._ended_new + unseen + late_new
 
         # The family of a zombie, and of a process that has executed a program during this tick, may be that of the program before.
         left_behind = sum(
@@ -372,7 +377,7 @@ class FaultLedgerBounds:
             if reading.empty or reading.holder.family == self._own_stack
         )
         elsewhere = self._unclaimed + self._ended_new + unseen + late_new
-        elsewhere += certainty.gained(left_behind, page=PAGE_SIZE)
+        elsewhere += gained(left_behind, page=PAGE_SIZE)
         some_fresh = found.born or self._left
         readings_of = {reading.member.pid: reading for reading in readings} if some_fresh else {}
         certain = late == [] and self._calm and found.unseen_faults is not None and not found.orphans
@@ -413,7 +418,7 @@ class FaultLedgerBounds:
         before, self._before = self._before, high
         if not (self._cut_short or found.may_be_before):
             return high
-        return max(high, before + certainty.gained(found.told_before, page=PAGE_SIZE) + self._ended_new)
+        return max(high, before + gained(found.told_before, page=PAGE_SIZE) + self._ended_new)
 
     def scanned(self, pid: int) -> tuple[int, int]:
         """The page faults and the bytes of private memory with which the last scan read a process; zeros: it did not."""
@@ -527,7 +532,7 @@ class FaultLedgerBounds:
         had = so_far.get(parent.member.pid) if parent.fresh else parent.holder.held
         if had is None:
             return None
-        return had + certainty.gained(parent.last - parent.holder.base, page=PAGE_SIZE)
+        return had + gained(parent.last - parent.holder.base, page=PAGE_SIZE)
 
     def _enter(self, reading: _MemberReading, huge: int, elsewhere: int, inherited: int | None) -> None:
         """Enter what was read of a process into its family.
@@ -543,7 +548,7 @@ class FaultLedgerBounds:
         if family is None:
             family = self._families[holder.family] = _Family()
             family.same = False
-        family.new += certainty.gained(last - holder.base, page=PAGE_SIZE)
+        family.new += gained(last - holder.base, page=PAGE_SIZE)
         if reading.empty:
             family.same = False
             return
@@ -557,18 +562,16 @@ class FaultLedgerBounds:
         inexact = 0 if self._exact_sums else error
         family.most = max(family.most, held - error)
         family.held += held + parse_swapped(member.status_data) + in_flight + inexact
-        scanned = certainty.gained(
-            last - first, min(huge, (last - first) * self._machine.huge_page), page=PAGE_SIZE
-        )
-        there = certainty.certainly_there(held - inexact, scanned)
+        scanned = gained(last - first, min(huge, (last - first) * self._machine.huge_page), page=PAGE_SIZE)
+        there = certainly_there(held - inexact, scanned)
         family.largest = max(family.largest, there)
         if holder.least is None or held < holder.least:
             holder.least, holder.least_at = held, self._scans
         holder.most = max(holder.most, held)
-        own = certainty.own_pages(there, holder.least, in_flight + inexact)
-        family.gives_back = family.gives_back or holder.most - holder.least > STEADY * holder.most
-        gained = min(held, certainty.gained(last, page=PAGE_SIZE))
-        family.owns.append(_OwnedPages(member.pid, holder, there, own, gained))
+        own = own_pages(there, holder.least, in_flight + inexact)
+        family.gives_back = family.gives_back or frees_memory(holder.most, holder.least)
+        brought = min(held, gained(last, page=PAGE_SIZE))
+        family.owns.append(_OwnedPages(member.pid, holder, there, own, brought))
         watermark = member.watermark
         mark, marked_at = watermark.last, watermark.last_faults
         family.new += self._beyond_faults(reading, family, error, elsewhere, inherited)
@@ -604,7 +607,7 @@ class FaultLedgerBounds:
             return 0
         if before is None:
             # It has the memory of the process that it was forked from, or none: then it has begun with an exec.
-            own = certainty.gained(last - holder.base, page=PAGE_SIZE)
+            own = gained(last - holder.base, page=PAGE_SIZE)
             if inherited is None:
                 inherited = max(family.before, others, family.kept) + family.new - own + elsewhere
             before = now._replace(
@@ -612,8 +615,8 @@ class FaultLedgerBounds:
             )
         elif mark <= holder.mark:
             return 0
-        new = certainty.gained(last - before.faults, self._huge_so_far - before.huge, page=PAGE_SIZE)
-        return certainty.beyond_ledger(mark, before.rss, new, now.mapped - before.mapped, error)
+        new = gained(last - before.faults, self._huge_so_far - before.huge, page=PAGE_SIZE)
+        return beyond_ledger(mark, before.rss, new, now.mapped - before.mapped, error)
 
     def _judge_families(self, huge: int, unseen: int) -> None:
         """Look for a process with more than its whole family can have: also one that no earlier tick has seen.
@@ -626,7 +629,7 @@ class FaultLedgerBounds:
             return
         elsewhere = huge + unseen + self._unclaimed + self._ended_new
         for family in self._families.values():
-            if certainty.is_outside_ledger(family.kept, family.most, family.new + elsewhere, PAGE_SIZE):
+            if is_outside_ledger(family.kept, family.most, family.new + elsewhere, PAGE_SIZE):
                 self.broken = self.broken or "memory filled from outside"
 
     def _judge(self, readings: list[_MemberReading], huge: int, tree_new: int) -> tuple[int, int]:
@@ -642,7 +645,7 @@ class FaultLedgerBounds:
                 if (
                     not fresh
                     and holder.held is not None
-                    and certainty.is_outside_ledger(holder.held, held, tree_new + huge + in_flight, 2 * error)
+                    and is_outside_ledger(holder.held, held, tree_new + huge + in_flight, 2 * error)
                 ):
                     self.broken = self.broken or "memory filled from outside"
                 mark = member.watermark.last or 0
@@ -682,10 +685,10 @@ class FaultLedgerBounds:
         loose, counted = 0, huge
         for key, family in list(self._families.items()):
             watermarks = family.watermarks if family.same and complete else None
-            most = certainty.family_most(family.kept, family.new, watermarks)
+            most = family_most(family.kept, family.new, watermarks)
             high += most
             if watermarks is not None:
-                loose += certainty.family_most(family.kept, family.new, None) - most
+                loose += family_most(family.kept, family.new, None) - most
             counted += max(0, most - family.kept)
             if not family.members and complete:
                 del self._families[key]
@@ -694,11 +697,11 @@ class FaultLedgerBounds:
             new = family.new + min(huge, family.new // PAGE_SIZE * self._machine.huge_page + self._collapsed)
             if held is None:
                 settled = False
-                family.kept = certainty.family_kept(family.kept, new, None)
+                family.kept = family_kept(family.kept, new, None)
             elif self._joining:
                 family.kept = held  # no page fault that we know of has brought it
             else:
-                family.kept = certainty.family_kept(family.kept, new + unclaimed, held)
+                family.kept = family_kept(family.kept, new + unclaimed, held)
         self._unclaimed = 0 if settled else unclaimed
         self._joining = self._joining and not settled
         # No watermark bounds these: what is left of a huge page that was given back in part is charged, and not mapped.
@@ -716,8 +719,8 @@ class FaultLedgerBounds:
         self._mapped = sum(mapped)
         before, rise = self._shared, self._machine.shared_rise
         secret = sum(member.secret for member in members.values() if not member.zombie)
-        self._shared = certainty.shared_at_tick(sum(mapped), self._machine.shared, rise, secret)
-        most = certainty.shared_most(before, self._shared, new)
+        self._shared = shared_at_tick(sum(mapped), self._machine.shared, rise, secret)
+        most = shared_most(before, self._shared, new)
         return most, min(max(mapped, default=0), rise)
 
     def close(self) -> None:
@@ -729,7 +732,7 @@ def _most_there(largest: int, members: list[_OwnedPages]) -> int:
     """Bytes that these members of a family certainly had at once: with the largest of them, or the oldest, in full."""
     for whole in (max(members, key=lambda m: m.whole), min(members, key=lambda m: m.holder.seen_at)):
         own = sum(m.own for m in members if m is not whole and m.holder.least_at >= whole.holder.seen_at)
-        largest = max(largest, certainty.family_there(whole.whole, own))
+        largest = max(largest, family_there(whole.whole, own))
     return largest
 
 
@@ -756,17 +759,19 @@ def _likely(family: _Family) -> int:
     if len(family.owns) < 2 or not family.all_known:
         return most
     oldest = min(family.owns, key=lambda m: m.holder.seen_at)
-    likely = oldest.whole
-    for own in family.owns:
-        if own is oldest:
-            continue
-        if family.gives_back:
-            # They allocate and free: their page faults tell nothing, and what they were forked with is the oldest's.
-            likely += max(own.own, own.whole - min(own.holder.least or 0, oldest.whole))
-        else:
-            # What they had page faults for beyond their growth they have unshared.
-            likely += max(own.own, own.gained)
-    return min(most, likely)
+    others = (
+        likely_of_member(
+            own.own,
+            own.whole,
+            own.gained,
+            own.holder.least or 0,
+            oldest.whole,
+            family_frees=family.gives_back,
+        )
+        for own in family.owns
+        if own is not oldest
+    )
+    return likely_of_family(most, oldest.whole, others)
 
 
 def _merges_pages(sys: Path) -> bool:

@@ -1,0 +1,79 @@
+"""Memory that a cgroup of the run's own needed between two samples, from its peak and the traffic of its page cache."""
+
+from __future__ import annotations
+
+_CHARGE_BATCH = 64 * 4096
+"""Bytes that the kernel charges to a cgroup ahead of their use, per processor."""
+
+_TOUCHED_PER_SECOND = 5e9
+"""Bytes that one processor can bring into memory in a second, generously (measured: 2 with small pages, 5 with huge)."""
+
+
+def charge_error(cpus: int) -> int:
+    """Return the bytes by which a cgroup's counters may be off: a batch of 64 pages for each processor (8: 2 MiB)."""
+    return _CHARGE_BATCH * cpus
+
+
+def needed_between_ticks(
+    top: int | None,
+    ceiling: int | None,
+    *,
+    file_before: int | None,
+    file: int | None,
+    locked: int,
+    moved: int | None,
+    reset_gap: float | None,
+    error: int,
+    cpus: int,
+) -> tuple[int | None, int | None]:
+    """Return the lower and upper bound of what a cgroup of the run's own needed between two samples, without page cache.
+
+    The cgroup's peak between the samples is known, but not its page cache at that moment. Cache comes from storage or
+    becomes dirty, and the kernel counts both for the tree. Let `g` be the bytes that the tree moved to and from storage
+    around that time. Then the cache was never above its first value plus `g`, and never below its last value less `g`:
+
+        top - (file_before + g) - error  <=  needed  <=  top - (file - locked - g) + error
+
+    Pages of memfd_secret count as cache and cannot be dropped. The kernel counts them among locked pages, with some that
+    are no cache: `locked` is an upper bound of them.
+
+    If the cache grew by more than `g` (on a file system outside the kernel's accounting), `g` is its growth. Memory that
+    came and went between reading a peak and resetting it is missed. If that took long, the bound allows for what all
+    processors can touch in the time.
+
+    Example: a peak of 502 MiB, 2 MiB of cache before and after, nothing moved: 500 MiB, to the error.
+
+    Args:
+        top: the peak between the samples; `None`: unknown, so there is no lower bound.
+        ceiling: a peak that reaches further back; with `top`, the same.
+        file_before: page cache at the first sample, without shared memory.
+        file: page cache at the second sample.
+        locked: pages that cannot be reclaimed at the second sample, of any kind.
+        moved: bytes read from and written to storage, from the sample before the first to the sample after the second,
+            since the readings of one sample are not of one instant.
+        reset_gap: seconds between reading the peak at the first sample and resetting it.
+        error: `charge_error` of the machine.
+        cpus: processors of the machine.
+    """
+    low = high = None
+    if file_before is not None and file is not None and moved is not None:
+        moved = max(moved, file - file_before)
+        if top is not None:
+            low = max(0, top - file_before - moved - error)
+        if ceiling is not None:
+            high = ceiling - max(0, file - locked - moved) + error
+    elif ceiling is not None:
+        high = ceiling + error
+    if high is not None and reset_gap:
+        high += touched(reset_gap, cpus)
+    return low, high
+
+
+def touched(seconds: float, cpus: int) -> int:
+    """Return the bytes of memory that all processors together can touch for the first time in so many seconds.
+
+    That much may have come and gone between reading a peak and resetting it.
+
+    Example: a monitor waits for its processor for 11 ms just then, on two processors: 110 MB.
+    """
+    return int(seconds * cpus * _TOUCHED_PER_SECOND)

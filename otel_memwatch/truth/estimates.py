@@ -1,0 +1,185 @@
+"""Best estimates and samples: figures that no bound rests on."""
+
+from __future__ import annotations
+
+from otel_memwatch.model import Evidence, Peak
+from otel_memwatch.runtime.typed import TYPE_CHECKING
+from otel_memwatch.truth.exact import is_one_figure
+from otel_memwatch.truth.faults import BASE_PAGE
+from otel_memwatch.truth.outside_faults import MAPPED_BY_FAULT
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+_STEADY = 1 / 8
+"""The share of its largest reading by which the private memory of a process varies that frees nothing, for an estimate."""
+
+
+def largest_sample(value: int, *evidence: Evidence, at: float | None = None, source: str = "") -> Peak:
+    """Return the largest of the samples, in bytes: no bound.
+
+    Args:
+        value: in bytes.
+        evidence: of the samples.
+        at: seconds after the start of the run.
+        source: who measured, if it was another program.
+    """
+    return Peak.sampled(value, at=at, source=source, evidence=evidence)
+
+
+def middle_of_runs(values: Sequence[int], low: int, high: int | None) -> Peak:
+    """Return the peak of several runs of one variant: their median, between the lowest and the highest bound of any."""
+    from statistics import median
+
+    peak = Peak.interval(low, high, source=f"{len(values)} runs")
+    return peak._replace(bytes=round(median(values)))
+
+
+def likely_between_ticks(top: int | None, file_before: int | None, file: int | None) -> int | None:
+    """Return the best estimate of what a cgroup of the run's own needed between two samples; `None`: unknown.
+
+    It assumes the page cache of the fuller end at the moment of the peak.
+
+    Example: a peak of 195 MiB, 20 MiB of cache before and 108 after: 87 MiB, though 195 are not excluded.
+
+    Args:
+        top: the peak between the samples, in bytes.
+        file_before: page cache at the first sample, without shared memory.
+        file: page cache at the second sample.
+    """
+    if top is None or file_before is None or file is None:
+        return None
+    return max(0, top - max(file_before, file))
+
+
+def likely_in_operation(low: int, peak: int, mapped: int) -> int:
+    """Return the best estimate of what the tree needed during an operation, from its process's peak.
+
+    File pages were not read at the peak: the most at any sample is taken off.
+
+    Args:
+        low: bytes that the tree certainly needed.
+        peak: lower bound of the process's peak, file pages included.
+        mapped: the most file pages at any sample, in bytes.
+    """
+    return max(low, peak - mapped)
+
+
+def likely_of_any(
+    attained: int, file: int | None, floor: int, *, faults: int | None = None, written_by_mapping: int = 0
+) -> int:
+    """Return the best estimate of what the process with wait4's largest maximum needed; 0: there is none.
+
+    It is no bound: the maximum was between two samples, and nothing says how many of its pages were of files. The first
+    row that fits decides:
+
+    | page faults of the tree | the maximum | estimate |
+    | --- | --- | --- |
+    | not known, and file pages were never read | any | none |
+    | cannot have brought it as single pages, but can have mapped it from cached files | any | what both explain together |
+    | any | any | the maximum, less the most file pages at a sample, less what was written through a mapping |
+
+    The second row solves memory + files = attained and memory + files / 16 = faults, in pages: one fault maps up to 16
+    cached pages of a file, but brings 1 of memory. It is 1/16 of the faults at least, since every program has some memory.
+    It takes a short-lived process with as many huge pages as small ones for one that maps a file.
+
+    Example: wait4 reports 200 MiB, the processes at samples had 6 MiB of files: 194 MiB. After 3 300 faults: 0.8 MiB, since
+    they can map 206 MiB of a cached file, but bring only 13 MiB of memory.
+
+    Args:
+        attained: the largest maximum that wait4 reports.
+        file: the most file pages of any process at a sample; `None`: not read.
+        floor: bytes up to which wait4's figure may be that of the launcher.
+        faults: page faults of the tree; `None`: not known.
+        written_by_mapping: bytes that the tree wrote to disk beyond its write calls.
+    """
+    if (file is None and faults is None) or attained <= floor:
+        return 0
+    likely = max(0, attained - (file or 0) - written_by_mapping)
+    if faults is None or not faults * BASE_PAGE < likely <= attained <= faults * MAPPED_BY_FAULT:
+        return likely
+    brought, around = faults * BASE_PAGE, MAPPED_BY_FAULT // BASE_PAGE
+    return max(brought // around, (around * brought - attained) // (around - 1))
+
+
+def frees_memory(most: int, least: int) -> bool:
+    """Return whether a process allocates and frees, so its page faults say little about what it has.
+
+    Example: between 60 and 80 MiB at samples it does, between 75 and 80 it does not.
+
+    Args:
+        most: the largest reading of its private memory, in bytes.
+        least: the smallest one.
+    """
+    return most - least > _STEADY * most
+
+
+def likely_of_member(
+    own: int, whole: int, brought: int, least: int, oldest: int, *, family_frees: bool
+) -> int:
+    """Return the best estimate of the private memory that a forked process has beside its family's oldest member.
+
+    | the family | estimate |
+    | --- | --- |
+    | frees memory (`frees_memory`) | what it has beyond what it was forked with: page faults say nothing |
+    | does not | what its page faults brought: beyond its growth it unshared pages |
+
+    Example: a worker with 84 MiB, 60 at its least, 30 MiB of page faults, beside a parent with 71: 30 MiB; 24 if it frees.
+
+    Args:
+        own: bytes that it certainly shares with no ancestor (`own_pages`).
+        whole: bytes that it certainly had.
+        brought: bytes that its page faults can have brought, no more than it has.
+        least: its smallest reading, in bytes.
+        oldest: bytes that the oldest member certainly had.
+        family_frees: whether any member of the family frees memory.
+    """
+    return max(own, whole - min(least, oldest) if family_frees else brought)
+
+
+def likely_of_family(most: int, oldest: int, others: Iterable[int]) -> int:
+    """Return the best estimate of a family's private memory: the oldest member in full, what the others have beside it.
+
+    Args:
+        most: bytes that the family certainly does not exceed.
+        oldest: bytes that the oldest member certainly had.
+        others: `likely_of_member` of the others.
+    """
+    return min(most, oldest + sum(others))
+
+
+def share_of_estimate(shares: int, estimate: int) -> float:
+    """Return the factor by which an estimate from page faults is too high, from a sum of proportional sizes (PSS).
+
+    /proc does not show how much of what forked processes gained they freed since, except when PSS is read. The same factor
+    is then applied to other samples.
+
+    Example: an estimate of 200 MiB at a sample with 150 MiB of PSS: 0.75.
+
+    Args:
+        shares: the sum of proportional sizes, in bytes.
+        estimate: of the same sample, in bytes, above 0.
+    """
+    return min(1.0, shares / estimate)
+
+
+def with_estimate(peak: Peak, seen: int, at: float | None, between_samples: int) -> Peak:
+    """Return a range with its best estimate: the larger of two, within the bounds.
+
+    Example: between 80 and 300 MiB, 85 estimated at 3.5 s, 194 for a short-lived process: best estimate 194 MiB, at an unknown
+    moment.
+
+    Args:
+        peak: a range with an upper bound.
+        seen: best estimate at samples, in bytes; 0: there is none.
+        at: seconds after the start of the run of that sample.
+        between_samples: best estimate of a process between two samples (`likely_of_any`), in bytes.
+    """
+    low, high = peak.low or 0, peak.bytes if peak.high is None else peak.high
+    sampled = max(low, seen)
+    estimate = max(low, min(high, max(between_samples, sampled)))
+    if not is_one_figure(sampled, estimate):
+        at = None  # it was between two samples: at none of them was there so much
+    elif not seen:
+        at = peak.at
+    return peak._replace(at=at, estimate=estimate)

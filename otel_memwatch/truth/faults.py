@@ -1,0 +1,148 @@
+"""Memory that page faults can have brought: the fault ledger."""
+
+from __future__ import annotations
+
+BASE_PAGE = 4096
+"""Bytes that a page fault brings at least; callers pass the page size of their machine."""
+
+_HUGE_PAGE = 2 << 20
+
+
+def gained(faults: int, huge: int = 0, *, page: int = BASE_PAGE) -> int:
+    """Return the bytes of anonymous and shared memory that page faults can have brought.
+
+    A process gets a new page by a page fault of its own, or of a kernel thread on its behalf (read() into new memory,
+    mlock, MAP_POPULATE). The kernel counts every fault (`min_flt`, `maj_flt`). A fault brings one base page or one huge page;
+    huge pages are counted for the whole machine, as are those collapsed without a fault. A fork brings no page, it adds
+    entries for existing ones. Faults that bring pages of files are counted here too: the ledger is never too low for it.
+
+    Example: 25 600 faults, no huge page on the machine: at most 100 MiB, however it was shared or copied since.
+
+    | a page without a fault of the tree | so |
+    | --- | --- |
+    | userfaultfd, a write into it by another program, KVM, KSM, pinned pages at a fork | `is_outside_ledger`, `beyond_ledger` |
+    | a memory file's page, written by write() and not mapped | is not in it: `shared_most` |
+
+    Args:
+        faults: page faults, minor and major.
+        huge: bytes of the huge pages that were allocated meanwhile.
+        page: bytes of a base page.
+    """
+    return page * faults + huge
+
+
+def gained_by_children(faults: int, own_faults: int, huge_pages: int, *, page: int = BASE_PAGE) -> int:
+    """Return the bytes that the children of a process can have needed together beside it, by page faults.
+
+    Each page that is new to a process costs it a fault. So does a page of the parent that a forked child goes on to use:
+    the parent's own faults count too.
+
+    Example: children with 2 000 faults, 500 of the parent's own, one huge page: 11.8 MiB.
+
+    Args:
+        faults: page faults of all children, from wait4.
+        own_faults: page faults of the process meanwhile.
+        huge_pages: huge pages that the machine handed out meanwhile; fewer than 0 count as none.
+        page: bytes of a base page.
+    """
+    return gained(faults + own_faults, max(0, huge_pages) * _HUGE_PAGE, page=page)
+
+
+def family_kept(before: int, new: int, held: int | None) -> int:
+    """Return an upper bound of the private pages of a family of processes at one moment, in bytes.
+
+    A **family** is a set of processes that descend from each other by fork without an exec: only members of one family
+    map a given private page. So a family has at most the pages it had, plus those its members gained since (`gained`).
+    It also has at most the sum of the members' resident private memory, if all members are known.
+
+    Example: a pool of four forked workers, 100 MiB before the forks, 10 gained by each since: 140 MiB, while the sum
+    of resident sizes is 540. A compiler that has freed 200 of 300 MiB: 100.
+
+    Args:
+        before: bytes that it had at the earlier moment.
+        new: bytes that its members gained since, those that have ended meanwhile included.
+        held: sum of the resident private memory of all members; `None`: a child may not have been found.
+    """
+    return before + new if held is None else min(before + new, held)
+
+
+def family_most(before: int, new: int, watermarks: int | None) -> int:
+    """Return the bytes of private pages that a family never exceeded since an earlier moment.
+
+    That is what it had, plus all that it gained. Freed memory is not subtracted: it may have been freed before or after.
+    If the members stayed the same, and none executed a program or had a child, the sum of their high-water marks bounds
+    it too.
+
+    Example: 100 MiB at the earlier moment, then 5 times 20 MiB allocated and freed: 200 MiB by the ledger, 120 by a mark of
+    120.
+
+    Args:
+        before: bytes that it had at the earlier moment.
+        new: bytes that its members gained since.
+        watermarks: sum of the members' high-water marks, error included; `None`: the members changed.
+    """
+    return before + new if watermarks is None else min(before + new, watermarks)
+
+
+def certainly_there(held: int, new: int) -> int:
+    """Return the bytes that a process certainly had at a moment: what it holds a little later, less what it gained.
+
+    If all processes are read once, and then all again, the sum of this over families was there at once, in between. In each
+    family only the largest member counts, since the others may have the same pages.
+
+    Example: 300 MiB, and 100 faults between two readings 1 ms apart: 299.6 MiB were there in between.
+
+    Args:
+        held: bytes of private memory at the second reading.
+        new: bytes that it can have gained between the readings.
+    """
+    return max(0, held - new)
+
+
+def own_pages(held: int, least: int, error: int) -> int:
+    """Return the bytes of private memory that a process certainly shares with no ancestor.
+
+    A process gets its parent's pages at its birth and never again. So all memory beyond its least reading is its own.
+    A page in swap is in no reading, and may be one of the parent's when it comes back: use this only without swapping.
+
+    Example: a worker that was read with 60 MiB, all of its parent's or not, and has 84 now: at least 24 are its own.
+
+    Args:
+        held: bytes that it certainly had at the moment.
+        least: the least reading until then, in this address space.
+        error: counter uncertainty, in bytes.
+    """
+    return max(0, held - least - error)
+
+
+def family_there(whole: int, own: int) -> int:
+    """Return the bytes of private memory that a family certainly had at a moment.
+
+    One member counts in full, the others with their own pages (`own_pages`). The one has none of these pages if it
+    existed when the least of the others was read: it could get them only by being forked since. Processes that run in
+    one address space count once.
+
+    Example: a parent with 71 MiB, and three workers with 24 MiB each that they did not have before: 143 MiB.
+
+    Args:
+        whole: bytes that the one certainly had.
+        own: sum of the others' own pages.
+    """
+    return whole + own
+
+
+def certainly_there_of_shares(shares: int, new: int, lost: int) -> int:
+    """Return the bytes that were certainly there when reading a sum of proportional sizes (PSS) began.
+
+    Each process counts its share of a page, so the sum has each page once. The reading takes time. Pages gained meanwhile
+    were not there at the beginning. A page that one of its sharers loses after it was counted there counts too much, by
+    half a page at most.
+
+    Example: 300 MiB of shares, 2 MiB gained and 1 MiB lost during the reading: 297 MiB were there.
+
+    Args:
+        shares: the sum.
+        new: bytes that the processes can have gained meanwhile.
+        lost: bytes that they can have lost: by how much each one's resident size grew less than it gained.
+    """
+    return max(0, shares - new - lost)

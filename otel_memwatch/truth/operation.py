@@ -1,0 +1,189 @@
+"""Peaks of a part of a run: an operation, a test, or several of them, and their children."""
+
+from __future__ import annotations
+
+from otel_memwatch.model import Certainty, Evidence, Peak
+from otel_memwatch.runtime.typed import TYPE_CHECKING
+from otel_memwatch.truth.exact import at_least, is_exact
+from otel_memwatch.truth.process import process_peak
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+def operation_peak(
+    value: int, certainty: Certainty, low: int | None, high: int | None, pid: int | None = None
+) -> Peak:
+    """Return the peak that a process reported for an operation of its own (`in_target`), EXACT only if it still is.
+
+    An older version called figures exact that were farther from their bounds. An interval with a value between its bounds
+    has it as its best estimate.
+
+    Example: 69 MiB, "exact", between 0 and 164 MiB on a machine with 64 processors: between 0 and 164 MiB, best estimate 69.
+    """
+    if certainty is Certainty.EXACT:
+        low, high = value if low is None else low, value if high is None else high
+        if not is_exact(value, low, high):
+            certainty = Certainty.INTERVAL
+    between = certainty is Certainty.INTERVAL and low is not None and high is not None and low < value <= high
+    estimate = value if between else None
+    return Peak(value, certainty, low, high, pid=pid, estimate=estimate, evidence=(Evidence.PROCESS_PEAK,))
+
+
+def operation_peak_so_far(low: int, pid: int) -> Peak | None:
+    """Return the peak of an operation that is open, up to its process's last boundary; `None` for 0 bytes."""
+    return at_least(low, Evidence.LAST_BOUNDARY, pid=pid) if low > 0 else None
+
+
+def unclosed_operation_peak(low: int, high: int | None, error: int, pid: int) -> Peak | None:
+    """Return the peak of an operation that was never closed, from samples and the bound of its process; `None`: unknown.
+
+    Args:
+        low: bytes that the process certainly had in it.
+        high: bytes that the process never exceeded; `None`: unknown.
+        error: counter uncertainty, in bytes.
+        pid: of the process.
+    """
+    peak = process_peak(low, high, error, 0)
+    if peak is None:
+        return None
+    unsure = (Evidence.LAST_BOUNDARY, Evidence.SAMPLES_BETWEEN)
+    exact = peak.certainty is Certainty.EXACT
+    return peak._replace(pid=pid, evidence=(Evidence.PROCESS_PEAK,) if exact else unsure)
+
+
+def allocator_peak(low: int, high: int | None, allocator: str, *, exact: bool) -> Peak:
+    """Return the peak of GPU memory that an allocator (torch, JAX ...) reported for an operation, in bytes.
+
+    Args:
+        low: bytes that it certainly held.
+        high: bytes that it never exceeded; `None`: unknown.
+        allocator: its name.
+        exact: whether it keeps a high-water mark that was reset at the opening.
+    """
+    source = f"{allocator} watermark"
+    if exact and high == low:
+        return Peak.exact(low, source=source)
+    return Peak.interval(low, high, source=source)
+
+
+def no_more_than(part: Peak | None, whole: Peak | None) -> Peak | None:
+    """Return a peak of a part of the run, with no upper bound above the whole run's.
+
+    Example: the tree needed no more than 1.22 GiB. What it needed during one operation, by its own evidence no more than
+    1.87 GiB, was no more than 1.22 GiB either.
+
+    | the part's upper bound | the whole's | becomes |
+    | --- | --- | --- |
+    | above it, or unknown | known | the whole's |
+    | anything else | | stays |
+    """
+    if part is None or whole is None or whole.high is None or part.certainty is Certainty.SAMPLED:
+        return part
+    if part.high is not None and part.high <= whole.high:
+        return part
+    low = None if part.low is None else min(part.low, whole.high)
+    return part._replace(bytes=min(part.bytes, whole.high), low=low, high=whole.high)
+
+
+def of_one_moment(part: Peak | None, whole: Peak | None) -> Peak | None:
+    """Return the peak of the part of a run in which the run's peak was: both are one figure, with the bounds of both.
+
+    Example: the tree needed 49.6 MiB exactly (49.1 to 50.1), during "Sort". The samples of "Sort" say 48.6 (48.0
+    to 49.6): in "Sort" it needed 49.6 MiB, exactly, between 49.1 and 49.6.
+
+    | their bounds | becomes |
+    | --- | --- |
+    | overlap | the whole's figure, within the bounds of both |
+    | do not, or are unknown: it was not in this part after all | stays |
+    """
+    if part is None or whole is None or part.low is None or whole.low is None:
+        return part
+    if not {part.certainty, whole.certainty} <= {Certainty.EXACT, Certainty.INTERVAL}:
+        return part
+    low, highs = max(part.low, whole.low), [peak.high for peak in (part, whole) if peak.high is not None]
+    high = min(highs, default=None)
+    if high is not None and low > high:
+        return part
+    exact = next((peak for peak in (whole, part) if peak.certainty is Certainty.EXACT), None)
+    if exact is None or high is None:
+        return part._replace(bytes=low, low=low, high=high)
+    figure = max(low, min(exact.bytes, high))
+    return part._replace(bytes=figure, certainty=Certainty.EXACT, low=low, high=high)
+
+
+def together(peaks: Iterable[Peak | None]) -> Peak | None:
+    """Return the peak of several stretches of time; `None` if there are none, or one of them is unknown.
+
+    Its bounds are the largest lower and the largest upper one. It is EXACT if the largest peak is, and no other can exceed
+    that.
+
+    Example: 50 MiB exactly (49 to 51), then between 4 and 20: 50 MiB exactly. Then at least 4: at least 49 MiB.
+    """
+    found: Peak | None = None
+    for peak in peaks:
+        if peak is None:
+            return None
+        if found is None:
+            found = peak
+            continue
+        more, less = (peak, found) if peak.bytes > found.bytes else (found, peak)
+        high = None if more.high is None or less.high is None else max(more.high, less.high)
+        certainty = more.certainty
+        if certainty is Certainty.EXACT and (high is None or high > (more.high or 0)):
+            certainty = Certainty.INTERVAL
+        found = more._replace(certainty=certainty, low=max(more.low or 0, less.low or 0), high=high)
+    return found
+
+
+def with_children(
+    low: int | None, high: int | None, children: tuple[int, int] | None
+) -> tuple[int | None, int | None]:
+    """Return the bounds of a process together with its children.
+
+    Example: a process between 90 and 100 MiB, whose children needed at most 250 together, the largest 200: between 200 and
+    350 MiB.
+
+    Args:
+        low: lower bound of the process alone, in bytes.
+        high: upper bound of the process alone, in bytes.
+        children: bytes that they can have needed together (`gained_by_children`), and the largest of them; `None`: unknown.
+    """
+    if children is None or high is None:
+        return low, None
+    at_most, largest = children
+    # wait4 reports for a child what the process had when it started the child, if that is more.
+    return (max(low or 0, largest) if largest > high else low), high + at_most
+
+
+def tree_with_children(
+    own: Peak | None, children: tuple[int, int] | None, recorded: Iterable[Peak | None]
+) -> Peak | None:
+    """Return the peak of a process with its children; `None`: that of the process is unknown.
+
+    Args:
+        own: peak of the process alone.
+        children: as for `with_children`.
+        recorded: what the record says of the whole tree, for each stretch of the time; `None`: nothing.
+    """
+    if own is None:
+        return None
+    certain, high = with_children(own.low, own.high, children)
+    low = max(certain or 0, *(peak.low or 0 for peak in recorded if peak is not None), 0)
+    evidence = (Evidence.PROCESS_PEAK, Evidence.CHILDREN_FAULTS)
+    return Peak.interval(low, None if high is None else max(low, high), evidence=evidence)
+
+
+def growth(peak: Peak, start: int, error: int) -> Peak:
+    """Return by how much a peak exceeds the size at the beginning.
+
+    Example: 30 MiB exactly (29.3 to 30.7), and 10 MiB at the beginning, to 0.7 MiB: 20 MiB, between 18.6 and 21.4.
+
+    Args:
+        peak: of the part of the run.
+        start: resident size at its beginning, in bytes.
+        error: uncertainty of that size, in bytes.
+    """
+    low = None if peak.low is None else max(0, peak.low - start - error)
+    high = None if peak.high is None else max(0, peak.high - start + error)
+    return peak._replace(bytes=max(0, peak.bytes - start), low=low, high=high)

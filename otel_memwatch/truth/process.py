@@ -1,0 +1,161 @@
+"""Bounds of one process's peak memory, from its high-water mark and from wait4."""
+
+from __future__ import annotations
+
+from otel_memwatch.model import Certainty, Evidence, Peak
+from otel_memwatch.truth.exact import of_counter
+
+
+def watermark_is_of_run(began_before: bool, first: int | None, peak: int) -> bool:
+    """Return whether a process reached its high-water mark during the run, so it certainly had so much in it.
+
+    A process that is older than the run may have reached its mark long ago. Once the mark has risen above its first
+    reading, it belongs to the run.
+
+    Example: a process is attached with a mark of 900 MiB and 50 MiB resident. The 900 MiB say nothing about the run.
+
+    Args:
+        began_before: whether the process is older than the run.
+        first: first reading of the mark, in bytes; `None`: this is the first.
+        peak: the mark now, in bytes.
+    """
+    return not began_before or (first is not None and peak > first)
+
+
+def wait4_was_its_own(max_rss: int | None, *, childless: bool, floor: int) -> bool:
+    """Return whether a process certainly had what wait4 reported: it waited for no child, and the launcher had less.
+
+    Args:
+        max_rss: ru_maxrss of the process, in bytes; `None`: unknown.
+        childless: whether the process never waited for a child.
+        floor: peak of the launcher, in bytes; smaller values may be inherited from it.
+    """
+    return max_rss is not None and childless and max_rss > floor
+
+
+def wait4_is_its_own(high: int, attained: int, error: int, floor: int) -> bool:
+    """Return whether a process that never had a descendant had its upper bound: no other process can have had it.
+
+    Args:
+        high: upper bound of the process's peak, in bytes.
+        attained: largest ru_maxrss of all processes we waited for, in bytes: one of them had it.
+        error: counter uncertainty, in bytes.
+        floor: peak of the launcher, in bytes; smaller values may be inherited from it.
+    """
+    return floor < attained and reaches(attained, high, error)
+
+
+def process_bound(
+    known: int,
+    *,
+    last_read: bool,
+    waited_for: bool,
+    whole_life: bool,
+    segments: bool,
+    wait4: bool,
+    reset_by_others: bool = False,
+) -> int | None:
+    """Return the bytes that a process never exceeded; `None`: no such bound is known.
+
+    | its end | its high-water mark | bound |
+    | --- | --- | --- |
+    | alive, read at the end of the recording | | the largest value known |
+    | we waited for it | covers its whole life | the largest value known, wait4's included |
+    | we waited for it | it was reset; every segment was reported | the same: wait4 covers the time since the last reset |
+    | we waited for it | it was reset; segments were not reported | none: it may have had more before a reset |
+    | another process waited for it | | none of its own: it may have grown after the last reading (see `unseen_max`) |
+    | unknown | | none |
+    | any | another program reset it | none: the value before the reset is lost |
+
+    Args:
+        known: the largest value that was read from the process, or that wait4 reported, in bytes.
+        last_read: whether its figures were read when the recording ended, and it lived.
+        waited_for: whether we waited for it.
+        whole_life: whether wait4 led to a bound for its whole life.
+        segments: whether it reported the maxima between the resets of its own mark.
+        wait4: whether wait4 reported a maximum.
+        reset_by_others: whether a program other than the monitor and the process itself reset its mark.
+    """
+    if reset_by_others:
+        return None
+    if waited_for and (whole_life or (segments and wait4)):
+        return known
+    return known or None if last_read else None
+
+
+def reaches(value: int, high: int, error: int) -> bool:
+    """Return whether a value that was reached and an upper bound are one figure: no further apart than `error`.
+
+    Example: 299.9 MiB read and a bound of 300, with an error of 0.2 MiB: the process had 300 MiB, to the error.
+    """
+    return value >= high - error
+
+
+def reached_peak(value: int, high: int, error: int, **rest: object) -> Peak:
+    """Return the peak if a value `reaches` an upper bound: EXACT if the error allows it, else an interval.
+
+    Example: 68 MiB read and a bound of 69. With 2 processors (error 0.7 MiB) 69 MiB would need 68.3. With 64 (95 MiB) the
+    process had between 0 and 164 MiB.
+    """
+    peak = of_counter(high, error, **rest)
+    if peak.certainty is Certainty.EXACT:
+        return peak
+    return Peak.interval(max(0, value - error), high + error, estimate=high, **rest)
+
+
+def process_peak(low: int, high: int | None, error: int, floor: int, *, sampled: bool = False) -> Peak | None:
+    """Return the peak of one process.
+
+    | low | high | peak |
+    | --- | --- | --- |
+    | 0 | unknown | none |
+    | any | unknown | at least `low`; SAMPLED if there are no high-water marks |
+    | reaches high | known | EXACT: the mark was read at its top; INTERVAL if the error is large |
+    | below | not above the floor | CENSORED: wait4's figure may be the launcher's |
+    | below | known | INTERVAL |
+
+    Example: VmHWM 300 MiB at the last reading, wait4 300 MiB: EXACT. With 5 MiB at the last reading it is between 5 and
+    300 MiB, since the 300 may belong to a child.
+
+    Args:
+        low: bytes that the process certainly had.
+        high: bytes that it certainly never exceeded; `None`: unknown.
+        error: counter uncertainty, in bytes.
+        floor: peak of the launcher, in bytes; smaller values of wait4 may be inherited from it.
+        sampled: whether there are no high-water marks, so `low` is the largest sample.
+    """
+    if high is None:
+        if not low:
+            return None
+        if sampled:
+            return Peak.sampled(low, evidence=(Evidence.RSS_SAMPLES,))
+        return Peak.interval(low, None, evidence=(Evidence.PROCESS_PEAK, Evidence.READ_BEFORE_END))
+    high = max(high, low)
+    if low and reaches(low, high, error):
+        return reached_peak(low, high, error, evidence=(Evidence.PROCESS_PEAK,))
+    if high <= floor:
+        return Peak.censored(floor, low or None, evidence=(Evidence.WAIT4, Evidence.LAUNCHER_FLOOR))
+    if low:
+        return Peak.interval(low, high, evidence=(Evidence.PROCESS_PEAK, Evidence.WAIT4))
+    return Peak.interval(0, high, evidence=(Evidence.WAIT4, Evidence.WITH_DESCENDANTS))
+
+
+def main_process_peak(
+    peak: Peak | None, attained: int, error: int, floor: int, *, alone: bool, end: float | None
+) -> Peak | None:
+    """Return the peak of the command's own process; if it never had a descendant, wait4's figure is its own.
+
+    Args:
+        peak: by its own evidence (`process_peak`).
+        attained: largest ru_maxrss of all processes we waited for, in bytes.
+        error: counter uncertainty, in bytes.
+        floor: peak of the launcher, in bytes; smaller values may be inherited from it.
+        alone: whether it was the only process of the run.
+        end: seconds after the start of the run at which it ended; `None`: unknown.
+    """
+    if peak is None or not alone or peak.certainty is not Certainty.INTERVAL or peak.high is None:
+        return peak
+    if not wait4_is_its_own(peak.high, attained, error, floor):
+        return peak
+    high = max(attained, peak.high)
+    return reached_peak(attained, high, error, at=end, pid=peak.pid, evidence=(Evidence.WAIT4,))

@@ -1,0 +1,180 @@
+"""Memory that a process tree needs, from bounds of its processes: without a cgroup of its own."""
+
+from __future__ import annotations
+
+from otel_memwatch.model import Certainty, Evidence, Peak
+from otel_memwatch.runtime.typed import NamedTuple
+from otel_memwatch.truth.exact import at_least, is_one_figure, of_counter
+
+
+class Certificate(NamedTuple):
+    """A lower or an upper bound, and the evidence for it."""
+
+    bytes: int
+    evidence: Evidence
+    at: float | None = None
+    """Seconds after the start of the run at which a lower bound was seen; `None`: unknown."""
+
+
+def highest(*certificates: Certificate) -> Certificate:
+    """Return the lower bound that says most; the first of equal ones."""
+    return max(certificates, key=lambda one: one.bytes)
+
+
+def tree_between(
+    low: Certificate, high: Certificate | None, by_group: Certificate | None, error: int
+) -> Peak | None:
+    """Return the tree's peak between a lower bound and the smaller of two upper bounds; `None`: nothing is known.
+
+    The bound of a shared cgroup counts only if it is not below the lower one. Memory that the tree certainly had and the
+    cgroup was not charged for breaks its assumptions.
+
+    Example: at least 80 MiB at one sample, at most 300 by page faults, in a cgroup with a limit of 200: between 80 and 200 MiB.
+
+    Args:
+        low: lower bound; 0 bytes: unknown.
+        high: upper bound from the processes; `None`: unknown.
+        by_group: upper bound from a cgroup shared with others (`tree_bound_by_group`); `None`: unknown.
+        error: counter uncertainty of one process, in bytes.
+    """
+    if by_group is not None and low.bytes <= by_group.bytes and (high is None or by_group.bytes < high.bytes):
+        high = by_group
+    peak = tree_of_processes(low.bytes, None if high is None else high.bytes, error)
+    if peak is None:
+        return None
+    return peak._replace(
+        at=low.at, evidence=(low.evidence,) if high is None else (low.evidence, high.evidence)
+    )
+
+
+def tree_from_bounds(low: int, high: int | None, error: int, single: int | None = None) -> Peak | None:
+    """Return the peak of a tree's resident sizes, from the sum of its processes' bounds and a lower bound.
+
+    The lower bound is the largest process, or the proportional sizes of all at one moment (each page counted once). A sum
+    of resident sizes is none: it counts shared pages several times. If both bounds are no farther apart than the error of
+    one process, and near enough for an EXACT figure, the tree was one process: EXACT.
+
+    Args:
+        low: bytes that were certainly there at one moment.
+        high: the sum of the bounds, with one error for each process; `None`: unknown.
+        error: counter uncertainty of one process, in bytes.
+        single: the exact figure of the process, if one is known.
+    """
+    unsure = (Evidence.LARGEST_PROCESS_OR_PSS, Evidence.PROCESS_PEAK_SUM)
+    if high is None:
+        return at_least(low, *unsure) if low else None
+    high = max(high, low)
+    if high <= low + 2 * error and is_one_figure(low, high):
+        value = max(low, high - error) if single is None else single
+        peak = of_counter(value, error, evidence=(Evidence.PROCESS_PEAK,))
+        if peak.certainty is Certainty.EXACT:
+            return peak
+    return Peak.interval(low, high, evidence=unsure)
+
+
+def tree_of_processes(low: int, high: int | None, error: int = 0) -> Peak | None:
+    """Return the tree's peak without a cgroup of its own: never EXACT, however near both bounds are.
+
+    Memory that no process maps is in neither bound: kernel memory (page tables, pipes, sockets) and files in memory that
+    came and went between two samples. No counter says how much of it there was.
+
+    Example: processes that needed 100 to 101 MiB: between 100 and 101 MiB. With 80 MiB in its sockets, which nothing in
+    /proc reports, the tree needed 181. The bounds are never nearer to each other than the counters' error.
+
+    Args:
+        low: bytes that were certainly needed at one moment.
+        high: bytes that processes certainly did not exceed; `None`: unknown.
+        error: counter uncertainty of one process, in bytes.
+    """
+    if high is None:
+        return Peak.interval(low, None) if low else None
+    return Peak.interval(low, max(low + error, high))
+
+
+def tree_of_one_process(peak: Peak) -> Peak:
+    """Return the tree's peak from that of its only process: the same bounds, and not EXACT (`tree_of_processes`)."""
+    if peak.certainty is not Certainty.EXACT:
+        return peak
+    low = peak.bytes if peak.low is None else peak.low
+    return peak._replace(bytes=low, certainty=Certainty.INTERVAL, low=low, estimate=peak.bytes)
+
+
+def tree_bound_by_group(
+    watermark: int | None,
+    limits: tuple[int, int] | None,
+    *,
+    error: int,
+    shared: int | None,
+    outside: int | None,
+    swapped: int | None,
+    joined: bool,
+) -> Certificate | None:
+    """Return the bytes that the tree never needed, by a cgroup that it shared with others; `None`: unknown.
+
+    Memory of the tree is charged to the cgroup. So the tree never has more than the cgroup's peak, from before the run or
+    not, and that is never above a hard limit:
+
+        needed  <=  charged  <=  peak  <=  limit
+
+    Example: 20 programs of 50 MiB in turn, which no sample saw, are bounded by 1 GiB from their own figures, and by 200 MiB
+    below a limit of 200. Pages of files are charged as cache, to this cgroup or to an earlier user: needed memory excludes
+    cache, so they are not added. A cgroup without a limit says little: its peak is that of a whole session or machine.
+
+    | resident, and not charged here | so |
+    | --- | --- |
+    | memory files (tmpfs) that another cgroup was charged for | the tree's largest sum of them is added |
+    | memory that a process brings from another cgroup | no bound if the tree is older than the run |
+    | processes that left the cgroup | no bound if one was seen outside |
+    | pages in swap, which are needed too | no bound, unless swap was unused at all samples |
+
+    Args:
+        watermark: peak of the cgroup, at the last sample; `None`: this kernel keeps none.
+        limits: the smallest and the largest limit that was read at samples; `None`: there is none.
+        error: `charge_error` of the machine.
+        shared: the largest sum of shared resident memory of the tree; `None`: unknown.
+        outside: processes that were seen outside the cgroup; `None`: not looked for.
+        swapped: most bytes in swap at any sample, of the cgroup or of the machine; `None`: unknown.
+        joined: whether the tree is older than the run.
+    """
+    if limits is None or joined or shared is None or outside != 0 or swapped != 0:
+        return None
+    if watermark is not None:
+        # A peak that has reached the limit is the limit.
+        reached = watermark + error >= limits[0]
+        by = Evidence.SHARED_CGROUP_LIMIT if reached else Evidence.SHARED_CGROUP_PEAK
+        return Certificate(watermark + error + shared, by)
+    if limits[0] == limits[1]:
+        return Certificate(limits[0] + error + shared, Evidence.SHARED_CGROUP_LIMIT)
+    return None
+
+
+def within_machine(peak: Peak | None, machine: int | None) -> Peak | None:
+    """Return a peak with no upper bound above what the machine has: memory and swap.
+
+    Bounds of short-lived processes are sums, and count those of other users too. No run needs more than the machine has.
+
+    Example: between 174 MiB and 198 GiB, on a machine of 23.5 GiB without swap: between 174 MiB and 23.5 GiB.
+
+    | the peak's upper bound | the machine's memory | becomes |
+    | --- | --- | --- |
+    | above it | known | the machine's, and the source says so |
+    | above it, but EXACT: a page that is mapped twice counts twice in a process's resident size | known | stays |
+    | unknown: "at least" says more | known | stays |
+    | any | not in the record | stays |
+
+    Memory or swap that was added during the run is not in it.
+
+    Args:
+        peak: of the run, an operation, a process or a group.
+        machine: bytes of memory and swap at the start of the run; `None`: not recorded.
+    """
+    if peak is None or machine is None or peak.high is None or peak.high <= machine:
+        return peak
+    if peak.certainty is Certainty.EXACT:
+        return peak
+    high = max(machine, peak.low or 0)
+    evidence = (*peak.evidence, Evidence.MACHINE)
+    if peak.certainty is Certainty.CENSORED:
+        return peak._replace(bytes=high, high=high, evidence=evidence)
+    estimate = None if peak.estimate is None else min(peak.estimate, high)
+    return peak._replace(bytes=min(peak.bytes, high), high=high, evidence=evidence, estimate=estimate)

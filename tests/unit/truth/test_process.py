@@ -1,0 +1,101 @@
+"""Bounds of one process, by table of cases."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from otel_memwatch.model import Certainty, Peak
+from otel_memwatch.truth.process import (
+    process_bound,
+    process_peak,
+    wait4_is_its_own,
+    wait4_was_its_own,
+    watermark_is_of_run,
+)
+
+EXACT, INTERVAL, CENSORED = Certainty.EXACT, Certainty.INTERVAL, Certainty.CENSORED
+ERROR = 2
+FLOOR = 10
+
+
+def shape(peak: Peak | None) -> tuple[Any, ...] | None:
+    return None if peak is None else (peak.certainty, peak.low, peak.high)
+
+
+@pytest.mark.parametrize(
+    ("began_before", "first", "peak", "of_run"),
+    [
+        (False, None, 50, True),
+        (True, None, 900, False),
+        (True, 900, 900, False),
+        (True, 900, 901, True),
+    ],
+)
+def test_watermark_is_of_run(began_before: bool, first: int | None, peak: int, of_run: bool) -> None:
+    assert watermark_is_of_run(began_before, first, peak) is of_run
+
+
+@pytest.mark.parametrize(
+    ("max_rss", "childless", "own"),
+    [(11, True, True), (11, False, False), (10, True, False), (None, True, False)],
+)
+def test_wait4_was_its_own(max_rss: int | None, childless: bool, own: bool) -> None:
+    assert wait4_was_its_own(max_rss, childless=childless, floor=FLOOR) is own
+
+
+@pytest.mark.parametrize(
+    ("facts", "bound"),
+    [
+        ({"last_read": True}, 70),
+        ({"waited_for": True, "whole_life": True}, 70),
+        ({"waited_for": True, "segments": True, "wait4": True}, 70),
+        ({"waited_for": True, "segments": True}, None),
+        ({"waited_for": True, "wait4": True}, None),
+        ({"whole_life": True, "segments": True, "wait4": True}, None),
+        ({}, None),
+    ],
+)
+def test_process_bound(facts: dict[str, bool], bound: int | None) -> None:
+    known = dict.fromkeys(("last_read", "waited_for", "whole_life", "segments", "wait4"), False)
+    assert process_bound(70, **(known | facts)) == bound
+
+
+def test_of_a_process_that_nothing_is_known_of_there_is_no_bound() -> None:
+    nothing = {"waited_for": False, "whole_life": False, "segments": False, "wait4": False}
+    assert process_bound(0, last_read=True, **nothing) is None
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "expected"),
+    [
+        (300, None, (INTERVAL, 300, None)),
+        (0, None, None),
+        (300, 300, (EXACT, 298, 302)),
+        (298, 300, (EXACT, 298, 302)),
+        (301, 300, (EXACT, 299, 303)),
+        (297, 300, (INTERVAL, 297, 300)),
+        (0, 300, (INTERVAL, 0, 300)),
+        (5, 9, (CENSORED, 5, FLOOR)),
+        (0, 9, (CENSORED, None, FLOOR)),
+        (9, 9, (EXACT, 7, 11)),
+    ],
+)
+def test_process_peak(low: int, high: int | None, expected: tuple[Any, ...] | None) -> None:
+    assert shape(process_peak(low, high, ERROR, FLOOR)) == expected
+
+
+def test_without_watermarks_a_process_is_sampled() -> None:
+    assert shape(process_peak(300, None, ERROR, FLOOR, sampled=True)) == (
+        Certainty.SAMPLED,
+        300,
+        None,
+    )
+
+
+@pytest.mark.parametrize(
+    ("high", "attained", "own"), [(300, 300, True), (300, 298, True), (300, 297, False), (9, 9, False)]
+)
+def test_wait4_is_its_own(high: int, attained: int, own: bool) -> None:
+    assert wait4_is_its_own(high, attained, ERROR, FLOOR) is own
