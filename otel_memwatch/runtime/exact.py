@@ -21,8 +21,3 @@ def is_small(error: int, value: int) -> bool:
 def is_exact(value: int, low: int, high: int) -> bool:
     """Return whether a figure is exact if the truth lies between `low` and `high`."""
     return is_small(max(value - low, high - value), value)
-
-
-def is_one_figure(low: int, high: int) -> bool:
-    """Return whether two bounds are so near that the value in the middle is exact."""
-    return is_exact((low + high) // 2, low, high)

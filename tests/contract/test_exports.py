@@ -16,6 +16,7 @@ from otel_memwatch.errors import RunError
 from otel_memwatch.run import load
 from tests.support.otlp_sink import OtlpSink, attributes
 from tests.support.peers import Prometheus, needed
+from tests.support.run_directory import MIB, RunDirectory, column
 
 PROGRAM = """
 import time
@@ -191,6 +192,42 @@ def test_a_run_comes_back_from_its_own_lines(recorded, tmp_path):
     assert back.trace["span_id"] == recorded.trace["span_id"]
     for name in ("text", "summary", "json", "plot", "csv"):
         assert _written(name, back, suffix=".png")
+
+
+TENTH = MIB // 10
+
+
+@pytest.mark.parametrize("with_spans", [False, True])
+def test_an_export_keeps_the_certainty_of_each_peak(tmp_path, with_spans):
+    """Without a cgroup near bounds of the tree are a range, since kernel memory is in neither; a process may be exact."""
+    near = {"bytes": 667 * TENTH, "low": 667 * TENTH, "high": 674 * TENTH, "estimate": 670 * TENTH}
+    exact = {"bytes": 690 * TENTH, "low": 685 * TENTH, "high": 695 * TENTH, "certainty": "exact"}
+    censored = {"bytes": 90 * TENTH, "low": None, "high": 90 * TENTH, "certainty": "censored"}
+    built = RunDirectory(tmp_path / "run")
+    built.columns([column("process.memory.usage")])
+    built.tick(0.5, 60 * MIB)
+    built.write_info(peaks={"tree": near | {"certainty": "interval"}, "process": exact, "main": censored})
+    run = load(built.path)
+    directory = tmp_path / "back"
+    directory.mkdir()
+    (directory / "metrics.otlp.jsonl").write_bytes(_written("otlp", run))
+    if with_spans:
+        (directory / "traces.otlp.jsonl").write_bytes(_written("otlp-traces", run))
+    back = load(directory).peaks
+    for name in ("tree", "process", "main"):
+        peak, found = getattr(run.peaks, name), getattr(back, name)
+        assert found[:4] == peak[:4], name
+        assert found.estimate == peak.estimate
+        assert found.how == "OTLP"
+
+
+def test_a_file_of_another_program_is_refused_in_one_sentence(tmp_path):
+    path = tmp_path / "other.jsonl"
+    point = {"timeUnixNano": 1700000000000000000, "asInt": 3}
+    scope = {"metrics": [{"name": "x", "gauge": {"dataPoints": [point]}}]}
+    path.write_text(json.dumps({"resourceMetrics": [{"resource": {}, "scopeMetrics": [scope]}]}) + "\n")
+    with pytest.raises(RunError, match="was not exported by otel-memwatch"):
+        load(path)
 
 
 def test_a_collectors_file_with_several_services_gives_the_one_with_most_data(recorded, tmp_path):
