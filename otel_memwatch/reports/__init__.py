@@ -1,7 +1,7 @@
-"""Outputs that are made from a recorded run, listed in `REPORTS`: each in a module of its name, or with a similar one.
+"""Reports of a recorded run, listed in `REPORTS`.
 
-A report's module has `render(run, out, options)`: it writes to the binary stream `out` and to nothing else.
-Files are opened, kept from being overwritten, put in place whole and cleared away after a failure here.
+A report's module has `render(run, out, options)`, which writes only to the binary stream `out`. This module opens files,
+protects existing ones, writes atomically, and cleans up after a failure.
 """
 
 from __future__ import annotations
@@ -28,114 +28,114 @@ if TYPE_CHECKING:
     from otel_memwatch.runtime.terminal import Display
 
     class Options(TypedDict, total=False):
-        """What a report may be told beside the run; each takes what it knows and ignores the rest."""
+        """Options of reports; each report ignores those that it does not know."""
 
         encoding: str
-        """Of "text"; UTF-8 by default."""
+        """Encoding for "text"; default UTF-8."""
         display: Display
-        """Of "text" and "summary": the terminal that they are written for; `terminal.FILE` by default."""
+        """Terminal for "text" and "summary"; default `terminal.FILE`."""
         indent: int | None
-        """Blanks of each level of "json"; `None`: all in one line. 2 by default."""
+        """Indentation for "json"; `None`: one line. Default 2."""
         suffix: str
-        """Ending of the file, which decides the format of a picture: ".png" (the default), ".pdf" or ".svg"."""
+        """Suffix of the file, which selects the format of a picture: ".png" (default), ".pdf" or ".svg"."""
         style: str
-        """Of "plot"; there is one: "memory"."""
+        """Style for "plot": "memory"."""
         dark: bool
-        """Of "plot": light lines on dark paper."""
+        """Dark background for "plot"."""
         size: tuple[float, float | None] | None
-        """Of "plot": inches of its width and height; a height of `None` is what its content takes."""
+        """Width and height of "plot" in inches; a height of `None` depends on content."""
         dpi: int | None
-        """Of "plot": dots per inch of a PNG; 150 by default."""
+        """Dots per inch of a PNG for "plot"; default 150."""
         title: str | None
-        """Of "plot": instead of the command."""
+        """Title for "plot" instead of the command."""
         begin: float | None
-        """Of "plot": seconds since the start of the run from which on it is drawn."""
+        """Start of "plot" in seconds since the start of the run."""
         end: float | None
-        """Of "plot": seconds up to which it is drawn."""
+        """End of "plot" in seconds since the start of the run."""
         others: Sequence[RecordedRun]
-        """Of "plot": further runs in the same picture."""
+        """Further runs for the same "plot"."""
         signal: str
-        """Of "otlp": "metrics" (the default) or "traces"."""
+        """Signal for "otlp": "metrics" (default) or "traces"."""
         at_end: bool
-        """Of "openmetrics": only the figures at the end."""
+        """Only final figures for "openmetrics"."""
         memory_type: str
-        """Of "monitor-log": "rss" (the default) or "system"."""
+        """Memory for "monitor-log": "rss" (default) or "system"."""
         as_json: bool
-        """Of "outputs": JSON instead of text."""
+        """JSON instead of text for "outputs"."""
         within: int | None
-        """Of "outputs": bytes that actions at once have to fit into; `None`: the limit of the run, or its machine."""
+        """Memory in bytes for all actions of "outputs"; `None`: limit of the run or its machine."""
         from_zero: bool
-        """Of "monitor-log": less the first sample."""
+        """Subtract the first sample for "monitor-log"."""
 
 
 _NUMPY_ROOM = 112 << 20
-"""Bytes of address space that numpy takes, and what is made with it."""
+"""Address space for numpy and its arrays, in bytes."""
 
 _DRAWING_ROOM = 128 << 20
-"""Bytes that matplotlib takes, and a picture."""
+"""Address space for matplotlib and a picture, in bytes."""
 
 
 class Renderer(Protocol):
-    """The function `render` of a report's module."""
+    """Function `render` of a report's module."""
 
     def __call__(self, run: RecordedRun, out: BinaryIO, options: Options) -> None:
-        """Writes the whole report to `out`. Raises `MemwatchError` for what a person can change."""
+        """Write the whole report to `out`. Raises `MemwatchError` for errors that a user can fix."""
 
 
 class Report(NamedTuple):
-    """One output."""
+    """Row of `REPORTS`."""
 
     name: str
     help: str
     suffix: str
-    """Usual ending of its files."""
+    """Usual suffix of its files."""
     module: str
-    """Name of its module: below this package with a leading dot, else in full, as of the formats of older tools."""
+    """Name of its module; a leading dot means below this package."""
     exported: bool = False
-    """A format for other programs: offered by `export --to`, not by `report --format`."""
+    """Format for other programs, offered by `export --to` instead of `report --format`."""
     binary: bool = False
-    """Not text: never written to a terminal."""
+    """Never written to a terminal."""
     drawn: bool = False
     """Needs matplotlib."""
     directory: str = ""
-    """Name of the directory that `write_files` makes by default; empty: the report is one file."""
+    """Default directory for `write_files`; empty if the report is one file."""
     options: Options | None = None
-    """What its module is always told, where it makes several reports."""
+    """Options that select this report if its module makes several."""
 
 
 _ROWS = (
-    Report("text", "The whole story for a person: memory, operations, processes.", ".txt", ".text"),
-    Report("summary", "The few lines that stand at the end of wrap.", ".txt", ".summary"),
-    Report("markdown", "The summary for a page in CI: tables of GitHub's Markdown.", ".md", ".markdown"),
+    Report("text", "Full report: memory, operations, processes.", ".txt", ".text"),
+    Report("summary", "The lines at the end of wrap.", ".txt", ".summary"),
+    Report("markdown", "Summary for CI, in GitHub's Markdown.", ".md", ".markdown"),
     Report(
         "outputs",
-        "The largest actions of a build by what they made, and the -j that fits.",
+        "Largest actions of a build by output file, and the -j that fits.",
         ".txt",
         ".build_report",
     ),
-    Report("html", "The page: one file that opens in any browser, offline.", ".html", ".html", binary=True),
-    Report("json", "The figures as JSON, schema 1: a contract.", ".json", ".json", exported=True),
+    Report("html", "Page for any browser, one file, works offline.", ".html", ".html", binary=True),
+    Report("json", "Figures as JSON, schema 1 (stable).", ".json", ".json", exported=True),
     Report(
         "plot", "Memory, CPU, I/O, GPU and operations over time.", ".png", ".plot", binary=True, drawn=True
     ),
-    Report("csv", "Every tick as one row, every metric as one column.", ".csv", ".csv", exported=True),
+    Report("csv", "One row per sample, one column per metric.", ".csv", ".csv", exported=True),
     Report(
         "snakemake-benchmark",
-        "A row of Snakemake's benchmark files, from exact figures.",
+        "Row of a Snakemake benchmark file, from exact figures.",
         ".tsv",
         "otel_memwatch.wings.engines.snakemake_benchmark",
         exported=True,
     ),
     Report(
         "nextflow-trace",
-        "The trace that Nextflow keeps of a task (.command.trace), from exact figures.",
+        "Nextflow's trace of a task (.command.trace), from exact figures.",
         ".trace",
         "otel_memwatch.wings.engines.nextflow_trace",
         exported=True,
     ),
     Report(
         "otlp",
-        "Metrics as OTLP JSON lines, as the file exporter writes them.",
+        "Metrics as OTLP JSON lines, like the file exporter.",
         ".jsonl",
         ".otlp",
         exported=True,
@@ -157,25 +157,25 @@ _ROWS = (
     ),
     Report(
         "metrics",
-        "The figures at the end as OpenMetrics, for GitLab's metrics reports.",
+        "Final figures as OpenMetrics, for GitLab's metrics reports.",
         ".txt",
         ".prometheus_text",
         options={"at_end": True},
     ),
     Report("perfetto", "Trace events for ui.perfetto.dev.", ".json", ".perfetto", exported=True),
     Report(
-        "parquet", "Every tick as one row; needs pyarrow.", ".parquet", ".parquet", exported=True, binary=True
+        "parquet", "One row per sample; requires pyarrow.", ".parquet", ".parquet", exported=True, binary=True
     ),
     # the formats of older tools
     Report(
         "qefficient",
-        "Peaks, statistics and the phases in their order, as QEfficient's profiler.",
+        "Peaks, statistics and phases in QEfficient's format.",
         ".txt",
         "otel_memwatch.compat.qefficient.phases.text",
     ),
     Report(
         "phases",
-        "Four panels over the phases, as QEfficient's profiler.",
+        "Four panels over the phases in QEfficient's format.",
         ".png",
         "otel_memwatch.compat.qefficient.phases.figure",
         binary=True,
@@ -183,7 +183,7 @@ _ROWS = (
     ),
     Report(
         "monitor-log",
-        "Memory logs and plots as NNCF's monitor, eight files in a directory.",
+        "Memory logs and plots in the format of NNCF's monitor (eight files).",
         ".txt",
         "otel_memwatch.compat.nncf.monitor_log",
         exported=True,
@@ -193,13 +193,13 @@ _ROWS = (
 )
 
 REPORTS: dict[str, Report] = {row.name: row for row in _ROWS}
-"""Every output by its name."""
+"""Reports by name."""
 
 
 def need_numpy(*, drawing: bool = False) -> None:
-    """Raises `Unavailable` where the address space is limited to less than numpy takes, with `drawing` a picture too.
+    """Raise `Unavailable` if the limit on address space is too low for numpy, or with `drawing` for a picture.
 
-    OpenBLAS ends the process where it gets no memory, or tries for ever.
+    Without memory OpenBLAS kills the process or retries for ever.
     """
     loaded = "numpy" in sys.modules
     need((0 if loaded else _NUMPY_ROOM) + (_DRAWING_ROOM if drawing else 0))
@@ -209,19 +209,19 @@ _PICTURES = ("png", "pdf", "svg")
 
 
 def picture_format(options: Options) -> str:
-    """In which format a picture is written: that of `options["suffix"]`, PNG without one. Raises `UsageError`."""
+    """Return the picture format of `options["suffix"]`, default PNG. Raises `UsageError`."""
     form = str(options.get("suffix") or ".png").removeprefix(".")
     if form not in _PICTURES:
         raise UsageError(
-            f"A plot cannot be written as {form!r}.", f"its file ends in .{', .'.join(_PICTURES)}"
+            f"Plots cannot be written as {form!r}.", f"use a file name that ends in .{', .'.join(_PICTURES)}"
         )
     return form
 
 
 def renderer(name: str) -> Renderer:
-    """The function that makes the report `name`. Raises `UsageError` when there is none of that name."""
+    """Return the function for the report `name`. Raises `UsageError` if it is unknown."""
     if name not in REPORTS:
-        raise UsageError(f"There is no report {name!r}.", "there are " + ", ".join(REPORTS))
+        raise UsageError(f"Unknown report {name!r}.", "available: " + ", ".join(REPORTS))
     if REPORTS[name].drawn:
         need_numpy(drawing=True)
     render: Renderer = import_module(REPORTS[name].module, __name__).render
@@ -229,7 +229,7 @@ def renderer(name: str) -> Renderer:
 
 
 def render(name: str, run: RecordedRun, out: BinaryIO, **options: Unpack[Options]) -> None:
-    """Writes the report `name` of `run` to a binary stream."""
+    """Write the report `name` of `run` to a binary stream."""
     renderer(name)(run, out, {**options, **(REPORTS[name].options or {})})
 
 
@@ -241,11 +241,10 @@ def write(
     force: bool = True,
     **options: Unpack[Options],
 ) -> Path:
-    """Writes the report `name` of `run` to a file, whole or not at all, and gives its path.
+    """Write the report `name` of `run` to a file atomically, and return its path.
 
-    An existing file is replaced; with `force=False` it is kept and `UsageError` is raised. In the run directory
-    the file is for its owner alone, as all files there; elsewhere the umask decides. What is no regular file,
-    as /dev/stdout or a named pipe, is written to directly.
+    An existing file is replaced; with `force=False` it is kept and `UsageError` is raised. In the run directory only the
+    owner can read the file; elsewhere the umask applies. Devices and named pipes are written to directly.
     """
     make = renderer(name)
     target = Path(path)
@@ -256,7 +255,7 @@ def write(
 
 
 def clear_away(path: Path) -> None:
-    """Removes what is left of a `write` to this file whose process has died. Raises nothing."""
+    """Remove temporary files of a `write` to this file that was killed. Raises nothing."""
     with contextlib.suppress(OSError):
         for name in os.listdir(path.parent):
             if name.startswith(f".{path.name[:200]}.") and name.endswith(UNFINISHED):
@@ -264,16 +263,16 @@ def clear_away(path: Path) -> None:
 
 
 def write_data(data: bytes, path: Path, *, force: bool = False) -> str:
-    """Writes what a report has made, whole or not at all; gives the path, for a message. Raises as `write`."""
+    """Write the bytes of a report atomically, and return the path. Raises like `write`."""
     with _destination(path, path.parent / "-", force=force) as out:
         out.write(data)
     return str(path)
 
 
 def write_files(name: str, run: RecordedRun, directory: str | os.PathLike[str]) -> Path:
-    """Writes the files of a report that has several into a directory, and gives its path.
+    """Write a report of several files into a directory, and return its path.
 
-    Its module has `render_files(run, directory)`. Files of earlier times are replaced.
+    Its module has `render_files(run, directory)`. Existing files are replaced.
     """
     target = Path(directory)
     if REPORTS[name].drawn:
@@ -304,7 +303,7 @@ def _opened(path: Path, run_directory: Path, *, force: bool) -> Iterator[BinaryI
         return
     if kind is not None and not force:
         raise _exists(path)
-    # A symbolic link stays: what it leads to is replaced.
+    # Keep a symbolic link and replace its target.
     real = Path(os.path.realpath(path))
     mode = FILE_MODE if real.parent == Path(os.path.realpath(run_directory)) else 0o666
     temporary = real.with_name(f".{real.name[:200]}.{os.urandom(4).hex()}{UNFINISHED}")
@@ -331,16 +330,16 @@ def _move(temporary: Path, target: Path, *, force: bool) -> None:
         temporary.replace(target)
         return
     try:
-        # Unlike a rename, a link never replaces what somebody else has put there in the meantime.
+        # Unlike a rename, a link never replaces a file that appeared in the meantime.
         os.link(temporary, target)
     except FileExistsError:
         raise _exists(target) from None
     except OSError:
-        # This file system has no links.
+        # This file system does not support links.
         temporary.replace(target)
         return
     temporary.unlink()
 
 
 def _exists(path: Path) -> UsageError:
-    return UsageError(f"{path} exists already.", "give --force to replace it")
+    return UsageError(f"{path} already exists.", "use --force to replace it")

@@ -1,4 +1,4 @@
-"""The summary where a scheduler shows it: the page of a GitHub job, the termination message of a container."""
+"""Summary on the page of a GitHub job and in the termination message of a container."""
 
 from __future__ import annotations
 
@@ -13,20 +13,17 @@ if TYPE_CHECKING:
     from otel_memwatch.run import RecordedRun
 
 STEP_SUMMARY = "GITHUB_STEP_SUMMARY"
-"""Variable that names the file in which GitHub Actions collects what a step wants to show."""
+"""Variable that names the file for a step's summary in GitHub Actions."""
 
 STEP_SUMMARY_MAX = 1 << 20
-"""Bytes of a step's summary; GitHub drops a longer one whole."""
+"""Longest summary of a step in bytes; GitHub omits a longer one."""
 
 TERMINATION_MAX = 4096
-"""Bytes of a container's termination message; the kubelet cuts off what comes after."""
+"""Longest termination message in bytes; the kubelet truncates it."""
 
 
 def step_summary(run: RecordedRun, environ: Mapping[str, str]) -> None:
-    """Adds the summary to that of the GitHub step, where this is one and there is room.
-
-    Raises `OSError` when the file cannot be written.
-    """
+    """Add the summary of the run to the one of the GitHub step, if any. Raises `OSError`."""
     if environ.get(STEP_SUMMARY):
         from otel_memwatch.reports.markdown import markdown
 
@@ -34,7 +31,7 @@ def step_summary(run: RecordedRun, environ: Mapping[str, str]) -> None:
 
 
 def add_to_step(markdown: str, environ: Mapping[str, str]) -> None:
-    """Adds Markdown to the summary of the GitHub step, where this is one and there is room. Raises `OSError`."""
+    """Add Markdown to the summary of the GitHub step if there is one and it fits. Raises `OSError`."""
     path = environ.get(STEP_SUMMARY)
     if not path:
         return
@@ -47,9 +44,9 @@ def add_to_step(markdown: str, environ: Mapping[str, str]) -> None:
 
 
 def termination_log(run: RecordedRun, path: str) -> None:
-    """Writes the summary to the file from which the kubelet takes a container's termination message.
+    """Write the summary to the container's file for its termination message.
 
-    The file is mounted: it is written to in place, it cannot be replaced. Raises `OSError`.
+    The file is mounted, so it is written in place. Raises `OSError`.
     """
     from otel_memwatch.reports.summary import summary
 

@@ -1,4 +1,4 @@
-"""Where a command's result goes: stdout, or a file that is never overwritten unasked."""
+"""Output of commands: to stdout, or to a file that is only overwritten on request."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ STDOUT = "-"
 
 
 def put(name: str, run: RecordedRun, output: str | None, *, force: bool, **options: Unpack[Options]) -> None:
-    """Writes the report `name` to a file, and says which; to stdout when there is none or it is "-"."""
+    """Write the report `name` to a file and print its path; to stdout if `output` is "-" or `None`."""
     if output in (None, STDOUT):
         print_report(name, run, **options)
         return
@@ -34,12 +34,12 @@ def put(name: str, run: RecordedRun, output: str | None, *, force: bool, **optio
 
 
 def print_report(name: str, run: RecordedRun, **options: Unpack[Options]) -> None:
-    """Writes the report `name` to stdout, in its encoding."""
+    """Write the report `name` to stdout in its encoding."""
     be_killed_first()
     with _stdout() as out:
         if REPORTS[name].binary and out.isatty():
             raise UsageError(
-                f"{name} is not text for a terminal.", "name a file with -o, or send stdout to one"
+                f"{name} is binary, and stdout is a terminal.", "use -o FILE, or redirect stdout"
             )
         options.setdefault("encoding", _encoding())
         options.setdefault("display", display_of(out.fileno()))
@@ -47,16 +47,18 @@ def print_report(name: str, run: RecordedRun, **options: Unpack[Options]) -> Non
 
 
 def print_text(text: str) -> None:
-    """Writes text to stdout; what its encoding cannot hold is escaped."""
+    """Write text to stdout; escape characters that its encoding cannot represent."""
     with _stdout() as out:
         out.write(text.encode(_encoding(), "backslashreplace"))
 
 
 def print_bytes(data: bytes) -> None:
-    """Writes bytes to stdout. Raises `UsageError` where that is a terminal."""
+    """Write bytes to stdout. Raises `UsageError` if it is a terminal."""
     with _stdout() as out:
         if out.isatty():
-            raise UsageError("That is not text for a terminal.", "name a file with -o, or send stdout to one")
+            raise UsageError(
+                "The output is binary, and stdout is a terminal.", "use -o FILE, or redirect stdout"
+            )
         out.write(data)
 
 
@@ -66,7 +68,7 @@ def _encoding() -> str:
 
 @contextlib.contextmanager
 def _stdout() -> Iterator[BinaryIO]:
-    """Our stdout as a stream of bytes. Raises `RunError` when it cannot be written."""
+    """Yield stdout as a stream of bytes. Raises `RunError` if it cannot be written."""
     stream: BinaryIO | None = getattr(sys.stdout, "buffer", None)
     if stream is None:
         raise UsageError("stdout is closed.", "name a file")
@@ -74,13 +76,13 @@ def _stdout() -> Iterator[BinaryIO]:
         yield stream
         stream.flush()
     except BrokenPipeError:
-        # The reader has seen enough, as `| head` does: nothing is wrong.
+        # The reader stopped early, like `| head`; this is no error.
         _let_go()
     except OSError as error:
         _let_go()
-        raise RunError(f"stdout cannot be written: {error.strerror or error}.") from None
+        raise RunError(f"Cannot write to stdout: {error.strerror or error}.") from None
 
 
 def _let_go() -> None:
-    """What is buffered still must go somewhere when the interpreter ends."""
+    """Discard buffered output, which the interpreter would write at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

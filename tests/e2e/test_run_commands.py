@@ -183,7 +183,7 @@ def test_a_picture_goes_to_a_pipe_but_not_to_a_terminal(place: Path) -> None:
         os.close(follower)
         os.close(leader)
     assert done.returncode == 2
-    assert b"not text for a terminal" in done.stderr
+    assert b"stdout is a terminal" in done.stderr
 
 
 def test_export_to_a_file_and_to_stdout(place: Path) -> None:

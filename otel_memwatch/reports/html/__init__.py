@@ -1,9 +1,9 @@
-"""The page of a run: one file that opens anywhere, without a network, under a content security policy.
+"""Page of a run: one HTML file that works offline, under a content security policy.
 
-The words and figures stand in the page itself, with a picture of the memory curve (SVG): they are there where scripts are
-forbidden, as on CI servers, on paper, and for a screen reader. Where scripts run, they put charts in the picture's
-place, and tables that can be sorted and filtered. What differs between two runs is text and data, never a script or a style:
-so the policy allows the scripts and styles of this package by their hashes, and whatever a name holds is shown, not run.
+The static page has all words and figures and a picture of the memory curve (SVG), for CI servers that forbid scripts, for
+paper and for screen readers. Scripts replace the picture with charts and make tables sortable.
+
+Two runs differ only in text and data. So the policy allows the package's scripts and styles by hash, and no name can run.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ SCRIPTS = ("uPlot.iife.min.js", "page.js")
 
 HASHES = {
     "uPlot.min.css": "32MMao1vjur/JktQ9zzlsRT2Rv/ZoLt08EmwoAE1+gQ=",
-    "page.css": "tTYIXmplPFpPBfWGRSJikMNdwH+6DwGQ2yPaW5osSX8=",
+    "page.css": "sQ5q7VkyxfjFruZmFVGvCpu6SecfFv4eEpWOh3bm6vY=",
     "uPlot.iife.min.js": "GcjUxq2Ikpp59K5J1vcWFWbf0Lo9FcxJXpdPeH63jx8=",
-    "page.js": "GMB9vbNEEhLwRbflfiDKuKCOHJF0+Tku69P18PYr+Lg=",
+    "page.js": "lkr2X3cC6XVSe4frxPYqGJnHFxYdyrCfwLD3WTjIdgk=",
 }
-"""SHA-256 of each file in `assets`, as the policy has it; after a change `python -m tests.page.hashes` writes them."""
+"""SHA-256 of each file in `assets` for the policy; `python -m tests.page.hashes` updates them."""
 
 
 def render(run: RecordedRun, out: BinaryIO, options: Options) -> None:  # noqa: ARG001 - every report is called alike
-    """Writes the page as UTF-8."""
+    """Write the page as UTF-8."""
     data = page_data(run)
     parts = [
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n',
@@ -67,6 +67,6 @@ def _asset(name: str) -> str:
 
 
 def _inert(data: Any) -> str:
-    """JSON that no parser of HTML finds anything in: not the end of a script, not the beginning of a comment."""
+    """Return JSON without characters of HTML markup, so that it cannot end its element or begin a comment."""
     text = strict_json.dumps(data, ensure_ascii=True, separators=(",", ":"))
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")

@@ -161,7 +161,7 @@ def _groups(listed: Sequence[OperationFigures]) -> list[dict[str, Any]]:
 
 
 def _group_use(group: Sequence[OperationFigures]) -> dict[str, float]:
-    """Return total CPU time, total change and the largest resident size, as far as they are known."""
+    """Return total CPU time, the largest change and the largest resident size, as far as they are known."""
     cpu = [figures.totals.get("tree_cpu_seconds", figures.totals.get("cpu_seconds")) for figures in group]
     change = [figures.delta_bytes for figures in group]
     resident = [figures.operation.peak.bytes for figures in group if figures.operation.peak]
@@ -169,7 +169,7 @@ def _group_use(group: Sequence[OperationFigures]) -> dict[str, float]:
     if known := [value for value in cpu if value is not None]:
         found["cpu"] = round(sum(known), 6)
     if moved := [value for value in change if value is not None]:
-        found["change"] = sum(moved)
+        found["change"] = max(moved)
     return found
 
 

@@ -197,7 +197,7 @@ def _row(row: Shown, *, several: bool) -> tuple[str, ...]:
 
 
 def _folded(row: Shown) -> tuple[str, ...]:
-    """Return one row for several operations of a name: total duration, largest peaks, total use."""
+    """Return one row for several operations of a name: total duration and use, largest peaks and change."""
     members = row.members
     names = (members[0].operation.name, members[-1].operation.name)
     indent = "  " * min(row.depth, _MAX_DEPTH)
@@ -222,7 +222,7 @@ def _folded(row: Shown) -> tuple[str, ...]:
         certainty(tree),
         peak_figure(peak),
         certainty(peak),
-        change(sum(deltas)) if deltas else "-",
+        change(max(deltas)) if deltas else "-",
         *_use(used),
         f"{duration(sum(seconds) / len(seconds))} each, longest {duration(max(seconds))}",
     )

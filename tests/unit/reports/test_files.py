@@ -32,7 +32,7 @@ def test_every_report_in_the_list_can_be_made(run: RecordedRun) -> None:
         out = BytesIO()
         render(name, run, out)
         assert out.getvalue()
-    with pytest.raises(UsageError, match="no report 'sonnet'"):
+    with pytest.raises(UsageError, match="Unknown report 'sonnet'"):
         renderer("sonnet")
 
 
@@ -51,7 +51,7 @@ def test_files_in_the_run_directory_are_their_owners_alone(run: RecordedRun, tmp
 def test_a_file_is_replaced_only_when_asked(run: RecordedRun, tmp_path: Path) -> None:
     path = tmp_path / "x.txt"
     path.write_text("mine")
-    with pytest.raises(UsageError, match=r"exists already.*--force"):
+    with pytest.raises(UsageError, match=r"already exists.*--force"):
         write("text", run, path, force=False)
     assert path.read_text() == "mine"
     write("text", run, path, force=True)
@@ -77,7 +77,7 @@ def test_nobody_who_comes_first_is_replaced(
         path.write_text("theirs")
 
     monkeypatch.setattr(text, "render", slow)
-    with pytest.raises(UsageError, match="exists already"):
+    with pytest.raises(UsageError, match="already exists"):
         write("text", run, path, force=False)
     assert path.read_text() == "theirs"
     assert not list(tmp_path.glob(".*"))

@@ -613,7 +613,7 @@ function operationsTable() {
     { title: "Resident", optional: true, wide: true, number: true, sort: (r) => r.resident ?? (r.peak || [])[0], show: (r) => (r.times ? maybe(r.resident, size) : peakFigure(r.peak)) },
     { title: "", optional: true, wide: true, sort: () => 0, show: (r) => (r.times ? (r.resident === undefined ? "" : "largest") : certaintyWord(r.peak)) },
     { title: "Change", optional: true, wide: true, number: true, sort: (r) => r.change, show: (r) => maybe(r.change, change) },
-    { title: "CPU", number: true, sort: (r) => r.cpu, show: (r) => maybe(r.cpu, duration) },
+    { title: "CPU", wide: true, number: true, sort: (r) => r.cpu, show: (r) => maybe(r.cpu, duration) },
     { title: "", sort: () => 0, show: (r) => [r.top ? "the run's peak" : "", r.status === "error" ? "failed" + (r.error ? ": " + r.error : "") : r.status === "open" ? "open at the end" : ""].filter(Boolean).join(", ") },
   ].filter((one) => one && (!one.optional || found.rows.some((row) => one.show(row) !== "")));
   let groups = null;
@@ -643,7 +643,7 @@ function processesTable() {
     { title: "", sort: () => 0, show: (r) => certaintyWord(r.peak) },
     { title: "Start", wide: true, number: true, sort: (r) => r.start, show: (r) => duration(r.start) },
     { title: "Life", number: true, sort: (r) => r.seconds, show: (r) => duration(r.seconds) },
-    { title: "CPU", number: true, sort: (r) => r.cpu, show: (r) => maybe(r.cpu, duration) },
+    { title: "CPU", wide: true, number: true, sort: (r) => r.cpu, show: (r) => maybe(r.cpu, duration) },
     reads ? { title: "Read", wide: true, number: true, sort: (r) => r.read, show: (r) => maybe(r.read, size) } : null,
     writes ? { title: "Written", wide: true, number: true, sort: (r) => r.write, show: (r) => maybe(r.write, size) } : null,
     { title: "End", wide: true, sort: (r) => r.end, sortText: true, show: (r) => r.end },
