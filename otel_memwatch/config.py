@@ -1,7 +1,7 @@
-"""THE option table: every setting once; Click, the manual and `doctor` are fed from it.
+"""THE option table: each setting once, for Click, the manual and `doctor`.
 
-A setting is taken from, in this order: the command line (or the keyword of the Python call), its environment
-variable `OTEL_MEMWATCH_<NAME>`, its default.
+The command line, or the keyword of the Python call, has precedence over the environment variable
+`OTEL_MEMWATCH_<NAME>`, and the variable over the default.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ class Option(NamedTuple):
     default: Any
     help: str
     parse: Callable[[str], Any]
-    """From its text; raises `ValueError` with the reason."""
+    """Parser of its text; raises `ValueError` with the reason."""
     metavar: str | None = None
-    """Placeholder of its value in help; `None`: a flag, with a --no- form where the default is true."""
+    """Placeholder of its value in help; `None`: a flag, with a --no- form if the default is true."""
     choices: tuple[str, ...] = ()
     commands: tuple[str, ...] = ("wrap", "attach", "watch")
     repeated: bool = False
-    """Whether it may be given more than once: its value is a tuple. In its variable the values are divided by ";"."""
+    """True if it may be given more than once: its value is a tuple. In its variable, ";" divides the values."""
     short: str | None = None
-    """A second spelling of one letter on the command line, as "-o"."""
+    """One-letter spelling on the command line: "-o"."""
 
     @property
     def variable(self) -> str:
@@ -93,17 +93,17 @@ def parse_share(text: str) -> float:
 
 
 def parse_effect(text: str) -> tuple[str | None, float]:
-    """A smallest effect, from "2%" (of every figure, `None`) or "seconds=10%"."""
+    """A smallest effect: "2%" of every figure (`None`), or "seconds=10%"."""
     name, _, share = text.rpartition("=")
     return name.strip() or None, parse_share(share)
 
 
 def parse_budget(text: str) -> tuple[str, float, bool]:
-    """A budget "NAME=LIMIT": the name of a figure, its limit in bytes or seconds, or, of "+5%", as a share, and whether it is one."""
+    """A budget: name of a figure, limit in bytes or seconds (a share for "+5%"), and whether it is a share."""
     name, _, limit = text.rpartition("=")  # an operation's name may hold the sign
     name, limit = name.strip(), limit.strip()
     if not name or not limit:
-        raise ValueError(f"{text!r} is not NAME=LIMIT, as in memory=2GiB")
+        raise ValueError(f"{text!r} is not NAME=LIMIT (write memory=2GiB)")
     if limit.startswith("+"):
         return name, parse_share(limit[1:]), True
     if name in ("seconds", "cpu"):
@@ -144,9 +144,9 @@ def parse_url(text: str) -> str:
     ):
         raise ValueError(f"{text!r} is not a URL such as http://127.0.0.1:4318")
     if parts.username is not None or parts.password is not None:
-        raise ValueError("a URL with a password would be recorded; put it into OTEL_EXPORTER_OTLP_HEADERS")
+        raise ValueError("the URL contains a password and would be recorded; set OTEL_EXPORTER_OTLP_HEADERS")
     if parts.query or parts.fragment:
-        raise ValueError("an endpoint's URL has no query; put keys into OTEL_EXPORTER_OTLP_HEADERS")
+        raise ValueError("the URL has a query; set keys in OTEL_EXPORTER_OTLP_HEADERS")
     for signal in ("/v1/metrics", "/v1/traces", "/v1/logs"):
         stripped = stripped.rstrip("/").removesuffix(signal)
     return stripped.rstrip("/")
@@ -155,12 +155,12 @@ def parse_url(text: str) -> str:
 def parse_textfile(text: str) -> str:
     """Path of a file for node_exporter's textfile collector."""
     if not text.endswith(".prom") or text.endswith("/.prom"):
-        raise ValueError(f"{text!r} does not end in .prom: node_exporter would not read it")
+        raise ValueError(f"{text!r} does not end in .prom: node_exporter ignores it")
     return text
 
 
 def parse_metrics(text: str) -> str:
-    """A choice of metrics, as `catalog.choose_metrics` takes it."""
+    """A selection of metrics, as `catalog.choose_metrics` accepts it."""
     from otel_memwatch.catalog import choose_metrics
 
     choose_metrics(text)
@@ -168,22 +168,22 @@ def parse_metrics(text: str) -> str:
 
 
 def parse_flag(text: str) -> bool:
-    """A truth value, from 1, true, yes, on and their opposites."""
+    """A truth value, from 1, true, yes, on or their opposites."""
     lowered = text.strip().lower()
     if lowered in {"1", "true", "yes", "on"}:
         return True
     if lowered in {"0", "false", "no", "off", ""}:
         return False
-    raise ValueError(f"{text!r} is neither true nor false")
+    raise ValueError(f"{text!r} is not a truth value (write yes or no)")
 
 
 def parse_name(text: str) -> str:
-    """A name for a run, by which commands find it: one line, no path, not a word with a meaning of its own."""
+    """A name of a run: one line, no path, no word that selects runs."""
     name = text.strip()
     if not name or not name.isprintable() or "/" in name or len(name) > 200:
-        raise ValueError(f"{text!r} is not a name: one line of at most 200 characters without a slash")
+        raise ValueError(f"{text!r} is not a name (write one line of at most 200 characters without a slash)")
     if name in (".", "..", "latest") or name.startswith(("latest:", "-")):
-        raise ValueError(f"{text!r} would be taken for something else where a run is named")
+        raise ValueError(f"{text!r} is not a name, because it selects other runs")
     return name
 
 
@@ -193,7 +193,7 @@ def parse_tag(text: str) -> tuple[str, str]:
     key = key.strip()
     plain = key.isascii() and key.replace(".", "").replace("_", "").replace("-", "").isalnum()
     if not equals or not plain or not key[0].isalpha() or len(key) > 100:
-        raise ValueError(f"{text!r} is not KEY=VALUE, as in rule=align")
+        raise ValueError(f"{text!r} is not KEY=VALUE (write rule=align)")
     return key, value.strip()
 
 
@@ -203,23 +203,23 @@ def parse_store(text: str) -> str:
     user, _, secret = path.partition(":")
     if "/" not in user and "@" in secret and not secret.partition("/")[0].isdecimal():  # that is a port
         raise ValueError(
-            "a URL with a password would be recorded; put it into the configuration of the store's client"
+            "the URL contains a password and would be recorded; configure it in the store's client"
         )
     if not divider or not kind.replace("+", "").isalnum() or not path.strip("/"):
-        raise ValueError(f"{text!r} is no URL of a directory, as s3://bucket/runs")
+        raise ValueError(f"{text!r} is not a URL of a directory (write s3://bucket/runs)")
     return text.strip()
 
 
 def parse_rank(text: str) -> int:
-    """A number of a rank."""
+    """Number of a rank."""
     stripped = text.strip()
     if not (stripped.isascii() and stripped.isdecimal() and len(stripped) < 10):
-        raise ValueError(f"{text!r} is not a number of a rank: 0 or more")
+        raise ValueError(f"{text!r} is not a rank (write 0 or more)")
     return int(stripped)
 
 
 MOST_REPEATS = 20
-"""Runs of `--repeat auto` at most."""
+"""Largest number of runs of `--repeat auto`."""
 
 
 def _repeat(text: str) -> int | str:
@@ -261,83 +261,81 @@ def _text(text: str) -> str:
 # fmt: off
 _OPTIONS: tuple[Option, ...] = (
     Option("out", None, "Run directory to create. Default: memwatch-runs/<time>-<name>-<pid>.", _text, "DIR", short="-o"),
-    Option("runs", None, "Directory in which run directories are made that are not named by --out, and where commands look "
-           "for runs. Default: memwatch-runs.", _text, "DIR"),
-    Option("name", None, "Name of the run, by which other commands find it; several runs may have it. Default: none, and "
-           "that of the command in the run directory's.", parse_name, "NAME"),
-    Option("tag", (), "A tag of the run, for tables of many runs; may be repeated. Engines add their own: rule, slurm.job ...",
+    Option("runs", None, "Parent of run directories that --out does not name; commands look for runs here. Default: "
+           "memwatch-runs.", _text, "DIR"),
+    Option("name", None, "Name of the run, by which other commands find it. Several runs may share a name. Default: none (the "
+           "directory is named after the command).", parse_name, "NAME"),
+    Option("tag", (), "Tag of the run, for tables of many runs; may be repeated. Engines add theirs: rule, slurm.job ...",
            parse_tag, "KEY=VALUE", repeated=True),
-    Option("group", None, "Name of the group that the run belongs to: the runs of one job on several ranks or hosts, which other "
-           "commands take as one. Default: what torchrun, MPI, Slurm, Kubernetes or Ray tell.", parse_name, "NAME"),
-    Option("rank", None, "Its number in the group, from 0 on. Default: what the launcher tells.", parse_rank, "NUMBER"),
-    Option("upload", None, "Upload the run directory into this directory of a store, once a minute and at the end: s3://..., "
-           "gs://..., whatever fsspec knows.", parse_store, "URL"),
-    Option("interval", 0.1, "Time between ticks, in seconds (or 50ms, 1s).", parse_interval, "SECONDS"),
-    Option("cgroup", "auto", "Use a control group of the run's own for the tree's exact peak: where that is ours to do "
-           "(auto), never (off), or not start without (require).", _text, "auto|off|require",
+    Option("group", None, "Name of the run's group: the runs of one job on several ranks or hosts, which other commands treat "
+           "as one. Default: from torchrun, MPI, Slurm, Kubernetes or Ray.", parse_name, "NAME"),
+    Option("rank", None, "Number of the run in its group, from 0. Default: from the launcher.", parse_rank, "NUMBER"),
+    Option("upload", None, "Upload the run directory to this directory in a store, once a minute and at the end: s3://..., "
+           "gs://... or any other URL that fsspec supports.", parse_store, "URL"),
+    Option("interval", 0.1, "Sampling interval in seconds, or with a unit: 50ms, 1s.", parse_interval, "SECONDS"),
+    Option("cgroup", "auto", "Run the command in a cgroup of its own, for the tree's exact peak: if permitted (auto), never (off), "
+           "or fail without one (require).", _text, "auto|off|require",
            ("auto", "off", "require"), ("wrap",)),
     Option("exact", False, "Ignored, and removed in the next release: the range without a cgroup is as narrow by default.",
            parse_flag),
-    Option("exact_gpu", False, "Reset the watermarks of PyTorch's and TensorFlow's GPU allocators at the boundaries of "
-           "operations: every operation's GPU peak is exact. The program's own max_memory_allocated() becomes smaller.",
+    Option("exact_gpu", False, "Reset the GPU high-water marks of PyTorch and TensorFlow at the boundaries of operations, for exact "
+           "GPU peaks of operations. The program's max_memory_allocated() returns smaller values.",
            parse_flag, None, (), ("wrap", "watch")),
     Option("quiet", False, "Print nothing at the end.", parse_flag),
-    Option("summary", "text", "Form of what is printed at the end.", _text, "text|markdown", ("text", "markdown")),
-    Option("summary_file", None, "Write the summary into this file too; in Markdown where its name ends in .md.", _text, "FILE"),
-    Option("step_summary", True, "In GitHub Actions, add the summary in Markdown to that of the step "
-           "(GITHUB_STEP_SUMMARY).", parse_flag, None, (), ("wrap",)),
-    Option("termination_log", None, "Write the summary into this file at the end: /dev/termination-log in Kubernetes.",
+    Option("summary", "text", "Format of the summary at the end.", _text, "text|markdown", ("text", "markdown")),
+    Option("summary_file", None, "Also write the summary to this file; in Markdown if its name ends in .md.", _text, "FILE"),
+    Option("step_summary", True, "In GitHub Actions, add the summary to the step's page (GITHUB_STEP_SUMMARY).", parse_flag, None, (), ("wrap",)),
+    Option("termination_log", None, "Write the summary to this file at the end: /dev/termination-log in Kubernetes.",
            _text, "FILE", (), ("wrap",)),
-    Option("tracker", None, "Send the figures and the page to this experiment tracker at the end, or (auto) to those of which the "
-           "environment names a run: MLFLOW_RUN_ID, WANDB_RUN_ID ... Nobody waits longer than 2 s for it.",
+    Option("tracker", None, "Send figures and page to this experiment tracker at the end, or to each tracker whose run the "
+           "environment names (auto): MLFLOW_RUN_ID, WANDB_RUN_ID ... The command's exit is delayed by at most 2 "
+           "s.",
            _text, "auto|mlflow|wandb|tensorboard|trackio", ("auto", "mlflow", "wandb", "tensorboard", "trackio"), ("wrap",)),
     Option("report", True, "Write report.txt and report.html into the run directory at the end.", parse_flag),
-    Option("plot", False, "Draw memory.png into the run directory at the end: takes about a second.", parse_flag),
-    Option("prometheus", None, "Serve the metrics to Prometheus at this address while the command runs; 127.0.0.1 unless "
-           "a host is named, port 0 for any free one (it is printed).", parse_address, "[HOST:]PORT"),
-    Option("prometheus_cert", None, "Certificate (PEM) with which the Prometheus endpoint speaks TLS.", _text, "FILE"),
+    Option("plot", False, "Draw memory.png into the run directory at the end; takes about a second.", parse_flag),
+    Option("prometheus", None, "Serve metrics to Prometheus at this address while the command runs. The default host is 127.0.0.1. "
+           "Port 0 selects a free port and prints it.", parse_address, "[HOST:]PORT"),
+    Option("prometheus_cert", None, "TLS certificate (PEM) of the Prometheus endpoint.", _text, "FILE"),
     Option("prometheus_key", None, "Private key (PEM) of that certificate.", _text, "FILE"),
-    Option("prometheus_client_ca", None, "Serve only clients whose certificate these authorities (PEM) have signed.",
+    Option("prometheus_client_ca", None, "Only serve clients whose certificate is signed by these authorities (PEM).",
            _text, "FILE"),
-    Option("linger", 0.0, "Stay for at most so long after the command's end, until a scrape has seen the final values.",
+    Option("linger", 0.0, "Wait at most this long after the command ends for a scrape of the final values.",
            parse_seconds, "SECONDS"),
-    Option("textfile", None, "Keep the metrics in this file for node_exporter's textfile collector.", parse_textfile,
+    Option("textfile", None, "Write the metrics to this file for node_exporter's textfile collector.", parse_textfile,
            "FILE.prom"),
-    Option("otlp", None, "Push metrics and spans to this OTLP endpoint. Default: OTEL_EXPORTER_OTLP_ENDPOINT, if set. "
-           "Headers, TLS and compression: the other OTEL_EXPORTER_OTLP_* variables.", parse_url, "URL"),
-    Option("otlp_protocol", None, "Protocol of the push. Default: OTEL_EXPORTER_OTLP_PROTOCOL, else http/protobuf.", _text,
+    Option("otlp", None, "Push metrics and spans to this OTLP endpoint. Default: OTEL_EXPORTER_OTLP_ENDPOINT, if set. The "
+           "other OTEL_EXPORTER_OTLP_* variables set headers, TLS and compression.", parse_url, "URL"),
+    Option("otlp_protocol", None, "OTLP protocol. Default: OTEL_EXPORTER_OTLP_PROTOCOL, else http/protobuf.", _text,
            "http/protobuf|grpc", ("http/protobuf", "grpc")),
-    Option("otlp_metrics", True, "Push metrics to the OTLP endpoint, not only spans; off where Prometheus scrapes the run.",
+    Option("otlp_metrics", True, "Push metrics to the OTLP endpoint, not only spans. Turn this off if Prometheus scrapes the run.",
            parse_flag),
     Option("metric_interval", None, "Time between two pushes, and between two writes of the textfile. Default: "
            "OTEL_METRIC_EXPORT_INTERVAL, else 10 s.", parse_interval, "SECONDS"),
-    Option("metrics", "default", "The metrics that are sent and served: minimal (14 series), default (about 40), all, none, or "
-           "names separated by commas (otel-memwatch metrics lists them; memwatch.tree.* is all that begin so).",
+    Option("metrics", "default", "Metrics to send and serve: minimal (14 series), default (about 40), all, none, or names separated by "
+           "commas. `otel-memwatch metrics` lists the names; memwatch.tree.* selects by prefix.",
            parse_metrics, "minimal|default|all|NAMES"),
-    Option("operation_metrics", "gauges", "Metrics of each name of an operation: none (off), largest peak, time and count "
-           "(gauges), or also the spread of its durations and peaks (histograms, 60 series a name).", _text,
+    Option("operation_metrics", "gauges", "Metrics of operations: none (off); largest peak, time and count for each name (gauges); also the "
+           "distributions of durations and peaks, 60 series for each name (histograms).", _text,
            "off|gauges|histograms", ("off", "gauges", "histograms")),
-    Option("receive_otlp", False, "Receive the spans that the command's own OpenTelemetry SDK sends, in any language, as "
-           "operations of the run, and forward them to the endpoint that was configured.", parse_flag, None, (), ("wrap",)),
-    Option("log_dir", None, "Write memory logs with their plots (monitor-log) into DIR at the end.", _text, "DIR"),
-    Option("budget", (), "What a figure may be at most: memory=2GiB, process=, operation:NAME=, gpu=, written=, cpu=, "
-           "seconds=600, or memory=+5% against --baseline. Where it was more, and the command's own exit code is 0, ours is 1. "
-           "May be repeated; more in "
-           "[tool.otel-memwatch.budgets] of pyproject.toml.", _budget, "NAME=LIMIT", (), ("wrap",), repeated=True),
-    Option("baseline", None, "What budgets such as memory=+5% are held against: what check --save-baseline wrote; "
-           "git:REF:PATH too.", _text, "FILE", (), ("wrap",)),
-    Option("budget_exit_code", 1, "Exit code where a figure was over its budget and the command's own is 0; 0: it is only "
-           "told.", _exit_code, "CODE", (), ("wrap",)),
-    Option("repeat", None, "Run the command so often, each a run of its own in one directory, for compare; auto: until the "
-           f"figures of memory are known to within 1 % and 1 MiB, at least 3 and at most {MOST_REPEATS} times. A run that fails is "
-           "the last.", _repeat, "N|auto", (), ("wrap",)),
-    Option("warmup", 0, "Run it so often before, which is not kept, with --repeat.", _warmup, "N", (), ("wrap",)),
-    Option("limit", None, "Most memory that the run may have, swap among it: its own control group is limited, and where it "
-           "wants more all of it is ended, and what wanted more is told.", parse_size, "SIZE", (), ("wrap",)),
-    Option("limit_fallback", "none", "Where there can be no control group of the run's own: do not start (none), or limit "
-           "the private memory of each process, which then fails to allocate more (rlimit).", _text, "none|rlimit",
+    Option("receive_otlp", False, "Receive the spans that the command's OpenTelemetry SDK sends, in any language, as operations of the "
+           "run. Forward them to the configured endpoint.", parse_flag, None, (), ("wrap",)),
+    Option("log_dir", None, "Write memory logs with their plots (monitor-log) to DIR at the end.", _text, "DIR"),
+    Option("budget", (), "Upper limit of a figure: memory=2GiB, process=, operation:NAME=, gpu=, written=, cpu=, seconds=600, "
+           "or memory=+5% against --baseline. If a figure exceeds its budget and the command exits with 0, the "
+           "exit code is 1. May be repeated; also read from [tool.otel-memwatch.budgets] in pyproject.toml.", _budget, "NAME=LIMIT", (), ("wrap",), repeated=True),
+    Option("baseline", None, "Baseline for budgets such as memory=+5%: a file from check --save-baseline, or git:REF:PATH.", _text, "FILE", (), ("wrap",)),
+    Option("budget_exit_code", 1, "Exit code if a figure exceeds its budget and the command exits with 0. With 0, the excess is only "
+           "reported.", _exit_code, "CODE", (), ("wrap",)),
+    Option("repeat", None, "Repeat the command N times, recording each run in one directory, for compare. auto: until memory is known "
+           f"to within 1 % and 1 MiB, 3 to {MOST_REPEATS} times. Stops at the first failure.", _repeat, "N|auto", (), ("wrap",)),
+    Option("warmup", 0, "Warm-up runs to discard before --repeat.", _warmup, "N", (), ("wrap",)),
+    Option("limit", None, "Memory limit for the whole run, including swap. If the run exceeds it, the kernel kills all of its "
+           "processes, and the summary names the largest one. Requires a cgroup of the run's own; see "
+           "--limit-fallback.", parse_size, "SIZE", (), ("wrap",)),
+    Option("limit_fallback", "none", "If the run cannot have a cgroup of its own: fail (none), or limit the private memory of each "
+           "process, whose allocations then fail (rlimit).", _text, "none|rlimit",
            ("none", "rlimit"), ("wrap",)),
-    Option("strict", False, "Fail the run (exit code 125) when it could not be recorded whole.", parse_flag, None, (),
+    Option("strict", False, "Fail with exit code 125 if the record is incomplete.", parse_flag, None, (),
            ("wrap",)),
 )
 # fmt: on
@@ -349,23 +347,23 @@ OPTIONS: dict[str, Option] = {option.name: option for option in _OPTIONS}
 def settings(
     command: str, given: Mapping[str, Any], environ: Mapping[str, str] | None = None
 ) -> dict[str, Any]:
-    """All settings of a command: those given (`None`: not given), else from the environment, else the defaults.
+    """Return all settings of a command: given ones (`None`: not given), else the environment's, else the defaults.
 
-    A given value may be text, as from a command line, or already of the option's type.
-    Raises `UsageError` for an unknown name or a value that cannot be used, naming the option or the variable.
+    A given value may be text, as from a command line, or of the option's type. Raises `UsageError` for an unknown name or
+    an invalid value; it names the option or the variable.
     """
     environ = os.environ if environ is None else environ
     known = {name: option for name, option in OPTIONS.items() if command in option.commands}
     unknown = sorted(set(given) - set(known))
     if unknown:
         raise UsageError(
-            f"There is no setting {unknown[0]!r} for {command}.", "known are " + ", ".join(sorted(known))
+            f"There is no setting {unknown[0]!r} for {command}.", "settings are " + ", ".join(sorted(known))
         )
     result = {}
     for name, option in known.items():
         value = given.get(name)
         if option.repeated:
-            # One of the command line has its say after those of the environment, so that it wins where one can.
+            # The command line comes after the environment: of two values for one name, the later one counts.
             named = [part for part in environ.get(option.variable, "").split(";") if part.strip()]
             result[name] = tuple(
                 [_parse(option, part, option.variable) for part in named]
@@ -381,13 +379,13 @@ def settings(
 
 
 _NEAR_NAME = 0.82
-"""How alike a variable has to be to one of ours to have been meant for it."""
+"""Similarity from which an unknown variable counts as misspelt."""
 
 
 def misspelt(environ: Mapping[str, str]) -> list[str]:
-    """A sentence for each variable that is nearly one of ours: what nobody reads would be ignored without a word.
+    """Return a sentence for each variable that is a misspelt setting, which would be ignored silently.
 
-    Others that begin like ours are somebody else's: Kubernetes makes OTEL_MEMWATCH_PORT of a service of that name.
+    Other variables with our prefix may be foreign: Kubernetes sets OTEL_MEMWATCH_PORT for a service of that name.
     """
     unknown = [
         name
@@ -399,7 +397,7 @@ def misspelt(environ: Mapping[str, str]) -> list[str]:
     from difflib import get_close_matches
 
     return [
-        f"{name} is no setting and is not read; {OPTIONS[near[0]].variable} is one."
+        f"{name} is not a setting and is ignored; did you mean {OPTIONS[near[0]].variable}?"
         for name in unknown
         if (near := get_close_matches(name.removeprefix(PREFIX).lower(), OPTIONS, 1, _NEAR_NAME))
     ]
@@ -415,7 +413,7 @@ def ignored(settings: Mapping[str, Any]) -> list[str]:
 
 
 def several(value: Any) -> list[Any]:
-    """What was given for a setting that may be given several times: one, some, or a mapping of names to values."""
+    """Return the values of a repeated setting, given as one, some, or a mapping of names to values."""
     if value is None:
         return []
     if isinstance(value, Mapping):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 from otel_memwatch.record.fields import mapping
 from otel_memwatch.record.format import PAGE_FILE, RUN_FILE
@@ -15,7 +16,6 @@ from otel_memwatch.text import clean, command_line, from_here, shell_word, short
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from pathlib import Path
 
     from otel_memwatch.reports import Options
     from otel_memwatch.run import RecordedRun
@@ -74,7 +74,9 @@ def _group(run: RecordedRun, page: TerminalPage) -> None:
         return
     words = f"rank {rank}{f' of {size}' if isinstance(size, int) else ''} of {shorten(clean(name), _NAME)}"
     if run.path.exists():
-        words += f"; all ranks: otel-memwatch report {_shell_path(run.path.parent)}"
+        # The directory alone may hold other groups; a colon in the name would end the directory.
+        place = run.path.parent if ":" in name else Path(f"{run.path.parent}:{name}")
+        words += f"; all ranks: otel-memwatch report {_shell_path(place)}"
     page.fact("group", words)
 
 

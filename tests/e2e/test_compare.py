@@ -93,7 +93,7 @@ def test_the_same_program_is_the_same_and_a_failed_run_is_left_out(recorded):
     )
     assert verdicts(done) == {"operation-process:Train": "same"}
     assert [one["name"] for one in json.loads(done.stdout)["left_out"]] == ["failed"]
-    assert "failed is left out: it failed: exit code 5" in done.stderr
+    assert "skipped failed: run failed (exit code 5)" in done.stderr
     run(recorded, "compare", "base", "--", "same", "--strict", code=3)
     run(recorded, "compare", "base", "--", "same", "--figure=operation:*", "--require-operations")
     run(recorded, "compare", "base", "--", "more", "--figure=operation:*", "--effect=50%")
@@ -158,11 +158,14 @@ def test_a_damaged_record_and_a_failed_head_are_left_out_and_named(recorded, tmp
         "--format=json",
     )
     assert [one["name"] for one in json.loads(done.stdout)["left_out"]] == [str(damaged)]
-    assert "damaged is left out" in done.stderr
+    assert f"skipped {damaged}: " in done.stderr
     baseline = str(tmp_path / "baseline.json")
-    run(recorded, "check", "base", "--save-baseline", baseline)
+    saved = run(recorded, "check", "base", "--save-baseline", baseline)
+    assert saved.stderr.endswith(f" to {baseline}\n")
+    assert "saved the figures of " in saved.stderr
     assert (
-        "it failed: exit code 5" in run(recorded, "compare", "--baseline", baseline, "failed", code=2).stderr
+        "run failed (exit code 5)"
+        in run(recorded, "compare", "--baseline", baseline, "failed", code=2).stderr
     )
 
 

@@ -126,7 +126,7 @@ def test_runs_lists_all_and_tells_why_some_are_broken(odd: Path) -> None:
     # A link in a circle is a run only where nothing but runs is kept.
     listed_files = [name for name in ODD_FILES if name != "circle"]
     assert set(lines) == {"good", *listed_files, *TIMES}
-    assert all("broken: " in lines[name] for name in listed_files)
+    assert all(" broken " in lines[name] for name in listed_files)
     assert "broken" not in lines["good"]
     listed = json.loads(call("runs", "--json", "runs", cwd=odd).stdout)
     assert {entry["path"].removeprefix("runs/") for entry in listed} == set(lines)

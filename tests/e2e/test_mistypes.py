@@ -55,7 +55,7 @@ def test_an_option_after_the_command_is_the_commands(tmp_path: Path) -> None:
 def test_a_variable_that_nobody_reads_is_told(tmp_path: Path) -> None:
     done = call(tmp_path, "wrap", "--no-plot", "true", OTEL_MEMWATCH_INTERVL="3")
     assert done.returncode == 0
-    assert done.stderr.startswith("otel-memwatch: OTEL_MEMWATCH_INTERVL is no setting")
+    assert done.stderr.startswith("otel-memwatch: OTEL_MEMWATCH_INTERVL is not a setting")
 
 
 def test_attach_by_name(tmp_path: Path) -> None:

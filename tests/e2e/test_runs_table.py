@@ -65,7 +65,7 @@ def test_short_jobs_share_a_directory_that_is_named_once(tmp_path: Path) -> None
         (["--tag", "rule"], "is not KEY=VALUE"),
         (["--tag", "=x"], "is not KEY=VALUE"),
         (["--name", "a/b"], "is not a name"),
-        (["--name", "latest"], "would be taken for something else"),
+        (["--name", "latest"], "is not a name, because it selects other runs"),
     ],
 )
 def test_a_name_or_tag_that_cannot_be_one_is_refused_before_the_start(
@@ -118,7 +118,7 @@ def test_tables_are_sorted_filtered_grouped_and_exported(place: Path) -> None:
     assert (place / "runs.parquet").read_bytes()[:4] == b"PAR1"
     done = call("runs", "--where", "peak>1TiB", cwd=place)
     assert (done.returncode, done.stdout) == (0, "")
-    assert done.stderr == "otel-memwatch: None of 3 runs is meant below memwatch-runs.\n"
+    assert done.stderr == "otel-memwatch: No matching runs (3 checked in memwatch-runs).\n"
 
 
 @pytest.mark.parametrize(

@@ -254,7 +254,7 @@ def test_a_signal_ends_the_lingering(tmp_path):
             ["--otlp", "collector:4318"],
             "--otlp: 'collector:4318' is not a URL such as http://127.0.0.1:4318.",
         ),
-        (["--otlp", "http://u:p@c"], "--otlp: a URL with a password would be recorded"),
+        (["--otlp", "http://u:p@c"], "--otlp: the URL contains a password and would be recorded"),
         (
             ["--otlp", "http://c", "--otlp-protocol", "smoke"],
             "--otlp-protocol: 'smoke' is not one of http/protobuf, grpc.",

@@ -254,7 +254,7 @@ def test_a_tracker_that_takes_its_time_is_not_waited_for(tmp_path: Path, client:
 @pytest.mark.parametrize(
     ("what", "line"),
     [
-        ("refuses", "nothing was sent to mlflow: mlflow has not taken the figures"),
+        ("refuses", "nothing was sent to mlflow: mlflow rejected the figures"),
         ("dies", "its process has died"),
     ],
 )

@@ -75,7 +75,7 @@ def test_an_unknown_setting_is_refused() -> None:
     ["ftp://me:S3CRET@host/x", "ftp://me:S3@CRET@host/x", "ftp://me:S3/CRET@host/x", "ftp://:S3CRET@host/x"],
 )
 def test_a_store_with_a_password_is_refused_without_showing_it(url: str) -> None:
-    with pytest.raises(UsageError, match="--upload: a URL with a password") as caught:
+    with pytest.raises(UsageError, match="--upload: the URL contains a password") as caught:
         settings("wrap", {"upload": url}, {})
     assert "S3" not in str(caught.value)
 

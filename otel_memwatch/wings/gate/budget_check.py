@@ -1,4 +1,4 @@
-"""A recorded run held against its budgets, in the form in which the record keeps it and reports tell it."""
+"""Verdicts of a recorded run on its budgets, as the record stores them and reports show them."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 def judge_run(
     run: RecordedRun, texts: Iterable[str], baseline: Sequence[Mapping[str, Figure]] | None = None
 ) -> list[dict[str, Any]]:
-    """Holds a run against the budgets "NAME=LIMIT"; one entry a verdict, as `record.format` describes it."""
+    """Judge a run by budgets "NAME=LIMIT". Return an entry for each verdict, as `record.format` describes it."""
     budgets = [Budget.parse(text) for text in texts]
     if not budgets:
         return []
-    operations = any(not name.isalpha() for name, *_ in budgets)  # or patterns, which may mean them
+    operations = any(not name.isalpha() for name, *_ in budgets)  # or patterns, which may match them
     found = figures_of(run, operations=operations, compared=False)
     return [_entry(verdict) for verdict in judge(found.figures, budgets, baseline)]
 
@@ -48,7 +48,7 @@ def _entry(verdict: BudgetVerdict) -> dict[str, Any]:
 
 
 def record(run: RecordedRun, entries: Sequence[Mapping[str, Any]], *, write: bool) -> None:
-    """Keeps the verdicts with the run, and, where `write`, in its directory. Raises `OSError`."""
+    """Attach the verdicts to the run and, with `write`, save them in its directory. Raises `OSError`."""
     run.budgets = tuple(entries)
     if not write:
         return
@@ -65,12 +65,12 @@ def record(run: RecordedRun, entries: Sequence[Mapping[str, Any]], *, write: boo
 
 
 def over(entries: Iterable[Mapping[str, Any]]) -> list[str]:
-    """A sentence for each figure that was over its budget."""
+    """Return a sentence for each figure that exceeded its budget."""
     return [budget_sentence(entry) for entry in entries if entry["verdict"] == Judgement.OVER.value]
 
 
 def annotation(level: str, text: str, title: str = "otel-memwatch") -> str:
-    """A line that GitHub Actions shows on the job's page: `level` is "error", "warning" or "notice"."""
+    """Return a line that GitHub Actions shows on the job's page; `level` is "error", "warning" or "notice"."""
     for character, code in (("%", "%25"), ("\r", "%0D"), ("\n", "%0A")):
         text = text.replace(character, code)
     return f"::{level} title={title}::{text}"

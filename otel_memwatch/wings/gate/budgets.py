@@ -1,7 +1,8 @@
-"""Budgets: what a figure may be at most, and whether it was.
+"""Budgets: upper limits of figures, and verdicts.
 
-A figure is within if its upper bound is, over if its lower bound is beyond; else nobody can tell. What was only sampled
-is never over: a sum of resident sizes counts shared pages more than once, a device's samples are not only ours.
+A figure is within if its upper bound is, and over if its lower bound exceeds the budget; otherwise it is inconclusive.
+A sampled figure is never over: a sum of resident sizes counts shared pages more than once, and samples of a device
+include other programs.
 """
 
 from __future__ import annotations
@@ -23,12 +24,12 @@ if TYPE_CHECKING:
 
 
 class Budget(NamedTuple):
-    """What one figure, or each of those whose names fit a pattern, may be at most."""
+    """Upper limit of one figure, or of each figure whose name matches a pattern."""
 
     name: str
-    """Of a figure; `*`, `?` and `[...]` stand for any text, as in a shell."""
+    """Name of a figure; `*`, `?` and `[...]` match as in a shell."""
     limit: float
-    """Bytes or seconds; of a `growth` the share by which it may exceed the baseline: 0.05 for +5 %."""
+    """Bytes or seconds; for a `growth` the share by which the figure may exceed the baseline: 0.05 for +5 %."""
     growth: bool = False
 
     @classmethod
@@ -37,15 +38,15 @@ class Budget(NamedTuple):
         try:
             return cls(*parse_budget(text))
         except ValueError as error:
-            raise UsageError(f"The budget {text!r} cannot be used: {error}.") from None
+            raise UsageError(f"Invalid budget {text!r}: {error}.") from None
 
     def fits(self, name: str) -> bool:
-        """Whether it is a budget of the figure of this name. A pattern is one of sizes."""
+        """Return whether the budget applies to the figure of this name. Patterns match sizes only."""
         return name == self.name or (name not in TIMES and fnmatchcase(name, self.name))
 
 
 class Judgement(str, enum.Enum):
-    """What is known of a figure and its budget."""
+    """Verdict on a figure and its budget."""
 
     WITHIN = "within"
     OVER = "over"
@@ -53,18 +54,18 @@ class Judgement(str, enum.Enum):
 
 
 class BudgetVerdict(NamedTuple):
-    """One figure held against one budget."""
+    """Verdict on one figure and one budget."""
 
     name: str
-    """Of the figure."""
+    """Name of the figure."""
     budget: Budget
     limit: float | None
-    """Bytes or seconds; `None`: a growth against a baseline that does not have the figure."""
+    """Bytes or seconds; `None`: a growth over a baseline without the figure."""
     figure: Figure | None
-    """`None`: the run does not have it."""
+    """`None`: unknown."""
     judgement: Judgement
     why: str = ""
-    """Why nobody can tell, in words."""
+    """Reason of an inconclusive verdict, in words."""
 
 
 def judge(
@@ -72,13 +73,13 @@ def judge(
     budgets: Iterable[Budget],
     baseline: Sequence[Mapping[str, Figure]] | None = None,
 ) -> list[BudgetVerdict]:
-    """Holds the figures of one run against the budgets, in their order.
+    """Judge the figures of one run by the budgets, in the order of the budgets.
 
     Args:
         figures: by their names.
-        budgets: what they may be. One that fits no figure gives a verdict of its own: cannot tell.
-        baseline: figures of earlier runs, for budgets that say "+5%". A growth is over where the lower bound is beyond
-            what the largest of them may grow to, within where the upper bound is below what the smallest of them may.
+        budgets: their limits. A budget that matches no figure gives one inconclusive verdict.
+        baseline: figures of earlier runs, for budgets such as "+5%". A growth is over if the lower bound exceeds the
+            grown largest of them, and within if the upper bound is below the grown smallest.
 
     """
     verdicts = []
@@ -103,8 +104,8 @@ def _limit(budget: Budget) -> float | None:
 
 def _absent(budget: Budget) -> str:
     if budget.name.startswith(OPERATION):
-        return "no operation of this name was recorded"
-    return "this was not measured" if budget.name in NAMES else "no figure has this name"
+        return "no operation with this name was recorded"
+    return "not measured" if budget.name in NAMES else "no figure has this name"
 
 
 def _judge_growth(
@@ -113,9 +114,9 @@ def _judge_growth(
     earlier = [figures[name] for figures in baseline or () if name in figures]
     known = [one for one in earlier if one.basis == figure.basis and one.certainty is not Certainty.SAMPLED]
     if not known:
-        why = "there is no baseline" if baseline is None else "the baseline does not have this figure"
+        why = "there is no baseline" if baseline is None else "not in the baseline"
         if earlier:
-            why = "the baseline's is sampled, or of another kind"
+            why = "the baseline was sampled or measured in another way"
         return BudgetVerdict(name, budget, None, figure, Judgement.UNKNOWN, why)
     most = None if any(one.high is None for one in known) else max(one.high or 0 for one in known)
     least = min(one.low or 0 for one in known)
@@ -124,18 +125,18 @@ def _judge_growth(
 
 
 def _judge(name: str, figure: Figure, budget: Budget, over: float | None, within: float) -> BudgetVerdict:
-    """Over above `over` (`None`: nothing is), within up to `within`; between the two nobody can tell."""
+    """Judge a figure: over above `over` (`None`: never), within up to `within`, else inconclusive."""
     limit = within if over is None else over
     if figure.high is not None and figure.high <= within:
         return BudgetVerdict(name, budget, limit, figure, Judgement.WITHIN)
     if figure.certainty is Certainty.SAMPLED:
-        return BudgetVerdict(name, budget, limit, figure, Judgement.UNKNOWN, "it was only sampled")
+        return BudgetVerdict(name, budget, limit, figure, Judgement.UNKNOWN, "only sampled")
     if figure.low is not None and over is not None and figure.low > over:
         return BudgetVerdict(name, budget, limit, figure, Judgement.OVER)
     if figure.high is None:
-        why = "only a lower bound is known"
+        why = "no upper bound is known"
     elif over != within:
-        why = "the runs of the baseline differ by more than that, or are not known exactly enough"
+        why = "the baseline's runs differ by more, or their bounds are too wide"
     else:
-        why = f"it is only known to within {amount(figure.high - (figure.low or 0), unit_of(name))}"
+        why = f"its bounds are {amount(figure.high - (figure.low or 0), unit_of(name))} apart"
     return BudgetVerdict(name, budget, limit, figure, Judgement.UNKNOWN, why)

@@ -1,10 +1,12 @@
-"""`check`: recorded runs held against budgets, and kept as a baseline."""
+"""`check`: judge recorded runs by budgets, and save them as a baseline."""
 
 from __future__ import annotations
 
 import click
 
 from otel_memwatch.errors import UsageError
+from otel_memwatch.runtime.terminal import say
+from otel_memwatch.text import clean, count
 from otel_memwatch.wings.gate import baseline as baselines
 from otel_memwatch.wings.gate.budget_check import judge_run, over
 from otel_memwatch.wings.gate.budget_formats import FORMATS
@@ -32,13 +34,19 @@ from otel_memwatch.wings.index.find import LATEST
     "budgets",
     multiple=True,
     metavar="NAME=LIMIT",
-    help="What a figure may be at most: memory=2GiB, process=, operation:NAME=, gpu=, written=, cpu=, seconds=600, or "
-    "memory=+5% against the baseline. More in [tool.otel-memwatch.budgets] of pyproject.toml.",
+    help="Upper limit of a figure: memory=2GiB, process=, operation:NAME=, gpu=, written=, cpu=, seconds=600, or "
+    "memory=+5% against the baseline. Also read from [tool.otel-memwatch.budgets] in pyproject.toml.",
 )
 @click.option(
-    "--baseline", metavar="FILE", help="What budgets such as +5% are held against; git:REF:PATH too."
+    "--baseline",
+    metavar="FILE",
+    help="Baseline for budgets such as +5%: a file from --save-baseline, or git:REF:PATH.",
 )
-@click.option("--save-baseline", metavar="FILE", help="Keep the figures of the runs in FILE, for compare.")
+@click.option(
+    "--save-baseline",
+    metavar="FILE",
+    help="Save the figures of the runs to FILE, for --baseline and compare.",
+)
 @verdict_options(FORMATS)
 def command(
     runs: tuple[str, ...],
@@ -50,10 +58,10 @@ def command(
     also: tuple[str, ...],
     strict: bool,
 ) -> int:
-    """Hold recorded runs against budgets. Without RUN: the newest below memwatch-runs. A RUN may be a directory of runs.
+    """Check recorded runs against budgets. RUN may be a directory of runs. Default: the newest run in memwatch-runs.
 
-    A figure is within if its upper bound is, over if its lower bound is beyond; else it cannot be told. Exit code: 0,
-    or 1 where a figure is over, 2 where nothing could be checked, 3 under --strict where it cannot be told.
+    A figure passes if its upper bound is within the budget, and fails if its lower bound exceeds it. Otherwise it is
+    inconclusive. Exit codes: 0; 1 if a figure fails; 2 if nothing could be checked; 3 with --strict if one is inconclusive.
     """
     for text in budgets:
         Budget.parse(text)
@@ -62,7 +70,8 @@ def command(
     others = parse_also(also, FORMATS)
     if not texts and save_baseline is None:
         raise UsageError(
-            "There is no budget to check.", "give --budget, or [tool.otel-memwatch.budgets] in pyproject.toml"
+            "There is no budget to check.",
+            "pass --budget, or add [tool.otel-memwatch.budgets] to pyproject.toml",
         )
     earlier = None if baseline is None else [run.figures for run in baselines.load(baseline, pipe=True)]
     found, _ = find_runs(runs or (LATEST,))
@@ -72,8 +81,9 @@ def command(
         kept, failed = successful(found)
         figures, damaged = comparable(kept)
         tell([*failed, *damaged])
-        some(figures, "run for a baseline")
+        some(figures, "run for the baseline")
         baselines.save(save_baseline, figures)
+        say(f"otel-memwatch: saved the figures of {count(len(figures), 'run')} to {clean(save_baseline)}")
     if texts:
         give(checked, form, others, FORMATS)
     sentences = [sentence for _, entries in checked for sentence in over(entries)]

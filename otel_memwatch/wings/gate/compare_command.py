@@ -1,4 +1,4 @@
-"""`compare`: runs of a program against those of an earlier state of it."""
+"""`compare`: runs of a program against runs of an earlier version."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ if TYPE_CHECKING:
     from otel_memwatch.wings.gate.comparison import Comparison
 
 _DIVIDER = "\0"
-"""What stands for `--` among the runs: no path can be called so."""
+"""Replacement of `--` among the runs: no path can have this name."""
 
 
 _USAGE = "compare BASE HEAD, compare BASE... -- HEAD..., or compare --baseline FILE RUN..."
 
 
 class _TwoSides(click.Command):
-    """Keeps the `--` between the two sides, which Click would take for the end of the options and drop."""
+    """Keep the `--` between the two sides, which Click would drop as the end of the options."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if "--" in args:
@@ -54,19 +54,23 @@ class _TwoSides(click.Command):
 @click.option(
     "--baseline",
     metavar="FILE",
-    help="The base: what check --save-baseline wrote; git:REF:PATH is FILE in a commit.",
+    help="Baseline: a file from check --save-baseline, or git:REF:PATH for a file in a commit.",
 )
 @click.option(
     "--effect",
     "effects",
     multiple=True,
     metavar="[NAME=]SHARE",
-    help="The smallest difference that counts: 2%, or seconds=10%. [default: 1% and 1 MiB; 5% and 50 ms of times]",
+    help="Smallest difference that counts: 2%, or seconds=10%. [default: 1% and 1 MiB; for times 5% and 50 ms]",
 )
 @click.option(
-    "--figure", "wanted", multiple=True, metavar="NAME", help="Compare only these: memory, operation:*."
+    "--figure",
+    "wanted",
+    multiple=True,
+    metavar="NAME",
+    help="Compare only these figures: memory, operation:*.",
 )
-@click.option("--require-operations", is_flag=True, help="Fail where an operation of the base has vanished.")
+@click.option("--require-operations", is_flag=True, help="Fail if an operation of the base is missing.")
 @verdict_options(FORMATS)
 def command(
     runs: tuple[str, ...],
@@ -79,17 +83,17 @@ def command(
     require_operations: bool,
     strict: bool,
 ) -> int:
-    """Compare the runs HEAD with the runs BASE, or with a baseline: memory, each operation, GPU, CPU, time, bytes written.
+    """Compare the runs HEAD with the runs BASE or a baseline: memory, each operation, GPU, CPU, time, bytes written.
 
-    A run may be a directory of runs. Exit code: 0, or 1 where a figure regressed, 2 where nothing could be compared, 3
-    under --strict where it cannot be told. One run of each is enough for figures that one process and one thread made.
+    A run may be a directory of runs. One run of each is enough for programs with one process and one thread; others need
+    five. Exit codes: 0; 1 if a figure regressed; 2 if nothing could be compared; 3 with --strict if one is inconclusive.
     """
     effect, others = _effect(effects), parse_also(also, FORMATS)
     base_names, divider, head_names = _sides(runs, two=baseline is None)
     if divider == (baseline is not None):
         raise UsageError("There are two bases." if divider else "The base is missing.", _USAGE)
     if not head_names or (divider and not base_names):
-        raise UsageError("There are no runs on one side.", _USAGE)
+        raise UsageError("Runs are missing on one side.", _USAGE)
     base_names, base_groups = find_groups(base_names)
     head_names, head_groups = find_groups(head_names)
     before, unusable = find_runs(base_names)
@@ -103,7 +107,7 @@ def command(
     head = [*head, *head_groups]
     failed += [*damaged, *damaged_too]
     tell(failed)
-    some(base, "run of the base")
+    some(base, "baseline run")
     some(head, "run to compare")
 
     def is_wanted(name: str) -> bool:
@@ -111,7 +115,7 @@ def command(
 
     found = compare(base, head, effect, is_wanted)
     if not found.figures:
-        # A name that was mistyped must not let everything pass.
+        # A misspelt name must not let everything pass.
         raise UsageError(
             f"No figure of these runs is called {' or '.join(wanted) or 'anything'}.",
             "compare without --figure",
@@ -124,7 +128,7 @@ def command(
 
 
 def _sides(runs: tuple[str, ...], *, two: bool) -> tuple[Sequence[str], bool, Sequence[str]]:
-    """The base, whether it is divided from the head, and the head; `two`: of two names the first is the base."""
+    """Return the base, whether it was divided from the head, and the head. With `two`, the first of two names is the base."""
     if _DIVIDER not in runs:
         return (runs[:1], True, runs[1:]) if two and len(runs) == 2 else ((), False, runs)
     place = runs.index(_DIVIDER)
@@ -132,7 +136,7 @@ def _sides(runs: tuple[str, ...], *, two: bool) -> tuple[Sequence[str], bool, Se
 
 
 def _effect(texts: Sequence[str]) -> Callable[[str], Effect]:
-    """The smallest effect of each figure, from "2%" and "NAME=2%"."""
+    """Return the smallest effect of each figure, from "2%" and "NAME=2%"."""
     given = []
     for text in texts:
         try:

@@ -150,7 +150,7 @@ def compare(
     for name in names:
         why = differs
         if name in TIMES and not one_host:
-            why = why or "times of another machine"
+            why = why or "times from different machines"
         compared.append(
             _compare(name, _named(base, name), _named(head, name), effect(name), why, in_turns=in_turns)
         )
@@ -246,7 +246,7 @@ def _compare(
         return _compare_few(name, base, head, smallest)
     found = _compare_many(name, base_group, head_group, smallest)
     if name in TIMES and not in_turns and found.verdict is not ComparisonVerdict.SAME:
-        why = "not run in turns, so that it may be the machine's hours"
+        why = "not interleaved; may reflect changes in machine load"
         return found._replace(verdict=ComparisonVerdict.NOT_COMPARABLE, why=why, more_runs=None)
     return found
 
@@ -254,7 +254,7 @@ def _compare(
 def _missing(base: Sequence[Figure], head: Sequence[Figure]) -> str:
     """Why a figure has no group on one side: it vanished, it is new, or it was only sampled."""
     if not head:
-        return "in the base only"
+        return "only in the base"
     return "only sampled" if base else "not in the base"
 
 
@@ -262,8 +262,8 @@ def _incomparable(base: Sequence[Figure], head: Sequence[Figure]) -> str | None:
     was, now = {figure.basis for figure in base}, {figure.basis for figure in head}
     if was == now and len(was) == 1:
         return None
-    texts = [" or ".join(sorted(basis or "another way" for basis in side)) for side in (was, now)]
-    return f"known by {texts[0]} against {texts[1]}"
+    texts = [" or ".join(sorted(basis or "other readings" for basis in side)) for side in (was, now)]
+    return f"measured by {texts[0]} and by {texts[1]}"
 
 
 def _group(figures: Sequence[Figure]) -> RunValues | None:
@@ -290,7 +290,7 @@ def _compare_few(name: str, base: Sequence[Figure], head: Sequence[Figure], smal
     low, high = min(now.lows) - max(was.highs), max(now.highs) - min(was.lows)
     ends = _certified(base, head)
     if not all(figure.alone for figure in (*base, *head)):
-        why = "" if name in TIMES else "more than one process or thread had a part in it"
+        why = "" if name in TIMES else "varies with several processes or threads"
         return Compared(name, ComparisonVerdict.NOT_ENOUGH, was, now, more_runs=more, why=why)
     if was.spread > smallest or now.spread > smallest:
         return Compared(
@@ -300,7 +300,7 @@ def _compare_few(name: str, base: Sequence[Figure], head: Sequence[Figure], smal
             now,
             *ends,
             more_runs=more,
-            why="its runs differ among themselves",
+            why="runs of one side differ",
         )
     if -smallest <= low and high <= smallest:
         return Compared(name, ComparisonVerdict.SAME, was, now, *ends)
@@ -310,7 +310,7 @@ def _compare_few(name: str, base: Sequence[Figure], head: Sequence[Figure], smal
     if high < -smallest and (ends[1] or 0) < 0:
         return Compared(name, ComparisonVerdict.IMPROVED, was, now, *ends)
     if _known_roughly(was, now, smallest):
-        return Compared(name, ComparisonVerdict.NOT_COMPARABLE, was, now, *ends, why="known too roughly")
+        return Compared(name, ComparisonVerdict.NOT_COMPARABLE, was, now, *ends, why="bounds too wide")
     return Compared(name, ComparisonVerdict.NOT_ENOUGH, was, now, *ends, more_runs=more)
 
 
@@ -342,7 +342,7 @@ def _compare_many(name: str, base: RunValues, head: RunValues, smallest: float) 
         return Compared(name, ComparisonVerdict.IMPROVED, base, head, *ends, p=found.p)
     open_ = Compared(name, ComparisonVerdict.NOT_ENOUGH, base, head, *ends, p=found.p)
     if _known_roughly(base, head, smallest):
-        return open_._replace(verdict=ComparisonVerdict.NOT_COMPARABLE, why="known too roughly")
+        return open_._replace(verdict=ComparisonVerdict.NOT_COMPARABLE, why="bounds too wide")
     return _open(open_, smallest)
 
 
@@ -356,7 +356,7 @@ def _open(compared: Compared, smallest: float) -> Compared:
     needed = runs_needed(base, head, wanted, _RESOLUTION[unit_of(compared.name)])
     have = min(len(base.values), len(head.values))
     if needed is None:
-        return compared._replace(why="its noise is too large")
+        return compared._replace(why="too noisy")
     return compared._replace(more_runs=max(1, needed - have))
 
 

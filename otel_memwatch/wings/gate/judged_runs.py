@@ -35,7 +35,7 @@ def usable(paths: Iterable[Path]) -> tuple[list[RecordedRun], list[LeftOut]]:
         if run.state == "finished" and not run.damage:
             runs.append(run)
         else:
-            why = "it is still running" if run.state == "running" else "its record was cut off"
+            why = "still running" if run.state == "running" else "its record was cut off"
             left_out.append(LeftOut(str(path), why if run.state != "finished" else run.damage[0]))
     return runs, left_out
 
@@ -66,5 +66,7 @@ def successful(runs: Sequence[RecordedRun], *, must: bool = False) -> tuple[list
         return list(runs), []
     kept = [run for run in runs if run.ending.exit_code == 0]
     return kept, [
-        LeftOut(str(run.path), f"it failed: {run.ending.reason}") for run in runs if run.ending.exit_code != 0
+        LeftOut(str(run.path), f"run failed ({run.ending.reason})")
+        for run in runs
+        if run.ending.exit_code != 0
     ]

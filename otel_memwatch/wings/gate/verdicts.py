@@ -1,4 +1,4 @@
-"""What `check` and `compare` have in common: which runs they read, where their verdicts go, how they end."""
+"""Shared parts of `check` and `compare`: their runs, the output of verdicts, exit codes."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from otel_memwatch.reports.ci_summary import add_to_step
 from otel_memwatch.reports.output import print_text
 from otel_memwatch.runtime.terminal import say
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any
+from otel_memwatch.text import clean
 from otel_memwatch.wings.gate.budget_check import annotation
 from otel_memwatch.wings.gate.judged_runs import LeftOut, usable
 from otel_memwatch.wings.index.find import find_paths
@@ -28,32 +29,32 @@ if TYPE_CHECKING:
     _F = TypeVar("_F", bound=Callable[..., object])
 
 FAILED, UNKNOWN = 1, 3
-"""Exit codes: over budget or regressed; it cannot be told, under --strict. 2 is a usage error."""
+"""Exit codes: over budget or regressed; inconclusive, with --strict. 2 is a usage error."""
 
 
 def verdict_options(forms: Iterable[str]) -> Callable[[_F], _F]:
-    """Adds the options of how verdicts are told: `--format` and `--also`, in one of the `forms`, and `--strict`."""
+    """Add the options `--format` and `--also`, in one of the `forms`, and `--strict`."""
     chosen = click.option(
         "--format",
         "form",
         type=click.Choice(list(forms)),
         default="table",
-        help="What to print. [default: table]",
+        help="Output format. [default: table]",
     )
     also = click.option(
         "--also",
         multiple=True,
         metavar="FORMAT=FILE",
-        help="Write it in another form, into FILE; may be repeated.",
+        help="Also write the verdicts to FILE in this format; may be repeated.",
     )
-    strict = click.option("--strict", is_flag=True, help="Exit with 3 where it cannot be told.")
+    strict = click.option("--strict", is_flag=True, help="Exit with 3 if a figure is inconclusive.")
     return lambda function: chosen(also(strict(function)))
 
 
 def find_runs(named: Sequence[str]) -> tuple[list[RecordedRun], list[LeftOut]]:
-    """The runs that were named, each a run, a name or a tree of several, as far as they have ended and can be read.
+    """Return the runs of these names that have ended and can be read, and the others, which are named on stderr.
 
-    Those that are left out are named on stderr.
+    A name is that of a run, or of a directory with several.
     """
     found, left_out = usable(path for name in named for path in find_paths(name))
     tell(left_out)
@@ -61,7 +62,7 @@ def find_runs(named: Sequence[str]) -> tuple[list[RecordedRun], list[LeftOut]]:
 
 
 def find_groups(named: Sequence[str]) -> tuple[list[str], list[RunFigures]]:
-    """The names that are no groups, and the figures of those that are, each as one run. Groups that go on are left out."""
+    """Return the names that are not groups, and the figures of groups, each as one run. Running groups are skipped."""
     runs: list[str] = []
     figures = []
     for name in named:
@@ -77,24 +78,24 @@ def find_groups(named: Sequence[str]) -> tuple[list[str], list[RunFigures]]:
 
 
 def tell(left_out: Iterable[LeftOut]) -> None:
-    """Names on stderr what is left out."""
+    """Name the skipped runs on stderr."""
     for one in left_out:
-        say(f"otel-memwatch: {one.name} is left out: {one.why}")
+        say(f"otel-memwatch: skipped {clean(one.name)}: {clean(one.why)}")
 
 
 def some(runs: Sequence[Any], which: str) -> None:
-    """Raises `UsageError` where there is nothing to judge."""
+    """Raise `UsageError` if there is nothing to judge."""
     if not runs:
-        raise UsageError(f"There is no {which} that could be used.")
+        raise UsageError(f"No usable {which}.")
 
 
 def parse_also(texts: Iterable[str], forms: Iterable[str]) -> list[tuple[str, str]]:
-    """Further forms of output with their files, from "markdown=FILE". Raises `UsageError`."""
+    """Return further formats with their files, from "markdown=FILE". Raises `UsageError`."""
     result = []
     for text in texts:
         form, _, file = text.partition("=")
         if form not in forms or not file:
-            raise UsageError(f"--also {text}: it is not FORMAT=FILE.", "formats are " + ", ".join(forms))
+            raise UsageError(f"--also: {text!r} is not FORMAT=FILE.", "formats are " + ", ".join(forms))
         result.append((form, file))
     return result
 
@@ -102,7 +103,7 @@ def parse_also(texts: Iterable[str], forms: Iterable[str]) -> list[tuple[str, st
 def give(
     subject: Any, form: str, also: Iterable[tuple[str, str]], forms: Mapping[str, Callable[[Any], str]]
 ) -> None:
-    """Prints the verdicts in one form and writes them in others; in GitHub Actions on the step's page too."""
+    """Print the verdicts in one format and write them in others; in GitHub Actions also to the step's page."""
     print_text(forms[form](subject))
     for other, file in also:
         try:
@@ -112,11 +113,11 @@ def give(
     try:
         add_to_step(forms["markdown"](subject), os.environ)
     except OSError as error:
-        say(f"otel-memwatch: the step's summary could not be made: {describe(error)}")
+        say(f"otel-memwatch: cannot write the step's summary: {describe(error)}")
 
 
 def fail(sentences: Sequence[str]) -> None:
-    """Says in GitHub Actions, on the job's page, what is wrong."""
+    """Annotate the job's page in GitHub Actions with the failures."""
     if os.environ.get("GITHUB_ACTIONS") == "true":
         for sentence in sentences:
             say(annotation("error", sentence))

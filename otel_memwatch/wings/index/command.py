@@ -49,22 +49,23 @@ def command() -> None:
 
 @command.command(_LIST)
 @click.argument("directories", metavar="[PATH]...", nargs=-1)
-@click.option("--where", "condition", metavar="CONDITION", help="Only runs for which this holds.")
-@click.option("--last", type=click.IntRange(min=1), metavar="N", help="Only the newest N of these.")
+@click.option("--where", "condition", metavar="CONDITION", help="List only runs that match.")
+@click.option("--last", type=click.IntRange(min=1), metavar="N", help="List only the newest N of these.")
 @click.option(
-    "--sort", metavar="FIELD", help="Order; with a - before it the largest first. Default: started."
+    "--sort", metavar="FIELD", help="Sort by this field; -FIELD sorts the largest first. Default: started."
 )
 @click.option("--columns", metavar="FIELD,...", help="Show these fields.")
+@click.option("--group", "group", metavar="FIELD,...", help="Group runs by these fields.")
 @click.option(
-    "--group", "group", metavar="FIELD,...", help="Show groups of runs that are alike in these fields."
+    "--json", "as_json", is_flag=True, help="Print JSON, one object for each run; same as --format json."
 )
 @click.option(
-    "--json", "as_json", is_flag=True, help="As JSON, one object for each run; the same as --format json."
+    "--format",
+    "form",
+    type=click.Choice(["text", "json", "csv", "parquet"]),
+    help="Output format. Default: text.",
 )
-@click.option(
-    "--format", "form", type=click.Choice(["text", "json", "csv", "parquet"]), help="Default: text."
-)
-@click.option("-o", "--output", metavar="FILE", help="Write into FILE.")
+@click.option("-o", "--output", metavar="FILE", help="Write to FILE.")
 def list_command(
     directories: tuple[str, ...],
     *,
@@ -77,10 +78,9 @@ def list_command(
     form: str | None,
     output: str | None,
 ) -> None:
-    """List the runs in each PATH, a run or a directory tree, the newest last. Without PATH: those in memwatch-runs.
+    """List the runs in each PATH, the newest last. PATH is a run or a directory tree. Default: memwatch-runs.
 
-    Runs that cannot be read are listed too, with the reason. `runs prune` removes runs, `runs import` takes what others
-    have measured.
+    Unreadable runs are listed with the reason. `runs prune` removes runs, `runs import` adds measurements of other tools.
 
     CONDITION: tag.rule=align and peak>2GiB and started>14d; = != < <= > >=, ~ (contains), and, or, not, parentheses.
 
@@ -89,7 +89,7 @@ def list_command(
     arguments), command, cwd, host, system, cpus, mode, by, error, group, rank, tag.NAME.
     """
     if as_json and form not in (None, "json"):
-        raise UsageError(f"--json and --format {form} exclude each other.", "give one of them")
+        raise UsageError(f"--json and --format {form} exclude each other.", "pass one of them")
     form = "json" if as_json else form or "text"
     chosen = _columns(columns, "--columns")
     by = _columns(group, "--group")
@@ -103,8 +103,13 @@ def list_command(
 
     found = _sorted(index(map(here, directories), newest=last, accepts=meant if accepts else None), sort)
     if form == "text" and not found:
-        which = f"None of {looked_at} runs is meant" if looked_at else "There is no run"
-        click.echo(f"otel-memwatch: {which} below {_place(directories)}.", err=True)
+        place = _place(directories)
+        none = (
+            f"No matching runs ({looked_at} checked in {place})."
+            if looked_at
+            else f"There is no run below {place}."
+        )
+        click.echo(f"otel-memwatch: {none}", err=True)
         return
     _write(_rendered(form, found, chosen, by), output)
 
@@ -120,7 +125,7 @@ def _rendered(
         if form == "json":
             return json.dumps([one._asdict() for one in found], indent=2) + "\n"
         raise UsageError(
-            f"--group and --format {form} exclude each other.", "group it where the table is read"
+            f"--group and --format {form} exclude each other.", "group the exported rows instead"
         )
     if form == "text":
         width = shutil.get_terminal_size().columns if sys.stdout is not None and sys.stdout.isatty() else None
@@ -222,17 +227,17 @@ def _as_json(row: IndexedRun) -> dict[str, Any] | None:
 
 @command.command("prune")
 @click.argument("directories", metavar="[PATH]...", nargs=-1)
-@click.option("--keep", type=click.IntRange(min=0), metavar="N", help="Keep the newest N.")
-@click.option("--older", metavar="DURATION", help="Remove only what is older, as 14d or 6h.")
-@click.option("--where", "condition", metavar="CONDITION", help="Only runs for which this holds.")
-@click.option("--dry-run", is_flag=True, help="Only say what would be removed.")
+@click.option("--keep", type=click.IntRange(min=0), metavar="N", help="Keep the newest N runs.")
+@click.option("--older", metavar="DURATION", help="Remove only older runs: 14d, 6h.")
+@click.option("--where", "condition", metavar="CONDITION", help="Consider only runs that match.")
+@click.option("--dry-run", is_flag=True, help="List the runs without removing them.")
 def prune_command(
     directories: tuple[str, ...], *, keep: int | None, older: str | None, condition: str | None, dry_run: bool
 ) -> None:
-    """Remove old runs below each PATH. Running runs, and runs that cannot be read, stay.
+    """Remove old runs in each PATH. Running and unreadable runs stay.
 
-    Only files that otel-memwatch wrote are removed. If the directory of a run contains other files or another run, it stays with
-    these, and a message names them. No symbolic link below PATH is followed; PATH itself may be one that belongs to you or root.
+    Only files that otel-memwatch wrote are removed. If a run directory contains other files or another run, it stays with
+    these, and a message names them. Symbolic links below PATH are not followed. PATH itself may be a link that you or root own.
     """
     from otel_memwatch.config import parse_seconds
     from otel_memwatch.text import count, size
@@ -241,13 +246,11 @@ def prune_command(
     remote = next((one for one in directories if is_remote(one)), None)
     if remote is not None:
         raise UsageError(
-            f"{mask_url(remote)} is in a store: prune removes runs of this machine only.",
+            f"{mask_url(remote)} is in a store: prune only removes local runs.",
             "remove them with the store's own client",
         )
     if keep is None and older is None:
-        raise UsageError(
-            "Say what is to stay: --keep N, --older DURATION, or both.", "as in --keep 30 --older 14d"
-        )
+        raise UsageError("Pass --keep N, --older DURATION, or both.", "for example --keep 30 --older 14d")
     try:
         seconds = None if older is None else parse_seconds(older)
     except ValueError as error:
@@ -273,14 +276,14 @@ def prune_command(
 
 @command.command("import")
 @click.argument("files", metavar="FILE...", nargs=-1, required=True)
-@click.option("--into", metavar="DIR", help="Where the runs are put. Default: memwatch-runs.")
+@click.option("--into", metavar="DIR", help="Directory for the runs. Default: memwatch-runs.")
 @click.option(
-    "--tag", "tags", multiple=True, metavar="KEY=VALUE", help="A tag for all of them; may be repeated."
+    "--tag", "tags", multiple=True, metavar="KEY=VALUE", help="Tag for all of these runs; may be repeated."
 )
 def import_command(files: tuple[str, ...], *, into: str | None, tags: tuple[str, ...]) -> None:
-    """Take into the table what others have measured: Snakemake benchmarks, Nextflow traces, sacct -P, GNU time -v, con-duct's info.
+    """Import measurements of other tools: Snakemake benchmarks, Nextflow traces, sacct -P, GNU time -v, con-duct's info.
 
-    Each row becomes a run that is marked as sampled, and by whom.
+    Each row becomes a run that is marked as sampled, with the name of the tool.
     """
     from otel_memwatch.config import parse_tag
     from otel_memwatch.text import count
@@ -293,8 +296,6 @@ def import_command(files: tuple[str, ...], *, into: str | None, tags: tuple[str,
     for file in files:
         done = import_file(file, into or runs_home(), given)
         parts = [f"{count(done.added, 'run')} of {done.by}"]
-        parts += [f"{done.known} known already"] if done.known else []
-        parts += (
-            [f"{count(done.left_out, 'row')} left out, without a figure of memory"] if done.left_out else []
-        )
+        parts += [f"{done.known} already imported"] if done.known else []
+        parts += [f"{count(done.left_out, 'row')} without a memory figure skipped"] if done.left_out else []
         say(f"otel-memwatch: {clean(file)}: {', '.join(parts)}")

@@ -14,6 +14,7 @@ from otel_memwatch.text import (
     command_line,
     count,
     duration,
+    share,
     shorten,
     size,
     size_range,
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 _LEAST_COMMAND = 20
 """Columns that a command gets on a terminal at least."""
 _END = 34
-"""Columns of how a run ended, on a terminal."""
+"""Largest width of the end reason. `--columns run,end` shows it whole."""
 _OTHERS = 19 + 12 + 22 + 10
 """Columns of the start, the duration and the memory, and between all columns."""
 
@@ -51,8 +52,9 @@ def lines(rows: Sequence[IndexedRun], width: int | None) -> list[str]:
 def _cells(row: IndexedRun, room: int | None) -> tuple[str, ...]:
     path, name, started = clean(row.path), clean(row.name or ""), _local(row.started)
     if row.state == "broken":
-        return (path, name, started, "-", "-", "", f"broken: {clean(row.error or '')}", "")
-    end = shorten(row.reason, _END) if room is not None else clean(row.reason)
+        # The last column alone may be long: it widens no other row.
+        return (path, name, started, "-", "-", "", "broken", clean(row.error or ""))
+    end = shorten(row.reason, _END)
     return (
         path,
         name,
@@ -192,7 +194,7 @@ def group_lines(found: Sequence[RunGroup], title: str) -> list[str]:
             str(group.failed) if group.failed else "-",
             "-" if group.largest is None else size(group.largest),
             "-" if group.median is None else size(group.median),
-            "-" if group.spread is None else f"{group.spread * 100:.2g} %",
+            "-" if group.spread is None else share(group.spread, 1),
             "-" if group.seconds is None else duration(group.seconds),
             "-" if group.cpu is None else duration(group.cpu),
         )

@@ -1,7 +1,7 @@
 """Experiment trackers: a run's final figures and its page in the run of the tracker that the environment names.
 
 ===========  ======================================================  =====================================
-tracker      the run that is meant                                   said by `--into`
+tracker      run                                                     value of `--into`
 ===========  ======================================================  =====================================
 mlflow       `MLFLOW_RUN_ID`                                         the run's id
 wandb        `WANDB_RUN_ID`, `WANDB_PROJECT`, `WANDB_ENTITY`         ID, PROJECT/ID or ENTITY/PROJECT/ID
@@ -9,9 +9,8 @@ tensorboard  `AIP_TENSORBOARD_LOG_DIR`, `TENSORBOARD_LOG_DIR`        the directo
 trackio      `TRACKIO_PROJECT`, and the name of our run              PROJECT or PROJECT/NAME
 ===========  ======================================================  =====================================
 
-Each tracker is a module of its name here, with `send(figures, page, into)`, which talks through the tracker's own client and
-gives in words where the figures are now. Servers and tokens are the client's own settings. A run that was recorded under one of these
-variables remembers it in its tags.
+Each tracker is a module of its name, with `send(figures, page, into)`. It uses the tracker's client, whose settings are the
+servers and tokens, and returns in words where the figures are. A run stores these variables in its tags.
 """
 
 from __future__ import annotations
@@ -52,28 +51,36 @@ TRACKERS = {
     for tracker in (
         Tracker(
             "mlflow",
-            "Figures and page into a run of MLflow.",
+            "Send figures and page to an MLflow run.",
             "mlflow",
             "mlflow",
             ("MLFLOW_RUN_ID",),
             "mlflow.run",
         ),
-        Tracker("wandb", "The same into a run of W&B.", "wandb", "wandb", ("WANDB_RUN_ID",), "wandb.run"),
+        Tracker(
+            "wandb", "Send figures and page to a W&B run.", "wandb", "wandb", ("WANDB_RUN_ID",), "wandb.run"
+        ),
         Tracker(
             "tensorboard",
-            "The same beside the event files of TensorBoard.",
+            "Write figures and page beside the event files of TensorBoard.",
             "tensorboard",
             "tensorboard",
             ("AIP_TENSORBOARD_LOG_DIR", "TENSORBOARD_LOG_DIR"),
         ),
-        Tracker("trackio", "The same into a project of Trackio.", "trackio", "trackio", ("TRACKIO_PROJECT",)),
+        Tracker(
+            "trackio",
+            "Send figures and page to a Trackio project.",
+            "trackio",
+            "trackio",
+            ("TRACKIO_PROJECT",),
+        ),
     )
 }
 """Every tracker by its name."""
 
 
 def named(environ: Mapping[str, str]) -> list[str]:
-    """The trackers of which the environment names a run."""
+    """Return the trackers whose run the environment names."""
     return [
         tracker.name
         for tracker in TRACKERS.values()
@@ -82,10 +89,10 @@ def named(environ: Mapping[str, str]) -> list[str]:
 
 
 def send(name: str, run: RecordedRun, into: str | None = None) -> str:
-    """Sends the figures and the page of a run, and gives in words where they are.
+    """Send the figures and the page of a run, and return in words where they are.
 
-    `into`: see above; `None`: what the run remembers, else the environment. Raises `UsageError` where nobody names a run or the
-    client is not installed, `RunError` where the client refuses.
+    `into` is as above; `None`: from the run's tags, else from the environment. Raises `UsageError` if no run is selected or
+    the client is not installed, `RunError` if the client fails.
     """
     from otel_memwatch.wings.trackers.figures import tracked_figures
 
@@ -95,7 +102,7 @@ def send(name: str, run: RecordedRun, into: str | None = None) -> str:
     target = into or run.tags.get(tracker.tag) or _variable(tracker)
     if not target:
         raise UsageError(
-            f"Nobody says which run of {name} is meant.", f"--into, or {' or '.join(tracker.variables)}"
+            f"No run of {name} is selected.", f"pass --into, or set {' or '.join(tracker.variables)}"
         )
     figures = tracked_figures(run)
     module = import_module(f".{name}", __name__)
@@ -103,7 +110,7 @@ def send(name: str, run: RecordedRun, into: str | None = None) -> str:
         try:
             told: str = module.send(figures, _page(run, Path(folder)), target)
         except Exception as error:
-            raise RunError(f"{name} has not taken the figures: {describe(error)}.") from error
+            raise RunError(f"{name} rejected the figures: {describe(error)}.") from error
     return told
 
 
@@ -112,7 +119,7 @@ def _variable(tracker: Tracker) -> str | None:
 
 
 def _page(run: RecordedRun, folder: Path) -> Path:
-    """The page of the run; made now, where there is none."""
+    """Return the page of the run; made now if it is missing."""
     page = Path(run.path) / PAGE_FILE
     if page.is_file():
         return page

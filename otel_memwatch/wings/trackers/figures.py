@@ -1,4 +1,4 @@
-"""What a tracker is told of a run: forty numbers at most, and few words."""
+"""Figures that a tracker gets: at most forty numbers, and a few words."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from otel_memwatch.run import RecordedRun
 
 MOST = 40
-"""Numbers that are sent of one run."""
+"""Largest number of scalars of one run."""
 
 _PREFIX = "memwatch/"
 _LONGEST = 200
@@ -24,25 +24,25 @@ _LONGEST = 200
 
 
 class TrackedFigures(NamedTuple):
-    """What is sent of one run."""
+    """Content for the tracker."""
 
     scalars: dict[str, float]
     """Bytes and seconds by their names, such as "memwatch/memory_bytes"."""
     words: dict[str, str]
-    """How the memory is known, how the run ended, where it is."""
+    """Certainty of the memory, end of the run, its directory."""
     summary: str
-    """The lines that stand at the end of `wrap`."""
+    """The summary that `wrap` prints."""
     name: str
-    """How the run is called."""
+    """Name of the run."""
     started: float
     """Unix seconds; `ended` too."""
     ended: float
     exit_code: int | None
-    """As a shell has it."""
+    """As in a shell."""
 
 
 def tracked_figures(run: RecordedRun) -> TrackedFigures:
-    """What is sent of a run: all its figures, and the operations that needed most, as many as there is room for."""
+    """Return all figures of a run, and those of the largest operations, up to `MOST`."""
     figures = figures_of(run, compared=False).figures
     scalars: dict[str, float] = {}
     for name in NAMES:
@@ -73,7 +73,7 @@ def tracked_figures(run: RecordedRun) -> TrackedFigures:
 
 
 def _scalars(name: str, figure: Figure) -> Iterator[tuple[str, float]]:
-    """The figure, and its bounds where it is not exact."""
+    """Yield the figure, and its bounds if it is not exact."""
     plain = _PREFIX + re.sub(r"[^A-Za-z0-9_./ -]", "_", name)[:_LONGEST]
     unit = "seconds" if name in TIMES else "bytes"
     full = plain if plain.endswith(unit) else f"{plain}_{unit}"

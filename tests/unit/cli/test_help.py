@@ -94,7 +94,9 @@ def test_what_is_no_command(words: tuple[str, ...], told: str) -> None:
 
 def test_variables_that_are_nearly_ours() -> None:
     told = misspelt({"OTEL_MEMWATCH_INTERVL": "3", "OTEL_MEMWATCH_OUT": "x", "PATH": "y"})
-    assert told == ["OTEL_MEMWATCH_INTERVL is no setting and is not read; OTEL_MEMWATCH_INTERVAL is one."]
+    assert told == [
+        "OTEL_MEMWATCH_INTERVL is not a setting and is ignored; did you mean OTEL_MEMWATCH_INTERVAL?"
+    ]
     # Kubernetes makes these of a service that is called otel-memwatch; and those that programs read are no settings.
     others = ("SERVICE_HOST", "PORT", "PORT_9464_TCP_ADDR", "RUN_DIR", "PLAIN_OPERATIONS")
     assert misspelt({f"OTEL_MEMWATCH_{name}": "" for name in others}) == []

@@ -113,7 +113,7 @@ def test_services_that_keep_histories_get_the_head():
 def test_tables_say_why():
     text = comparison_formats.as_table(COMPARISON)
     assert text.splitlines()[1].startswith("memory")
-    assert "in the base only" in text
+    assert "only in the base" in text
     assert "(1 base run, 2 head runs)" in text
     assert "no operation of this name" in budget_formats.as_table(CHECKED)
     assert "**over**" in budget_formats.as_markdown(CHECKED)

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
+import shlex
 from importlib.resources import files
+from pathlib import Path
 
 import jsonschema
 import pytest
 
 from otel_memwatch.errors import UsageError
+from otel_memwatch.reports import render
+from otel_memwatch.run import load
 from otel_memwatch.wings.ranks import group_json
 from otel_memwatch.wings.ranks.group_text import text
 from otel_memwatch.wings.ranks.groups import find_group
@@ -156,6 +161,24 @@ def test_several_groups_in_one_tree_are_told_apart_by_name(tmp_path):
     group = find_group(f"{tmp_path}:two")
     assert (group.name, len(group.ranks)) == ("two", 2)
     assert find_group(f"{tmp_path}:three") is None
+
+
+def test_the_summary_of_a_rank_prints_a_command_that_works(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("slurm-array-1", "other one"):
+        for rank in range(2):
+            rank_run(tmp_path / f"memwatch-runs/{name[0]}{rank}", SHORT, rank=rank, size=2, group=name)
+    for directory, name in (("s0", "slurm-array-1"), ("o1", "other one")):
+        out = io.BytesIO()
+        render("summary", load(Path("memwatch-runs", directory)), out)
+        (line,) = [
+            line
+            for line in out.getvalue().decode().splitlines()
+            if "otel-memwatch report memwatch-runs:" in line or "report 'memwatch" in line
+        ]
+        *_, given = shlex.split(line)
+        assert given == f"memwatch-runs:{name}"
+        assert find_group(given).name == name
 
 
 def test_a_group_is_found_by_its_name_where_runs_are_kept(tmp_path, monkeypatch):

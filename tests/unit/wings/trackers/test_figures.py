@@ -82,5 +82,5 @@ def test_which_run_of_a_tracker_is_meant(tmp_path: Path, monkeypatch: pytest.Mon
     trackers.send("wandb", run)
     trackers.send("wandb", run, "said")
     assert told == ["remembered", "remembered", "said"]
-    with pytest.raises(UsageError, match="Nobody says which run of trackio"):
+    with pytest.raises(UsageError, match="No run of trackio is selected"):
         trackers.send("trackio", run)

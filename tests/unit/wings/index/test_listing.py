@@ -1,0 +1,29 @@
+"""Tables of runs for a person."""
+
+from __future__ import annotations
+
+import pytest
+
+from otel_memwatch.wings.index.indexed_run import IndexedRun
+from otel_memwatch.wings.index.listing import group_lines, groups, lines
+from otel_memwatch.wings.index.run_fields import COLUMNS
+
+GOOD = IndexedRun(
+    "runs/a", "a", "finished", reason="exit code 0", memory=1 << 20, certainty="exact", command_json='["x"]'
+)
+
+
+@pytest.mark.parametrize("width", [None, 80, 200])
+@pytest.mark.parametrize(
+    "odd", [{"reason": "could not be started: " + "x" * 300}, {"state": "broken", "error": "e" * 300}]
+)
+def test_a_long_reason_or_error_widens_no_other_row(width, odd):
+    header, good, other = lines([GOOD, GOOD._replace(**odd)], width)
+    assert len(good) < 120
+    assert len(header) < 130
+    assert "broken" in other or "could not be" in other
+
+
+def test_a_large_spread_is_a_whole_percentage():
+    rows = [GOOD._replace(memory=memory) for memory in (1 << 20, 1 << 20, 100 << 20)]
+    assert " 168 %" in "\n".join(group_lines(groups(rows, [COLUMNS["state"]]), "state"))
