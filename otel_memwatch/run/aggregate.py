@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from otel_memwatch.model import Column, ProcessRecord, Value
     from otel_memwatch.record.operation_lines import OperationLines
     from otel_memwatch.record.schema import Sample
-    from otel_memwatch.run.attribution import SizedOperations
+    from otel_memwatch.run.attribution import CandidateStore
     from otel_memwatch.run.results import Peaks
 
 TOTALS = ("cpu_seconds", "read_bytes", "write_bytes", "read_chars", "write_chars", "major_faults")
@@ -274,7 +274,7 @@ class RunAggregator:
         """Bytes that the tree certainly needed at its worst so far; `None`: nothing known. Cheap."""
         return tree_low(self._evidence)
 
-    def peaks(self, operations: SizedOperations | None = None, *, whole: bool = True) -> Peaks:
+    def peaks(self, operations: CandidateStore | None = None, *, whole: bool = True) -> Peaks:
         """The peaks so far, each with the innermost of `operations` that was open when it was reached.
 
         `whole` false: the recording stopped before the run did, and what could have grown since has no upper bound.

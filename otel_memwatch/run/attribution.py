@@ -36,11 +36,11 @@ _TIES = 4096
 """Operations that are looked at, of those that may have held a peak."""
 
 
-class Sized(NamedTuple):
-    """What attribution looks at of an operation."""
+class Candidate(NamedTuple):
+    """An operation that may hold a peak."""
 
     position: int
-    """By which its source knows it."""
+    """Number of the operation in its store."""
     pid: int
     start: float
     end: float
@@ -52,9 +52,9 @@ class Sized(NamedTuple):
 
 
 class Attributed(NamedTuple):
-    """Where a peak was."""
+    """Result of an attribution."""
 
-    operation: Sized
+    operation: Candidate
     names: tuple[str, ...]
     """Of the operations that it may have been in, the first that of `operation`: up to three, or four of more."""
 
@@ -64,24 +64,27 @@ class Attributed(NamedTuple):
         return len(self.names) == 1
 
 
-class SizedOperations(Protocol):
-    """The operations of a run, wherever they are kept."""
+class CandidateStore(Protocol):
+    """Search the operations of a run, wherever they are kept."""
 
-    def holding(self, low: int, pid: int | None) -> Sequence[Sized]:
-        """Those that may have had `low` bytes, of one process or of all, but for those that certainly had less than another."""
+    def holding(self, low: int, pid: int | None) -> Sequence[Candidate]:
+        """Return the operations, of one process or of all, that may have had `low` bytes.
 
-    def open_between(self, begin: float, end: float) -> Iterable[Sized]:
-        """Those that were open at some time between two moments."""
+        An operation that certainly had less than another one is omitted.
+        """
 
-    def name(self, operation: Sized) -> str:
+    def open_between(self, begin: float, end: float) -> Iterable[Candidate]:
+        """Return the operations that were open at some time between two moments."""
+
+    def name(self, operation: Candidate) -> str:
         """The name of one of them."""
 
     def with_allocators(self) -> Sequence[RecordedOperation]:
-        """Those with figures of GPU allocators; of many, those that had most."""
+        """Return operations with figures of GPU allocators: all, or of many the largest of each device."""
 
 
-class TabledOperations:
-    """The operations of a record that is read.
+class RecordedCandidates:
+    """Candidates of a record that is read.
 
     Args:
         table: of the record.
@@ -93,15 +96,15 @@ class TabledOperations:
         self._table = table
         self._lows, self._highs = table.lows, table.highs
         self._ties: list[int] = []
-        self._sized_ties: tuple[Sized, ...] = ()
+        self._sized_ties: tuple[Candidate, ...] = ()
         """What `holding` found last: of a run's peaks it often finds the same."""
         if last:
             self._lows, self._highs = table.lows[:], table.highs[:]
             for position, peak in last.items():
                 self._lows[position], self._highs[position] = sizes(peak)
 
-    def holding(self, low: int, pid: int | None) -> Sequence[Sized]:
-        """See `SizedOperations`."""
+    def holding(self, low: int, pid: int | None) -> Sequence[Candidate]:
+        """See `CandidateStore`."""
         lows, highs, pids = self._lows, self._highs, self._table.pids
         found = [
             position
@@ -116,23 +119,23 @@ class TabledOperations:
             self._ties, self._sized_ties = ties, tuple(map(self._sized, ties))
         return self._sized_ties
 
-    def open_between(self, begin: float, end: float) -> Iterable[Sized]:
-        """See `SizedOperations`."""
+    def open_between(self, begin: float, end: float) -> Iterable[Candidate]:
+        """See `CandidateStore`."""
         for position, start in enumerate(self._table.starts):
             if start <= end and self._table.ends[position] >= begin:
                 yield self._sized(position)
 
-    def name(self, operation: Sized) -> str:
-        """See `SizedOperations`."""
+    def name(self, operation: Candidate) -> str:
+        """See `CandidateStore`."""
         return self._table.operation(operation.position).name
 
     def with_allocators(self) -> Sequence[RecordedOperation]:
-        """See `SizedOperations`."""
+        """See `CandidateStore`."""
         return [self._table.operation(position) for position in self._table.with_gpu]
 
-    def _sized(self, position: int) -> Sized:
+    def _sized(self, position: int) -> Candidate:
         table = self._table
-        return Sized(
+        return Candidate(
             position,
             table.pids[position],
             table.starts[position],
@@ -142,9 +145,7 @@ class TabledOperations:
         )
 
 
-def attribute_peaks(
-    peaks: Peaks, operations: SizedOperations, started: float, interval: float = 0.0
-) -> Peaks:
+def attribute_peaks(peaks: Peaks, operations: CandidateStore, started: float, interval: float = 0.0) -> Peaks:
     """The peaks with `operation` filled in.
 
     Args:
@@ -155,7 +156,7 @@ def attribute_peaks(
     """
     from otel_memwatch.run.gpu import raised_by_allocators
 
-    known: dict[tuple[Sized, ...], Attributed] = {}
+    known: dict[tuple[Candidate, ...], Attributed] = {}
     attributed = {
         name: _attributed(getattr(peaks, name), operations, started, interval, known)
         for name in ("main", "process", "tree", "cgroup")
@@ -164,7 +165,7 @@ def attribute_peaks(
     return peaks._replace(**attributed, gpu=raised_by_allocators(gpu, operations.with_allocators(), started))
 
 
-def _attributed_by_time(peak: Peak, operations: SizedOperations, started: float) -> Peak:
+def _attributed_by_time(peak: Peak, operations: CandidateStore, started: float) -> Peak:
     """A GPU's peak, attributed by its moment alone: sizes of operations are those of another memory."""
     if peak.at is None:
         return peak
@@ -175,10 +176,10 @@ def _attributed_by_time(peak: Peak, operations: SizedOperations, started: float)
 
 def _attributed(
     peak: Peak | None,
-    operations: SizedOperations,
+    operations: CandidateStore,
     started: float,
     interval: float,
-    known: dict[tuple[Sized, ...], Attributed],
+    known: dict[tuple[Candidate, ...], Attributed],
 ) -> Peak | None:
     found = None if peak is None else where(peak, operations, started, interval, known)
     if peak is None or found is None:
@@ -188,7 +189,7 @@ def _attributed(
     return peak._replace(operation=found.names[0], at=_within(peak, found.operation, started))
 
 
-def _within(peak: Peak, operation: Sized, started: float) -> float | None:
+def _within(peak: Peak, operation: Candidate, started: float) -> float | None:
     """The moment of the peak, moved into the operation: it is first seen at a tick, which may come after its end."""
     end = None if math.isinf(operation.end) else operation.end - started
     if peak.at is None:
@@ -199,10 +200,10 @@ def _within(peak: Peak, operation: Sized, started: float) -> float | None:
 
 def where(
     peak: Peak,
-    operations: SizedOperations,
+    operations: CandidateStore,
     started: float,
     interval: float = 0.0,
-    known: dict[tuple[Sized, ...], Attributed] | None = None,
+    known: dict[tuple[Candidate, ...], Attributed] | None = None,
 ) -> Attributed | None:
     """The operation in which a peak was reached; `None`: in none. See the table at the beginning of this module.
 
@@ -224,8 +225,8 @@ def where(
     return None if most is None else Attributed(most, (operations.name(most),))
 
 
-def _of_ties(ties: Sequence[Sized], operations: SizedOperations) -> Attributed:
-    """Where a peak was that each of these may have held."""
+def _of_ties(ties: Sequence[Candidate], operations: CandidateStore) -> Attributed:
+    """Attribute a peak that each of the `ties` may have held."""
     ordered = sorted(ties, key=lambda one: (one.start, -one.end, one.position))
     innermost = _innermost(ordered)
     most = max(innermost, key=lambda one: one.low)
@@ -242,10 +243,10 @@ def _of_ties(ties: Sequence[Sized], operations: SizedOperations) -> Attributed:
     return Attributed(most, tuple(dict.fromkeys((operations.name(most), *names)))[: _NAMES + 1])
 
 
-def _innermost(ordered: Sequence[Sized]) -> list[Sized]:
-    """Those that the peak may have been in without having been in one inside them."""
+def _innermost(ordered: Sequence[Candidate]) -> list[Candidate]:
+    """Return the operations that the peak may belong to without belonging to one inside them."""
     left_out: set[int] = set()
-    open_now: list[Sized] = []
+    open_now: list[Candidate] = []
     for one in ordered:
         if open_now:
             open_now = [other for other in open_now if other.end >= one.start]
@@ -256,5 +257,5 @@ def _innermost(ordered: Sequence[Sized]) -> list[Sized]:
     return [one for one in ordered if one.position not in left_out]
 
 
-def _contains(outer: Sized, inner: Sized) -> bool:
+def _contains(outer: Candidate, inner: Candidate) -> bool:
     return outer.pid == inner.pid and outer.start <= inner.start and inner.end <= outer.end

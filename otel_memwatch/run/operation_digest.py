@@ -1,6 +1,6 @@
-"""What is told of a run's operations where there are too many to list: totals by name, and those that needed most.
+"""Aggregate the operations of a run: totals by name, and the operations that needed most memory.
 
-`OperationsSoFar` takes in operations one by one as they are closed, while a run is recorded or when its record is read. Up
+`OperationAggregator` takes in operations one by one as they are closed, while a run is recorded or when its record is read. Up
 to `LIMIT` it keeps them all; of more it keeps what a digest is made of, in memory that does not grow with their number.
 """
 
@@ -16,7 +16,7 @@ from otel_memwatch.model import RecordedOperation
 from otel_memwatch.record.operation_index import ListedOperations, sizes
 from otel_memwatch.record.operation_lines import peak_of
 from otel_memwatch.record.plain_pairs import PlainPairs
-from otel_memwatch.run.attribution import Sized, TabledOperations
+from otel_memwatch.run.attribution import Candidate, RecordedCandidates
 from otel_memwatch.run.gpu import allocator_figures
 from otel_memwatch.run.operation_names import series_name
 from otel_memwatch.run.operations import figures_of, position_of_peak, with_last_figures
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from otel_memwatch.model import Peak
     from otel_memwatch.record.operation_lines import OpenOperation, OperationLines
-    from otel_memwatch.run.attribution import SizedOperations
+    from otel_memwatch.run.attribution import CandidateStore
     from otel_memwatch.run.operations import OperationContext
     from otel_memwatch.run.results import OperationFigures, Peaks
 
@@ -83,7 +83,7 @@ class OperationDigest(NamedTuple):
 
 
 class _Name:
-    """What is known of the operations of one name."""
+    """Totals of the operations of one name, and the largest of them."""
 
     __slots__ = (
         "count", "cpu", "cpu_known", "failed", "largest", "largest_low", "longest", "peak_sum", "peaks", "seconds",
@@ -113,7 +113,7 @@ class _Name:
             self.largest, self.largest_low = operation, low
 
     def count_one(self, seconds: float, peak: int, cpu: float, failed: bool) -> None:
-        """As `add`, of one that is not the largest."""
+        """Count an operation that cannot be the largest of its name."""
         self.count += 1
         self.seconds += seconds
         self.longest = max(self.longest, seconds)
@@ -126,7 +126,7 @@ class _Name:
     def count_all(
         self, seconds: Sequence[float], peaks: Iterable[int], cpu: Iterable[float], failed: int
     ) -> None:
-        """As `count_one` of each. One is added after the other: `sum` of some Pythons rounds otherwise."""
+        """Count several such operations, one after the other: `sum` of some Pythons rounds otherwise."""
         self.count += len(seconds)
         self.seconds = reduce(add, seconds, self.seconds)
         self.longest = max(self.longest, *seconds)
@@ -150,7 +150,7 @@ class _Name:
         )
 
 
-class _TwoLines(NamedTuple):
+class _UnparsedOperation(NamedTuple):
     """An operation of which only the lines were read."""
 
     lines: OperationLines
@@ -159,7 +159,7 @@ class _TwoLines(NamedTuple):
 
 
 if TYPE_CHECKING:
-    _Source = RecordedOperation | _TwoLines | tuple[OperationLines, str, str, str]
+    _Source = RecordedOperation | _UnparsedOperation | tuple[OperationLines, str, str, str]
     """What an operation is made of, where it is asked for. The last: of a pair its number, its upper bound and both lines."""
     _Closed = tuple[int, float, float, _Source]
     """Bytes that it certainly had, start, end. No named tuple: to make these takes as long as all else that is done with most."""
@@ -168,7 +168,7 @@ if TYPE_CHECKING:
 def _made(source: _Source) -> RecordedOperation:
     if isinstance(source, RecordedOperation):
         return source
-    if isinstance(source, _TwoLines):
+    if isinstance(source, _UnparsedOperation):
         return source.lines.operation(source.opened, source.closing)
     lines, _, _, both = source
     return lines.operation(*lines.opened_and_closing(both))
@@ -183,29 +183,29 @@ def _bounded(closed: _Closed) -> tuple[int, int, int, int]:
     source = closed[-1]
     if isinstance(source, RecordedOperation):
         return source.pid, source.id, *sizes(source.peak)
-    if isinstance(source, _TwoLines):
+    if isinstance(source, _UnparsedOperation):
         pid = source.lines.pid
         return pid, source.opened.identity, *sizes(peak_of(source.closing, pid))
     lines, identity, high, _ = source
     return lines.pid, int(identity), closed[0], int(high)
 
 
-class _Farthest(NamedTuple):
-    """Of some operations of one process, or of one."""
+class _Extremes(NamedTuple):
+    """Extremes over a group of operations of one process."""
 
     low: int
     """The most bytes that one of them certainly had."""
     high: int
     """The most that one of them may have had."""
     seconds: float
-    """Of the longest."""
+    """Duration of the longest."""
     start: float
-    """Of the first that began."""
+    """Start of the first that began."""
     end: float
-    """Of the first that ended."""
+    """End of the first that ended."""
 
 
-class _Together(NamedTuple):
+class _Batch(NamedTuple):
     """Some operations of one process, each field of all of them: numbers where they are asked for more than once."""
 
     starts: Sequence[float]
@@ -218,14 +218,14 @@ class _Together(NamedTuple):
     cpu_system: Sequence[str]
     statuses: Sequence[str]
 
-    def at(self, positions: Sequence[int]) -> _Together:
+    def at(self, positions: Sequence[int]) -> _Batch:
         """Some of them."""
         columns: Iterable[Sequence[Any]] = self
-        return _Together(*([column[position] for position in positions] for column in columns))
+        return _Batch(*([column[position] for position in positions] for column in columns))
 
 
-class _Held(NamedTuple):
-    """Of the operations of one name that may hold the peak: the first and the largest."""
+class _PeakHolder(NamedTuple):
+    """The first and the largest operation of one name that may hold the peak."""
 
     first: RecordedOperation
     largest: RecordedOperation
@@ -233,7 +233,7 @@ class _Held(NamedTuple):
     """Bytes that the largest certainly had."""
 
 
-class _Holders:
+class _PeakHolders:
     """The operations of one process that may hold its peak: of each name the first and the largest; none certainly had more.
 
     Attributes:
@@ -246,7 +246,7 @@ class _Holders:
 
     def __init__(self) -> None:
         self.best = 0
-        self.names: dict[str, _Held] = {}
+        self.names: dict[str, _PeakHolder] = {}
         self._by_high: list[tuple[float, str]] = []
         """A heap, so that each of a thousand growing steps finds those which it leaves behind without a look at the others."""
 
@@ -270,7 +270,7 @@ class _Holders:
             first = operation
         if before is not None and first is before.first and largest is before.largest:
             return
-        self.names[name] = _Held(first, largest, most)
+        self.names[name] = _PeakHolder(first, largest, most)
         heapq.heappush(self._by_high, (high, name))
         if len(self._by_high) > 64 + 4 * len(self.names):
             self._by_high = [
@@ -292,11 +292,11 @@ class _Holders:
             held = self.names.pop(name, None)
             left = [] if held is None else [one for one in held[:2] if _high(one) >= self.best]
             if left:
-                self.names[name] = _Held(left[0], left[-1], _need(left[-1])[0])
+                self.names[name] = _PeakHolder(left[0], left[-1], _need(left[-1])[0])
 
 
-class OperationsSoFar:
-    """Operations as they are closed; for one thread."""
+class OperationAggregator:
+    """Bounded aggregate of operations, updated as they are closed. Not thread-safe."""
 
     def __init__(self) -> None:
         self.closed = self.to_export = 0
@@ -309,7 +309,7 @@ class OperationsSoFar:
         self._unnamed = 0
         self._pids: set[int] = set()
         self._largest: list[tuple[tuple[int, float], int, RecordedOperation]] = []
-        self._holders: dict[int, _Holders] = {}
+        self._holders: dict[int, _PeakHolders] = {}
         """By process."""
         self._recent: deque[_Closed] = deque(maxlen=_RECENT)
         self._moments: dict[float, _Closed | None] = {}
@@ -361,7 +361,7 @@ class OperationsSoFar:
     def _count_together(self, lines: OperationLines, pairs: PlainPairs) -> bool:
         """Adds all of them to the totals; none where one may change more than these."""
         starts, ends = list(map(float, pairs.starts)), list(map(float, pairs.ends))
-        every = _Together(
+        every = _Batch(
             starts,
             ends,
             list(map(sub, ends, starts)),
@@ -372,10 +372,10 @@ class OperationsSoFar:
             pairs.cpu_system,
             pairs.statuses,
         )
-        found: list[tuple[_Name | None, _Together]] = []
+        found: list[tuple[_Name | None, _Batch]] = []
         for known, names, some in self._by_series(pairs.names, every):
             # What the farthest values of all do not change, none of them does.
-            most = _Farthest(
+            most = _Extremes(
                 max(some.lows),
                 max(map(int, set(some.highs))),
                 max(some.seconds),
@@ -404,8 +404,8 @@ class OperationsSoFar:
         return True
 
     def _by_series(
-        self, names: Sequence[str], every: _Together
-    ) -> Iterable[tuple[_Name | None, list[str], _Together]]:
+        self, names: Sequence[str], every: _Batch
+    ) -> Iterable[tuple[_Name | None, list[str], _Batch]]:
         """The operations whose names, in quotation marks, count as one, or are none that is known: all these names, and theirs."""
         known = {name: self._names.get(series_name(name[1:-1])) for name in set(names)}
         names_of: dict[_Name | None, list[str]] = {}
@@ -440,7 +440,7 @@ class OperationsSoFar:
         ):
             return False
         seconds, known = end - start, self._names.get(series_name(name))
-        if self._matters(lines.pid, name, known, _Farthest(low, high, seconds, start, end)):
+        if self._matters(lines.pid, name, known, _Extremes(low, high, seconds, start, end)):
             return False
         self.closed += 1
         self.to_export += opening.get("exported") is not True
@@ -448,13 +448,13 @@ class OperationsSoFar:
             self._unnamed += 1
         else:
             known.count_one(seconds, peak, round(user + system, 6), closing.get("status") == "error")
-        closed: _Closed = low, start, end, _TwoLines(lines, opened, closing)
+        closed: _Closed = low, start, end, _UnparsedOperation(lines, opened, closing)
         self._recent.append(closed)
         if self._may_have_been_open(start, end):
             self._look_for_open([closed])
         return True
 
-    def _matters(self, pid: int, name: str, known: _Name | None, most: _Farthest) -> bool:
+    def _matters(self, pid: int, name: str, known: _Name | None, most: _Extremes) -> bool:
         """Whether one of these operations may change more than totals.
 
         It does where its name is new, where it is among those that needed most, or may hold its process's peak.
@@ -510,7 +510,7 @@ class OperationsSoFar:
         elif need > self._largest[0][0]:
             heapq.heapreplace(self._largest, (need, self.closed, operation))
         if need[0] > 0 and (operation.pid in self._holders or len(self._holders) < _PROCESSES):
-            holders = self._holders.setdefault(operation.pid, _Holders())
+            holders = self._holders.setdefault(operation.pid, _PeakHolders())
             holders.add(operation, need[0], self._room())
         closed = _closed(operation)
         self._recent.append(closed)
@@ -589,12 +589,12 @@ class OperationsSoFar:
             self._table = ListedOperations(closed)
         return self._table
 
-    def sized(self, still_open: Sequence[RecordedOperation]) -> SizedOperations:
+    def sized(self, still_open: Sequence[RecordedOperation]) -> CandidateStore:
         """What peaks are attributed by."""
         if self._all is not None:
-            return TabledOperations(self._listed(self._all, still_open))
+            return RecordedCandidates(self._listed(self._all, still_open))
         closed = [*map(_closed, self._kept()), *self._recent, *map(_closed, still_open)]
-        return _SizedSoFar(closed, list(self._on_devices.values()))
+        return _LiveCandidates(closed, list(self._on_devices.values()))
 
     def digest(
         self, still_open: Sequence[RecordedOperation], context: OperationContext, peaks: Peaks
@@ -606,7 +606,7 @@ class OperationsSoFar:
                 self._add(one)
         number, still_open = len(still_open), [with_last_figures(one, context) for one in still_open[:_OPEN]]
         sized = self.sized(still_open)
-        assert isinstance(sized, _SizedSoFar)
+        assert isinstance(sized, _LiveCandidates)
         position = position_of_peak(sized, context.conditions, peaks)
         holder = None if position is None else sized.operation(position)
 
@@ -636,8 +636,8 @@ class OperationsSoFar:
         )
 
 
-class _SizedSoFar:
-    """Some operations, as attribution wants them."""
+class _LiveCandidates:
+    """Candidates of a run that is being recorded."""
 
     def __init__(self, closed: Iterable[_Closed], on_devices: Sequence[RecordedOperation]) -> None:
         self._on_devices = on_devices
@@ -647,21 +647,21 @@ class _SizedSoFar:
             bounded[pid, identity, one[1]] = one, low, high
         self._sources = [one[-1] for one, *_ in bounded.values()]
         self._sized = [
-            Sized(position, pid, start, one[2], low, high)
+            Candidate(position, pid, start, one[2], low, high)
             for position, ((pid, _, start), (one, low, high)) in enumerate(bounded.items())
         ]
 
-    def holding(self, low: int, pid: int | None) -> Sequence[Sized]:
-        """See `SizedOperations`."""
+    def holding(self, low: int, pid: int | None) -> Sequence[Candidate]:
+        """See `CandidateStore`."""
         there = [one for one in self._sized if pid is None or one.pid == pid]
         return ties(there, low)
 
-    def open_between(self, begin: float, end: float) -> Iterable[Sized]:
-        """See `SizedOperations`."""
+    def open_between(self, begin: float, end: float) -> Iterable[Candidate]:
+        """See `CandidateStore`."""
         return [one for one in self._sized if one.start <= end and one.end >= begin]
 
-    def name(self, operation: Sized) -> str:
-        """See `SizedOperations`."""
+    def name(self, operation: Candidate) -> str:
+        """See `CandidateStore`."""
         return self.operation(operation.position).name
 
     def operation(self, position: int) -> RecordedOperation:
@@ -669,25 +669,25 @@ class _SizedSoFar:
         return _made(self._sources[position])
 
     def with_allocators(self) -> Sequence[RecordedOperation]:
-        """See `SizedOperations`."""
+        """See `CandidateStore`."""
         return self._on_devices
 
 
-def ties(sized: Iterable[Sized], low: int) -> list[Sized]:
-    """Of some operations those that may have had `low` bytes, but for those that certainly had less than another."""
+def ties(sized: Iterable[Candidate], low: int) -> list[Candidate]:
+    """Return the candidates that may have had `low` bytes, without those that certainly had less than another."""
     found = [one for one in sized if one.low > 0 and (one.high >= low or (one.high < 0 and one.low >= low))]
     best = max((one.low for one in found), default=0)
     return [one for one in found if one.high >= best or one.low == best]
 
 
 def needed_most(figures: OperationFigures) -> tuple[bool, int, float]:
-    """By what operations are ranked: the one of the run's peak, then those that needed most, then the longest."""
+    """Return the sort key of operations: the one of the run's peak, then those that needed most, then the longest."""
     peak = figures.tree_peak or figures.operation.peak
     return figures.sets_run_peak, peak.bytes if peak else -1, figures.seconds
 
 
 def moments_of(peaks: Peaks, started: float) -> list[float]:
-    """When the peaks were first seen, in monotonic seconds."""
+    """Return when the peaks were first seen, in monotonic seconds."""
     gpu: Mapping[str, Peak] = peaks.gpu
     every = (peaks.main, peaks.process, peaks.tree, peaks.cgroup, *gpu.values())
     return [peak.at + started for peak in every if peak is not None and peak.at is not None]

@@ -11,7 +11,7 @@ from otel_memwatch.errors import RunError
 from otel_memwatch.record.fields import mapping, moment, number, period, text, texts, trace_ids, whole
 from otel_memwatch.record.format import BUDGETS_FILE
 from otel_memwatch.record.operation_index import ListedOperations
-from otel_memwatch.run.attribution import TabledOperations
+from otel_memwatch.run.attribution import RecordedCandidates
 from otel_memwatch.run.conditions import RunConditions
 from otel_memwatch.run.ending import ending_of, state_of
 from otel_memwatch.run.results import QUALITY, TOTALS, OperationFigures, Peaks, ProcessFigures
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from otel_memwatch.record.reader import Record
     from otel_memwatch.record.samples import Samples
     from otel_memwatch.run.curves import DrawnCurves
-    from otel_memwatch.run.operation_digest import OperationDigest, OperationsSoFar
+    from otel_memwatch.run.operation_digest import OperationAggregator, OperationDigest
     from otel_memwatch.run.operations import OperationContext
     from otel_memwatch.run.processes import RecordedProcesses
     from otel_memwatch.run.replay import Replayed
@@ -48,7 +48,7 @@ def _is_limit(column: Column) -> bool:
 class KnownOperations(NamedTuple):
     """What the monitor knows of the operations of its run when that has ended, without reading the record again."""
 
-    so_far: OperationsSoFar | None
+    so_far: OperationAggregator | None
     """The closed ones; `None`: none was marked."""
     still_open: Sequence[RecordedOperation]
     lines: Sequence[OperationLines]
@@ -160,7 +160,7 @@ class RecordedRun:
                 return Peaks.from_json(written)
             except (ValueError, KeyError, TypeError, AttributeError):
                 pass
-        operations = TabledOperations(self.record.operation_table)
+        operations = RecordedCandidates(self.record.operation_table)
         return self._replayed.aggregator.peaks(operations, whole=self._whole)
 
     @cached_property
@@ -252,12 +252,12 @@ class RecordedRun:
     @cached_property
     def operation_digest(self) -> OperationDigest:
         """Totals of the operations by name, and those that needed most: what reports tell of more than they can list."""
-        from otel_memwatch.run.operation_digest import OperationsSoFar
+        from otel_memwatch.run.operation_digest import OperationAggregator
 
         known = self._known
         if known is not None and known.so_far is not None:
             return known.so_far.digest(known.still_open, self._context_of(known.ticks), self.peaks)
-        so_far = OperationsSoFar()
+        so_far = OperationAggregator()
         still_open: list[RecordedOperation] = []
         for operation in self.record.operation_table:
             if operation.status == "open":

@@ -21,7 +21,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from otel_memwatch.record.follower import OperationFollower
-from otel_memwatch.run.operation_digest import OperationsSoFar
+from otel_memwatch.run.operation_digest import OperationAggregator
 from tests.support.wrapped import PROGRAM, environment
 
 MIB = 1 << 20
@@ -89,7 +89,7 @@ def follow(folder: str) -> None:
     for name, together in (("line by line", False), ("with pairs together", True)):
         least = float("inf")
         for _ in range(5):
-            follower, so_far = OperationFollower(f"{folder}/run"), OperationsSoFar()
+            follower, so_far = OperationFollower(f"{folder}/run"), OperationAggregator()
             began = time.process_time()
             while follower.poll(
                 on_close=so_far.close_lines,

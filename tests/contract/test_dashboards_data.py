@@ -14,7 +14,7 @@ from dashboards.promql import filled, names_in
 from dashboards.records import records
 from dashboards.rules import alerts
 from otel_memwatch.catalog import METRICS
-from otel_memwatch.monitor.telemetry import Parts, start
+from otel_memwatch.monitor.telemetry import TelemetryInputs, start
 from otel_memwatch.reports import render
 from otel_memwatch.run import load
 from tests.support.monitored import Monitored, backfilled, values
@@ -83,7 +83,7 @@ def everything(tmp_path_factory):
         }
     )
     moments = iter(range(1000, 10**6, 1000))
-    parts = Parts(
+    parts = TelemetryInputs(
         run=info, columns=columns, latest=lambda: snapshot(columns, next(moments)), health=health, peaks=peaks,
         ticks=lambda: (50, 1), follow=Program([operation()], ["Load"]).follow,
     )  # fmt: skip

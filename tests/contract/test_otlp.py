@@ -16,7 +16,7 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportM
 from otel_memwatch.catalog import METRICS, Instrument
 from otel_memwatch.model import Column
 from otel_memwatch.monitor.sampling.sampler import Sampler
-from otel_memwatch.monitor.telemetry import Parts, start
+from otel_memwatch.monitor.telemetry import TelemetryInputs, start
 from tests.support.otlp_sink import OtlpSink, attributes
 from tests.support.programs import need
 from tests.support.telemetry_run import (
@@ -46,7 +46,7 @@ def _start(settings, environment=None, info=None, columns=None, directory=None, 
     latest = snapshot(columns)
     said = []
     info = info or run_info()
-    parts = Parts(
+    parts = TelemetryInputs(
         run=info, columns=columns, latest=lambda: latest, health=health, ticks=lambda: (50, 1), peaks=peaks,
         environment=environment or {}, directory=directory, say=said.append,
         follow=program and program.follow,
@@ -335,7 +335,7 @@ def test_a_hung_source_does_not_hold_up_a_push(sink):
     try:
         assert source.hangs.wait(60)
         info = run_info()
-        parts = Parts(run=info, columns=sampler.columns, latest=sampler.latest, say=lambda _: None)
+        parts = TelemetryInputs(run=info, columns=sampler.columns, latest=sampler.latest, say=lambda _: None)
         telemetry = start({"otlp": sink.url}, parts)
         telemetry.wait_until_open(60)
         assert telemetry.finish(finished(info)) == []
@@ -359,7 +359,9 @@ def test_two_readers_look_once_each_and_never_read(sink):
 
     info = run_info()
     # Telemetry's thread looks for events five times a second.
-    parts = Parts(run=info, columns=columns, latest=look, environment={"OTEL_LOGS_EXPORTER": "none"})
+    parts = TelemetryInputs(
+        run=info, columns=columns, latest=look, environment={"OTEL_LOGS_EXPORTER": "none"}
+    )
     telemetry = start({"otlp": sink.url, "prometheus": "127.0.0.1:0"}, parts)
     telemetry.wait_until_open(60)
     before = len(looks)

@@ -9,7 +9,7 @@ import urllib.request
 import pytest
 
 from otel_memwatch.catalog import METRICS, Instrument, Metric, prometheus_names
-from otel_memwatch.monitor.telemetry import Parts, start
+from otel_memwatch.monitor.telemetry import TelemetryInputs, start
 from tests.support.peers import Prometheus, needed
 from tests.support.telemetry_run import (
     Program,
@@ -30,7 +30,7 @@ def served():
     latest = snapshot(columns)
     info = run_info()
     said = []
-    parts = Parts(
+    parts = TelemetryInputs(
         run=info, columns=columns, latest=lambda: latest, health=health, ticks=lambda: (50, 1), peaks=peaks,
         say=said.append, follow=Program([operation()], ["Load"]).follow,
     )  # fmt: skip

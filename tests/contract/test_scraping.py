@@ -16,7 +16,7 @@ import urllib.request
 
 import pytest
 
-from otel_memwatch.monitor.telemetry import Parts, start
+from otel_memwatch.monitor.telemetry import TelemetryInputs, start
 from otel_memwatch.monitor.telemetry.scrape import PrometheusEndpoint
 from tests.support.peers import Prometheus
 from tests.support.telemetry_run import all_columns, finished, health, peaks, run_info, snapshot
@@ -26,7 +26,7 @@ def _start(settings, columns=None):
     columns = all_columns() if columns is None else columns
     latest = snapshot(columns)
     info, said = run_info(), []
-    parts = Parts(
+    parts = TelemetryInputs(
         run=info, columns=columns, latest=lambda: latest, health=health, peaks=peaks, say=said.append
     )
     telemetry = start(settings, parts)

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from otel_memwatch.record.follower import OperationFollower
     from otel_memwatch.record.writer import RunWriter
     from otel_memwatch.run import Peaks
-    from otel_memwatch.run.operation_digest import OperationsSoFar
+    from otel_memwatch.run.operation_digest import OperationAggregator
 
 _FOLLOW_SECONDS = 1.0
 """Time after which what operations tell goes into the aggregator, where nobody wants to know of it at once."""
@@ -112,7 +112,7 @@ class RunRecording:
         self.writer = writer
         self.batcher = SampleBatcher()
         self.follower: OperationFollower | None = None
-        self.operations: OperationsSoFar | None = None
+        self.operations: OperationAggregator | None = None
         """`None`: none has begun."""
         self.telemetry: Telemetry | None = None
         self.sources: Sequence[Any] = ()
@@ -368,9 +368,9 @@ class RunRecording:
             on_pairs=None if so_far is None or not so_far.too_many else so_far.close_pairs,
         )
         if so_far is None and (found.closed or found.opened):
-            from otel_memwatch.run.operation_digest import OperationsSoFar
+            from otel_memwatch.run.operation_digest import OperationAggregator
 
-            self.operations = OperationsSoFar()
+            self.operations = OperationAggregator()
             for operation in found.closed:
                 self.operations.close(operation)
         if last and self.operations is not None:
@@ -430,7 +430,7 @@ class RunRecording:
     # -- telemetry
 
     def _open_telemetry(self, listening: Listening | None, say: Callable[[str], None]) -> None:
-        from otel_memwatch.monitor.telemetry import Parts, start
+        from otel_memwatch.monitor.telemetry import TelemetryInputs, start
         from otel_memwatch.record.resource import ci_attributes, resource_attributes
         from otel_memwatch.record.tags import engine_tags
 
@@ -442,7 +442,7 @@ class RunRecording:
         # What a person says of a run is truer than what an engine does.
         tags = {**engine_tags(target.environment, info.get("cwd"), resource, near), **info.get("tags", {})}
         writer.update(resource=resource, ci=ci_attributes(target.environment), tags=tags)
-        parts = Parts(
+        parts = TelemetryInputs(
             run=info,
             columns=sampler.columns,
             latest=self._latest_of_run(),

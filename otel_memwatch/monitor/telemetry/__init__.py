@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from otel_memwatch.errors import Unavailable, describe
-from otel_memwatch.monitor.telemetry.settings import Wanted, wanted
+from otel_memwatch.monitor.telemetry.settings import TelemetryConfig, wanted
 from otel_memwatch.runtime.threads import Thread
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from otel_memwatch.monitor.telemetry.span_sender import Follower
     from otel_memwatch.run import Peaks
 
-__all__ = ["Ended", "Parts", "Telemetry", "start", "wanted"]
+__all__ = ["Ended", "Telemetry", "TelemetryInputs", "start", "wanted"]
 
 OPENING_SECONDS = 20.0
 """Time that loading and opening everything may take before the run is ended without it. It takes 0.3 s."""
@@ -44,7 +44,7 @@ _ROOM = 80 << 20
 
 
 class Ended(NamedTuple):
-    """How a run ended."""
+    """End of a run, as telemetry exports it."""
 
     at: float
     """Monotonic seconds."""
@@ -56,8 +56,8 @@ class Ended(NamedTuple):
     """Closed operations whose spans we export: all but those that the program exports itself."""
 
 
-class Parts:
-    """What telemetry looks at. Every callable may be called from any thread, at any time; none reads the machine."""
+class TelemetryInputs:
+    """Inputs of telemetry. Every callable may be called from any thread, at any time; none reads the machine."""
 
     def __init__(
         self,
@@ -105,8 +105,8 @@ class Parts:
 class Telemetry:
     """Telemetry of one run. Does nothing when nothing was asked for."""
 
-    def __init__(self, settings: Mapping[str, Any], parts: Parts) -> None:
-        self.wanted: Wanted = wanted(settings, parts.environment)
+    def __init__(self, settings: Mapping[str, Any], parts: TelemetryInputs) -> None:
+        self.wanted: TelemetryConfig = wanted(settings, parts.environment)
         self.problems: list[str] = []
         """One sentence for each thing that did not work."""
         self._settings = settings
@@ -254,6 +254,6 @@ class Telemetry:
         self._parts.say(f"otel-memwatch: {sentence}")
 
 
-def start(settings: Mapping[str, Any], parts: Parts) -> Telemetry:
+def start(settings: Mapping[str, Any], parts: TelemetryInputs) -> Telemetry:
     """Starts what `settings` and the environment ask for, after the target was started; returns at once."""
     return Telemetry(settings, parts)

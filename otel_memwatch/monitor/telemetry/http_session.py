@@ -36,7 +36,7 @@ _RESPONSES: dict[str, tuple[Any, str]] = {
 }
 
 
-class NotTaken(Exception):  # noqa: N818 - an answer, no error of ours
+class ExportRejected(Exception):  # noqa: N818 - an answer, no error of ours
     """An answer that the SDK would take for success."""
 
 
@@ -60,7 +60,7 @@ class OtlpSession(requests.Session):
     def send(self, request: requests.PreparedRequest, **kwargs: Any) -> requests.Response:
         """Sends a request as `requests` does.
 
-        Raises its exceptions, and `NotTaken` for an answer with a status of success that is none of OTLP.
+        Raises its exceptions, and `ExportRejected` for an answer with a status of success that is none of OTLP.
         """
         url = request.url or ""
         if urlsplit(url).hostname in _LOOPBACK:
@@ -78,7 +78,7 @@ class OtlpSession(requests.Session):
             raise
         self.answer = _answer(response, self._signal, through)
         if self.answer.problem is not None and response.status_code < 400:
-            raise NotTaken(self.answer.problem)
+            raise ExportRejected(self.answer.problem)
         return response
 
 

@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     from opentelemetry.sdk.trace import ReadableSpan
 
     from otel_memwatch.model import RecordedOperation
-    from otel_memwatch.monitor.telemetry import Ended, Parts
+    from otel_memwatch.monitor.telemetry import Ended, TelemetryInputs
     from otel_memwatch.monitor.telemetry.events import RunEvents
     from otel_memwatch.monitor.telemetry.exporters import Exporter
     from otel_memwatch.monitor.telemetry.otlp_receiver.server import Receiver
     from otel_memwatch.monitor.telemetry.otlp_receiver.store import ReceivedSpans
     from otel_memwatch.monitor.telemetry.scrape import PrometheusEndpoint, Textfile
-    from otel_memwatch.monitor.telemetry.settings import Endpoint, Wanted
+    from otel_memwatch.monitor.telemetry.settings import Endpoint, TelemetryConfig
     from otel_memwatch.monitor.telemetry.span_sender import SpanSender
     from otel_memwatch.monitor.telemetry.spans import Spans
 
@@ -51,7 +51,11 @@ class Pipeline:
     """
 
     def __init__(
-        self, settings: Mapping[str, Any], wanted: Wanted, parts: Parts, tell: Callable[[str], None]
+        self,
+        settings: Mapping[str, Any],
+        wanted: TelemetryConfig,
+        parts: TelemetryInputs,
+        tell: Callable[[str], None],
     ) -> None:
         self.url: str | None = None
         self._settings = settings

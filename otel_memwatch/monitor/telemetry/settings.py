@@ -33,7 +33,7 @@ class Endpoint(NamedTuple):
     """Seconds that one export may take, retries included."""
 
 
-class Wanted(NamedTuple):
+class TelemetryConfig(NamedTuple):
     """All telemetry of one run; empty: none."""
 
     prometheus: str | None
@@ -76,7 +76,7 @@ def wanted_metrics(settings: Mapping[str, Any]) -> frozenset[str]:
     return (chosen - _OF_OPERATIONS - histograms) | (of_operations if chosen else frozenset())
 
 
-def wanted(settings: Mapping[str, Any], environ: Mapping[str, str]) -> Wanted:
+def wanted(settings: Mapping[str, Any], environ: Mapping[str, str]) -> TelemetryConfig:
     """What `settings` and the environment ask for."""
     standard = environ.get("OTEL_SDK_DISABLED", "").strip().lower() != "true"
     plugins: list[tuple[str, str]] = []
@@ -88,7 +88,7 @@ def wanted(settings: Mapping[str, Any], environ: Mapping[str, str]) -> Wanted:
             # Logs of plug-ins are the program's own; ours go where OTLP goes.
             continue
         plugins += [(signal, name) for name in names if name not in _OF_THE_TARGET and name != "otlp"]
-    return Wanted(
+    return TelemetryConfig(
         settings.get("prometheus"),
         settings.get("textfile"),
         endpoints["metrics"],

@@ -28,7 +28,7 @@ from otel_memwatch.record.reader import process_record
 from otel_memwatch.record.samples import is_tick, parse_columns
 from otel_memwatch.record.schema import Sample, sample_maker
 from otel_memwatch.run.aggregate import METRICS, RunAggregator
-from otel_memwatch.run.attribution import TabledOperations
+from otel_memwatch.run.attribution import RecordedCandidates
 from otel_memwatch.run.ending import ending_of, state_of
 from otel_memwatch.run.results import Peaks
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
@@ -367,7 +367,7 @@ class LiveRun:
 
     def _peaks(self, operations: list[RecordedOperation], newest: _Newest) -> Peaks:
         """So far: of a record that has not been read to its end, what is there at least."""
-        peaks = self._aggregator.peaks(TabledOperations(ListedOperations(operations)))
+        peaks = self._aggregator.peaks(RecordedCandidates(ListedOperations(operations)))
         if newest is self._newest:
             return peaks
         tree = stopped(peaks.tree)

@@ -17,7 +17,7 @@ from otel_memwatch.record.follower import OperationFollower
 from otel_memwatch.record.operation_writer import closing_line, closing_more, opening_line, opening_more
 from otel_memwatch.record.plain_pairs import PlainPairs, pieces
 from otel_memwatch.run import operation_digest
-from otel_memwatch.run.operation_digest import OperationsSoFar
+from otel_memwatch.run.operation_digest import OperationAggregator
 from tests.support.mutations import mutated, profile
 
 MIB = 1 << 20
@@ -82,7 +82,7 @@ def read(data: bytes, cuts: list[int], *, together: bool) -> dict[str, Any]:
     """All that is known after a monitor has followed the file, which grew from one of the `cuts` to the next."""
     with TemporaryDirectory() as folder:
         path = Path(folder, "operations-7.jsonl")
-        followed, so_far = OperationFollower(folder), OperationsSoFar()
+        followed, so_far = OperationFollower(folder), OperationAggregator()
         opened = 0
         for begin, end in zip([0, *cuts], [*cuts, len(data)], strict=True):
             with path.open("ab") as file:

@@ -18,8 +18,8 @@ from otel_memwatch.reports.markdown import markdown
 from otel_memwatch.reports.summary import summary
 from otel_memwatch.reports.text import text
 from otel_memwatch.run import load, operation_digest
-from otel_memwatch.run.attribution import TabledOperations, attribute_peaks
-from otel_memwatch.run.operation_digest import OperationsSoFar, moments_of
+from otel_memwatch.run.attribution import RecordedCandidates, attribute_peaks
+from otel_memwatch.run.operation_digest import OperationAggregator, moments_of
 from otel_memwatch.run.operation_names import series_name
 from otel_memwatch.run.results import Peaks
 from tests.support import recorded
@@ -51,7 +51,7 @@ def test_of_more_than_are_kept_the_peak_belongs_to_the_same(
         for n in range(200)
     ]  # fmt: skip
     job = operation("job", 0, None, 50, 1000)
-    so_far = OperationsSoFar()
+    so_far = OperationAggregator()
     for number, one in enumerate(operations):
         so_far.close(one)
         if number == 100:
@@ -61,7 +61,7 @@ def test_of_more_than_are_kept_the_peak_belongs_to_the_same(
     peaks = Peaks(main=peak, tree=peak._replace(pid=None))
     assert moments_of(peaks, 0.0) == [10.05, 10.05]
     found = attribute_peaks(peaks, so_far.sized([job]), 0.0, 0.1)
-    every = attribute_peaks(peaks, TabledOperations(ListedOperations([*operations, job])), 0.0, 0.1)
+    every = attribute_peaks(peaks, RecordedCandidates(ListedOperations([*operations, job])), 0.0, 0.1)
     assert found.main is not None
     assert every.main is not None
     assert (found.main.operation, found.tree and found.tree.operation) == (
@@ -72,7 +72,7 @@ def test_of_more_than_are_kept_the_peak_belongs_to_the_same(
 
 
 def test_memory_does_not_grow_with_their_number() -> None:
-    so_far = OperationsSoFar()
+    so_far = OperationAggregator()
     sizes = []
     tracemalloc.start()
     for n in range(6_000):
@@ -90,7 +90,7 @@ def test_two_lines_count_as_the_operation_that_they_make(seed: int, monkeypatch:
     monkeypatch.setattr(operation_digest, "LIMIT", 5)
     monkeypatch.setattr(operation_digest, "_LARGEST", 4)
     choose = random.Random(seed)
-    lines, light, whole = OperationLines(7), OperationsSoFar(), OperationsSoFar()
+    lines, light, whole = OperationLines(7), OperationAggregator(), OperationAggregator()
     time, open_now, made = 0.0, [], 0
     for identity in range(1, 600):
         time += choose.random() / 100
@@ -151,7 +151,7 @@ def test_that_a_peak_is_seen_anew_at_each_tick_makes_no_operations(
     made = []
     make = OperationLines.operation
     monkeypatch.setattr(OperationLines, "operation", lambda *lines: made.append(1) or make(*lines))
-    follower, so_far = OperationFollower(tmp_path), OperationsSoFar()
+    follower, so_far = OperationFollower(tmp_path), OperationAggregator()
     for tick in range(100):
         begin = 10 + tick * 0.1
         with (tmp_path / "operations-7.jsonl").open("ab") as file:
@@ -169,7 +169,7 @@ def test_that_a_peak_is_seen_anew_at_each_tick_makes_no_operations(
 
 
 def test_few_are_all_kept() -> None:
-    so_far = OperationsSoFar()
+    so_far = OperationAggregator()
     closed = [operation("a", n, n + 1, 5, n) for n in range(3)]
     for one in closed:
         so_far.close(one)

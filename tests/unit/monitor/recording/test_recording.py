@@ -20,7 +20,7 @@ from otel_memwatch.monitor.recording.run_info import OOM_KILLS, TargetInfo
 from otel_memwatch.monitor.run.run_directory import create_directory
 from otel_memwatch.monitor.sampling.sampler import Flag
 from otel_memwatch.record.writer import RunWriter
-from otel_memwatch.run.operation_digest import OperationsSoFar
+from otel_memwatch.run.operation_digest import OperationAggregator
 from tests.support import recorded
 
 
@@ -157,7 +157,7 @@ def test_a_tick_comes_in_time_where_a_program_has_marked_nothing_yet(
     run.take_first_tick()
     run.follow_operations()
     if marks:
-        run.operations = OperationsSoFar()
+        run.operations = OperationAggregator()
     monkeypatch.setattr(run, "_to_load", [])
     monkeypatch.setattr(run.sampler, "left_to_look", lambda: 0.0)
     reads: list[bool] = []
