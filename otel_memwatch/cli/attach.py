@@ -30,8 +30,8 @@ def command(
 ) -> None:
     """Record process PID and its descendants until it ends, or until Ctrl-C.
 
-    Peaks of the time before are known where the kernel keeps them; the process is not disturbed. NAME is that of a program,
-    or of a script, of which one process runs.
+    Earlier peaks are included if the kernel keeps them. The process is not disturbed. NAME is a program or a script that one
+    process runs.
     """
     pid = int(process) if process.isascii() and process.isdecimal() else _find(process)
     attach(pid, settings("attach", given), say, ready_fd=ready_fd, stop_fd=stop_fd, prepared=prepared)

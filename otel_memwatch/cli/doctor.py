@@ -1,4 +1,4 @@
-"""`doctor`: what works on this machine, how exactly, and what would improve it."""
+"""`doctor`: check what works on this machine, how exact it is, and what would improve it."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ class Finding(NamedTuple):
     """"ok", "limited" or "absent"."""
     text: str
     hint: str = ""
-    """What would improve it."""
+    """A way to improve it."""
 
 
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
 def command(*, as_json: bool) -> None:
-    """Tell, source by source, what works here, how exact it will be, and what would improve it."""
+    """Check each source: whether it works here, how exact it is, and what would improve it."""
     findings = [*_peaks(), *_sources(), *_exporters(), *_engines()]
     if as_json:
         click.echo(json.dumps([finding._asdict() for finding in findings], indent=1))
@@ -51,7 +51,7 @@ def command(*, as_json: bool) -> None:
 
 
 def _peaks() -> Iterator[Finding]:
-    """How exactly each sort of peak will be known."""
+    """Report the certainty of each kind of peak."""
     from otel_memwatch.monitor.sampling.sources.quirks import quirks
     from otel_memwatch.runtime.kernel import rss_error
     from otel_memwatch.runtime.procfs.mounted import shows_others
@@ -61,11 +61,13 @@ def _peaks() -> Iterator[Finding]:
         yield Finding(
             "peak of a process",
             "limited",
-            "a lower end, told when it has ended: /proc is that of another pid namespace",
+            "only a lower bound after its end: /proc belongs to another pid namespace",
             "unshare --mount-proc, or mount -t proc proc /proc",
         )
     else:
-        yield Finding("peak of a process", "ok", f"exact from the kernel's watermark, to {error // 1024} KiB")
+        yield Finding(
+            "peak of a process", "ok", f"from the kernel's peak counter, within {error // 1024} KiB"
+        )
     for quirk in quirks():
         yield Finding("kernel", "limited", quirk)
     yield _tree_peak()
@@ -83,7 +85,7 @@ def _tree_peak() -> Finding:
         reason = why
     else:
         group.remove()
-        return Finding(subject, "ok", f"exact from a control group of the run's own ({group.path.parent})")
+        return Finding(subject, "ok", f"exact, from a cgroup of the run's own ({group.path.parent})")
     if systemd_runs():
         from otel_memwatch.monitor.run_cgroup import service_manager
 
@@ -95,11 +97,11 @@ def _tree_peak() -> Finding:
         if trial is not None:
             folder, seconds = trial
             if seconds <= service_manager.PATIENCE:
-                where = f"a group that systemd gives, in {1e3 * seconds:.0f} ms ({folder.parent})"
-                return Finding(subject, "ok", f"exact from {where}")
-            late = f"systemd gives one only after {seconds:.1f} s."
+                where = f"a systemd scope, created in {1e3 * seconds:.0f} ms ({folder.parent})"
+                return Finding(subject, "ok", f"exact, from {where}")
+            late = f"systemd creates one only after {seconds:.1f} s."
             reason = Unavailable(late, "--cgroup require waits for it")
-    return Finding(subject, "limited", "a certified interval", f"exact with a control group: {reason}")
+    return Finding(subject, "limited", "a range with a best estimate", f"exact with a cgroup: {reason}")
 
 
 def _reset() -> Finding:
@@ -110,27 +112,27 @@ def _reset() -> Finding:
         return Finding(
             "peak of an operation",
             "limited",
-            f"an interval: the watermark cannot be reset ({error.strerror})",
+            f"a range: the peak counter cannot be reset ({error.strerror})",
             "Linux with CONFIG_PROC_PAGE_MONITOR and a writable /proc",
         )
-    return Finding("peak of an operation", "ok", "exact: a process may reset its own watermark")
+    return Finding("peak of an operation", "ok", "exact: a process can reset its own peak counter")
 
 
 def _compiled() -> Finding:
     from otel_memwatch.in_target.operations.native import COMPILED
 
     if COMPILED:
-        return Finding("cost of an operation", "ok", "about 10 us, in compiled code")
+        return Finding("cost of an operation", "ok", "about 10 us (compiled code)")
     return Finding(
         "cost of an operation",
         "limited",
-        "about 22 us in Python code, and milliseconds beside threads that compute in Python",
-        "a wheel for this machine, or an installation where a C compiler and Python's headers are found",
+        "about 22 us (Python code); milliseconds if other threads run Python",
+        "install a wheel for this machine, or install with a C compiler and Python's headers",
     )
 
 
 def _sources() -> Iterator[Finding]:
-    """Every source, opened on this very process."""
+    """Open every source on this process."""
     from otel_memwatch.monitor.sampling.sources import GPU_SOURCES, Context, open_sources
 
     sources, absent = open_sources(Context(root=os.getpid(), interval=1.0))
@@ -141,9 +143,10 @@ def _sources() -> Iterator[Finding]:
             yield Finding(source.name, "absent", f"fails: {describe(error)}")
         else:
             known = sum(value is not None for value in values)
-            now = "all of them" if known == len(source.columns) else str(known) if known else "none"
-            later = "" if known == len(source.columns) else "; the others need time, or what is not here"
-            yield Finding(source.name, "ok", f"{len(source.columns)} series, {now} with a value now{later}")
+            number = len(source.columns)
+            now = f", {known} with values" if known else ", no values yet"
+            later = "" if known == number else f"{now} (some need time or unavailable hardware)"
+            yield Finding(source.name, "ok", f"{number} series{later}")
         if source.name in GPU_SOURCES:
             yield from _devices(source)
     for name, why in absent.items():
@@ -153,11 +156,11 @@ def _sources() -> Iterator[Finding]:
 
 _TICKS = 5
 _RATE = 10.0
-"""Ticks a second by default."""
+"""Samples a second by default."""
 
 
 def _cost(sources: list[Any]) -> Finding:
-    """What watching takes from this machine: measured on this process, which stands for a command of one process."""
+    """Measure the cost of watching one process, on this one."""
     import psutil
 
     took = []
@@ -172,13 +175,13 @@ def _cost(sources: list[Any]) -> Finding:
     return Finding(
         "cost of watching",
         "ok",
-        f"a tick takes {1e3 * tick:.1f} ms: {100 * tick * _RATE:.1f} % of one core for one process at {_RATE:.0f} Hz; up to "
-        f"{resident >> 20} MiB of memory beside the command, in none of its figures, but below the same limit in a container",
+        f"a sample takes {1e3 * tick:.1f} ms: {100 * tick * _RATE:.1f} % of one core for one process at {_RATE:.0f} Hz; uses up to "
+        f"{resident >> 20} MiB itself, not included in the results, but counted toward a container's limit",
     )
 
 
 def _devices(source: Any) -> Iterator[Finding]:
-    """The GPUs of a source, each with what keeps its figures from being whole."""
+    """Report the GPUs of a source, and why figures of them are missing."""
     for device in source.info():
         seen = {True: "", False: ", hidden from programs started here", None: ", perhaps not CUDA's"}
         visible = seen[device["visible"]] if device["vendor"] == "NVIDIA" else ""
@@ -187,7 +190,7 @@ def _devices(source: Any) -> Iterator[Finding]:
             f"{device['id']}, driver {device['driver']}, memory {device['processes']}{accounting}{visible}"
         )
         absent = device.get("absent")
-        hint = device.get("trouble") or (f"it does not tell {', '.join(absent)}" if absent else "")
+        hint = device.get("trouble") or (f"it does not report {', '.join(absent)}" if absent else "")
         yield Finding(device["name"], "ok" if not device.get("trouble") else "absent", words, hint)
 
 
@@ -222,7 +225,7 @@ _ENGINES = (
         'otel-memwatch shell --install shells; PATH="$PWD/shells:$PATH" snakemake',
     ),
     ("stores", "fsspec", "wrap --upload s3://..., and report s3://..."),
-    ("Airflow", "airflow", "each task is a run in OTEL_MEMWATCH_RUNS, where that is set for the workers"),
+    ("Airflow", "airflow", "each task is a run in OTEL_MEMWATCH_RUNS, if that is set for the workers"),
     (
         "Galaxy",
         "galaxy.job_metrics",
@@ -234,11 +237,11 @@ _ENGINES = (
         'otel-memwatch shell --install shells --name TOOL; PATH="$PWD/shells:$PATH" cwltool',
     ),
 )
-"""Engines that load us: a name, what there is where the engine is, how it is told."""
+"""Engines that load this package: name, module, and how to enable it."""
 
 
 def _engines() -> Iterator[Finding]:
-    """The engines and trackers beside which we are installed, and in one line those that are not here."""
+    """Report engines and trackers in this Python, and in one line those that are missing."""
     from otel_memwatch.wings.trackers import TRACKERS
 
     missing = []
@@ -255,7 +258,10 @@ def _engines() -> Iterator[Finding]:
     if missing:
         where = "the Python that otel-memwatch is installed in"
         yield Finding(
-            "engines, trackers", "absent", f"not in {where}: {', '.join(missing)}", "pip install them there"
+            "engines, trackers",
+            "absent",
+            f"not in {where}: {', '.join(missing)}",
+            "install them there with pip",
         )
 
 
@@ -267,7 +273,7 @@ def _installed(module: str) -> bool:
 
 
 def _settings() -> Iterator[str]:
-    """The settings of `wrap` that somebody has made, and what is wrong with them."""
+    """Report the settings of `wrap` from the environment, and mistakes in them."""
     yield from misspelt(os.environ)
     try:
         values = settings("wrap", {})

@@ -1,4 +1,4 @@
-"""`export`: a recorded run in a format of other programs."""
+"""`export`: a recorded run in the format of another program."""
 
 from __future__ import annotations
 
@@ -27,28 +27,30 @@ _FORMATS = {name: report.help for name, report in REPORTS.items() if report.expo
 @click.command(epilog="Formats: " + " ".join(f"{name}: {words}" for name, words in _FORMATS.items()))
 @click.argument("run", required=False)
 @click.option("--to", "form", type=click.Choice(list(_FORMATS)), default=None, help="The format.")
-@click.option("-o", "--output", metavar="FILE", help="Where to; monitor-log: a directory. [default: stdout]")
+@click.option(
+    "-o", "--output", metavar="FILE", help="Output file; for monitor-log a directory. [default: stdout]"
+)
 @click.option("--force", is_flag=True, help="Replace FILE.")
 @click.option(
     "--into",
     metavar="RUN",
-    help="Of a tracker: which of its runs; TensorBoard: the directory. [default: what the environment names]",
+    help="Run of the tracker; for TensorBoard the directory. [default: from the environment]",
 )
 def command(run: str | None, *, form: str | None, output: str | None, force: bool, into: str | None) -> None:
     """Write the run directory RUN in another format, or send its figures and its page to an experiment tracker.
 
-    Without RUN, or with "latest", it is the newest run below memwatch-runs. A FILE is there whole or not at all. Of a group,
-    -o is a directory with a file of each rank.
+    Without RUN, or with "latest", it is the newest run below memwatch-runs. FILE is written atomically. For a group, -o names
+    a directory, which gets one file for each rank.
     """
     if form is None:
-        raise UsageError("Say in which format, with --to.", "there are " + ", ".join(_FORMATS))
+        raise UsageError("Choose a format with --to.", "available: " + ", ".join(_FORMATS))
     if form in TRACKERS:
         if output is not None:
-            raise UsageError("A tracker takes no file.", "--into says which of its runs is meant")
+            raise UsageError("A tracker takes no file.", "name one of its runs with --into")
         click.echo(f"{form}: {send(form, load(find_run(run)), into)}", err=True)
         return
     if into is not None:
-        raise UsageError("--into is for trackers.", "-o names the file")
+        raise UsageError("--into is for trackers.", "name the file with -o")
     group = find_group(run)
     if group is not None:
         _export_group(group, form, output, force=force)

@@ -30,7 +30,7 @@ class _LazyGroup(click.Group):
             return None
         command = import_module(module_of(cmd_name)).command
         assert isinstance(command, click.Command)
-        _show_examples(command, examples.told(cmd_name))
+        _show_examples(command, examples.example_lines(cmd_name))
         return command
 
     def resolve_command(

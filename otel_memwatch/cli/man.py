@@ -53,7 +53,7 @@ def _command_page(name: str, found: click.Command) -> str:
         lines.append(".SH OPTIONS")
         for option, text in records:
             lines += [".TP", f".B {_escaped(option)}", _escaped(text)]
-    shown = examples.told(name)
+    shown = examples.example_lines(name)
     if shown:
         lines += [".SH EXAMPLES", ".nf", *map(_escaped, shown), ".fi"]
     return "\n".join(lines) + "\n"

@@ -24,24 +24,29 @@ if TYPE_CHECKING:
     from otel_memwatch.wings.ranks.rank_group import RankGroup
 
 _OLD_STYLE = "phases"
-"""Another tool's picture: still drawn where somebody asks for it by its name, see `compat.qefficient`."""
+"""Style of an older tool (`compat.qefficient`), accepted by name."""
 _MIN_INCHES, _MAX_INCHES = 2.0, 60.0
 
 
 @click.command()
 @click.argument("runs", metavar="[RUN]...", nargs=-1)
 @click.option(
-    "-o", "--output", metavar="FILE", help="Where to: a .png, .pdf or .svg file. [default: memory.png in RUN]"
+    "-o", "--output", metavar="FILE", help="Output file: .png, .pdf or .svg. [default: memory.png in RUN]"
 )
 @click.option("--force", is_flag=True, help="Replace FILE.")
-@click.option("--title", metavar="TEXT", help="Instead of the command.")
+@click.option("--title", metavar="TEXT", help="Title. [default: the command]")
 @click.option(
-    "--from", "begin", metavar="SECONDS", help="Draw from here on: seconds since the start (or 2min, 1h)."
+    "--from",
+    "begin",
+    metavar="SECONDS",
+    help="Start of the time range: seconds since the start of the run (or 2min, 1h).",
 )
-@click.option("--to", "end", metavar="SECONDS", help="Draw up to here.")
-@click.option("--dark", is_flag=True, help="Light lines on dark paper.")
+@click.option("--to", "end", metavar="SECONDS", help="End of the time range.")
+@click.option("--dark", is_flag=True, help="Use a dark background.")
 @click.option(
-    "--size", metavar="WIDTH[xHEIGHT]", help="In inches. [default: 12, as high as what there is to show]"
+    "--size",
+    metavar="WIDTH[xHEIGHT]",
+    help="Size in inches. [default: 12 wide; the height depends on the content]",
 )
 @click.option(
     "--dpi",
@@ -65,8 +70,8 @@ def command(
 ) -> None:
     """Draw the run directory RUN: memory, CPU, I/O, GPUs and operations over time.
 
-    Without RUN, or with "latest", it is the newest run below memwatch-runs. Several runs are drawn into one picture, each
-    from its own start. What there was nothing of has no panel. Of a group, it is what all its ranks needed together, and each.
+    Without RUN, or with "latest", it is the newest run below memwatch-runs. Several runs share one picture, each from its own
+    start. Panels without data are omitted. For a group, the picture shows the memory of all ranks and of each rank.
     """
     group = find_group(runs[0]) if len(runs) == 1 else None
     if group is not None:

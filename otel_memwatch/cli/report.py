@@ -1,4 +1,4 @@
-"""`report`: what a recorded run tells."""
+"""`report`: print the figures of a recorded run."""
 
 from __future__ import annotations
 
@@ -19,17 +19,19 @@ _FORMATS = [
     name for name, report in REPORTS.items() if not report.binary and (name == "json" or not report.exported)
 ]
 _NAMED = "|".join(name for name in _FORMATS if REPORTS[name].module.startswith("."))
-"""The formats that help names: those of older tools are for whoever comes from there."""
+"""Formats named in help. Those of older tools are accepted too."""
 _SHORT = {"md": "markdown"}
-"""What people call a format."""
+"""Other names of formats."""
 
 
 @click.command()
 @click.argument("run", required=False)
 @click.option(
-    "--json", "as_json", is_flag=True, help="The figures as JSON, schema 1; the same as --format json."
+    "--json", "as_json", is_flag=True, help="Print the figures as JSON, schema 1, as --format json does."
 )
-@click.option("--html", "page", metavar="FILE", help="The page: one file that opens in any browser, offline.")
+@click.option(
+    "--html", "page", metavar="FILE", help="Write the page: one file for any browser, without a network."
+)
 @click.option("--force", is_flag=True, help="Replace FILE.")
 @click.option(
     "--format",
@@ -37,24 +39,24 @@ _SHORT = {"md": "markdown"}
     type=click.Choice([*_FORMATS, *_SHORT]),
     metavar=_NAMED,
     default=None,
-    help="What to print. [default: text]",
+    help="Output format. [default: text]",
 )
 @click.option(
-    "--follow", is_flag=True, help="Of a run that goes on: a line every so often, then the summary."
+    "--follow", is_flag=True, help="For a running job: print periodic status lines, then the summary."
 )
 @click.option(
     "--every",
     type=click.FloatRange(0.1, 3600),
     default=2.0,
     show_default=True,
-    help="Seconds between lines of --follow.",
+    help="Seconds between the lines of --follow.",
 )
 @click.option(
     "--by",
     type=click.Choice(["output"]),
-    help="Of a build: its largest actions by the file that each made, and the -j that fits.",
+    help="For a build: list its largest actions by output file, and the -j that fits.",
 )
-@click.option("--within", metavar="SIZE", help="Of --by output: the memory that there will be.")
+@click.option("--within", metavar="SIZE", help="Memory available to the build, for --by output.")
 @old_clock_options
 def command(
     run: str | None,
@@ -68,15 +70,14 @@ def command(
     by: str | None,
     within: str | None,
 ) -> None:
-    """Print what the run directory RUN tells: memory, operations, processes, quality of the record.
+    """Print the report of the run directory RUN: memory, operations, processes, quality of the record.
 
-    Without RUN, or with "latest", it is the newest run below memwatch-runs. A run that is still going on, and one
-    that was cut off, can be reported too. RUN may be a group, by its name or as the directory of its runs: then it is what
-    all its ranks needed together, and each of them.
+    Without RUN, or with "latest", it is the newest run below memwatch-runs. RUN may still be running, or its record may stop
+    early. RUN may also be a group, by its name or by the directory of its runs: the report then covers all ranks.
     """
     form = None if form is None else _SHORT.get(form, form)
     if as_json and form not in (None, "json"):
-        raise UsageError(f"--json and --format {form} exclude each other.", "give one of them")
+        raise UsageError(f"--json and --format {form} exclude each other.", "pass one of them")
     if by is not None or within is not None:
         if by is None or form is not None or page is not None or follow:
             raise UsageError("--by output goes with --json and --within only.")
@@ -85,7 +86,7 @@ def command(
         return
     if page is not None:
         if as_json or form is not None or follow:
-            raise UsageError("--html and another form exclude each other.", "give one of them")
+            raise UsageError("--html excludes other formats.", "pass one of them")
         group = find_group(run)
         if group is None:
             put("html", load(find_run(run)), page, force=force)

@@ -99,7 +99,7 @@ def _command(name: str, found: click.Command, level: str) -> Iterator[str]:
         yield f"Options: its [settings](settings.md){', and' if rows else '.'}"
     if rows:
         yield table(["option", "meaning"], rows)
-    shown = examples.told(name)
+    shown = examples.example_lines(name)
     if shown:
         yield "```text\n" + "\n".join(shown) + "\n```"
     if isinstance(found, click.Group):

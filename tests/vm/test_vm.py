@@ -284,7 +284,7 @@ def test_a_command_outlives_its_session(machine: Path) -> None:
 def test_doctor_tells_what_will_be_used(machine: Path, name: str) -> None:
     job = Job(machine, name)
     assert job.exit_code == 0
-    assert "exact from a group that systemd gives, in " in job.output
+    assert "exact, from a systemd scope, created in " in job.output
     assert "user@1000.service/app.slice" in job.output
 
 

@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from otel_memwatch.cli import COMMANDS
-from otel_memwatch.cli.examples import EXAMPLES, told
+from otel_memwatch.cli.examples import EXAMPLES, example_lines
 from otel_memwatch.cli.fast_args import parse
 from otel_memwatch.cli.group import cli
 from otel_memwatch.config import OPTIONS, misspelt
@@ -26,9 +26,9 @@ def shown(*words: str) -> str:
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_shows_examples(name: str) -> None:
     help_text = shown(name, "--help")
-    for line in told(name):
+    for line in example_lines(name):
         assert f"    {line}\n" in help_text
-    assert told(name) or name not in EXAMPLES
+    assert example_lines(name) or name not in EXAMPLES
     assert shown(name, "--help") == help_text  # and once only
 
 
