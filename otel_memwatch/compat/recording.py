@@ -70,12 +70,13 @@ class TickReader:
         """The ticks as far as they have been recorded."""
         # Importing a tool must not import what reads records.
         from otel_memwatch.record.jsonl import Damage
-        from otel_memwatch.record.samples import tick_blocks
+        from otel_memwatch.record.samples import sample_blocks
         from otel_memwatch.record.schema import sample_maker
 
         # The reports of the run say what could not be read; here it is only left out.
         damage = Damage(self._path.name)
-        for columns, rows, _ in tick_blocks(self._path, damage, self._begin, self._columns):
+        blocks = sample_blocks(self._path, damage, self._begin, self._columns, plain=True)
+        for columns, rows, _ in blocks:
             for s in map(sample_maker(columns), rows):
                 yield ProgramTick(
                     s.time,

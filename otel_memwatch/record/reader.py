@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from otel_memwatch.record.operation_index import OperationIndex, OperationTable
     from otel_memwatch.record.operation_lines import OperationLines
-    from otel_memwatch.record.samples import Array, Samples
+    from otel_memwatch.record.samples import Samples
     from otel_memwatch.record.schema import Sample
 
 
@@ -80,10 +80,10 @@ class Record:
 
     def tick_rows(self) -> Iterator[Sequence[Sequence[Value]]]:
         """The same, some thousand ticks at a time: rows of time and values. A row may be shorter: the rest is not known."""
-        from otel_memwatch.record.samples import is_tick, tick_blocks
+        from otel_memwatch.record.samples import is_tick, sample_blocks
 
         indexes: dict[Column, int] = {column: index for index, column in enumerate(self.columns)}
-        for columns, read, all_sound in tick_blocks(self.path / SAMPLES_FILE, self._fresh(SAMPLES_FILE)):
+        for columns, read, all_sound in sample_blocks(self.path / SAMPLES_FILE, self._fresh(SAMPLES_FILE)):
             sound = read if all_sound else [row for row in read if is_tick(row)]
             self._damage[SAMPLES_FILE].lines += len(read) - len(sound)
             order = [indexes.get(column) for column in columns]
@@ -99,31 +99,6 @@ class Record:
             return (self.path / SAMPLES_FILE).stat().st_size > _LONG
         except OSError:
             return False
-
-    def tick_tables(self) -> Iterator[Array]:
-        """The same as arrays of time and values for `columns`, NaN where not known: the quicker the more ticks there are."""
-        import numpy as np
-
-        from otel_memwatch.record.samples import TickBlock, is_tick, tick_tables
-
-        indexes: dict[Column, int] = {column: index for index, column in enumerate(self.columns, 1)}
-        whole = list(range(len(self.columns) + 1))
-        for columns, read in tick_tables(self.path / SAMPLES_FILE, self._fresh(SAMPLES_FILE)):
-            if isinstance(read, TickBlock):
-                sound = read.rows if read.sound else [row for row in read.rows if is_tick(row)]
-                self._damage[SAMPLES_FILE].lines += len(read.rows) - len(sound)
-                padded = [[*row, *[None] * (len(columns) + 1 - len(row))] for row in sound]
-                table = np.array(padded, np.float64).reshape(-1, len(columns) + 1)
-            else:
-                table = read
-            # A header may name a column twice, or one that no longer counts.
-            order = [0, *(indexes.get(column, 0) for column in columns)]
-            if order != whole:
-                known = [0, *(place for place, index in enumerate(order) if index)]
-                ordered = np.full((len(table), len(whole)), np.nan)
-                ordered[:, [order[place] for place in known]] = table[:, known]
-                table = ordered
-            yield table
 
     def samples(self, metrics: Iterable[str] | None = None) -> Samples:
         """The ticks as numpy arrays: those columns whose metric is named, all when `None`.

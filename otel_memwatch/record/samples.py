@@ -1,7 +1,7 @@
-"""The ticks of a run as arrays.
+"""The samples of a run as arrays.
 
-A day at ten ticks a second is 30 million values: lines are parsed some thousands at a time, without `json` where they are
-as plain as we write them (`plain_ticks`), and only the columns asked for are kept.
+A day at ten samples a second is 30 million values. Lines are parsed some thousands at a time, by `msgspec` if there are many,
+and only the columns asked for are kept.
 """
 
 from __future__ import annotations
@@ -22,9 +22,8 @@ from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     import io
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
-    from typing import TypeVar
 
     import numpy as np
     from numpy.typing import NDArray
@@ -33,7 +32,6 @@ if TYPE_CHECKING:
     from otel_memwatch.record.schema import Sample
 
     Array = NDArray[np.float64]
-    _Rows = TypeVar("_Rows", bound=Sized)
 
 _SOUGHT = 1024 * 1024
 """Bytes that are looked through at once for the beginnings of lines."""
@@ -62,8 +60,8 @@ def column_name(metric: str, attributes: Iterable[tuple[str, str]]) -> str:
     return f"{metric}{{{text}}}" if text else metric
 
 
-class TickBlock(NamedTuple):
-    """Some thousand ticks that have the same columns."""
+class SampleBlock(NamedTuple):
+    """Some thousand samples that have the same columns."""
 
     columns: tuple[Column, ...]
     rows: list[Row]
@@ -237,7 +235,7 @@ def declared_columns(path: Path) -> tuple[Column, ...]:
     """
     found: dict[Column, None] = {}
     damaged = 0
-    # As `tick_blocks` takes them in: a declaration by which they would be too many counts for nothing.
+    # As `sample_blocks` takes them in: a declaration by which they would be too many counts for nothing.
     with contextlib.suppress(OSError), os.fdopen(open_regular(path), "rb", buffering=0) as file:
         for line in _objects(file):
             declared = parse_columns(parse(line))
@@ -282,53 +280,33 @@ def _objects(file: io.FileIO) -> Iterator[bytes]:
         offset, before = offset + len(data), data[-1:]
 
 
-def tick_blocks(
-    path: Path, damage: Damage, begin: int = 0, columns: tuple[Column, ...] | None = None
-) -> Iterator[TickBlock]:
-    """The ticks of `samples.jsonl`, some thousands at a time, with the columns that they have.
-
-    `begin` bytes of the file are left out; `columns` are those in force there, see `last_columns`.
-
-    Ticks before the first header cannot be understood: they are damage.
-    """
-    for declared, (rows, sound) in _read_blocks(path, damage, _rows, begin, columns):
-        yield TickBlock(declared, rows, sound)
-
-
-def tick_tables(path: Path, damage: Damage) -> Iterator[tuple[tuple[Column, ...], Array | TickBlock]]:
-    """As `tick_blocks`, as arrays of time and values where the lines are as plain as we write them: NaN where not known.
-
-    A block in which any line is not is given as its rows.
-    """
-    for declared, (rows, sound) in _read_blocks(path, damage, _plain_or_rows):
-        yield declared, (rows if not isinstance(rows, list) else TickBlock(declared, rows, sound))
-
-
-def _plain_or_rows(lines: list[bytes], width: int, damage: Damage) -> tuple[Array | list[Row], bool]:
-    from otel_memwatch.record.plain_ticks import plain_ticks
-
-    # Of lines that leave out most columns a table would be far larger than what is read.
-    full = len(lines) * width <= _VALUES_PER_BYTE * sum(map(len, lines))
-    table = plain_ticks(lines, width) if lines and full else None
-    if table is not None and table[:, 0].max() <= FARTHEST:
-        return table, True
-    return _rows(lines, width, damage)
-
-
-def _read_blocks(
+def sample_blocks(
     path: Path,
     damage: Damage,
-    read: Callable[[list[bytes], int, Damage], tuple[_Rows, bool]],
     begin: int = 0,
     columns: tuple[Column, ...] | None = None,
-) -> Iterator[tuple[tuple[Column, ...], tuple[_Rows, bool]]]:
-    """The columns of some thousand lines of ticks, and what `read` makes of these; see `tick_blocks`."""
+    *,
+    plain: bool = False,
+) -> Iterator[SampleBlock]:
+    """Yield the samples of `samples.jsonl`, some thousands at a time, with the columns that they have.
+
+    Samples before the first header cannot be understood: they are damage.
+
+    Args:
+        path: the file.
+        damage: where what cannot be read is counted.
+        begin: bytes of the file that are left out.
+        columns: those in force there, see `last_columns`.
+        plain: whether to use the standard library only, as in the watched program.
+    """
     known = set(columns or ())
     values, size = 0, 0
+    decode = None if plain else _typed_decoder(path)
     for stretch in _stretches(path, damage, begin):
         if damage.lines > MAX_DAMAGED:
             continue  # the next block is not read
         fresh: set[Column] = set()
+        lines = stretch
         if stretch and stretch[0][:1] == b"{":
             declared = parse_columns(parse(stretch[0]))
             fresh = {column for column in declared or () if column not in known}
@@ -337,20 +315,49 @@ def _read_blocks(
             else:
                 columns = declared
                 known |= fresh
-            ticks = stretch[1:]
-        else:
-            ticks = stretch
+            lines = stretch[1:]
         if columns is None:
-            damage.lines += len(ticks)
+            damage.lines += len(lines)
             continue
-        found = read(ticks, len(columns), damage)
-        values += len(found[0]) * len(columns)
-        size += sum(map(len, ticks))
+        rows, sound = _rows(lines, len(columns), damage, decode)
+        values += len(rows) * len(columns)
+        size += sum(map(len, lines))
         if values > _VALUES + _VALUES_PER_BYTE * size:
             damage.give_up(f"its ticks leave out most of the {len(columns)} columns that it declares")
             return
-        if len(found[0]) or fresh:
-            yield columns, found
+        if rows or fresh:
+            yield SampleBlock(columns, rows, sound)
+
+
+_LONG = 2 << 20
+"""Bytes of samples from which on `msgspec` gains more time than importing it takes (25 ms)."""
+
+
+def _typed_decoder(path: Path) -> Callable[[bytes], list[Row] | None] | None:
+    """Return a decoder of an array of rows that checks all values, in a third of the time of `json`.
+
+    `None`: the file is short, or `msgspec` is not installed. The decoder returns `None` unless all are surely numbers.
+    """
+    try:
+        if os.stat(path).st_size <= _LONG:
+            return None
+        from typing import Annotated
+
+        from msgspec import DecodeError, Meta
+        from msgspec.json import Decoder
+    except (OSError, ImportError):
+        return None
+    whole: Any = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
+    decoder: Any = Decoder(list[list[whole | float | None]])
+
+    def decode(text: bytes) -> list[Row] | None:
+        try:
+            rows: list[Row] = decoder.decode(text)
+        except (DecodeError, RecursionError):
+            return None
+        return rows
+
+    return decode
 
 
 def _stretches(path: Path, damage: Damage, begin: int) -> Iterator[list[bytes]]:
@@ -361,15 +368,24 @@ def _stretches(path: Path, damage: Damage, begin: int) -> Iterator[list[bytes]]:
             yield lines[first:end]
 
 
-def _rows(lines: list[bytes], width: int, damage: Damage) -> tuple[list[Row], bool]:
-    """The rows of lines that are arrays, all at once when they are sound, else one by one; and whether all are surely ticks."""
+def _rows(
+    lines: list[bytes], width: int, damage: Damage, decode: Callable[[bytes], list[Row] | None] | None
+) -> tuple[list[Row], bool]:
+    """Return the rows of lines that are arrays, and whether all are surely samples.
+
+    All lines are parsed at once if they are sound, else one by one.
+    """
     text = b"[" + b",".join(lines) + b"]"
-    try:
-        rows = json.loads(text, parse_constant=_not_known)
-    except (ValueError, RecursionError):
-        rows = None
+    rows = None if decode is None else decode(text)
+    are_numbers = rows is not None
+    if rows is None:
+        try:
+            rows = json.loads(text, parse_constant=_not_known)
+        except (ValueError, RecursionError):
+            rows = None
     if rows is not None and len(rows) == len(lines) and all(_fits(row, width) for row in rows):
-        return rows, bool(rows) and _are_numbers(text, len(rows)) and _are_moments([row[0] for row in rows])
+        sound = bool(rows) and (are_numbers or _are_numbers(text, len(rows)))
+        return rows, sound and _are_moments([row[0] for row in rows])
     kept = []
     for line in lines:
         row = parse(line)
@@ -395,8 +411,8 @@ def _are_numbers(text: bytes, rows: int) -> bool:
     return b"!" not in kinds and b"0" * _DIGITS not in kinds and text.count(b"[") == rows + 1
 
 
-def _are_moments(times: list[float]) -> bool:
-    return min(times) >= -FARTHEST and max(times) <= FARTHEST
+def _are_moments(times: list[Any]) -> bool:
+    return bool(min(times) >= -FARTHEST and max(times) <= FARTHEST)
 
 
 def _not_known(_: str) -> None:
@@ -432,11 +448,11 @@ def read_samples(path: Path, damage: Damage, started: float, wanted: Iterable[st
     names = None if wanted is None else frozenset(wanted)
     time = _Growing(0.0)
     growing: dict[Column, _Growing] = {}
-    for columns, read in tick_tables(path, damage):
+    for columns, rows, _ in sample_blocks(path, damage):
         for column in columns:
             if column not in growing and (names is None or column.metric in names):
                 growing[column] = _Growing(math.nan)
-        table = _table(read.rows, len(columns) + 1, damage) if isinstance(read, TickBlock) else read
+        table = _table(rows, len(columns) + 1, damage)
         begin = time.length
         time.put(begin, table[:, 0] - started)
         for index, column in enumerate(columns, 1):

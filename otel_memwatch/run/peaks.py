@@ -1,4 +1,4 @@
-"""From the evidence that the tally has collected to the peaks of the run; the rules are those of `certainty`."""
+"""From the evidence that the aggregator has collected to the peaks of the run; the rules are those of `certainty`."""
 
 from __future__ import annotations
 

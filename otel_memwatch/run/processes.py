@@ -52,7 +52,7 @@ class RecordedProcesses:
     def __init__(self, record: Record, conditions: RunConditions, *, whole: bool) -> None:
         self._conditions = conditions
         self.tree = TreeBounds(conditions)
-        """The same as the tally has of a run that is being recorded."""
+        """The same as the aggregator has of a run that is being recorded."""
         found: dict[tuple[int, float], RecordedProcess] = {}
         for line in record.process_records():
             key = line.pid, line.start

@@ -87,7 +87,7 @@ class Frame:
         self._values = () if snapshot is None else snapshot.values
         try:
             self._moment_peaks = self._peaks()
-        except Exception:  # noqa: BLE001 - the tally is at work in the sampling thread
+        except Exception:  # noqa: BLE001 - the aggregator is at work in the sampling thread
             return
 
     def set_open(self, names: Sequence[str]) -> None:

@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 
 from otel_memwatch.errors import RunError
 from otel_memwatch.model import Certainty, ProcessEvent, ProcessRecord
+from otel_memwatch.record import samples as samples_module
 from otel_memwatch.record.format import PROCESSES_FILE, RUN_FILE, SAMPLES_FILE
 from otel_memwatch.record.jsonl import Damage
 from otel_memwatch.record.open import read_run
-from otel_memwatch.record.samples import is_tick, tick_blocks
+from otel_memwatch.record.samples import is_tick, sample_blocks
 from otel_memwatch.run import load
 from tests.support.run_directory import MIB, PID, STARTED, RunDirectory, column
 
@@ -156,10 +157,6 @@ class TestSamples:
         assert np.isnan(samples.values(swap)[:10]).all()
         assert np.isnan(samples.values(READ)[-1])
         assert list(record.ticks())[-1] == (STARTED + 1.0, (100 * MIB, None, None, None, 3))
-        *_, table = record.tick_tables()
-        assert np.array_equal(
-            table[-1], [STARTED + 1.0, 100 * MIB, np.nan, np.nan, np.nan, 3], equal_nan=True
-        )
         assert record.damage == []
 
     def test_ticks_without_a_header_are_damage(self, tmp_path: Path) -> None:
@@ -271,11 +268,40 @@ def test_a_block_of_ticks_is_looked_at_as_each_of_them_would_be(
     path = tmp_path_factory.mktemp("odd") / SAMPLES_FILE
     header = json.dumps({"columns": [{"metric": "a"}, {"metric": "b"}]})
     path.write_text("\n".join([header, *(f"[{','.join(row)}]" for row in rows), ""]))
-    for block in tick_blocks(path, Damage(SAMPLES_FILE)):
+    for block in sample_blocks(path, Damage(SAMPLES_FILE)):
         assert not block.sound or all(map(is_tick, block.rows))
     plain = {"-0", "null", "0.5"}
     if all(set(row) <= plain and row[0] != "null" for row in rows):
-        assert next(tick_blocks(path, Damage(SAMPLES_FILE))).sound
+        assert next(sample_blocks(path, Damage(SAMPLES_FILE))).sound
+
+
+TOKENS = [
+    "null", "0", "17", "0.5", "-3", "1e-05", "2.1E+3", "0.1234567890123456", "99999999999999999",
+    "0.99999999999999999", "1e999", "-0", "NaN", "Infinity", "00", "01", "-01", "1.", "0.", ".5", "-", "e", "1e", "--1",
+    "1..2", "1.2.3", "", "nul", "nulll", "nullnull", "1null", "null1", "0.null", "-null", "1e-null", "[", "]", "[1]",
+    '"a"', "true", "{}", "+1", "1-2", "1e5.5",
+]  # fmt: skip
+
+
+@given(st.lists(st.lists(st.sampled_from(TOKENS), min_size=1, max_size=5), min_size=1, max_size=3))
+@settings(max_examples=300)
+def test_a_long_file_is_read_as_a_short_one(
+    tmp_path_factory: pytest.TempPathFactory, texts: list[list[str]]
+) -> None:
+    """`msgspec` and `json` give the same numbers, to the bit, and the same damage."""
+    path = tmp_path_factory.mktemp("odd") / SAMPLES_FILE
+    header = json.dumps({"columns": [{"metric": name} for name in "abcd"]})
+    path.write_text("\n".join([header, *(f"[1000.5,{','.join(text)}]" for text in texts), ""]))
+    found = []
+    for plain in (True, False):
+        damage = Damage(SAMPLES_FILE)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(samples_module, "_LONG", -1)
+            blocks = list(sample_blocks(path, damage, plain=plain))
+        rows = [row for block in blocks for row in block.rows if block.sound or is_tick(row)]
+        assert all(map(is_tick, rows))
+        found.append((repr(rows), damage.lines))
+    assert found[0] == found[1]
 
 
 class TestReduced:
@@ -321,9 +347,10 @@ def touch_everything(path: Path) -> None:
         assert np.isfinite(time)
         assert len(values) == len(run.record.columns)
     one_by_one, damage = [(time, *values) for time, values in run.record.ticks()], run.damage
-    together = [row for table in run.record.tick_tables() for row in table]
-    assert np.array_equal(np.array(together), np.array(one_by_one, np.float64), equal_nan=True)
-    assert run.damage == damage
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(samples_module, "_LONG", -1)
+        assert [(time, *values) for time, values in run.record.ticks()] == one_by_one
+        assert run.damage == damage
     assert all(isinstance(sentence, str) for sentence in run.damage)
 
 
