@@ -4,50 +4,19 @@ A promise: a run directory written by any released version is read by every late
 none changes its meaning. Sizes are bytes, times monotonic seconds of the recording machine, `null` is "not known".
 
 `run.json`
-    One object, replaced atomically at the start, on a change and at the end.
+    One object, replaced atomically at the start, on a change and at the end. `run_info_schema.RunInfo` declares the
+    fields that describe the run and its recording. Beside them:
 
     ==============  ==========================================================================
     schema          1
-    id              name of the run, unique
-    name            the name that was given to it, or null; several runs may have it
-    tags            {key: text}: what was said of it, by a person or by the engine that runs it
-    state           "running", then "finished"; "running" left behind: the monitor died
-    command         argv of the target, verbatim
-    cwd             its working directory
-    input_bytes     size of the files among the arguments at the start, scripts left out; null: there are none
-    target          {"pid", "start", "floor"}; start in monotonic seconds, floor: bytes below which wait4's maximum
-                    tells of the launcher, not of the target
-    own_cgroup      path of the control group made for the run, or null
-    cgroup_version  of it, 1 or 2, or null: the watermark of version 2 is that of the group's whole life at every tick
-    cgroup_hint     what would have given it one; null where there is one, or where nothing is known to help
-    rss_error_bytes how far this kernel's resident-memory counters may be off, per process
-    fault_bytes     how much memory one page fault can bring at most
-    page_bytes      how much one brings at the least: a base page
-    faults_carried  true where memwatch.tree.memory.needed.high of a tick reaches back to the tick before, if page faults that are
-                    told at it may have been before that; else they are to be counted at both
-    portable        true where the figures come from psutil and nothing is exact
-    blind           true where processes could not be watched: those that were waited for are told, at their end
-    host            {"name", "system", "release", "machine", "cpus", "memory_bytes", "swap_bytes"}
-    allocator       {name: value} of the environment's variables for the target's allocator of memory
-    monitor         {"version", "pid", "pid_namespace", "python", "mode"}; mode is "wrap", "attach" or "watch"
-    started         {"wall", "monotonic"}: the moment of the command's start in Unix and monotonic seconds
-    ended           {"wall", "monotonic"} or null
-    interval        seconds between ticks
-    limits          {"cgroup_bytes", "host_bytes", "rlimit_as_bytes"}; absent or null: none known
-    quirks          list of sentences about this kernel that lower a certainty
-    sources         {name: {"state": "ok" | "unavailable" | "failed", "hint", "reads", "failures", "seconds"}}
     gpus            [{"id", "name", "pci", "vendor", "driver", "parent", "visible", "recorded", "absent", "accounting",
                     "processes", "trouble", "held", "accounted", "xid"}]: the machine's GPUs. `parent` is the card of
                     a MIG instance; `visible` null: which devices the target may use could not be told; `absent` names
                     what it does not tell; `processes` whether memory is told by process, or why not; `held` and
                     `accounted` are {pid: bytes} for processes of the tree: most that was seen, and the driver's own
                     exact peak; `xid` [{"time", "uuid", "code"}]
-    settings        {name: value} of the options in force
-    trace           {"trace_id", "span_id", "parent_span_id", "flags"} of the run's span, all in hexadecimal digits; "state": TRACESTATE
-    exit            null, or {"exit_code", "signal", "oom_kills", "reason"}
     peaks           null, or {"main", "process", "tree", "cgroup", "gpu", "hugetlb"} as in the report's contract
     totals          null, or as in the report's contract
-    file_bytes      the most file pages (RssFile) that a process was sampled with; absent in older records, null: not known
     quality         null, or as in the report's contract
     resource        attributes of the run as an OpenTelemetry resource: service, process, host, container ...
     group           null, or who it is among the runs of one job: {"group", "launcher", "rank", "local_rank", "size", "first",
@@ -60,10 +29,6 @@ none changes its meaning. Sizes are bytes, times monotonic seconds of the record
                     the innermost one that was open then, `largest` [{"pid", "command", "bytes"}] the largest processes
     measured_by     only where others have measured: who; the run has no ticks then, and its peaks are "sampled"
     imported_from   only there: the path of their file
-    recorded_until  only where the recording stopped before the run did, and this file could be written all the same:
-                    monotonic seconds of the last tick in the record. Peaks, totals and quality are then from the
-                    monitor's memory, and hold up to the end unless they say otherwise
-    marks           [{"time", "text"}]: what went wrong with the recording, and when
     ==============  ==========================================================================
 
 `samples.jsonl`

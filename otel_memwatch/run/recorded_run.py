@@ -8,9 +8,10 @@ from math import isinf
 
 from otel_memwatch import catalog
 from otel_memwatch.errors import RunError
-from otel_memwatch.record.fields import mapping, moment, number, period, text, texts, trace_ids, whole
+from otel_memwatch.record.fields import mapping, text
 from otel_memwatch.record.format import BUDGETS_FILE
 from otel_memwatch.record.operation_index import ListedOperations
+from otel_memwatch.record.run_info_schema import RunInfo, written_figures
 from otel_memwatch.run.attribution import RecordedCandidates
 from otel_memwatch.run.conditions import RunConditions
 from otel_memwatch.run.ending import ending_of, state_of
@@ -79,37 +80,32 @@ class RecordedRun:
         self.path = record.path
         self.info = record.info
         """`run.json` as it is."""
-        self.id: str = text(self.info.get("id")) or self.path.resolve().name
-        self.name: str | None = text(self.info.get("name"))
+        fields = self._fields = RunInfo.of(self.info)
+        self.id: str = fields.id or self.path.resolve().name
+        self.name: str | None = fields.name
         """As it was given; several runs may have it."""
-        self.tags: Mapping[str, str] = {
-            key: value for key, value in mapping(self.info.get("tags")).items() if isinstance(value, str)
-        }
+        self.tags: Mapping[str, str] = fields.tags
         """What a person, or the engine that ran it, said of it: "rule", "slurm.job" ..."""
-        self.command: tuple[str, ...] = texts(self.info.get("command"))
-        self.cwd: str = text(self.info.get("cwd")) or ""
+        self.command: tuple[str, ...] = fields.command
+        self.cwd: str = fields.cwd or ""
+        host = mapping(self.info.get("host"))
         self.host: Mapping[str, Any] = {
-            name: whole(value) if name in ("cpus", "memory_bytes", "swap_bytes") else text(value)
-            for name, value in mapping(self.info.get("host")).items()
+            name: value for name, value in fields.host._asdict().items() if name in host
         }
         """Of the machine: "name", "system", "release", "machine", "cpus", "memory_bytes", "swap_bytes"."""
-        self.mode: str = text(mapping(self.info.get("monitor")).get("mode")) or "wrap"
+        self.mode: str = fields.monitor.mode or "wrap"
         self.state: str = state_of(self.info, self.path)
         """Either "running"; "finished"; "incomplete": the monitor died before the end."""
-        self.started_wall: float = moment(mapping(self.info.get("started")).get("wall")) or 0.0
+        self.started_wall: float = fields.started.wall or 0.0
         """Unix seconds."""
-        self.interval: float | None = period(self.info.get("interval"))
+        self.interval: float | None = fields.interval
         """Seconds between ticks, as asked for."""
-        self.limits: Mapping[str, int | None] = {
-            name: whole(value) for name, value in mapping(self.info.get("limits")).items()
-        }
+        self.limits: Mapping[str, int | None] = fields.limits
         """In bytes: "cgroup_bytes", "host_bytes", "rlimit_as_bytes"; absent or `None`: none known."""
-        self.quirks: tuple[str, ...] = texts(self.info.get("quirks"))
-        self.sources: Mapping[str, Mapping[str, Any]] = {
-            name: mapping(health) for name, health in mapping(self.info.get("sources")).items()
-        }
-        self.settings: Mapping[str, Any] = mapping(self.info.get("settings"))
-        self.trace: Mapping[str, Any] = trace_ids(mapping(self.info.get("trace")))
+        self.quirks: tuple[str, ...] = fields.quirks
+        self.sources: Mapping[str, Mapping[str, Any]] = fields.sources
+        self.settings: Mapping[str, Any] = fields.settings
+        self.trace: Mapping[str, Any] = fields.trace
 
     @property
     def started(self) -> float:
@@ -119,7 +115,7 @@ class RecordedRun:
     @cached_property
     def seconds(self) -> float:
         """How long it lasted; of an unfinished run, up to the last thing recorded."""
-        ended = moment(mapping(self.info.get("ended")).get("monotonic"))
+        ended = self._fields.ended.monotonic
         if ended is not None:
             return max(0.0, ended - self.started)
         return self._replayed.seconds
@@ -127,15 +123,10 @@ class RecordedRun:
     @property
     def marks(self) -> tuple[tuple[float | None, str], ...]:
         """What went wrong with the recording: seconds since the start of the run, and a sentence."""
-        listed = self.info.get("marks")
-        entries = [mapping(entry) for entry in listed] if isinstance(listed, list) else []
         return tuple(
-            (self._since_start(entry.get("time")), text(entry.get("text")) or "") for entry in entries
+            (None if mark.time is None else mark.time - self.started, mark.text)
+            for mark in self._fields.marks
         )
-
-    def _since_start(self, value: Any) -> float | None:
-        time = moment(value)
-        return None if time is None else time - self.started
 
     @property
     def damage(self) -> list[str]:
@@ -177,7 +168,7 @@ class RecordedRun:
     def file_bytes(self) -> int | None:
         """The most file pages (RssFile) that a process of the run was sampled with; `None`: not recorded."""
         if self.state == "finished":
-            return whole(self.info.get("file_bytes"))
+            return self._fields.file_bytes
         return self._replayed.aggregator.processes.most_file
 
     @property
@@ -194,11 +185,8 @@ class RecordedRun:
         """
         return self._written("quality", QUALITY) or self._replayed.aggregator.quality()
 
-    def _written(self, name: str, keys: Iterable[str]) -> dict[str, float | None] | None:
-        written = self.info.get(name)
-        if self.state != "finished" or not isinstance(written, dict):
-            return None
-        return {key: value if number(value := written.get(key)) is not None else None for key in keys}
+    def _written(self, name: str, keys: tuple[str, ...]) -> dict[str, float | None] | None:
+        return written_figures(self.info, name, keys) if self.state == "finished" else None
 
     @property
     def operations(self) -> tuple[OperationFigures, ...]:
@@ -338,7 +326,7 @@ class RecordedRun:
     @property
     def _whole(self) -> bool:
         """Whether the lines of the record reach to the run's end."""
-        return self.state == "finished" and moment(self.info.get("recorded_until")) is None
+        return self.state == "finished" and self._fields.recorded_until is None
 
     @property
     def _watched_until(self) -> float:

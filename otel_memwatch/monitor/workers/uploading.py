@@ -102,10 +102,10 @@ def _name_in_store(directory: Path) -> str:
     Its own name is that of one run only on its machine: two pods that start the same command within the same second, as
     process 1, have the same, and so have all runs with the same `--out`.
     """
-    from otel_memwatch.record.fields import mapping, text
     from otel_memwatch.record.open import read_info
+    from otel_memwatch.record.run_info_schema import RunInfo
 
-    span = text(mapping(read_info(directory / RUN_FILE).get("trace")).get("span_id"))
+    span = RunInfo.of(read_info(directory / RUN_FILE)).trace.get("span_id")
     return f"{directory.name}-{span[:8]}" if span else directory.name
 
 

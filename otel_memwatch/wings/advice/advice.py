@@ -318,12 +318,12 @@ def settings_export(rows: Sequence[IndexedRun]) -> bool:
     """Whether the newest run was exported while it was recorded, for which the monitor needs more."""
     from pathlib import Path
 
-    from otel_memwatch.record.fields import mapping
     from otel_memwatch.record.format import RUN_FILE
     from otel_memwatch.record.open import read_info
+    from otel_memwatch.record.run_info_schema import RunInfo
 
     try:
-        settings = mapping(read_info(Path(rows[-1].path) / RUN_FILE).get("settings"))
+        settings = RunInfo.of(read_info(Path(rows[-1].path) / RUN_FILE)).settings
     except RunError:
         return False
     return any(settings.get(name) for name in ("prometheus", "otlp", "textfile", "receive_otlp"))

@@ -10,9 +10,9 @@ import tempfile
 from pathlib import Path
 
 from otel_memwatch.errors import RunError
-from otel_memwatch.record.fields import mapping
 from otel_memwatch.record.format import RUN_FILE
 from otel_memwatch.record.open import read_info
+from otel_memwatch.record.run_info_schema import RunInfo
 from otel_memwatch.runtime.typed import TYPE_CHECKING
 from otel_memwatch.text import command_line, duration
 from otel_memwatch.wings.advice.targets import mebibytes
@@ -48,17 +48,13 @@ def _tried(row: IndexedRun, limit: int) -> str:
                 *row.command]  # fmt: skip
         done = subprocess.run(argv, cwd=row.cwd or os.curdir, check=False)
         try:
-            info = read_info(Path(out) / RUN_FILE)
+            info = RunInfo.of(read_info(Path(out) / RUN_FILE))
         except RunError:
             return f"it could not be started (exit code {done.returncode})"
-        ended, started = (
-            mapping(info.get("ended")).get("monotonic"),
-            mapping(info.get("started")).get("monotonic"),
-        )
+        ended, started = info.ended.monotonic, info.started.monotonic
         seconds = f" in {duration(ended - started)}" if ended and started else ""
-        end = mapping(info.get("exit"))
-        if end.get("oom_kills"):
+        if info.exit.oom_kills:
             return f"killed: it needs more{seconds}"
-        passed = "passes" if done.returncode == 0 else f"fails: {json.dumps(end.get('reason'))}"
+        passed = "passes" if done.returncode == 0 else f"fails: {json.dumps(info.exit.reason)}"
         usual = f" (usually {duration(row.seconds)})" if row.seconds else ""
         return f"{passed}{seconds}{usual}"

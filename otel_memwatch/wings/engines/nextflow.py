@@ -21,9 +21,8 @@ def correct(directory: Path, runs: Sequence[RecordedRun]) -> Corrected:
     """Makes the traces of the tasks below `directory` exact. Of several runs of a task the last one counts."""
     latest: dict[Path, RecordedRun] = {}
     for run in runs:
-        where = run.info.get("cwd")
-        if isinstance(where, str) and run.tags.get("nextflow.task"):
-            latest[Path(where).resolve()] = run
+        if run.cwd and run.tags.get("nextflow.task"):
+            latest[Path(run.cwd).resolve()] = run
     exact: list[Path] = []
     left_out: list[tuple[Path, str]] = []
     for path in sorted(directory.glob(f"**/{TRACE}")):

@@ -1,0 +1,237 @@
+"""Types of `run.json`: each field is declared and checked once, and readers use its name.
+
+A field of another type than declared is `None` (or empty), and loses none of the others: a reader trusts no file. Sizes
+are bytes. `None` means unknown. Fields that one report only passes on are read from the file as they are.
+"""
+
+from __future__ import annotations
+
+from otel_memwatch.record.fields import mapping, moment, number, period, text, texts, trace_ids, whole
+from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+class Moment(NamedTuple):
+    """One moment by two clocks."""
+
+    wall: float | None
+    """Unix seconds."""
+    monotonic: float | None
+    """Monotonic seconds of the recording machine."""
+
+    @classmethod
+    def of(cls, value: Any) -> Moment:
+        """Read `started` or `ended`."""
+        fields = mapping(value)
+        return cls(moment(fields.get("wall")), moment(fields.get("monotonic")))
+
+
+class TargetFields(NamedTuple):
+    """The main process of the command."""
+
+    pid: int | None
+    start: float | None
+    """Monotonic seconds."""
+    floor: int | None
+    """At or below this, wait4's maximum is the launcher's."""
+
+    @classmethod
+    def of(cls, value: Any) -> TargetFields:
+        """Read `target`."""
+        fields = mapping(value)
+        return cls(whole(fields.get("pid")), moment(fields.get("start")), whole(fields.get("floor")))
+
+
+class HostFields(NamedTuple):
+    """The recording machine."""
+
+    name: str | None
+    system: str | None
+    release: str | None
+    machine: str | None
+    cpus: int | None
+    """Processors that the run could use."""
+    memory_bytes: int | None
+    swap_bytes: int | None
+
+    @classmethod
+    def of(cls, value: Any) -> HostFields:
+        """Read `host`."""
+        fields = mapping(value)
+        return cls(
+            name=text(fields.get("name")),
+            system=text(fields.get("system")),
+            release=text(fields.get("release")),
+            machine=text(fields.get("machine")),
+            cpus=whole(fields.get("cpus")),
+            memory_bytes=whole(fields.get("memory_bytes")),
+            swap_bytes=whole(fields.get("swap_bytes")),
+        )
+
+
+class MonitorFields(NamedTuple):
+    """The process that recorded."""
+
+    version: str | None
+    pid: int | None
+    pid_namespace: int | None
+    python: str | None
+    mode: str | None
+    """"wrap", "attach" or "watch"."""
+
+    @classmethod
+    def of(cls, value: Any) -> MonitorFields:
+        """Read `monitor`."""
+        fields = mapping(value)
+        return cls(
+            version=text(fields.get("version")),
+            pid=whole(fields.get("pid")),
+            pid_namespace=whole(fields.get("pid_namespace")),
+            python=text(fields.get("python")),
+            mode=text(fields.get("mode")),
+        )
+
+
+class ExitFields(NamedTuple):
+    """The end of the command."""
+
+    exit_code: int | None
+    signal: int | None
+    oom_kills: int | None
+    """Processes of the run that the OOM killer has killed."""
+    reason: str | None
+    """A sentence."""
+
+    @classmethod
+    def of(cls, value: Any) -> ExitFields:
+        """Read `exit`."""
+        fields = mapping(value)
+        return cls(
+            whole(fields.get("exit_code")),
+            whole(fields.get("signal")),
+            whole(fields.get("oom_kills")),
+            text(fields.get("reason")),
+        )
+
+
+class Mark(NamedTuple):
+    """A problem of the recording."""
+
+    time: float | None
+    """Monotonic seconds."""
+    text: str
+
+
+class RunInfo(NamedTuple):
+    """`run.json`, written atomically at the start, on a change and at the end."""
+
+    id: str | None
+    """Unique."""
+    name: str | None
+    """Given by the user; several runs may share it."""
+    tags: Mapping[str, str]
+    """Said of the run by a person, or by the engine that runs it."""
+    state: str | None
+    """"running", then "finished". "running" left behind: the monitor died."""
+    command: tuple[str, ...]
+    """Arguments of the command, verbatim."""
+    cwd: str | None
+    """Working directory of the command."""
+    input_bytes: int | None
+    """Size of the files among the arguments at the start, scripts left out; `None`: no such files."""
+    target: TargetFields
+    host: HostFields
+    monitor: MonitorFields
+    started: Moment
+    """Start of the command."""
+    ended: Moment
+    interval: float | None
+    """Seconds between samples, as requested."""
+    own_cgroup: str | None
+    """Path of the cgroup made for the run."""
+    cgroup_version: int | None
+    """1 or 2. The peak of version 2 covers the whole life of the cgroup at every sample."""
+    cgroup_hint: str | None
+    """How the run could have got a cgroup."""
+    rss_error_bytes: int | None
+    """Error of this kernel's counters of resident memory, per process."""
+    fault_bytes: int | None
+    """Largest memory that one page fault brings."""
+    page_bytes: int | None
+    """Size of a base page, the least that a page fault brings."""
+    faults_carried: bool
+    """Whether the upper bound of a sample already covers page faults that may be older than the sample before."""
+    portable: bool
+    """Whether the figures come from psutil, and none is exact."""
+    blind: bool
+    """Whether processes could not be watched. Those that were waited for are recorded at their end."""
+    allocator: Mapping[str, str]
+    """Environment variables for the memory allocator of the command."""
+    limits: Mapping[str, int | None]
+    """"cgroup_bytes", "host_bytes", "rlimit_as_bytes"; absent or `None`: no limit known."""
+    quirks: tuple[str, ...]
+    """Sentences about this kernel that lower a certainty."""
+    sources: Mapping[str, Mapping[str, Any]]
+    """Health of each source: "state" ("ok", "unavailable", "failed"), "hint", "reads", "failures", "seconds"."""
+    settings: Mapping[str, Any]
+    """Options in force."""
+    trace: Mapping[str, Any]
+    """Ids of the run's span, in hexadecimal digits; empty unless they name a span."""
+    exit: ExitFields
+    file_bytes: int | None
+    """Most file pages (RssFile) that a sample found in one process."""
+    recorded_until: float | None
+    """Monotonic seconds of the last sample, if the recording stopped before the run did."""
+    marks: tuple[Mark, ...]
+
+    @classmethod
+    def of(cls, info: Mapping[str, Any]) -> RunInfo:
+        """Read the fields of `run.json`."""
+        get, marks = info.get, info.get("marks")
+        entries = [mapping(entry) for entry in marks] if isinstance(marks, list) else []
+        return cls(
+            id=text(get("id")),
+            name=text(get("name")),
+            tags={key: value for key, value in mapping(get("tags")).items() if isinstance(value, str)},
+            state=text(get("state")),
+            command=texts(get("command")),
+            cwd=text(get("cwd")),
+            input_bytes=whole(get("input_bytes")),
+            target=TargetFields.of(get("target")),
+            host=HostFields.of(get("host")),
+            monitor=MonitorFields.of(get("monitor")),
+            started=Moment.of(get("started")),
+            ended=Moment.of(get("ended")),
+            interval=period(get("interval")),
+            own_cgroup=text(get("own_cgroup")),
+            cgroup_version=whole(get("cgroup_version")),
+            cgroup_hint=text(get("cgroup_hint")),
+            rss_error_bytes=whole(get("rss_error_bytes")),
+            fault_bytes=whole(get("fault_bytes")),
+            page_bytes=whole(get("page_bytes")),
+            faults_carried=get("faults_carried") is True,
+            portable=get("portable") is True,
+            blind=get("blind") is True,
+            allocator={k: v for k, v in mapping(get("allocator")).items() if isinstance(v, str)},
+            limits={name: whole(value) for name, value in mapping(get("limits")).items()},
+            quirks=texts(get("quirks")),
+            sources={name: mapping(health) for name, health in mapping(get("sources")).items()},
+            settings=mapping(get("settings")),
+            trace=trace_ids(mapping(get("trace"))),
+            exit=ExitFields.of(get("exit")),
+            file_bytes=whole(get("file_bytes")),
+            recorded_until=moment(get("recorded_until")),
+            marks=tuple(Mark(moment(one.get("time")), text(one.get("text")) or "") for one in entries),
+        )
+
+
+def written_figures(
+    info: Mapping[str, Any], section: str, keys: tuple[str, ...]
+) -> dict[str, float | None] | None:
+    """Return the numbers of `totals` or `quality`; `None` if the section is missing."""
+    written = info.get(section)
+    if not isinstance(written, dict):
+        return None
+    return {key: value if number(value := written.get(key)) is not None else None for key in keys}

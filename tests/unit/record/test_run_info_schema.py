@@ -1,0 +1,87 @@
+"""The types of `run.json`: every field is read, and a damaged one loses none of the others."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from otel_memwatch.record.run_info_schema import ExitFields, HostFields, Mark, Moment, RunInfo, TargetFields
+
+TRACE = {"trace_id": "1" * 32, "span_id": "2" * 16, "parent_span_id": None}
+WHOLE: dict[str, Any] = {
+    "id": "20260101T000000Z-train-7",
+    "name": "train",
+    "tags": {"rule": "align"},
+    "state": "finished",
+    "command": ["python", "train.py"],
+    "cwd": "/data",
+    "input_bytes": 5,
+    "target": {"pid": 7, "start": 10.5, "floor": 4096},
+    "host": {"name": "node1", "system": "Linux", "release": "6.12", "machine": "x86_64", "cpus": 2, "memory_bytes": 8, "swap_bytes": 0},
+    "monitor": {"version": "1.0", "pid": 6, "pid_namespace": 4026531836, "python": "3.11", "mode": "wrap"},
+    "started": {"wall": 1e9, "monotonic": 10.5},
+    "ended": {"wall": 1e9 + 2, "monotonic": 12.5},
+    "interval": 0.1,
+    "own_cgroup": "/sys/fs/cgroup/run",
+    "cgroup_version": 2,
+    "cgroup_hint": "wrap as root",
+    "rss_error_bytes": 1,
+    "fault_bytes": 2,
+    "page_bytes": 4096,
+    "faults_carried": True,
+    "portable": True,
+    "blind": True,
+    "allocator": {"MALLOC_ARENA_MAX": "1"},
+    "limits": {"cgroup_bytes": None, "host_bytes": 8},
+    "quirks": ["a kernel"],
+    "sources": {"host": {"state": "ok"}},
+    "settings": {"exact": False},
+    "trace": TRACE,
+    "exit": {"exit_code": 0, "signal": None, "oom_kills": 0, "reason": "ended"},
+    "file_bytes": 3,
+    "recorded_until": 12.0,
+    "marks": [{"time": 11.0, "text": "a source failed"}],
+}  # fmt: skip
+
+
+def test_every_field_is_read() -> None:
+    found = RunInfo.of(WHOLE)
+    assert set(WHOLE) == set(RunInfo._fields)
+    assert found.target == TargetFields(7, 10.5, 4096)
+    assert found.host == HostFields("node1", "Linux", "6.12", "x86_64", 2, 8, 0)
+    assert (found.started, found.ended) == (Moment(1e9, 10.5), Moment(1e9 + 2, 12.5))
+    assert found.exit == ExitFields(0, None, 0, "ended")
+    assert found.marks == (Mark(11.0, "a source failed"),)
+    assert found.command == ("python", "train.py")
+    assert found.monitor._asdict() == WHOLE["monitor"]
+    structured = {"target", "host", "monitor", "started", "ended", "exit", "marks", "command", "quirks"}
+    for name in set(WHOLE) - structured:
+        assert getattr(found, name) == WHOLE[name], name
+
+
+@pytest.mark.parametrize("name", RunInfo._fields)
+@pytest.mark.parametrize("damage", [None, 10**400, float("nan"), "text", [], [None], {"a": []}, True])
+def test_a_damaged_field_loses_none_of_the_others(name: str, damage: Any) -> None:
+    whole, found = RunInfo.of(WHOLE), RunInfo.of({**WHOLE, name: damage})
+    assert found._replace(**{name: getattr(whole, name)}) == whole
+
+
+@pytest.mark.parametrize("section", ["target", "host", "monitor", "started", "exit"])
+def test_a_damaged_field_of_a_section_loses_none_of_the_others(section: str) -> None:
+    whole = getattr(RunInfo.of(WHOLE), section)
+    for name in whole._fields:
+        found = getattr(RunInfo.of({**WHOLE, section: {**WHOLE[section], name: [1]}}), section)
+        assert getattr(found, name) is None
+        assert found._replace(**{name: getattr(whole, name)}) == whole
+
+
+def test_an_empty_file_has_no_facts() -> None:
+    found = RunInfo.of({})
+    assert (found.id, found.command, found.host.cpus, found.started.wall, found.marks) == (
+        None,
+        (),
+        None,
+        None,
+        (),
+    )
