@@ -365,7 +365,7 @@ def around() -> Drawing:
     drawn = Drawing(1100).box(0, 0, 10, 50, "box", "20 programs of 50 MiB, one after the other")
     drawn.line([(0, 1000), (10, 1000)], "kept").line([(0, 200), (10, 200)], "kept")
     return drawn.said(1000, "sum of what none exceeded: 1 000").said(
-        260, f"no more than {bound // MIB} MiB", "the container's limit, to its error"
+        260, f"at most {bound.bytes // MIB} MiB", "the container's limit, to its error"
     )
 
 

@@ -27,7 +27,7 @@ SCRIPTS = ("uPlot.iife.min.js", "page.js")
 
 HASHES = {
     "uPlot.min.css": "32MMao1vjur/JktQ9zzlsRT2Rv/ZoLt08EmwoAE1+gQ=",
-    "page.css": "sQ5q7VkyxfjFruZmFVGvCpu6SecfFv4eEpWOh3bm6vY=",
+    "page.css": "UiYv2o1IzJ0bg1YDlK6zsksH1d45ZeSXBf9cSWG9yj8=",
     "uPlot.iife.min.js": "GcjUxq2Ikpp59K5J1vcWFWbf0Lo9FcxJXpdPeH63jx8=",
     "page.js": "lkr2X3cC6XVSe4frxPYqGJnHFxYdyrCfwLD3WTjIdgk=",
 }

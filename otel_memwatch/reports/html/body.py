@@ -119,7 +119,7 @@ def _second_sentence(run: RecordedRun) -> str:
     """Say when and where the peak was, and how the run ended."""
     where = phrases.when_and_where(run, run.peaks.tree)
     share = "" if _is_tight(run) else _share(run)
-    details = ": ".join(part for part in (where, share) if part)
+    details = ", ".join(part for part in (where, share) if part)
     peak = f"The peak was {details}. " if details else ""
     ended = phrases.ending(run)
     return f"{peak}{ended[:1].upper()}{ended[1:]}."
