@@ -1,13 +1,13 @@
-"""How much to ask for: memory, processors and time of a job, from its own runs.
+"""Advice on memory, processors and time of a job, based on its runs.
 
 ========================  ===========================================================================================
-runs                      what they count for
+runs                      use
 ========================  ===========================================================================================
 finished, exit code 0     memory, processors, time
 - without upper bound     memory: its best estimate and a margin; no odds if there are many, and the words are "at least"
-killed for memory         memory: it needed more than it was given; where others needed less, the advice is a guess
-failed, cut off, running  memory: no less than what they needed until then
-measured by others        only where there are none of ours: a poll does not see what is between two looks
+killed for memory         memory: the job needed more than the limit; if other runs needed less, the advice is a guess
+failed, cut off, running  memory: a lower bound
+measured by other tools   only without recorded runs: polling misses spikes
 on another system         a job of its own: kernels count memory differently
 ========================  ===========================================================================================
 
@@ -44,17 +44,17 @@ if TYPE_CHECKING:
 
 MIB = 1 << 20
 ODDS = 1e-3
-"""Of a run that needs more than is advised, where nobody says otherwise."""
+"""Default probability that a run exceeds the advice."""
 KERNEL_SHARE = MIB
-"""Bytes added for what the kernel charges beside the pages of processes, where no control group was charged in the runs."""
+"""Bytes added for kernel memory if the runs had no cgroup that counts it."""
 MONITOR_SHARE, EXPORTING_SHARE = 25 * MIB, 50 * MIB
-"""What the monitor takes beside the command where both run in one group: recording only, and exporting."""
+"""Memory of the monitor if it shares the command's limit: recording only, and exporting."""
 KILLED_MARGIN = 1.5
-"""What a limit is multiplied by under which the job was killed."""
+"""Factor on a limit at which the job was killed."""
 _DIFFERENT = 4
-"""How many times what any run needed a bound may be: beyond, it is that of runs which have little in common."""
+"""Bound divided by the largest run, above which the runs have too little in common."""
 POLLED_MARGIN = 0.25
-"""Share that is added to what others have polled."""
+"""Share added to polled memory."""
 UNBOUNDED_MARGIN = 0.25
 """Share that is added to the best estimate of a run without an upper bound. Two of three such jobs stayed within it."""
 _FEW_UNBOUNDED = 0.25
@@ -63,10 +63,10 @@ LEAST_REQUEST = 32 * MIB
 """Smallest request in bytes. Slurm limits no job below 30 MB (MinRAMSpace), Docker refuses less than 6 MiB, and runc itself needs
 some 10 MiB to start a container."""
 _TIME_PRIOR = 0.1
-"""Scatter that durations have on the whole, as a standard deviation of logarithms."""
+"""Usual scatter of durations: standard deviation of their logarithms."""
 _ONE_RUN_TIME = 2.0
 _CACHE_WORTH_NAMING = 0.2
-"""Share of what was needed from which on page cache beside it is named."""
+"""Page cache is mentioned from this share of the memory needed."""
 _LEAST_CACHE = 8 * MIB
 INPUT = "input"
 _NUMBERED_BY_ENGINES = (
@@ -81,17 +81,17 @@ _NUMBERED_BY_ENGINES = (
     "commit",
     "branch",
 )
-"""Beginnings of tags that engines set: numbers of jobs and tasks. They explain memory only if somebody asks for it by name."""
+"""Prefixes of tags that engines set: numbers of jobs and tasks. They explain memory only with --feature."""
 
 
 class Advice(NamedTuple):
-    """What one job should ask for. `None`: not known."""
+    """Request for one job. `None`: unknown."""
 
     job: str
     """The command key, the tag or the field that its runs have in common."""
     system: str
     runs: int
-    """Those that the memory is from."""
+    """Number of runs that the memory is based on."""
     memory: int | None
     """Bytes of the limit, and of the request; `files` are part of it."""
     odds: float | None
@@ -101,20 +101,20 @@ class Advice(NamedTuple):
     largest: int | None
     """Bytes of the largest high end that counts: one that is far away counts as the better known runs show (`narrowed`)."""
     cores: float | None
-    """Processors that are not exceeded in 95 % of the time."""
+    """Processors that suffice 95 % of the time."""
     seconds: float | None
-    """Time that the next run stays within, with the same odds, on this machine."""
+    """Seconds that the next run stays within, with the same odds, on this machine."""
     at_least: int | None = None
     """Bytes that the job certainly needs, if no run or too few runs have an upper bound; `None`: `memory` rests on upper bounds."""
     guess: bool = False
-    """Whether it is no more than a guess: runs were killed below it, or polled by others."""
+    """The advice is a guess: runs were killed below it, or only polled."""
     different: bool = False
-    """Whether the runs differ so much that the memory is far above what any of them needed: nothing that a person would ask for."""
+    """The runs differ so much that the memory is far above all of them."""
     line: ScaledBound | None = None
-    """How it grows with the input, where that explains it."""
+    """Growth with the input, if that explains the memory."""
     input_name: str | None = None
     notes: tuple[str, ...] = ()
-    """What a person has to know of it, in sentences."""
+    """Caveats, in sentences."""
     files: int = 0
     """Bytes of `memory` for program files, libraries and mapped files; 0 if `memory` was raised or lowered to a fixed size."""
     basis: str = ""
@@ -348,7 +348,7 @@ def _killed_at(row: IndexedRun) -> int:
 def _about(bound: PredictionBound) -> list[str]:
     notes = []
     if bound.runs == 1:
-        notes.append(f"from one run: {ONE_RUN_MARGIN:.0%} are added; the odds are unknown")
+        notes.append(f"based on one run: {ONE_RUN_MARGIN:.0%} headroom, no probability estimate")
     if bound.lowered:
         have = "has only a wide range" if bound.lowered == 1 else "have only wide ranges"
         notes.append(

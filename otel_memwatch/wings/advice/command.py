@@ -1,4 +1,4 @@
-"""`advise`: how much to ask for."""
+"""`advise`: recommend memory, CPU and time for the next run."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def command(
     confirmed: bool,
     verify: bool,
 ) -> None:
-    """Advise memory, processors and time for the jobs that the runs are of, from what they needed.
+    """Recommend memory, processors and time for the next run of each job, based on earlier runs.
 
     A RUN is a directory, a tree of them, a name, or "latest"; without any all runs in memwatch-runs count. Each job gets
     advice of its own. The memory is a prediction bound: the next run needs more with the odds asked. It includes the program
@@ -115,7 +115,7 @@ def command(
     """
     asked = _odds(odds)
     rows, hosts = find_runs(runs), _hosts_of_groups(runs)
-    # Slurm is asked for the memory of a host, whatever each rank on it needs; people want to know both.
+    # A Slurm request is for the memory of a host. Other formats show hosts and ranks.
     rows = hosts if hosts and target == "slurm" else [*rows, *hosts]
     if condition:
         accepts = where(condition)
@@ -144,7 +144,7 @@ def command(
 
 
 def _hosts_of_groups(named: tuple[str, ...]) -> list[IndexedRun]:
-    """A row for each host of the groups that are named: what has to be asked for a host is not what each rank needs."""
+    """Return a row for each host of the named groups: a request is for a host, not for a rank."""
     from otel_memwatch.wings.ranks.group_figures import host_rows
     from otel_memwatch.wings.ranks.groups import groups_and_runs
 
@@ -158,7 +158,9 @@ def _odds(text: str) -> float:
     except (ValueError, ZeroDivisionError):
         value = 0.0
     if not 1e-9 <= value < 0.5:
-        raise UsageError(f"--odds: {text!r} are no odds between 1/1000000000 and 1/2.", "as in --odds 1/1000")
+        raise UsageError(
+            f"--odds: {text!r} are no odds between 1/1000000000 and 1/2.", "use for example --odds 1/1000"
+        )
     return value
 
 
@@ -169,7 +171,7 @@ def _grouping(by: str | None) -> Callable[[IndexedRun], str]:
     unknown = [name for name, one in found if one is None]
     if unknown:
         raise UsageError(
-            f"--by: there is no field {unknown[0]!r}.", f"there are {', '.join(COLUMNS)}, tag.NAME"
+            f"--by: there is no field {unknown[0]!r}.", f"fields are {', '.join(COLUMNS)}, tag.NAME"
         )
     return lambda row: ", ".join(str(one.of(row)) for _, one in found if one is not None)
 
@@ -177,7 +179,7 @@ def _grouping(by: str | None) -> Callable[[IndexedRun], str]:
 def _of(
     rows: Sequence[IndexedRun], advice: Advice, same_job: Callable[[IndexedRun], str]
 ) -> list[IndexedRun]:
-    """The runs that an advice is from."""
+    """Return the runs that an advice is based on."""
     return [
         row
         for row in rows
@@ -191,7 +193,7 @@ def _written(advice: Advice, target: str) -> str:
     return TARGETS[target](advice)
 
 
-# -- doing something with it
+# -- --apply and --verify
 
 
 def _apply(
@@ -201,10 +203,8 @@ def _apply(
 
     known = [one for one in advised if one.memory is not None]
     if len(known) != 1:
-        found = f"{len(known)} jobs" if known else "no job with an advice"
-        raise UsageError(
-            f"--apply: {found} among these runs, where one is meant.", "name its runs, or use --where"
-        )
+        found = f"{len(known)} jobs" if known else "no job with advice"
+        raise UsageError(f"--apply needs one job; these runs have {found}.", "name its runs, or use --where")
     for change in patch(manifest, known[0], container, write=not dry_run, confirmed=confirmed):
         say(f"otel-memwatch: {change}")
 

@@ -1,4 +1,4 @@
-"""What the runs before this one say of it: what has changed since the last, and what to ask for.
+"""Summary lines from earlier runs: changes since the last one, and the advice.
 
 Made at the end of every run, while a shell waits: only so many of the newest runs beside it are looked at, each in its
 `run.json` alone.
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _NEWEST = 32
-"""Runs beside this one that are looked at: 0.2 ms each."""
+"""Number of runs that are read: 0.2 ms each."""
 _WORTH_TELLING = 0.01, 1 << 20
-"""A change is told that is more than this share of what was needed, and more than so many bytes."""
+"""Share of the memory needed, and bytes: a larger change is reported."""
 _SLOWER = 0.1
-"""Share by which a duration has to differ to be told: it is half the machine's."""
+"""Share by which a duration must differ to be reported. Half of that is the machine's."""
 
 
 def earlier_runs(path: Path) -> list[IndexedRun]:
-    """The newest runs beside a run, the oldest first, itself left out; only such as are named by time are told to be new."""
+    """Return the newest runs in the same directory, oldest first, without the run itself. Names by time tell the age."""
     parent, own = os.path.split(os.path.abspath(path))
     try:
         names = sorted(
@@ -45,9 +45,9 @@ def earlier_runs(path: Path) -> list[IndexedRun]:
 
 
 def history_lines(path: Path) -> list[tuple[str, str]]:
-    """The labels and texts of a finished run's lines about its history: what has changed, and the advice.
+    """Return labels and texts of a finished run's summary lines about earlier runs: changes, and the advice.
 
-    Empty where there is nothing to say.
+    Empty if nothing is known.
     """
     now = row_of(str(path))
     if now.state != "finished" or now.memory is None:
@@ -68,9 +68,9 @@ def history_lines(path: Path) -> list[tuple[str, str]]:
 
 
 def what_changed(now: IndexedRun, before: Sequence[IndexedRun]) -> str | None:
-    """Return what is different from the last run of the same command; `None`: this one or all before it ended badly.
+    """Return the changes since the last run of the same command; `None` if this one or all before it ended badly.
 
-    Memory is different only where the bounds of the two exclude that it is the same.
+    Memory changed only if the bounds of the two runs exclude each other.
     """
     whole = [row for row in before if ended_well(row)]
     if not whole or now.memory is None or not ended_well(now):
@@ -92,4 +92,5 @@ def what_changed(now: IndexedRun, before: Sequence[IndexedRun]) -> str | None:
         parts.append(
             f"{duration(abs(now.seconds - last.seconds))} {'slower' if now.seconds > last.seconds else 'faster'}"
         )
-    return f"{', '.join(parts) or 'nothing'}, against the run of {duration(max(0.0, now.started - last.started))} before"
+    before_now = duration(max(0.0, now.started - last.started))
+    return f"{', '.join(parts) or 'nothing'} since the previous run ({before_now} ago)"

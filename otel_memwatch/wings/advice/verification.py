@@ -1,4 +1,4 @@
-"""Tries an advice: runs the command once with the advised limit, and once with 5 % less."""
+"""Test an advice: run the command once with the advised limit, and once with 5 % less."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ LESS = 0.95
 
 
 def verify(advice: Advice, row: IndexedRun) -> Iterator[str]:
-    """A line about each of two runs of the command of `row`, in the directory that it was run in.
+    """Yield a line about each of two runs of the command of `row`, in the directory of its run.
 
     The command does whatever it does twice more: it is run only where that was asked for. Raises `RunError` where there is
     nothing to run.
     """
     assert advice.memory is not None
     if not row.command or row.mode != "wrap":
-        raise RunError(f"{row.path} cannot be run again: its command was not started by wrap.")
+        raise RunError(f"{row.path} cannot be repeated: wrap did not start its command.")
     yield f"verifying with: {command_line(row.command)}"
     for share, what in ((1.0, "as advised"), (LESS, "5 % less")):
         limit = mebibytes(advice.memory * share)
@@ -50,11 +50,11 @@ def _tried(row: IndexedRun, limit: int) -> str:
         try:
             info = RunInfo.of(read_info(Path(out) / RUN_FILE))
         except RunError:
-            return f"it could not be started (exit code {done.returncode})"
+            return f"did not start (exit code {done.returncode})"
         ended, started = info.ended.monotonic, info.started.monotonic
         seconds = f" in {duration(ended - started)}" if ended and started else ""
         if info.exit.oom_kills:
-            return f"killed: it needs more{seconds}"
+            return f"killed: needs more{seconds}"
         passed = "passes" if done.returncode == 0 else f"fails: {json.dumps(info.exit.reason)}"
         usual = f" (usually {duration(row.seconds)})" if row.seconds else ""
         return f"{passed}{seconds}{usual}"

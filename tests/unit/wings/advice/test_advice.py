@@ -38,7 +38,7 @@ def test_memory_is_never_less_than_a_run_has_needed_and_little_more() -> None:
 def test_one_run_has_a_stated_margin() -> None:
     (advice,) = advise([row(100)], by=job_of)
     assert advice.memory == pytest.approx(110 * MIB + KERNEL_SHARE, abs=1)
-    assert "from one run: 10% are added" in advice.notes[0]
+    assert "based on one run: 10% headroom" in advice.notes[0]
     assert "from one run" in sentence(advice)
 
 
@@ -308,12 +308,13 @@ def test_targets_speak_their_own_words() -> None:
 def test_a_change_is_told_where_the_bounds_exclude_that_there_is_none() -> None:
     before = row(100, started=1000.0)
     assert (
-        what_changed(row(100.5, started=1060.0), [before]) == "nothing, against the run of 1 min 00 s before"
+        what_changed(row(100.5, started=1060.0), [before])
+        == "nothing since the previous run (1 min 00 s ago)"
     )
     changed = what_changed(row(130, started=1060.0, seconds=60.0), [before])
-    assert changed == "memory +30.0 MiB (+30%), 30.0 s faster, against the run of 1 min 00 s before"
+    assert changed == "memory +30.0 MiB (+30%), 30.0 s faster since the previous run (1 min 00 s ago)"
     wide = row(130, low=100 * MIB, started=1060.0)
-    assert what_changed(wide, [before]) == "nothing, against the run of 1 min 00 s before"
+    assert what_changed(wide, [before]) == "nothing since the previous run (1 min 00 s ago)"
     assert what_changed(row(100), [row(100, exit_code=1)]) is None
 
 
