@@ -1,7 +1,8 @@
-"""What a command is called, without its arguments: program, script or module, subcommand.
+"""Key of a command without its arguments: program, script or module, subcommand.
 
-Runs of one key are runs of the same job with other arguments: `python train.py --lr 1` and `python3.11 ./train.py --lr 2`.
-Imports nothing, for the default name of a run directory is made of it while the command waits.
+Runs with the same key are runs of one job with different arguments: `python train.py --lr 1` and
+`python3.11 ./train.py --lr 2`. This module imports nothing slow, because the command waits while the default name of its
+run directory is derived from the key.
 """
 
 from __future__ import annotations
@@ -14,14 +15,14 @@ _INTERPRETERS = {
     "python": ".py", "pypy": ".py", "node": ".js", "ruby": ".rb", "perl": ".pl", "Rscript": ".R", "julia": ".jl",
     "deno": ".ts", "php": ".php", "lua": ".lua",
 }  # fmt: skip
-"""Programs that run a script, and the ending of most of these."""
+"""Programs that run scripts, with the usual extension of the scripts."""
 _WITH_VALUE = {
     "python": ("-W", "-X", "--check-hash-based-pycs"),
     "node": ("-r", "--require", "--import", "--loader"),
     "perl": ("-I", "-M"),
     "ruby": ("-I", "-r"),
 }
-"""Options of interpreters whose value is a word of its own."""
+"""Options of interpreters with a value in a separate word."""
 _WITH_SUBCOMMANDS = frozenset(
     {
         "git", "cargo", "go", "npm", "yarn", "pnpm", "docker", "podman", "kubectl", "pip", "uv", "poetry", "conda", "mamba",
@@ -29,22 +30,22 @@ _WITH_SUBCOMMANDS = frozenset(
         "snakemake", "nextflow", "airflow", "otel-memwatch", "apt", "apt-get", "systemctl", "zig", "swift", "mvn", "gradle",
     }
 )  # fmt: skip
-"""Programs whose first plain word says what they do."""
+"""Programs with a subcommand as first word that is not an option."""
 _LAUNCHERS = frozenset({"env", "nice", "nohup", "time", "stdbuf", "ionice", "chrt", "setsid", "exec"})
 """Programs that run the rest of their arguments."""
 _SAID_FIRST = frozenset(
     {"cd", "set", "export", "source", ".", "exec", "ulimit", "umask", "trap", "echo", "("}
 )
-"""What a shell's text begins with before it comes to the point."""
+"""First words of shell lines that do not identify the job."""
 
 _SHELL_SIGNS = frozenset(";|&<>$`(){}*?'\"\\\n#~=")
-"""What makes a shell's text more than one plain command."""
+"""Characters that make a shell's text more than one simple command."""
 _LONGEST = 160
-"""Characters of a text (`sh -c TEXT`) that stand in a key; a longer one is told apart by a checksum."""
+"""Maximum number of characters of a text (`sh -c TEXT`) in a key. A longer text gets a checksum."""
 
 
 def command_key(argv: Sequence[str]) -> str:
-    """The key of a command: "train.py", "pytest", "git log", "make"; of a text it is the text, for that is the program."""
+    """Return the key of a command: "train.py", "pytest", "git log", "make". For `sh -c TEXT`, the text is the program."""
     words = _without_launcher(argv)
     if not words:
         return ""
@@ -53,7 +54,7 @@ def command_key(argv: Sequence[str]) -> str:
         kind, what = _interpreted(program, words[1:])
         if kind == "text":
             if program in _SHELLS and not _SHELL_SIGNS & set(what) and what.split():
-                return command_key(what.split())  # one command, which a shell only starts
+                return command_key(what.split())  # a single command, which the shell only starts
             return f"{program} -c {_shortened(what)}"
         return what or program
     if program == "java":
@@ -65,7 +66,7 @@ def command_key(argv: Sequence[str]) -> str:
 
 
 def command_label(argv: Sequence[str]) -> str:
-    """The key in a word or two for a person: "train" of `python train.py`, "sort" of `sh -c 'sort x | uniq'`."""
+    """Return a short label for users: "train" for `python train.py`, "sort" for `sh -c 'sort x | uniq'`."""
     words = _without_launcher(argv)
     if not words:
         return ""
@@ -82,7 +83,7 @@ def command_label(argv: Sequence[str]) -> str:
 
 
 def _program(word: str) -> str:
-    """The name of a program without its path, and of an interpreter without its version: "python" of python3.11."""
+    """Return a program's name without its path, and for an interpreter without its version: "python" for python3.11."""
     name = os.path.basename(word) or word
     bare = name.rstrip("0123456789.")
     return bare if bare in _INTERPRETERS else name
@@ -101,7 +102,7 @@ def _without_launcher(argv: Sequence[str]) -> list[str]:
 
 
 def _interpreted(program: str, rest: Sequence[str]) -> tuple[str, str]:
-    """What an interpreter runs: ("text", the text), ("module", its name), ("script", its file's name) or ("", "")."""
+    """Return kind and name of an interpreter's program: text, module or script. Both are empty without one."""
     valued = _WITH_VALUE.get(program, ())
     index = 0
     while index < len(rest):

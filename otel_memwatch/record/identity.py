@@ -1,25 +1,25 @@
-"""Which group a run belongs to, and which rank it is: what the launcher's environment tells. Stdlib only.
+"""Group and rank of a run, from the launcher's environment variables. Stdlib only.
 
-A **group** are the runs of one job on several ranks or hosts. Nobody coordinates them: every launcher tells each process who it
-is, and those that were told the same group belong together. The innermost launcher says the rank:
+A **group** consists of the runs of one job on several ranks or hosts. They need no coordination: launchers set variables
+for each process, and runs with the same group belong together. The rank comes from the innermost launcher:
 
 ==================  =============================================  =======================================================
 launcher            group                                          rank, local rank, size
 ==================  =============================================  =======================================================
-torchrun            `TORCHELASTIC_RUN_ID`, where it is one         `RANK`, `LOCAL_RANK`, `WORLD_SIZE`
+torchrun            `TORCHELASTIC_RUN_ID`, if it is an id          `RANK`, `LOCAL_RANK`, `WORLD_SIZE`
 Open MPI            `PMIX_NAMESPACE`, `OMPI_MCA_ess_base_jobid`    `OMPI_COMM_WORLD_RANK`, `_LOCAL_RANK`, `_SIZE`
 MPICH, Intel MPI    `PMI_JOBID`, `PMI_KVSNAME`                     `PMI_RANK`, `MPI_LOCALRANKID`, `PMI_SIZE`
 PMIx                `PMIX_NAMESPACE`                               `PMIX_RANK`
 Flux                `FLUX_JOB_ID`                                  `FLUX_TASK_RANK`, `FLUX_TASK_LOCAL_ID`, `FLUX_JOB_SIZE`
-RANK alone          `MASTER_ADDR`, `MASTER_PORT`                   `RANK`, `LOCAL_RANK`, `WORLD_SIZE`
+only RANK           `MASTER_ADDR`, `MASTER_PORT`                   `RANK`, `LOCAL_RANK`, `WORLD_SIZE`
 Slurm step          `SLURM_JOB_ID`, `SLURM_STEP_ID`                `SLURM_PROCID`, `SLURM_LOCALID`, `SLURM_STEP_NUM_TASKS`
 Slurm array         `SLURM_ARRAY_JOB_ID`                           `SLURM_ARRAY_TASK_ID`, its size from the array's limits
 Kubernetes Job      the Job's name                                 `JOB_COMPLETION_INDEX`
-Ray                 `RAY_JOB_ID`                                   none, but for Ray Train's `RANK`
+Ray                 `RAY_JOB_ID`                                   none, except Ray Train's `RANK`
 ==================  =============================================  =======================================================
 
-Where the launcher has no name for the group, the job of the batch system around it is one (Slurm, PBS, LSF, Flux). What the
-person set, `--group` and `--rank`, comes first.
+If the launcher does not name the group, the job of the enclosing batch system does (Slurm, PBS, LSF, Flux). `--group`
+and `--rank` take precedence.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ if TYPE_CHECKING:
     Environment = Mapping[str, str]
 
 _NO_IDS = frozenset(("", "none", "static", "0"))
-"""What launchers say where they were given no id: `torchrun` without --rdzv-id says "none"."""
+"""Values that launchers set without an id: `torchrun` without --rdzv-id sets "none"."""
 STARTED_ONE_BY_ONE = frozenset(("slurm array", "kubernetes", "ray"))
-"""Launchers that start ranks one by one, and one that has failed again; of all others an attempt is one of all ranks."""
+"""Launchers that start and restart ranks one by one. For all others, an attempt restarts all ranks."""
 _BATCH_JOBS = {"SLURM_JOB_ID": "slurm", "PBS_JOBID": "pbs", "LSB_JOBID": "lsf", "FLUX_JOB_ID": "flux"}
 _LONGEST = 200
-"""Characters of a group's id, as of a run's name."""
+"""Maximum number of characters of a group's id, the same as for a run's name."""
 _POD_OF_JOB = re.compile(r"(?P<job>.+?)-(?P<index>[0-9]+)(?:-[a-z0-9]{5})?\Z")
-"""A pod of an indexed Job: its name, the index and five characters by lot; its host name: without the latter."""
+"""Pod of an indexed Job: its name, the index and five random characters. The host name lacks the latter."""
 
 
 class GroupIdentity(NamedTuple):
-    """Who a run is among those of its group; `None`: nobody told."""
+    """Position of a run in its group; `None` is unknown."""
 
     group: str
     launcher: str
@@ -54,30 +54,30 @@ class GroupIdentity(NamedTuple):
     rank: int | None = None
     local_rank: int | None = None
     size: int | None = None
-    """Ranks that the group has."""
+    """Number of ranks in the group."""
     first: int = 0
-    """The lowest rank; a Slurm array may begin with any number."""
+    """Lowest rank; a Slurm array may begin with any number."""
     step: int = 1
-    """From one rank to the next: of a Slurm array."""
+    """Difference between two ranks, for a Slurm array."""
     node: int | None = None
     """Number of the host in the group."""
     attempt: int = 0
-    """How often the launcher has started it before this."""
+    """Number of earlier starts by the launcher."""
 
 
 def identity(
     environ: Environment, resource: Mapping[str, object], group: str | None = None, rank: int | None = None
 ) -> GroupIdentity | None:
-    """Group and rank of a process, of its environment; `None`: it belongs to no group.
+    """Return group and rank of a process from its environment; `None` if it belongs to no group.
 
     Args:
-        environ: environment that the target was started with.
+        environ: environment of the target at its start.
         resource: the run's resource, for the name of a Kubernetes Job.
-        group: what the person set.
-        rank: what the person set.
+        group: value of `--group`.
+        rank: value of `--rank`.
 
     """
-    found = _told(environ, resource)
+    found = _from_launcher(environ, resource)
     if group is not None:
         found = (found or GroupIdentity(group, "given"))._replace(group=group)
     if rank is not None and found is not None:
@@ -88,7 +88,7 @@ def identity(
 
 
 def group_attributes(own: GroupIdentity) -> dict[str, str | int]:
-    """The identity as attributes of a resource: what live series are summed by."""
+    """Return the identity as resource attributes, by which live series are added up."""
     numbers = {"rank": own.rank, "local_rank": own.local_rank, "size": own.size}
     return {
         "memwatch.group.id": own.group,
@@ -96,11 +96,11 @@ def group_attributes(own: GroupIdentity) -> dict[str, str | int]:
     }
 
 
-def _told(environ: Environment, resource: Mapping[str, object]) -> GroupIdentity | None:
+def _from_launcher(environ: Environment, resource: Mapping[str, object]) -> GroupIdentity | None:
     for launcher in (_torchrun, _open_mpi, _mpich, _flux, _plain_ranks, _slurm):
         found = launcher(environ)
         if found is not None:
-            # Without a name of its own it has that of the job around it; without either it is known by its rank alone.
+            # Without a group name, use that of the enclosing job. Without either, only the rank identifies the run.
             named = found.group or _batch_job(environ) or _address(environ)
             return found._replace(group=named)
     return _kubernetes(environ, resource) or _ray(environ)
@@ -209,25 +209,25 @@ def _batch_job(environ: Environment) -> str:
 
 
 def _address(environ: Environment) -> str:
-    """Where the ranks of PyTorch meet: the same for all of a job, and for another one after it."""
+    """Return the address of PyTorch's rendezvous. All ranks of a job share it, but a later job may reuse it."""
     address, port = environ.get("MASTER_ADDR", ""), environ.get("MASTER_PORT", "")
     return f"{address}:{port}" if address and port else address
 
 
 def _id(environ: Environment, variable: str) -> str:
-    """A name, unless it says that there is none."""
+    """Return an id; empty if the value means "none"."""
     value = environ.get(variable, "").strip()
     return "" if value.lower() in _NO_IDS else value
 
 
 def _number(environ: Environment, variable: str) -> int | None:
-    """A number from 0 on; `None`: it is not there, or none."""
+    """Return a non-negative number; `None` if missing or invalid."""
     text = environ.get(variable, "").strip()
     return int(text) if text.isascii() and text.isdecimal() and len(text) < 10 else None
 
 
 def _printable(text: str) -> str:
-    """One line without a slash: it is named on the command line beside paths."""
+    """Return one line without slashes, because the command line accepts it next to paths."""
     return "".join(c if c.isprintable() and c != "/" else "_" for c in text.strip())[:_LONGEST]
 
 

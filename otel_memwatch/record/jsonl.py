@@ -126,13 +126,13 @@ def _raw_blocks(path: Path, damage: Damage, block: int, begin: int) -> Iterator[
     """Complete lines as they are, some at a time, with the offset of the first of them."""
     rest = b""
     skipping = False
-    barren = Barren()
+    garbage = GarbageGuard()
     at = begin
     try:
         with os.fdopen(open_regular(path), "rb") as file:
             file.seek(begin)
             while data := file.read(block):
-                if _hopeless(barren, data, damage):
+                if _hopeless(garbage, data, damage):
                     return
                 if skipping:
                     left_out, end, data = data.partition(b"\n")
@@ -160,27 +160,27 @@ def _raw_blocks(path: Path, damage: Damage, block: int, begin: int) -> Iterator[
             yield at, [rest]
 
 
-class Barren:
-    """Tells of a file that is read block by block whether too much of it is no lines: holes, or one endless line."""
+class GarbageGuard:
+    """Detector of files with too much garbage, read block by block: holes, or one endless line."""
 
     def __init__(self) -> None:
         self._in_one_line = 0
         self._empty = 0
 
     def exceeded(self, data: bytes) -> bool:
-        """Whether it has become too much with this block."""
+        """Add a block, and return whether the limit is exceeded."""
         self._in_one_line = 0 if b"\n" in data else self._in_one_line + len(data)
         if not data.strip(b"\0"):
             self._empty += len(data)
         return max(self._in_one_line, self._empty) > MAX_SKIPPED
 
 
-def _hopeless(barren: Barren, data: bytes, damage: Damage) -> bool:
-    """Whether reading on is a waste of time; the damage says so then."""
+def _hopeless(garbage: GarbageGuard, data: bytes, damage: Damage) -> bool:
+    """Return whether to stop reading; `damage` then records the reason."""
     if damage.lines > MAX_DAMAGED:
         damage.give_up(f"more than {MAX_DAMAGED} lines are damaged")
         return True
-    if barren.exceeded(data):
+    if garbage.exceeded(data):
         damage.give_up(f"{MAX_SKIPPED >> 20} MiB of it are no lines")
         return True
     return False

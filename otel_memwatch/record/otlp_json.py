@@ -1,7 +1,7 @@
-"""OTLP between its JSON form and its protobuf messages.
+"""Conversion of OTLP between JSON and protobuf messages.
 
-The JSON form is proto3's but for two things (OTLP specification, "JSON Protobuf Encoding"): trace and span ids are
-hexadecimal, and enumerations are numbers only.
+The JSON form is that of proto3 with two exceptions (OTLP specification, "JSON Protobuf Encoding"): trace and span ids
+are hexadecimal, and enumerations are numbers.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ _M = TypeVar("_M", bound=Message)
 
 
 def parse_json(text: bytes | str, message: _M) -> _M:
-    """Fills `message` from OTLP JSON and gives it back. Raises `ValueError` for what is none."""
+    """Fill `message` from OTLP JSON and return it. Raises `ValueError` for invalid input."""
     try:
         value = json.loads(text)
         if not isinstance(value, dict):
-            raise ValueError("it is not a JSON object")  # noqa: TRY004 - what callers are told to expect
+            raise ValueError("it is not a JSON object")  # noqa: TRY004 - callers expect ValueError
         json_format.ParseDict(_ids(value, _from_hexadecimal), message, ignore_unknown_fields=True)
     except (json_format.ParseError, RecursionError, TypeError, SystemError) as error:
-        # SystemError is protobuf's for text with half a surrogate pair where a message should be.
+        # protobuf raises SystemError for text with half a surrogate pair in place of a message.
         raise ValueError(str(error).partition("\n")[0] or "it is not OTLP") from None
     return message
 
 
 def to_json(message: Message) -> dict[str, Any]:
-    """OTLP JSON of a message."""
+    """Return the OTLP JSON of a message."""
     value = json_format.MessageToDict(message, use_integers_for_enums=True)
     result = _ids(value, _to_hexadecimal)
     assert isinstance(result, dict)
@@ -40,7 +40,7 @@ def to_json(message: Message) -> dict[str, Any]:
 
 
 def _ids(value: Any, convert: Any) -> Any:
-    """`value` with every id converted; it is changed in place."""
+    """Convert every id in `value` in place, and return it."""
     if isinstance(value, dict):
         for key, item in value.items():
             if key in _IDS and isinstance(item, str):

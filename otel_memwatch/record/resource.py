@@ -1,7 +1,7 @@
-"""Who the run is, in OpenTelemetry's terms: service, process, host, container, Kubernetes, Slurm, CI. Stdlib only.
+"""OpenTelemetry resource of a run: service, process, host, container, Kubernetes, Slurm, CI. Stdlib only.
 
-What the person set in OTEL_RESOURCE_ATTRIBUTES and OTEL_SERVICE_NAME comes first. Arguments of the command are
-never among the attributes. Reading a few small files once costs about a millisecond.
+OTEL_RESOURCE_ATTRIBUTES and OTEL_SERVICE_NAME take precedence. The attributes never contain arguments of the command.
+Reading a few small files once costs about a millisecond.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ _CONTAINER_ID = re.compile(r"(?<![0-9a-f])([0-9a-f]{64})(?![0-9a-f])")
 def resource_attributes(
     run: Mapping[str, object], environ: Mapping[str, str], root: Path = Path("/")
 ) -> Attributes:
-    """Attributes of the resource that all metrics and spans of a run belong to.
+    """Return the resource attributes of all metrics and spans of a run.
 
     Args:
-        run: the fields of run.json that are known at the start.
-        environ: environment that the target was started with.
-        root: where /proc and /etc lie; tests put their own here.
+        run: fields of run.json that are known at the start.
+        environ: environment of the target at its start.
+        root: directory that contains /proc and /etc; tests pass another one.
 
     """
     given = parse_attributes(environ.get("OTEL_RESOURCE_ATTRIBUTES", ""))
@@ -67,7 +67,7 @@ def resource_attributes(
 
 
 def surroundings_attributes(environ: Mapping[str, str], root: Path = Path("/")) -> Attributes:
-    """Container, pod and Slurm job that this process runs in."""
+    """Return attributes of this process's container, pod and Slurm job."""
     container = _container_id(root)
     return {
         **({"container.id": container} if container else {}),
@@ -77,7 +77,7 @@ def surroundings_attributes(environ: Mapping[str, str], root: Path = Path("/")) 
 
 
 def parse_attributes(text: str) -> dict[str, str]:
-    """OTEL_RESOURCE_ATTRIBUTES: "key=value,key=value" with percent-encoded values; malformed parts are left out."""
+    """Parse OTEL_RESOURCE_ATTRIBUTES: "key=value,key=value" with percent-encoded values. Ignores malformed parts."""
     result = {}
     for part in text.split(","):
         key, equals, value = part.partition("=")
@@ -133,13 +133,13 @@ def _host(run: Mapping[str, object], root: Path, contained: bool) -> Attributes:
         if key == "PRETTY_NAME":
             attributes["os.description"] = value.removeprefix('"').partition('"')[0]
     if not contained:
-        # An image's machine id would be that of all its containers.
+        # All containers of an image have the same machine id.
         attributes["host.id"] = _text(root / "etc/machine-id").strip()
     return {name: value for name, value in attributes.items() if value}
 
 
 def _container_id(root: Path) -> str | None:
-    """Id of the container that we are in: from our control group, or from what is mounted on /etc/hostname."""
+    """Return the id of this process's container, from its cgroup or from the mount of /etc/hostname."""
     for line in _text(root / "proc/self/cgroup").splitlines():
         match = _CONTAINER_ID.search(line.rpartition("/")[2])
         if match:
@@ -157,7 +157,7 @@ def _kubernetes(environ: Mapping[str, str], root: Path) -> Attributes:
     found: Attributes = {}
     for attribute, variables in _KUBERNETES.items():
         for variable in variables:
-            # A name without a prefix may mean anything outside of a cluster.
+            # Outside a cluster, a name without a prefix may have any meaning.
             if environ.get(variable) and (inside or variable.startswith(("K8S_", "OTEL_"))):
                 found[attribute] = environ[variable]
                 break
@@ -177,9 +177,9 @@ def _named(environ: Mapping[str, str], names: Mapping[str, str]) -> Attributes:
 
 
 def ci_attributes(environ: Mapping[str, str]) -> Attributes:
-    """Identity of the CI run that the run belongs to, for its span; empty outside of CI.
+    """Return attributes of the CI run for the run's span; empty outside CI.
 
-    They are ids of single runs: on the resource of metrics they would make a series of each build, which the
+    They contain ids of single CI runs. On the resource of metrics they would create a series per build, which the
     conventions forbid by default.
     """
     for variable, read in (("GITHUB_ACTIONS", _github), ("GITLAB_CI", _gitlab), ("JENKINS_URL", _jenkins)):
@@ -237,7 +237,7 @@ def _jenkins(environ: Mapping[str, str]) -> Iterable[tuple[str, str]]:
 
 
 def _text(path: Path) -> str:
-    """Content of a small file; nothing where it cannot be read."""
+    """Return the content of a small file; empty if not readable."""
     try:
         return path.read_text(errors="replace")
     except OSError:

@@ -16,7 +16,15 @@ from itertools import pairwise
 from otel_memwatch.model import Column
 from otel_memwatch.record.fields import FARTHEST, mapping, moment, number, text
 from otel_memwatch.record.format import TICK_DECIMALS
-from otel_memwatch.record.jsonl import MAX_DAMAGED, MAX_LINE, Barren, Damage, line_blocks, open_regular, parse
+from otel_memwatch.record.jsonl import (
+    MAX_DAMAGED,
+    MAX_LINE,
+    Damage,
+    GarbageGuard,
+    line_blocks,
+    open_regular,
+    parse,
+)
 from otel_memwatch.record.schema import columns_of, sample_maker
 from otel_memwatch.runtime.typed import TYPE_CHECKING, Any, NamedTuple
 
@@ -265,8 +273,8 @@ def last_columns(path: Path, begin: int = 0) -> tuple[Column, ...] | None:
 def _objects(file: io.FileIO) -> Iterator[bytes]:
     """The lines that are objects, from where the file stands. It is read, not mapped: what is mapped counts as memory of ours."""
     offset, before = file.tell(), b"\n"
-    barren = Barren()
-    while (data := file.read(_SOUGHT)) and not barren.exceeded(data):
+    garbage = GarbageGuard()
+    while (data := file.read(_SOUGHT)) and not garbage.exceeded(data):
         sought = before + data
         index = sought.find(b"\n{")
         while index >= 0:

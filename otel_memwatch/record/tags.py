@@ -1,18 +1,15 @@
-"""The tags of a run: what the person gave, and what the engine that runs it says of it. Stdlib only.
+"""Tags of a run from the workflow engine around it. Stdlib only.
 
-=============  ===========================================================================================================
-from           tags
-=============  ===========================================================================================================
-Snakemake      `rule`, `wildcards`, `attempt`: its executors other than the local one start `snakemake --target-jobs RULE:WILDCARDS`
-               around a job. The local one tells a job nothing: `--tag rule={rule}` in the shell command does.
-Nextflow       `rule` (the process), `nextflow.task`: the first lines of `.command.run` in the working directory
-Slurm          `slurm.job`, `slurm.name`, `slurm.array`, `slurm.task`, `attempt` where it was requeued
-GitHub         `github.workflow`, `github.job`, `github.run`, `github.repository`, `branch`, `commit`, `attempt`
-GitLab         `gitlab.run`, `gitlab.pipeline`, `gitlab.job`, `gitlab.project`, `branch`, `commit`
-MLflow         `mlflow.run`, `mlflow.name`, `mlflow.experiment`
-W&B            `wandb.run`, `wandb.name`, `wandb.project`, `wandb.group`, `wandb.sweep`
-Kubernetes     `k8s.pod`, `k8s.namespace`, `k8s.container`, `k8s.job`, `k8s.index`: from the run's resource and the Job's index
-=============  ===========================================================================================================
+- Snakemake: `rule`, `wildcards`, `attempt`. All executors except the local one start
+  `snakemake --target-jobs RULE:WILDCARDS` around a job. With the local one, use `--tag rule={rule}` in the shell command.
+- Nextflow: `rule` (the process), `nextflow.task`, from the first lines of `.command.run` in the working directory.
+- Slurm: `slurm.job`, `slurm.name`, `slurm.array`, `slurm.task`, and `attempt` if requeued.
+- GitHub: `github.workflow`, `github.job`, `github.run`, `github.repository`, `branch`, `commit`, `attempt`.
+- GitLab: `gitlab.run`, `gitlab.pipeline`, `gitlab.job`, `gitlab.project`, `branch`, `commit`.
+- MLflow: `mlflow.run`, `mlflow.name`, `mlflow.experiment`.
+- W&B: `wandb.run`, `wandb.name`, `wandb.project`, `wandb.group`, `wandb.sweep`.
+- Kubernetes: `k8s.pod`, `k8s.namespace`, `k8s.container`, `k8s.job`, `k8s.index`, from the run's resource and the Job's
+  index.
 """
 
 from __future__ import annotations
@@ -32,7 +29,7 @@ _VARIABLES = {
     "MLFLOW_RUN_ID": "mlflow.run",
     "MLFLOW_RUN_NAME": "mlflow.name",
     "MLFLOW_EXPERIMENT_ID": "mlflow.experiment",
-    "MLFLOW_EXPERIMENT_NAME": "mlflow.experiment",  # where both are there it is the name
+    "MLFLOW_EXPERIMENT_NAME": "mlflow.experiment",  # the name wins over the id
     "WANDB_RUN_ID": "wandb.run",
     "WANDB_NAME": "wandb.name",
     "WANDB_PROJECT": "wandb.project",
@@ -65,11 +62,11 @@ _KUBERNETES = {
 
 _NEXTFLOW_TASK = re.compile(r"^# NEXTFLOW TASK: (.{1,500})$", re.MULTILINE)
 _HEAD = 4096
-"""Bytes of `.command.run` that are read: the task's name stands in its second line."""
+"""Bytes of `.command.run` to read. The task's name is in its second line."""
 _GENERATIONS = 6
-"""Ancestors that are looked at for an engine: it stands a shell or two above the command."""
+"""Number of ancestors to search for an engine, which is a shell or two above the command."""
 _INPUTS = 1000
-"""Arguments that are looked at for files."""
+"""Number of arguments to check for files."""
 
 
 def engine_tags(
@@ -79,16 +76,16 @@ def engine_tags(
     parent: int,
     proc: Path = Path("/proc"),
 ) -> Tags:
-    """What the engines around a run say of it.
+    """Return the tags of a run from the engines around it.
 
     Args:
-        environ: environment that the target was started with.
-        directory: its working directory; `None`: not known.
-        resource: the run's resource, for what a pod tells.
-        parent: pid of the process that asked for the run.
-        proc: where /proc is; tests put their own here.
+        environ: environment of the target at its start.
+        directory: its working directory; `None` if unknown.
+        resource: the run's resource, for attributes of a pod.
+        parent: PID of the process that started the run.
+        proc: path of /proc; tests pass another one.
 
-    Cost: 50 us, and 50 us more for each of a few ancestors.
+    Cost: 50 us, plus 50 us for each of a few ancestors.
 
     """
     tags = _named(environ, _VARIABLES)
@@ -108,9 +105,9 @@ def engine_tags(
 
 
 def input_bytes(argv: Sequence[str], directory: str | os.PathLike[str] | None) -> int | None:
-    """Size of the regular files that the arguments of a command name, programs left out; `None`: they name none.
+    """Return the size of regular files named in a command's arguments, without programs; `None` if there are none.
 
-    Said of the moment at which it is called: a file that the command itself will write is not there yet. Cost: 2 us an argument.
+    Files that the command will write do not exist yet and do not count. Cost: 2 us per argument.
     """
     total, found = 0, False
     for word in argv[1 : _INPUTS + 1]:
@@ -121,7 +118,7 @@ def input_bytes(argv: Sequence[str], directory: str | os.PathLike[str] | None) -
             status = os.stat(os.path.join(directory or ".", name))
         except (OSError, ValueError):
             continue
-        # A script, or a program that is run by another one, is no input.
+        # A script, or a program that another one runs, is not an input.
         if status.st_mode & 0o170000 == 0o100000 and not name.endswith(
             (".py", ".sh", ".js", ".pl", ".rb", ".R", ".jar")
         ):
@@ -151,7 +148,7 @@ def _nextflow(directory: str | os.PathLike[str] | None) -> Tags:
     if not found:
         return {}
     name = found[1].strip()
-    # "NFCORE:ALIGN:BWA (sample 1)": the process, then the task's tag.
+    # Format: "NFCORE:ALIGN:BWA (sample 1)", with the process and the task's tag.
     return {"rule": name.partition(" (")[0].rpartition(":")[2], "nextflow.task": name}
 
 
@@ -172,7 +169,7 @@ def _snakemake(parent: int, proc: Path) -> Tags:
 
 
 def _ancestors(pid: int, proc: Path) -> Iterator[list[str]]:
-    """The arguments of a process and of those above it, as far as they can be read."""
+    """Yield the arguments of a process and of its ancestors, as far as they are readable."""
     for _ in range(_GENERATIONS):
         if pid <= 1:
             return

@@ -1,1 +1,1 @@
-"""What Python and the kernel lack for us: lazy names, threads under a memory limit, polling, masking."""
+"""Foundations on top of Python and the kernel: lazy names, threads under a memory limit, polling, masking."""

@@ -1,4 +1,4 @@
-"""How much address space a limit (`ulimit -v`) leaves: a library that runs into it may end or hang its process without a word."""
+"""Address space below a limit (`ulimit -v`). A library that reaches the limit may end or hang its process silently."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ _M_ARENA_MAX = -8
 
 
 def limited() -> bool:
-    """Whether there is a limit."""
+    """Return whether there is a limit."""
     return resource.getrlimit(resource.RLIMIT_AS)[0] != resource.RLIM_INFINITY
 
 
 def need(room: int) -> None:
-    """Raises `Unavailable` where the limit leaves less than `room` bytes. Costs a microsecond without a limit."""
+    """Raise `Unavailable` if the limit leaves less than `room` bytes. Costs a microsecond without a limit."""
     if room <= 0 or not limited():
         return
     import mmap
@@ -29,9 +29,9 @@ def need(room: int) -> None:
 
 
 def keep_to_one_heap() -> None:
-    """Where there is a limit, keeps glibc from giving each thread a heap of its own, of 64 MiB of address space.
+    """Under a limit, keep glibc from reserving a heap of 64 MiB of address space for each thread.
 
-    For processes of our own only: in a program with busy threads it would cost time.
+    Only for processes of this package: it would slow down a program with busy threads.
     """
     if not limited():
         return

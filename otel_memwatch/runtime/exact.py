@@ -1,4 +1,4 @@
-"""The definition of "exact", for processes, trees, operations and imports alike.
+"""Definition of "exact" for processes, trees, operations and imports.
 
 A figure is exact if the truth is at most 1 MiB or 0.5 % of it away, whichever is larger. Otherwise it is a range. The
 watched program imports this too, and `_native.c` has the same constants.

@@ -1,12 +1,16 @@
-"""What is known of the kernel: its units, its clock, and how far its memory counters can be from the truth.
+"""Facts about the kernel: units, clock, and the error of its memory counters.
 
-The watched program imports this too, so it imports nothing that a bare Python has not loaded already.
+The watched program imports this module too, so it imports only modules that a bare Python has already loaded.
 
-Why a watermark can be off: a resident size is the sum of three counters, of anonymous pages, files and shared memory, and
-the kernel does not add every page to them at once. Before Linux 6.2 each thread held back up to 64 pages of each. Since 6.2
-each processor holds back up to a batch of max(32, 2 x processors) - 1 pages of each; statm and status add these up exactly
-(6.16, and stable releases that have the change), /proc/PID/stat and the watermark do not. Seen: a sort whose watermark fell
-by 268 KiB on two processors, where one counter can be off by 248.
+A high-water mark has an error for this reason. Resident size is the sum of three counters: anonymous pages, file pages
+and shared memory. The kernel updates them in batches:
+
+* Before Linux 6.2, each thread holds back up to 64 pages of each counter.
+* Since 6.2, each processor holds back up to `max(32, 2 * processors) - 1` pages of each counter. Since 6.16, and in
+  stable releases with the change, statm and status add these pages. `/proc/PID/stat` and the high-water mark do not.
+
+Observed: the high-water mark of a sort fell by 268 KiB on two processors. There the error of one counter is up to 248
+KiB.
 """
 
 from __future__ import annotations
@@ -14,7 +18,7 @@ from __future__ import annotations
 import os
 import time
 
-TYPE_CHECKING = False  # the name that type checkers know; `typing` takes 2 ms to import
+TYPE_CHECKING = False  # type checkers know this name; `typing` takes 2 ms to import
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -23,25 +27,25 @@ _SYSCONF = hasattr(os, "sysconf")
 PAGE_SIZE = os.sysconf("SC_PAGE_SIZE") if _SYSCONF else 4096
 """Bytes of a base page."""
 CLOCK_TICKS = os.sysconf("SC_CLK_TCK") if _SYSCONF else 100
-"""Clock ticks in a second: the times in /proc/PID/stat are counted in them."""
+"""Clock ticks per second, the unit of times in /proc/PID/stat."""
 
 _COUNTERS = 3
-"""Counters of pages whose sum is a resident size."""
+"""Number of page counters that add up to a resident size."""
 PER_THREAD_PAGES = _COUNTERS * 64
-"""Pages that a thread held back before 6.2."""
+"""Maximum of pages that a thread holds back before Linux 6.2."""
 PER_CPU_COUNTERS = (6, 2)
-"""Release with which the counters went from threads to processors."""
+"""Release that moved the counters from threads to processors."""
 
 GROUP_LAG_SECONDS = 5.0
-"""How long what memory.stat says of a group may be behind what happened in groups below it.
+"""Largest delay of a cgroup's memory.stat behind events in cgroups below it.
 
-A group's figures are brought up to date when enough has changed, which a group below can fail to tell it, and every two
-seconds at the latest (FLUSH_TIME in mm/memcontrol.c), by a timer that an idle processor puts off. In a group that has none
-below, they are off by some hundred pages at the most."""
+The kernel updates the figures after enough changes, which a cgroup below may fail to report, and otherwise every two
+seconds (FLUSH_TIME in mm/memcontrol.c). An idle processor postpones this timer. Without cgroups below, the error is at
+most some hundred pages."""
 
 
 def parse_release(release: str) -> tuple[int, int]:
-    """Major and minor number of a kernel release such as "6.1.0-18-amd64"; (0, 0) when it has none."""
+    """Return major and minor number of a kernel release such as "6.1.0-18-amd64"; (0, 0) if it has none."""
     major, _, rest = release.partition(".")
     digits = 0
     while rest[digits : digits + 1].isdecimal():
@@ -50,7 +54,7 @@ def parse_release(release: str) -> tuple[int, int]:
 
 
 def has_thread_counters(release: str) -> bool:
-    """Whether the error grows with the threads (before 6.2): too much to call a watermark exact."""
+    """Return whether the error grows with the number of threads (before 6.2), too much for an exact high-water mark."""
     return parse_release(release) < PER_CPU_COUNTERS
 
 
@@ -61,8 +65,8 @@ PROCESSORS_VARIABLE = "MEMWATCH_TEST_PROCESSORS"
 def processors() -> int:
     """Return the number of processors that are online, on which the kernel's batches depend; 1 if unknown.
 
-    `os.cpu_count()` would obey PYTHON_CPU_COUNT and `-X cpu_count` (Python 3.13), and the affinity says only where a process
-    may run now: pages that it left behind on other processors are still held back there.
+    `os.cpu_count()` obeys PYTHON_CPU_COUNT and `-X cpu_count` (Python 3.13). The affinity shows only the processors that
+    a process may use now; other processors may still hold back its pages.
     """
     assumed = os.environ.get(PROCESSORS_VARIABLE, "")
     if assumed.isdecimal():
@@ -78,42 +82,45 @@ def usable_processors() -> int:
 
 
 def counter_error(threads: int, cpus: int, *, per_thread: bool) -> int:
-    """Bytes by which a watermark (VmHWM, ru_maxrss) of a process can be below or above the truth.
+    """Return the error of a process's high-water mark (VmHWM, ru_maxrss) in bytes, in either direction.
 
-    By as much it may fall without a reset: a reading of a living process adds up all that processors hold back; what the
-    kernel notes when memory is given back, and what wait4 tells, does not.
+    The mark may fall by the same amount without a reset. Readings of a living process include the pages that processors
+    hold back. The kernel's note when memory is freed, and wait4, exclude them.
 
     Args:
-        threads: threads of the process, the most it had.
+        threads: largest number of threads that the process had.
         cpus: processors of the machine.
-        per_thread: what `has_thread_counters` says of the kernel, asked once by who calls this often.
+        per_thread: result of `has_thread_counters`, which frequent callers compute once.
     """
     pages = PER_THREAD_PAGES * threads if per_thread else _COUNTERS * (max(32, 2 * cpus) - 1) * cpus
     return pages * PAGE_SIZE
 
 
 def rss_error(threads: int = 1, cpus: int | None = None, release: str | None = None) -> int:
-    """As `counter_error`, of a kernel release; what is not given is that of this machine."""
+    """Return `counter_error` for a kernel release. Missing arguments are those of this machine."""
     release = os.uname().release if release is None else release
     cpus = processors() if cpus is None else cpus
     return counter_error(threads, cpus, per_thread=has_thread_counters(release))
 
 
 def boot_offset() -> float:
-    """Seconds from boot to the zero of the monotonic clock, to 1 ms: the time that the machine was suspended. Linux."""
+    """Return the seconds that the machine was suspended since boot, to 1 ms. Linux only.
+
+    The start of a process counts from boot; the monotonic clock omits suspended time.
+    """
     return round(time.clock_gettime(time.CLOCK_BOOTTIME) - time.monotonic(), 3)
 
 
 def monotonic_start(ticks: int) -> float:
-    """Start of a process in monotonic seconds, from field 22 of its stat (clock ticks since boot). Linux.
+    """Return the start of a process in monotonic seconds, from field 22 of its stat (clock ticks since boot). Linux only.
 
-    True to one clock tick, and the same whenever it is asked for: with the pid it identifies the process.
+    The result has a resolution of one clock tick and does not change, so with the PID it identifies the process.
     """
     return round(ticks / CLOCK_TICKS - boot_offset(), 3)
 
 
 def sum_known(values: Iterable[int | None]) -> int | None:
-    """The sum of the values; `None` when one of them is not known."""
+    """Return the sum of the values; `None` if one of them is unknown."""
     total = 0
     for value in values:
         if value is None:

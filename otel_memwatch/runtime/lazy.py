@@ -1,21 +1,23 @@
-"""Names of a package that are loaded when they are first used: importing it must cost a watched program nothing."""
+"""Lazy names of a package, loaded at their first use. Importing the package costs a watched program nothing."""
 
 from __future__ import annotations
 
-TYPE_CHECKING = False  # the name that type checkers know: importing `typing` costs every watched program 9 ms
+TYPE_CHECKING = (
+    False  # type checkers know this name; importing `typing` would cost every watched program 9 ms
+)
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import Any
 
 
 def names(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
-    """The `__getattr__` of a package.
+    """Return the `__getattr__` of a package.
 
     Args:
         package: its full name.
         homes: the module, relative to the package, of each name.
 
-    What it returns raises `AttributeError` for any other name, and keeps what it has found in the package.
+    The returned function stores each loaded name in the package, and raises `AttributeError` for any other name.
     """
 
     def load(name: str) -> Any:

@@ -1,7 +1,7 @@
-"""Takes secrets out of what people are shown: values of options that are named for one, passwords in addresses.
+"""Masks for secrets in displayed commands: values of options with telling names, and passwords in URLs.
 
-A guess by names, for screens, logs and pictures. What leaves the machine does not rest on it: no argument but a
-script's name is ever sent.
+The masks are guesses by name, for screens, logs and pictures. Exported data does not depend on them, because it contains
+no argument except a script's name.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _NO_SECRET_TOKENS = frozenset(
     {"pad", "eos", "bos", "unk", "mask", "sep", "cls", "special", "image", "stop", "max", "min", "next", "per", "first",
      "last", "start", "end", "new", "split", "delimiter"}
 )  # fmt: skip
-"""Before "token", these make it a word of a language model."""
+"""Words before "token" in options of language models, which are not secrets."""
 
 _SCRIPTS = (
     ".py",
@@ -56,15 +56,15 @@ _SCRIPTS = (
 _ASSIGNED = re.compile(
     r"(?<![A-Za-z0-9_.-])[0-9_.-]*([A-Za-z][A-Za-z0-9_.-]*)(?:=|: ?)(?:(?:Bearer|Basic)\s+)?([^\s&'\";]+)"
 )
-"""A name, what assigns, the value. Looked for at the beginning of a word only: from each letter of it on, an argument of
-64 000 letters would take as many looks at its end, half a minute in all."""
+"""A name, an assignment sign, and a value. It matches only at the beginning of a word. Matching from every letter
+would take half a minute for an argument of 64 000 letters."""
 
 _USER_INFO = re.compile(r"(://[^/@\s:]*):[^/\s]*@")
-"""A password ends at the last @ before the path."""
+"""User and password in a URL. The password ends at the last @ before the path."""
 
 
 def mask_arguments(argv: Sequence[str]) -> list[str]:
-    """The arguments, with three stars for what is likely a secret; as many as before."""
+    """Return the same number of arguments, with three stars for likely secrets."""
     masked = []
     hidden = False
     for word in argv:
@@ -75,12 +75,12 @@ def mask_arguments(argv: Sequence[str]) -> list[str]:
 
 
 def mask_url(url: str) -> str:
-    """The address without the password that may stand in it."""
+    """Return the URL without its password."""
     return _USER_INFO.sub(rf"\1:{MASK}@", url)
 
 
 def public_name(argv: Sequence[str]) -> str:
-    """What a command may be called outside of this machine: its program, and the script where that comes first."""
+    """Return a command's name for export: its program, and its first argument if that is a script."""
     if not argv:
         return ""
     names = [os.path.basename(argv[0]) or argv[0]]
@@ -100,7 +100,7 @@ def _mask_value(found: re.Match[str]) -> str:
 
 
 def _is_secret(name: str) -> bool:
-    """Whether the name of an option or a variable is that of a secret."""
+    """Return whether the name of an option or a variable indicates a secret."""
     words = re.split(r"[-_.]+", re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower())
     if _ALWAYS & set(words) or any(pair in _PAIRS for pair in itertools.pairwise(words)):
         return True

@@ -1,4 +1,4 @@
-"""A Python of its own for a module of this package: what it loads, and how it dies, stays out of the caller's process."""
+"""Command that runs a module of this package in a separate Python process, isolated from the caller."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 PACKAGE_PARENT = str(Path(__file__).resolve().parents[2])
-"""Directory that this package lies in: the first argument of a program that begins with `FIND_PACKAGE`."""
+"""Directory that contains this package: the first argument of a program that begins with `FIND_PACKAGE`."""
 
 FIND_PACKAGE = """
 import sys
@@ -17,10 +17,10 @@ del sys.path[0]
 if package_parent not in sys.path:
     sys.path.append(package_parent)
 """
-"""First lines of a program for `python -c` that imports this very package, whatever other version is installed.
+"""First lines of a program for `python -c` that imports this copy of the package, even if another version is installed.
 
-The package is imported from `PACKAGE_PARENT`, which then gives way to the directories where the caller's libraries are
-looked for. The working directory is taken off the path: no file in it may stand in for a module.
+The package is imported from `PACKAGE_PARENT`, which then moves to the end of the path, after the caller's libraries. The
+working directory is removed from the path, so no file in it can replace a module.
 """
 
 _CALL_MAIN = f"""
@@ -33,14 +33,13 @@ except OSError:
 from importlib import import_module
 import_module(sys.argv.pop(1)).main(sys.argv[1:])
 """
-"""The program that calls `main` of a module. Before it takes any memory it becomes the first that the kernel kills where
-memory runs out.
+"""Program that calls `main` of a module. It first makes itself the process that the kernel kills if memory runs out.
 
-Otherwise the kernel would kill the largest process, which may be a service that shares a limit with us. Raising one's own
-score is allowed to everybody.
+Otherwise the kernel would kill the largest process, which may be a service under the same limit. Any process may raise
+its score.
 """
 
 
 def python_command(module: str, *arguments: str) -> list[str]:
-    """The command that calls `main(arguments)` of `module` in a Python of its own."""
+    """Return the command that calls `main(arguments)` of `module` in a separate Python process."""
     return [sys.executable or "python3", "-W", "ignore", "-c", _CALL_MAIN, PACKAGE_PARENT, module, *arguments]

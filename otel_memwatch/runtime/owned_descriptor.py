@@ -13,8 +13,7 @@ except ImportError:  # not a Unix
 def move_high(descriptor: int, lowest: int) -> int:
     """Move a descriptor to a number from `lowest` on, closed on exec; return it as it was if the limit is lower.
 
-    A program that closes descriptors it does not know (daemons do) and then opens its own files rarely reaches such
-    numbers.
+    Daemons close descriptors that they do not know and then open files, but rarely reach such numbers.
     """
     if fcntl is None:
         return descriptor
@@ -27,7 +26,7 @@ def move_high(descriptor: int, lowest: int) -> int:
 
 
 class OwnedDescriptor:
-    """A descriptor that remembers its file, so that a reused number is left alone.
+    """A descriptor that remembers its file, so a reused number is never closed.
 
     `number` is -1 once the descriptor is closed or lost to the program.
     """
@@ -50,7 +49,7 @@ class OwnedDescriptor:
             number, self.number = self.number, -1
             try:  # noqa: SIM105 - contextlib would be loaded into every program that marks operations
                 os.close(number)
-            except OSError:  # the program has closed it in another thread just now
+            except OSError:  # another thread of the program has just closed it
                 pass
 
 

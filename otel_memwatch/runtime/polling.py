@@ -1,7 +1,7 @@
-"""When something is due that is not done every time, and how to ask what may hang without hanging oneself.
+"""Schedule of readings that are not part of every sample, and calls that may hang.
 
-A call into a driver can block for seconds, or for ever, and cannot be interrupted. The sampler must never make one: `Poller` and
-`answered` make them in a thread of their own, so that a stuck driver delays nobody.
+A call into a driver can block for seconds or for ever, and cannot be interrupted. The sampler must never make such a
+call. `Poller` and `answered` make it in a separate thread, so a hanging driver causes no delay.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ if TYPE_CHECKING:
     Result = TypeVar("Result")
 
 PATIENCE = 3.0
-"""Seconds, and periods, after which a call that has not returned counts as hanging."""
+"""Seconds, and also periods, after which an unfinished call counts as hanging."""
 
 LONGEST_REST = 60.0
-"""Seconds beyond which a slow read is not stretched: it is still worth a value a minute."""
+"""Longest pause after a slow reading, in seconds. Even a slow source is worth a value per minute."""
 
 
 class Pace:
-    """When something that is not done every time is due: every `period` seconds, or as seldom as its cost demands.
+    """Schedule of readings: every `period` seconds, or less often if they are slow.
 
     Args:
-        period: seconds between two readings that cost nothing.
-        early: seconds by which a reading may come before its time. Whoever asks in rounds never asks at the exact
-            moment, and a reading that was put off for a millisecond would be a whole round late.
-        share: part of the wall time that the readings may take; `None`: as much as they want.
+        period: seconds between two fast readings.
+        early: seconds by which a reading may come early. Callers ask once per round, never at the exact time, and a
+            reading postponed by a millisecond would be a whole round late.
+        share: share of wall time that the readings may take; `None` means no limit.
 
     """
 
@@ -45,26 +45,26 @@ class Pace:
         self._next: float | None = None
 
     def due(self, now: float) -> bool:
-        """Whether it is to be read at `now` (monotonic seconds), which then counts as done; true the first time."""
+        """Return whether a reading is due at `now` (monotonic seconds), and count it as done. The first one is due."""
         if self._next is not None and now < self._next:
             return False
         self._next = now + self._wait
         return True
 
     def spent(self, now: float, seconds: float) -> None:
-        """Notes that a reading begun at `now` took `seconds`: the next one waits until its share has room for it."""
+        """Note that a reading at `now` took `seconds`, and postpone the next one according to the share."""
         rest = 0.0 if self._share is None else min(seconds / self._share, LONGEST_REST)
         self._next = now + max(self._wait, rest)
 
 
 class Poller:
-    """Calls `poll` about every `period` seconds in a daemon thread; whoever asks gets the values once.
+    """Daemon thread that calls `poll` about every `period` seconds. Each result is returned once.
 
     Args:
-        name: who is asked, for messages: "the NVIDIA driver".
-        poll: one value for each column; what it raises is raised again by `new_values`.
+        name: name of the source in messages, such as "the NVIDIA driver".
+        poll: function that returns one value for each column; `new_values` re-raises its errors.
         period: seconds between two calls.
-        hint: what a person may do when it hangs.
+        hint: advice for users if it hangs.
 
     """
 
@@ -77,20 +77,19 @@ class Poller:
         self._thread = Thread(self._run, f"otel-memwatch {name}")
 
     def start(self) -> None:
-        """Starts the thread."""
+        """Start the thread."""
         self._thread.start()
 
     def close(self, seconds: float = 1.0) -> None:
-        """Ends the thread, waiting no longer than `seconds`: one that hangs is left to the end of the process."""
+        """Stop the thread. Waits at most `seconds`; a hanging thread ends with the process."""
         self._stop.set()
         if self._thread.is_alive():
             self._thread.join(seconds)
 
     def new_values(self, now: float) -> Sequence[Value] | None:
-        """Values that came since the last call; `None`: none did.
+        """Return values that arrived since the last call, or `None`.
 
-        Raises `Unavailable` while the thread waits for an answer longer than that is normal, and whatever
-        the last call raised.
+        Raises `Unavailable` while the thread waits unusually long for an answer, and the error of the last call of `poll`.
         """
         asked = self._asked
         if asked is not None and now - asked > PATIENCE * max(1.0, self._period):
@@ -106,7 +105,7 @@ class Poller:
             began = self._asked = time.monotonic()
             try:
                 self._values, self._error = self._poll(), None
-            except Exception as error:  # noqa: BLE001 - raised again for whoever asks for the values
+            except Exception as error:  # noqa: BLE001 - raised again by `new_values`
                 self._values, self._error = None, error
             self._asked = None
             if self._stop.wait(max(0.0, self._period - (time.monotonic() - began))):
@@ -114,9 +113,9 @@ class Poller:
 
 
 def answered(call: Callable[[], Result], seconds: float, name: str, hint: str) -> Result:
-    """The result of `call`, made in a thread of its own.
+    """Return the result of `call`, made in a separate thread.
 
-    Raises `Unavailable` when it does not return within `seconds` (the thread is left behind), else what it raises.
+    Raises `Unavailable` if it does not return within `seconds`, and otherwise its error. A hanging thread is abandoned.
     """
     results: list[Result] = []
     errors: list[Exception] = []

@@ -1,4 +1,4 @@
-"""The few questions to the system that Python has no function for; none raises where it cannot be answered."""
+"""System calls without a Python function. None of these functions raises if the call is unavailable."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ PR_SET_CHILD_SUBREAPER = 36
 
 
 def prctl(option: int, argument: int | bytes) -> bool:
-    """Make the call of that name with one argument; False where the system or this Python build does not have it.
+    """Set an option of this process, and return whether the system and this Python build support it.
 
-    It is made by the part of ctypes that is written in C: the command would wait 1 ms for the rest. Arguments that are
-    numbers are widened to the registers that the call takes them from.
+    Uses only the C part of ctypes, because importing the rest would delay the command by 1 ms. Integer arguments are
+    widened to register size.
     """
     try:
         from _ctypes import call_function, dlopen, dlsym
@@ -31,14 +31,14 @@ def prctl(option: int, argument: int | bytes) -> bool:
 
 
 def parent_death_signal() -> int:
-    """The signal that this process gets when its parent dies; 0: none, or it cannot be asked."""
-    # The kernel writes into these bytes, which nobody else has: a pointer is passed of bytes only.
+    """Return the signal that this process gets when its parent dies; 0 if none or unknown."""
+    # The kernel writes into these bytes, which have no other reference. Only bytes are passed as a pointer.
     answer = bytes(bytearray(4))
     return int.from_bytes(answer, sys.byteorder) if prctl(PR_GET_PDEATHSIG, answer) else 0
 
 
 def open_files() -> list[int]:
-    """Descriptors of this process; one that was only open for this call may be among them. Empty: not known."""
+    """Return the descriptors of this process, possibly including one open only during this call. Empty if unknown."""
     directory = "/proc/self/fd" if os.path.isdir("/proc/self/fd") else "/dev/fd"
     try:
         return [int(name) for name in os.listdir(directory)]

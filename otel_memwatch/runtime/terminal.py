@@ -1,4 +1,4 @@
-"""What the stream that a person reads can show: how many columns, and whether colours."""
+"""Properties of output streams: width in columns, and colours."""
 
 from __future__ import annotations
 
@@ -12,36 +12,38 @@ if TYPE_CHECKING:
 
 
 class Display(NamedTuple):
-    """What a text is written for."""
+    """Properties of the stream that a text is written to."""
 
     width: int | None = None
-    """Columns of the terminal; `None`: a file, where lines are as long as they are."""
+    """Columns of the terminal; `None` for a file, which has no line limit."""
     colour: bool = False
 
     def paint(self, text: str, tone: str) -> str:
-        """The text in a tone of `TONES`; as it is where there are no colours."""
+        """Return the text in a tone of `TONES`, or unchanged without colours."""
         code = TONES.get(tone) if self.colour else None
         return f"\x1b[{code}m{text}\x1b[0m" if code and text else text
 
 
 TONES = {"strong": "1", "faint": "2", "bad": "1;31", "warning": "33", "good": "32"}
-"""The codes of a terminal by what they stand for; nothing is told by colour alone."""
+"""Terminal codes by meaning. No information depends on colour alone."""
 
 FILE = Display()
-"""What is written to a file, or sent through a pipe."""
+"""Display for a file or a pipe."""
 
 
 def display_of(descriptor: int, environ: Mapping[str, str] | None = None) -> Display:
-    """What the stream of a descriptor can show.
+    """Return the display for the stream of a descriptor.
+
+    The first matching row decides:
 
     ==================================  ==============================
-    NO_COLOR, not empty                 no colours, whatever else says
-    FORCE_COLOR, CLICOLOR_FORCE         colours, in a file too
+    NO_COLOR, not empty                 no colours
+    FORCE_COLOR, CLICOLOR_FORCE         colours, also in a file
     TERM=dumb                           no colours
-    else                                colours on a terminal
+    otherwise                           colours on a terminal
     ==================================  ==============================
 
-    COLUMNS stands above what the terminal says of its width.
+    COLUMNS overrides the terminal's width.
     """
     environ = os.environ if environ is None else environ
     try:
@@ -71,12 +73,12 @@ def _width(descriptor: int, environ: Mapping[str, str]) -> int | None:
 
 
 def say(text: str) -> None:
-    """Prints one of our own lines to stderr; stdout is the target's."""
+    """Print a line of this package to stderr, because stdout belongs to the target."""
     if sys.stderr is None:
         return
     try:
         sys.stderr.write(f"{text}\n")
         sys.stderr.flush()
     except (OSError, ValueError):
-        # Nobody reads our stderr: what we had to say must not end the target.
+        # stderr is closed: a lost message must not end the target.
         return

@@ -1,7 +1,7 @@
-"""The threads of this package, and what becomes of errors in them where memory is short.
+"""Threads of this package, and their errors if memory is short.
 
-Under a limited address space (`ulimit -v`) a thread may lack the memory to start, to run, or even to handle that it lacks
-memory. All that is done about it stands here and in `address_space`.
+Under a limited address space (`ulimit -v`) a thread may lack the memory to start, to run, or even to handle the error.
+This module and `address_space` contain all countermeasures.
 """
 
 from __future__ import annotations
@@ -19,27 +19,27 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
 _LEAST = 1 << 20
-"""Bytes beyond its stack that a thread needs before it can say that it runs: some 100 KiB."""
+"""Bytes beyond its stack that a thread needs before it can report its start. The actual need is about 100 KiB."""
 
 _STACK = 8 << 20
-"""Bytes of a stack where the system names no size."""
+"""Bytes of a stack if the system reports no size."""
 
 _MOST_KEPT = 8
-"""Errors that are kept: one of each kind is reported, and a loop that fails for ever must not fill the memory."""
+"""Maximum number of kept errors. One of each kind is reported, and an endless failing loop must not fill the memory."""
 
 
 class Thread(threading.Thread):
-    """A daemon thread that is started only where there is room for what it does.
+    """A daemon thread that starts only if enough address space is left for its work.
 
-    A thread that gets its stack of a limited address space and nothing more dies before it can say that it runs, and the
-    standard library's `start` waits for its word for ever; one that runs out of memory in the middle may take the process
-    with it, for the interpreter itself does not survive that everywhere.
+    In a limited address space, a thread may get a stack and nothing more. It dies before it can report its start, and
+    the standard library's `start` waits for that report for ever. A thread that runs out of memory later may end the
+    process, because the interpreter does not survive this everywhere.
 
     Args:
-        target: what it calls.
-        name: its name.
-        args: what it calls it with.
-        room: bytes of address space that this takes, the thread's stack not counted.
+        target: function to call.
+        name: name of the thread.
+        args: arguments of the function.
+        room: bytes of address space that the function needs, without the thread's stack.
 
     """
 
@@ -50,43 +50,44 @@ class Thread(threading.Thread):
         self._room = room
 
     def start(self) -> None:
-        """Starts it. Raises `Unavailable` where it cannot be started."""
+        """Start the thread. Raises `Unavailable` if it cannot start."""
         if limited():
             need(_stack() + self._room)
         try:
             super().start()
         except RuntimeError:
             raise Unavailable(
-                "The system allows no more threads.", "see ulimit -u, and pids.max of the control group"
+                "The system allows no more threads.", "see ulimit -u, and pids.max of the cgroup"
             ) from None
 
 
 def _stack() -> int:
-    """Bytes of address space that a thread's stack takes, as far as can be asked: `threading.stack_size` sets it."""
+    """Return the bytes of address space of a thread's stack. `threading.stack_size` may change the actual size."""
     size = resource.getrlimit(resource.RLIMIT_STACK)[0]
     return size if size > 0 else _STACK
 
 
 class ThreadErrors:
-    """Keeps the errors that end a thread, which the interpreter would print as tracebacks into the target's terminal.
+    """Collection of errors that ended a thread.
 
-    No `except` of ours gets to see them: handling an error takes memory too.
+    The interpreter would print them as tracebacks to the target's terminal. An `except` clause cannot catch all of
+    them, because handling an error takes memory too.
     """
 
     def __init__(self) -> None:
         self._kept: deque[Any] = deque(maxlen=_MOST_KEPT)
 
     def keep(self) -> None:
-        """From now on this process prints none of them."""
-        # A method written in C, since a Python function needs memory to be called.
+        """Keep errors from now on, instead of printing them."""
+        # A method written in C, because calling a Python function needs memory.
         sys.unraisablehook = threading.excepthook = self._kept.append
 
     def sentences(self) -> list[str]:
-        """A sentence for each kind of error that has ended a thread; what a finalizer raised changes nothing."""
+        """Return a sentence for each kind of error that ended a thread. Errors of finalizers are ignored."""
         kinds = dict.fromkeys(kept.exc_type.__name__ for kept in self._kept if _came_from_thread(kept))
-        return [f"a thread of the monitor's ended early: {kind}" for kind in kinds]
+        return [f"a thread of the monitor ended early: {kind}" for kind in kinds]
 
 
 def _came_from_thread(kept: Any) -> bool:
-    """Whether the error ended a thread: `threading`'s hook has an attribute for it, the interpreter's says so in words."""
+    """Return whether the error ended a thread: an attribute in `threading`'s hook, words in the interpreter's."""
     return hasattr(kept, "thread") or "in thread" in (kept.err_msg or "")

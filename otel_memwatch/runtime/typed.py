@@ -1,12 +1,12 @@
-"""The names of `typing` that this package needs at run time, without importing it.
+"""Replacements for names of `typing` that this package needs at run time.
 
-A command waits for what is imported before it starts, and importing `typing` takes 2 to 3 ms. Type checkers see the
-originals. Modules with named tuples need `from __future__ import annotations`.
+Imports delay the start of the command, and `typing` takes 2 to 3 ms. Type checkers see the originals. Modules with
+named tuples need `from __future__ import annotations`.
 """
 
 from __future__ import annotations
 
-TYPE_CHECKING = False  # the name that type checkers know
+TYPE_CHECKING = False  # type checkers know this name
 if TYPE_CHECKING:
     from typing import Any, BinaryIO, NamedTuple, NoReturn, Protocol
 else:
@@ -15,7 +15,7 @@ else:
     Any = BinaryIO = NoReturn = Protocol = object
 
     class _NamedTupleMaker(type):
-        """Makes of `class Point(NamedTuple)` what `typing.NamedTuple` makes of it."""
+        """Metaclass that turns `class Point(NamedTuple)` into a named tuple, like `typing.NamedTuple`."""
 
         def __new__(cls, name: str, _bases: tuple[type, ...], namespace: dict[str, Any]) -> type:
             fields = tuple(namespace["__annotations__"])
@@ -26,7 +26,7 @@ else:
             return made
 
     class _NamedTuple:
-        """Stands for the base class: it is replaced when a class statement names it."""
+        """Placeholder for the base class, replaced when a class statement names it."""
 
         _base = type.__new__(_NamedTupleMaker, "NamedTuple", (), {})
 

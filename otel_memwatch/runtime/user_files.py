@@ -1,8 +1,8 @@
 """Files that a user names: input with a size limit, output with a time limit.
 
-The name may be that of a pipe or a device. open() of a pipe waits until another process opens the other end, write() waits
-for the reader, and some devices never end. Both functions raise `OSError` with a phrase in `strerror`, for the sentence of
-the caller: "FILE cannot be read: it is a device".
+The path may be a pipe or a device. open() of a pipe waits until another process opens the other end, write() waits for
+the reader, and some devices never end. Both functions raise `OSError` with a phrase in `strerror` for the caller's
+message: "FILE cannot be read: it is a device".
 """
 
 from __future__ import annotations

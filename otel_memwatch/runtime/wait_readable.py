@@ -1,4 +1,4 @@
-"""Waiting until something can be read."""
+"""Wait until a descriptor is readable."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ if TYPE_CHECKING:
 
 
 def readable(descriptors: Iterable[int], seconds: float | None) -> list[int]:
-    """Those of the descriptors that can be read, or whose other end is closed, as soon as there is one.
+    """Wait for and return the descriptors that are readable or closed at the other end.
 
-    Whatever their numbers: select(2) knows none above 1023, and a program with a thousand open files gives such to its pipes.
-    One that is not open counts as one that can be read: reading it tells.
+    Uses poll(), because select() rejects descriptors above 1023, which a program with a thousand open files may pass. A
+    descriptor that is not open counts as readable; reading it shows the error.
 
     Args:
-        descriptors: of pipes and processes; poll(2) of macOS does not know terminals.
-        seconds: to wait at most; `None`: for ever.
+        descriptors: descriptors of pipes and processes; poll(2) of macOS does not support terminals.
+        seconds: timeout; `None` waits for ever.
     """
     poll = select.poll()
     for descriptor in descriptors:

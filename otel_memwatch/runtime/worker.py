@@ -5,7 +5,7 @@ Clients of stores and trackers, numpy and matplotlib take memory, may hang, and 
 
 * The job is one JSON object. The end of stdin asks a job that repeats itself to finish.
 * Each answer is one JSON object. Every other line comes from a library; the last one is kept.
-* The process has its own session: keys of the terminal are for the command.
+* The process has a separate session, because keys of the terminal are for the command.
 * It is the first process that the kernel kills if memory runs out (`own_python`).
 * SIGTERM ends it in an orderly way: temporary files are removed.
 """
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 _POLL_SECONDS = 0.1
-"""Seconds between two questions whether to give up."""
+"""Seconds between two checks whether to give up."""
 
 
 class Worker:
@@ -41,8 +41,8 @@ class Worker:
     Args:
         module: its `main` calls `serve`.
         environment: variables of the process beside ours.
-        discard_output: drop what libraries print. Required if the process is not read all the time, since a full
-            pipe would stop it, and if it may outlive us.
+        discard_output: drop output of libraries. Required if the process is not read all the time, because a full pipe
+            would stop it, and if it may outlive this process.
 
     Attributes:
         finished: whether the process has closed its output, and so has ended or is about to.
@@ -156,7 +156,7 @@ def serve(work: Callable[[Mapping[str, Any], Callable[..., None]], None]) -> Non
     """
     signal.signal(signal.SIGTERM, _leave)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())  # the monitor blocks all signals for itself
-    # What libraries print to stdout goes where their stderr goes; it may be dropped there.
+    # Redirect the libraries' stdout to stderr, which may be discarded.
     output = os.dup(1)
     os.dup2(2, 1)
 
@@ -179,7 +179,7 @@ def stop_requested(seconds: float) -> bool:
 
 
 def _first_line() -> bytes:
-    """Read the job. Nothing is buffered behind it, so that `stop_requested` sees the end of stdin."""
+    """Read the job without buffering, so `stop_requested` sees the end of stdin."""
     data = b""
     while not data.endswith(b"\n") and (more := os.read(0, 65536)):
         data += more

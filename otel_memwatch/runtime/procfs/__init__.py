@@ -1,7 +1,10 @@
 """Pure parsers of the kernel's files: bytes in, sizes in bytes and times in seconds out.
 
-`process` parses the files of one process, `system` those of the machine, `control_group` those of cgroups, `drm` those of
-GPUs with open drivers. The kernel's units, and how accurate its counters are, stand in `runtime.kernel`. Nothing here
-opens a file. A parser raises `ValueError` (or
-`IndexError`) for text that is not of its file; a field that a kernel does not have is `None`.
+- `process`: files of one process
+- `system`: files of the machine
+- `control_group`: files of cgroups
+- `drm`: files of GPUs with open drivers
+
+`runtime.kernel` describes the kernel's units and the accuracy of its counters. Parsers open no files. They raise
+`ValueError` (or `IndexError`) for text of another file. A field that a kernel lacks is `None`.
 """

@@ -1,7 +1,7 @@
-"""Which processes have one address space in common: clone(CLONE_VM) without CLONE_THREAD, and vfork up to exec.
+"""Detection of processes with a shared address space: clone(CLONE_VM) without CLONE_THREAD, and vfork before exec.
 
-The kernel counts the pages of such a space with each of them, and a page's share by address spaces, not by processes:
-the proportional sizes of two that share 200 MiB are 200 MiB each.
+The kernel counts the pages of a shared address space for each process. It divides shared pages by address spaces, not by
+processes. Two processes that share one of 200 MiB have a proportional size of 200 MiB each.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _KCMP = {"x86_64": 312, "aarch64": 272, "riscv64": 272, "ppc64le": 354, "s390x": 343}
-"""Number of the call, by machine."""
+"""Number of the system call, by machine."""
 _KCMP_VM = 1
 _SAME, _BEFORE, _AFTER, _REFUSED = 0, 1, 2, -1
-"""What the call gives: the kernel has an order of its own for address spaces."""
+"""Results of the call. The kernel defines an order of address spaces."""
 
 
 def compare(pid: int, other: int) -> int:
-    """kcmp(2) of the address spaces of two processes; -1 where it is not to be had (seccomp, rights). Cost: 5 us."""
+    """Compare the address spaces of two processes with kcmp(2); -1 if not permitted (seccomp, rights). Cost: 5 us."""
     number = _KCMP.get(os.uname().machine) if sys.maxsize > 1 << 32 else None
     if number is None:
         return _REFUSED
@@ -37,26 +37,26 @@ def compare(pid: int, other: int) -> int:
 
 
 def are_apart(pid: int, other: int) -> bool:
-    """Whether two living processes certainly have different address spaces. Cost: 5 us."""
+    """Return whether two living processes certainly have different address spaces. Cost: 5 us."""
     return compare(pid, other) in (_BEFORE, _AFTER)
 
 
 class AddressSpaces:
-    """Those that were met so far, each under the process that it was met with.
+    """Address spaces found so far, each with the process that had it first.
 
-    Where the kernel does not compare, two whose extent, largest size and watermark are equal to the page are taken for
-    one: rather too little is counted than too much. One that grows at that moment is taken for two.
+    If the kernel does not compare them, two with the same extent, largest size and high-water mark count as one. The sum
+    is then rather too low than too high. An address space that grows at that moment counts as two.
     """
 
     def __init__(self, proc: str, compare: Callable[[int, int], int] = compare) -> None:
         self._proc = proc
         self._compare = compare
         self._met: dict[bytes, list[int]] = {}
-        """By extent, in the kernel's order: forked processes have the same extent, and may be many."""
+        """PIDs by extent, in the kernel's order. Many forked processes may have the same extent."""
         self._figures: dict[int, tuple[bytes, ...]] = {}
 
     def is_new(self, pid: int, extent: bytes) -> bool:
-        """Whether the process has an address space that was not met. `extent`: its first and last address, as text."""
+        """Return whether the process has a new address space. `extent` is its first and last address, as text."""
         met = self._met.setdefault(extent, [])
         low, high = 0, len(met)
         while low < high:
@@ -81,7 +81,7 @@ class AddressSpaces:
         return True
 
     def _figures_of(self, pid: int) -> tuple[bytes, ...]:
-        """Its largest size and its watermark; empty where they cannot be read."""
+        """Return its largest size and high-water mark; empty if not readable."""
         found = self._figures.get(pid)
         if found is None:
             try:

@@ -1,4 +1,4 @@
-"""Parsers of control group files, of both versions."""
+"""Parsers of cgroup files, versions 1 and 2."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from otel_memwatch.runtime.kernel import PAGE_SIZE
 from otel_memwatch.runtime.typed import NamedTuple
 
 UNLIMITED = (1 << 63) - PAGE_SIZE
-"""Version 1 writes "no limit" as the largest number of whole pages."""
+"""Value for "no limit" in version 1: the largest number of whole pages, in bytes."""
 
 
 class Membership(NamedTuple):
@@ -17,11 +17,11 @@ class Membership(NamedTuple):
     controllers: frozenset[str]
     """Empty for version 2."""
     path: str
-    """Path of the group in its hierarchy, as seen from the reader's cgroup namespace."""
+    """Path of the cgroup in its hierarchy, as seen from the reader's cgroup namespace."""
 
 
 def parse_memberships(data: bytes) -> list[Membership]:
-    """Parse /proc/PID/cgroup; the path may hold colons."""
+    """Parse /proc/PID/cgroup; the path may contain colons."""
     groups = []
     for line in data.decode("utf-8", "surrogateescape").splitlines():
         _, controllers, path = line.split(":", 2)
@@ -35,10 +35,10 @@ class Mount(NamedTuple):
     version: int
     """1 or 2."""
     root: str
-    """Path within the hierarchy that is mounted: not "/" in many containers."""
+    """Mounted path within the hierarchy, which is not "/" in many containers."""
     point: str
     controllers: frozenset[str]
-    """Options of the hierarchy, its controllers (version 1) among them."""
+    """Options of the hierarchy, including its controllers (version 1)."""
     read_only: bool
 
 
@@ -50,7 +50,7 @@ def _unescape(path: str) -> str:
 
 
 def parse_mounts(data: bytes) -> list[Mount]:
-    """The cgroup hierarchies of /proc/PID/mountinfo."""
+    """Return the cgroup hierarchies in /proc/PID/mountinfo."""
     mounts = []
     for line in data.decode("utf-8", "surrogateescape").splitlines():
         left, separator, right = line.partition(" - ")
@@ -65,7 +65,7 @@ def parse_mounts(data: bytes) -> list[Mount]:
 
 
 def parse_limit(data: bytes) -> int | None:
-    """A limit in bytes; `None` for "max" and for version 1's "no limit"."""
+    """Return a limit in bytes; `None` for "max" and for version 1's "no limit"."""
     text = data.strip()
     if text == b"max":
         return None
@@ -74,13 +74,13 @@ def parse_limit(data: bytes) -> int | None:
 
 
 def parse_keyed(data: bytes) -> dict[str, int]:
-    """Lines of a name and a number: memory.stat, memory.events, cpu.stat, memory.oom_control ..."""
+    """Parse lines of a name and a number: memory.stat, memory.events, cpu.stat, memory.oom_control ..."""
     pairs = (line.split() for line in data.decode().splitlines())
     return {pair[0]: int(pair[1]) for pair in pairs if len(pair) == 2}
 
 
 def parse_key(data: bytes, name: bytes) -> int | None:
-    """One number of such a file, without a look at the others; `None`: it is not there."""
+    """Return one number of such a file without parsing the others; `None` if missing."""
     at = data.find(b"\n" + name + b" ")
     if at < 0:
         if not data.startswith(name + b" "):
@@ -92,22 +92,22 @@ def parse_key(data: bytes, name: bytes) -> int | None:
 
 
 class Location(NamedTuple):
-    """Where a control group is found in the file system."""
+    """Location of a cgroup in the file system."""
 
     version: int
     point: str
-    """Where its hierarchy is mounted: the highest group that can be seen."""
+    """Mount point of its hierarchy, which is the highest visible cgroup."""
     path: str
-    """Directory of the group."""
+    """Directory of the cgroup."""
     read_only: bool
 
 
 def locate(memberships: list[Membership], mounts: list[Mount], controller: str | None) -> Location | None:
-    """Directory of the group that a process belongs to.
+    """Return the location of a process's cgroup; `None` if not mounted.
 
-    With a controller, the version 1 hierarchy of that controller where it is mounted, else version 2; with `None`,
-    version 2. `None` as result: not mounted. A group outside what is mounted (a container whose view of paths is the
-    host's) is taken to be the mounted root.
+    With a controller, the version 1 hierarchy of that controller is used if mounted, otherwise version 2. Without a
+    controller, version 2 is used. In a container that shows paths of the host, the cgroup may be outside the mount; its
+    location is then the mounted root.
     """
     candidates = [
         (g, m)
@@ -123,7 +123,7 @@ def locate(memberships: list[Membership], mounts: list[Mount], controller: str |
 
 
 def _relative(path: str, root: str) -> str:
-    """The path below the mounted root, with a leading slash; empty for the root itself and for what is outside of it."""
+    """Return the path below the mounted root with a leading slash; empty for the root and for paths outside it."""
     root = root.rstrip("/")
     if "/.." in path or (path != root and not path.startswith(root + "/")):
         return ""
@@ -131,7 +131,7 @@ def _relative(path: str, root: str) -> str:
 
 
 def ancestors(location: Location) -> list[str]:
-    """Directories of the group and of those above it that can be seen, the group first."""
+    """Return the directories of the cgroup and its visible ancestors, the cgroup first."""
     point, path = location.point.rstrip("/"), location.path.rstrip("/")
     chain = [path]
     while path != point and path.startswith(point + "/"):

@@ -1,8 +1,8 @@
-"""/proc/PID/fdinfo/FD of a GPU's device file: what one client of an open driver holds and used.
+"""Parser of /proc/PID/fdinfo/FD for a GPU's device file: memory and engine time of one client of an open driver.
 
-The keys are those of the kernel's Documentation/gpu/drm-usage-stats.rst. Regions are named by the driver: "vram",
-"vram0", "local0" and "stolen-local0" are memory of the GPU; "gtt", "system0", "stolen-system0", "cpu" and others the
-machine's.
+Documentation/gpu/drm-usage-stats.rst of the kernel defines the keys. The driver names the regions. "vram", "vram0",
+"local0" and "stolen-local0" are memory of the GPU. "gtt", "system0", "stolen-system0", "cpu" and others are memory of
+the machine.
 """
 
 from __future__ import annotations
@@ -14,40 +14,40 @@ if TYPE_CHECKING:
 
 _UNITS = {"": 1, "KiB": 1024, "MiB": 1024**2, "GiB": 1024**3}
 _DEVICE_REGIONS = ("vram", "local")
-"""Parts of a region's name that make it memory of the GPU."""
+"""Parts of region names for memory of the GPU."""
 _ASPECTS = ("resident", "memory", "total")
-"""What counts as held, best first: pages that are there; the same under its older name; what was asked for."""
+"""Keys for held memory, best first: resident pages, the same under its older name, requested memory."""
 
 
 class DrmClient(NamedTuple):
-    """One client of a GPU. File descriptors that share a client show the same one."""
+    """One client of a GPU. Several file descriptors may share a client."""
 
     driver: str
     """Kernel driver: "amdgpu", "i915", "xe" ..."""
     pci: str | None
-    """PCI address, "0000:03:00.0"; `None` for a GPU that is on no PCI bus."""
+    """PCI address, "0000:03:00.0"; `None` for a GPU without a PCI bus."""
     client: int
     """Number of the client, unique within its device."""
     regions: Mapping[str, int]
     """Bytes held, by region."""
     engines: Mapping[str, int]
-    """Nanoseconds for which each engine worked for it, where the driver counts time."""
+    """Nanoseconds of work of each engine for it, if the driver counts time."""
     cycles: Mapping[str, tuple[int, int]]
-    """Cycles of each engine for it, and in all, where the driver counts cycles only."""
+    """Cycles of each engine for it and in total, if the driver counts only cycles."""
 
     @property
     def device_bytes(self) -> int:
-        """Memory of the GPU that it holds, in bytes."""
+        """Return the memory of the GPU that it holds, in bytes."""
         return sum(held for region, held in self.regions.items() if _on_device(region))
 
     @property
     def system_bytes(self) -> int:
-        """Memory of the machine that it holds for the GPU, in bytes."""
+        """Return the memory of the machine that it holds for the GPU, in bytes."""
         return sum(held for region, held in self.regions.items() if not _on_device(region))
 
 
 def parse_drm_fdinfo(text: str) -> DrmClient | None:
-    """The client; `None` for a file that is none, or of a driver that does not number its clients."""
+    """Return the client; `None` for another kind of file, or if the driver does not number its clients."""
     keys = {}
     for line in text.splitlines():
         key, _, value = line.partition(":")
@@ -92,7 +92,7 @@ def _cycles(keys: Mapping[str, str]) -> dict[str, tuple[int, int]]:
 
 
 def _numbers(keys: Mapping[str, str], prefix: str) -> dict[str, int]:
-    """Values of the keys with this prefix, in bytes, nanoseconds or cycles; what is no number is left out."""
+    """Return the numeric values of the keys with this prefix, in bytes, nanoseconds or cycles."""
     numbers = {}
     for key, value in keys.items():
         if key.startswith(prefix):

@@ -1,4 +1,4 @@
-"""Whose processes the mounted /proc shows, and which of them not to us."""
+"""Visibility of processes in the mounted /proc."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from pathlib import Path
 _CAP_SYS_PTRACE = 19
 _SHOWS_ALL = {"off", "0"}
 _SHOWS_OWN = {"ptraceable", "4"}
-"""Values of hidepid under which the group of gid= sees no more than others."""
+"""Values of hidepid that give no additional rights to the group of gid=."""
 
 
 def shows_others(proc: str | os.PathLike[str] = "/proc") -> bool:
-    """Whether it is that of another pid namespace (`unshare --pid` without `--mount-proc`), so that no pid is right in it.
+    """Return whether /proc belongs to another PID namespace (`unshare --pid` without `--mount-proc`).
 
-    What stands below /proc/self is our own all the same. False where there is no /proc at all.
+    Its PIDs are then invalid, but /proc/self is still this process. Returns false without /proc.
     """
     try:
         return os.readlink(os.path.join(proc, "self")) != str(os.getpid())
@@ -23,11 +23,10 @@ def shows_others(proc: str | os.PathLike[str] = "/proc") -> bool:
 
 
 def hides_others(proc: str | os.PathLike[str] = "/proc") -> bool:
-    """Whether it is mounted so that processes which we may not trace are hidden from us (hidepid), descendants included.
+    """Return whether /proc hides processes that this process may not trace (hidepid), including descendants.
 
-    Those are the ones of other users, what a setuid program becomes, and programs that are not dumpable. CAP_SYS_PTRACE
-    sees all, and under hidepid=1 and 2 so does the group of gid= (0 where none is named). False where it cannot be
-    told. Cost: 50 us.
+    Hidden are processes of other users, setuid programs, and programs that are not dumpable. CAP_SYS_PTRACE sees all of
+    them. Under hidepid=1 and 2, so does the group of gid= (default 0). Returns false if unknown. Cost: 50 us.
     """
     try:
         options = _options(str(proc))
@@ -41,7 +40,7 @@ def hides_others(proc: str | os.PathLike[str] = "/proc") -> bool:
 
 
 def _options(proc: str) -> dict[str, str]:
-    """The options of the file system that is mounted there last, which is the one that is seen."""
+    """Return the options of the file system mounted there last, which is the visible one."""
     found: dict[str, str] = {}
     for line in (
         Path(proc, "self/mountinfo").read_text(encoding="utf-8", errors="surrogateescape").splitlines()

@@ -1,6 +1,6 @@
-"""Parsers of /proc/PID/*, whose fields proc(5) describes. All raise `ValueError` for anything else.
+"""Parsers of /proc/PID/*: see proc(5) for the fields. All raise `ValueError` for other files.
 
-`statm` has a module of its own, which the watched program imports.
+`statm` has a separate module, which the watched program imports.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from otel_memwatch.runtime.kernel import CLOCK_TICKS
 from otel_memwatch.runtime.typed import NamedTuple
 
 ZOMBIE_STATES = frozenset("ZXx")
-"""States of a process that has ended and has not been waited for."""
+"""States of a process that has ended but was not waited for."""
 SIGCHLD_BIT = 1 << 16
-"""SIGCHLD (17) in the masks of /proc/PID/status; the same number on all architectures but alpha, mips, parisc, sparc."""
+"""Bit of SIGCHLD (17) in the masks of /proc/PID/status, except on alpha, mips, parisc and sparc."""
 
 
 class Stat(NamedTuple):
@@ -24,26 +24,26 @@ class Stat(NamedTuple):
     ppid: int
     minor_faults: int
     child_minor_faults: int
-    """Of reaped children and of what they had reaped."""
+    """Page faults of reaped children and of the children that they reaped."""
     major_faults: int
     child_major_faults: int
     cpu_user: float
-    """Seconds, all threads, also those that ended."""
+    """Seconds of all threads, including ended ones."""
     cpu_system: float
     child_cpu_user: float
-    """Seconds of reaped children and of what they had reaped."""
+    """Seconds of reaped children and of the children that they reaped."""
     child_cpu_system: float
     threads: int
     start: int
-    """Clock ticks since boot: identifies a process together with its pid."""
+    """Clock ticks since boot. Together with the PID it identifies a process."""
     virtual: int
     """Bytes of address space."""
     stack: int
-    """Address of the stack: changes with every exec. 0 where the kernel hides it, and for zombies."""
+    """Address of the stack, which changes with every exec. 0 if the kernel hides it, and for zombies."""
 
 
 def parse_stat(data: bytes) -> Stat:
-    """Parse /proc/PID/stat; the command may hold any byte, blanks and parentheses included."""
+    """Parse /proc/PID/stat; the command may contain any byte, including spaces and parentheses."""
     try:
         opening, closing = data.index(b"("), data.rindex(b")")
         f = data[closing + 2 :].split(None, 26)
@@ -70,15 +70,15 @@ def parse_stat(data: bytes) -> Stat:
 
 
 class Io(NamedTuple):
-    """/proc/PID/io, in bytes. The kernel adds what reaped children had to their parent's figures."""
+    """/proc/PID/io, in bytes. The kernel adds the figures of reaped children to their parent's."""
 
     read_chars: int | None
-    """Passed to read calls: cached files, pipes and terminals included; `None`: not known."""
+    """Passed to read calls, including cached files, pipes and terminals; `None` if unknown."""
     write_chars: int | None
     read_bytes: int
     """Fetched from storage."""
     write_bytes: int
-    """Pages made dirty: caused to be written, unless cancelled."""
+    """Pages made dirty, which will be written to storage unless cancelled."""
 
 
 def parse_io(data: bytes) -> Io:
@@ -93,7 +93,7 @@ class Status(NamedTuple):
     """Fields of /proc/PID/status that other files lack. A zombie has no memory fields: `None`."""
 
     peak: int | None
-    """VmHWM in bytes: the largest resident memory since exec, or since the watermark was reset."""
+    """VmHWM in bytes: the largest resident memory since exec, or since the last reset."""
     anon: int | None
     file: int | None
     shmem: int | None
@@ -101,7 +101,7 @@ class Status(NamedTuple):
     uid: int
     """Effective user."""
     ignores_sigchld: bool
-    """SIGCHLD is ignored: children vanish from the accounting when they end."""
+    """True if SIGCHLD is ignored, so ended children vanish from the accounting."""
     voluntary: int
     """Context switches of the main thread."""
     involuntary: int
@@ -138,58 +138,61 @@ def parse_status(data: bytes) -> Status:
 
 
 def parse_ignores_sigchld(data: bytes) -> bool:
-    """Whether SIGCHLD is ignored, alone from /proc/PID/status."""
+    """Return only whether SIGCHLD is ignored, from /proc/PID/status."""
     return bool(int(_field(data, b"\nSigIgn:"), 16) & SIGCHLD_BIT)
 
 
 def is_exiting(data: bytes) -> bool:
-    """Whether the process of this stat has begun to end (PF_EXITING among its flags), alone from /proc/PID/stat."""
+    """Return only whether the process has begun to exit (flag PF_EXITING), from /proc/PID/stat."""
     return bool(int(data[data.rindex(b")") + 2 :].split(None, 7)[6]) & _PF_EXITING)
 
 
 def parse_watermark(data: bytes) -> int | None:
-    """VmHWM alone from /proc/PID/status, in bytes; `None` for a zombie and for a kernel thread."""
+    """Return only VmHWM from /proc/PID/status, in bytes; `None` for a zombie and for a kernel thread."""
     return _kib(data, b"\nVmHWM:")
 
 
 def parse_hugetlb(data: bytes) -> int:
-    """Bytes of huge pages of hugetlbfs that are mapped (HugetlbPages), alone from /proc/PID/status; 0 for a zombie too."""
+    """Return only HugetlbPages from /proc/PID/status, in bytes: mapped huge pages of hugetlbfs; 0 for a zombie."""
     return _kib(data, b"\nHugetlbPages:") or 0
 
 
 def parse_shmem(data: bytes) -> int:
-    """RssShmem alone from /proc/PID/status, in bytes; 0 for a zombie, and before Linux 4.5."""
+    """Return only RssShmem from /proc/PID/status, in bytes; 0 for a zombie, and before Linux 4.5."""
     return _kib(data, b"\nRssShmem:") or 0
 
 
 def parse_resident_files(data: bytes) -> int | None:
-    """RssFile alone from /proc/PID/status, in bytes; `None` for a zombie, and before Linux 4.5."""
+    """Return only RssFile from /proc/PID/status, in bytes; `None` for a zombie, and before Linux 4.5."""
     return _kib(data, b"\nRssFile:")
 
 
 def parse_resident_private(data: bytes) -> int | None:
-    """RssAnon alone from /proc/PID/status, in bytes; `None` for a zombie, and before Linux 4.5."""
+    """Return only RssAnon from /proc/PID/status, in bytes; `None` for a zombie, and before Linux 4.5."""
     return _kib(data, b"\nRssAnon:")
 
 
 def parse_swapped(data: bytes) -> int:
-    """VmSwap alone from /proc/PID/status, in bytes; 0 for a zombie, and where there is no swap."""
+    """Return only VmSwap from /proc/PID/status, in bytes; 0 for a zombie, and without swap."""
     return _kib(data, b"\nVmSwap:") or 0
 
 
 def parse_pinned(data: bytes) -> int:
-    """VmPin alone from /proc/PID/status, in bytes: pages that devices or io_uring hold; a fork copies them without a fault."""
+    """Return only VmPin from /proc/PID/status, in bytes.
+
+    Devices or io_uring hold these pages. A fork copies them without a page fault.
+    """
     return _kib(data, b"\nVmPin:") or 0
 
 
 def parse_secret(data: bytes) -> int:
-    """Bytes of resident file pages that may be memfd_secret's, from /proc/PID/status: no more than what is locked (VmLck)."""
+    """Return an upper bound of memfd_secret memory in bytes, from /proc/PID/status: locked (VmLck) file pages."""
     locked = _kib(data, b"\nVmLck:") or 0
     return min(locked, _kib(data, b"\nRssFile:") or 0) if locked else 0
 
 
 def parse_thread_group(data: bytes) -> int:
-    """Process that a thread belongs to (Tgid), from /proc/PID/status."""
+    """Return the process of a thread (Tgid), from /proc/PID/status."""
     return int(_field(data, b"\nTgid:"))
 
 
@@ -197,12 +200,12 @@ class Rollup(NamedTuple):
     """/proc/PID/smaps_rollup, in bytes."""
 
     pss: int
-    """Shared pages divided by the number of those who map them."""
+    """Proportional set size: each shared page is divided by the number of processes that map it."""
     uss: int
-    """Pages that no other process maps."""
+    """Unique set size: pages that no other process maps."""
     swap: int
     needed: int | None = None
-    """Of `pss`, what is no page of a file; `None`: not told (before Linux 5.4)."""
+    """Part of `pss` without file pages; `None` before Linux 5.4."""
 
 
 def parse_rollup(data: bytes) -> Rollup:
@@ -214,11 +217,11 @@ def parse_rollup(data: bytes) -> Rollup:
 
 
 _MOST_EMPTY = 8
-"""Empty arguments that may have been meant."""
+"""Maximum number of empty arguments that may be intended."""
 
 
 def parse_arguments(data: bytes) -> tuple[str, ...]:
-    """The argv from /proc/PID/cmdline; bytes that are not UTF-8 become surrogates. Empty for zombies and kernel threads."""
+    """Return argv from /proc/PID/cmdline, with surrogates for bytes that are not UTF-8. Empty for zombies and kernel threads."""
     if not data:
         return ()
     words = data.removesuffix(b"\0").split(b"\0")
@@ -226,8 +229,8 @@ def parse_arguments(data: bytes) -> tuple[str, ...]:
 
 
 def without_padding(argv: tuple[str, ...]) -> tuple[str, ...]:
-    """The argv of a process that has written a title over its arguments (setproctitle), without what it filled the rest with.
+    """Return argv without the padding of a process that wrote a title over its arguments (setproctitle).
 
-    Nobody gives a program so many empty arguments and no other one: "ray::IDLE" is followed by a thousand.
+    Real commands do not have so many empty arguments and no other one: "ray::IDLE" has a thousand of them.
     """
     return argv[:1] if len(argv) > _MOST_EMPTY and not any(argv[1:]) else argv

@@ -1,4 +1,4 @@
-"""Parsers of the files about the whole machine, and the bytes that a page fault can bring on it."""
+"""Parsers of files about the whole machine, and the bytes that a page fault can map."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _DIGITS = 20
-"""Of the largest number that the kernel writes."""
+"""Digits of the largest number that the kernel writes."""
 _FAULT_AROUND = 16 * PAGE_SIZE
 """Bytes that one fault on a cached file maps at most (fault_around_bytes), unless it maps the whole folio."""
 _WHOLE_FOLIOS = (6, 18)
 """Release since which one fault maps the whole folio in the page cache, up to a huge page, whatever the settings."""
 _DEFAULT_HUGE_PAGE = 2 << 20
-"""Bytes of a huge page if the kernel does not show its size: true of x86 and of most ARM machines."""
+"""Bytes of a huge page if the kernel does not show its size, valid for x86 and most ARM machines."""
 
 
 class Memory(NamedTuple):
@@ -26,10 +26,10 @@ class Memory(NamedTuple):
     total: int
     free: int
     available: int
-    """What can be had without swapping; estimated as free + buffers + cached on kernels before 3.14."""
+    """Memory available without swapping; before Linux 3.14 estimated as free + buffers + cached."""
     buffers: int
     cached: int
-    """Page cache and reclaimable slab, as free(1) has it."""
+    """Page cache and reclaimable slab, as in free(1)."""
     swap_total: int
     swap_free: int
 
@@ -60,7 +60,7 @@ def parse_memory(data: bytes) -> Memory:
 
 
 def parse_used(data: bytes) -> int | None:
-    """Total less available memory of /proc/meminfo in bytes; `None`: `parse_memory` has to estimate it."""
+    """Return total minus available memory in bytes, from /proc/meminfo; `None` if `parse_memory` has to estimate it."""
     start = data.find(b"MemTotal:")
     at = data.find(b"\nMemAvailable:")
     if start < 0 or at < 0:
@@ -75,7 +75,7 @@ class Load(NamedTuple):
     minute: float
     """Runnable and uninterruptible tasks, averaged over a minute."""
     last_pid: int
-    """Number given to the newest process or thread of our pid namespace: moves with every fork."""
+    """PID of the newest process or thread of this PID namespace, which changes with every fork."""
 
 
 def parse_load(data: bytes) -> Load:
@@ -84,25 +84,25 @@ def parse_load(data: bytes) -> Load:
 
 
 def parse_last_pid(data: bytes) -> int:
-    """The last field of /proc/loadavg alone."""
+    """Return only the last field of /proc/loadavg."""
     return int(data[data.rindex(b" ") :])
 
 
 class Allocated(NamedTuple):
-    """What /proc/vmstat tells of memory that page faults do not; counts are since boot."""
+    """Counters of /proc/vmstat for memory without page faults. Counts are since boot."""
 
     huge: int
-    """Huge pages that a page fault allocated."""
+    """Huge pages allocated by a page fault."""
     collapsed: int
-    """Huge pages that were made of small ones."""
+    """Huge pages made from small ones."""
     shared: int
-    """Base pages of shared memory that there are now, files in memory (tmpfs, memfd) included."""
+    """Current base pages of shared memory, including files in memory (tmpfs, memfd)."""
     swapped: int = 0
-    """Base pages that were written to swap, or compressed in memory instead."""
+    """Base pages written to swap, or compressed in memory instead."""
 
 
 def parse_allocated(data: bytes) -> Allocated:
-    """Parse /proc/vmstat; 0 for what this kernel does not have."""
+    """Parse /proc/vmstat; counters missing in this kernel are 0."""
 
     def field(key: bytes) -> int:
         at = data.find(key)
@@ -117,7 +117,7 @@ def parse_allocated(data: bytes) -> Allocated:
 
 
 def read_allocated(proc: str = "/proc") -> Allocated | None:
-    """What the machine has allocated so far; `None` without /proc. Cost: 15 us."""
+    """Return the machine's allocation counters; `None` without /proc. Cost: 15 us."""
     try:
         with open(f"{proc}/vmstat", "rb") as file:
             return parse_allocated(file.read())
@@ -156,7 +156,7 @@ def _is_in_use(directory: str) -> bool:
 
 
 def parse_pressure(data: bytes) -> dict[str, float]:
-    """Seconds of stall by type ("some", "full") from a pressure file; a type that the file lacks is absent."""
+    """Return seconds of stall by type ("some", "full") from a pressure file; missing types are absent."""
     stalls = {}
     for line in data.decode().splitlines():
         kind, _, rest = line.partition(" ")

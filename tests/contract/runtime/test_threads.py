@@ -67,7 +67,7 @@ def test_threads_share_a_heap_where_the_address_space_is_limited() -> None:
 def test_what_no_code_gets_to_see_is_kept() -> None:
     """An error that leaves a thread is a sentence of ours; one of a finalizer is nothing at all."""
     assert printed(PROGRAMS / "thread_errors.py").strip() == str(
-        ["a thread of the monitor's ended early: MemoryError"]
+        ["a thread of the monitor ended early: MemoryError"]
     )
 
 
@@ -89,4 +89,4 @@ def test_a_thread_that_fails_before_it_has_begun() -> None:
         pass
     print(errors.sentences())
     """
-    assert printed(program).strip() == str(["a thread of the monitor's ended early: SystemError"])
+    assert printed(program).strip() == str(["a thread of the monitor ended early: SystemError"])
