@@ -1,6 +1,6 @@
-"""`python -m otel_memwatch.compat.nncf [--log-dir DIR] COMMAND...`: runs a command and logs its memory.
+"""Command `python -m otel_memwatch.compat.nncf [--log-dir DIR] COMMAND...`: runs a command and logs its memory.
 
-A command in quotation marks, all in one argument, goes through the shell, as the older tool's did.
+A command in quotation marks, passed as one argument, runs in a shell, as with the older tool.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
-    """Runs a command, writes its logs however it ends, prints the summary, and ends as the command ended."""
+    """Run a command, always write its logs, print the summary, and exit like the command."""
     parser = _parser()
     given = parser.parse_args(arguments)
     command = given.executable[1:] if given.executable[:1] == ["--"] else given.executable
@@ -47,17 +47,17 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     run = logs / f"run-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{os.getpid()}"
     wrap = [sys.executable, "-m", "otel_memwatch", "wrap", "--out", str(run), "--log-dir", str(logs)]
     settings = ["--quiet", "--no-report", "--no-plot"]
-    # Launching closes what the command inherits, stdout too; the summary has always gone there.
+    # launch() closes inherited descriptors including stdout, but the summary goes to stdout.
     with suppress(OSError):
         stdout = os.dup(1)
     ended = launch([*wrap, *settings, "--", *command], variables={}).wait(lambda _: None)
-    with suppress(OSError, NameError):  # a closed stdout is nobody's fault
+    with suppress(OSError, NameError):  # stdout may be closed
         os.write(stdout, _summary(logs).encode() + b"\n")
     end_like(ended)
 
 
 def _is_a_line(text: str) -> bool:
-    """Whether a single argument is a command line for the shell, as "python x.py --flag v" and "a && b" are, and no program."""
+    """Return whether an argument is a command line for the shell, such as "python x.py --flag v" or "a && b"."""
     return shutil.which(text) is None and not set(text).isdisjoint(" \t\n;&|<>()$`'\"*?[#~=%")
 
 

@@ -1,4 +1,4 @@
-"""`MemoryMonitor` and `memory_monitor_context`: memory of this program over time, from a monitor beside it."""
+"""`MemoryMonitor` and `memory_monitor_context`: memory of this program over time, from a separate monitor process."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ _MONITOR_LOG = "otel_memwatch.compat.nncf.monitor_log"
 
 
 class MemoryType(Enum):
-    """What is measured."""
+    """Kind of memory to measure."""
 
     RSS = "rss"
-    """Resident memory of this program and, unless that is switched off, its descendants."""
+    """Resident memory of this program and, by default, its descendants."""
     SYSTEM = "system"
-    """Memory of the machine that is not available; other programs' memory is in it."""
+    """Unavailable memory of the machine, including that of other programs."""
 
 
 class MemoryUnit(Enum):
@@ -56,10 +56,10 @@ class MemoryMonitor:
     """Memory of this program between `start` and `stop`.
 
     Args:
-        interval: seconds between samples. Monitors that run at the same time share those of the first.
-        memory_type: what is measured.
+        interval: seconds between samples. Simultaneous monitors use the interval of the first one.
+        memory_type: kind of memory to measure.
         memory_unit: unit of the values.
-        include_child_processes: whether RSS counts descendants too; `None` stands for yes.
+        include_child_processes: include descendants in RSS; `None` means yes.
 
     """
 
@@ -71,7 +71,7 @@ class MemoryMonitor:
         include_child_processes: bool | None = None,
     ) -> None:
         if not isinstance(memory_type, MemoryType):
-            raise ValueError("Unknown memory type to log")  # noqa: TRY004 - what callers expect
+            raise ValueError("Unknown memory type to log")  # noqa: TRY004 - callers expect ValueError
         if memory_type is MemoryType.SYSTEM:
             _warn_about_system()
         elif include_child_processes is None:
@@ -85,9 +85,9 @@ class MemoryMonitor:
         self._at_exit: Callable[[], Any] | None = None
 
     def start(self, at_exit_fn: Callable[[], Any] | None = None) -> Self:
-        """Begins to measure, anew if it did before; `at_exit_fn` is called at the end of the program."""
+        """Begin a measurement and discard an earlier one; `at_exit_fn` is called at the end of the program."""
         if self._recording is not None:
-            raise Exception("Monitoring already in progress")  # noqa: TRY002 - what callers expect
+            raise Exception("Monitoring already in progress")  # noqa: TRY002 - callers expect this type
         self._recording = acquire(self.interval)
         self._period = MeasuredPeriod(self._recording, f"MemoryMonitor {self.memory_type.value}")
         if at_exit_fn is not None:
@@ -95,7 +95,7 @@ class MemoryMonitor:
         return self
 
     def stop(self) -> None:
-        """Ends measuring; what was measured stays."""
+        """End the measurement and keep its values."""
         if self._recording is None or self._period is None:
             return
         self._period.close()
@@ -106,10 +106,10 @@ class MemoryMonitor:
             self._at_exit = None
 
     def get_data(self, memory_from_zero: bool = False) -> tuple[list[float], list[float]]:
-        """Seconds since the first sample, and memory; with `memory_from_zero` less the memory of the first sample.
+        """Return seconds since the first sample, and memory; with `memory_from_zero` relative to the first sample.
 
-        The largest value is the true peak of this program, also where it came and went between two samples: that one
-        stands as a sample of its own, next to the largest of the others.
+        The largest value is the true peak of this program. A peak between two samples is an additional sample next to
+        the largest of the others.
         """
         if self._period is None:
             return [], []
@@ -139,7 +139,7 @@ class MemoryMonitor:
         plot_title: str = "",
         filename_suffix: str = "",
     ) -> None:
-        """Writes the values and their plot into a directory, which is made if need be."""
+        """Write the values and their plot into a directory, which is created if necessary."""
         from otel_memwatch.compat.nncf.monitor_log import log_name, write_text
 
         path = Path(save_dir) / log_name(self.memory_type.value, filename_suffix)
@@ -150,7 +150,7 @@ class MemoryMonitor:
     def save_memory_plot(
         self, log_filepath: str | os.PathLike[str], plot_title: str = "", filename_suffix: str = ""
     ) -> None:
-        """Draws a saved log beside it, in a process of its own. Raises `MemwatchError` for a log without samples."""
+        """Draw a saved log next to it, in a separate process. Raises `MemwatchError` for a log without samples."""
         from otel_memwatch.compat.own_process import run_in_own_process
 
         log = Path(log_filepath)
@@ -166,14 +166,14 @@ class MemoryMonitor:
         self.stop()
 
 
-class memory_monitor_context:  # noqa: N801 - the name that people import
-    """Measures RSS and SYSTEM over a block; afterwards `memory_data` has the figures from zero, by type.
+class memory_monitor_context:  # noqa: N801 - the name that users import
+    """Measurement of RSS and SYSTEM over a block; afterwards `memory_data` has the figures from zero, by type.
 
     Args:
         interval: seconds between samples.
         memory_unit: unit of the values.
-        return_max_value: whether `memory_data` has the largest value, else times and values.
-        save_dir: where logs and plots are written, from zero and not; `None`: nowhere.
+        return_max_value: store the largest value in `memory_data`; if false, times and values.
+        save_dir: directory for logs and plots, both from zero and absolute; `None` writes nothing.
 
     Attributes:
         memory_monitors: the two monitors, by type.
@@ -200,7 +200,7 @@ class memory_monitor_context:  # noqa: N801 - the name that people import
     def __exit__(self, *_: object) -> None:
         from otel_memwatch.compat.nncf.monitor_log import FROM_ZERO
 
-        # All are stopped before anything is written: drawing is not part of what is measured.
+        # Stop all monitors before writing, so drawing is not measured.
         for monitor in self.memory_monitors.values():
             monitor.stop()
         for kind, monitor in self.memory_monitors.items():
@@ -212,14 +212,14 @@ class memory_monitor_context:  # noqa: N801 - the name that people import
 
 
 def _children(tick: ProgramTick) -> float:
-    """Bytes of the descendants."""
+    """Return the memory of the descendants, in bytes."""
     return 0.0 if tick.rss is None or tick.own is None else max(0.0, tick.rss - tick.own)
 
 
 def _with_peak(points: list[tuple[float, float]], peak: float) -> list[tuple[float, float]]:
-    """The points, with the peak as one more where it is above them all.
+    """Return the points, and the peak as an additional point if it exceeds all of them.
 
-    The watermark does not say when it was reached. It stands half way between the largest point and the one after it.
+    The time of the peak is unknown. It is placed halfway between the largest point and the next one.
     """
     largest = max(range(len(points)), key=lambda i: points[i][1])
     if peak <= points[largest][1]:

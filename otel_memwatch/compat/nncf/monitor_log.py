@@ -1,7 +1,7 @@
 """Two-column logs of memory over time with a plot each: `{rss,system}_memory_usage{,_from-zero}.{txt,png}`.
 
-The text: one line `<seconds> <memory>` for each sample, then `Total time: ...` and `Max memory: ... (<unit>)`.
-"rss" is the resident memory of the process tree, "system" the machine's memory that is not available.
+The text has one line `<seconds> <memory>` for each sample, then `Total time: ...` and `Max memory: ... (<unit>)`.
+"rss" is the resident memory of the process tree, and "system" is the unavailable memory of the machine.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ EMPTY = "No measurements recorded.\nPlease make sure logging duration or interva
 
 
 class Log(NamedTuple):
-    """What a log file holds."""
+    """Content of a log file."""
 
     times: list[float]
     """Seconds since the first sample."""
@@ -56,7 +56,7 @@ class Log(NamedTuple):
 
 
 class MemoryCurve(NamedTuple):
-    """Memory over time, before it is put into a log."""
+    """Memory over time for a log."""
 
     times: Sequence[float]
     """Seconds; any origin."""
@@ -67,7 +67,7 @@ class MemoryCurve(NamedTuple):
 def values(
     curve: MemoryCurve, unit: str = "MiB", *, from_zero: bool = False
 ) -> tuple[list[float], list[float]]:
-    """Seconds since the first sample and memory in `unit`; with `from_zero` less the first sample's memory."""
+    """Return seconds since the first sample and memory in `unit`; with `from_zero` relative to the first sample."""
     if not len(curve.times):
         return [], []
     start, base = curve.times[0], curve.memory[0] if from_zero else 0.0
@@ -78,7 +78,7 @@ def values(
 
 
 def text(times: Sequence[float], memory: Sequence[float], unit: str) -> str:
-    """The content of a log file."""
+    """Return the content of a log file."""
     if not times:
         return EMPTY
     lines = [f"{time} {value:.3f}\n" for time, value in zip(times, memory, strict=True)]
@@ -87,9 +87,9 @@ def text(times: Sequence[float], memory: Sequence[float], unit: str) -> str:
 
 
 def parse(content: str) -> Log:
-    """The inverse of `text`. Raises `RunError` when it is no such text, or holds no samples."""
+    """Parse the output of `text`. Raises `RunError` for other text, or without samples."""
     if content.startswith(EMPTY.splitlines()[0]):
-        raise RunError("The log holds no measurements.", "the recording was shorter than one interval")
+        raise RunError("The log contains no measurements.", "the recording was shorter than one interval")
     tail = re.search(r"^Total time: (\S+)\nMax memory: (\S+) \((\w+)\)\s*\Z", content, re.MULTILINE)
     try:
         if tail is None:
@@ -104,7 +104,7 @@ def parse(content: str) -> Log:
 
 
 def figure(log: Log, kind: str, title: str = "") -> Figure:
-    """The plot of a log, 1000 x 600 pixels. Touches no global state of matplotlib."""
+    """Return the plot of a log, 1000 x 600 pixels. Does not change global state of matplotlib."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -121,11 +121,11 @@ def figure(log: Log, kind: str, title: str = "") -> Figure:
 
 
 _POINTS = 4000
-"""Points of a line that are drawn at most: the picture is 1000 pixels wide."""
+"""Maximum number of points of a line, because the picture is 1000 pixels wide."""
 
 
 def _thinned(times: Sequence[float], memory: Sequence[float]) -> tuple[Sequence[float], Sequence[float]]:
-    """The smallest and the largest value of each of many stretches, where there are more values than can be drawn."""
+    """Return all values; if there are too many to draw, the smallest and largest value of each section."""
     step = -(-len(times) // (_POINTS // 2))
     if step <= 2:
         return times, memory
@@ -137,7 +137,7 @@ def _thinned(times: Sequence[float], memory: Sequence[float]) -> tuple[Sequence[
 
 
 def plot(log_file: Path, image: Path, title: str = "") -> None:
-    """Draws a log file. Raises `RunError` when it is none, or is empty."""
+    """Draw a log file. Raises `RunError` if it is not a log or is empty."""
     kind = log_file.name.split("_", 1)[0]
     figure(parse(log_file.read_text(encoding="utf-8")), kind, title).savefig(image, format="png", dpi=100)
 
@@ -150,12 +150,12 @@ def main(_arguments: list[str]) -> None:
 
 
 def log_name(kind: str, suffix: str = "") -> str:
-    """Name of a log file."""
+    """Return the name of a log file."""
     return f"{kind}_memory_usage{suffix}.txt"
 
 
 def write_text(path: Path, times: Sequence[float], memory: Sequence[float], unit: str) -> Path:
-    """Writes one log file and gives its path; the directory is made if need be."""
+    """Write one log file and return its path. Creates the directory if necessary."""
     path.parent.mkdir(parents=True, exist_ok=True)
     write_file(path, text(times, memory, unit).encode())
     return path
@@ -164,10 +164,10 @@ def write_text(path: Path, times: Sequence[float], memory: Sequence[float], unit
 def write(
     directory: Path, curves: Mapping[str, MemoryCurve], unit: str = "MiB"
 ) -> dict[tuple[str, bool], float | None]:
-    """Writes a text and a plot for each kind, from zero and not.
+    """Write a text and a plot for each kind, both from zero and absolute.
 
-    Gives the maximum of each, in `unit`, by kind and from-zero, in the order of the summary; `None`: no samples
-    (then there is no plot).
+    Returns the maximum of each in `unit`, by kind and from-zero, in the order of the summary. Without samples the
+    maximum is `None`, and no plot is written.
     """
     maxima: dict[tuple[str, bool], float | None] = {}
     for kind in KINDS:
@@ -185,19 +185,19 @@ def write(
 
 
 def _make_private(path: Path) -> None:
-    """Makes the file for its owner alone, and so its directory; what is there already stays as open as it is."""
+    """Create the file and its directory with access only for the owner. Existing ones keep their permissions."""
     path.parent.mkdir(mode=DIRECTORY_MODE, parents=True, exist_ok=True)
     write_file(path, b"", append=True, mode=FILE_MODE)
 
 
 def summary(maxima: Mapping[tuple[str, bool], float | None], unit: str = "MiB") -> str:
-    """The table of maxima, below its heading."""
+    """Return the table of maxima with its heading."""
     rows = [("Memory type", "From zero", "Peak value")]
     rows += [
         (kind, str(from_zero), "not known" if value is None else f"{int(value)} {unit}")
         for (kind, from_zero), value in maxima.items()
     ]
-    # A header is at least two characters wider than its text, as in the tables that people parse today.
+    # A header is at least two characters wider than its text, because users parse such tables.
     widths = [max(len(rows[0][i]) + 2, *(len(row[i]) for row in rows)) for i in range(3)]
     rows.insert(1, ("-" * widths[0], "-" * widths[1], "-" * widths[2]))
     lines = [
@@ -211,13 +211,13 @@ _PROCESSES = catalog.MEMWATCH_TREE_PROCESS_COUNT
 
 
 def curves_of(run: RecordedRun) -> dict[str, MemoryCurve]:
-    """Both kinds of memory of a run.
+    """Return both kinds of memory of a run.
 
-    A wrapped command begins at nothing, which is its first sample. The tree's peak, where more than a sample is known
-    of it, is a sample too: at the moment that is known for it.
+    The first sample of a wrapped command is zero. If the tree's peak exceeds all samples, it is an additional sample at
+    its known time.
     """
     samples = run.samples([_RSS, _SYSTEM, _PROCESSES])
-    # The tick after the command's end would show a memory of 0.
+    # The sample after the command's end would show a memory of 0.
     alive = samples.column(_PROCESSES) != 0
     rss = _known_points(samples.time[alive], samples.column(_RSS)[alive])
     peak = run.peaks.tree
@@ -227,7 +227,7 @@ def curves_of(run: RecordedRun) -> dict[str, MemoryCurve]:
     if rss and peak is not None and known > max(memory for _, memory in rss):
         largest = max(range(len(rss)), key=lambda i: rss[i][1])
         at = rss[largest][0] if peak.at is None else max(rss[0][0], peak.at)
-        # Of a command that no tick saw, only its end is known.
+        # If no sample saw the command, only its end is known.
         rss.append((at or run.seconds, float(known)))
         rss.sort(key=lambda point: point[0])
     system = _known_points(samples.time, samples.column(_SYSTEM, {"system.memory.state": "used"}))
@@ -236,7 +236,7 @@ def curves_of(run: RecordedRun) -> dict[str, MemoryCurve]:
 
 def _known_points(time: Any, memory: Any) -> list[tuple[float, float]]:
     pairs = zip(time.tolist(), memory.tolist(), strict=True)
-    return [(moment, value) for moment, value in pairs if value == value]  # noqa: PLR0124 - NaN: not known
+    return [(moment, value) for moment, value in pairs if value == value]  # noqa: PLR0124 - NaN is unknown
 
 
 def _curve(points: list[tuple[float, float]]) -> MemoryCurve:
@@ -244,14 +244,14 @@ def _curve(points: list[tuple[float, float]]) -> MemoryCurve:
 
 
 def render(run: RecordedRun, out: BinaryIO, options: Options) -> None:
-    """Writes one log: `options["memory_type"]` "rss" (the default) or "system"."""
+    """Write one log. `options["memory_type"]` is "rss" (the default) or "system"."""
     kind = options.get("memory_type") or KINDS[0]
     times, memory = values(curves_of(run)[kind], from_zero=bool(options.get("from_zero")))
     out.write(text(times, memory, "MiB").encode())
 
 
 def render_files(run: RecordedRun, directory: Path) -> None:
-    """Writes all eight files into a directory, which is made if need be. Raises `RunError` when that is not possible."""
+    """Write all eight files into a directory, which is created if necessary. Raises `RunError` if that fails."""
     try:
         write(directory, curves_of(run))
     except OSError as error:

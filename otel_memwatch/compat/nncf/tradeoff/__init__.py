@@ -1,4 +1,4 @@
-"""Accuracy against footprint of compressed models: a Markdown table and a plot from a CSV file."""
+"""Trade-off between accuracy and footprint of compressed models: a Markdown table and a plot from a CSV file."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ __all__ = ["RUN", "TradeoffError", "figure", "markdown", "read", "visualize", "w
 def write(
     path: str | os.PathLike[str], directory: str | os.PathLike[str] | None, *, measured: bool = False
 ) -> tuple[Path, Path]:
-    """Writes `<stem>.md` and `<stem>.png` into `directory` (default: the file's own), which is made if need be.
+    """Write `<stem>.md` and `<stem>.png` into `directory` (default: that of the file), created if necessary.
 
-    Everything is computed before anything is written. Raises `TradeoffError`, also where nothing can be written.
+    Everything is computed before anything is written. Raises `TradeoffError`, also if writing fails.
     """
     path = Path(path)
     tradeoff = read(path, measured=measured)
@@ -38,9 +38,9 @@ def write(
 
 
 def visualize(input_file: str | os.PathLike[str], output_dir: str | os.PathLike[str] | None = "") -> None:
-    """Writes `<stem>.md` and `<stem>.png` into `output_dir`, by default beside the file, and prints where.
+    """Write `<stem>.md` and `<stem>.png` into `output_dir` (default: that of the file), and print the path.
 
-    Raises `TradeoffError`, a `RuntimeError`, with one sentence for a file that cannot be used.
+    Raises `TradeoffError`, a `RuntimeError`, with one sentence for an invalid file.
     """
     _, image = write(input_file, output_dir)
-    print("Saving image to :", image)  # noqa: T201 - as NNCF's script prints it
+    print("Saving image to :", image)  # noqa: T201 - NNCF's script prints it too
