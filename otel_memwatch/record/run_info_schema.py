@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
-class Moment(NamedTuple):
+class ClockReading(NamedTuple):
     """One moment by two clocks."""
 
     wall: float | None
@@ -22,7 +22,7 @@ class Moment(NamedTuple):
     """Monotonic seconds of the recording machine."""
 
     @classmethod
-    def of(cls, value: Any) -> Moment:
+    def of(cls, value: Any) -> ClockReading:
         """Read `started` or `ended`."""
         fields = mapping(value)
         return cls(moment(fields.get("wall")), moment(fields.get("monotonic")))
@@ -144,9 +144,9 @@ class RunInfo(NamedTuple):
     target: TargetFields
     host: HostFields
     monitor: MonitorFields
-    started: Moment
+    started: ClockReading
     """Start of the command."""
-    ended: Moment
+    ended: ClockReading
     interval: float | None
     """Seconds between samples, as requested."""
     own_cgroup: str | None
@@ -202,8 +202,8 @@ class RunInfo(NamedTuple):
             target=TargetFields.of(get("target")),
             host=HostFields.of(get("host")),
             monitor=MonitorFields.of(get("monitor")),
-            started=Moment.of(get("started")),
-            ended=Moment.of(get("ended")),
+            started=ClockReading.of(get("started")),
+            ended=ClockReading.of(get("ended")),
             interval=period(get("interval")),
             own_cgroup=text(get("own_cgroup")),
             cgroup_version=whole(get("cgroup_version")),

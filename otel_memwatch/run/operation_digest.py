@@ -190,7 +190,7 @@ def _bounded(closed: _Closed) -> tuple[int, int, int, int]:
     return lines.pid, int(identity), closed[0], int(high)
 
 
-class _Extremes(NamedTuple):
+class _OperationExtremes(NamedTuple):
     """Extremes over a group of operations of one process."""
 
     low: int
@@ -205,7 +205,7 @@ class _Extremes(NamedTuple):
     """End of the first that ended."""
 
 
-class _Batch(NamedTuple):
+class _OperationColumns(NamedTuple):
     """Some operations of one process, each field of all of them: numbers where they are asked for more than once."""
 
     starts: Sequence[float]
@@ -218,10 +218,10 @@ class _Batch(NamedTuple):
     cpu_system: Sequence[str]
     statuses: Sequence[str]
 
-    def at(self, positions: Sequence[int]) -> _Batch:
+    def at(self, positions: Sequence[int]) -> _OperationColumns:
         """Some of them."""
         columns: Iterable[Sequence[Any]] = self
-        return _Batch(*([column[position] for position in positions] for column in columns))
+        return _OperationColumns(*([column[position] for position in positions] for column in columns))
 
 
 class _PeakHolder(NamedTuple):
@@ -361,7 +361,7 @@ class OperationAggregator:
     def _count_together(self, lines: OperationLines, pairs: PlainPairs) -> bool:
         """Adds all of them to the totals; none where one may change more than these."""
         starts, ends = list(map(float, pairs.starts)), list(map(float, pairs.ends))
-        every = _Batch(
+        every = _OperationColumns(
             starts,
             ends,
             list(map(sub, ends, starts)),
@@ -372,10 +372,10 @@ class OperationAggregator:
             pairs.cpu_system,
             pairs.statuses,
         )
-        found: list[tuple[_Name | None, _Batch]] = []
+        found: list[tuple[_Name | None, _OperationColumns]] = []
         for known, names, some in self._by_series(pairs.names, every):
             # What the farthest values of all do not change, none of them does.
-            most = _Extremes(
+            most = _OperationExtremes(
                 max(some.lows),
                 max(map(int, set(some.highs))),
                 max(some.seconds),
@@ -404,8 +404,8 @@ class OperationAggregator:
         return True
 
     def _by_series(
-        self, names: Sequence[str], every: _Batch
-    ) -> Iterable[tuple[_Name | None, list[str], _Batch]]:
+        self, names: Sequence[str], every: _OperationColumns
+    ) -> Iterable[tuple[_Name | None, list[str], _OperationColumns]]:
         """The operations whose names, in quotation marks, count as one, or are none that is known: all these names, and theirs."""
         known = {name: self._names.get(series_name(name[1:-1])) for name in set(names)}
         names_of: dict[_Name | None, list[str]] = {}
@@ -440,7 +440,7 @@ class OperationAggregator:
         ):
             return False
         seconds, known = end - start, self._names.get(series_name(name))
-        if self._matters(lines.pid, name, known, _Extremes(low, high, seconds, start, end)):
+        if self._matters(lines.pid, name, known, _OperationExtremes(low, high, seconds, start, end)):
             return False
         self.closed += 1
         self.to_export += opening.get("exported") is not True
@@ -454,7 +454,7 @@ class OperationAggregator:
             self._look_for_open([closed])
         return True
 
-    def _matters(self, pid: int, name: str, known: _Name | None, most: _Extremes) -> bool:
+    def _matters(self, pid: int, name: str, known: _Name | None, most: _OperationExtremes) -> bool:
         """Whether one of these operations may change more than totals.
 
         It does where its name is new, where it is among those that needed most, or may hold its process's peak.

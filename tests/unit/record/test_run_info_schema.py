@@ -6,7 +6,14 @@ from typing import Any
 
 import pytest
 
-from otel_memwatch.record.run_info_schema import ExitFields, HostFields, Mark, Moment, RunInfo, TargetFields
+from otel_memwatch.record.run_info_schema import (
+    ClockReading,
+    ExitFields,
+    HostFields,
+    Mark,
+    RunInfo,
+    TargetFields,
+)
 
 TRACE = {"trace_id": "1" * 32, "span_id": "2" * 16, "parent_span_id": None}
 WHOLE: dict[str, Any] = {
@@ -50,7 +57,7 @@ def test_every_field_is_read() -> None:
     assert set(WHOLE) == set(RunInfo._fields)
     assert found.target == TargetFields(7, 10.5, 4096)
     assert found.host == HostFields("node1", "Linux", "6.12", "x86_64", 2, 8, 0)
-    assert (found.started, found.ended) == (Moment(1e9, 10.5), Moment(1e9 + 2, 12.5))
+    assert (found.started, found.ended) == (ClockReading(1e9, 10.5), ClockReading(1e9 + 2, 12.5))
     assert found.exit == ExitFields(0, None, 0, "ended")
     assert found.marks == (Mark(11.0, "a source failed"),)
     assert found.command == ("python", "train.py")
