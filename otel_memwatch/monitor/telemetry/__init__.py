@@ -1,7 +1,7 @@
 """Live telemetry of a run: scraped by Prometheus, pushed by OTLP, spans, and spans received.
 
-Importing this package imports nothing heavy. `start` returns at once; OpenTelemetry's SDK is loaded in a thread of
-its own, and only when something was asked for. Nothing here raises into the session or blocks the sampler.
+Importing this package imports nothing heavy. `start` returns at once. If any telemetry is requested, a separate thread
+loads OpenTelemetry's SDK. Nothing here raises into the session or blocks the sampler.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ if TYPE_CHECKING:
 __all__ = ["Ended", "Telemetry", "TelemetryInputs", "start", "wanted"]
 
 OPENING_SECONDS = 20.0
-"""Time that loading and opening everything may take before the run is ended without it. It takes 0.3 s."""
+"""Longest time to load and open everything, in seconds; after it the run ends without telemetry. It takes 0.3 s."""
 
 DELIVERY_SECONDS = 1.8
-"""Time that the last delivery may delay the end of a run, whatever endpoints do and however much there is to deliver."""
+"""Longest delay of a run's end by the last delivery, in seconds, for any endpoint and any amount of data."""
 
 _LAST_EXPORT_SECONDS = 0.6
-"""Part of it that is kept for the last exports if many operations are still to be read into the metrics."""
+"""Part of DELIVERY_SECONDS reserved for the last exports while many operations are still unread."""
 
 _POLL_SECONDS = 0.2
 
 _ROOM = 80 << 20
-"""Bytes of address space that it takes with everything open: 75 MiB."""
+"""Address space of telemetry in bytes; with everything open it takes 75 MiB."""
 
 
 class Ended(NamedTuple):
@@ -53,11 +53,11 @@ class Ended(NamedTuple):
     open_operations: Sequence[RecordedOperation] = ()
     """Operations that were never closed, with their peak so far."""
     to_export: int = 0
-    """Closed operations whose spans we export: all but those that the program exports itself."""
+    """Number of closed operations to export as spans: all except those that the program exports itself."""
 
 
 class TelemetryInputs:
-    """Inputs of telemetry. Every callable may be called from any thread, at any time; none reads the machine."""
+    """Inputs of telemetry. Any thread may call the callables at any time; none reads the machine."""
 
     def __init__(
         self,
@@ -75,40 +75,40 @@ class TelemetryInputs:
         say: Callable[[str], None] = lambda _: None,
     ) -> None:
         self.run = run
-        """Fields of run.json that are known at the start, `resource` and `ci` among them."""
+        """Fields of run.json known at the start, including `resource` and `ci`."""
         self.columns = columns
         self.latest = latest
         """Latest snapshot, slow columns filled with their last valid value."""
         self.health = health
         """State of each source: `up`, `seconds`, `failures`."""
         self.ticks = ticks
-        """Ticks taken and deadlines missed."""
+        """Samples taken and deadlines missed."""
         self.peaks = peaks
         """Peaks so far: `tree` and `process` are exported."""
         self.directory = directory
         """Run directory."""
         self.follow = follow or self._follow_directory
-        """Opens a reader of the run's operations, from the first one on; metrics and each exporter of spans have their own."""
+        """Opens a reader of the run's operations from the first one on: one for metrics, one for each span exporter."""
         self.environment = environment or {}
         self.listening = listening
-        """The port of `--receive-otlp`; `None`: nothing is received."""
+        """Port of `--receive-otlp`; `None`: nothing is received."""
         self.say = say
-        """Prints a line of ours."""
+        """Prints a message of otel-memwatch."""
 
     def _follow_directory(self) -> Follower:
         from otel_memwatch.record.follower import OperationFollower
 
-        # Where there is no run directory there are no operations either: the path has none of their files.
+        # Without a run directory there are no operations: the path contains none of their files.
         return OperationFollower(self.directory or os.devnull)
 
 
 class Telemetry:
-    """Telemetry of one run. Does nothing when nothing was asked for."""
+    """Telemetry of one run. Does nothing if none is requested."""
 
     def __init__(self, settings: Mapping[str, Any], parts: TelemetryInputs) -> None:
         self.wanted: TelemetryConfig = wanted(settings, parts.environment)
         self.problems: list[str] = []
-        """One sentence for each thing that did not work."""
+        """One sentence for each failure."""
         self._settings = settings
         self._parts = parts
         self._pipeline: Pipeline | None = None
@@ -130,23 +130,23 @@ class Telemetry:
 
     @property
     def endpoint(self) -> str | None:
-        """URL that Prometheus scrapes; `None`: none, or not open yet."""
+        """Return the URL that Prometheus scrapes; `None`: none, or not open yet."""
         return self._pipeline.url if self._pipeline else None
 
     def wait_until_open(self, seconds: float = OPENING_SECONDS) -> bool:
-        """Whether everything that was asked for is open, or has been given up, within `seconds`."""
+        """Return whether all requested telemetry is open or abandoned within `seconds`."""
         return self._thread is None or self._opened.wait(seconds)
 
     @property
     def active(self) -> bool:
-        """Whether anything was asked for."""
+        """Return whether any telemetry is requested."""
         return self._thread is not None
 
     def finish(self, ended: Ended) -> list[str]:
-        """Delivers the final values; gives all problems, each of which has been said.
+        """Deliver the final values; return all problems, each already reported.
 
-        It delays the end by no more than `DELIVERY_SECONDS`; only a run that ends while the libraries are still being
-        loaded waits for that as well.
+        The delay is at most `DELIVERY_SECONDS`. A run that ends while the libraries are still loading also waits
+        for them.
 
         """
         if self._thread is None:
@@ -171,9 +171,9 @@ class Telemetry:
         return self.problems
 
     def linger(self, interrupted: Callable[[], bool] = lambda: False) -> bool:
-        """Waits, after `finish`, for a scrape of the final values: at most as long as `--linger` says.
+        """Wait, after `finish`, for a scrape of the final values: at most the seconds of `--linger`.
 
-        Returns whether there was one. `interrupted` is asked several times a second.
+        Returns whether a scrape took place. `interrupted` is called several times a second.
         """
         seconds = float(self._settings.get("linger") or 0)
         if self._pipeline is None or self._pipeline.url is None or seconds <= 0:
@@ -185,7 +185,7 @@ class Telemetry:
         return False
 
     def close(self) -> None:
-        """Closes all ports."""
+        """Close all ports."""
         if self._pipeline is not None:
             with contextlib.suppress(Exception):
                 self._pipeline.close()
@@ -208,7 +208,7 @@ class Telemetry:
         self._measure_operations()
 
     def pause(self) -> None:
-        """Leaves the processor to others until `finish`: the command has ended, and its record is being completed."""
+        """Use no CPU until `finish`: the command has ended, and the monitor completes its record."""
         self._measure_until = 0.0
         if self._pipeline is not None:
             self._pipeline.pause()
@@ -216,7 +216,7 @@ class Telemetry:
     def _give_up(self, error: Exception) -> None:
         self._tell(f"telemetry could not be started: {describe(error)}")
         if self._parts.listening is not None:
-            # The target would wait for answers of a port that nobody serves.
+            # The target would wait for answers from a port without a server.
             self._parts.listening.socket.close()
 
     def _open(self) -> None:
@@ -255,5 +255,5 @@ class Telemetry:
 
 
 def start(settings: Mapping[str, Any], parts: TelemetryInputs) -> Telemetry:
-    """Starts what `settings` and the environment ask for, after the target was started; returns at once."""
+    """Start the telemetry that `settings` and the environment request, after the target; return at once."""
     return Telemetry(settings, parts)

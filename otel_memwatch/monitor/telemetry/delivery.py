@@ -1,4 +1,4 @@
-"""What is said, counted and waited for around the SDK's exporters: one endpoint's health, one exporter at work."""
+"""Delivery through the SDK's exporters: health of an endpoint, and retries, counts and shutdown of an exporter."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ _PARTS = {"metrics": "data points", "traces": "spans", "logs": "log records"}
 IN_TIME = "did not take everything in time"
 
 _PAUSE = 5.0
-"""Seconds until a batch of spans is offered again to an endpoint that could not take it and names no time."""
+"""Seconds until a rejected batch of spans is sent again, if the endpoint names no time."""
 
 
 class EndpointHealth:
-    """What one endpoint, which may take metrics and spans, does with them; each change is told in one sentence.
+    """Health of one endpoint, for all signals that it receives; each change is reported in one sentence.
 
     Args:
-        where: the endpoint, for a person.
-        hint: what can still be done, appended to the sentence of a failure.
+        where: readable name of the endpoint.
+        hint: remedy, appended to the sentence of a failure.
         problem: called with the sentence of a failure.
-        recovered: called with the sentence that everything is taken again.
+        recovered: called with the sentence of a recovery.
 
     """
 
@@ -48,16 +48,16 @@ class EndpointHealth:
         self._lock = threading.Lock()
 
     def failed(self, signal: str, problem: str) -> None:
-        """An export of `signal` did not arrive."""
+        """Record that an export of `signal` failed."""
         with self._lock:
-            # Metrics and spans that fail in the same way have one problem.
+            # Metrics and spans that fail in the same way share one problem.
             known = self._closed or problem in self._problems.values()
             self._problems[signal] = problem
         if not known:
             self._tell_problem(f"{self._where} {problem}{self._hint}")
 
     def delivered(self, signal: str) -> None:
-        """An export of `signal` arrived."""
+        """Record that an export of `signal` arrived."""
         with self._lock:
             had = self._problems.pop(signal, None) is not None
             recovered = had and not self._problems and not self._closed
@@ -65,7 +65,7 @@ class EndpointHealth:
             self._tell_recovered(f"{self._where} takes telemetry again")
 
     def said(self, signal: str, answer: Answer) -> None:
-        """The endpoint has taken an export of `signal`, but not all of it, or with a warning."""
+        """Report that the endpoint accepted an export of `signal` partially or with a warning."""
         with self._lock:
             known = self._closed or answer.words in self._words
             self._words.add(answer.words)
@@ -78,24 +78,24 @@ class EndpointHealth:
             self._tell_problem(f"{self._where} says: {answer.words}")
 
     def lost(self, spans: int) -> None:
-        """The run has ended before so many spans were delivered."""
+        """Report the number of spans that were not delivered before the run ended."""
         if spans > 0:
             self._tell_problem(f"{spans} spans were not delivered to {self._where}{self._hint}")
 
     def close(self) -> None:
-        """What exporters say from now on is of no account: they have been stopped."""
+        """Ignore exporters from now on: they are stopped."""
         with self._lock:
             self._closed = True
 
 
 class ExporterDelivery:
-    """An exporter of metrics or spans, and the SDK's part that calls it.
+    """An exporter and the component of the SDK that calls it.
 
     Args:
         signal: "metrics", "traces" or "logs".
-        opened: the exporter, whose `export` is watched from now on.
-        reopen: opens another for the same endpoint; `None`: there is no other.
-        health: of its endpoint.
+        opened: the exporter; its `export` is wrapped.
+        reopen: opens another exporter for the same endpoint; `None`: impossible.
+        health: health of its endpoint.
 
     """
 
@@ -106,33 +106,33 @@ class ExporterDelivery:
         self.health = health
         self.failures = 0
         self.arrived = 0
-        """Spans that the endpoint has taken."""
+        """Spans that the endpoint has accepted."""
         self.shut_down: Callable[[float], object] = lambda _: None
-        """Shuts the SDK's part down, after a last export, in so many seconds."""
+        """Shuts the SDK's component down after a last export, within the given seconds."""
         self._opened = opened
         self._reopen = reopen
         self._export: Callable[..., Any] = opened.exporter.export
         self._replaced = False
-        """Whether the exporter is not the one that the SDK's part knows, and shuts down."""
+        """True if the exporter has replaced the one that the SDK's component knows and shuts down."""
         self._attempts = Attempts(opened.answer)
         self._before_end: str | None = None
-        """What the endpoint did not like before the end."""
+        """Problem of the endpoint before the end."""
         self._ending = threading.Event()
         self._closing: Thread | None = None
-        # On the instance: so it works for the exporters of both protocols and for any that is installed.
+        # Set on the instance, to cover the exporters of both protocols and every plug-in.
         opened.exporter.export = self.export
 
     def export(self, batch: Any, *args: Any, **kwargs: Any) -> Any:
-        """Exports; offers a batch of spans again as long as the run goes on and the endpoint may take it later.
+        """Export a batch; send spans again while the run continues and the endpoint may accept them later.
 
-        Metrics are not offered again: the next export holds what this one did.
+        Metrics are not sent again: the next export contains their values.
         """
         spans = len(batch) if self.signal == "traces" else 0
         while True:
             last, opened = self._ending.is_set(), self._opened
             result, answer = self._attempts.make(partial(self._export, batch, *args, **kwargs))
             if self._opened is not opened:
-                # It has been shut down to make way for another.
+                # Another exporter has replaced it.
                 if spans:
                     continue
                 return result
@@ -155,13 +155,13 @@ class ExporterDelivery:
         self.health.failed(self.signal, problem)
 
     def begin_end(self, until: float) -> None:
-        """Begins the SDK's shutdown, with its last export."""
+        """Begin the SDK's shutdown, with its last export."""
         self._ending.set()
         self._before_end = self._attempts.problem()
         if self._reopen is not None and self._before_end is not None:
-            # The exporter may be waiting for its next attempt, for longer than there is time. It can only be woken by its
-            # shutdown, so the last export, for which the endpoint may be back, is another's.
-            with contextlib.suppress(Exception):  # a certificate's file may be gone
+            # The exporter may wait for its next attempt longer than the time left. Only its shutdown wakes it. The
+            # endpoint may be back for the last export, so another exporter makes it.
+            with contextlib.suppress(Exception):  # e.g. the file of a certificate no longer exists
                 waiting, self._opened = self._opened, self._reopen()
                 self._replaced = True
                 self._export = self._opened.exporter.export
@@ -171,19 +171,19 @@ class ExporterDelivery:
         self._closing.start()
 
     def _close(self, until: float) -> None:
-        with contextlib.suppress(Exception):  # what it has not delivered is counted
+        with contextlib.suppress(Exception):  # undelivered spans are counted
             self.shut_down(max(0.0, until - time.monotonic()))
             if self._replaced:
                 self._opened.exporter.shutdown()
 
     def end(self, until: float) -> None:
-        """Waits for the last export; one that hangs is left behind."""
+        """Wait for the last export; abandon one that hangs."""
         assert self._closing is not None
         self._closing.join(max(0.0, until - time.monotonic()))
         if self._closing.is_alive():
             problem = self._attempts.problem() or self._before_end
-            if problem or not self.arrived:  # else it took some, and what it did not take is counted
+            if problem or not self.arrived:  # otherwise it accepted some spans, and the rest is counted
                 self.health.failed(self.signal, problem or IN_TIME)
             self.health.close()
-            # Wakes an exporter that waits for its next attempt; one that hangs in a read is left to its timeout.
+            # Wakes an exporter that waits for its next attempt; one that hangs in a read ends at its timeout.
             Thread(self._opened.exporter.shutdown, "otel-memwatch-closing").start()

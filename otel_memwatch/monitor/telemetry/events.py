@@ -1,7 +1,10 @@
-"""What happened to a run as log records: one at each OOM kill, one wide one at its end.
+"""Events of a run as log records: one for each OOM kill, a wide one at the end.
 
-A fleet that keeps these can drop the series of single runs: who it was, how it ended, what it needed and against which
-limit is in one record.
+A fleet that keeps these records can drop the series of single runs. The last record contains:
+
+* identity of the run
+* result
+* memory needed, and the limit
 """
 
 from __future__ import annotations
@@ -46,14 +49,14 @@ _LIMITS = (
 
 
 class RunEvents:
-    """The log records of one run, delivered by one exporter.
+    """Log records of one run, delivered by one exporter.
 
     Args:
-        delivery: of the exporter.
-        exporter: of log records.
+        delivery: delivery through the exporter.
+        exporter: SDK exporter of log records.
         run: fields of run.json known at the start.
-        resource: what the records belong to.
-        context: of the run's span, with which the records are found together.
+        resource: resource of the records.
+        context: context of the run's span; it links the records with the span.
     """
 
     def __init__(
@@ -76,9 +79,9 @@ class RunEvents:
         delivery.shut_down = self._shut_down
 
     def look(self, frame: Frame, now: int) -> None:
-        """Tells of processes that the OOM killer has ended since the last look; `now`: nanoseconds since 1970.
+        """Report processes that the OOM killer has killed since the last call; `now`: nanoseconds since 1970.
 
-        Costs some microseconds; the record is sent by a thread of its own.
+        Costs some microseconds; a separate thread sends the record.
         """
         (kills,) = frame.latest_values([_OOM_KILLS])
         if (
@@ -103,7 +106,7 @@ class RunEvents:
         self._sending.start()
 
     def end(self, frame: Frame, ending: Ending | None, peaks: Peaks | None, start: int, end: int) -> None:
-        """Takes in how the run ended (nanoseconds since 1970); the record goes with the last delivery."""
+        """Set the result of the run, in nanoseconds since 1970; the last delivery sends the record."""
         attributes = self._figures(frame) | run_attributes(self._run, ending, peaks)
         attributes["memwatch.run.duration"] = (end - start) / 1e9
         failed = run_failed(ending)
@@ -127,7 +130,7 @@ class RunEvents:
         return ReadableLogRecord(record, self._resource, self._scope)
 
     def _figures(self, frame: Frame) -> dict[str, Any]:
-        """What stands against what, at the latest tick; what is not known is left out."""
+        """Return the known limits at the latest sample, by metric name."""
         values = zip(_LIMITS, frame.latest_values(_LIMITS), strict=True)
         return {name: value for (name, _), value in values if value is not None}
 

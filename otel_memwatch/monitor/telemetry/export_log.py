@@ -1,4 +1,4 @@
-"""What exporters write into their logs, and what an export came to."""
+"""Logs of exporters, and results of exports."""
 
 from __future__ import annotations
 
@@ -11,38 +11,38 @@ from otel_memwatch.runtime.typed import Any, NamedTuple
 _GRPC_TRANSIENT = frozenset(
     {"UNAVAILABLE", "DEADLINE_EXCEEDED", "RESOURCE_EXHAUSTED", "ABORTED", "CANCELLED", "OUT_OF_RANGE", "DATA_LOSS"}
 )  # fmt: skip
-"""Codes after which a request may be sent again (OTLP specification, "Failures")."""
+"""Status codes that permit a retry (OTLP specification, "Failures")."""
 
 
 _UNKNOWN_SIGNAL = frozenset({404, 405, 501})
 
 
 class Answer(NamedTuple):
-    """What an endpoint answered to one request."""
+    """Answer of an endpoint to one request."""
 
     problem: str | None = None
-    """Why it was not taken, as a phrase about the endpoint; `None`: it was."""
+    """Reason of a rejection, as a phrase about the endpoint; `None`: accepted."""
     transient: bool = False
-    """Whether the same request may be taken later."""
+    """True if the endpoint may accept the same request later."""
     rejected: int = 0
-    """Data points or spans of a request, otherwise taken, that the endpoint has not taken."""
+    """Data points or spans that the endpoint rejected from an accepted request."""
     words: str = ""
-    """What the endpoint said of a request that it took: why it rejected some of it, or a warning."""
+    """Message of the endpoint about an accepted request: reason of a partial rejection, or a warning."""
     retry_after: float = 0.0
-    """Seconds for which the endpoint wants to be left alone."""
+    """Seconds to wait before the next request, set by the endpoint."""
     status: int | None = None
-    """HTTP status; `None`: there was no answer, or it did not come by HTTP."""
+    """HTTP status; `None`: no answer, or not over HTTP."""
 
     @property
     def knows_no_signal(self) -> bool:
-        """Whether the endpoint does not know the signal at all: many take spans or metrics alone, and no log records."""
+        """Return whether the endpoint lacks the signal: many accept spans or metrics only, no log records."""
         return self.status in _UNKNOWN_SIGNAL or "UNIMPLEMENTED" in (self.problem or "")
 
 
 class ExportLog(logging.Handler):
-    """Takes the log of OpenTelemetry's libraries, which would otherwise reach the target's terminal.
+    """Log handler of OpenTelemetry's libraries, which would otherwise write to the target's terminal.
 
-    An exporter without an HTTP session has no other way to tell why it failed. It does so in the thread that called it.
+    An exporter without an HTTP session reports its failures only here, in the thread that called it.
     """
 
     def __init__(self) -> None:
@@ -50,7 +50,7 @@ class ExportLog(logging.Handler):
         self._of_thread = threading.local()
 
     def catch(self) -> None:
-        """From now on nothing of OpenTelemetry or what it uses writes to stderr by itself."""
+        """Catch all logs of OpenTelemetry and its libraries; none of them writes to stderr from now on."""
         for name in ("opentelemetry", "urllib3", "requests", "grpc", "prometheus_client"):
             logger = logging.getLogger(name)
             if self not in logger.handlers:
@@ -58,19 +58,19 @@ class ExportLog(logging.Handler):
             logger.propagate = False
 
     def hear_all(self, name: str) -> None:
-        """Takes away what a logger leaves out as repeated: one exporter's problem may be the same as another's."""
+        """Remove a logger's filter of repeated messages: two exporters may have the same problem."""
         logger = logging.getLogger(name)
         for repeated in list(logger.filters):
             logger.removeFilter(repeated)
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Keeps what is logged for whoever listens in this thread."""
+        """Keep a log record for the listener of this thread."""
         records = getattr(self._of_thread, "records", None)
         if records is not None:
             records.append(record)
 
     def listen(self) -> list[logging.LogRecord]:
-        """The records that this thread will write from now on, until the next call; the list grows with them."""
+        """Return a list that collects this thread's log records until the next call."""
         self._of_thread.records = []
         return self._of_thread.records  # type: ignore[no-any-return]
 
@@ -79,9 +79,9 @@ EXPORT_LOG = ExportLog()
 
 
 def problem_logged(records: list[logging.LogRecord]) -> Answer:
-    """What an exporter has written of an export that failed, or that it is about to try again."""
+    """Return the problem that an exporter has logged for a failed export or before a retry."""
     for record in reversed(records):
-        # The gRPC exporter logs the code of a status, and its details last.
+        # The gRPC exporter logs the status code, then its details as the last argument.
         arguments = record.args if isinstance(record.args, tuple) else ()
         for argument in arguments:
             if type(argument).__name__ == "StatusCode":
@@ -101,10 +101,10 @@ def _grpc_problem(code: str, details: str) -> str:
 
 
 class Attempts:
-    """The exports of one exporter, and what its endpoint answers to them.
+    """Exports of one exporter and the answers of its endpoint.
 
     Args:
-        answer: gives what the endpoint last answered; `None`: only the exporter's log tells.
+        answer: returns the last answer of the endpoint; `None`: only the exporter's log contains it.
 
     """
 
@@ -113,7 +113,7 @@ class Attempts:
         self._records: list[logging.LogRecord] = []
 
     def make(self, export: Callable[[], Any]) -> tuple[Any, Answer]:
-        """The result of an export, and the answer to it."""
+        """Return the result of an export and the endpoint's answer."""
         self._records = EXPORT_LOG.listen()
         result = export()
         heard = self._answer() if self._answer is not None else None
@@ -124,7 +124,7 @@ class Attempts:
         )
 
     def problem(self) -> str | None:
-        """What the endpoint last did not like, also while the exporter waits to try again; `None`: nothing."""
+        """Return the endpoint's last problem, also while the exporter waits for a retry; `None`: none."""
         heard = self._answer() if self._answer is not None else None
         if heard is None and self._records:
             heard = problem_logged(self._records)

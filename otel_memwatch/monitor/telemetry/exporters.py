@@ -1,7 +1,7 @@
-"""The SDK's exporters for an endpoint: OTLP over HTTP or gRPC, and those that are installed as plug-ins.
+"""SDK exporters for an endpoint: OTLP over HTTP or gRPC, and installed plug-ins.
 
-Headers, TLS, compression, timeouts and temporality are what the OTEL_* variables say, read by the exporters themselves
-wherever they read them as the specification has it.
+The OTEL_* variables set headers, TLS, compression, timeouts and temporality. The exporters read the variables
+themselves, except for those that they read differently from the specification.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _CLASSES = {
 
 
 _AGGREGATION = "OTEL_EXPORTER_OTLP_METRICS_DEFAULT_HISTOGRAM_AGGREGATION"
-"""Where it says nothing, histograms are exponential: buckets of 4 % instead of powers of two, and native in Prometheus."""
+"""Unless it is set, histograms are exponential: buckets of 4 % instead of powers of two, and native in Prometheus."""
 
 
 class Exporter(NamedTuple):
@@ -52,18 +52,18 @@ class Exporter(NamedTuple):
     where: str
     """URL, or name of the plug-in."""
     answer: Callable[[], Answer] | None = None
-    """Gives what the endpoint last answered; `None`: only the exporter's log tells."""
+    """Returns the last answer of the endpoint; `None`: only the exporter's log contains it."""
 
 
 def open_exporter(signal: str, endpoint: Endpoint, compression: str | None = None) -> Exporter:
-    """The exporter of `signal` ("metrics" or "traces") for `endpoint`.
+    """Open the exporter of `signal` for `endpoint`.
 
     Args:
         signal: "metrics", "traces" or "logs".
-        endpoint: where to.
-        compression: "gzip", "deflate" or "none", where no variable says otherwise.
+        endpoint: destination.
+        compression: "gzip", "deflate" or "none", unless a variable sets it.
 
-    Raises `Unavailable`, in one sentence, when it cannot work: a certificate that cannot be read, a missing extra.
+    Raises `Unavailable`, with one sentence, if it cannot work: an unreadable certificate, a missing extra.
     """
     if endpoint.protocol not in _MODULES:
         raise Unavailable(
@@ -90,10 +90,10 @@ def open_exporter(signal: str, endpoint: Endpoint, compression: str | None = Non
 
 
 def _is_secure(signal: str, endpoint: Endpoint) -> bool:
-    """Whether the endpoint speaks TLS; raises `Unavailable` for what is no URL."""
+    """Return whether the endpoint uses TLS; raise `Unavailable` if its address is not a URL."""
     try:
         parts = urlsplit(endpoint.url if "://" in endpoint.url else f"//{endpoint.url}")
-        parts.port  # noqa: B018 - raises for what is none
+        parts.port  # noqa: B018 - raises for an invalid port
     except ValueError:
         raise Unavailable(
             f"The OTLP endpoint {mask_url(endpoint.url)} is not a URL.", "as in http://host:4318"
@@ -116,9 +116,9 @@ def _http(signal: str, compression: str, *, secure: bool) -> dict[str, Any]:
 
 
 def _grpc(signal: str, compression: str, *, secure: bool) -> dict[str, Any]:
-    """Compression and certificates as the specification has them.
+    """Return compression and certificates as the specification defines them.
 
-    The exporter itself refuses "none" and "deflate", and looks for a client's certificate only beside one of an authority.
+    The exporter itself rejects "none" and "deflate". It reads a client certificate only with an authority's certificate.
     """
     import grpc
 
@@ -142,7 +142,7 @@ def _content(path: str | None) -> bytes | None:
 
 
 def open_plugin(signal: str, name: str) -> Exporter:
-    """The installed exporter that OTEL_METRICS_EXPORTER or OTEL_TRACES_EXPORTER names; raises `Unavailable`."""
+    """Open the installed exporter that OTEL_METRICS_EXPORTER or OTEL_TRACES_EXPORTER names, or raise `Unavailable`."""
     from importlib.metadata import entry_points
 
     found = list(entry_points(group=_GROUPS[signal], name=name))

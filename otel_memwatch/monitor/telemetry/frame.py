@@ -1,6 +1,6 @@
-"""What the instruments look at: one moment of the run, taken once for each collection.
+"""Values of a run at one moment, fixed once for each collection of the instruments.
 
-Nothing here reads the machine. A source that hangs leaves the last snapshot in place; a scrape costs the same.
+Nothing here reads the machine. If a source hangs, the last snapshot stays in place; a scrape costs the same.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ Series = tuple[Value, Mapping[str, str]]
 """A value with its attributes."""
 
 MAX_NAMES = 100
-"""Operation names that get a series of their own."""
+"""Operation names with separate series."""
 
 OTHER = "(other)"
-"""Stands for all operation names after them."""
+"""Name for all further operations."""
 
 
 class Names:
-    """Bounds the number of operation names that become series."""
+    """Operation names that become series, bounded in number."""
 
     def __init__(self, limit: int = MAX_NAMES) -> None:
         self._limit = limit
         self._known: set[str] = set()
 
     def bounded(self, name: str) -> str:
-        """`name`, or `OTHER` when there are too many already."""
+        """Return `name`, or `OTHER` if the limit is reached."""
         if name in self._known:
             return name
         if len(self._known) >= self._limit:
@@ -41,15 +41,15 @@ class Names:
 
 
 class Frame:
-    """The run as telemetry sees it.
+    """Values of the run for telemetry.
 
     Args:
         columns: columns of the snapshots.
-        latest: the latest snapshot, or `None` before the first.
-        health: state of each source (`up`, `seconds`, `failures`), by its name.
-        ticks: ticks taken and deadlines missed so far.
-        peaks: peaks so far, with the attributes `tree` and `process`; may be `None`, or raise.
-        failures: batches that each exporter could not deliver.
+        latest: returns the latest snapshot, or `None` before the first.
+        health: returns the state of each source (`up`, `seconds`, `failures`), by name.
+        ticks: returns the samples taken and deadlines missed so far.
+        peaks: returns the peaks so far, with the attributes `tree` and `process`; may return `None`, or raise.
+        failures: returns the batches that each exporter could not deliver.
 
     """
 
@@ -82,16 +82,16 @@ class Frame:
         self.running = True
 
     def pin(self) -> None:
-        """Keeps the latest snapshot: all that is looked at until the next call is of one moment."""
+        """Keep the latest snapshot: all values until the next call belong to one moment."""
         snapshot = self._latest()
         self._values = () if snapshot is None else snapshot.values
         try:
             self._moment_peaks = self._peaks()
-        except Exception:  # noqa: BLE001 - the aggregator is at work in the sampling thread
+        except Exception:  # noqa: BLE001 - the sampling thread may be changing the aggregator
             return
 
     def set_open(self, names: Sequence[str]) -> None:
-        """Sets which operations are open. A name that was open once stays, with 0: its series goes on."""
+        """Set the open operations. A name that was open once stays, with 0: its series continues."""
         counts = dict.fromkeys(self._open, 0)
         for name in names:
             bounded = self.names.bounded(name)
@@ -99,7 +99,7 @@ class Frame:
         self._open = counts
 
     def add_closed(self, operation: RecordedOperation) -> None:
-        """Counts an operation that was closed."""
+        """Count a closed operation."""
         name = self.names.bounded(operation.name)
         self._closed[name, operation.status] = self._closed.get((name, operation.status), 0) + 1
         if operation.end is not None:
@@ -109,7 +109,7 @@ class Frame:
             self._largest[name] = max(operation.peak.bytes, self._largest.get(name, 0))
 
     def end(self, exit_code: int | None, peaks: Any, main_peak: int | None, ended: float) -> None:
-        """Sets how the run ended, and when (Unix seconds); these figures replace those of the last tick from now on."""
+        """Set the result of the run and its end in Unix seconds; these values replace those of the last sample."""
         self.running = False
         self._ended = ended
         self._exit_code = exit_code
@@ -120,7 +120,7 @@ class Frame:
             self._final[catalog.MEMWATCH_PROCESS_MEMORY_PEAK, ()] = main_peak
 
     def latest_values(self, series: Sequence[tuple[str, Attributes]]) -> list[Value]:
-        """Values of columns, each named by its metric and attributes, at the latest tick; `None`: not known."""
+        """Return values at the latest sample for columns given by metric and attributes; `None`: unknown."""
         snapshot = self._latest()
         known: dict[tuple[str, Attributes], Value] = {}
         if snapshot is not None:
@@ -131,7 +131,7 @@ class Frame:
         return [known.get(one) for one in series]
 
     def column(self, index: int) -> Value:
-        """Value of a column at the pinned moment; `None`: not known."""
+        """Return the value of a column at the pinned moment; `None`: unknown."""
         column = self.columns[index]
         final = self._final.get((column.metric, column.attributes))
         if final is not None:
@@ -139,7 +139,7 @@ class Frame:
         return self._values[index] if index < len(self._values) else None
 
     def own_series(self) -> dict[str, Callable[[], Iterator[Series]]]:
-        """The metrics that no column delivers, each with what gives its series."""
+        """Return the metrics without a column, each with the callable that yields its series."""
         return {
             catalog.MEMWATCH_TREE_MEMORY_PEAK: lambda: self._peak("tree"),
             catalog.MEMWATCH_TREE_MEMORY_PEAK_HIGH: lambda: self._peak_high("tree"),
@@ -164,7 +164,7 @@ class Frame:
 
     def _peak(self, which: str) -> Iterator[Series]:
         peak = getattr(self._moment_peaks, which, None)
-        if peak is not None and peak.low is not None:  # else it is no more than the upper end
+        if peak is not None and peak.low is not None:  # otherwise only the upper bound is known
             yield peak.bytes, {}
 
     def _peak_high(self, which: str) -> Iterator[Series]:
@@ -173,7 +173,7 @@ class Frame:
             yield peak.high, {}
 
     def _by_name(self, values: Mapping[str, Value]) -> Iterator[Series]:
-        # A copy in one step: another thread adds to it.
+        # Copy in one step: another thread adds to it.
         for name, value in dict(values).items():
             yield value, {"memwatch.operation.name": name}
 
@@ -192,7 +192,7 @@ class Frame:
 
 
 def _own_memory() -> int | None:
-    """Resident bytes of this process, from a file that the kernel answers without waiting for anything."""
+    """Return the resident bytes of this process, from a file that never makes the reader wait."""
     try:
         with open("/proc/self/statm", "rb") as file:
             return int(file.read().split()[1]) * PAGE_SIZE

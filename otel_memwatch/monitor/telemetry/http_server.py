@@ -1,4 +1,4 @@
-"""A small HTTP server for a loopback port: a thread for each connection, none of which can hold up another."""
+"""Small HTTP server for a loopback port: one thread for each connection, so none delays another."""
 
 from __future__ import annotations
 
@@ -12,30 +12,30 @@ from otel_memwatch.runtime.threads import Thread
 from otel_memwatch.runtime.typed import Any
 
 CONNECTION_SECONDS = 15.0
-"""Time that a client may take over a handshake, a request or an answer, and stay idle."""
+"""Seconds that a client may take for a handshake, a request or an answer, or stay idle."""
 
 MAX_CONNECTIONS = 64
-"""Connections served at once; more are closed unanswered, so that nobody can use up the monitor's memory."""
+"""Connections served at once; further ones are closed unanswered, to bound the monitor's memory."""
 
 
 class QuietHandler(BaseHTTPRequestHandler):
-    """Logs nothing; does not name the software."""
+    """Request handler that logs nothing and does not name the software."""
 
     timeout = CONNECTION_SECONDS
     protocol_version = "HTTP/1.1"
     default_request_version = "HTTP/1.0"
-    """Of what cannot be understood: of 0.9, the answer would have no status line."""
+    """Version assumed for an invalid request: with 0.9 the answer would have no status line."""
     disable_nagle_algorithm = True
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class's signature
-        """Nothing: the terminal is the target's."""
+        """Log nothing: the terminal belongs to the target."""
 
     def version_string(self) -> str:
-        """What the Server header says."""
+        """Return the value of the Server header."""
         return "otel-memwatch"
 
     def parse_request(self) -> bool:
-        """False, with an answer sent, for what is no request of HTTP/1.x, or has no length of its own."""
+        """Return whether the request is HTTP/1.x with a valid length; otherwise answer with an error."""
         if not super().parse_request():
             return False
         length = self.headers.get("Content-Length")
@@ -47,7 +47,7 @@ class QuietHandler(BaseHTTPRequestHandler):
         return False
 
     def answer(self, status: int, content_type: str, body: bytes, **headers: str) -> None:
-        """Sends a whole response."""
+        """Send a whole response."""
         self.send_response(status)
         self.send_header("Content-Type", content_type)
         self.send_header("Content-Length", str(len(body)))
@@ -59,14 +59,14 @@ class QuietHandler(BaseHTTPRequestHandler):
 
 
 class QuietServer(ThreadingHTTPServer):
-    """Serves in daemon threads until `close`.
+    """Server in daemon threads, until `close`.
 
     Args:
-        listening: "HOST:PORT" split in two, or a socket that listens already.
+        listening: host and port, or a socket that listens already.
         handler: class of the request handler.
-        tls: speak TLS with this context.
+        tls: context for TLS; `None`: plain HTTP.
 
-    Raises `OSError` when the address cannot be had.
+    Raises `OSError` if the address is not available.
 
     """
 
@@ -94,21 +94,21 @@ class QuietServer(ThreadingHTTPServer):
         self._thread.start()
 
     def server_bind(self) -> None:
-        """Binds without looking up our own name, which can take seconds where DNS does not answer."""
+        """Bind without a lookup of this machine's name, which can take seconds if DNS does not answer."""
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         self.socket.bind(self.server_address)
         self.server_address = self.socket.getsockname()
         self.server_name, self.server_port = "localhost", self.server_address[1]
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Starts a thread for the connection, unless there are too many."""
+        """Start a thread for the connection, unless the limit is reached."""
         if not self._free.acquire(blocking=False):
             self.shutdown_request(request)
             return
         super().process_request(request, client_address)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
-        """The TLS handshake is made here: in the accepting thread, a client that is silent would stop all others."""
+        """Make the TLS handshake and serve: in the accepting thread, a silent client would block all others."""
         try:
             if self._tls is not None:
                 request.settimeout(CONNECTION_SECONDS)
@@ -120,10 +120,10 @@ class QuietServer(ThreadingHTTPServer):
             self._free.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that went away is its own affair."""
+        """Ignore clients that close the connection."""
 
     def close(self) -> None:
-        """Stops serving; a connection that is open is left to its thread."""
+        """Stop serving; threads of open connections continue."""
         with contextlib.suppress(Exception):
             self.shutdown()
             self.server_close()

@@ -1,7 +1,10 @@
-"""The HTTP session that the SDK's OTLP exporters send through: it hears what the endpoint answers.
+"""HTTP session of the SDK's OTLP exporters, which keeps the endpoint's answers.
 
-The exporters themselves write into a log why something failed, take a web page or a redirect for success, and pass over
-what an endpoint says of data that it has not taken. All that is in its answer, which goes through this session.
+The exporters themselves lose parts of an answer:
+
+* They write the reason of a failure only into a log.
+* They treat a web page or a redirect as success.
+* They ignore an endpoint's message about rejected data.
 """
 
 from __future__ import annotations
@@ -37,17 +40,17 @@ _RESPONSES: dict[str, tuple[Any, str]] = {
 
 
 class ExportRejected(Exception):  # noqa: N818 - an answer, no error of ours
-    """An answer that the SDK would take for success."""
+    """An error answer that the SDK would treat as success."""
 
 
 class OtlpSession(requests.Session):
-    """Sends the requests of one exporter and keeps the last answer.
+    """HTTP session of one exporter, which keeps the last answer.
 
     Args:
-        signal: "metrics" or "traces".
-        secure: whether the endpoint speaks TLS.
+        signal: "metrics", "traces" or "logs".
+        secure: True if the endpoint uses TLS.
 
-    Raises `Unavailable` when a certificate cannot be used.
+    Raises `Unavailable` if a certificate cannot be used.
     """
 
     def __init__(self, signal: str, *, secure: bool) -> None:
@@ -58,16 +61,16 @@ class OtlpSession(requests.Session):
             self.mount("https://", _SystemTrust(tls_context(signal, os.environ)))
 
     def send(self, request: requests.PreparedRequest, **kwargs: Any) -> requests.Response:
-        """Sends a request as `requests` does.
+        """Send a request as `requests` does.
 
-        Raises its exceptions, and `ExportRejected` for an answer with a status of success that is none of OTLP.
+        Raises its exceptions, and `ExportRejected` for a successful status without an OTLP answer.
         """
         url = request.url or ""
         if urlsplit(url).hostname in _LOOPBACK:
-            # A proxy would look for the endpoint on its own machine.
+            # A proxy would connect to the endpoint on the proxy's machine.
             kwargs["proxies"] = {}
         if isinstance(self.verify, str):
-            # `requests` would let REQUESTS_CA_BUNDLE win over the variable that is meant for this endpoint.
+            # `requests` would prefer REQUESTS_CA_BUNDLE to the variable for this endpoint.
             kwargs["verify"] = self.verify
         proxy = requests.utils.select_proxy(url, kwargs.get("proxies"))
         through = f" (through the proxy {_server(proxy)})" if proxy else ""
@@ -83,7 +86,7 @@ class OtlpSession(requests.Session):
 
 
 class _SystemTrust(requests.adapters.HTTPAdapter):
-    """Trusts what the machine trusts: `requests` alone would know only the authorities that it brings along."""
+    """Adapter with the machine's trusted authorities; `requests` alone would use only its bundled ones."""
 
     def __init__(self, context: ssl.SSLContext) -> None:
         self._context = context
@@ -136,13 +139,13 @@ def _first_line(body: bytes) -> str:
 
 
 def _server(proxy: str) -> str:
-    """Scheme, host and port of a proxy: it may stand with a password."""
+    """Return scheme, host and port of a proxy, without a password."""
     parts = urlsplit(proxy if "://" in proxy else f"http://{proxy}")
     return mask_url(f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}")
 
 
 def _reason(error: Exception, proxy: str | None) -> str | None:
-    """Why there was no answer where the proxy, or the address itself, is the reason."""
+    """Return why there was no answer if the proxy or the address is the reason."""
     if isinstance(error, requests.exceptions.ProxyError) and proxy:
         tunnel = next((str(one) for one in _causes(error) if "Tunnel connection failed" in str(one)), "")
         said = f"answers {tunnel.rpartition('failed: ')[2][:100]}" if tunnel else _unreachable(error)
@@ -162,11 +165,11 @@ _REASONS: tuple[tuple[tuple[type[BaseException], ...], str], ...] = (
     ),
     ((TimeoutError, requests.exceptions.Timeout), "does not answer in time"),
 )
-"""What each kind of error says about a server; the first that occurs among the causes counts."""
+"""Phrase about a server for each kind of error; the first kind among the causes counts."""
 
 
 def _unreachable(error: Exception) -> str:
-    """Why there was no answer, as a phrase about a server."""
+    """Return why there was no answer, as a phrase about a server."""
     causes = list(_causes(error))
     for cause in causes:
         if isinstance(cause, ssl.SSLCertVerificationError):
@@ -181,7 +184,7 @@ def _unreachable(error: Exception) -> str:
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
-    """`error` and all that it came from: libraries wrap errors as causes, as arguments and as `reason`."""
+    """Yield `error` and all of its causes: libraries wrap errors as causes, as arguments and as `reason`."""
     waiting, seen = [error], set()
     while waiting:
         one = waiting.pop(0)

@@ -1,4 +1,4 @@
-"""The catalogue as OpenTelemetry instruments. Their callbacks look at a `Frame`, never at the machine."""
+"""The catalogue as OpenTelemetry instruments. Their callbacks read a `Frame`, never the machine."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 
 def create_instruments(meter: Meter, frame: Frame, chosen: Container[str]) -> Mapping[str, Histogram]:
-    """Creates the instruments of all `chosen` metrics on `meter`; gives the histograms among them, by name.
+    """Create the instruments of all `chosen` metrics on `meter`; return the histograms by name.
 
-    The number of series is fixed by the columns and by what `Frame` bounds, whatever the tree does. Metrics of
-    the catalogue for which the run has no source do not appear.
+    The columns and the bounds of `Frame` fix the number of series, for any process tree. Metrics of the catalogue
+    without a source in the run do not appear.
     """
     indexes: dict[str, list[int]] = {}
     for index, column in enumerate(frame.columns):
@@ -32,7 +32,7 @@ def create_instruments(meter: Meter, frame: Frame, chosen: Container[str]) -> Ma
 
 
 def _pinning(frame: Frame, series: Callable[[], Iterable[Series]]) -> Callable[[], Iterator[Series]]:
-    """The SDK calls callbacks one after another in the order of creation: the first fixes the moment for all."""
+    """Return the first instrument's callback, which pins the frame for all: the SDK calls them in creation order."""
 
     def pinned() -> Iterator[Series]:
         frame.pin()

@@ -1,4 +1,4 @@
-"""Everything that OpenTelemetry's SDK does for a run, put together. Loaded only where telemetry was asked for."""
+"""OpenTelemetry's SDK for one run: readers, exporters, instruments, spans. Imported only if telemetry is requested."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from otel_memwatch.monitor.telemetry.spans import Spans
 
 _LAST_SPANS_SECONDS = 0.2
-"""Part of the delivery time that is kept for the spans that end with the run."""
+"""Part of the delivery time, in seconds, reserved for the spans that end with the run."""
 
 
 class Pipeline:
@@ -43,10 +43,9 @@ class Pipeline:
 
     Args:
         settings: options in force.
-        wanted: what is to be opened.
-        parts: what to look at.
-        tell: called with a sentence for each thing that cannot be opened, and for an endpoint that does not take
-            what it is sent.
+        wanted: configuration.
+        parts: inputs.
+        tell: called with a sentence for each part that cannot be opened and each problem of an endpoint.
 
     """
 
@@ -71,7 +70,7 @@ class Pipeline:
         self._events: list[RunEvents] = []
         self._senders: list[SpanSender] = []
         self._plain_readers: list[Any] = []
-        """Readers of plug-ins, which bring their own way of exporting."""
+        """Readers of plug-ins, which export by themselves."""
         self._textfile: Textfile | None = None
         self._last_spans: Sequence[ReadableSpan] = ()
         """Spans that end with the run."""
@@ -91,7 +90,7 @@ class Pipeline:
         )
 
     def open(self) -> None:
-        """Opens what is wanted; what cannot be opened is told and left out, and nothing else with it."""
+        """Open all configured parts; report and omit those that fail, without effect on the others."""
         EXPORT_LOG.catch()
         if self._parts.listening is not None:
             self._attempt("the receiver of spans", self._open_receiver)
@@ -118,7 +117,7 @@ class Pipeline:
             open_it()
         except Unavailable as error:
             sentence = str(error)
-        except Exception as error:  # noqa: BLE001 - as of a library in a version that does not fit the others
+        except Exception as error:  # noqa: BLE001 - for example from a library of an incompatible version
             sentence = f"{what} could not be started: {describe(error)}"
         else:
             return
@@ -143,7 +142,7 @@ class Pipeline:
         try:
             self._receiver = Receiver(parts.listening, record, self._tell)
         except BaseException:
-            # The target would wait for answers of a port that nobody serves.
+            # The target would wait for answers from a port without a server.
             parts.listening.socket.close()
             raise
 
@@ -187,7 +186,7 @@ class Pipeline:
         from opentelemetry.sdk.metrics.export import MetricReader, PeriodicExportingMetricReader
 
         if isinstance(opened.exporter, MetricReader):
-            # It exports when it sees fit, and once more at its end.
+            # It exports on its own schedule, and once more at its end.
             self._readers.append(opened.exporter)
             self._plain_readers.append(opened.exporter)
             return
@@ -204,7 +203,7 @@ class Pipeline:
         self._readers.append(reader)
 
     def _health(self, where: str, replay_to: str) -> EndpointHealth:
-        """Of the endpoint: one for metrics and spans that go to the same."""
+        """Return the health of an endpoint: one object for all signals that it receives."""
         hint = ""
         if self._parts.directory is not None:
             hint = (
@@ -223,7 +222,7 @@ class Pipeline:
         from otel_memwatch.monitor.telemetry.spans import Spans
         from otel_memwatch.run.spans import SCHEMA_URL, SCOPE
 
-        # Meant for the target's SDK; ours was asked for by name.
+        # The variable disables the target's SDK; the user requested ours explicitly.
         os.environ.pop("OTEL_SDK_DISABLED", None)
         resource = self._resource()
         self._spans = Spans(self._parts.run, resource)
@@ -259,20 +258,20 @@ class Pipeline:
 
     @property
     def measures(self) -> bool:
-        """Whether anybody gets the metrics."""
+        """Return whether metrics have a reader."""
         return bool(self._readers)
 
     def look_for_events(self) -> None:
-        """Tells of what has happened since the last look."""
+        """Report the events since the last call."""
         for events in self._events:
             events.look(self._frame, time.time_ns())
 
     def operations_open(self, names: Sequence[str]) -> None:
-        """Takes in which operations are open."""
+        """Set the open operations."""
         self._frame.set_open(names)
 
     def operation_closed(self, operation: RecordedOperation) -> None:
-        """Measures an operation that was closed."""
+        """Count a closed operation and record its duration and peak."""
         self._frame.add_closed(operation)
         if not self._histograms or self._spans is None:
             return
@@ -300,12 +299,12 @@ class Pipeline:
     # -- the end
 
     def pause(self) -> None:
-        """Leaves the processor to others until `end`: the command has ended, and its record is being completed."""
+        """Use no CPU until `end`: the command has ended, and the monitor completes its record."""
         for sender in self._senders:
             sender.pause()
 
     def resume(self) -> None:
-        """Send the spans of the operations that are left, while the metrics are completed."""
+        """Send the spans of the remaining operations, while the metrics are completed."""
         for sender in self._senders:
             sender.resume()
 
@@ -331,11 +330,11 @@ class Pipeline:
         self._last_spans = [*filter(None, open_spans), self._spans.of_run(ended.at, ending, peaks, roots)]
 
     def deliver(self, until: float, operations: int) -> None:
-        """Waits for the last delivery of all exporters together; tells what has not arrived by then.
+        """Wait for the last delivery of all exporters; report the data that have not arrived by then.
 
         Args:
             until: monotonic seconds.
-            operations: how many there were to export.
+            operations: number of operations to export.
 
         """
         for sender in self._senders:
@@ -353,15 +352,15 @@ class Pipeline:
             thread.join(max(0.0, until - time.monotonic()))
         for sender in self._senders:
             missing = operations + len(self._last_spans) - sender.arrived
-            if sender.arrived:  # else the reason why the endpoint accepts nothing has been reported
+            if sender.arrived:  # otherwise the reason why the endpoint accepts nothing is already reported
                 sender.delivery.health.lost(missing)
 
     def wait_for_scrape(self, seconds: float) -> bool:
-        """Whether Prometheus scrapes within `seconds`."""
+        """Return whether Prometheus scrapes within `seconds`."""
         return self._endpoint is not None and self._endpoint.wait_for_scrape(seconds)
 
     def close(self) -> None:
-        """Closes all ports."""
+        """Close all ports."""
         for server in (self._receiver, self._endpoint):
             if server is not None:
                 server.close()

@@ -1,7 +1,7 @@
-"""Sends requests in the form of OTLP JSON to an endpoint, by the SDK's exporters.
+"""Sender of OTLP JSON requests to an endpoint, through the SDK's exporters.
 
-The exporters take the SDK's own values, so a request is read into these. It has what `reports.otlp` writes: gauges, sums
-and histograms, spans without links, log records.
+The exporters require the SDK's values, so each request is converted to these. It contains the output of
+`reports.otlp`: gauges, sums and histograms, spans without links, log records.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ Json = Mapping[str, Any]
 
 
 class Sender:
-    """Sends requests of one signal. Headers, compression (gzip without one) and certificates are the environment's.
+    """Sender of one signal. The environment sets headers, compression (default gzip) and certificates.
 
-    Raises `Unavailable` when a certificate cannot be used, or the protocol is not installed.
+    Raises `Unavailable` if a certificate cannot be used or the protocol is not installed.
     """
 
     def __init__(self, signal: str, endpoint: Endpoint) -> None:
@@ -62,14 +62,14 @@ class Sender:
         self._opened = open_exporter(signal, endpoint, compression="gzip")
         self._attempts = Attempts(self._opened.answer)
         self.rejected = 0
-        """Points or spans that the endpoint did not take, by its own word."""
+        """Points or spans that the endpoint reports as rejected."""
         self.unknown = False
-        """Whether the endpoint takes no log records at all, as many do."""
+        """True if the endpoint does not accept log records, like many."""
         self.words = ""
-        """What the endpoint last said of a request that it took."""
+        """Last message of the endpoint about an accepted request."""
 
     def send(self, request: Json) -> None:
-        """Sends one request; raises `Unavailable`, in one sentence, when the endpoint does not take it."""
+        """Send one request; raise `Unavailable`, with one sentence, if the endpoint does not accept it."""
         data = self._read(request)
         try:
             _, answer = self._attempts.make(lambda: self._opened.exporter.export(data))
@@ -86,12 +86,12 @@ class Sender:
         self.words = answer.words or self.words
 
     def close(self) -> None:
-        """Closes the connection."""
+        """Close the connection."""
         self._opened.exporter.shutdown()
 
 
 def metrics_data(request: Json) -> MetricsData:
-    """The SDK's values of a request of metrics."""
+    """Return the SDK's values for a request of metrics."""
     return MetricsData(
         [
             ResourceMetrics(
@@ -144,7 +144,7 @@ def _histogram_point(point: Json) -> HistogramDataPoint:
 
 
 def spans(request: Json) -> Sequence[ReadableSpan]:
-    """The SDK's values of a request of spans."""
+    """Return the SDK's values for a request of spans."""
     return [
         _span(span, _resource(group), _scope(scope))
         for group in request["resourceSpans"]
@@ -176,7 +176,7 @@ def _span(span: Json, resource: Resource, scope: InstrumentationScope) -> Readab
 
 
 def log_records(request: Json) -> Sequence[ReadableLogRecord]:
-    """The SDK's values of a request of log records."""
+    """Return the SDK's values for a request of log records."""
     return [
         ReadableLogRecord(_log_record(record), _resource(group), _scope(scope))
         for group in request["resourceLogs"]
@@ -199,7 +199,7 @@ def _log_record(record: Json) -> LogRecord:
 
 
 def _of_span(record: Json) -> Context | None:
-    """With which the record is found beside its span."""
+    """Return the context that links a log record with its span."""
     if "traceId" not in record:
         return None
     return set_span_in_context(

@@ -1,4 +1,4 @@
-"""The endpoint that Prometheus scrapes, and the file that node_exporter reads."""
+"""Endpoint that Prometheus scrapes, and file that node_exporter reads."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ _FILE_MODE = 0o644
 
 
 class PrometheusEndpoint:
-    """An HTTP server of the metrics, on a registry of its own: the global one would add the monitor's own process.
+    """HTTP server of the metrics, on a separate registry: the global one would add the monitor's process.
 
     Args:
-        address: "HOST:PORT"; port 0 is any free one.
+        address: "HOST:PORT"; port 0 selects any free port.
         certificate: PEM file; `None`: plain HTTP.
         key: PEM file of its private key; `None`: it is in the certificate's file.
         client_ca: PEM file; only clients that it signed are served.
 
-    Raises `Unavailable` when the address is in use or a certificate cannot be used.
+    Raises `Unavailable` if the address is in use or a certificate cannot be used.
 
     """
 
@@ -63,26 +63,26 @@ class PrometheusEndpoint:
         self.url = f"{'https' if tls else 'http'}://{host}:{self.port}/metrics"
 
     def text(self, accept: str | None) -> tuple[bytes, str]:
-        """The metrics now and their content type, for what the client accepts."""
+        """Return the current metrics and their content type, in a format that the client accepts."""
         encoder, content_type = choose_encoder(accept or "")
-        # The exporter hands its data over through a queue: two scrapes at once would mix theirs.
+        # The exporter passes its data through a queue: two simultaneous scrapes would mix their data.
         with self._lock:
             return encoder(self._registry), content_type
 
     def scrape_begins(self) -> threading.Event:
-        """What is to be set once the client has got everything."""
+        """Return the event to set when the client has received everything."""
         return self._scraped
 
     def forget_scrapes(self) -> None:
-        """Scrapes that began before now do not count as having seen the end: also those that are still under way."""
+        """Discard all scrapes that began before now, also unfinished ones: they may lack the final values."""
         self._scraped = threading.Event()
 
     def wait_for_scrape(self, seconds: float) -> bool:
-        """Whether somebody scrapes within `seconds`."""
+        """Return whether a scrape takes place within `seconds`."""
         return self._scraped.wait(seconds)
 
     def close(self) -> None:
-        """Ends the server."""
+        """Stop the server."""
         self._server.close()
 
 
@@ -106,7 +106,7 @@ class _ScrapeHandler(QuietHandler):
             scraped.set()
 
     def do_HEAD(self) -> None:  # noqa: N802 - the name that http.server calls
-        """As GET without the metrics: some health checks ask so."""
+        """Answer without the metrics: some health checks send HEAD."""
         self.do_GET()
 
 
@@ -117,10 +117,11 @@ def _is_loopback(host: str) -> bool:
 
 
 def _is_of_this_machine(host: str | None) -> bool:
-    """Whether a Host header can be that of somebody on this machine.
+    """Return whether a Host header can come from a client that addresses this machine directly.
 
-    A page in a browser here could ask us by a name of its own that it makes lead to this machine (DNS rebinding), and read
-    the answer. Such a name is a public one, with a dot. Addresses and names without a dot are nobody's but ours.
+    A web page in a local browser could request the metrics under a host name that resolves to this machine (DNS
+    rebinding). It could then read the answer. Such a name is public and has a dot; addresses and names without a
+    dot belong to this machine.
     """
     if not host:
         return True
@@ -133,9 +134,9 @@ def _is_of_this_machine(host: str | None) -> bool:
 
 
 def _reader(keep: Callable[[str], bool]) -> tuple[PrometheusMetricReader, CollectorRegistry]:
-    """A reader without scope labels, which would be on every series and say nothing.
+    """Return a reader without scope labels, which would be equal on every series.
 
-    `keep` chooses the resource attributes that every series carries.
+    `keep` selects the resource attributes that every series carries.
     """
     registry = CollectorRegistry()
     return (
@@ -190,25 +191,25 @@ _FINAL = frozenset(
         catalog.MEMWATCH_RUN_END_TIME,
     )
 ) | {"target", "target_info"}
-"""Metrics that are as true a week after the run's end as at it, by the names of their families."""
+"""Families of metrics that remain valid after the end of the run."""
 
 
 class _Final(CollectorRegistry):
-    """What a registry has of `_FINAL`."""
+    """Registry restricted to `_FINAL`."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         super().__init__()
         self._all = registry
 
     def collect(self) -> Iterator[Metric]:
-        """The families."""
+        """Return the families."""
         return (family for family in self._all.collect() if family.name in _FINAL)
 
 
 class Textfile:
-    """Keeps the metrics in a file that is replaced whole, so that a reader never sees half of it.
+    """File of the metrics, replaced atomically: a reader never sees half of it.
 
-    Every series carries the service's name and instance: files of several jobs must not have equal series.
+    Every series carries the service's name and instance: files of several jobs must not contain equal series.
     """
 
     def __init__(self, path: str) -> None:
@@ -219,7 +220,7 @@ class Textfile:
         self._thread: Thread | None = None
 
     def start(self, interval: float, tell: Callable[[str], None]) -> None:
-        """Writes the file every `interval` seconds from now on; a change for the worse is told in one sentence."""
+        """Write the file every `interval` seconds from now on; report each new problem in one sentence."""
 
         def run() -> None:
             last_problem = None
@@ -236,17 +237,17 @@ class Textfile:
         self._thread.start()
 
     def finish(self, until: float) -> None:
-        """Writes it for the last time, and waits for that until then (monotonic seconds).
+        """Write the file for the last time; wait for that until the given monotonic seconds.
 
-        node_exporter serves the file until somebody deletes it, so nothing stays in it that would look like life: only
-        how the run ended, when, and its peaks.
+        node_exporter serves the file until a user deletes it. Only values that do not suggest an active run remain:
+        the result of the run, its end and its peaks.
         """
         self._stop.set()
         if self._thread is not None:
             self._thread.join(max(0.0, until - time.monotonic()))
 
     def write(self) -> str | None:
-        """Replaces the file; what kept it from that, as a phrase."""
+        """Replace the file; return a phrase with the problem if that fails."""
         temporary = self._path.with_name(f".{self._path.name}.{os.urandom(8).hex()}.tmp")
         try:
             descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _FILE_MODE)

@@ -1,8 +1,12 @@
-"""What telemetry is wanted, from our settings and OpenTelemetry's standard variables. Imports nothing heavy.
+"""Configuration of telemetry, from the options and OpenTelemetry's standard variables. Imports nothing heavy.
 
-Of the standard variables those count that say *where telemetry goes*: the endpoint, and `otlp`, `none` or the name
-of an installed exporter in OTEL_METRICS_EXPORTER, OTEL_TRACES_EXPORTER and OTEL_LOGS_EXPORTER. `prometheus` and `console` there belong to
-the target: a monitor that took the target's port 9464, or its terminal, would break it.
+The standard variables that set the *destination* count:
+
+* the endpoint
+* OTEL_METRICS_EXPORTER, OTEL_TRACES_EXPORTER and OTEL_LOGS_EXPORTER with `otlp`, `none` or an installed exporter
+
+`prometheus` and `console` there apply to the target: a monitor on the target's port 9464, or its terminal, would
+break it.
 """
 
 from __future__ import annotations
@@ -17,20 +21,20 @@ DEFAULT_INTERVAL = 10.0
 """Seconds between two pushes."""
 
 DEFAULT_TIMEOUT = 10.0
-"""Seconds that one export may take, retries included."""
+"""Seconds that one export may take, including retries."""
 
 _OF_THE_TARGET = frozenset({"prometheus", "console", "memwatch", "none", ""})
 
 
 class Endpoint(NamedTuple):
-    """Where one signal is pushed to."""
+    """Destination of one signal."""
 
     url: str
-    """In full, path included; for gRPC the URL of the server."""
+    """Full URL with path; for gRPC the URL of the server."""
     protocol: str
-    """"http/protobuf", "grpc", or whatever the environment asks for."""
+    """"http/protobuf", "grpc", or another value from the environment."""
     timeout: float = DEFAULT_TIMEOUT
-    """Seconds that one export may take, retries included."""
+    """Seconds that one export may take, including retries."""
 
 
 class TelemetryConfig(NamedTuple):
@@ -42,7 +46,7 @@ class TelemetryConfig(NamedTuple):
     spans: Endpoint | None
     logs: Endpoint | None
     plugins: tuple[tuple[str, str], ...]
-    """("metrics" or "traces", name) of each exporter to be found among the installed ones."""
+    """("metrics" or "traces", name) of each installed exporter to use."""
     interval: float
 
     def __bool__(self) -> bool:
@@ -60,13 +64,13 @@ _OF_OPERATIONS = frozenset(
 
 
 def wanted_metrics(settings: Mapping[str, Any]) -> frozenset[str]:
-    """Names of the metrics that are sent: of `--metrics`, and of operations what `--operation-metrics` says.
+    """Return the names of the metrics to send, from `--metrics` and `--operation-metrics`.
 
-    | operation_metrics | of each name of an operation | series |
+    | operation_metrics | for each name of an operation | series |
     | --- | --- | --- |
     | off | nothing | 0 |
-    | gauges | how many are open, how many ended and how, their time in all, the largest peak | 4 or 5 |
-    | histograms | the same, and the spread of durations and peaks | about 60 |
+    | gauges | number of open ones, number closed by status, total time, largest peak | 4 or 5 |
+    | histograms | the same, and the distribution of durations and peaks | about 60 |
     """
     chosen = catalog.choose_metrics(str(settings.get("metrics") or "default"))
     histograms = frozenset(catalog.BOUNDS)
@@ -77,7 +81,7 @@ def wanted_metrics(settings: Mapping[str, Any]) -> frozenset[str]:
 
 
 def wanted(settings: Mapping[str, Any], environ: Mapping[str, str]) -> TelemetryConfig:
-    """What `settings` and the environment ask for."""
+    """Return the configuration from `settings` and the environment."""
     standard = environ.get("OTEL_SDK_DISABLED", "").strip().lower() != "true"
     plugins: list[tuple[str, str]] = []
     endpoints: dict[str, Endpoint | None] = {}
@@ -85,7 +89,7 @@ def wanted(settings: Mapping[str, Any], environ: Mapping[str, str]) -> Telemetry
         names = _names(environ.get(f"OTEL_{signal.upper()}_EXPORTER")) if standard else ()
         endpoints[signal] = _endpoint(signal, settings, environ if standard else {}, names)
         if signal == "logs":
-            # Logs of plug-ins are the program's own; ours go where OTLP goes.
+            # Plug-ins export the program's own logs; our logs go to the OTLP endpoint.
             continue
         plugins += [(signal, name) for name in names if name not in _OF_THE_TARGET and name != "otlp"]
     return TelemetryConfig(
@@ -142,10 +146,10 @@ def _interval(settings: Mapping[str, Any], environ: Mapping[str, str]) -> float:
 
 
 def _timeout(text: str | None) -> float:
-    """Seconds of OTEL_EXPORTER_OTLP_TIMEOUT.
+    """Return OTEL_EXPORTER_OTLP_TIMEOUT in seconds.
 
-    The specification has milliseconds, Python's SDK takes it for seconds, and the variable is the target's as well, so
-    both occur: from 100 on it is milliseconds. Nobody means a timeout of 99 ms, or one of 100 s.
+    The specification defines milliseconds, Python's SDK reads seconds, and the target uses the variable too. So both
+    units occur. Values from 100 on are milliseconds: timeouts of 99 ms or 100 s are not in use.
     """
     value = _number(text)
     if not value:

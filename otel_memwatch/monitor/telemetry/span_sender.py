@@ -1,7 +1,7 @@
 """Send the spans of a run's operations to one exporter.
 
-The run directory holds every operation, so there is no queue: a thread reads a batch, sends it, and reads on when the
-endpoint has accepted it. Each exporter has its own sender, so a slow endpoint delays no other.
+The run directory holds every operation, so a queue is unnecessary. A thread reads a batch, sends it, and continues
+when the endpoint has accepted it. Each exporter has a separate sender, so a slow endpoint delays no other.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 _BATCH = 512
 _DELAY = 5.0
-"""Spans of one request, and seconds that fewer spans wait for others: the defaults of the OpenTelemetry specification."""
+"""Spans of one request, and seconds that fewer spans wait: the defaults of the OpenTelemetry specification."""
 
 _POLL = 0.2
 """Seconds between two reads of the record."""
@@ -37,7 +37,7 @@ class Follower(Protocol):
     """Reads the operations of a run as they are recorded."""
 
     def poll(self) -> Followed:
-        """Return the operations closed since the last call, at most some thousand."""
+        """Return the operations closed since the last call, at most a few thousand."""
 
     def open_operations(self) -> Sequence[RecordedOperation]:
         """Return the operations open at the last call of `poll`."""
@@ -83,11 +83,11 @@ class SpanSender:
         self._thread.start()
 
     def pause(self) -> None:
-        """Read no more until `resume`: the record is being completed and needs the processor."""
+        """Stop reading until `resume`: the monitor completes the record and needs the CPU."""
         self._running.clear()
 
     def resume(self) -> None:
-        """Read on at once."""
+        """Continue to read at once."""
         self._running.set()
         self._wake.set()
 
@@ -105,7 +105,7 @@ class SpanSender:
 
     @property
     def arrived(self) -> int:
-        """Spans that the endpoint has accepted."""
+        """Return the number of spans that the endpoint has accepted."""
         return self.delivery.arrived
 
     def _shut_down(self, _: float) -> None:
@@ -113,7 +113,7 @@ class SpanSender:
         self._exporter.shutdown()
 
     def _run(self) -> None:
-        # Instrumented HTTP libraries must not make spans of our requests.
+        # Instrumented HTTP libraries must not create spans for our requests.
         attach(set_value(_SUPPRESS_INSTRUMENTATION_KEY, True))
         self._send_record()
         if self._last:
@@ -142,7 +142,7 @@ class SpanSender:
                 self._wake.clear()
 
     def _send(self, spans: Sequence[ReadableSpan]) -> bool:
-        """Send spans in batches; return whether to go on: at the end of the run one failure is enough."""
+        """Send spans in batches; return whether to continue: at the end of the run one failure stops it."""
         for begin in range(0, len(spans), self._batch):
             if time.monotonic() >= self._until and spans is not self._last:
                 return False

@@ -1,6 +1,6 @@
-"""Spans of the run and of its operations, with the ids that the record gave them.
+"""Spans of the run and of its operations, with the ids in the record.
 
-They are built whole, at their end: the SDK's tracer would make ids of its own, and times of now.
+They are built whole, at their end: the SDK's tracer would assign new ids and the current time.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ if TYPE_CHECKING:
 
 
 class Spans:
-    """Makes the spans of one run.
+    """Builder of the spans of one run.
 
     Args:
         run: fields of run.json known at the start: `trace`, `started`, `command`, `id`, `target`, `ci`.
-        resource: what the spans belong to.
+        resource: resource of the spans.
 
     """
 
@@ -63,19 +63,19 @@ class Spans:
 
     @property
     def sampled(self) -> bool:
-        """Whether the trace that the run continues is to be exported."""
+        """Return whether the trace that the run continues is sampled, hence exported."""
         return bool(self._flags & TraceFlags.SAMPLED)
 
     def context_of(self, operation: RecordedOperation) -> Context:
-        """OpenTelemetry context in which the operation's measurements are recorded: it makes them exemplars."""
+        """Return the OpenTelemetry context of an operation; measurements recorded in it become exemplars."""
         return set_span_in_context(NonRecordingSpan(self._context(operation.trace_id, operation.span_id)))
 
     def context_of_run(self) -> Context:
-        """The context of the run's span."""
+        """Return the context of the run's span."""
         return set_span_in_context(NonRecordingSpan(self._context(self._trace_id, self._span_id)))
 
     def of_operation(self, operation: RecordedOperation) -> ReadableSpan:
-        """Span of a closed operation; one that was never closed ends with the record and says so."""
+        """Return the span of a closed operation; one that was never closed ends with the record and says so."""
         end = operation.start if operation.end is None else operation.end
         parent = operation.parent_span_id or self._span_id
         failed = operation.status == "error"
@@ -99,9 +99,9 @@ class Spans:
     def of_run(
         self, end: float, ending: Any, peaks: Any, roots: Sequence[tuple[str, str]] = ()
     ) -> ReadableSpan:
-        """Span of the whole run, which ended at `end` (monotonic seconds) as `ending` says.
+        """Return the span of the whole run, which ended at `end` (monotonic seconds) with the result `ending`.
 
-        It is linked with those of `roots` (trace and span ids of spans that the program sent) that began traces of their own.
+        `roots` are trace and span ids of spans that the program sent. Those that began separate traces are linked.
         """
         events = []
         if ending is not None and ending.oom_kills:

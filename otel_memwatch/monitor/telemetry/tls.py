@@ -1,4 +1,4 @@
-"""The variables of OTLP exporters, and the certificates that they name. Standard library only."""
+"""Variables of OTLP exporters and the certificates that they name. Standard library only."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from otel_memwatch.runtime.user_files import need_regular
 
 
 def variable(signal: str, what: str, environ: Mapping[str, str]) -> tuple[str, str | None]:
-    """Name and value of the variable of OTLP exporters for `what`: the signal's own first."""
+    """Return name and value of the OTLP exporters' variable that ends with `what`; the signal's own has priority."""
     names = (f"OTEL_EXPORTER_OTLP_{signal.upper()}_{what}", f"OTEL_EXPORTER_OTLP_{what}")
     return next(((name, environ[name]) for name in names if environ.get(name)), (names[1], None))
 
 
 def tls_context(signal: str, environ: Mapping[str, str]) -> ssl.SSLContext:
-    """The machine's own trust, and the trust and identity that the environment names.
+    """Return the machine's trusted authorities plus the authorities and identity that the environment names.
 
     Raises `Unavailable` for a file that cannot be used.
     """

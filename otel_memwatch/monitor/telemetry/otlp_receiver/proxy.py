@@ -1,4 +1,4 @@
-"""Hands received spans on, unchanged, to where the target would have sent them."""
+"""Forwarder of received spans, unchanged, to the target's original endpoint."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _NOT_FORWARDED = frozenset(
 )
 _SECONDS = 10.0
 _SECONDS_UNASKED = 1.0
-"""For the default endpoint, that nobody named."""
+"""Timeout for the default endpoint, which is not configured."""
 
 _GRPC_METHOD = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
 _GRPC_STATUS = {
@@ -41,7 +41,7 @@ _GRPC_STATUS = {
 
 
 class ForwardedAnswer(NamedTuple):
-    """What the endpoint said."""
+    """Answer of the endpoint."""
 
     status: int
     content_type: str
@@ -50,21 +50,21 @@ class ForwardedAnswer(NamedTuple):
 
 
 class Forwarder:
-    """Sends bodies to `upstream`, each over a connection of its own: nothing is held between them."""
+    """Forwarder of bodies to `upstream`, each over a separate connection: no state is kept between them."""
 
     def __init__(self, upstream: Upstream) -> None:
         self._upstream = upstream
         self._channel: Any = None
         self.problem: str | None = None
-        """Why the last one could not be delivered; `None`: it could."""
+        """Reason why the last body was not delivered; `None`: it was."""
 
     def send(self, body: bytes, headers: Mapping[str, str], message: bytes) -> ForwardedAnswer | None:
-        """The endpoint's answer; `None` where nobody is listening at an endpoint that nobody named.
+        """Forward a body and return the endpoint's answer; `None`: the unconfigured default has no listener.
 
         Args:
-            body: as it came, compressed or not.
-            headers: that came with it.
-            message: the same as a plain protobuf message, for gRPC.
+            body: received body, compressed or not.
+            headers: received headers.
+            message: decoded body as a plain protobuf message, for gRPC.
 
         """
         try:

@@ -1,7 +1,11 @@
-"""The OTLP/HTTP receiver of `--receive-otlp`.
+"""OTLP/HTTP receiver of `--receive-otlp`.
 
-Follows the OTLP specification: protobuf and JSON, gzip, bodies of known length and chunked ones; 413 for a body that
-is too long, also after decompression, 400 for one that cannot be understood, the endpoint's own answer otherwise.
+It follows the OTLP specification:
+
+* protobuf and JSON, gzip, bodies of known length and chunked ones
+* 413 for a body that is too long, also after decompression
+* 400 for an invalid body
+* the endpoint's own answer otherwise
 """
 
 from __future__ import annotations
@@ -26,13 +30,13 @@ if TYPE_CHECKING:
     from otel_memwatch.monitor.telemetry.otlp_receiver.store import ReceivedSpans
 
 MAX_BODY = 64 * 1024 * 1024
-"""Bytes of the longest body, before and after decompression: the specification's default."""
+"""Size limit of a body in bytes, before and after decompression: the specification's default."""
 
 _PROTOBUF, _JSON = "application/x-protobuf", "application/json"
 
 
 class _Refused(Exception):  # noqa: N818 - an answer, no error of ours
-    """A request that is answered with an error."""
+    """Request answered with an error."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -41,12 +45,12 @@ class _Refused(Exception):  # noqa: N818 - an answer, no error of ours
 
 
 class Receiver:
-    """Receives, records and forwards spans until `close`.
+    """Receiver, recorder and forwarder of spans, until `close`.
 
     Args:
         listening: the open port.
         record: writes the spans into the run.
-        on_trouble: called with one sentence when spans could not be recorded; once.
+        on_trouble: called once, with one sentence, if spans cannot be recorded.
 
     """
 
@@ -61,7 +65,7 @@ class Receiver:
         self._server = QuietServer(listening.socket, handler)
 
     def record(self, request: ExportTraceServiceRequest) -> None:
-        """Writes the spans into the run; what cannot be written is forwarded all the same."""
+        """Write the spans into the run; spans that cannot be written are still forwarded."""
         try:
             self._record.record(request.resource_spans)
         except (OSError, ValueError) as error:
@@ -70,7 +74,7 @@ class Receiver:
                 self._on_trouble = None
 
     def close(self) -> None:
-        """Stops receiving."""
+        """Stop receiving."""
         self._server.close()
 
 
@@ -85,7 +89,7 @@ class _SpanHandler(QuietHandler):
             self.answer(refused.status, "text/plain", refused.message.encode(), Connection="close")
 
     def _receive(self) -> None:
-        # In constant time: who measures how long the answer takes learns nothing of the token.
+        # Compare in constant time: the duration of an answer must not reveal the token.
         asked = self.path.partition("?")[0].encode("utf-8", "surrogateescape")
         if not hmac.compare_digest(asked, self.receiver.path.encode()):
             raise _Refused(404, "there is nothing here")
@@ -150,7 +154,7 @@ class _SpanHandler(QuietHandler):
 
 
 def _plain(body: bytes, encoding: str | None) -> bytes:
-    """The body without its compression, never longer than `MAX_BODY`."""
+    """Return the decompressed body, never longer than `MAX_BODY`."""
     if encoding in {None, "", "identity"}:
         return body
     if encoding not in {"gzip", "deflate"}:

@@ -1,7 +1,7 @@
-"""The port on which the monitor receives the target's own spans: opened before the target starts, stdlib only.
+"""Port on which the monitor receives the target's own spans: opened before the target starts, stdlib only.
 
-Only spans are led to us, by the variables for traces: metrics and logs go where they went. A loopback port is open
-to every user of the machine, so the path holds a random token.
+The variables for traces redirect only spans; metrics and logs keep their destination. Every user of the machine can
+connect to a loopback port, so the path contains a random token.
 """
 
 from __future__ import annotations
@@ -18,38 +18,38 @@ _PREFIXES = ("OTEL_EXPORTER_OTLP_TRACES_", "OTEL_EXPORTER_OTLP_")
 
 
 class Upstream(NamedTuple):
-    """Where the target would have sent its spans."""
+    """Original destination of the target's spans."""
 
     url: str
-    """In full for HTTP; the server for gRPC."""
+    """Full URL for HTTP; the server for gRPC."""
     grpc: bool
     configured: bool
-    """Whether somebody named it; else it is the SDKs' default, where nobody need be listening."""
+    """True if a variable or option sets it; otherwise it is the SDKs' default, possibly without a listener."""
 
 
 class Listening(NamedTuple):
-    """A port that is open, with what the target has to know."""
+    """Open port, with the variables for the target."""
 
     socket: socket.socket
     token: str
     upstream: Upstream
     variables: dict[str, str]
-    """For the target's environment."""
+    """Variables for the target's environment."""
 
     @property
     def path(self) -> str:
-        """Path that spans are posted to."""
+        """Return the path for posted spans."""
         return f"/{self.token}/v1/traces"
 
 
 def listen(environ: Mapping[str, str], own_endpoint: str | None = None) -> Listening:
-    """Opens the port; connections wait in it until somebody serves them.
+    """Open the port; connections wait in its queue until the receiver starts.
 
     Args:
         environ: environment of the target.
-        own_endpoint: base URL of `--otlp`: where spans go when the environment names no endpoint.
+        own_endpoint: base URL of `--otlp`: destination of the spans if the environment names no endpoint.
 
-    Raises `UsageError` when there is no port, or spans could not be forwarded.
+    Raises `UsageError` if no port is available or spans could not be forwarded.
 
     """
     upstream = _upstream(environ, own_endpoint)
@@ -76,7 +76,7 @@ def listen(environ: Mapping[str, str], own_endpoint: str | None = None) -> Liste
 
 
 def _variable(environ: Mapping[str, str], what: str) -> str | None:
-    """Value of the variable for traces, else of the one for all signals; `None` where neither is set."""
+    """Return the value of the variable for traces, or of the one for all signals; `None`: neither is set."""
     return next((environ[prefix + what] for prefix in _PREFIXES if environ.get(prefix + what)), None)
 
 

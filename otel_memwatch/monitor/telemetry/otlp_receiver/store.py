@@ -1,7 +1,7 @@
-"""Spans that the target's own SDK sent, written into the run as operations.
+"""Spans from the target's own SDK, written into the run as operations.
 
-Spans come when they are over, so an operation's two lines are written together and hold no memory figures: the
-reader takes those from the ticks.
+Spans arrive after their end, so an operation's two lines are written together and contain no memory values. The
+reader takes these from the samples.
 """
 
 from __future__ import annotations
@@ -33,28 +33,28 @@ _ERROR = 2
 """STATUS_CODE_ERROR."""
 
 MAX_ATTRIBUTES = 64
-"""Attributes of one span that are recorded."""
+"""Recorded attributes of one span."""
 
 MAX_TEXT = 1024
-"""Characters of a name or a text that are recorded."""
+"""Recorded characters of a name or a text."""
 
 MAX_ROOTS = 128
-"""Root spans that are remembered: links of one span, by the specification's limit."""
+"""Remembered root spans: the specification's limit for links of one span."""
 
 MAX_RECENT = 1 << 14
-"""Spans that are remembered as recorded: 32 batches of the size that SDKs send."""
+"""Spans remembered as recorded: 32 batches of the SDKs' default size."""
 
 MAX_PROCESSES = 1000
-"""Processes that get a file of their own; spans of more are forwarded but not recorded."""
+"""Processes with a file; spans of further processes are forwarded but not recorded."""
 
 
 class ReceivedSpans:
-    """Writes `operations-otlp-<pid>.jsonl` files.
+    """Writer of `operations-otlp-<pid>.jsonl` files.
 
     Args:
-        directory: the run directory.
-        pid: the target, to which spans belong whose resource names no process.
-        offset: Unix seconds less monotonic seconds.
+        directory: run directory.
+        pid: PID of the target; spans without a process in their resource belong to it.
+        offset: Unix seconds minus monotonic seconds.
 
     """
 
@@ -64,13 +64,13 @@ class ReceivedSpans:
         self._offset = offset
         self._files: dict[int, _ProcessFile] = {}
         self._lock = threading.Lock()
-        # A program sends a batch again that its endpoint, or we in its place, did not take: it is recorded once.
+        # A program sends a batch again if its endpoint, or the monitor in its place, rejected it: record it once.
         self._recent: OrderedDict[bytes, None] = OrderedDict()
         self.roots: list[tuple[str, str]] = []
-        """Trace and span id of the first spans that have no parent."""
+        """Trace and span ids of the first spans without a parent."""
 
     def record(self, resource_spans: Iterable[ResourceSpans]) -> int:
-        """Records the spans; how many. Raises `OSError` when they cannot be written."""
+        """Record the spans and return their number. Raises `OSError` if they cannot be written."""
         recorded = 0
         with self._lock:
             for group in resource_spans:
@@ -102,7 +102,7 @@ class ReceivedSpans:
 
 
 class _ProcessFile:
-    """The operations that came as spans of one process."""
+    """File of the operations received as spans of one process."""
 
     def __init__(self, directory: Path, pid: int, resource: dict[str, Any]) -> None:
         self._path = directory / f"{OPERATIONS_PREFIX}otlp-{pid}{OPERATIONS_SUFFIX}"
@@ -112,10 +112,10 @@ class _ProcessFile:
         self._next = 1
         program = str(resource.get("process.executable.name") or resource.get("service.name") or "")
         self._header = header_line(pid=pid, start=None, program=program[:MAX_TEXT], exact=False)
-        """Empty once it is written."""
+        """Header line; empty once written."""
 
     def append(self, spans: Iterable[Span], offset: float) -> int:
-        """Writes the spans that the process did not record itself, in one piece; how many they were. They have ids."""
+        """Write the spans that the process did not record itself, in one call; return their number. They have ids."""
         self._read_own_spans()
         lines = self._header
         count = 0
@@ -136,7 +136,7 @@ class _ProcessFile:
         return count
 
     def _read_own_spans(self) -> None:
-        """Reads on which spans the process has recorded as operations itself: with exact figures, so not once more."""
+        """Read the ids of spans that the process has recorded as operations itself, with exact values; skip these."""
         try:
             with os.fdopen(open_regular(self._own, os.O_NOFOLLOW), "rb") as file:
                 file.seek(self._read)
