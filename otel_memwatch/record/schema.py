@@ -119,10 +119,10 @@ def sample_maker(columns: Sequence[Column]) -> Callable[[Sequence[Value]], Sampl
         places.append(found[0] if found else width)
         more += [(number, place) for place in found[1:]]
     pick, make = itemgetter(*places), Sample._make
-    unknown = [(None,) * missing for missing in range(width + 1)]
 
     def sample(row: Sequence[Value]) -> Sample:
-        padded = (*row, *unknown[width + 1 - len(row)])
+        # Not a table of paddings: for the 100 000 columns that a record may declare, it takes 40 GB.
+        padded = (*row, *(None,) * (width + 1 - len(row)))
         values = [*pick(padded), padded]
         for number, place in more:
             sum_so_far, value = values[number], padded[place]
