@@ -1,9 +1,16 @@
 """The target and all its descendants, read from /proc.
 
-`tree` has the steps of a tick; each of the others does one of them. `files` keeps descriptors, `discovery` finds
-processes, `member` reads one, `accounting` adds up what only grows, `ledgers` bound what was never seen,
-`records` are written of single processes, `columns` holds what of it all is published.
-`waited_for` stands in where /proc cannot be read.
+`tree` has the steps of a sample. The other modules do one step each:
+
+* `files` keeps descriptors open.
+* `discovery` finds processes.
+* `member` reads one process.
+* `accounting` adds up counters.
+* `ledgers` bound unobserved memory.
+* `records` describe single processes.
+* `columns` lists the published values.
+
+`waited_for` is the substitute if /proc cannot be read.
 """
 
 from __future__ import annotations
@@ -21,9 +28,9 @@ if TYPE_CHECKING:
 
 
 def open_source(context: Context) -> ProcessTree | WaitedFor:
-    """Open the source; raises `Unavailable` when there is no such process to attach to.
+    """Open the source. Raises `Unavailable` if the process to attach to does not exist.
 
-    Without a /proc that shows our processes, `Unavailable` too, except for children of ours: the kernel tells of them.
+    Also raises `Unavailable` if /proc does not show our processes. The exception are our own children: wait4 reports them.
     """
     if shows_others(context.proc):
         why = f"{context.proc} is that of another pid namespace"

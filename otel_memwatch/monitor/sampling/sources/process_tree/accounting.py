@@ -1,10 +1,13 @@
-"""Totals of a tree whose processes come and go.
+"""Totals of a tree while processes start and end.
 
-The kernel adds what a process used to its parent's figures when the parent waits for it. So the sum over the living,
-each with what its reaped children used, is complete, with two exceptions: what our own children took with them
-when we waited for them (the supervisor reports it, exactly), and children of a parent that ignores SIGCHLD, of which
-only what was read last is left. Members are read parents first: a child that is reaped in between is then missed for one
-tick, never counted twice; what the sum lost in that tick is held back by never letting a total fall.
+The kernel adds the usage of a process to its parent's totals when the parent waits for it. So the sum over living
+processes, each with its reaped children, is complete, with two exceptions:
+
+* Our own children, when we wait for them. The supervisor reports their exact totals.
+* Children of a parent that ignores SIGCHLD. Only their last reading remains.
+
+Members are read parents first. A child reaped in between is missed for one sample, never counted twice. The total
+never falls, so the sample that misses the child repeats the earlier value.
 """
 
 from __future__ import annotations
@@ -39,7 +42,7 @@ class ReapedBy(enum.Enum):
 
 
 class VanishedProcess:
-    """A member that vanished and whose totals may still change."""
+    """A vanished member with totals that may still change."""
 
     def __init__(self, member: Member, now: float, reaped_by: ReapedBy) -> None:
         self.member = member
@@ -50,7 +53,7 @@ class VanishedProcess:
 
 
 class Account:
-    """Totals of the tree."""
+    """Running totals of the tree."""
 
     def __init__(self) -> None:
         self._departed = Totals()
@@ -62,7 +65,7 @@ class Account:
         self._gone[member.pid] = VanishedProcess(member, now, reaped_by)
 
     def joined(self, member: Member) -> None:
-        """Leave out what a member used before it joined the tree, also after it ends."""
+        """Subtract the usage of a member before it joined the tree, also after it ends."""
         user, system, minor, major, io = member.totals()
         without = None if io is None else Io(*(None if value is None else -value for value in io))  # type: ignore[arg-type]
         self._departed += Totals(-user, -system, -minor, -major, without)
@@ -84,22 +87,25 @@ class Account:
 
     @property
     def pending(self) -> bool:
-        """Members vanished whose totals may still change."""
+        """Vanished members may still change the totals."""
         return bool(self._gone)
 
     def overdue(self, now: float) -> list[VanishedProcess]:
-        """Return vanished members that wait4 will not report any more. Their last readings count."""
+        """Remove and return vanished members that wait4 no longer reports. Their last readings count."""
         done = [self._gone.pop(pid) for pid, gone in list(self._gone.items()) if now > gone.deadline]
         for gone in done:
             self._departed += gone.totals
         return done
 
     def sum(self, members: Iterable[Member]) -> Totals:
-        """Totals of the tree now. None ever falls; the I/O is `None` while a living process's is denied."""
+        """Return the current totals of the tree. None ever falls.
+
+        The I/O is `None` while access to a living process's I/O is denied.
+        """
         user, system, minor, major, io = self._departed
         known = io is not None
         read_chars, write_chars, read_bytes, write_bytes = io or (0, 0, 0, 0)
-        # Of the living all four are known, or none: only at its end a process may tell of bytes and not of characters.
+        # A living process shows all four or none. Only an ended process may have bytes without characters.
         chars_known = read_chars is not None and write_chars is not None
         read_chars, write_chars = read_chars or 0, write_chars or 0
         for totals in [gone.totals for gone in self._gone.values()] + [member.totals() for member in members]:
@@ -133,20 +139,20 @@ class Account:
 
 
 class Reaped(NamedTuple):
-    """A process that we waited for, with what its zombie's files say of it."""
+    """A process that we waited for, with readings of its zombie."""
 
     exit: ChildExit
     stat: Stat | None
-    """`None`: it could not be read."""
+    """`None`: unreadable."""
     io: Io | None
-    """`None`: it could not be read."""
+    """`None`: unreadable."""
     ignored_sigchld: bool
-    """When it ended: then what its children used was added to nobody's figures."""
+    """It ignored SIGCHLD at its end, so the kernel added its children's usage to no process."""
 
     def with_last(self, last: Io | None) -> Io | None:
-        """Its I/O, in place of what was read of it last; `None`: not known.
+        """Return its I/O, replacing the `last` reading; `None`: unknown.
 
-        Newer kernels deny users without privileges what a zombie's files say. wait4 tells bytes, and nothing of characters.
+        Newer kernels deny unprivileged users the files of a zombie. wait4 reports bytes but not characters.
         """
         told = self.exit
         if self.io is not None or told.read_bytes is None or told.write_bytes is None or not counts_io():
@@ -157,12 +163,12 @@ class Reaped(NamedTuple):
 
 @functools.cache
 def counts_io() -> bool:
-    """Whether this kernel counts what processes read and write: else a rusage says 0."""
+    """Return whether this kernel counts process I/O. Otherwise a rusage has 0."""
     return os.path.exists("/proc/self/io")
 
 
 def read_exit(end: ChildExit) -> Reaped:
-    """Parse what the supervisor has read of a zombie."""
+    """Parse the supervisor's reading of a zombie."""
     stat, io, ignored = None, None, False
     with contextlib.suppress(ValueError, IndexError):
         stat = None if end.stat is None else parse_stat(end.stat)

@@ -16,17 +16,17 @@ if TYPE_CHECKING:
 
 _READ = 16384
 _STATS = ("anon_fault_alloc", "shmem_alloc", "swpin")
-"""Events by which pages of one size come, since Linux 6.10, 6.12 and 6.14."""
+"""Events that allocate pages of one size, since Linux 6.10, 6.12 and 6.14."""
 
 
 class Allocations:
-    """What the machine has allocated from one tick to the next: 8 us, and 1 us for each further size of huge pages in use.
+    """Allocations of the whole machine between two samples.
 
-    Raises `OSError` without /proc.
+    A reading takes 8 us, and 1 us for each further size of huge pages in use. Raises `OSError` without /proc.
 
     Args:
-        proc, sys: where these file systems are mounted.
-        allocated_before: what there was before the tree; `None`: not known.
+        proc, sys: mount points of these file systems.
+        allocated_before: allocations before the tree started; `None`: unknown.
     """
 
     def __init__(self, proc: str, sys: Path, allocated_before: Allocated | None = None) -> None:
@@ -37,10 +37,10 @@ class Allocations:
         except (OSError, ValueError):
             self.huge_page = 2 << 20
         self.uncounted = False
-        """Huge pages of a size are in use that this kernel does not count."""
+        """This kernel does not count huge pages of a size in use."""
         self._sizes = self._sizes_in_use(pages)
         self.since_unknown = bool(self._sizes) or allocated_before is None
-        """What page faults brought between the tree's beginning and the first reading is not known."""
+        """Huge pages from page faults between the tree's start and the first reading are unknown."""
         now = self._read()
         self._huge, self._collapsed, shared, swapped = now
         if allocated_before is not None and not self._sizes:
@@ -50,17 +50,17 @@ class Allocations:
             shared = min(shared, allocated_before.shared)
         self._swapped_before = swapped if allocated_before is None else allocated_before.swapped
         self.swaps = False
-        """The machine has begun to swap, as of the last reading."""
+        """The machine swapped between the start and the last reading."""
         self.shared = now[2] * PAGE_SIZE
         """Bytes of shared memory, as of the last reading."""
         self._least_shared = shared * PAGE_SIZE
         self.faulted = 0
-        """Bytes of huge pages that page faults brought, between the last two readings."""
+        """Bytes of huge pages from page faults between the last two readings."""
         self.collapsed = 0
-        """Bytes of huge pages that were made of small ones, between the last two readings."""
+        """Bytes of huge pages collapsed from small pages between the last two readings."""
 
     def _sizes_in_use(self, pages: Path) -> list[tuple[int, int]]:
-        """Return bytes and the descriptor of each counter, for each size but the largest that is in use."""
+        """Return bytes and the descriptor of each counter, for each size in use except the largest."""
         found: list[tuple[int, int]] = []
         for size, directory in other_page_sizes(str(pages), self.huge_page):
             counters = [f"{directory}/stats/{event}" for event in _STATS]
@@ -87,7 +87,7 @@ class Allocations:
 
     @property
     def shared_rise(self) -> int:
-        """Bytes of shared memory that the machine has more than it had at the least."""
+        """Bytes of shared memory of the machine above their minimum so far."""
         return self.shared - self._least_shared
 
     def close(self) -> None:

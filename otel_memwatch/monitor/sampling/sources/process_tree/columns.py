@@ -1,4 +1,4 @@
-"""What the source process_tree publishes: columns and their values."""
+"""Columns of the source process_tree and their values."""
 
 from __future__ import annotations
 
@@ -37,10 +37,9 @@ def _pair(metric: str, kind: str, period: float = 0.0) -> tuple[Column, Column]:
 
 
 def columns(period: float, *, needed: bool, own_cgroup: bool = False) -> tuple[Column, ...]:
-    """Return all columns: those read at every sample first, then those read once in `period` seconds.
+    """Return all columns: first those read at every sample, then those read once in `period` seconds.
 
-    `own_cgroup`: the bounds of memory needed follow from the group's readings and are filled in later
-    (`recording.needed_bounds`).
+    `own_cgroup`: the bounds of memory needed come from the group's readings. `recording.needed_bounds` fills them in later.
     """
     needed_columns = _NEEDED if needed else _NEEDED[:2] if own_cgroup else ()
     return (
@@ -76,7 +75,7 @@ def columns(period: float, *, needed: bool, own_cgroup: bool = False) -> tuple[C
 
 
 def fast_values(main: Member | None, members: Collection[Member], total: Totals) -> list[Value]:
-    """Values of the columns read at every tick, up to those of what was not observed."""
+    """Return values of the columns read at every sample, up to `MEMWATCH_TREE_UNOBSERVED`."""
     rss = threads = processes = hugetlb = shmem = virtual = 0
     for member in members:
         if not member.zombie:
@@ -110,7 +109,7 @@ def fast_values(main: Member | None, members: Collection[Member], total: Totals)
 
 
 def slow_values(proc: str, now: float, main: Member | None, members: Collection[Member]) -> list[Value]:
-    """Values of the columns read once a period."""
+    """Return values of the columns read once a period."""
     living = [member for member in members if not member.zombie]
     descriptors = {member.pid: descriptor_count(proc, member.pid) for member in living}
     switches = [status for member in living if (status := member.status()) is not None]
@@ -124,7 +123,7 @@ def slow_values(proc: str, now: float, main: Member | None, members: Collection[
 
 
 def _main_values(now: float, main: Member | None) -> Sequence[Value]:
-    """The target's own figures, up to its uptime; all `None` when it has ended."""
+    """Return the target's values up to its uptime; all `None` after it has ended."""
     if main is None or main.zombie:
         return (None,) * 13
     stat, status, io = main.stat, main.status(), main.io
@@ -146,7 +145,10 @@ def _main_values(now: float, main: Member | None) -> Sequence[Value]:
 
 
 def descriptor_count(proc: str, pid: int) -> int | None:
-    """Open descriptors: the size of the directory since Linux 6.2 (2 us), before that its entries; `None`: denied."""
+    """Return the number of open descriptors; `None`: denied.
+
+    Since Linux 6.2 it is the size of the directory (2 us); older kernels require counting its entries.
+    """
     path = f"{proc}/{pid}/fd"
     try:
         return os.stat(path).st_size or len(os.listdir(path))

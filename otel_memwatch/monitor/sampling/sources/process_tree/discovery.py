@@ -1,9 +1,12 @@
-"""Finds the processes of the tree that are not known yet.
+"""Discovery of new processes of the tree.
 
-The kernel gives pids in rising order and shows the last one, so that nothing has to be looked for while that stands
-still. When it has moved, either the pids given since are looked at one by one, or the children of all members are
-listed, whichever is less work. A pid chosen by hand (clone3 with set_tid) is found by the listing only, which is
-done about once a second in any case.
+The kernel assigns pids in rising order and shows the last one. While it does not change, no search is necessary.
+After a change, the cheaper of two searches runs:
+
+* Probe the pids assigned since, one by one.
+* List the children of all members.
+
+Only the listing finds a pid chosen by hand (clone3 with set_tid). It runs about once a second in any case.
 """
 
 from __future__ import annotations
@@ -22,15 +25,15 @@ if TYPE_CHECKING:
 
 DEFAULT_PID_MAX = 1 << 22
 PROBE_COST = 4
-"""Looking at one pid costs about as much as listing the children of this many processes with one thread."""
+"""Cost of probing one pid, in listings of the children of a single-threaded process."""
 THREAD_COST = 3
-"""As above, for each thread of a process that has several: their files are not kept open."""
+"""Cost of each thread of a multithreaded process, in the same unit: the files of threads are not kept open."""
 WORTH_KNOWING = 16
-"""What looking at pids one by one may cost more: it shows besides which of them are other programs'."""
+"""Extra cost accepted for probing, in the same unit: it also identifies processes of other programs."""
 
 
 class ForkCounter:
-    """The last pid that the kernel gave in our pid namespace, to a process or a thread (1 us)."""
+    """Last pid that the kernel assigned in our pid namespace, to a process or a thread (1 us)."""
 
     def __init__(self, proc: str, descriptors: Descriptors) -> None:
         self._file = KeptFile(f"{proc}/loadavg", descriptors)
@@ -41,15 +44,18 @@ class ForkCounter:
         self.last = self.read()
 
     def read(self) -> int:
-        """The last pid. Raises `OSError` without /proc."""
+        """Return the last pid. Raises `OSError` without /proc."""
         return parse_last_pid(self._file.read())
 
     def between(self, earlier: int, later: int) -> int:
-        """Upper bound of the pids given between two readings; the numbers start again near 0 after the largest."""
+        """Return an upper bound of the pids assigned between two readings.
+
+        After the largest number the kernel starts again near 0.
+        """
         return (later - earlier) % self._pid_max
 
     def given(self, earlier: int, later: int) -> Iterable[int]:
-        """The pids given between two readings."""
+        """Iterate over the pids assigned between two readings."""
         for step in range(1, self.between(earlier, later) + 1):
             yield (earlier + step) % self._pid_max
 
@@ -59,14 +65,14 @@ class ForkCounter:
 
 
 class Discovery:
-    """Looks for children of the members, and in `wrap` for orphans that have become our own children.
+    """Search for children of the members, and in `wrap` for orphans that have become our children.
 
     Args:
-        proc: where /proc is mounted.
+        proc: mount point of /proc.
         exclude: pids that never belong to the tree.
-        adopter: our own pid where orphans of the tree become our children, else `None`.
-        since: start of the target in clock ticks: a child of ours that is older is none of the tree's.
-        descriptors: how many files may be kept open.
+        adopter: our pid if orphans of the tree become our children, else `None`.
+        since: start of the target in clock ticks. Older children of ours do not belong to the tree.
+        descriptors: limit of files kept open.
     """
 
     def __init__(
@@ -82,11 +88,11 @@ class Discovery:
         self._adopter = adopter
         self._since = since
         self._adopted = KeptFile(f"{proc}/{adopter}/task/{adopter}/children", descriptors)
-        """Children of our main thread: it starts the target, and the kernel gives orphans to it."""
+        """Children of our main thread: it starts the target and adopts orphans."""
         self._has_children_files = os.path.exists(f"{proc}/self/task/{os.getpid()}/children")
 
     def cheaper_to_probe(self, pids: int, members: Mapping[int, Member]) -> bool:
-        """Whether looking at this many pids is not much more work than listing all children."""
+        """Return whether probing this many pids costs little more than listing all children."""
         probing, listing = pids * PROBE_COST, WORTH_KNOWING
         for member in members.values():
             threads = member.stat.threads
@@ -98,9 +104,10 @@ class Discovery:
     def probe(
         self, pids: Iterable[int], members: Mapping[int, Member], add: Callable[[int], bool]
     ) -> list[int]:
-        """Look at pids given lately; `add` makes members of those that belong to the tree, parents first.
+        """Probe recently assigned pids; `add` makes members of those in the tree, parents first.
 
-        Gives those that live and certainly do not: where orphans become our children, what has a parent elsewhere.
+        Returns living processes that certainly belong to other programs. They are known only if we adopt orphans: then they
+        have a parent outside the tree.
         """
         pids = list(pids)
         parents = {}
@@ -133,7 +140,7 @@ class Discovery:
                         found |= add(pid)
 
     def _parent(self, pid: int) -> int | None:
-        """Parent of a process that may belong to the tree."""
+        """Return the parent of a process that may belong to the tree."""
         try:
             stat = parse_stat(read_once(f"{self._proc}/{pid}/stat"))
         except (OSError, ValueError):
@@ -141,17 +148,16 @@ class Discovery:
         return stat.ppid if stat.ppid != self._adopter or stat.start >= self._since else None
 
     def _is_process(self, pid: int) -> bool:
-        """Threads can be read like processes, under their own number."""
+        """Return whether a pid is a process. /proc also shows each thread under its number."""
         try:
             return parse_thread_group(read_once(f"{self._proc}/{pid}/status")) == pid
         except (OSError, ValueError):
             return False
 
     def walk(self, members: Mapping[int, Member], add: Callable[[int], bool]) -> Sequence[int]:
-        """List the children of all members, and of what is found; `add` makes members of those that are not known.
+        """List the children of all members, new members included; `add` makes members of unknown children.
 
-        Gives those that could not be read: they have gone meanwhile, or /proc hides them. The latter are listed all the
-        same, and are so when the list is read again.
+        Returns children that /proc hides: they are unreadable but still listed. An ended child is no longer listed.
         """
         if not self._has_children_files:
             self._scan(members, add)
@@ -170,7 +176,7 @@ class Discovery:
         return [pid for pid, member in unread.items() if self._is_listed(pid, member)]
 
     def _walk_adopted(self, members: Mapping[int, Member], add: Callable[[int], bool]) -> Sequence[int]:
-        """As `walk`, for the orphans that have become our children."""
+        """Add orphans that have become our children. Returns unreadable ones, which may have ended."""
         unread: list[int] = []
         if self._adopter is None:
             return unread
@@ -191,7 +197,7 @@ class Discovery:
         return True
 
     def _is_listed(self, pid: int, parent: Member | None) -> bool:
-        """Whether a process that cannot be read is still a child of a member, or ours: then it has not gone."""
+        """Return whether an unreadable process is still a child of a member or of ours, so it has not ended."""
         children = _listed(self._adopted) if parent is None else self._children(parent)
         return pid in children and not self._can_be_read(pid)
 
@@ -216,7 +222,7 @@ class Discovery:
         return children
 
     def _scan(self, members: Mapping[int, Member], add: Callable[[int], bool]) -> None:
-        """Look at every process of the machine: for kernels without children files (CONFIG_PROC_CHILDREN)."""
+        """Probe every process of the machine, for kernels without children files (CONFIG_PROC_CHILDREN)."""
         try:
             names = os.listdir(self._proc)
         except OSError:
@@ -224,12 +230,12 @@ class Discovery:
         self.probe([int(name) for name in names if name.isdigit()], members, add)
 
     def close(self) -> None:
-        """Close the file that is kept."""
+        """Close the file that stays open."""
         self._adopted.close()
 
 
 def _listed(file: KeptFile) -> list[int]:
-    """The children that the file of a thread lists; none where the thread is gone."""
+    """Return the children in the file of a thread; none if the thread has ended."""
     try:
         return [int(pid) for pid in file.read_all().split()]
     except OSError:

@@ -1,12 +1,13 @@
 """Policy of early samples, for runs without a cgroup.
 
-Memory that a process gains and gives back between two samples is counted by page faults, but no sample sees it. So it widens
-the upper bound of memory needed. Samples close together narrow it, but cost too much all the time. An early sample pays:
+Page faults count memory that a process gains and releases between two samples, but no sample sees it. So it widens the
+upper bound of memory needed. Frequent samples narrow it, but cost too much all the time. An early sample pays in two
+cases:
 
-* if the tree gave much back and its bound would be the largest so far; a growing tree is seen by every sample;
-* if the tree has clearly more than any sample saw: it may be gone at the next one.
+* The tree released much memory, and its bound would be the largest so far. Every sample sees a growing tree.
+* The tree has clearly more memory than any sample saw. The memory may be gone at the next sample.
 
-Both can be read from stat and statm alone, at a tenth of the cost of a sample.
+Both need stat and statm alone, at a tenth of the cost of a sample.
 """
 
 from __future__ import annotations
@@ -25,28 +26,28 @@ if TYPE_CHECKING:
     from otel_memwatch.monitor.sampling.sources.process_tree.member import Member
 
 SHARE = 0.03
-"""Part of the tree's largest memory so far that it may give back between two samples."""
+"""Share of the tree's largest memory that it may release between two samples without an early one."""
 LEAST = 1 << 20
-"""Bytes that it may always give back: the error of an exact figure."""
+"""Bytes that it may always release: the error of an exact figure."""
 GROWTH = 0.1
-"""Growth beyond the largest lower bound that calls for an early sample: from 10 MiB to 10 GiB in 73 steps."""
+"""Growth beyond the largest lower bound that requires an early sample: from 10 MiB to 10 GiB in 73 steps."""
 WITHIN = 0.01
-"""Least seconds between two probes."""
+"""Minimum seconds between two probes."""
 PATIENCE = 10
-"""Probes without a finding, after which these seconds double: an idle program is left alone."""
+"""Probes without a finding before the pause doubles, to spare an idle program."""
 LONGEST_INTERVAL = 0.1
 """Longest sampling interval, in seconds, with early samples: a longer one was chosen to sample less."""
 
 
 class PrivateMemoryChange(NamedTuple):
-    """Private memory that the tree gained and gave back since the last scan, in bytes."""
+    """Private memory that the tree gained and released since the last scan, in bytes."""
 
     gained: int
     given_back: int
 
 
 class EarlySamplePolicy:
-    """Decides between samples whether an early one pays.
+    """Decision between samples whether an early one pays.
 
     Args:
         interval: seconds between samples.
@@ -67,7 +68,7 @@ class EarlySamplePolicy:
 
     @property
     def little(self) -> float:
-        """Bytes too few for an early sample."""
+        """Return the bytes too few for an early sample."""
         return max(LEAST, SHARE * self._least)
 
     def scanned(self, told: NeededNow, unseen: int | None, kept: int) -> None:
@@ -75,8 +76,8 @@ class EarlySamplePolicy:
 
         Args:
             told: its bounds.
-            unseen: bytes that processes gained and that no sample saw; `None`: unknown.
-            kept: upper bound in bytes at its end.
+            unseen: gains in bytes that no sample saw; `None`: unknown.
+            kept: upper bound in bytes at the end of the scan.
         """
         had, self._kept = self._kept, kept
         if told.high is None or unseen is None or self._interval > LONGEST_INTERVAL:
@@ -97,7 +98,7 @@ class EarlySamplePolicy:
         self._idle, self.within = 0, WITHIN
         if self._low + moved.gained - moved.given_back > self._least + max(LEAST, GROWTH * self._least):
             return True
-        # As much as was gained or given back may come until the next probe and count in the same window.
+        # The same amount may be gained or released until the next probe and count in the same window.
         most = self._kept + moved.gained + max(moved.gained, moved.given_back)
         return moved.given_back > self.little and most > self._most
 
@@ -105,7 +106,7 @@ class EarlySamplePolicy:
 def moved_since(
     members: Mapping[int, Member], scanned: Callable[[int], tuple[int, int]]
 ) -> PrivateMemoryChange:
-    """Return the private memory that the members gained and gave back since they were scanned.
+    """Return the private memory that the members gained and released since their scan.
 
     Args:
         members: by their pids.

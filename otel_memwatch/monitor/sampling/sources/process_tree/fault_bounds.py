@@ -1,19 +1,22 @@
-"""What the tree needs, bounded at every tick from page faults and resident private memory: where no control group tells.
+"""Bounds of the memory that a tree needs, from page faults and resident private memory, for runs without a cgroup.
 
-The rules, and why they hold, are `gained`, `family_kept`, `family_most`, `certainly_there`, `own_pages` and `family_there` of
-`certainty`. This module reads for them, in an order from which the moments follow:
+The rules and their reasons are in `truth.faults`: `gained`, `family_kept`, `family_most`, `certainly_there`, `own_pages`
+and `family_there`. This module reads for them at every sample, and the order of the readings defines three moments:
 
-    tick:  stat of all (first) ... new processes ... | t |  statm of all  | b |  stat of all (last)  last pid
+    sample:  stat of all (first) ... new processes ... | t |  statm of all  | b |  stat of all (last)  last pid
 
-* At `t` all processes have been read once, and none has been read again: what each holds a little later, less its page
-  faults in between, was there at `t`, all at once.
-* Of what was there at `t` each process's own pages are those that it has beyond the least that an earlier tick read of it.
-* At `b` a family has no more pages than its members hold. Whatever they gain later is among the faults since `first`.
-* The bound of a window reaches from one tick's `b` to that of the next, and counts all faults up to `last`.
+* At `t` every process has been read exactly once. Its memory in statm, less its page faults since, was resident at `t`,
+  for all processes at once.
+* Of its memory at `t`, a process's own pages are those beyond the minimum that earlier samples read.
+* At `b` a family has no more pages than its members hold. All later gains are among the faults since `first`.
+* The bound of a window reaches from one sample's `b` to the next, and counts all faults up to `last`.
 
-A child that is born while a tick is taken is missed by its discovery, and may hold pages that its parent has given back
-since. So the pids given meanwhile are looked at: the child's faults count, and what the others hold bounds nothing
-at that tick. What ended unseen may have left pages to its children: that is kept beside the families until all is known.
+Two kinds of processes need special care:
+
+* Discovery misses a child born during a sample. The child may hold pages that its parent has released since. So the pids
+  assigned during the sample are probed: the child's faults count, and memory held by others bounds nothing at that sample.
+* A process that ended unseen may have left pages to its children. These count outside the families until all processes
+  are known.
 """
 
 from __future__ import annotations
@@ -54,53 +57,53 @@ if TYPE_CHECKING:
     from otel_memwatch.runtime.procfs.system import Allocated
 
 EXACT_SUMS = (6, 16)
-"""Release since which statm adds up what processors hold back of the counters."""
+"""First Linux release with exact sums of the per-CPU counters in statm."""
 SCANS_BELIEVED = 16
-"""Scans that may have believed a watermark before the kernel tells of its reset, when the process goes on: on a busy machine."""
+"""Scans that may use a watermark before the event of its reset arrives, on a busy machine."""
 MOST_APART = 32
-"""Members of one family whose address spaces are compared with each other: each pair once, at 5 us."""
+"""Members per family with compared address spaces: each pair once, at 5 us."""
 WORTH_COMPARING = 1 << 20
-"""Bytes of private memory from which on a process is compared."""
+"""Minimum private memory, in bytes, to compare a process."""
 UNKNOWN = 1 << 62
-"""Bytes that nothing has: in place of what is not known."""
+"""Placeholder for an unknown number of bytes, larger than any real value."""
 
 
 class NeededNow(NamedTuple):
-    """What one tick tells, in bytes; `None`: nothing."""
+    """Bounds of one sample, in bytes; `None`: unknown."""
 
     low: int | None
-    """Certainly there at one moment of the tick."""
+    """Certainly resident at one moment of the sample."""
     high: int | None
-    """Certainly not exceeded since the tick before, but for what processes gained that nobody saw afterwards."""
+    """Certainly not exceeded since the previous sample, except by gains of processes that no later sample saw."""
     estimate: int | None
-    """The most likely, since the tick before."""
+    """Best estimate since the previous sample."""
 
 
 class TickFindings(NamedTuple):
-    """What the steps of the tick before this one have found."""
+    """Findings of the earlier steps of the same sample."""
 
     born: bool
     """A process was seen for the first time."""
     gone: bool
-    """A process is no more."""
+    """A process has ended."""
     unseen_faults: int | None
-    """Page faults that unseen processes had, and known ones after they were last read; `None`: not known."""
+    """Page faults of unseen processes, and of known ones after their last reading; `None`: unknown."""
     reset: Container[int]
-    """Processes whose watermark somebody else was noticed to reset."""
+    """Processes with a watermark that another program was seen to reset."""
     newly_reset: bool
-    """One of them was noticed since the last scan."""
+    """One of these resets was noticed since the last scan."""
     told_before: int
     """The `unseen_faults` of the last scan."""
     may_be_before: bool
-    """Those told now may have been before the end of that scan."""
+    """Faults reported now may precede the end of that scan."""
     orphans: bool
-    """Processes have become our children and ended, and nobody saw them: whoever was theirs before is not known."""
+    """Unseen processes became our children and ended, so their parents are unknown."""
     late: Callable[[], list[int] | None]
-    """Gives the page faults of each process that was born since the discovery; `None`: there are too many to look."""
+    """Returns the page faults of each process born since the discovery; `None`: too many to probe."""
 
 
 class _ProcessState:
-    """One process in one address space, as it was at the tick before."""
+    """One process in one address space, as of the previous sample."""
 
     __slots__ = (
         "base",
@@ -119,27 +122,27 @@ class _ProcessState:
     def __init__(self, family: int, base: int, scan: int) -> None:
         self.family = family
         self.seen_at = self.least_at = scan
-        """Number of the scan that saw it first; of the one that read the least of it."""
+        """Number of the first scan that saw it, and of the scan with the minimum reading."""
         self.least: int | None = None
-        """Least bytes of private memory that it was read with; `None`: not read yet."""
+        """Minimum of its private memory in bytes; `None`: not read yet."""
         self.most = 0
-        """Most of these."""
+        """Maximum of its private memory in bytes."""
         self.base = base
-        """Page faults up to which its gains are in its family's pages."""
+        """Page fault count up to which its gains are in its family's pages."""
         self.children: tuple[int, int] | None = None
-        """Page faults, minor and major, that it had inherited of its children when it was read last."""
+        """Page faults, minor and major, inherited from its children at the last reading."""
         self.held: int | None = None
-        """Bytes of private memory that it held; `None`: not known."""
+        """Bytes of private memory; `None`: unknown."""
         self.mark = 0
         """Its watermark."""
         self.is_reset = False
-        """Somebody resets its watermark, which then does not reach back to the tick before."""
+        """Another program resets its watermark, which then does not reach back to the previous sample."""
         self.reading: _StatusReading | None = None
-        """When its watermark was read last; `None`: not yet."""
+        """Last reading of its watermark; `None`: none yet."""
 
 
 class _StatusReading(NamedTuple):
-    """A reading of a process's status, with what was known just before. Sizes are bytes."""
+    """A reading of a process's status, with the values just before it. Sizes are bytes."""
 
     data: bytes
     rss: int
@@ -147,20 +150,20 @@ class _StatusReading(NamedTuple):
     """Files and shared memory."""
     faults: int
     huge: int
-    """Of the huge pages that the machine had allocated until then."""
+    """Huge pages that the machine had allocated until then."""
 
 
 class _OwnedPages(NamedTuple):
-    """What a member of a family certainly had at the moment `t`, in bytes."""
+    """Certain memory of a family's member at the moment `t`, in bytes."""
 
     pid: int
     holder: _ProcessState
     whole: int
-    """All of it."""
+    """All of its pages."""
     own: int
-    """Of that, what is its own for certain."""
+    """Pages that certainly belong to it alone."""
     gained: int
-    """What of it its page faults can have brought."""
+    """Upper bound of the pages from its page faults."""
 
 
 class _Family:
@@ -173,66 +176,68 @@ class _Family:
 
     def __init__(self) -> None:
         self.apart: list[int] = []
-        """Members of which no two run in one address space."""
+        """Members with pairwise different address spaces."""
         self.compared: set[int] = set()
-        """Members of which that has been asked."""
+        """Members already checked for a shared address space."""
         self.kept = 0
-        """Its private pages at the tick before."""
+        """Its private pages at the previous sample."""
         self.resident = 0
-        """The largest private memory that one of its members had; `before`: at the tick before."""
+        """Largest private memory of a member; `before`: at the previous sample."""
         self.gives_back = False
-        """One of its members was seen to have had more than it had later."""
+        """A member was seen to release memory."""
         self.begin()
 
     def begin(self) -> None:
-        """Begin a tick."""
+        """Begin a sample."""
         self.members = 0
-        """Those that have an address space."""
+        """Number of members with an address space."""
         self.new = 0
-        """What they gained since the tick before."""
+        """Gains of its members since the previous sample."""
         self.held = 0
-        """What they hold, summed; `all_known`: of all of them."""
+        """Sum of its members' private memory; `all_known`: it includes every member."""
         self.all_known = True
         self.watermarks = 0
-        """Their watermarks, summed; `same`: they are the same as at the tick before, and these cover all of them."""
+        """Sum of its members' watermarks; `same`: it includes every member, and none has changed since the previous sample."""
         self.same = True
         self.largest = 0
-        """What one of them certainly held at the moment `t`."""
+        """Largest certain memory of one member at the moment `t`."""
         self.owns: list[_OwnedPages] = []
-        """What each of them certainly held at the moment `t`."""
+        """Certain memory of each member at the moment `t`."""
         self.most = 0
-        """What one of them certainly holds."""
+        """Largest certain memory of one member at its reading."""
         self.before, self.resident = self.resident, 0
 
 
 class _MemberReading(NamedTuple):
-    """What one tick reads of a process."""
+    """Readings of one process in one sample."""
 
     member: Member
     holder: _ProcessState
     fresh: bool
-    """It was not in this address space at the tick before."""
+    """It was not in this address space at the previous sample."""
     held: int | None
     first: int
     last: int
     children: tuple[int, int]
-    """Page faults, minor and major, that it had inherited of its children when `last` was read."""
+    """Page faults, minor and major, inherited from its children when `last` was read."""
 
     @property
     def empty(self) -> bool:
-        """It has no address space any more: a zombie, or one that is about to be."""
+        """Return whether it has lost its address space: it is a zombie or about to become one."""
         return self.member.zombie or (self.held == 0 and not self.member.stat.stack)
 
 
 class FaultLedgerBounds:
-    """The bounds of one tree. A tick costs 15 us and about 8 us for each process; one that is new 5 us for each that it is forked with.
+    """Bounds of one tree.
+
+    A sample costs 15 us and about 8 us for each process. A new process costs 5 us for each member of its family.
 
     Args:
-        proc, sys: where these file systems are mounted.
+        proc, sys: mount points of these file systems.
         root: pid of the target.
-        marks_operations: whether a process resets its own watermark.
-        joined: whether the tree was there before the run: then it has pages that no page fault in the run has brought.
-        allocated_before: what the machine had allocated before the tree was there; `None`: not known.
+        marks_operations: returns whether a process resets its watermark itself.
+        joined: the tree existed before the run, so it has pages from earlier page faults.
+        allocated_before: allocations of the machine before the tree started; `None`: unknown.
     """
 
     def __init__(
@@ -255,53 +260,53 @@ class FaultLedgerBounds:
         self._thread_counters = has_thread_counters(release)
         self._exact_sums = parse_release(release) >= EXACT_SUMS
         self._own_stack = parse_stat(read_once(f"{proc}/self/stat")).stack
-        """Before its exec the target has our memory, which is nothing of the tree's."""
+        """Address of our stack. Before its exec the target has our memory, which does not belong to the tree."""
         self._merges_pages = _merges_pages(sys)
         self._holders: dict[int, _ProcessState] = {}
         self._families: dict[int, _Family] = {}
         self._ended_new = 0
-        """What processes that we waited for had gained since the tick before."""
+        """Gains of ended processes since the previous sample."""
         self._unclaimed = 0
-        """What processes gained that have ended, and that a child of theirs may have: since all was known last."""
+        """Gains of ended processes that their children may hold, since all processes were last known."""
         self._calm = False
-        """No process was born while the tick before was taken."""
+        """No process was born during the previous sample."""
         self._before = 0
-        """The bound of the last scan's window."""
+        """Bound of the last scan's window."""
         self._cut_short = False
         """A process ended during that scan."""
         self._first = True
         self._huge_so_far = 0
         """Bytes of huge pages that the machine has allocated since the first reading."""
         self._most_mapped = 0
-        """Most bytes of files and shared memory that a process was seen with."""
+        """Maximum of a process's resident files and shared memory, in bytes."""
         self._floor = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-        """What wait4 tells of a process that we have started may be this, which we had ourselves."""
+        """Our own peak in bytes. wait4's maximum of a process that we started may be inherited from it."""
         self._shared = 0
         self._mapped = 0
-        """Shared memory that processes map, summed: what the machine has more than before may be other programs'."""
+        """Sum of the shared memory that processes map. The rest of the machine's rise may belong to other programs."""
         self._by_faults = self._collapsed = 0
-        """Bytes of huge pages that page faults brought, and that were made of small ones, since the last scan."""
+        """Bytes of huge pages from page faults, and of collapsed ones, since the last scan."""
         self.kept = 0
-        """Bytes that the tree had at most at the end of the last scan."""
+        """Upper bound of the tree's bytes at the end of the last scan."""
         self._told: NeededNow | None = None
         self._left: set[int] = set()
-        """Families that a member has left since the tick before, by an exec: their watermarks are not of all that were there."""
+        """Families that a member has left by an exec since the previous sample: their watermarks no longer cover it."""
         self._reset: Container[int] = ()
-        """Processes whose watermark somebody was noticed to reset."""
+        """Processes with a watermark that another program was seen to reset."""
         self._unmarked: deque[int] = deque(maxlen=SCANS_BELIEVED)
-        """What the bounds of the last scans would have been if no watermark had been believed."""
+        """Bounds of the last scans without watermarks."""
         self._departed: dict[int, _ProcessState] = {}
-        """Processes that the last tick did not find any more: it may yet be told how many page faults they had."""
+        """Processes that vanished by the last sample. Their final page faults may still be reported."""
         self.broken = "huge pages that the kernel does not count" if self._machine.uncounted else ""
-        """Why page faults tell nothing any more, in words; empty: they do."""
+        """Reason why page faults no longer bound the memory, in words; empty: they do."""
 
     def ended(self, pid: int, faults: int | None, own_peak: int | None) -> None:
-        """A process was waited for by us.
+        """Count the gains of a process that we waited for.
 
         Args:
             pid: its pid.
-            faults: page faults of its own; `None`: not known.
-            own_peak: bytes that wait4 told of it, where that is its own; `None`: it waited for children.
+            faults: its page faults without children; `None`: unknown.
+            own_peak: wait4's maximum in bytes, if it belongs to this process; `None`: it waited for children.
         """
         holder = self._holders.get(pid) or self._departed.get(pid)
         if faults is None:
@@ -320,20 +325,20 @@ class FaultLedgerBounds:
         self._ended_new += beyond_ledger(own_peak, before, new, mapped, error)
 
     def vanished(self, pid: int, faults: int) -> None:
-        """A process is no more, and a process of the tree has inherited its page faults, of which it was read to have had these.
+        """Count the gains of a vanished process; a process of the tree has inherited its `faults`.
 
-        Those since the last scan are in no other figure: what others inherit is told less what was read.
+        Its faults since the last scan are in no other figure: the inherited faults are reported without those that were read.
         """
         holder = self._holders.get(pid)
         base = 0 if holder is None else holder.base
         self._ended_new += gained(max(0, faults - base), page=PAGE_SIZE)
 
     def open(self) -> None:
-        """Begin a tick. Raises `OSError` without /proc."""
+        """Begin a sample. Raises `OSError` without /proc."""
         self._count_huge()
 
     def _count_huge(self) -> int:
-        """Count the huge pages that were allocated since the last reading; gives their bytes."""
+        """Count the huge pages allocated since the last reading. Return their bytes."""
         self._machine.read()
         self._by_faults += self._machine.faulted
         self._collapsed += self._machine.collapsed
@@ -342,15 +347,14 @@ class FaultLedgerBounds:
         return found
 
     def unchanged(self) -> NeededNow | None:
-        """What the tick before told, where no process has changed since; `None`: there was none.
+        """Return the result of the previous sample, if no process has changed since; `None`: none yet.
 
-        Then nothing has been gained, and what was given back since is found by the next tick: its window begins where that of
-        the last scan ended.
+        Then nothing has been gained. The next scan finds released memory: its window begins at the end of the last scan.
         """
         return self._told
 
     def scan(self, members: Mapping[int, Member], found: TickFindings) -> NeededNow:
-        """Read all members, and bound what the tree needs. Raises `OSError` without /proc."""
+        """Read all members and bound the memory that the tree needs. Raises `OSError` without /proc."""
         self._scans += 1
         self._left.clear()
         self._reset = found.reset
@@ -361,16 +365,16 @@ class FaultLedgerBounds:
         faults = sum(reading.last - reading.holder.base for reading in readings)
         in_scan = self._count_huge()
         by_faults, collapsed = self._by_faults, self._collapsed
-        # Where nobody came or went, a huge page that a fault brought is the tree's only where the tree had a fault.
+        # If no process started or ended, the tree has at most one huge page from each of its page faults.
         huge = (min(by_faults, faults * self._machine.huge_page) if quiet else by_faults) + collapsed
         if self._first and self._machine.since_unknown and not self._joining:
-            huge = UNKNOWN  # how many of these there were before the first reading is not known
+            huge = UNKNOWN  # the number before the first reading is unknown
         self._first = False
         unseen = UNKNOWN if found.unseen_faults is None else gained(found.unseen_faults, page=PAGE_SIZE)
         late_new = UNKNOWN if late is None else gained(sum(late), page=PAGE_SIZE)
         tree_new = gained(faults, huge, page=PAGE_SIZE) + self._ended_new + unseen + late_new
 
-        # The family of a zombie, and of a process that has executed a program during this tick, may be that of the program before.
+        # A zombie, and a process that executed a program during this sample, may have the family of the program before.
         left_behind = sum(
             reading.last - reading.holder.base
             for reading in readings
@@ -414,21 +418,25 @@ class FaultLedgerBounds:
         return self._told
 
     def _reaching_back(self, high: int, found: TickFindings) -> int:
-        """The bound of this window, and of the one before where what is told now may have been in that, beside what was told then."""
+        """Return the upper bound of this window.
+
+        If faults reported now may belong to the previous window, return the larger of both bounds. The previous bound then
+        includes these faults and those reported then.
+        """
         before, self._before = self._before, high
         if not (self._cut_short or found.may_be_before):
             return high
         return max(high, before + gained(found.told_before, page=PAGE_SIZE) + self._ended_new)
 
     def scanned(self, pid: int) -> tuple[int, int]:
-        """The page faults and the bytes of private memory with which the last scan read a process; zeros: it did not."""
+        """Return page faults and private bytes of a process at the last scan; zeros: not read."""
         holder = self._holders.get(pid)
         return (0, 0) if holder is None else (holder.base, holder.held or 0)
 
     # -- reading
 
     def _read(self, members: Mapping[int, Member]) -> tuple[list[_MemberReading], bool]:
-        """Read statm of all, then stat of all. Also gives whether one has ended meanwhile."""
+        """Read statm of all, then stat of all. Also return whether one has ended during this."""
         held: list[int | None] = []
         cut_short = False
         for member in members.values():
@@ -455,7 +463,7 @@ class FaultLedgerBounds:
         return readings, cut_short
 
     def _holder(self, member: Member, held: int | None) -> tuple[_ProcessState, bool]:
-        """The process in its present address space, and whether that is a new one."""
+        """Return the process in its present address space, and whether that is new."""
         holder = self._holders.get(member.pid)
         if holder is not None:
             same = holder.family == (member.stat.stack or -member.pid)
@@ -472,7 +480,10 @@ class FaultLedgerBounds:
     # -- families
 
     def _begin_families(self, changed: set[int] | None, *, certain: bool) -> None:
-        """Begin a tick for all families, but for those `changed` the same as before; for none of them where that is not `certain`."""
+        """Begin a sample for all families.
+
+        Families outside `changed` have the same members as before. Without `certain` this holds for none.
+        """
         for key, family in self._families.items():
             family.begin()
             family.same = certain and changed is not None and key not in changed
@@ -480,14 +491,14 @@ class FaultLedgerBounds:
     def _changed_families(
         self, readings: list[_MemberReading], readings_of: Mapping[int, _MemberReading]
     ) -> set[int] | None:
-        """Families that have, or may have had, other members since the last scan; `None`: it may be any of them.
+        """Return families with changed members since the last scan, in case of doubt too; `None`: any of them.
 
         ==========================================  ==========================================================
-        a member                                    is seen by
+        a member                                    is detected by
         ==========================================  ==========================================================
-        is no more                                  that the last scan had read it
-        has executed a program                      that it is in another address space
-        was born, whatever it has executed since    that it is fresh: its parent is of the family
+        has ended                                   its reading in the last scan
+        has executed a program                      its other address space
+        was born, with or without an exec since     it is fresh, and its parent belongs to the family
         was born and has ended                      page faults that its parent has inherited; or it is a zombie
         ==========================================  ==========================================================
         """
@@ -516,14 +527,14 @@ class FaultLedgerBounds:
         readings: Mapping[int, _MemberReading],
         so_far: Mapping[int, int | None],
     ) -> int | None:
-        """Most bytes of private memory that a process had of its parent at its birth; `None`: its parent is not known.
+        """Return an upper bound of the private bytes inherited from the parent at birth; `None`: the parent is unknown.
 
-        That is what the parent had at the tick before, and gained since: nothing of its siblings. A process that has executed
-        a program since its birth has nothing of it, and its parent is of another family. `so_far` has the parents that
-        are fresh themselves: members stand behind their parents.
+        It is the parent's memory at the previous sample and its gains since, without siblings. After an exec the process
+        has none of it, and its parent is of another family. `so_far` has the results of fresh parents: members follow their
+        parents.
         """
         if reading.member.pid == self._root:
-            return 0  # it has begun with an exec
+            return 0  # it began with an exec
         parent = readings.get(reading.member.stat.ppid)
         if parent is None or self._joining:
             return None
@@ -535,13 +546,13 @@ class FaultLedgerBounds:
         return had + gained(parent.last - parent.holder.base, page=PAGE_SIZE)
 
     def _enter(self, reading: _MemberReading, huge: int, elsewhere: int, inherited: int | None) -> None:
-        """Enter what was read of a process into its family.
+        """Add the readings of a process to its family.
 
         Args:
-            reading: what was read.
-            huge: bytes of huge pages that came while the tick was taken.
-            elsewhere: bytes that processes gained which nobody sees any more, and that a child of theirs may have.
-            inherited: of one that is fresh, the most that it had of its parent at its birth; `None`: its parent is not known.
+            reading: readings of the process.
+            huge: bytes of huge pages allocated during the sample.
+            elsewhere: gains in bytes of processes that are no longer visible; their children may hold them.
+            inherited: upper bound of the bytes that a fresh process had from its parent at birth; `None`: parent unknown.
         """
         member, holder, fresh, held, first, last, _ = reading
         family = self._families.get(holder.family)
@@ -553,7 +564,7 @@ class FaultLedgerBounds:
             family.same = False
             return
         family.members += 1
-        # Before its watermark, a page is in no figure that a thread in the middle of a page fault is about to map.
+        # A thread in the middle of a page fault maps its page later: no counter includes that page yet.
         in_flight = PAGE_SIZE * member.stat.threads
         error = counter_error(member.stat.threads, self._cpus, per_thread=self._thread_counters)
         if held is None or holder.family in (self._own_stack, -member.pid):
@@ -594,7 +605,7 @@ class FaultLedgerBounds:
     def _beyond_faults(
         self, reading: _MemberReading, family: _Family, error: int, elsewhere: int, inherited: int | None
     ) -> int:
-        """What a process's watermark has risen by, and nothing has brought that is known, since it was read before."""
+        """Return the rise of a process's watermark since its last reading that no known source explains, in bytes."""
         member, holder, last = reading.member, reading.holder, reading.last
         mark, before, data = member.watermark.last, holder.reading, member.status_data
         others, family.resident = family.resident, max(family.resident, member.rss - member.mapped)
@@ -606,7 +617,7 @@ class FaultLedgerBounds:
         if before is None and self._joining:
             return 0
         if before is None:
-            # It has the memory of the process that it was forked from, or none: then it has begun with an exec.
+            # It has the memory of its parent at the fork, or none if it began with an exec.
             own = gained(last - holder.base, page=PAGE_SIZE)
             if inherited is None:
                 inherited = max(family.before, others, family.kept) + family.new - own + elsewhere
@@ -619,11 +630,11 @@ class FaultLedgerBounds:
         return beyond_ledger(mark, before.rss, new, now.mapped - before.mapped, error)
 
     def _judge_families(self, huge: int, unseen: int) -> None:
-        """Look for a process with more than its whole family can have: also one that no earlier tick has seen.
+        """Find a process with more memory than its whole family can have, including processes new in this sample.
 
         Args:
-            huge: bytes of huge pages that were allocated since the tick before.
-            unseen: bytes that processes gained which nobody saw, and that a child of theirs may have.
+            huge: bytes of huge pages allocated since the previous sample.
+            unseen: gains in bytes of unseen processes; their children may hold them.
         """
         if self._joining:
             return
@@ -633,7 +644,7 @@ class FaultLedgerBounds:
                 self.broken = self.broken or "memory filled from outside"
 
     def _judge(self, readings: list[_MemberReading], huge: int, tree_new: int) -> tuple[int, int]:
-        """Look for what breaks the ledger; gives what was certainly there, and how much more a watermark saw since."""
+        """Detect memory outside the ledger. Return the lower bound, and the largest rise of a watermark above it."""
         burst = 0
         for reading in readings:
             member, holder, fresh, held, first, *_ = reading
@@ -656,26 +667,26 @@ class FaultLedgerBounds:
         return self._there(), burst
 
     def _there(self) -> int:
-        """Bytes of private memory that were certainly there at the moment `t`."""
+        """Return the bytes of private memory certainly resident at the moment `t`."""
         low = 0
         for family in self._families.values():
             apart = [own for own in family.owns if own.pid in family.apart]
-            # What was attached to may have had pages in swap before, and a page that comes back is nobody's own.
+            # Pages of the tree may have been in swap before we attached. A page that returns from swap may be shared.
             trusted = apart and not self._joined and not self._machine.swaps
             low += _most_there(family.largest, apart) if trusted else family.largest
             _compare(family)
         return low
 
     def _close_families(self, high: int, huge: int, unseen: int, *, complete: bool) -> tuple[int, int, int]:
-        """The upper bound of private memory since the tick before; what each family has now is entered.
+        """Update each family's memory. Return the upper bound of private memory since the previous sample.
 
-        Also gives by how much it would be larger without watermarks, and what of the families' gains is counted in it as such.
+        Also return how much larger it would be without watermarks, and the families' gains that it includes.
 
         Args:
             high: bytes that belong to no family.
-            huge: bytes of huge pages that were allocated since the tick before.
-            unseen: bytes that processes gained which nobody saw.
-            complete: whether every process is known that was alive when the members' memory was read.
+            huge: bytes of huge pages allocated since the previous sample.
+            unseen: gains in bytes of unseen processes.
+            complete: every process alive during the readings of memory is known.
         """
         complete = complete and not any(key < 0 and f.members for key, f in self._families.items())
         unclaimed = self._unclaimed + unseen + self._ended_new
@@ -699,20 +710,20 @@ class FaultLedgerBounds:
                 settled = False
                 family.kept = family_kept(family.kept, new, None)
             elif self._joining:
-                family.kept = held  # no page fault that we know of has brought it
+                family.kept = held  # from page faults before the run
             else:
                 family.kept = family_kept(family.kept, new + unclaimed, held)
         self._unclaimed = 0 if settled else unclaimed
         self._joining = self._joining and not settled
-        # No watermark bounds these: what is left of a huge page that was given back in part is charged, and not mapped.
+        # No watermark bounds huge pages: the rest of a partly released one is charged but not mapped.
         return high + huge, loose, counted
 
     # -- shared memory
 
     def _shared_memory(self, members: Mapping[int, Member], new: int) -> tuple[int, int]:
-        """Bytes of shared memory to add to the bound since the tick before, and bytes that were certainly there.
+        """Return bytes of shared memory to add to the bound since the previous sample, and bytes certainly resident.
 
-        `new`: what is counted already of all that was gained meanwhile.
+        `new`: gains since the previous sample that are already counted.
         """
         mapped = [member.shmem for member in members.values() if not member.zombie]
         new = min(new, max(0, sum(mapped) - self._mapped))
@@ -729,7 +740,7 @@ class FaultLedgerBounds:
 
 
 def _most_there(largest: int, members: list[_OwnedPages]) -> int:
-    """Bytes that these members of a family certainly had at once: with the largest of them, or the oldest, in full."""
+    """Return bytes that these members of a family certainly had at once, with the largest or the oldest member in full."""
     for whole in (max(members, key=lambda m: m.whole), min(members, key=lambda m: m.holder.seen_at)):
         own = sum(m.own for m in members if m is not whole and m.holder.least_at >= whole.holder.seen_at)
         largest = max(largest, family_there(whole.whole, own))
@@ -737,9 +748,9 @@ def _most_there(largest: int, members: list[_OwnedPages]) -> int:
 
 
 def _compare(family: _Family) -> None:
-    """Find out of members that are new which of them have an address space of their own: that counts from the next scan on.
+    """Find new members with an unshared address space. The result counts from the next scan on.
 
-    By then it is certain that what was read is of this address space: a process between vfork and exec leaves its parent's.
+    Only then the readings certainly belong to this address space: a process between vfork and exec leaves its parent's.
     """
     present = {own.pid for own in family.owns}
     family.compared &= present
@@ -754,7 +765,7 @@ def _compare(family: _Family) -> None:
 
 
 def _likely(family: _Family) -> int:
-    """Bytes that a family has most likely, where most is known of its oldest member: the others were forked."""
+    """Return the best estimate of a family's bytes. The oldest member is best known; the others were forked."""
     most = family.kept if not family.all_known else min(family.kept, family.held)
     if len(family.owns) < 2 or not family.all_known:
         return most
@@ -775,7 +786,7 @@ def _likely(family: _Family) -> int:
 
 
 def _merges_pages(sys: Path) -> bool:
-    """Whether KSM merges equal pages, so that several families may have one page."""
+    """Return whether KSM merges equal pages. Then several families may share one page."""
     try:
         return read_once(str(sys / "kernel/mm/ksm/run")).strip() == b"1"
     except OSError:

@@ -1,4 +1,4 @@
-"""Files of /proc that are read again and again: descriptors are kept open while the limit allows it."""
+"""Files of /proc that are read repeatedly. Descriptors stay open while the limit allows it."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import os
 import resource
 
 RESERVED = 128
-"""Descriptors that are left to the rest of the monitor."""
+"""Descriptors reserved for the rest of the monitor."""
 READ = 4096
-"""Bytes of a file that are read at once."""
+"""Bytes per read."""
 
 
 class Descriptors:
-    """How many descriptors may be kept: three quarters of the limit, less a reserve."""
+    """Number of descriptors that may stay open: three quarters of the limit, less a reserve."""
 
     def __init__(self, most: int | None = None) -> None:
         if most is None:
@@ -23,11 +23,11 @@ class Descriptors:
 
 
 class KeptFile:
-    """A file that is read from its beginning each time.
+    """A file with every reading from its beginning.
 
-    A kept descriptor of a process's file belongs to that process for ever: after its end reading raises
-    `ProcessLookupError`, whoever has its pid then. Without a descriptor to spare the file is opened for each reading
-    (3 us more), and a gone process raises `FileNotFoundError`.
+    An open descriptor of a process's file belongs to that process for ever. After the process has ended, reading raises
+    `ProcessLookupError`, even if another process has its pid. Without a spare descriptor each reading opens the file
+    (3 us more), and an ended process raises `FileNotFoundError`.
     """
 
     __slots__ = ("_descriptor", "_descriptors", "last", "path")
@@ -35,18 +35,18 @@ class KeptFile:
     def __init__(self, path: str, descriptors: Descriptors) -> None:
         self.path = path
         self.last: bytes | None = None
-        """What `read_changed` read last."""
+        """Last data of `read_changed`."""
         self._descriptors = descriptors
         self._descriptor = -1
-        """-1: none is kept, or not yet."""
+        """-1: none is open."""
 
     @property
     def kept(self) -> bool:
-        """Whether the descriptor is kept, so that pid reuse cannot deceive."""
+        """Return whether the descriptor stays open, which rules out pid reuse."""
         return self._descriptor >= 0
 
     def read_changed(self) -> bytes | None:
-        """As `read`; `None` where that is what this method has read before. Raises `OSError`."""
+        """Read the file like `read`; `None` if it has not changed since the last call. Raises `OSError`."""
         data = self.read()
         if data == self.last:
             return None
@@ -54,7 +54,7 @@ class KeptFile:
         return data
 
     def read(self) -> bytes:
-        """Up to 4 KiB of the file's beginning. Raises `OSError`."""
+        """Return up to 4 KiB from the file's beginning. Raises `OSError`."""
         if self._descriptor >= 0:
             return os.pread(self._descriptor, READ, 0)
         fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
@@ -67,7 +67,7 @@ class KeptFile:
         return data
 
     def read_all(self) -> bytes:
-        """The whole file; the kernel gives about a page at a time. Raises `OSError`."""
+        """Return the whole file. The kernel returns about a page per read. Raises `OSError`."""
         data = part = self.read()
         while len(part) > READ // 2 and self._descriptor >= 0:
             part = os.pread(self._descriptor, READ, len(data))
@@ -85,7 +85,7 @@ class KeptFile:
             os.close(fd)
 
     def close(self) -> None:
-        """Give the descriptor back; the file may be read again."""
+        """Release the descriptor. The file may be read again."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
@@ -93,7 +93,7 @@ class KeptFile:
 
 
 def read_once(path: str) -> bytes:
-    """The whole of a file that is not read again soon. Raises `OSError`."""
+    """Return the whole of a file that is not read again soon. Raises `OSError`."""
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         data = part = os.read(fd, READ)

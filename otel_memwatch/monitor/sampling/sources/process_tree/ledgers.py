@@ -1,45 +1,49 @@
-"""The processes that nobody saw, bounded by two ledgers: one of pids, one of page faults.
+"""Upper bounds of unseen processes, from two ledgers: one of pids, one of page faults.
 
-A process that began and ended between two ticks was read by nobody, but it left two traces: it used up a pid, and whoever
-waited for it inherited its page faults, of which every process has some. So at each tick an upper bound of such
-processes follows. It is
+No sample reads a process that started and ended between two samples, but the process left two traces:
 
-* 0, where no pid was given since the tick before, and that tick left no pid unclaimed (see below);
-* 0, where the ledger of page faults shows no sign of them;
-* else the pids given, less those of processes seen for the first time, less those of threads that members have more than
-  before, not below 0. Pids of other programs are in it, but for those that were looked at: on a busy machine the
-  bound is generous, never too small.
+* It used a pid.
+* The process that waited for it inherited its page faults. Every process has some.
 
-The ledger of page faults can show a sign for each way in which a process can have been waited for unseen:
+So each sample has an upper bound of such processes:
+
+* 0, if the kernel assigned no pid since the previous sample, and that sample left no pid unclaimed (see below).
+* 0, if the ledger of page faults shows no sign of unseen processes.
+* Otherwise the number of pids assigned, less pids of processes seen for the first time, less pids of members' new
+  threads, but at least 0. It includes pids of other programs, except probed ones. On a busy machine the bound is
+  generous, never too small.
+
+The ledger of page faults can show a sign for each way to wait for an unseen process:
 
 ============================================  ==============================================  ==========================
-who waited for it                             the sign                                        entered by
+reaped by                                     the sign                                        entered by
 ============================================  ==============================================  ==========================
 a member                                      its reaped children had more faults than the    `inherited_by_member`,
-                                              members that vanished are known to have had     `left_to_member`
+                                              last readings of the vanished members           `left_to_member`
 the monitor itself                            the monitor inherited more faults than the      `compare_with_own`
                                               supervisor reported
-a process that the monitor waited for         it had inherited more than when it was read     `ended`
-a process that a tick sees for the first      it has inherited some already                   `joined`
-time
-a process that vanished with its parent       that it vanished                                `left_to_ancestor`
-a process that vanished, nobody knows where   that it vanished                                `left_to_nobody_known`
-its faults have gone
-nobody, since a member ignores SIGCHLD        that it ignores SIGCHLD                         `close`
+a process that the monitor waited for         it had inherited more than at its reading       `ended`
+a process new in this sample                  it has inherited some already                   `joined`
+a process that vanished with its parent       it vanished                                     `left_to_ancestor`
+a process that vanished, heir of its faults   it vanished                                     `left_to_nobody_known`
+unknown
+no process, since a member ignores SIGCHLD    it ignores SIGCHLD                              `close`
 ============================================  ==============================================  ==========================
 
-What unseen processes can have had is bounded besides: memory of its own costs a process a page fault at least, and their
-faults are among those inherited, unless somebody ignores SIGCHLD.
+The ledger also bounds the memory of unseen processes. Private memory costs a process at least one page fault, and the
+inherited faults include theirs, unless a process ignores SIGCHLD.
 
-Two things happen while a tick is taken, which takes time:
+A sample takes time, which has two effects:
 
-* Pids are given that the discovery at its beginning has not looked for. Their processes may have been seen already, and
-  are counted in the next tick: so what was given during a tick explains nothing away in the next.
-* A process may have used its pid in one tick and be waited for in the next. So a tick with a sign of unseen processes
-  claims the unexplained pids of the tick before too.
+* The kernel assigns pids that the discovery at the sample's beginning did not search for. Their processes may have been
+  seen already, and the next sample counts them. So pids assigned during a sample explain no other pid in the next.
+* A process may use its pid in one sample and be reaped in the next. So a sample with a sign of unseen processes also
+  claims the unexplained pids of the previous sample.
 
-Not found: children of a process that sets SA_NOCLDWAIT without ignoring SIGCHLD, which cannot be seen from outside; nor
-those of a process that ignores SIGCHLD, where no tick saw that one either and another process waited for it.
+Two kinds of processes remain undetected:
+
+* Children of a process that sets SA_NOCLDWAIT without ignoring SIGCHLD. This is invisible from outside.
+* Children of an unseen process that ignores SIGCHLD and was reaped by another process.
 """
 
 from __future__ import annotations
@@ -56,46 +60,46 @@ if TYPE_CHECKING:
 
 
 class PidLedger:
-    """The pids that the kernel has given, and which of them are known to be whose. A tick goes from `open` to `close`.
+    """Assigned pids and their known owners. A sample lasts from `open` to `close`.
 
     Args:
-        forks: shows the last pid that was given.
-        last: whatever got a later pid than this may have been of the tree, and be gone by now.
+        forks: reads the last pid assigned.
+        last: processes with later pids may belong to the tree, and may have ended already.
     """
 
     def __init__(self, forks: ForkCounter, last: int) -> None:
         self.seen = 0
-        """Processes of the tree so far that were seen alive, or that we waited for."""
+        """Processes of the tree seen alive or reaped by us so far."""
         self.unobserved = 0
-        """Upper bound of the others."""
+        """Upper bound of unseen processes so far."""
         self.settled = True
-        """No pid was given until this tick began, and none is left to be claimed: nobody can have been unseen."""
+        """The kernel assigned no pid until this sample began, and none is unclaimed: no process can be unseen."""
         self.all_known = False
-        """Of all pids that were given until this tick it is known whose they are."""
+        """The owners of all pids assigned until this sample are known."""
         self.given_in_scan = 0
-        """Pids that were given from the beginning of a tick to the end of its scan of what the tree needs, at the last of these."""
+        """Pids assigned from the beginning of a sample to the end of its scan of memory needed, at the last scan."""
         self.moved = False
-        """Processes or threads were found in this tick that are new."""
+        """This sample found new processes or threads."""
         self._forks = forks
         self._last = last
-        """The last pid that the ticks before have accounted for."""
+        """Last pid that the previous samples have accounted for."""
         self._looked_for = last
-        """The last pid that the discovery has looked for."""
+        """Last pid that the discovery has searched for."""
         self.begun = self._ended = last
-        """The last pid as of the beginning and the end of this tick."""
+        """Last pid at the beginning and at the end of this sample."""
         self._late = 0
-        """Pids that were given during the tick before, and count in this one."""
+        """Pids assigned during the previous sample, which count in this one."""
         self._unclaimed = 0
-        """Pids of the tick before that nothing explains, and that a sign of unseen processes would claim."""
+        """Unexplained pids of the previous sample, which a sign of unseen processes would claim."""
         self._joined: list[tuple[int, int]] = []
-        """Processes that this tick has seen for the first time: the pid, and how many its threads have used."""
+        """Processes new in this sample: the pid, and the number of pids that its threads used."""
         self._strangers: Sequence[int] = ()
-        """Pids given lately to processes that live and are not of the tree."""
+        """Recent pids of living processes outside the tree."""
         self._threads = 0
-        """Threads that members have more than at the tick before."""
+        """New threads of members since the previous sample."""
 
     def open(self) -> None:
-        """Begin a tick. Raises `OSError` without /proc."""
+        """Begin a sample. Raises `OSError` without /proc."""
         self.begun = self._forks.read()
         self.settled = self.begun == self._last and not self._unclaimed
         if self.moved:
@@ -104,46 +108,46 @@ class PidLedger:
         self._strangers = ()
 
     def joined(self, pid: int, threads: int = 1) -> None:
-        """A process is seen for the first time; each of its threads has used a pid."""
+        """Add a process seen for the first time. Each of its threads has used a pid."""
         self.seen += 1
         self.moved = True
         self._joined.append((pid, threads))
 
     def threads_began(self, count: int) -> None:
-        """A member has this many more threads."""
+        """Add new threads of a member."""
         self.moved = True
         self._threads += count
 
     def are_strangers(self, pids: Sequence[int]) -> None:
-        """These pids, given lately, are of processes that live and are not of the tree."""
+        """Set the recent pids of living processes outside the tree."""
         self._strangers = pids
 
     def not_looked_for(self) -> tuple[int, Iterable[int]]:
-        """How many pids were given, until this tick began, that have not been looked for; and which. From now on they have."""
+        """Return number and values of pids assigned before this sample and not searched for. Marks them as searched."""
         before, self._looked_for = self._looked_for, self.begun
         if before == self.begun:
             return 0, ()
         return self._forks.between(before, self.begun), self._forks.given(before, self.begun)
 
     def unexplained(self) -> bool:
-        """Whether pids were given until this tick began of which nobody knows whose they are."""
+        """Return whether pids assigned before this sample have unknown owners."""
         if self.begun == self._last:
             return False
         given = self._forks.between(self._last, self.begun)
         return given > self._explained(given)
 
     def _explained(self, given: int) -> int:
-        """How many of the pids given since the tick before are known."""
+        """Return the number of known pids among those assigned since the previous sample."""
         known = [*self._joined, *((pid, 1) for pid in self._strangers)]
-        # A process that is older than the tick before, and is only seen now, has used none of these pids.
+        # A process older than the previous sample has used none of these pids, even if it is seen only now.
         return self._threads + sum(
             pids for pid, pids in known if 0 < self._forks.between(self._last, pid) <= given
         )
 
     def close_if_none_given(self, *, signs: bool) -> bool:
-        """End a tick in which no pid was given, after one that left none unclaimed; `False`: there was one.
+        """End a sample without assigned or unclaimed pids. Return `False` if one exists.
 
-        Pids that are given while a tick without `signs` is taken are left to the next: whoever got one has left no sign.
+        Pids assigned during a sample without `signs` count in the next one: their processes have left no sign.
         """
         self._ended = self._forks.read() if signs or not self.settled else self.begun
         if self._ended != self._last or self._unclaimed:
@@ -153,7 +157,7 @@ class PidLedger:
         return True
 
     def close(self, *, suspicious: bool) -> None:
-        """End a tick. `suspicious`: the ledger of page faults has a sign of unseen processes."""
+        """End a sample. `suspicious`: the ledger of page faults has a sign of unseen processes."""
         given = self._forks.between(self._last, self._ended)
         unexplained = max(0, given - max(0, self._explained(given) - self._late))
         self._late = self._forks.between(self.begun, self._ended)
@@ -166,9 +170,9 @@ class PidLedger:
 
 
 class FaultLedger:
-    """The page faults that were inherited by waiting for children, and whose they were. A tick goes from `open` to `close`.
+    """Page faults inherited from reaped children, and their sources. A sample lasts from `open` to `close`.
 
-    The balance that decides about unseen processes is one of minor faults: every process has some.
+    The balance of minor faults decides about unseen processes: every process has some.
     """
 
     def __init__(self) -> None:
@@ -176,46 +180,46 @@ class FaultLedger:
         self._all_reported = True
         self._reported_by_supervisor = 0
         self._own_gap = _own_inherited_faults()
-        """Page faults that the monitor's process has inherited, less those that the supervisor reported."""
+        """Page faults inherited by the monitor's process, less those reported by the supervisor."""
         self.open()
 
     def open(self) -> None:
-        """Begin a tick."""
+        """Begin a sample."""
         self.suspicious = False
-        """There may have been processes that were never seen."""
+        """Unseen processes are possible."""
         self.inherited = 0
-        """Faults, minor and major, that living members have inherited since the tick before."""
+        """Faults, minor and major, that living members have inherited since the previous sample."""
         self._inherited_minor = 0
         self._left = 0
-        """Minor faults of them that members which vanished are known to have had."""
+        """Minor faults among them that come from vanished members."""
         self._unseen = 0
-        """Faults of children that are no known process's, beside those among `inherited`."""
+        """Faults of unknown children, without those in `inherited`."""
         self.own_moved = False
-        """Our own process has inherited page faults that the supervisor has not reported."""
+        """Our process has inherited page faults that the supervisor has not reported."""
         self._unreported = False
-        """There may have been processes whose faults are in no figure that we read."""
+        """Processes with faults outside all our readings are possible."""
         self._ignores_sigchld = False
-        """A process has ended that ignored SIGCHLD."""
+        """A process that ignored SIGCHLD has ended."""
 
     @property
     def signs(self) -> bool:
-        """Whether this tick has entered anything about children that came to an end."""
+        """Return whether this sample has entries about ended children."""
         return self.suspicious or self._unreported or bool(self._unseen or self.inherited)
 
     @property
     def unseen(self) -> int | None:
-        """Faults of unseen processes so far, with those of known ones after they were last read.
+        """Return faults of unseen processes so far, and of known ones after their last reading.
 
-        `None`: in the last tick there may have been processes whose faults are in no figure that we read.
+        `None`: in the last sample, processes with faults outside all our readings are possible.
         """
         return self._unseen_total if self._all_reported else None
 
     def reported(self, minor_faults: int) -> None:
-        """The supervisor has waited for a child, whatever it was, and so the monitor has inherited these faults."""
+        """Add faults that the monitor inherited when the supervisor waited for a child of any kind."""
         self._reported_by_supervisor += minor_faults
 
     def compare_with_own(self) -> None:
-        """Look for children of our own process that were waited for, and that the supervisor did not report."""
+        """Detect reaped children of our process that the supervisor did not report."""
         gap = _own_inherited_faults() - self._reported_by_supervisor
         moved, self._own_gap = gap - self._own_gap, gap
         self.own_moved = moved > 0
@@ -225,13 +229,13 @@ class FaultLedger:
     def ended(
         self, stat: Stat | None, known_child_faults: int, known_child_major: int = 0, *, ignored_sigchld: bool
     ) -> None:
-        """A process of the tree was waited for by us.
+        """Add a process of the tree that we waited for.
 
         Args:
-            stat: its last stat; `None`: it could not be read.
-            known_child_faults: minor faults that it had inherited when a tick read it last.
-            known_child_major: major ones.
-            ignored_sigchld: when it ended.
+            stat: its last stat; `None`: unreadable.
+            known_child_faults: minor faults inherited until its last sample.
+            known_child_major: major faults inherited until its last sample.
+            ignored_sigchld: it ignored SIGCHLD at its end.
         """
         self._ignores_sigchld |= ignored_sigchld
         if stat is None:
@@ -242,44 +246,53 @@ class FaultLedger:
         self._unseen += max(0, stat.child_major_faults - known_child_major)
 
     def joined(self, stat: Stat) -> None:
-        """A process is seen for the first time: what it has inherited until now was of processes that nobody saw."""
+        """Add a process seen for the first time. It inherited its faults so far from unseen processes."""
         self.suspicious |= stat.child_minor_faults > 0
         self._unseen += stat.child_minor_faults + stat.child_major_faults
 
     def inherited_by_member(self, before: Stat, now: Stat) -> None:
-        """A member has been read again."""
+        """Add faults that a member inherited between two readings."""
         minor = now.child_minor_faults - before.child_minor_faults
         self._inherited_minor += minor
         self.inherited += minor + now.child_major_faults - before.child_major_faults
 
     def left_to_member(self, stat: Stat) -> None:
-        """A member has vanished, and a living member has waited for it: these faults were not an unseen process's."""
+        """Add a vanished member reaped by a living member. These faults come from no unseen process."""
         self._left += stat.minor_faults + stat.child_minor_faults
 
     def left_to_ancestor(self, stat: Stat) -> None:
-        """A member has vanished with its parent: an ancestor has inherited these faults, or it was left to us (`was_left_to_us`)."""
+        """Add a member that vanished with its parent.
+
+        Either an ancestor has inherited these faults, or we wait for the member (`was_left_to_us`).
+        """
         self.suspicious = True
         self._left += stat.minor_faults + stat.child_minor_faults
 
     def was_left_to_us(self, stat: Stat) -> None:
-        """A member that the tick before took for an ancestor's was ours to wait for: nobody has inherited these faults."""
+        """Correct the previous sample, which assumed that an ancestor reaped this member.
+
+        We waited for it, so no ancestor has inherited these faults.
+        """
         self.suspicious = True
         self._unseen += stat.minor_faults + stat.child_minor_faults
 
     def left_to_us(self) -> None:
-        """A member has vanished that the supervisor is waiting for: its faults will be reported at the next tick."""
+        """Note a vanished member that the supervisor waits for. It reports the faults at the next sample."""
         self._unreported = True
 
     def left_to_nobody_known(self) -> None:
-        """A member has vanished, and nobody knows who has inherited its faults."""
+        """Note a vanished member with an unknown heir of its faults."""
         self.suspicious = self._unreported = True
 
     def close_if_none_given(self) -> None:
-        """End a tick in which no pid was given: nobody can have been unseen, but known ones may have gone on until they ended."""
+        """End a sample without assigned pids.
+
+        No process can be unseen, but known processes may have had faults between their last reading and their end.
+        """
         self._end(known=not self._unreported)
 
     def close(self, *, ignores_sigchld: bool) -> None:
-        """End a tick; then `suspicious` is final. `ignores_sigchld`: a member does, or one that vanished did."""
+        """End a sample; then `suspicious` is final. `ignores_sigchld`: a living or vanished member ignores SIGCHLD."""
         ignores_sigchld |= self._ignores_sigchld
         self.suspicious |= ignores_sigchld or self._inherited_minor != self._left
         self._end(known=not (ignores_sigchld or self._unreported))

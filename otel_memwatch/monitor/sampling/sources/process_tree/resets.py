@@ -1,8 +1,12 @@
-"""Whether somebody else starts a process's watermark anew, which takes from it what it had before.
+"""Detection of resets of a process's watermark by other programs. A reset loses the earlier peak.
 
-The kernel says so to who asks: a write to a file of /proc/PID is an event of inotify like any other. So nothing is missed
-of a process that a tick has seen, and a tick on which nothing happened costs 1 us. Not told: a reset before a process was
-first seen, and one by way of /proc/PID/task/TID. The monitor itself resets no process.
+A write to a file of /proc/PID is an inotify event like any other. So no reset of a known process is missed, and a sample
+without events costs 1 us. Two kinds of resets remain undetected:
+
+* resets before a sample first saw the process
+* resets through /proc/PID/task/TID
+
+The monitor itself resets no process.
 """
 
 from __future__ import annotations
@@ -21,14 +25,14 @@ if TYPE_CHECKING:
 _FLAGS = os.O_NONBLOCK | os.O_CLOEXEC
 _IN_MODIFY = 0x2
 _EVENT = struct.Struct("iIII")
-"""Watch, mask, cookie, length of the name that follows."""
+"""Watch, mask, cookie, and length of the following name."""
 _ROOM = 65536
 _LOST = -1
-"""In place of a watch: the queue was full, and events are missing."""
+"""Placeholder for a watch: the queue was full, and events are missing."""
 
 
 class ForeignResets:
-    """Watches processes from `watch` to `forget`: 8 us for each. Where the kernel does not tell, nothing is noticed."""
+    """Watches on processes from `watch` to `forget`: 8 us for each. Without inotify, no reset is noticed."""
 
     def __init__(self, proc: str, descriptors: Descriptors) -> None:
         self._proc = proc
@@ -58,21 +62,21 @@ class ForeignResets:
             self._descriptors.free -= 1
 
     def watch(self, pid: int) -> None:
-        """Begin with a process."""
+        """Begin to watch a process."""
         if self._queue >= 0:
             found = self._call("inotify_add_watch", self._queue, f"{self._proc}/{pid}".encode(), _IN_MODIFY)
             if found >= 0:
                 self._pids[found], self._watches[pid] = pid, found
 
     def forget(self, pid: int) -> None:
-        """It is no more."""
+        """Stop watching an ended process."""
         found = self._watches.pop(pid, None)
         if found is not None:
             del self._pids[found]
             self._call("inotify_rm_watch", self._queue, found)
 
     def read(self) -> set[int]:
-        """Processes whose watermark has been reset since the last call, whoever did so."""
+        """Return processes with a watermark reset since the last call, by any program."""
         return {pid for watch in self._events() for pid in self._of(watch)}
 
     def _of(self, watch: int) -> Iterator[int]:
@@ -85,7 +89,7 @@ class ForeignResets:
         while self._queue >= 0:
             try:
                 data = os.read(self._queue, _ROOM)
-            except OSError:  # there are none
+            except OSError:  # no events
                 return
             at = 0
             while at < len(data):

@@ -1,6 +1,7 @@
-"""What the kernel tells of processes at their end, where they cannot be watched: /proc is missing, or others' own.
+"""Figures from wait4 at the end of processes, for runs without a usable /proc.
 
-wait4 tells the largest resident memory, CPU time and page faults of a process and of all that it had waited for.
+Either /proc is missing, or it belongs to another PID namespace. wait4 reports the largest resident memory, CPU time and
+page faults of a process and of all its reaped descendants.
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ _MODE, _FAULT = "cpu.mode", "system.paging.fault.type"
 
 
 class WaitedFor:
-    """The target, and those of its orphans that became our children: nothing is known of them before they end.
+    """The target and its orphans that became our children. Nothing is known of them before they end.
 
     Args:
-        context: of the run.
-        why: why they cannot be watched, in a phrase.
+        context: context of the run.
+        why: reason why they cannot be watched, as a phrase.
 
     """
 
@@ -49,22 +50,22 @@ class WaitedFor:
         )
 
     def pids(self) -> Sequence[int]:
-        """None: a pid would be looked up in vain, or found to be another process."""
+        """Return no pids: a lookup would fail or find another process."""
         return ()
 
     def needed_range(self) -> None:
         """Return `None`: nothing bounds the memory needed here."""
 
     def note_exit(self, end: ChildExit) -> None:
-        """Take in what the kernel said of a child that was waited for. May be called from another thread."""
+        """Queue wait4's report of a child. May be called from another thread."""
         self._ends.append(end)
 
     def ended_in(self) -> Mapping[int, bytes]:
-        """None: their groups are another pid namespace's."""
+        """Return no cgroups: they belong to another PID namespace."""
         return {}
 
     def totals(self) -> Mapping[str, float | int | None]:
-        """Totals of what has ended so far."""
+        """Return the totals of all processes that have ended so far."""
         user, system, minor, major = self._values()
         return {
             "cpu_user": user,
@@ -75,11 +76,11 @@ class WaitedFor:
         }
 
     def finish(self, now: float) -> None:  # noqa: ARG002 - the signature is that of every process_tree
-        """Take in the last ends. Not while `read` is running."""
+        """Process the last queued reports. Do not call while `read` is running."""
         self._take_ends()
 
     def read(self, now: float) -> Sequence[Value]:  # noqa: ARG002
-        """One value for each column; `None` before the first end."""
+        """Return one value for each column; `None` before the first end."""
         self._take_ends()
         return self._values()
 
@@ -113,7 +114,7 @@ class WaitedFor:
             )
 
     def _start(self, end: ChildExit) -> float:
-        """Start of a process that has ended; of an orphan the latest that it can be."""
+        """Return the start of an ended process; for an orphan its latest possible start."""
         if end.start is not None:
             return end.start
         started = self._context.started
