@@ -1,6 +1,6 @@
-"""Figures and names as a person reads them: sizes, durations, peaks with their certainty, command lines.
+"""Figures and names for people: sizes, durations, peaks with their certainty, command lines.
 
-Every text here is ASCII unless a name of the user's is not, holds no control character, and is one line.
+Every text is one line without control characters, in ASCII except for names that the user chose.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ UNKNOWN = "unknown"
 ELLIPSIS = "..."
 
 _PLAIN = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_@%+=:,./-")
-"""What a shell takes as it is."""
+"""Characters that need no quotes in a shell."""
 
 _DECIMALS = (0, 1, 1, 2, 2, 2, 2)
-"""Tenths of a GiB would hide 100 MiB."""
+"""Decimals of each unit. Tenths of a GiB would hide 100 MiB."""
 
 
 def _power(value: float) -> int:
-    """Power of 1024 of the unit in which `value` reads best, so that rounding never gives "1024.0 MiB"."""
+    """Return the power of 1024 of the best unit for `value`. Rounding never gives "1024.0 MiB"."""
     power = 0
     while power < len(SIZE_UNITS) - 1 and round(abs(value) / 1024**power, _DECIMALS[power]) >= 1024:
         power += 1
@@ -41,7 +41,7 @@ def _number(value: float, power: int) -> str:
 
 
 def size(value: float | None) -> str:
-    """Bytes, as "312.4 MiB" or "18.73 GiB"."""
+    """Return bytes as "312.4 MiB" or "18.73 GiB"."""
     if value is None:
         return UNKNOWN
     power = _power(value)
@@ -49,14 +49,14 @@ def size(value: float | None) -> str:
 
 
 def change(value: float | None) -> str:
-    """A difference in bytes, with its sign: "+12.0 MiB"."""
+    """Return a difference in bytes with its sign: "+12.0 MiB"."""
     if value is None:
         return UNKNOWN
     return ("+" if value >= 0 else "-") + size(abs(value))
 
 
 def size_range(low: float, high: float, joint: str) -> str:
-    """Two sizes in one unit and three digits: "300-410 MiB"; one size if they round to the same digits."""
+    """Return two sizes in one unit and three digits: "300-410 MiB"; one size if they round to the same digits."""
     power = _power(high)
     first, second = _three_digits(low, power), _three_digits(high, power)
     return size(high) if first == second else f"{first}{joint}{second} {SIZE_UNITS[power]}"
@@ -68,19 +68,19 @@ def _three_digits(value: float, power: int) -> str:
 
 
 def size_scale(value: float) -> tuple[float, str]:
-    """The divisor and the name of the unit in which sizes up to `value` bytes read best: an axis."""
+    """Return divisor and name of the best unit for an axis with sizes up to `value` bytes."""
     power = _power(value)
     return float(1024**power), SIZE_UNITS[power]
 
 
 def size_in(value: float, scale: float, unit: str) -> str:
-    """Bytes in the unit of `size_scale`, so that all sizes of a picture can be compared: "0.57 GiB"."""
+    """Return bytes in the unit of `size_scale`, the same for all sizes of a picture: "0.57 GiB"."""
     decimals = _DECIMALS[SIZE_UNITS.index(unit)]
     return f"{value / scale:.{decimals}f} {unit}"
 
 
 def duration(seconds: float | None) -> str:
-    """Seconds, as "34 ms", "12.4 s", "3 min 05 s", "2 h 05 min" or "1 d 02 h"."""
+    """Return seconds as "34 ms", "12.4 s", "3 min 05 s", "2 h 05 min" or "1 d 02 h"."""
     if seconds is None or not math.isfinite(seconds):
         return UNKNOWN
     if seconds < 0:
@@ -100,14 +100,14 @@ def duration(seconds: float | None) -> str:
 
 
 def amount(value: float | None, unit: str) -> str:
-    """Bytes ("By") or seconds ("s"), in words."""
+    """Return bytes ("By") or seconds ("s") in words."""
     if value is None or math.isinf(value):
         return UNKNOWN
     return duration(value) if unit == "s" else size(value)
 
 
 def bounds(low: float | None, high: float | None, unit: str) -> str:
-    """A range in words: "1.00-1.20 GiB", "at least 1.00 GiB", "1.00 GiB"."""
+    """Return a range in words: "1.00-1.20 GiB", "at least 1.00 GiB", "1.00 GiB"."""
     if high is None or math.isinf(high):
         return f"at least {amount(low, unit)}" if low else UNKNOWN
     if not low:
@@ -119,24 +119,24 @@ def bounds(low: float | None, high: float | None, unit: str) -> str:
 
 
 def count(number: float | None, noun: str, plural: str | None = None) -> str:
-    """A number with its noun: "1 process", "12 processes"."""
+    """Return a number with its noun: "1 process", "12 processes"."""
     if number is None:
         return f"{UNKNOWN} {plural or noun + 's'}"
     return f"{number:,.0f} {noun if number == 1 else plural or noun + 's'}".replace(",", " ")
 
 
 def share(part: float, whole: float) -> str:
-    """A part of a whole in percent: "61 %"; small and nearly whole parts keep a decimal."""
+    """Return a part of a whole in percent: "61 %"; small and nearly whole parts keep a decimal."""
     percent = 100.0 * part / whole
     near_an_end = 0 < percent < 1 or 99 < percent < 100
     return f"{percent:.1f} %" if near_an_end else f"{percent:.0f} %"
 
 
 def peak_figure(peak: Peak | None) -> str:
-    """A peak in a table.
+    """Return a peak for a table.
 
     =====================  =================
-    not known              "-"
+    unknown                "-"
     exact, sampled         "312.4 MiB"
     range                  "300-410 MiB"
     a lower bound alone    ">= 300.0 MiB"
@@ -161,11 +161,11 @@ CERTAINTY_WORDS = {
     Certainty.CENSORED: "at most",
     Certainty.SAMPLED: "sampled",
 }
-"""The word of each certainty in a table."""
+"""Words for certainties in a table."""
 
 
 def certainty(peak: Peak | None) -> str:
-    """The certainty of a peak in a table."""
+    """Return the certainty of a peak for a table."""
     if peak is None:
         return ""
     if peak.certainty is Certainty.INTERVAL and peak.high is None:
@@ -180,10 +180,10 @@ _SUMS = frozenset((Evidence.RSS_SUM, Evidence.PSS_SUM, Evidence.HUGETLB_SUM, Evi
 
 
 def peak_sentence(peak: Peak | None, *, source: bool = True) -> str:
-    """A peak with its certainty: the number first, then how sure it is; with `source`, the evidence too.
+    """Return a peak with its certainty: the number first, then the certainty; with `source`, the evidence too.
 
     ========================  ===========================================================
-    not known                 "unknown"
+    unknown                   "unknown"
     exact                     "312.4 MiB (exact, cgroup watermark)"
     range                     "300-410 MiB (page faults)"
     range and estimate        "300-410 MiB, best estimate 340 MiB (page faults)"
@@ -228,7 +228,7 @@ def _in_parentheses(*words: str) -> str:
 
 
 def signal_name(number: int) -> str:
-    """A signal as a shell's user knows it: "SIGKILL"."""
+    """Return the name of a signal: "SIGKILL"."""
     try:
         return signal.Signals(number).name
     except ValueError:
@@ -236,7 +236,7 @@ def signal_name(number: int) -> str:
 
 
 def clean(text: str) -> str:
-    r"""Text that is safe on a terminal and in a table: control characters and broken bytes become "\x1b"."""
+    r"""Return text that is safe on a terminal and in a table: control characters and broken bytes become "\x1b"."""
     if text.isascii() and text.isprintable():
         return text
     return "".join(c if _is_shown(c) else _escaped(c) for c in text)
@@ -247,7 +247,7 @@ def _is_shown(character: str) -> bool:
         return character.isprintable()
     import unicodedata
 
-    # Cf is where the marks stand that turn the direction of a whole line.
+    # Cf includes the marks that reverse the direction of a whole line.
     return character.isprintable() and unicodedata.category(character) not in {"Cf", "Cs"}
 
 
@@ -262,7 +262,7 @@ def _escaped(character: str) -> str:
 
 
 def cells(text: str) -> int:
-    """Columns that `text` takes on a terminal: wide characters take two, combining ones none."""
+    """Return the columns of `text` on a terminal: wide characters take two, combining ones none."""
     if text.isascii():
         return len(text)
     import unicodedata
@@ -273,9 +273,9 @@ def cells(text: str) -> int:
 
 
 def shorten(text: str, width: int) -> str:
-    """`text` within `width` columns of a terminal, its middle left out where it is longer."""
+    """Return `text` within `width` columns of a terminal; omit its middle if it is longer."""
     if len(text) <= width and text.isascii() and text.isprintable():
-        return text  # as nearly all are
+        return text  # the common case
     text = clean(text)
     if cells(text) <= width:
         return text
@@ -288,7 +288,7 @@ def shorten(text: str, width: int) -> str:
 
 
 def cut(text: str, width: int) -> str:
-    """The first `width` columns of `text`; where something is left out, the last of them say so."""
+    """Return the first `width` columns of `text`. If it is longer, they end in an ellipsis."""
     return text if cells(text) <= width else _head(text, max(0, width - len(ELLIPSIS))) + ELLIPSIS[:width]
 
 
@@ -302,7 +302,7 @@ def _head(text: str, width: int) -> str:
 
 
 def command_line(argv: Sequence[str], width: int | None = None) -> str:
-    """A command as it would be typed into a shell, in one line, within `width` columns; likely secrets are masked."""
+    """Return a command as typed into a shell, in one line within `width` columns. Likely secrets are masked."""
     text = clean(" ".join(_quoted(word) for word in mask_arguments(argv)))
     return text if width is None else shorten(text, width)
 
@@ -314,7 +314,7 @@ def _quoted(word: str) -> str:
 
 
 def shell_word(word: str) -> str:
-    """A word as it is typed into a shell, as `shlex.quote` gives it."""
+    """Return a word as typed into a shell, like `shlex.quote`."""
     if word and _PLAIN.issuperset(word):
         return word
     import shlex
@@ -323,7 +323,10 @@ def shell_word(word: str) -> str:
 
 
 def from_here(path: Path) -> str:
-    """The path as it is written from the working directory, where it is below that; else, and where that is gone, as it is."""
+    """Return the path relative to the working directory if it is below; else the path unchanged.
+
+    It is also unchanged if the working directory no longer exists.
+    """
     try:
         here = os.path.relpath(path)
     except OSError:
@@ -332,7 +335,7 @@ def from_here(path: Path) -> str:
 
 
 def pad(text: str, width: int, *, right: bool = False) -> str:
-    """`text` filled up with blanks to `width` columns; to its left where `right`."""
+    """Pad `text` with blanks to `width` columns; with `right`, align it to the right."""
     blanks = " " * max(0, width - cells(text))
     return blanks + text if right else text + blanks
 
@@ -350,9 +353,9 @@ def known_columns(
 def table(
     rows: Sequence[Sequence[str]], header: Sequence[str], right: str, hidden: Sequence[str] = ()
 ) -> list[str]:
-    """Lines of a table with a header; `right` holds an "r" for each column that is aligned to the right, else "l".
+    """Return the lines of a table with a header; `right` holds an "r" for each column aligned to the right, else "l".
 
-    Columns without a single value are left out, so that a table shows only what is known; so are those `hidden`.
+    Columns without any value are omitted, and so are those in `hidden`.
     """
     used = known_columns(rows, header, hidden)
     widths = {i: max(cells(header[i]), *(cells(row[i]) for row in rows)) for i in used}

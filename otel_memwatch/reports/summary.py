@@ -1,4 +1,4 @@
-"""Summary at the end of `wrap`: peak memory, limit, result, largest operations and processes, where to read on."""
+"""Summary at the end of `wrap`: peak memory, limit, result, largest operations and processes, further commands."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def _links(run: RecordedRun, page: TerminalPage) -> None:
 
 
 def _shell_path(path: Path) -> str:
-    """Return the path as typed into a shell here; bytes that are no text as bash, zsh and ksh quote them."""
+    """Return the path as typed into a shell here. Bytes that are no text are quoted for bash, zsh and ksh."""
     near = from_here(path)
     if near.isprintable():
         return shell_word(near)

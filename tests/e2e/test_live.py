@@ -78,7 +78,7 @@ def watching(place: Path, *words: str) -> Iterator[Terminal]:
         [*PROGRAM, "live", *words], place, TERM="xterm-256color", COLUMNS="90", LINES="30"
     ) as terminal:
         fcntl.ioctl(terminal.master, termios.TIOCSWINSZ, struct.pack("HHHH", 30, 90, 0, 0))
-        terminal.expect("q leaves")
+        terminal.expect("Press q to leave")
         yield terminal
 
 

@@ -1,4 +1,4 @@
-"""`live`: a run while it goes on, in a terminal; it only reads the record."""
+"""`live`: show a run in progress in a terminal. It only reads the record."""
 
 from __future__ import annotations
 
@@ -21,12 +21,14 @@ from otel_memwatch.wings.ranks.groups import find_group
 @click.option(
     "--every", type=click.FloatRange(0.1, 60), default=0.5, show_default=True, help="Seconds between frames."
 )
-@click.option("--once", is_flag=True, help="Print what is known now, and end; so it is without a terminal.")
+@click.option(
+    "--once", is_flag=True, help="Print the current figures once and exit. Default without a terminal."
+)
 def command(run: str | None, *, every: float, once: bool) -> None:
-    """Show a run that goes on: what it needs now, its peak so far, when the limit is reached, who has the memory.
+    """Show a run in progress: current memory, peak so far, time until the limit, and the largest processes.
 
-    From any terminal, or over ssh; the record is read, and nothing else is touched. PID is a process of the run. Without
-    RUN, or with "latest", it is the newest run below memwatch-runs. RUN may be a group. Needs rich: pip install 'otel-memwatch[live]'.
+    This works from any terminal, also over ssh: only the record is read. PID is a process of the run. Without RUN, or
+    with "latest", it is the newest run below memwatch-runs. RUN may be a group. Needs rich: pip install 'otel-memwatch[live]'.
     """
     from otel_memwatch.wings.live.follow import one_look
 
@@ -52,13 +54,13 @@ def command(run: str | None, *, every: float, once: bool) -> None:
         sys.exit(128 + ended_by)
     figures = found.look(0.0)
     if figures.state == "running":
-        # The screen is gone: what it said last stays to be read.
+        # The live view is gone; keep its last figures on the terminal.
         print_text(lines.one_line(figures).strip() + "\n")
     else:
         print_report("summary", load(found.path))
 
 
 def _need_rich(instead: str) -> None:
-    """Raises `Unavailable` where rich is not installed, with the command that does without."""
+    """Raise `Unavailable` if rich is not installed, and name a command that works without it."""
     if find_spec("rich") is None:
         raise Unavailable("The live view needs rich.", f"pip install 'otel-memwatch[live]', or: {instead}")

@@ -1,4 +1,4 @@
-"""A curve of letters: each column the most that was seen in its stretch of time."""
+"""Curve drawn with characters. Each column shows the largest value of its stretch of time."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 _BLOCKS = " ▁▂▃▄▅▆▇█"
 _LETTERS = " .:-=+*#"
 _NEAR = 3.0
-"""Times the largest value up to which a limit is the scale: beyond, the curve would be flat."""
+"""Largest ratio of limit to largest value for which the limit sets the scale; above it the curve would be flat."""
 _LABEL = 10
 
 
@@ -24,15 +24,15 @@ def curve(
     *,
     blocks: bool,
 ) -> list[str]:
-    """Lines of the picture, with its scale to the left; none without points.
+    """Return the lines of the curve, with the scale to the left; none without points.
 
     Args:
         points: seconds and bytes, by time.
-        seconds: at the right end.
-        limit: that makes the scale, where it is near.
-        width: columns, the scale included.
-        height: lines.
-        blocks: whether the terminal shows block characters; else letters of ASCII.
+        seconds: time at the right end.
+        limit: memory limit; it sets the scale if it is near the curve.
+        width: number of columns, including the scale.
+        height: number of lines.
+        blocks: true if the terminal shows block characters; else use ASCII.
 
     """
     columns = width - _LABEL - 1
@@ -55,7 +55,7 @@ def curve(
 
 
 def _columns(points: Sequence[tuple[float, int]], seconds: float, columns: int) -> list[int | None]:
-    """The most of each column; where a stretch of the record is longer than a column, it fills several."""
+    """Return the largest value of each column. A stretch longer than a column fills several."""
     most: list[int | None] = [None] * columns
     for index, (begin, value) in enumerate(points):
         end = points[index + 1][0] if index + 1 < len(points) else seconds

@@ -1,4 +1,4 @@
-"""A running run as lines, without a terminal library: one look, or one line after the other until it ends."""
+"""Run in progress as plain lines: figures once, or a line per interval until the run ends."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ if TYPE_CHECKING:
 _WIDTH = 100
 _PROCESSES = 6
 _ONE_LOOK = 2.0
-"""Seconds that a person waits for one look at a long record."""
+"""Longest time in seconds to read a long record for figures once."""
 _SHARE = 0.5
-"""Part of the time between two looks in which a long record is read."""
+"""Part of the interval for reading a long record."""
 
 
 def one_look(run: LiveRun) -> None:
-    """Prints what is known now."""
+    """Print the current figures."""
     figures = run.look(_ONE_LOOK)
-    told = [lines.title(figures, _WIDTH), lines.state(figures), ""]
-    told += [
+    printed = [lines.title(figures, _WIDTH), lines.state(figures), ""]
+    printed += [
         f"{fact.label:<14}{fact.text}" for fact in lines.facts(figures, run.last_tick_wall, run.interval)
     ]
     rows = lines.process_rows(figures, _PROCESSES, 70)
     if rows:
-        told += ["", *(f"  {pid:>8}  {rss:>10}  {name}" for pid, rss, name in rows)]
-    told += [f"{'open':<14}{text}" for text in lines.operations(figures)]
-    told += [f"{'GPU':<14}{text}" for text in lines.devices(figures)]
-    print_text("\n".join(told) + "\n")
+        printed += ["", *(f"  {pid:>8}  {rss:>10}  {name}" for pid, rss, name in rows)]
+    printed += [f"{'open':<14}{text}" for text in lines.operations(figures)]
+    printed += [f"{'GPU':<14}{text}" for text in lines.devices(figures)]
+    print_text("\n".join(printed) + "\n")
 
 
 def follow(run: LiveRun, every: float) -> None:
-    """Prints a line every so many seconds until the run has ended, then its summary."""
+    """Print a line every `every` seconds until the run has ended, then its summary."""
     from otel_memwatch.run import load
 
     while (figures := run.look(_SHARE * every)).state == "running":

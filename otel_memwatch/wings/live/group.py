@@ -1,4 +1,4 @@
-"""A group while it goes on: what each rank needs now, who has most, who has ended, and the sum of what they have now."""
+"""Live view of a group: current memory, peak so far and state of each rank, and the sum of current memory."""
 
 from __future__ import annotations
 
@@ -15,40 +15,40 @@ if TYPE_CHECKING:
     from otel_memwatch.wings.ranks.rank_group import Rank, RankGroup
 
 SHOWN = 16
-"""Ranks in the table: those with the largest peaks so far, and those that have ended badly."""
+"""Ranks in the table: failed ranks, then those with the largest peaks so far."""
 _HEADER = ("rank", "host", "now", "peak so far", "in", "state")
 
 
 class LiveGroup:
-    """Looks at all ranks of a group; each look reads what was written since the one before."""
+    """Figures of all ranks of a group; each update reads only new lines."""
 
     def __init__(self, group: RankGroup) -> None:
         self._group = group
         self._runs = [(rank, LiveRun(rank.run.path)) for rank in group.ranks]
 
     def look(self) -> list[tuple[Rank, LiveFigures]]:
-        """What is known now of each run."""
+        """Return the current figures of each run."""
         return [(rank, run.look()) for rank, run in self._runs]
 
     def lines(self, looked: list[tuple[Rank, LiveFigures]]) -> list[str]:
-        """The look in lines."""
+        """Return the figures as lines of text."""
         group = self._group
         running = [one for _, one in looked if one.state == "running"]
-        # A sum of sizes a tick old each, at no certain instant: the report has the bounds.
+        # Each size is from the last sample of its run, so the sum is approximate; the report has bounds.
         now = sum(one.now or 0 for rank, one in looked if one.state == "running" and not rank.inside)
         ranked = [(rank, one) for rank, one in looked if rank.rank is not None] or looked
         of = f" of {group.size}" if group.size else ""
-        told = [
+        lines = [
             f"group {clean(group.name)}: {count(len(ranked), 'rank')}{of} on {count(len(group.hosts), 'host')}, {len(running)} running",
             f"now together   about {size(now)}, {duration(max((one.seconds for _, one in looked), default=0.0))} after the start",
         ]
         if words := missing(group):
-            told.append(f"missing        {words}")
+            lines.append(f"missing        {words}")
         shown = sorted(ranked, key=_order)[:SHOWN]
-        told += ["", *table([_row(rank, one) for rank, one in shown], _HEADER, "rlrrll")]
+        lines += ["", *table([_row(rank, one) for rank, one in shown], _HEADER, "rlrrll")]
         if len(ranked) > SHOWN:
-            told.append(f"and {len(ranked) - SHOWN} more, with less")
-        return told
+            lines.append(f"and {len(ranked) - SHOWN} more, with smaller peaks")
+        return lines
 
 
 def _order(looked: tuple[Rank, LiveFigures]) -> tuple[bool, float]:
@@ -74,7 +74,7 @@ def _row(rank: Rank, figures: LiveFigures) -> list[str]:
 
 
 def show(group: RankGroup, every: float, *, once: bool) -> None:
-    """Shows the group until all have ended, or once. Ctrl-C leaves; the ranks go on."""
+    """Show the group until all runs have ended, or once. Ctrl-C leaves; the runs continue."""
     live = LiveGroup(group)
     if once:
         print_text("\n".join(live.lines(live.look())) + "\n")
@@ -87,7 +87,10 @@ def show(group: RankGroup, every: float, *, once: bool) -> None:
         while True:
             looked = live.look()
             screen.update(
-                Text("\n".join([*live.lines(looked), "", "Ctrl-C leaves; the runs go on"]), no_wrap=True),
+                Text(
+                    "\n".join([*live.lines(looked), "", "Press Ctrl-C to leave; the runs continue"]),
+                    no_wrap=True,
+                ),
                 refresh=True,
             )
             if all(figures.state != "running" for _, figures in looked):

@@ -1,4 +1,4 @@
-"""What a running run tells, in words: the same for the view of a terminal, for one look, and for lines that go on."""
+"""Figures of a run in progress in words, for the live view, for `--once` and for `report --follow`."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ if TYPE_CHECKING:
     from otel_memwatch.wings.live.live_run import LiveFigures, LiveProcess
 
 _SILENT = 5
-"""Intervals without a tick from which on it is said."""
+"""Sampling intervals without a sample before a warning is shown."""
 _LEAST_SILENCE = 3.0
 _FAR = 86400.0
-"""Seconds beyond which nobody asks when a limit will be reached."""
+"""Longest time until the limit, in seconds, that is worth showing."""
 _FULL = 0.9
 _OPERATION = 40
 
 
 class Fact(NamedTuple):
-    """A figure with its name, and its tone of `terminal.TONES`."""
+    """Figure with its name and a tone of `terminal.TONES`."""
 
     label: str
     text: str
@@ -42,31 +42,29 @@ class Fact(NamedTuple):
 
 
 def title(figures: LiveFigures, width: int) -> str:
-    """The command."""
+    """Return the command."""
     return command_line(figures.command, width)
 
 
 def state(figures: LiveFigures) -> str:
-    """How far it is."""
+    """Describe the state and the duration of the run."""
     if figures.state == "running":
         return f"recording for {duration(figures.seconds)}"
     return f"{clean(figures.ending.reason)}, after {duration(figures.seconds)}"
 
 
 def facts(figures: LiveFigures, last_tick_wall: float | None, interval: float) -> Iterator[Fact]:
-    """The figures that everybody looks for, the most wanted first."""
-    what = "needed now" if figures.needed else "resident now"
-    remark = "" if figures.needed or figures.now is None else " (shared pages counted once a process)"
-    yield Fact(what, size(figures.now) + remark, "strong")
+    """Yield the main figures, the most important first."""
+    label = "needed now" if figures.needed else "resident now"
+    remark = "" if figures.needed or figures.now is None else " (shared pages counted once per process)"
+    yield Fact(label, size(figures.now) + remark, "strong")
     peak = figures.peaks.tree
     operation = f", in {shorten(peak.operation, _OPERATION)}" if peak is not None and peak.operation else ""
     at = "" if peak is None or peak.at is None else f", at {duration(min(peak.at, figures.seconds))}"
     yield Fact("peak so far", peak_sentence(peak, source=False) + at + operation, "strong")
     if figures.read < 1:
-        # What is now stands at the end of the record; what was before is still being read.
-        yield Fact(
-            "record", f"{100 * figures.read:.0f} % of it read so far: the peak may be higher", "warning"
-        )
+        # Current figures come from the end of the record; the earlier part is still being read.
+        yield Fact("record", f"{100 * figures.read:.0f} % read so far; the peak may be higher", "warning")
     yield from _limit(figures)
     silence = None if last_tick_wall is None else time.time() - last_tick_wall
     if (
@@ -74,15 +72,15 @@ def facts(figures: LiveFigures, last_tick_wall: float | None, interval: float) -
         and silence is not None
         and silence > max(_LEAST_SILENCE, _SILENT * interval)
     ):
-        yield Fact("silence", f"no tick for {duration(silence)}", "warning")
+        yield Fact("silence", f"no sample for {duration(silence)}", "warning")
 
 
 def _limit(figures: LiveFigures) -> Iterator[Fact]:
     if figures.limit is None or figures.now is None:
         return
     used = figures.now / figures.limit
-    whose = "of the machine" if figures.limit_of == "machine" else "allowed"
-    text = f"{size(figures.limit)} {whose}, {share(figures.now, figures.limit)} in use"
+    owner = "of the machine" if figures.limit_of == "machine" else "allowed"
+    text = f"{size(figures.limit)} {owner}, {share(figures.now, figures.limit)} in use"
     left = figures.to_limit
     soon = left is not None and left < _FAR
     if soon:
@@ -95,7 +93,7 @@ def _limit(figures: LiveFigures) -> Iterator[Fact]:
 
 
 def operations(figures: LiveFigures) -> list[str]:
-    """The operations that are open, the innermost of each process last."""
+    """Return a line for each open operation, the innermost of each process last."""
     now = figures.started + figures.seconds
     return [_operation(operation, now) for operation in figures.operations]
 
@@ -106,7 +104,7 @@ def _operation(operation: RecordedOperation, now: float) -> str:
 
 
 def process_rows(figures: LiveFigures, number: int, width: int) -> list[tuple[str, str, str]]:
-    """Pid, resident size and name of the largest processes."""
+    """Return pid, resident size and name of the largest processes."""
     shown = figures.processes[:number]
     names = phrases.process_names([_as_figures(process) for process in figures.processes[:100]], width)
     return [
@@ -120,20 +118,20 @@ def _as_figures(process: LiveProcess) -> phrases.Named:
 
 
 def devices(figures: LiveFigures) -> list[str]:
-    """The GPUs."""
-    told = []
+    """Return a line for each GPU."""
+    shown = []
     for device in figures.devices:
         words = [f"{size(device.used)} of {size(device.limit)}" if device.limit else size(device.used)]
         if device.ours is not None:
-            words.append(f"{size(device.ours)} of it this run's")
+            words.append(f"{size(device.ours)} of it by this run")
         if device.busy is not None:
             words.append(f"{100 * device.busy:.0f} % busy")
-        told.append(f"{shorten(device.id, 24)}: {', '.join(words)}")
-    return told
+        shown.append(f"{shorten(device.id, 24)}: {', '.join(words)}")
+    return shown
 
 
 def one_line(figures: LiveFigures) -> str:
-    """All of it in one line, for a log."""
+    """Return all figures in one line, for a log."""
     peak = figures.peaks.tree
     parts = [
         f"{duration(figures.seconds):>10}",

@@ -1,9 +1,9 @@
-"""A run while it goes on, from its record alone: what it needs now, its peak so far, who has it, when the limit is reached.
+"""Figures of a run in progress, from its record alone: memory now, peak so far, processes, time until the limit.
 
-Each look reads what has been written since the one before, so that a run of a day costs no more to look at than one of a
-minute; memory does not grow either. A first look at a long record does not wait until all of it has been read: what is now
-stands at its end, and what was before is read for as long as each look may take. Nothing is written, and nobody is asked: it
-works from any terminal, as anybody who may read the record.
+* Each update reads only new lines. A run of a day costs no more per update than a run of a minute, in time and in memory.
+* The first update of a long record does not read all of it. Current figures come from its end. Each update reads more of
+  the earlier part, within its time.
+* Nothing is written and no process is contacted. Every user who can read the record can follow it from any terminal.
 """
 
 from __future__ import annotations
@@ -42,16 +42,16 @@ if TYPE_CHECKING:
 
 _BLOCK = 1 << 20
 _END = 256 << 10
-"""Bytes at the end of the ticks in which those stand that are now."""
+"""Bytes at the end of the samples file that hold the current samples."""
 _BUCKETS = 512
-"""Parts of the curve that are kept: when there are twice as many, two become one."""
+"""Parts of the curve to keep. At twice as many, pairs are merged."""
 _PACE_SECONDS = 30.0
-"""The time over which growth is looked at."""
+"""Time over which growth is measured."""
 _PACE_TICKS = 8
 _STEADY = 0.8
-"""Share of the last sizes' variance that a line explains, from which on it is a pace."""
+"""Least share of the variance of recent sizes that a line explains if growth is steady."""
 _CLOSED = 200
-"""Operations that have ended and are remembered: the peak may be in one of them."""
+"""Ended operations to remember: one of them may hold the peak."""
 
 _SHOWN = frozenset(
     {catalog.HW_GPU_MEMORY_LIMIT, catalog.HW_GPU_UTILIZATION, catalog.MEMWATCH_TREE_GPU_MEMORY_USAGE}
@@ -59,7 +59,7 @@ _SHOWN = frozenset(
 
 
 class LiveProcess(NamedTuple):
-    """A process that lives, as far as its last line tells."""
+    """Running process according to its last line."""
 
     pid: int
     start: float
@@ -71,7 +71,7 @@ class LiveProcess(NamedTuple):
 
 
 class LiveDevice(NamedTuple):
-    """A GPU at the last tick."""
+    """GPU at the last sample."""
 
     id: str
     used: int | None
@@ -79,66 +79,66 @@ class LiveDevice(NamedTuple):
     ours: int | None
     """Bytes held by this run's processes."""
     busy: float | None
-    """Part of the time, 0 to 1."""
+    """Utilization, 0 to 1."""
 
 
 class LiveFigures(NamedTuple):
-    """What a look has found; bytes and seconds, `None` for what is not known."""
+    """Figures of one update in bytes and seconds; `None`: unknown."""
 
     command: tuple[str, ...]
     state: str
-    """As of `RecordedRun.state`."""
+    """State like `RecordedRun.state`."""
     ending: Ending
     seconds: float
-    """From the start of the run to its last tick."""
+    """Time from the start of the run to its last sample."""
     now: int | None
-    """Bytes that all processes have now."""
+    """Current memory of all processes in bytes."""
     needed: bool
-    """Whether `now` counts each page once and no cache; else it is the sum of resident sizes."""
+    """True if `now` counts each page once and no cache; else it is the sum of resident sizes."""
     peaks: Peaks
-    """So far."""
+    """Peaks so far."""
     limit: int | None
     limit_of: str
     """"control group" or "machine"."""
     pace: float | None
-    """Bytes a second by which `now` has been growing; `None`: it has not, or not steadily."""
+    """Growth of `now` in bytes per second; `None`: no steady growth."""
     curve: Sequence[tuple[float, int]]
-    """Seconds since the start of the run, and the most that ticks saw from there to the next."""
+    """Points of the curve: seconds since the start of the run, and the largest sample up to the next point."""
     processes: Sequence[LiveProcess]
-    """The largest first."""
+    """Running processes, the largest first."""
     operations: Sequence[RecordedOperation]
-    """Those that are open, by their start."""
+    """Open operations, by start."""
     devices: Sequence[LiveDevice]
     started: float
-    """Of the run, in monotonic seconds of its machine."""
+    """Start of the run in monotonic seconds of its machine."""
     read: float
-    """Part of the ticks that has been read so far, 0 to 1: the peak and the curve are those of that part."""
+    """Part of the samples read so far, 0 to 1. Peak and curve cover only this part."""
 
     @property
     def to_limit(self) -> float | None:
-        """Seconds until the limit is reached at the pace of the last time; `None`: there is no such pace, or no limit."""
+        """Return the seconds until the limit at the current growth; `None` without steady growth or a limit."""
         if self.pace is None or self.limit is None or self.now is None or self.pace <= 0:
             return None
         return max(0.0, (self.limit - self.now) / self.pace)
 
 
 class _GrowingFile:
-    """A file of lines that somebody appends to."""
+    """Growing file of lines, read as it grows."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self.rewind()
 
     def rewind(self) -> None:
-        """Reads from the beginning again."""
+        """Start again at the beginning of the file."""
         self._offset, self._rest = 0, b""
         self.behind = False
-        """Whether there was more than time to read it."""
+        """True if time ran out before the end of the file."""
 
     def values(self, until: float) -> Iterator[Any]:
-        """The JSON values of the lines that were completed since the last time; none of a file that is not there.
+        """Yield the JSON values of the lines completed since the last call; nothing if the file does not exist.
 
-        `until`: monotonic seconds from which on no more is read.
+        Reading stops at `until`, in monotonic seconds.
         """
         self.behind = False
         try:
@@ -162,7 +162,7 @@ class _GrowingFile:
             os.close(descriptor)
 
     def end(self) -> list[Any]:
-        """The JSON values of the last whole lines, whether or not they have been read."""
+        """Return the JSON values of the last whole lines, read before or not."""
         try:
             descriptor = open_regular(self._path)
         except OSError:
@@ -175,7 +175,7 @@ class _GrowingFile:
 
     @property
     def share(self) -> float:
-        """Part of it that has been read, 0 to 1."""
+        """Part of the file read so far, 0 to 1."""
         try:
             return min(1.0, self._offset / max(1, os.stat(self._path).st_size)) if self.behind else 1.0
         except OSError:
@@ -183,18 +183,18 @@ class _GrowingFile:
 
 
 class _Newest:
-    """The last samples: the present."""
+    """Current figures from the last samples."""
 
     def __init__(self, columns: Sequence[Column], order: Sequence[int]) -> None:
         self.time: float | None = None
-        """Monotonic seconds of the last one."""
+        """Monotonic seconds of the last sample."""
         self.values: tuple[Value, ...] = (None,) * len(columns)
-        """The last known value of each of the columns: some are not read at every sample."""
+        """Last known value of each column; some sources are not read at every sample."""
         self.latest = Sample(-math.inf)
-        """These values by their names."""
+        """Last known values by name."""
         self.order = order
         self.recent: deque[tuple[float, int]] = deque()
-        """Times and sizes of the last seconds."""
+        """Times and sizes of the last `_PACE_SECONDS`."""
         self._columns = columns
         self._make = sample_maker(columns)
 
@@ -203,7 +203,7 @@ class _Newest:
         self.order = [self._columns.index(column) for column in columns]
 
     def add(self, line: Sequence[Any]) -> Sample:
-        """Add a line; return it as a sample."""
+        """Add a line, and return it as a sample."""
         values: list[Value] = [None] * len(self._columns)
         for index, value in zip(self.order, line[1:], strict=False):
             values[index] = value
@@ -213,14 +213,14 @@ class _Newest:
         return self._make((self.time, *values))
 
     def size(self, time: float, size: int) -> None:
-        """Add what was needed at a sample."""
+        """Add the size at a sample."""
         self.recent.append((time, size))
         while self.recent and self.recent[0][0] < time - _PACE_SECONDS:
             self.recent.popleft()
 
 
 class _SizeOverTime:
-    """The most of each stretch of time, in stretches that become longer with the run."""
+    """Maximum of each stretch of time; stretches become longer with the run."""
 
     def __init__(self) -> None:
         self._width = 0.1
@@ -240,7 +240,7 @@ class _SizeOverTime:
 
 
 class LiveRun:
-    """A run directory that is looked at again and again. Raises `RunError` where there is none."""
+    """Run directory that is read repeatedly. Raises `RunError` if it holds no run."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
@@ -253,23 +253,23 @@ class LiveRun:
         self._begin(())
 
     def _begin(self, columns: tuple[Column, ...]) -> None:
-        """Begins anew with these columns."""
+        """Start again with these columns."""
         self._columns = columns
         self._newest = _Newest(columns, range(len(columns)))
         self._aggregator = RunAggregator(columns, self.info)
         self._curve = _SizeOverTime()
         self._waiting: deque[ProcessRecord] = deque()
-        """Lines of processes that come after the last tick of the aggregator."""
+        """Lines of processes after the last sample of the aggregator."""
         self._coming: deque[ProcessRecord] = deque()
-        """Those that come after what is now."""
+        """Lines of processes after the current sample."""
         self._living: dict[tuple[int, float], LiveProcess] = {}
         self._samples.rewind()
         self._process_lines.rewind()
 
     def look(self, seconds: float = math.inf) -> LiveFigures:
-        """What is known now. Costs what was written since the last look; no more than about `seconds` are taken for it."""
+        """Return the current figures. Reads lines written since the last update, for at most about `seconds`."""
         until = time.monotonic() + seconds
-        # A description that is being replaced is what it was before.
+        # While run.json is being replaced, use the previous content.
         with contextlib.suppress(RunError):
             self.info = read_info(self.path / RUN_FILE)
         state = state_of(self.info, self.path)
@@ -288,7 +288,7 @@ class LiveRun:
         started = self._aggregator.conditions.started
         last = None if newest.time is None else newest.time - started
         now, needed = self._now(newest)
-        limit, whose = self._smallest_limit(newest)
+        limit, owner = self._smallest_limit(newest)
         self._time = newest.time
         return LiveFigures(
             command=texts(self.info.get("command")),
@@ -299,7 +299,7 @@ class LiveRun:
             needed=needed,
             peaks=self._peaks([*self._closed, *open_operations], newest),
             limit=limit,
-            limit_of=whose,
+            limit_of=owner,
             pace=_pace(newest.recent),
             curve=self._curve_to(newest),
             processes=sorted(self._living.values(), key=lambda p: (-(p.rss or 0), p.pid)),
@@ -310,12 +310,12 @@ class LiveRun:
         )
 
     def _read(self, until: float) -> bool:
-        """Takes in what is new; false where a source has opened late and brought columns: then all is read again."""
+        """Read new lines. Return false if a source that opened late added columns: then read everything again."""
         for line in self._process_lines.values(until):
             if isinstance(line, dict) and (record := process_record(line)) is not None:
                 self._waiting.append(record)
                 self._coming.append(record)
-        # A tick is judged with the lines of processes before it.
+        # The figures of a sample depend on the lines of processes before it.
         for line in self._samples.values(until) if not self._process_lines.behind else ():
             if isinstance(line, dict):
                 declared = parse_columns(line)
@@ -343,7 +343,7 @@ class LiveRun:
             self._curve.add(*size)
 
     def _sized(self, newest: _Newest, time: float) -> tuple[float, int] | None:
-        """Seconds since the start of the run, and what was needed at its last tick, which is that of `time`."""
+        """Return seconds since the start of the run and the size at the last sample, which is at `time`."""
         now, _ = self._now(newest)
         if now is None:
             return None
@@ -352,21 +352,21 @@ class LiveRun:
         return since, now
 
     def _at_the_end(self) -> _Newest:
-        """The last ticks of a record of which there was no time to read all."""
+        """Return the last samples of a record that is not read to its end yet."""
         found = _Newest(self._columns, self._newest.order)
         for line in self._samples.end():
             declared = parse_columns(line) if isinstance(line, dict) else None
             if declared is not None and set(declared) <= set(self._columns):
                 found.declare(declared)
             elif declared is not None:
-                break  # a source that has opened since: what it tells comes when all has been read
+                break  # a new source; its values appear once everything is read
             elif isinstance(line, list) and line and is_tick(line):
                 found.add(line)
                 self._sized(found, float(line[0]))
         return found if found.time is not None else self._newest
 
     def _peaks(self, operations: list[RecordedOperation], newest: _Newest) -> Peaks:
-        """So far: of a record that has not been read to its end, what is there at least."""
+        """Return the peaks so far; lower bounds if the record is not read to its end yet."""
         peaks = self._aggregator.peaks(RecordedCandidates(ListedOperations(operations)))
         if newest is self._newest:
             return peaks
@@ -432,12 +432,12 @@ class LiveRun:
 
     @property
     def interval(self) -> float:
-        """Seconds between ticks, as asked for."""
+        """Requested sampling interval in seconds."""
         return number(self.info.get("interval")) or 0.1
 
     @property
     def last_tick_wall(self) -> float | None:
-        """Unix seconds of the last tick, by the clock of the run's machine; `None` before the first."""
+        """Unix seconds of the last sample by the clock of the run's machine; `None` before the first."""
         started = mapping(self.info.get("started"))
         wall, monotonic = moment(started.get("wall")), moment(started.get("monotonic"))
         if self._time is None or wall is None or monotonic is None:
@@ -445,7 +445,7 @@ class LiveRun:
         return wall + self._time - monotonic
 
     def close(self) -> None:
-        """Gives all descriptors back."""
+        """Close all descriptors."""
         self._follower.close()
 
 
@@ -454,7 +454,7 @@ def _whole(value: float | None) -> int | None:
 
 
 def _pace(recent: Sequence[tuple[float, int]]) -> float | None:
-    """Growth in bytes a second, by least squares, where a line says most about the last sizes."""
+    """Return growth in bytes per second by least squares; `None` if no line fits the recent sizes."""
     if len(recent) < _PACE_TICKS:
         return None
     count = len(recent)

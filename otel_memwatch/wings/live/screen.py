@@ -1,4 +1,4 @@
-"""The view on a terminal, drawn with rich; it leaves the terminal as it was, whatever ends it."""
+"""Live view on a terminal, drawn with rich. It restores the terminal, however it ends."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ _PROCESSES = 6
 _OPERATIONS = 6
 _DEVICES = 4
 _SHARE = 0.5
-"""Part of the time between two frames in which a long record is read."""
+"""Part of the time between two frames for reading a long record."""
 _LEAST_CURVE, _MOST_CURVE = 4, 14
 
 
-class _Leave(Exception):  # noqa: N818 - no error: somebody wants us gone
-    """A signal asked us to end; the way out restores the terminal."""
+class _Leave(Exception):  # noqa: N818 - a request to exit, not an error
+    """Signal that asks the view to exit; the handlers on the way out restore the terminal."""
 
     def __init__(self, number: int) -> None:
         self.number = number
 
 
 def show(run: LiveRun, every: float) -> int | None:
-    """Shows the run until it ends or somebody leaves; gives the signal that ended us, `None` where there was none."""
+    """Show the run until it ends or the user leaves. Return the signal that ended the view, or `None`."""
     console = Console()
     blocks = "utf" in (console.encoding or "").lower()
     with _signals(), _keys() as pressed:
@@ -59,7 +59,7 @@ def show(run: LiveRun, every: float) -> int | None:
 
 @contextlib.contextmanager
 def _signals() -> Iterator[None]:
-    """Turns the signals that end a program into an exception, so that what stands in `with` is undone."""
+    """Turn signals that end a program into an exception, which lets every `with` block clean up."""
 
     def leave(number: int, _: Any) -> None:
         raise _Leave(number)
@@ -76,9 +76,9 @@ def _signals() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _keys() -> Iterator[Callable[[float], bool]]:
-    """Gives what waits so many seconds, or until q is typed, and says whether it was.
+    """Yield a function that waits some seconds or until q is typed, and returns whether it was typed.
 
-    Keys are not shown meanwhile; Ctrl-Z stops us with the screen and the keyboard as they were.
+    Keys are not echoed meanwhile, and Ctrl-Z is disabled.
     """
     import termios
     import tty
@@ -90,13 +90,13 @@ def _keys() -> Iterator[Callable[[float], bool]]:
         kept = None
 
     def pressed(seconds: float) -> bool:
-        # Not poll: that of macOS does not know terminals.
+        # Use select: poll() on macOS does not support terminals.
         ready, _, _ = select.select([stdin] if kept is not None else [], [], [], seconds)
         return bool(ready) and os.read(stdin, 16)[:1].lower() in (b"q", b"\x1b", b"")
 
     if kept is not None:
         tty.setcbreak(stdin)
-        # A stopped program would leave the other screen and a keyboard without echo to the shell: Ctrl-Z ends nothing here.
+        # Disable Ctrl-Z: a stopped program would leave the alternate screen and a keyboard without echo to the shell.
         mode = termios.tcgetattr(stdin)
         mode[6][termios.VSUSP] = b"\0"
         termios.tcsetattr(stdin, termios.TCSANOW, mode)
@@ -119,7 +119,7 @@ def _frame(run: LiveRun, figures: LiveFigures, console: Console, *, blocks: bool
         *_section("processes", _processes(figures, width)),
         *_section("open", _texts(lines.operations(figures), _OPERATIONS)),
         *_section("GPU", _texts(lines.devices(figures), _DEVICES)),
-        Text("q leaves; the run goes on", style="dim"),
+        Text("Press q to leave; the run continues", style="dim"),
     ]
     used = sum(len(console.render_lines(part, pad=False)) for part in [*parts, *below]) + 1
     rows = min(_MOST_CURVE, height - used)
@@ -143,11 +143,11 @@ def _section(name: str, content: RenderableType | None) -> list[RenderableType]:
     return [] if content is None else [Text(), Text(name, style="dim"), content]
 
 
-def _texts(told: list[str], most: int) -> RenderableType | None:
-    if not told:
+def _texts(texts: list[str], most: int) -> RenderableType | None:
+    if not texts:
         return None
-    more = [f"and {len(told) - most} more"] if len(told) > most else []
-    return Group(*(Text(f"  {text}", no_wrap=True, overflow="ellipsis") for text in [*told[-most:], *more]))
+    more = [f"and {len(texts) - most} more"] if len(texts) > most else []
+    return Group(*(Text(f"  {text}", no_wrap=True, overflow="ellipsis") for text in [*texts[-most:], *more]))
 
 
 def _processes(figures: LiveFigures, width: int) -> RenderableType | None:

@@ -1,4 +1,4 @@
-"""A group where commands judge and advise: as one run with figures, and as rows of the hosts that its ranks share."""
+"""Figures of a group for `check`, `compare` and `advise`: as one run, and as a row for each shared host."""
 
 from __future__ import annotations
 
@@ -26,13 +26,14 @@ if TYPE_CHECKING:
     from otel_memwatch.wings.ranks.rank_group import RankGroup
 
 RANK = "rank"
-"""The figure of a group that a run has not: the memory of its largest rank."""
+"""Figure that only groups have: the memory of the largest rank."""
 
 
 def group_figures(group: RankGroup) -> RunFigures:
     """Return the figures of a group.
 
-    Memory is that of all ranks (`RankGroup.together`). An operation and a GPU have the most of any rank; the rest are sums.
+    Memory is for all ranks (`RankGroup.together`). Operations and GPUs have the maximum over the ranks. Other figures
+    are sums.
     """
     of_ranks = [figures_of(rank.run, compared=False).figures for rank in group.numbered]
     found: dict[str, Figure] = {}
@@ -52,9 +53,9 @@ def group_figures(group: RankGroup) -> RunFigures:
 
 
 def host_rows(group: RankGroup) -> list[IndexedRun]:
-    """A row for each host: what its ranks needed together, as a run of its own, for advice on what to ask for a host.
+    """Return a row for each host, as if its ranks were one run, for advice on requests per host.
 
-    Empty where ranks have nothing in common but the host that a scheduler put them on: then each rank asks for itself.
+    Empty if a scheduler placed independent ranks on the hosts: then each rank has a separate request.
     """
     if group.launcher in STARTED_ONE_BY_ONE or not any(
         len(ranks) > 1 or ranks[0].rank is None for ranks in group.counted.values()

@@ -1,11 +1,11 @@
-"""The figures of a group as JSON: a contract with other programs, schema 1.
+"""Figures of a group as JSON: a contract with other programs, schema 1.
 
 Fields may be added; none is removed. Bytes and seconds; `null` is "unknown".
 
-* `memory.together`: on one host the most that all runs needed at one instant. On several hosts the sum of the hosts' own
-  peaks, as `how` says; `at` is null then.
-* `clocks.reference`: "one machine", or "wall clocks" if there are several hosts. Their distance is not measured, so `error`
-  is null then.
+* `memory.together`: on one host the peak of all runs at one instant. On several hosts the sum of the hosts' peaks,
+  named in `how`; `at` is null.
+* `clocks.reference`: "one machine", or "wall clocks" if there are several hosts. The difference between wall clocks is not
+  measured, so `error` is null.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ SCHEMA = 1
 
 
 def text(group: RankGroup) -> str:
-    """The document, indented, in ASCII."""
+    """Return the document as indented JSON in ASCII."""
     return strict_json.dumps(document(group), indent=2, ensure_ascii=True) + "\n"
 
 
 def document(group: RankGroup) -> dict[str, Any]:
-    """The document as a dictionary whose keys stand in the order of the contract."""
+    """Return the document as a dictionary, with keys in the order of the contract."""
     together, largest, median = group.together, group.by_memory(), group.median
     alone = len(together.hosts) == 1
     error = 0.0 if alone else None

@@ -92,7 +92,7 @@ def _sum_picture(group: RankGroup) -> str:
 
 
 def _rank_picture(group: RankGroup) -> tuple[str, str]:
-    """Return the curves of the largest ranks, and a note on them."""
+    """Return the curves of the largest ranks as SVG, and a note on them."""
     _, curves = group.rank_curves(POINTS // 2)
     drawn = sorted(curves, key=lambda one: -float(one[1].max()))[:_LINES]
     top = max((float(curve.max()) for _, curve in drawn), default=1.0) or 1.0

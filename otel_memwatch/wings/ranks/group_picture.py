@@ -1,4 +1,4 @@
-"""A group as a picture: the memory of all ranks above, each rank below."""
+"""Picture of a group: the memory of all ranks above, each rank below."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from otel_memwatch.wings.ranks.rank_group import RankGroup
 
 POINTS = 1500
-"""Across the picture."""
+"""Most points of a curve."""
 NAMED = 8
-"""Ranks that have a line of their own; of more, the rest is the area that it lies in."""
+"""Most ranks with a separate line. If there are more, an area and the median represent all ranks."""
 
 
 def draw(
@@ -45,7 +45,7 @@ def draw(
     size: tuple[float, float | None] | None = None,
     dpi: int | None = None,
 ) -> None:
-    """Draws the picture. `form` is "png", "pdf" or "svg"."""
+    """Draw the picture. `form` is "png", "pdf" or "svg"."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 

@@ -1,4 +1,4 @@
-"""Report of a group: what ran where, memory of all ranks together, hosts, ranks, and which rank failed first.
+"""Report of a group: command, memory of all ranks together, hosts, ranks, and the first rank that failed.
 
 The sections write to any page; `group_page` uses them too.
 """
@@ -51,7 +51,7 @@ def text(group: RankGroup, display: Display = FILE) -> str:
 
 
 def what_ran(group: RankGroup, page: Page) -> None:
-    """Write command, ranks and how they ended."""
+    """Write command, ranks and result."""
     page.fact("command", command_line(group.command) or "unknown")
     number = count(len(group.numbered), "rank" if group.numbered[0].rank is not None else "run")
     of = f" of {group.size}" if group.size and group.size != len(group.numbered) else ""
@@ -112,7 +112,7 @@ def _numbers(ranks: Sequence[int]) -> str:
 
 
 def _together_words(group: RankGroup) -> str:
-    """Return what the memory of all ranks is the sum of."""
+    """Describe the sum in the memory of all ranks."""
     if len(group.together.hosts) == 1:
         return "sum at the worst instant, not of peaks at different times"
     return "sum of the hosts' own peaks, each at the worst instant of its host"

@@ -1,16 +1,14 @@
-"""Which runs are one group, which of them count, and which ranks are missing.
+"""Groups found among recorded runs: members, runs that count, and missing ranks.
 
-===========================  ======================================================================================
-runs                         what becomes of them
-===========================  ======================================================================================
-of the same group            one group; several groups in a tree have to be told apart by name
-inside another run's span    on the same machine: where both have a group, one with it, added up once. So a run around `torchrun`
-                             in a Slurm step and those of its ranks are one, whatever their launchers call it
-of one rank twice            the last attempt counts, the others are listed: by the launcher's count, then by their start.
-                             Where all ranks start together, an attempt is one of all: what had ended before the last one
-                             began is of an earlier one, also of ranks that are not in the last
-a number that no run has     missing: of the launcher's size, of a Slurm array's limits, or below the largest that is there
-===========================  ======================================================================================
+* Runs with the same group name are one group. If a tree holds several groups, a name selects one.
+* Runs inside another run's span on the same machine join its group if both have one. Their memory is added up once.
+  Example: a run around `torchrun` in a Slurm step and the runs of its ranks, although the launchers differ in names.
+* If a rank has several runs, the last attempt counts and the others are listed. Attempts are ordered by the launcher's
+  count, then by start.
+* If all ranks start together, an attempt includes all of them. A run that ended before the last attempt began belongs to
+  an earlier one, even if its rank is not in the last attempt.
+* A rank without a run is missing. Ranks are numbered by the launcher's size, by the limits of a Slurm array, or up to the
+  largest recorded number.
 """
 
 from __future__ import annotations
@@ -37,21 +35,21 @@ if TYPE_CHECKING:
     from otel_memwatch.wings.index.indexed_run import IndexedRun
 
 _MOST_RANKS = 1_000_000
-"""Ranks that a launcher may tell of; more is damage."""
+"""Most ranks that a launcher can plausibly report; a larger number is damage."""
 
 
 class FoundGroup(NamedTuple):
-    """The runs of a group, before they are read."""
+    """Runs of a group, before they are read."""
 
     names: tuple[str, ...]
-    """Its names, the one that its ranks have first."""
+    """Names of the group; the name that the ranks use comes first."""
     rows: Sequence[IndexedRun]
 
 
 def find_group(given: str | None) -> RankGroup | None:
-    """The group that is meant by a name, or by a tree of directories that holds one; `None`: it is not one.
+    """Return the group with this name, or the only group in a tree of directories; `None` if it is not a group.
 
-    Raises `UsageError` where a tree holds several, and the name does not say which.
+    Raises `UsageError` if a tree holds several groups and no name selects one.
     """
     named, given = given, None if given is None else here(given)
     if given is None or os.path.isfile(os.path.join(given, RUN_FILE)) or os.path.isfile(given):
@@ -80,10 +78,10 @@ def find_group(given: str | None) -> RankGroup | None:
 
 
 def groups_and_runs(given: str) -> tuple[list[RankGroup], list[str]]:
-    """What a command about many runs is given, as groups that count as one run each, and as paths of single runs.
+    """Return the groups and the paths of single runs that a command's argument names. A group counts as one run.
 
-    A tree may hold many of both. Tasks of an array, that are started one by one, and a group of one rank are single runs
-    there; by its name any group is one.
+    A tree may hold many of both. In a tree, tasks of an array (started one by one) and groups of one rank are single
+    runs. A group that is named is always a group.
     """
     given = here(given)
     if not os.path.isdir(given) or os.path.isfile(os.path.join(given, RUN_FILE)):
@@ -104,10 +102,10 @@ def groups_and_runs(given: str) -> tuple[list[RankGroup], list[str]]:
 
 
 def groups_of(rows: Iterable[IndexedRun]) -> list[FoundGroup]:
-    """The groups among some runs, the oldest first; runs that belong to none are left out."""
+    """Return the groups among these runs, the oldest first. Runs without a group are omitted."""
     listed = [row for row in rows if row.state != "broken"]
     of_span = {row.span: row for row in listed if row.span is not None}
-    # A run and the one around it are of one group: found by walking up.
+    # A run and its enclosing run are in one group; walk up to find its name.
     joined: dict[str, str] = {}
 
     def root(name: str) -> str:
@@ -132,21 +130,21 @@ def groups_of(rows: Iterable[IndexedRun]) -> list[FoundGroup]:
 
 
 def opened(group: FoundGroup) -> RankGroup:
-    """The group as reports take it. Raises `RunError` where no run of it can be read."""
+    """Read the runs of a group for reports. Raises `RunError` if no run can be read."""
     runs: list[RecordedRun] = []
     for row in group.rows:
         try:
             runs.append(load(Path(row.path)))
         except RunError:
-            continue  # it is broken by now: its rank is missing
+            continue  # broken since the index was made; the rank is missing
     if not runs:
         raise RunError(f"No run of the group {group.names[0]} can be read.")
     outer = _around(runs)
-    # One around others is no rank itself, although its launcher gave it a number: it is all of its host.
+    # A run around others is not a rank, even if its launcher numbered it; it stands for its whole host.
     outermost = set(outer.values())
     ranked = [run for run in runs if run not in outermost]
     last, earlier = _attempts(ranked)
-    # A run around ranks of an attempt before, and around none of the last one, is of that attempt.
+    # A run that only encloses ranks of an earlier attempt belongs to that attempt.
     kept = dict.fromkeys(outer[run] for run in last if run in outer)
     ranks = [rank_of(run, inside=outer.get(run) in kept) for run in last]
     hosts = [rank_of(run, inside=outer.get(run) in kept)._replace(rank=None) for run in kept]
@@ -168,7 +166,7 @@ def _order(rank: Rank) -> tuple[float, str, float]:
 
 
 def _around(runs: Sequence[RecordedRun]) -> dict[RecordedRun, RecordedRun]:
-    """For each run that was started inside another one on the same machine, that one."""
+    """Return the enclosing run of each run that another run on the same machine started."""
     of_span = {run.trace.get("span_id"): run for run in runs if run.trace.get("span_id")}
     found = {}
     for run in runs:
@@ -183,11 +181,11 @@ def _machine(run: RecordedRun) -> object:
 
 
 def _attempts(runs: Sequence[RecordedRun]) -> tuple[list[RecordedRun], list[RecordedRun]]:
-    """The runs of the last attempt, and those of earlier ones."""
+    """Return the runs of the last attempt, and the runs of earlier ones."""
     of_rank: dict[object, list[RecordedRun]] = {}
     for run in runs:
         rank = whole(mapping(run.info.get("group")).get("rank"))
-        # Without a number nobody can be another attempt of it.
+        # Attempts are matched by rank, so a run without a rank is its only attempt.
         of_rank.setdefault(id(run) if rank is None else ("rank", rank), []).append(run)
     last = [max(same, key=_attempt) for same in of_rank.values()]
     earlier = [run for run in runs if run not in last]
@@ -197,7 +195,7 @@ def _attempts(runs: Sequence[RecordedRun]) -> tuple[list[RecordedRun], list[Reco
     if not together:
         return last, earlier
     newest = max(_attempt(run)[0] for run in together)
-    # Of ranks that were there twice without a count the last ones began the last attempt.
+    # If ranks have several runs without a count, their last runs began the last attempt.
     began = [max(same, key=_attempt).started_wall for same in of_rank.values() if len(same) > 1]
     begin = min(began, default=-math.inf)
     for run in together:
@@ -213,7 +211,7 @@ def _attempt(run: RecordedRun) -> tuple[int, float]:
 
 
 def _missing(told: Sequence[Mapping[str, object]], size: int) -> list[int]:
-    """Numbers of ranks of which there is no run."""
+    """Return the numbers of ranks without a run."""
     there = {rank for one in told if (rank := whole(one.get("rank"))) is not None}
     if not there:
         return []

@@ -1,7 +1,7 @@
-"""Sums of the runs of a group: per instant on one host, and the hosts' own peaks across hosts.
+"""Sums of the runs of a group: per instant on one host, and the sum of the hosts' peaks across hosts.
 
-Requests are per host, and hosts have different clocks. So a job on several hosts needs the sum of what each host needed at
-its own worst instant. Several processes read the samples if there are many.
+Requests are per host, and hosts have different clocks. So a job on several hosts needs the sum of the hosts' peaks,
+each at the worst instant of its host. Several processes read the samples if there are many.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     Array = NDArray[np.float64]
 
 _PARALLEL_BYTES = 64 << 20
-"""Size of the samples from which on several processes read them."""
+"""Size of the samples above which several processes read them."""
 _MOST_PROCESSES = 8
 
 
@@ -58,7 +58,7 @@ class HostSum(NamedTuple):
 
     figures: HostFigures
     bound: Bound
-    """In bins of the host's own time."""
+    """In bins of the host's time."""
     guess: Array
     """In the bins of the group."""
 
@@ -113,7 +113,7 @@ def _sum_of_hosts(hosts: Sequence[HostRuns], bins: Bins) -> tuple[Array, list[Ho
 
 
 def _sum_of_host(host: HostRuns, own: Bins | None, bins: Bins) -> HostSum:
-    """Add up the runs of one host in bins of its own time; `None`: make them, as fine as those of the group."""
+    """Add up the runs of one host in the bins `own`; `None`: make bins as fine as those of the group."""
     import numpy as np
 
     least, most, read = 0.0, 0.0, []

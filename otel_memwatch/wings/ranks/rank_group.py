@@ -1,7 +1,7 @@
-"""A group: the runs of one job on several ranks or hosts. Every report of a group takes it.
+"""A group: the runs of one job on several ranks or hosts, for every report of a group.
 
-Each run was recorded by a monitor of its own. Runs on one host are added up at each instant; across hosts the hosts' own
-peaks are added up (`host_sums`).
+A separate monitor recorded each run. Runs on one host are added up at each instant. Across hosts the peaks of the hosts
+are added up (`host_sums`).
 """
 
 from __future__ import annotations
@@ -38,28 +38,28 @@ class Rank(NamedTuple):
 
     run: RecordedRun
     rank: int | None
-    """`None`: a run that has none, as one around all ranks of a host."""
+    """Number of the rank; `None` without one, for example for a run around all ranks of a host."""
     local_rank: int | None
     host: str
-    """Name of the host, or of the pod."""
+    """Name of the host or pod."""
     clock: str
-    """The clock that its ticks are of: the start of a machine."""
+    """Identity of the clock of its samples: one boot of a machine."""
     inside: bool
-    """Whether another run of the group on the same machine has all of it too, so that it is not added up twice."""
+    """True if another run of the group on the same machine includes it; then it is not added up again."""
 
     @property
     def peak(self) -> Peak | None:
-        """What it needed."""
+        """Peak of needed memory."""
         return self.run.peaks.tree
 
     @property
     def label(self) -> str:
-        """As in "rank 3"; of one without a number the name of its host."""
+        """Label: "rank 3", or the name of the host if the run has no rank."""
         return f"rank {self.rank}" if self.rank is not None else f"all of {self.host}"
 
     @property
     def died(self) -> bool:
-        """Whether it did not end well, as far as is known."""
+        """Return whether the run failed or its record stops early."""
         if self.run.state == "running":
             return False
         ending = self.run.ending
@@ -73,20 +73,20 @@ class Death(NamedTuple):
     at: float
     """Seconds after the start of the group."""
     others: tuple[Rank, ...]
-    """Runs that may have ended before it: clocks differ between hosts, and a record may stop early."""
+    """Runs that may have ended earlier: clocks differ between hosts, and a record may stop early."""
     operation: str | None
-    """The innermost operation that was open then."""
+    """Innermost operation that was open at that time."""
 
 
 class _End(NamedTuple):
-    """Range in which a run ended, by the wall clock of its host; Unix seconds."""
+    """Earliest and latest end of a run by the wall clock of its host; Unix seconds."""
 
     earliest: float
     latest: float
 
 
 class GroupSum(NamedTuple):
-    """Memory that all runs needed: at one instant on one host, the sum of the hosts' own peaks on several."""
+    """Memory that all runs needed: at one instant on one host, or the sum of the hosts' peaks."""
 
     peak: Peak
     hosts: Sequence[HostFigures]
@@ -102,12 +102,12 @@ class RankGroup:
 
     Args:
         name: of the group.
-        ranks: the runs that count, by rank.
-        earlier: runs of attempts before, which do not.
-        size: ranks that the launcher has told of; `None`: it did not.
-        missing: numbers of ranks of which there is no record.
+        ranks: runs that count, by rank.
+        earlier: runs of earlier attempts, which do not count.
+        size: number of ranks according to the launcher; `None`: unknown.
+        missing: numbers of ranks without a record.
         more: other names of the group.
-        launcher: what started the ranks, as `record.identity` names it; "": nobody told.
+        launcher: program that started the ranks, named as in `record.identity`; "": unknown.
 
     """
 
@@ -132,18 +132,18 @@ class RankGroup:
 
     @property
     def numbered(self) -> tuple[Rank, ...]:
-        """The ranks: not the runs around them."""
+        """Ranks without the runs around them."""
         return tuple(rank for rank in self.ranks if rank.rank is not None) or self.ranks
 
     @property
     def state(self) -> str:
-        """The state "running" while one is, else "finished"; "incomplete": the record of one stops early."""
+        """State: "running" if any run is, else "incomplete" if any record stops early, else "finished"."""
         states = {rank.run.state for rank in self.ranks}
         return next((state for state in ("running", "incomplete") if state in states), "finished")
 
     @property
     def command(self) -> tuple[str, ...]:
-        """The command of the first rank."""
+        """Command of the first rank."""
         return self.numbered[0].run.command
 
     @cached_property
@@ -153,7 +153,7 @@ class RankGroup:
 
     @cached_property
     def seconds(self) -> float:
-        """From the first start to the last end."""
+        """Seconds from the first start to the last end."""
         return (
             max(self._wall(rank, rank.run.started + rank.run.seconds) for rank in self.ranks) - self.started
         )
@@ -164,13 +164,13 @@ class RankGroup:
         return tuple(dict.fromkeys(rank.host for rank in self.ranks))
 
     def by_memory(self) -> list[tuple[Rank, int]]:
-        """The ranks with their largest memory, the largest first; those of which nothing is known are left out."""
+        """Return the ranks and their peaks in bytes, the largest first. Ranks with an unknown peak are omitted."""
         known = [(rank, peak.bytes) for rank in self.numbered if (peak := rank.peak) is not None]
         return sorted(known, key=lambda one: -one[1])
 
     @property
     def median(self) -> float | None:
-        """The median of what the ranks needed, in bytes."""
+        """Median of the ranks' peaks in bytes."""
         known = sorted(value for _, value in self.by_memory())
         if not known:
             return None
@@ -181,9 +181,9 @@ class RankGroup:
 
     @cached_property
     def _ahead(self) -> dict[str, float]:
-        """Seconds by which the wall clock of each host is ahead of its monotonic clock, as its last run read it.
+        """Seconds by which each host's wall clock is ahead of its monotonic clock.
 
-        One value for all runs of a host: its wall clock may have been set between two starts.
+        The last run of a host sets the value for all of its runs: the wall clock may have been set between two starts.
         """
         found: dict[str, tuple[float, float]] = {}
         for rank in self.ranks:
@@ -197,18 +197,18 @@ class RankGroup:
         return {clock: ahead for clock, (_, ahead) in found.items()}
 
     def _ahead_of(self, rank: Rank) -> float:
-        """Seconds by which the wall clock of its host is ahead of a run's monotonic clock."""
+        """Return the seconds by which the host's wall clock is ahead of a run's monotonic clock."""
         return self._ahead.get(rank.clock, 0.0) - _shift(rank.run)
 
     def _wall(self, rank: Rank, monotonic: float) -> float:
-        """Return a moment of a run by the wall clock of its host."""
+        """Convert a moment of a run to the wall clock of its host."""
         return monotonic + self._ahead_of(rank)
 
     # -- memory
 
     @cached_property
     def counted(self) -> Mapping[str, Sequence[Rank]]:
-        """The runs that are added up, by their clock: in the order of `together.hosts`."""
+        """Runs that are added up, by clock, in the order of `together.hosts`."""
         found: dict[str, list[Rank]] = {}
         for rank in self.ranks:
             if not rank.inside:
@@ -217,7 +217,10 @@ class RankGroup:
 
     @cached_property
     def together(self) -> GroupSum:
-        """Memory that all runs needed. Reads all samples: 3.6 million (1000 ranks, an hour at 1 Hz) in about 5 s."""
+        """Memory that all runs needed.
+
+        Reads all samples: 3.6 million in about 5 s, which is an hour of 1000 ranks at 1 Hz.
+        """
         ranks = [rank for of_host in self.counted.values() for rank in of_host]
         begin = min(self._wall(rank, rank.run.started) for rank in ranks)
         end = max(self._wall(rank, rank.run.started + rank.run.seconds) for rank in ranks)
@@ -260,7 +263,10 @@ class RankGroup:
         return seconds, bound, guess
 
     def rank_curves(self, points: int) -> tuple[Array, list[tuple[Rank, Array]]]:
-        """Seconds since the first start, and at most so many points of each rank's memory, each the largest of its stretch."""
+        """Return seconds since the first start, and the memory of each rank at these times.
+
+        There are at most `points` points. Each is the largest value of its stretch of time.
+        """
         span = self.together.bins
         bins = Bins(span.begin, span.number * span.width / points, points)
         curves = []
@@ -274,21 +280,21 @@ class RankGroup:
         return bins.middles() - self.started, curves
 
     def end_of(self, rank: Rank) -> float:
-        """When a run ended, in seconds since the first start."""
+        """Return the end of a run in seconds since the first start."""
         return max(0.0, self._wall(rank, rank.run.started + rank.run.seconds) - self.started)
 
     # -- ends
 
     @cached_property
     def dead(self) -> tuple[Rank, ...]:
-        """Those that did not end well, the first first."""
+        """Runs that failed or whose record stops early, in order of their end."""
         return tuple(
             sorted((rank for rank in self.ranks if rank.died), key=lambda rank: self._end(rank).latest)
         )
 
     @cached_property
     def first_death(self) -> Death | None:
-        """The first that did not end well, and why; those around ranks are asked only where no rank died."""
+        """First run that failed. Runs around ranks are considered only if no rank failed."""
         dead = [rank for rank in self.dead if rank.rank is not None] or list(self.dead)
         if not dead:
             return None
@@ -307,7 +313,10 @@ class RankGroup:
         return Death(first, at, others, names[-1] if names else None)
 
     def _end(self, rank: Rank) -> _End:
-        """When a run ended. A record that stops tells only of its last tick: the next may have been due or late."""
+        """Return the range in which a run ended.
+
+        If the record stops early, only the last sample is known; the next one may have been due or late.
+        """
         earliest = self._wall(rank, rank.run.started + rank.run.seconds)
         if rank.run.state != "incomplete":
             return _End(earliest, earliest)
@@ -316,7 +325,7 @@ class RankGroup:
 
 
 def rank_of(run: RecordedRun, *, inside: bool) -> Rank:
-    """One run as a member of its group."""
+    """Return a run as a member of its group."""
     told, clock = mapping(run.info.get("group")), mapping(run.info.get("clock"))
     resource = mapping(run.info.get("resource"))
     host = text(resource.get("k8s.pod.name")) or text(run.host.get("name")) or "unknown"
@@ -331,5 +340,5 @@ def rank_of(run: RecordedRun, *, inside: bool) -> Rank:
 
 
 def _shift(run: RecordedRun) -> float:
-    """Seconds by which a time namespace has moved its monotonic clock."""
+    """Return the seconds by which a time namespace shifts the run's monotonic clock."""
     return number(mapping(run.info.get("clock")).get("monotonic_offset")) or 0.0

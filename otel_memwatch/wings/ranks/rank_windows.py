@@ -1,14 +1,13 @@
-"""The samples of a run as windows with bounds: what `truth.ranks` adds up.
+"""Windows with bounds, made from the samples of a run for `truth.ranks` to add up.
 
-=======================  ==========================================================  ===================================
-evidence                 at most, between two samples                                all the time, between two samples
-=======================  ==========================================================  ===================================
-a group of its own       `cgroup_bounds.bounds_between`                              private memory less faults
-page faults              `memwatch.tree.memory.needed.high`, and faults of the unseen     `.low`, less faults
-neither                  the run's own peak                                          nothing
-=======================  ==========================================================  ===================================
+A window is the time between two samples. Its upper bound holds for the maximum, its lower bound for the whole window:
 
-Whatever a window says, no run had more than its peak.
+* Cgroup of the run: `cgroup_bounds.bounds_between`; private memory less page faults.
+* Page faults: `memwatch.tree.memory.needed.high` plus faults of unseen processes;
+  `memwatch.tree.memory.needed.low` less page faults.
+* Neither: the peak of the run; 0.
+
+The peak of the run limits every window.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ _OF_LEDGER = ("needed_low", "needed_high", "needed", "unseen_faults", "faults", 
 
 
 def windows_of(run: RecordedRun) -> Windows:
-    """Return the windows of a run, in its own monotonic seconds."""
+    """Return the windows of a run, in monotonic seconds of its machine."""
     import numpy as np
 
     peak = run.peaks.tree
@@ -50,7 +49,7 @@ def windows_of(run: RecordedRun) -> Windows:
     conditions = RunConditions.of(run.info)
     if own:
         low, high, guess = _of_group(samples, conditions)
-    elif conditions.own_cgroup:  # processes left the group: its bounds are not those of the run
+    elif conditions.own_cgroup:  # processes left the cgroup, so its bounds do not cover the run
         guess = samples.field("rss")
         low, high = np.zeros(len(guess)), np.full(len(guess), math.inf)
     else:
@@ -59,7 +58,7 @@ def windows_of(run: RecordedRun) -> Windows:
     ends = time
     if ended is not None and ended > time[-1]:
         begins, ends = np.append(begins, time[-1]), np.append(time, ended)
-        # After the last sample it had what it had then and what it gained since, which is not known.
+        # Growth after the last sample is unknown.
         low, high, guess = np.append(low, 0.0), np.append(high, math.inf), np.append(guess, guess[-1])
     high = np.minimum(np.where(np.isnan(high), math.inf, high), most)
     low = np.minimum(np.where(np.isnan(low), 0.0, low), high)
@@ -67,7 +66,7 @@ def windows_of(run: RecordedRun) -> Windows:
 
 
 def without_ticks(run: RecordedRun) -> Windows:
-    """What is known of a run whose ticks are not: in one window, nothing from below, and from above its peak."""
+    """Return one window for a run without samples: no lower bound, and the peak as the upper bound."""
     import numpy as np
 
     end = run.started + run.seconds
@@ -80,7 +79,7 @@ def _most(peak: Peak | None) -> float:
 
 
 def _of_group(samples: Samples, conditions: RunConditions) -> tuple[Array, Array, Array]:
-    """Return lower and upper bound of each window, and what was charged without page cache."""
+    """Return lower and upper bound of each window, and the charged memory without page cache."""
     import numpy as np
 
     all_ended = bool(samples.field("processes")[-1] == 0)
@@ -92,12 +91,12 @@ def _of_group(samples: Samples, conditions: RunConditions) -> tuple[Array, Array
 
 
 def _of_ledger(samples: Samples, conditions: RunConditions) -> tuple[Array, Array, Array]:
-    """Return the same by page faults, as `ledger_bounds.LedgerBounds` has it."""
+    """Return bounds and estimates from page faults, like `ledger_bounds.LedgerBounds`."""
     import numpy as np
 
     unseen = samples.field("unseen_faults")
-    told = np.append(unseen[1:], unseen[-1:]) - np.concatenate((np.zeros(1), unseen[:-1]))
-    high = samples.field("needed_high") + np.maximum(0.0, told) * conditions.page_bytes
+    gained = np.append(unseen[1:], unseen[-1:]) - np.concatenate((np.zeros(1), unseen[:-1]))
+    high = samples.field("needed_high") + np.maximum(0.0, gained) * conditions.page_bytes
     low = held_through(samples.field("needed_low"), samples.field("faults"), conditions.fault_bytes)
     guess = samples.field("needed")
     return low, high, np.where(np.isnan(guess), samples.field("rss"), guess)
