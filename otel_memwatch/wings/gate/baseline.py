@@ -1,7 +1,11 @@
 """A baseline: the figures of some runs in a small file, fit for committing. No command line, no path, no environment.
 
-A JSON object: "schema" 1, "conditions" (each once), and "runs": of each when it began, the number of its conditions, and
-its figures by name as [value, certainty, low, high, alone, basis].
+The file holds a JSON object:
+
+* "schema": 1.
+* "conditions": each distinct set of conditions once.
+* "runs": for each run its start, the index of its conditions, and its figures by name. A figure is
+  [value, certainty, low, high, alone, basis].
 """
 
 from __future__ import annotations
@@ -26,13 +30,13 @@ if TYPE_CHECKING:
 SCHEMA = 1
 
 _LARGEST = 64 << 20
-"""Bytes of the largest baseline: a figure takes about 100, so that is half a million."""
+"""Bytes of the largest baseline: half a million figures of about 100 bytes."""
 
 _FARTHEST = 2.0**63
-"""A figure beyond this is damage: it is more than any machine's memory, in bytes, or age, in seconds."""
+"""Largest figure that is not damage: it exceeds any machine's memory in bytes, and its age in seconds."""
 
 _QUOTED = 80
-"""Letters that a sentence quotes of what is damaged."""
+"""Characters of damaged content that an error quotes."""
 
 _CONDITIONS: dict[str, tuple[type, ...]] = {
     "system": (str,),
@@ -43,11 +47,11 @@ _CONDITIONS: dict[str, tuple[type, ...]] = {
 }
 
 _GIT = "git:"
-"""What a baseline's name begins with that is looked for in a commit."""
+"""Prefix of a baseline that is read from a commit."""
 
 
 def save(path: str | os.PathLike[str], runs: Sequence[RunFigures]) -> None:
-    """Writes the figures of the runs, whole or not at all. Raises `UsageError` where that cannot be done."""
+    """Write the figures of the runs atomically. Raises `UsageError` if the file cannot be written."""
     conditions = list(dict.fromkeys(run.conditions for run in runs))
     document = {
         "schema": SCHEMA,
@@ -74,7 +78,7 @@ def save(path: str | os.PathLike[str], runs: Sequence[RunFigures]) -> None:
 
 
 def one_line_a_figure(text: str) -> str:
-    """The lists of figures in one line each, so that a change of one is a line of a diff."""
+    """Put each figure on one line: a changed figure is then one line of a diff."""
     import re
 
     return re.sub(
@@ -83,10 +87,10 @@ def one_line_a_figure(text: str) -> str:
 
 
 def load(path: str | os.PathLike[str], *, pipe: bool = False) -> list[RunFigures]:
-    """Return the runs of a baseline: of a file, or of "git:REF:PATH", a file of a commit.
+    """Return the runs of a baseline: a file, or "git:REF:PATH" for a file in a commit.
 
-    With `pipe` the file may be a pipe, which can be read only once. Raises `UsageError` for a file that is not a baseline,
-    or the baseline of a later version.
+    With `pipe`, the file may be a pipe, which can be read only once. Raises `UsageError` for a file that is not a
+    baseline, and for a baseline of a later version.
     """
     where = clean(str(path))
     try:
@@ -123,7 +127,7 @@ def _of_commit(name: str, where: str) -> bytes:
 
 
 def parse(document: Any, where: str) -> list[RunFigures]:
-    """The runs of a baseline that has been read from `where`. Raises `UsageError` as `load` does."""
+    """Return the runs of a baseline that was read from `where`. Raises `UsageError` as `load` does."""
     schema = document.get("schema") if isinstance(document, dict) else None
     if schema != SCHEMA:
         later = isinstance(schema, int) and schema > SCHEMA

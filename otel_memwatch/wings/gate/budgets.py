@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Budget(NamedTuple):
-    """Upper limit of one figure, or of each figure whose name matches a pattern."""
+    """Upper limit of one figure, or of each figure with a matching name."""
 
     name: str
     """Name of a figure; `*`, `?` and `[...]` match as in a shell."""
@@ -34,7 +34,7 @@ class Budget(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Budget:
-        """From "memory=2GiB", "operation:Train=1.5GiB", "seconds=600" or "memory=+5%". Raises `UsageError`."""
+        """Parse "memory=2GiB", "operation:Train=1.5GiB", "seconds=600" or "memory=+5%". Raises `UsageError`."""
         try:
             return cls(*parse_budget(text))
         except ValueError as error:
@@ -76,7 +76,7 @@ def judge(
     """Judge the figures of one run by the budgets, in the order of the budgets.
 
     Args:
-        figures: by their names.
+        figures: the figures by name.
         budgets: their limits. A budget that matches no figure gives one inconclusive verdict.
         baseline: figures of earlier runs, for budgets such as "+5%". A growth is over if the lower bound exceeds the
             grown largest of them, and within if the upper bound is below the grown smallest.

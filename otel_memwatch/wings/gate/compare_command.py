@@ -128,7 +128,10 @@ def command(
 
 
 def _sides(runs: tuple[str, ...], *, two: bool) -> tuple[Sequence[str], bool, Sequence[str]]:
-    """Return the base, whether it was divided from the head, and the head. With `two`, the first of two names is the base."""
+    """Return the base, whether a divider separates it from the head, and the head.
+
+    With `two`, the first of two names is the base.
+    """
     if _DIVIDER not in runs:
         return (runs[:1], True, runs[1:]) if two and len(runs) == 2 else ((), False, runs)
     place = runs.index(_DIVIDER)

@@ -1,21 +1,22 @@
-"""Comparison of the runs of a program with those of an earlier state of it, figure by figure.
+"""Comparison of a program's runs with runs of an earlier version, figure by figure.
 
-What the noise is, is learnt from the runs. Of few runs (under five) it cannot be: then only figures that one process and
-one thread made are believed, since these come out the same each time, as long as the runs there are agree with that.
+The noise is estimated from the runs. Fewer than five runs do not suffice for that. Then only figures of one process
+with one thread count, because these repeat exactly, and only if the available runs confirm it.
 
 ==============================  =======================================================================================
 verdict                         few runs: every difference of two runs ...     five or more of each: the interval ...
 ==============================  =======================================================================================
 same                            is less than the smallest effect               lies within the smallest effect
-regressed                       is more than it, and the bounds do not meet    lies above zero, and the test holds it
-improved                        the same, downward                             lies below zero, likewise
-not enough runs                 neither, or the figure is not made alone       anything else
-not comparable                  made on another machine, kernel or allocator, known another way, only sampled, known too
-                                roughly, not there, or a time that may be the machine's
+regressed                       exceeds it, and the bounds do not meet         lies above zero, and the test confirms it
+improved                        likewise, downward                             lies below zero, likewise
+not enough runs                 neither, or the figure is not alone            anything else
 ==============================  =======================================================================================
 
-Times of runs that were not made in turns tell as much of the machine's hours as of the program: those that are not the same
-are not comparable, however far apart.
+A figure is not comparable in these cases:
+
+* It was measured on another machine, kernel or allocator, or in another way.
+* It was only sampled, its bounds are too wide, or it is missing.
+* It is a time that changed, and the runs were not interleaved. Such times may reflect the machine's load.
 """
 
 from __future__ import annotations
@@ -44,21 +45,21 @@ if TYPE_CHECKING:
     from otel_memwatch.run.figures import Conditions, Figure, RunFigures
 
 ENOUGH = 5
-"""Runs of each side from which on noise can be learnt."""
+"""Runs of each side from which noise can be estimated."""
 
 _RESOLUTION = {"By": 4096.0, "s": 0.001}
 """The step in which figures are counted: a page, a millisecond."""
 
 
 class Effect(NamedTuple):
-    """The smallest difference that anybody cares for: both have to be exceeded."""
+    """Smallest difference of interest: a change must exceed both numbers."""
 
     share: float = 0.01
     size: float = 1 << 20
     """Bytes or seconds."""
 
     def of(self, value: float) -> float:
-        """In the figure's own unit, where it is `value`."""
+        """Return the effect in the unit of a figure with this value."""
         return max(self.share * abs(value), self.size)
 
 
@@ -67,12 +68,12 @@ TIME_EFFECT = Effect(0.05, 0.05)
 
 
 def usual_effect(name: str) -> Effect:
-    """The smallest effect where nobody says another one."""
+    """Return the default smallest effect of a figure."""
     return TIME_EFFECT if name in TIMES else MEMORY_EFFECT
 
 
 class ComparisonVerdict(str, enum.Enum):
-    """What is known of a difference."""
+    """Verdict on a difference."""
 
     REGRESSED = "regressed"
     IMPROVED = "improved"
@@ -82,7 +83,7 @@ class ComparisonVerdict(str, enum.Enum):
 
 
 class Compared(NamedTuple):
-    """One figure of the base and the head, and what is known of their difference. Bytes or seconds."""
+    """One figure of base and head, with the verdict on their difference. Bytes or seconds."""
 
     name: str
     verdict: ComparisonVerdict
@@ -90,30 +91,31 @@ class Compared(NamedTuple):
     """`None`: no run of the base has the figure."""
     head: RunValues | None
     low: float | None = None
-    """The difference, head less base, is not below it, with a confidence of 99 %; `None`: not known."""
+    """Lower bound of the difference, head less base, with a confidence of 99 %; `None`: unknown."""
     high: float | None = None
+    """Upper bound, likewise."""
     p: float | None = None
     """Corrected for the number of figures; `None`: no test was made."""
     more_runs: int | None = None
-    """How many more runs of each side it takes, as far as can be told; `None`: that is not what is missing."""
+    """Estimated number of further runs of each side that would decide; `None`: further runs would not help."""
     why: str = ""
-    """The reason of a verdict that leaves it open, in words."""
+    """Reason of an inconclusive verdict, in words."""
 
     @property
     def change(self) -> float | None:
-        """Typical head less typical base."""
+        """Median of the head less median of the base."""
         return None if self.base is None or self.head is None else self.head.typical - self.base.typical
 
     @property
     def share(self) -> float | None:
-        """The change as a share of the base."""
+        """Change as a share of the base."""
         if self.change is None or self.base is None or not self.base.typical:
             return None
         return self.change / self.base.typical
 
 
 class Comparison(NamedTuple):
-    """The result of one call."""
+    """Result of one comparison."""
 
     figures: Sequence[Compared]
     """In the order of tables."""
@@ -122,7 +124,7 @@ class Comparison(NamedTuple):
     head_runs: int
 
     def having(self, *verdicts: ComparisonVerdict) -> list[Compared]:
-        """The figures of these verdicts."""
+        """Return the figures with these verdicts."""
         return [compared for compared in self.figures if compared.verdict in verdicts]
 
 
@@ -132,15 +134,15 @@ def compare(
     effect: Callable[[str], Effect] = usual_effect,
     wanted: Callable[[str], bool] = lambda _: True,
 ) -> Comparison:
-    """Compares all figures of the head's runs with the base's. Many figures in one call are corrected together.
+    """Compare all figures of the head's runs with the base's. The p-values of one call are corrected together.
 
     Args:
         base: runs of the earlier state, one or more.
         head: runs of the state in question, one or more.
-        effect: the smallest effect of the figure of a name.
-        wanted: which figures are compared, by name.
+        effect: returns the smallest effect of a figure, by name.
+        wanted: selects the figures to compare, by name.
 
-    Raises `Unavailable` without scipy, where there are five runs or more of each.
+    Raises `Unavailable` without scipy if each side has five runs or more.
     """
     base, head, left_out, differs = _alike(base, head)
     names = sorted({name for run in (*base, *head) for name in run.figures if wanted(name)}, key=order)
@@ -158,10 +160,15 @@ def compare(
 
 
 def settled(runs: Sequence[RunFigures]) -> bool:
-    """Whether more runs would tell little more of what these need: each figure is known to within the smallest effect.
+    """Return whether more runs would add little: each figure is known to within the smallest effect.
 
-    Times are left aside: their noise is the machine's. So is what was only sampled, and what bounds of the single runs leave
-    open, which no further run would narrow. Raises `Unavailable` without scipy.
+    These figures do not count:
+
+    * Times, because their noise is the machine's.
+    * Sampled figures.
+    * Figures with wide bounds in single runs, because further runs would not narrow them.
+
+    Raises `Unavailable` without scipy.
     """
     for name in {name for run in runs for name in run.figures if name not in TIMES}:
         figures = _named(runs, name)
@@ -184,9 +191,9 @@ def _named(runs: Iterable[RunFigures], name: str) -> list[Figure]:
 def _alike(
     base: Sequence[RunFigures], head: Sequence[RunFigures]
 ) -> tuple[Sequence[RunFigures], Sequence[RunFigures], list[LeftOut], str | None]:
-    """The runs made under the conditions of most of the head's; those left out; why base and head are not comparable.
+    """Return the runs under the head's most common conditions, the excluded runs, and why the sides are not comparable.
 
-    Of a base without any such run all are kept: each figure says why it is not comparable.
+    If no run of the base matches, all of its runs are kept, and each figure gives the reason.
     """
     if not head:
         return base, head, [], None
@@ -216,7 +223,7 @@ def _split(runs: Sequence[RunFigures], usual: Conditions) -> tuple[list[RunFigur
 
 
 def _in_turns(base: Sequence[RunFigures], head: Sequence[RunFigures]) -> bool:
-    """Whether the two were run alternately, so that an hour in which the machine was slow met both."""
+    """Return whether the two sides were interleaved: an hour on a slow machine then affects both."""
     sides = [
         side for _, side in sorted([(run.started, 0) for run in base] + [(run.started, 1) for run in head])
     ]
@@ -252,7 +259,7 @@ def _compare(
 
 
 def _missing(base: Sequence[Figure], head: Sequence[Figure]) -> str:
-    """Why a figure has no group on one side: it vanished, it is new, or it was only sampled."""
+    """Explain why a figure has no group on one side: it vanished, it is new, or it was only sampled."""
     if not head:
         return "only in the base"
     return "only sampled" if base else "not in the base"
@@ -267,9 +274,9 @@ def _incomparable(base: Sequence[Figure], head: Sequence[Figure]) -> str | None:
 
 
 def _group(figures: Sequence[Figure]) -> RunValues | None:
-    """The figures as a group: exact ones as points, since their error is a part of the noise that is learnt.
+    """Return the figures as a group. Exact ones are points: their error is part of the estimated noise.
 
-    `None`: there are none, or some that were only sampled.
+    `None`: the group is empty, or one figure was only sampled.
     """
     if not figures or any(figure.certainty is Certainty.SAMPLED for figure in figures):
         return None
@@ -282,7 +289,7 @@ def _group(figures: Sequence[Figure]) -> RunValues | None:
 
 
 def _compare_few(name: str, base: Sequence[Figure], head: Sequence[Figure], smallest: float) -> Compared:
-    """Too few runs to learn the noise from: only what one process and thread made is believed."""
+    """Compare too few runs for an estimate of the noise: only figures of one process and thread count."""
     was, now = _group(base), _group(head)
     assert was is not None
     assert now is not None
@@ -304,7 +311,7 @@ def _compare_few(name: str, base: Sequence[Figure], head: Sequence[Figure], smal
         )
     if -smallest <= low and high <= smallest:
         return Compared(name, ComparisonVerdict.SAME, was, now, *ends)
-    # Beyond the smallest effect by the values, and apart by what is certain of each.
+    # The values differ by more than the smallest effect, and the certain bounds do not overlap.
     if low > smallest and (ends[0] or 0) > 0:
         return Compared(name, ComparisonVerdict.REGRESSED, was, now, *ends)
     if high < -smallest and (ends[1] or 0) < 0:
@@ -315,7 +322,7 @@ def _compare_few(name: str, base: Sequence[Figure], head: Sequence[Figure], smal
 
 
 def _certified(base: Sequence[Figure], head: Sequence[Figure]) -> tuple[float | None, float | None]:
-    """What the difference of any two runs is certainly not below and not above; `None`: not known."""
+    """Return certain bounds of the difference of any two runs; `None`: unknown."""
     base_high = max(math.inf if figure.high is None else figure.high for figure in base)
     head_high = max(math.inf if figure.high is None else figure.high for figure in head)
     low = min(figure.low or 0.0 for figure in head) - base_high
@@ -324,13 +331,13 @@ def _certified(base: Sequence[Figure], head: Sequence[Figure]) -> tuple[float | 
 
 
 def _known_roughly(base: RunValues, head: RunValues, smallest: float) -> bool:
-    """Whether the bounds of the single runs, not their noise, leave it open: more runs would not help."""
+    """Return whether wide bounds of single runs, not noise, prevent a verdict. More runs would not help."""
     widths = [high - low for group in (base, head) for low, high in zip(group.lows, group.highs, strict=True)]
     return max(widths) > smallest
 
 
 def _compare_many(name: str, base: RunValues, head: RunValues, smallest: float) -> Compared:
-    """By the noise of the runs themselves. What the test says is corrected when all figures are there."""
+    """Compare by the noise of the runs. `_corrected` corrects the p-values once all figures are compared."""
     resolution = _RESOLUTION[unit_of(name)]
     found = difference(base, head, resolution)
     ends = None if math.isinf(found.low) else found.low, None if math.isinf(found.high) else found.high
@@ -347,7 +354,7 @@ def _compare_many(name: str, base: RunValues, head: RunValues, smallest: float) 
 
 
 def _open(compared: Compared, smallest: float) -> Compared:
-    """With the number of runs that would decide it, if it goes on as it began."""
+    """Add the number of runs that would decide, if further runs resemble these."""
     base, head = compared.base, compared.head
     assert base is not None
     assert head is not None
@@ -361,7 +368,7 @@ def _open(compared: Compared, smallest: float) -> Compared:
 
 
 def _corrected(compared: Sequence[Compared]) -> list[Compared]:
-    """All figures with p-values corrected for how many there are; a difference that does not hold then is left open."""
+    """Correct the p-values for their number. A difference that is no longer significant becomes inconclusive."""
     tested = [one for one in compared if one.p is not None]
     by_name = dict(
         zip((one.name for one in tested), corrected([one.p or 0.0 for one in tested]), strict=True)

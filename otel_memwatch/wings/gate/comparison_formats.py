@@ -35,7 +35,7 @@ MARKER = "<!-- otel-memwatch comparison -->"
 """First line of the Markdown, by which an action finds its earlier comment."""
 
 _MOST_ROWS = 200
-"""Most rows of a table in Markdown; a comment may have 65 536 characters."""
+"""Largest number of rows in a Markdown table; a comment may have 65 536 characters."""
 
 
 _HEADER, _ALIGNED = ("figure", "base", "head", "change", "verdict", ""), "lrrrll"

@@ -28,7 +28,7 @@ def usable(paths: Iterable[Path]) -> tuple[list[RecordedRun], list[LeftOut]]:
     for path in paths:
         try:
             run = load(path)
-            run.peaks  # noqa: B018 - what is broken shows here
+            run.peaks  # noqa: B018 - raises for a broken record
         except RunError as error:
             left_out.append(LeftOut(str(path), error.message))
             continue
@@ -41,7 +41,7 @@ def usable(paths: Iterable[Path]) -> tuple[list[RecordedRun], list[LeftOut]]:
 
 
 def comparable(runs: Iterable[RecordedRun]) -> tuple[list[RunFigures], list[LeftOut]]:
-    """Return the figures of the runs whose records are undamaged, and the other runs, each with the reason."""
+    """Return the figures of the runs with undamaged records, and the other runs, each with the reason."""
     found, left_out = [], []
     for run in runs:
         try:
@@ -59,8 +59,8 @@ def comparable(runs: Iterable[RecordedRun]) -> tuple[list[RunFigures], list[Left
 def successful(runs: Sequence[RecordedRun], *, must: bool = False) -> tuple[list[RecordedRun], list[LeftOut]]:
     """Return the runs that ended with exit code 0, and the others.
 
-    The need of a run that broke off says nothing about one that did not. If no run ended with 0, as with a search that
-    finds nothing, all are returned, unless `must`: then they are judged against runs that did.
+    The need of an aborted run says nothing about a complete one. If no run ended with 0, all are returned: a search
+    that finds nothing also fails. With `must`, they are excluded even then, because the baseline's runs succeeded.
     """
     if not must and not any(run.ending.exit_code == 0 for run in runs):
         return list(runs), []

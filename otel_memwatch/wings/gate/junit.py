@@ -1,4 +1,4 @@
-"""Verdicts as JUnit's XML, as Jenkins, GitLab and GitHub's reporters read it."""
+"""Verdicts as JUnit XML for Jenkins, GitLab and GitHub's reporters."""
 
 from __future__ import annotations
 

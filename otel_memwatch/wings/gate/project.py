@@ -1,10 +1,10 @@
-"""What a project says of its runs: the table [tool.otel-memwatch] of the nearest pyproject.toml.
+"""Settings of a project: the table [tool.otel-memwatch] of the nearest pyproject.toml.
 
 ::
 
     [tool.otel-memwatch]
     effect = "2%"                    # the smallest difference that compare looks for
-    baseline = "memory.json"         # what budgets such as "+5%" are held against
+    baseline = "memory.json"         # the baseline of budgets such as "+5%"
 
     [tool.otel-memwatch.budgets]
     memory = "2GiB"
@@ -29,20 +29,20 @@ _KEYS = {"budgets", "effect", "baseline"}
 
 
 class Project(NamedTuple):
-    """What a project says; all empty where it says nothing."""
+    """Settings of a project; empty by default."""
 
     budgets: tuple[str, ...] = ()
     """Each as "NAME=LIMIT"."""
     effect: float | None = None
-    """Share by which a figure has to differ."""
+    """Smallest difference that counts, as a share."""
     baseline: str | None = None
-    """File that growths are held against."""
+    """File that growths are compared with."""
 
 
 def project(directory: str = ".") -> Project:
-    """What the nearest pyproject.toml says, in the directory or above. Raises `UsageError` where it cannot be used.
+    """Return the settings of the nearest pyproject.toml, in the directory or above. Raises `UsageError` if it is invalid.
 
-    Cost: a few system calls, and nothing is loaded, where the file does not name us.
+    Cost: a few system calls; no module is loaded unless the file names this package.
     """
     path = _nearest(directory)
     if path is None:
@@ -52,7 +52,7 @@ def project(directory: str = ".") -> Project:
     try:
         text = read_file(path)
     except OSError:
-        return Project()  # it is not ours to complain about
+        return Project()  # an unreadable file is the project's concern
     if _TABLE not in text:
         return Project()
     return _parse(text, path)
@@ -61,12 +61,12 @@ def project(directory: str = ".") -> Project:
 def with_budgets(
     settings: Mapping[str, Any], directory: str = ".", *, try_baseline: bool = True
 ) -> dict[str, Any]:
-    """The settings "budget" and "baseline" with the project's own; of one figure the budget that was given counts.
+    """Add the project's budgets and baseline to the settings. A given budget overrides the project's for that figure.
 
-    With `try_baseline`, read a baseline that was given: one that cannot be used is a mistake to report before the command
-    starts. A caller that reads it at once passes False, as a pipe can be read only once.
+    With `try_baseline`, read a given baseline: an unusable one is an error to report before the command starts. A
+    caller that reads it at once passes False, because a pipe can be read only once.
 
-    Raises `UsageError` for a growth that was given and a baseline that there is not, before anything starts.
+    Raises `UsageError` for a given growth without a baseline, before anything starts.
     """
     given, ours = tuple(settings["budget"]), project(directory)
     named = {text.rpartition("=")[0].strip() for text in given}
@@ -80,7 +80,7 @@ def with_budgets(
     if settings["baseline"] and try_baseline:
         from otel_memwatch.wings.gate.baseline import load
 
-        load(settings["baseline"])  # raises what is wrong with it
+        load(settings["baseline"])  # raises for an unusable baseline
     return {**settings, "budget": given + more, "baseline": baseline}
 
 
@@ -131,7 +131,7 @@ def _parse(text: bytes, path: str) -> Project:
 
 
 def _baseline(name: object, path: str) -> str | None:
-    """The project's baseline, whose name is relative to its file; `None`: it has none, or nobody has made it yet."""
+    """Return the path of the project's baseline, relative to its pyproject.toml; `None`: unset, or not saved yet."""
     if not name:
         return None
     if not isinstance(name, str):

@@ -1,8 +1,11 @@
-"""What runs with noise tell about a difference: scipy's tests, and nothing of our own beside their combination.
+"""Statistics of noisy runs: scipy's tests, combined.
 
-A group of runs gives one number each; where a number is only known to lie in an interval, it gives the lower and the
-upper ends. The difference of the groups is certainly above that of one's lower and the other's upper ends: Welch's test
-and interval are asked once for each of the two, and the careful answer counts. Where all is exact they are the same.
+Each run of a group gives one number, or a lower and an upper bound. Welch's test and interval are computed twice:
+
+* from the lower bounds of one group and the upper bounds of the other, and
+* the other way round.
+
+The conservative result counts. If all numbers are exact, both results are equal.
 """
 
 from __future__ import annotations
@@ -17,13 +20,13 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 ERROR = 0.01
-"""Share of calls on identical programs in which anything may be said to differ, and of intervals that miss the truth."""
+"""Accepted share of comparisons of identical programs that report a difference, and of intervals that miss the truth."""
 
 RANKS_ERROR = 0.05
-"""What the test by ranks may say of a difference beside Welch's: a single odd run, which moves a mean, moves no ranks."""
+"""Largest p-value of the rank test beside Welch's: a single odd run moves a mean, but no ranks."""
 
 MOST_RUNS = 100
-"""More runs than these are asked of nobody."""
+"""Largest number of runs to suggest."""
 
 
 class RunValues(NamedTuple):
@@ -36,29 +39,29 @@ class RunValues(NamedTuple):
 
     @property
     def typical(self) -> float:
-        """The median of the values."""
+        """Median of the values."""
         return statistics.median(self.values)
 
     @property
     def spread(self) -> float:
-        """From the smallest value to the largest."""
+        """Distance from the smallest value to the largest."""
         return max(self.values) - min(self.values)
 
 
 class Difference(NamedTuple):
-    """How far one group is above another one."""
+    """Difference of two groups."""
 
     low: float
     high: float
-    """The truth lies between the two, with a confidence of 1 - `ERROR`; infinite: no bound."""
+    """Upper end of the interval that contains the truth with a confidence of 1 - `ERROR`; infinite: no bound."""
     p: float
-    """How often identical programs would seem to differ by as much, in either direction."""
+    """Two-sided p-value: probability that identical programs seem to differ by as much."""
 
 
 def difference(base: RunValues, head: RunValues, resolution: float) -> Difference:
-    """How far `head` is above `base`, of two runs or more each. Raises `Unavailable` without scipy.
+    """Return how far `head` is above `base`; each needs two runs or more. Raises `Unavailable` without scipy.
 
-    `resolution`: the step in which the values are counted. Values that are all the same have at least its noise.
+    `resolution`: the step in which the values are counted. Equal values have at least its noise.
     """
     low, _, up = _welch(base.highs, head.lows, resolution)
     _, high, down = _welch(base.lows, head.highs, resolution)
@@ -72,7 +75,7 @@ def difference(base: RunValues, head: RunValues, resolution: float) -> Differenc
 
 
 def _welch(base: Sequence[float], head: Sequence[float], resolution: float) -> tuple[float, float, float]:
-    """Interval of the difference of the means, and the two-sided p-value."""
+    """Return the interval of the difference of the means, and the two-sided p-value."""
     if not all(map(math.isfinite, [*base, *head])):
         return -math.inf, math.inf, 1.0
     stats = _stats()
@@ -88,7 +91,10 @@ def _welch(base: Sequence[float], head: Sequence[float], resolution: float) -> t
 
 
 def reach(group: RunValues, resolution: float) -> float:
-    """How far the mean of such runs may lie from that of these, with a confidence of 1 - `ERROR`; of two runs or more."""
+    """Return how far the true mean may lie from the mean of these runs, with a confidence of 1 - `ERROR`.
+
+    Infinite for fewer than two runs.
+    """
     runs = len(group.values)
     if runs < 2:
         return math.inf
@@ -97,14 +103,14 @@ def reach(group: RunValues, resolution: float) -> float:
 
 
 def corrected(values: Sequence[float]) -> list[float]:
-    """The p-values of one call, corrected for their number (Benjamini and Hochberg)."""
+    """Return the p-values of one call, corrected for their number (Benjamini and Hochberg)."""
     return [float(p) for p in _stats().false_discovery_control(values)] if values else []
 
 
 def runs_needed(base: RunValues, head: RunValues, wanted: float, resolution: float) -> int | None:
-    """Runs of each group for which the interval would reach no further than `wanted` to either side.
+    """Return the runs of each group for which the interval reaches at most `wanted` to either side.
 
-    `None`: more than `MOST_RUNS`, so that runs are not what would help.
+    `None`: more than `MOST_RUNS`; further runs would not help.
     """
     import numpy as np
 
@@ -116,7 +122,7 @@ def runs_needed(base: RunValues, head: RunValues, wanted: float, resolution: flo
 
 
 def _stats() -> Any:
-    """The module scipy.stats."""
+    """Return the module scipy.stats."""
     try:
         from scipy import stats
     except ImportError:

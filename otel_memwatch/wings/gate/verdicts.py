@@ -52,9 +52,9 @@ def verdict_options(forms: Iterable[str]) -> Callable[[_F], _F]:
 
 
 def find_runs(named: Sequence[str]) -> tuple[list[RecordedRun], list[LeftOut]]:
-    """Return the runs of these names that have ended and can be read, and the others, which are named on stderr.
+    """Return the finished, readable runs of these names, and the others, which are named on stderr.
 
-    A name is that of a run, or of a directory with several.
+    A name refers to a run, or to a directory with several runs.
     """
     found, left_out = usable(path for name in named for path in find_paths(name))
     tell(left_out)
