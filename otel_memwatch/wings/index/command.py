@@ -34,7 +34,7 @@ _LIST = "list"
 
 
 class _RunsGroup(click.Group):
-    """`runs PATH...` lists, so that the name of a subcommand is needed for the others only."""
+    """Group in which `runs PATH...` lists runs; only the other subcommands need their names."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if not args or args[0] not in self.commands:
@@ -172,7 +172,7 @@ def _columns(text: str | None, option: str) -> list[RunField] | None:
 
 
 def _sorted(rows: list[IndexedRun], by: str | None) -> list[IndexedRun]:
-    """In the order of a field; what is not known comes last."""
+    """Sort by a field; unknown values come last."""
     if by is None:
         return rows
     backwards = by.startswith("-")
@@ -187,7 +187,7 @@ def _sorted(rows: list[IndexedRun], by: str | None) -> list[IndexedRun]:
 
 def _place(directories: Sequence[str]) -> str:
     where = where_named(directories)
-    # "." would run into the sentence's end.
+    # A "." at the end would merge with the sentence's period.
     return clean(f"'{where}'" if where.endswith(".") else where)
 
 

@@ -77,7 +77,7 @@ def where(text: str) -> Condition:
 
 
 class _Translation:
-    """The SQL expression of a condition, in parts. SQLite does precedence; here each token only has to be in its place."""
+    """SQL expression of a condition, in parts. SQLite handles precedence; this class only checks each token's position."""
 
     def __init__(self, text: str) -> None:
         self.expression: list[str] = []
@@ -100,7 +100,7 @@ class _Translation:
             raise _mistake(text, "')' is missing at the end")
 
     def _operand(self, found: re.Match[str]) -> Callable[[re.Match[str]], Any]:
-        """Read "not", "(" or a test, and return what reads the next token."""
+        """Read "not", "(" or a test, and return the reader of the next token."""
         part = found[0].strip()
         if part.lower() == "not":
             self._negated = not self._negated  # each "not" in the expression would be one more level
@@ -177,7 +177,7 @@ class _Translation:
 
 
 def _bound(value: Value) -> Value:
-    """Return a value as SQLite takes it: no broken bytes of names, no integers above 64 bits."""
+    """Return a value as SQLite accepts it: no undecodable bytes of names, no integers above 64 bits."""
     if isinstance(value, str):
         return value if value.isascii() else value.encode("utf-8", "backslashreplace").decode("utf-8")
     if isinstance(value, int) and abs(value) >= _LARGEST_INTEGER:

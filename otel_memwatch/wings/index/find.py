@@ -1,14 +1,17 @@
-"""Which runs a command is about.
+"""Selection of runs by the arguments of a command.
+
+A command about one run selects one; a command about many runs selects all that match.
 
 =================  ==================================================================================================
-what is given      what is meant
+argument           one run                                            many runs
 =================  ==================================================================================================
-nothing, "latest"  the newest run where runs are kept
-"latest:NAME"      the newest of the runs of that name; where NAME is a directory, the newest run in it
-a path             the run directory, or that of its `run.json`; for a command about many runs all runs in that tree
-a URL              as a path, of a store to which runs were uploaded: they are fetched
-a name             for a command about one run the newest of that name, else all of that name; the name of a run directory
-GROUP/RANK         the newest run of that rank of a group; GROUP alone, for a command about many runs: all of the group
+nothing, "latest"  the newest run in the default directory            likewise; `find_runs` without arguments: all
+"latest:NAME"      the newest run in this directory, or of this name  likewise
+a path             the run directory, or the parent of its run.json   all runs in the tree
+a URL              as a path, in a store; the runs are fetched        likewise
+a name             the newest run of this name, or in a directory     all runs of this name, or in directories
+                   of this name                                       of this name
+GROUP/RANK         the newest run of this rank of a group             all runs of this rank; GROUP alone: the group
 =================  ==================================================================================================
 """
 
@@ -34,9 +37,9 @@ _LATEST_OF = f"{LATEST}:"
 
 
 def find_run(given: str | None) -> Path:
-    """The run directory that is meant; one that is neither a path nor the name of a run is given back as a path.
+    """Return the directory of the selected run. If nothing matches, return the argument as a path.
 
-    Raises `UsageError` where there is no newest one.
+    Raises `UsageError` if there is no newest run.
     """
     if given in (None, LATEST):
         if given == LATEST and os.path.isfile(f"{LATEST}/{RUN_FILE}"):
@@ -58,7 +61,7 @@ def find_run(given: str | None) -> Path:
 
 
 def _fetched_run(url: str) -> Path:
-    """Return the run at a URL. `wrap --upload URL` makes a directory in it, so the only run below it is meant, too."""
+    """Return the run at a URL, or the only run below it, because `wrap --upload URL` creates a directory there."""
     rows = index([here(url)])
     if len(rows) == 1:
         return Path(rows[0].path)
@@ -70,9 +73,9 @@ def _fetched_run(url: str) -> Path:
 
 
 def find_runs(given: Sequence[str]) -> list[IndexedRun]:
-    """The runs that are meant, the oldest first, each once; without any given, all where runs are kept.
+    """Return the selected runs, oldest first, without duplicates. Without arguments, return all in the default directory.
 
-    Raises `UsageError` for what is neither a path nor the name of a run, `RunError` for a path that cannot be read.
+    Raises `UsageError` for an argument that is neither a path nor the name of a run, and `RunError` for an unreadable path.
     """
     rows: dict[str, IndexedRun] = {}
     for one in map(here, given):
@@ -83,7 +86,7 @@ def find_runs(given: Sequence[str]) -> list[IndexedRun]:
 
 
 def find_paths(given: str | None) -> list[Path]:
-    """As `find_run`, for a command about many runs: all in a tree, all of a name; the oldest first."""
+    """Return all runs in a tree or of a name, oldest first; for other arguments the same as `find_run`."""
     if given is None or given == LATEST or given.startswith(_LATEST_OF):
         return [find_run(given)]
     given = here(given)
@@ -112,7 +115,7 @@ def _meant(given: str) -> Iterable[IndexedRun]:
 
 
 def _named(name: str) -> list[IndexedRun]:
-    """The runs of that name, the oldest first; without any, those whose directory is called so."""
+    """Return the runs of this name, oldest first; if there are none, the runs in directories of this name."""
     if not name or "/" in name:
         return []
     rows = index()
@@ -122,7 +125,7 @@ def _named(name: str) -> list[IndexedRun]:
 
 
 def _rank(given: str) -> list[IndexedRun]:
-    """The runs of one rank of a group, named as GROUP/RANK, the oldest first."""
+    """Return the runs of one rank of a group, given as GROUP/RANK, oldest first."""
     group, slash, rank = given.rpartition("/")
     if not slash or not (rank.isascii() and rank.isdecimal()):
         return []
@@ -130,7 +133,7 @@ def _rank(given: str) -> list[IndexedRun]:
 
 
 def _newest(rows: Sequence[IndexedRun], where: str) -> Path:
-    """The newest one. What never became a run is not it, but where there is nothing else the reader says what that is."""
+    """Return the newest run. Broken ones count only if there are no others; loading them reports the cause."""
     if not rows:
         raise UsageError(f"There is no run {where}.", "name a run directory")
     whole = [row for row in rows if row.state != "broken"]

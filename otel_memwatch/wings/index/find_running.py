@@ -1,4 +1,4 @@
-"""Which run a process belongs to: for commands that look at a run while it goes on."""
+"""Search for the run of a process, for commands about a running job."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _VARIABLE = f"{RUN_DIRECTORY_VARIABLE}=".encode()
 
 
 def find_running(given: str | None) -> Path:
-    """The run directory of a path, of the number of a process that is watched (or that watches), or the newest.
+    """Return the run directory of a path, the run of a recorded process or monitor given by PID, or the newest run.
 
-    Raises `UsageError` where no run of such a process is known.
+    Raises `UsageError` if no run belongs to the process.
     """
     if given is None or not (given.isascii() and given.isdecimal()) or os.path.isdir(given):
         return find_run(given)
@@ -34,7 +34,7 @@ def find_running(given: str | None) -> Path:
 
 
 def _of_environment(pid: int) -> Path | None:
-    """Its run, as `wrap` tells it to what it starts."""
+    """Return the run named in the process's environment, which `wrap` sets for its command."""
     try:
         with open(f"/proc/{pid}/environ", "rb") as file:
             variables = file.read().split(b"\0")
@@ -48,7 +48,7 @@ def _of_environment(pid: int) -> Path | None:
 
 
 def _of_record(pid: int) -> Path | None:
-    """The run below the default place whose target, or whose monitor, it is."""
+    """Return the run below the default directory with this process as target or monitor."""
     try:
         runs = [Path(path) for path in run_directories(runs_home())]
     except RunError:

@@ -1,17 +1,18 @@
-"""Takes what others have measured into the run index: each row of theirs becomes a run directory without ticks.
+"""Import of other tools' measurements: each of their rows becomes a run directory without samples.
 
 ================  =========================================================================  ============================
-file              what is taken for the memory                                               by
+file              source of the memory figure                                                `by`
 ================  =========================================================================  ============================
-Snakemake         max_pss, or max_rss where that is not known                                "Snakemake"
+Snakemake         max_pss, or max_rss if that is unknown                                     "Snakemake"
 Nextflow trace    peak_rss                                                                   "Nextflow"
-sacct -P          the largest MaxRSS of the job's steps; a job that was OUT_OF_MEMORY        "sacct"
-                  has been killed for memory; one that goes on is left out
+sacct -P          largest MaxRSS of the job's steps                                          "sacct"
 GNU time -v       maximum resident set size: of the largest process, not of the tree         "GNU time"
 con-duct          peak_rss of its `info.json`                                                "con-duct"
 ================  =========================================================================  ============================
 
-All of it is "sampled": those who look now and then do not see what is in between.
+Jobs of sacct in state OUT_OF_MEMORY count as killed for memory; running jobs are skipped.
+
+All figures are "sampled": these tools poll, and miss peaks between their samples.
 """
 
 from __future__ import annotations
@@ -41,11 +42,11 @@ if TYPE_CHECKING:
 _LARGEST_FILE = 256 << 20
 _GO_ON = ("RUNNING", "PENDING", "SUSPENDED", "REQUEUED", "RESIZING", "CONFIGURING")
 _ENDED_BY_SLURM = ("TIMEOUT", "CANCELLED", "DEADLINE", "PREEMPTED", "NODE_FAIL", "BOOT_FAIL")
-"""States whose exit code may be 0:0 though the job did not come to its end: Slurm sends SIGTERM."""
+"""States in which the exit code may be 0:0 although the job did not complete: Slurm sends SIGTERM."""
 
 
 class Measured(NamedTuple):
-    """One execution as somebody else has measured it; `None`: not said."""
+    """One execution as another tool measured it; `None`: not recorded."""
 
     name: str | None
     memory: int
@@ -62,27 +63,26 @@ class Measured(NamedTuple):
     killed_for_memory: bool = False
     tags: Mapping[str, str] = {}
     process: bool = False
-    """Whether the memory is that of the largest process only."""
+    """True if the memory is only the largest process's."""
     identity: str | None = None
-    """What those who measured call it, so that it is the same in another of their files; `None`: they have no such name."""
+    """Identifier that the tool uses in all of its files for this execution; `None`: it has none."""
 
 
 class Imported(NamedTuple):
-    """What became of a file."""
+    """Result of the import of a file."""
 
     by: str
     added: int
     known: int
-    """Rows that had been imported before."""
+    """Rows from earlier imports."""
     left_out: int
-    """Rows that hold no memory, or are damaged."""
+    """Rows that are damaged or have no memory figure."""
 
 
 def import_file(path: str, into: str, tags: Mapping[str, str]) -> Imported:
-    """Makes a run of each row of a file, in the directory `into`.
+    """Create a run for each row of a file, in the directory `into`. Rows from earlier imports are skipped.
 
-    A row that was imported before is not made again. Raises `RunError` where the file cannot be read or a run not be written,
-    `UsageError` where it is in none of the formats.
+    Raises `RunError` if the file cannot be read or a run cannot be written, and `UsageError` if the format is unknown.
     """
     content = _content(path)
     found = next((one for one in _FORMATS if one[1](content)), None)
@@ -113,7 +113,7 @@ def _content(path: str) -> str:
 
 
 def _written(measured: Measured, by: str, source: str, into: str, *, index: int, changed: float) -> bool:
-    """Writes the run directory of one row; false where it is there."""
+    """Write the run directory of one row; return False if it exists."""
     place = measured.identity or [os.path.basename(source), index]
     identity = json.dumps([by, place, measured], sort_keys=True)
     digest = hashlib.sha256(identity.encode()).hexdigest()[:12]
@@ -177,7 +177,7 @@ def _float(value: Any) -> float | None:
 
 
 def _clock(value: str) -> float | None:
-    """Seconds of "1-02:03:04", "02:03:04", "03:04.5"."""
+    """Return the seconds of "1-02:03:04", "02:03:04" or "03:04.5"."""
     days, _, rest = value.strip().rpartition("-")
     try:
         seconds = 0.0
@@ -189,7 +189,7 @@ def _clock(value: str) -> float | None:
 
 
 def _duration(value: str) -> float | None:
-    """Seconds of "1h 2m 3.5s" or "120ms"; a bare number is in milliseconds, as in a raw trace."""
+    """Return the seconds of "1h 2m 3.5s" or "120ms"; a bare number is in milliseconds, as in a raw trace."""
     if value.strip().isdigit():
         return int(value) / 1000
     try:
@@ -199,14 +199,14 @@ def _duration(value: str) -> float | None:
 
 
 def _moment(value: str) -> float | None:
-    """Unix seconds of "2026-11-01 10:00:00.123", "2026-11-01T10:00:00", or milliseconds."""
+    """Return the Unix seconds of "2026-11-01 10:00:00.123", "2026-11-01T10:00:00", or milliseconds."""
     if value.strip().isdigit():
         return int(value) / 1000
     return parse_local_time(value.strip()[:19])
 
 
 def _table(content: str, delimiter: str) -> Iterator[dict[str, str]]:
-    """Rows with as many fields as the header; others are given as empty ones, to be counted."""
+    """Yield rows with as many fields as the header; others are empty, to be counted."""
     lines = csv.reader(io.StringIO(content), delimiter=delimiter, quoting=csv.QUOTE_NONE)
     header = next(lines, [])
     for line in lines:
@@ -227,7 +227,7 @@ def _snakemake(content: str) -> Iterator[Measured | None]:
         rows = (_object(line) for line in content.splitlines() if line.strip())
     for row in rows:
         mebibytes = _float(row.get("max_pss")) or _float(row.get("max_rss"))
-        rule = text(row.get("rule_name")) or None  # which only `--benchmark-extended` writes
+        rule = text(row.get("rule_name")) or None  # only `--benchmark-extended` writes it
         tags = {
             name: str(row[key])
             for key, name in (("rule_name", "rule"), ("wildcards", "wildcards"))
@@ -260,7 +260,7 @@ def _nextflow(content: str) -> Iterator[Measured | None]:
             read=_bytes(row.get("read_bytes")), written=_bytes(row.get("write_bytes")),
             exit_code=int(code) if code.isdigit() and int(code) < 128 else 1 if state == "FAILED" else None,
             signal=int(code) - 128 if code.isdigit() and 128 < int(code) < 193 else signal.SIGTERM if state == "ABORTED" else None,
-            # A task that is taken from the cache is a row of each later trace too.
+            # A cached task is also a row of each later trace.
             tags=tags, identity=" ".join((row.get("hash", ""), row.get("native_id", ""), row.get("submit", ""))).strip() or None,
         )  # fmt: skip
 
@@ -294,7 +294,7 @@ def _sacct(content: str) -> Iterator[Measured | None]:
 
 
 def _gnu_time(content: str) -> Iterator[Measured | None]:
-    # How a command ended stands in front of its block, but for its exit status.
+    # A command's signal is in front of its block; its exit status is inside.
     for before, block in itertools.pairwise(content.split("Command being timed:")):
         values = dict(line.strip().rpartition(": ")[::2] for line in block.splitlines() if ": " in line)
         memory = whole(_float(values.get("Maximum resident set size (kbytes)")))
@@ -346,4 +346,4 @@ _FORMATS: tuple[tuple[str, Callable[[str], bool], Callable[[str], Iterator[Measu
     ),
     ("GNU time", lambda content: "Maximum resident set size (kbytes)" in content, _gnu_time),
 )
-"""Each format: who measured, whether a text is in it, and its rows, `None` for one that cannot be used."""
+"""Each format: the tool, a test of the content, and the reader of its rows (`None`: unusable)."""

@@ -1,7 +1,7 @@
-"""The run index: the runs below some directories as one table, a row a run.
+"""Run index: the runs below some directories as a table with one row per run.
 
-What was made of runs is kept in a SQLite file beside them (`index_cache`), and made again where a `run.json` has changed
-since; without that file everything is as before, only slower.
+Rows are cached in a SQLite file beside the runs (`index_cache`), and made anew if a `run.json` changes. Without that file
+the results are the same, only slower.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
 RUNS_VARIABLE = "OTEL_MEMWATCH_RUNS"
-"""Names the directory of runs, for those that record and those that read."""
+"""Environment variable with the default directory of runs, for recording and reading."""
 
 _WORTH_KEEPING = 32
-"""Runs in one directory from which on a cache is kept: fewer are read as fast as the cache."""
+"""Smallest number of runs in a directory with a cache: fewer are read as fast as the cache."""
 
 
 def runs_home() -> str:
-    """The directory in which runs are looked for where none is named."""
+    """Return the default directory of runs."""
     return os.environ.get(RUNS_VARIABLE) or RUNS_DIRECTORY
 
 
@@ -40,12 +40,20 @@ def index(
     accepts: Callable[[IndexedRun], bool] | None = None,
     for_removal: bool = False,
 ) -> list[IndexedRun]:
-    """The runs in each path, which is a run or a tree of directories with runs; without any path: those of `runs_home()`.
+    """Return the runs in the paths, oldest first, without duplicates. A path is a run or a directory tree.
 
-    The oldest first. A run that several paths name is there once. Raises `RunError` for a path that is not there or cannot be
-    read. With `accepts` only those for which it is true; with `newest` only so many of the newest of these. Cost, of finished
-    runs on a machine at rest: 0.2 ms a run, 10 us where it stands in the cache, 6 us where only the newest are wanted; 0.3 KiB
-    a run, and 2 KiB for each that is given back. With `for_removal` every run is read anew, and no link is followed.
+    Raises `RunError` if a path is missing or cannot be read.
+
+    Cost for finished runs on an idle machine:
+
+    * 0.2 ms a run; 10 us if it is cached, 6 us if only the newest are needed.
+    * 0.3 KiB a run, and 2 KiB for each returned one.
+
+    Args:
+        paths: default: `runs_home()`.
+        newest: return only this many of the newest matching runs.
+        accepts: return only runs for which this is true.
+        for_removal: read every run anew, and follow no link.
     """
     given = [os.fspath(path) for path in paths]
     order = operator.attrgetter("started", "path")
@@ -58,7 +66,7 @@ def index(
 
 
 def _each(given: Sequence[str], newest: int | None, *, for_removal: bool) -> Iterator[IndexedRun]:
-    """The runs in these paths one by one, each once; with `newest` of some trees no more than the newest."""
+    """Yield the runs in these paths without duplicates; with `newest`, some trees yield only their newest."""
     seen: set[str] = set()
     for path in given or (runs_home(),):
         if given and not os.path.lexists(path):
@@ -76,7 +84,7 @@ def _each(given: Sequence[str], newest: int | None, *, for_removal: bool) -> Ite
 
 @contextlib.contextmanager
 def _no_collection() -> Iterator[None]:
-    """Keeps the garbage collector from looking through rows that all are kept: a quarter of the time of a listing."""
+    """Disable the garbage collector while rows are collected, because all are kept. Saves a quarter of a listing's time."""
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -98,5 +106,5 @@ def _below(root: str, newest: int | None, *, for_removal: bool) -> Iterator[Inde
 
 
 def where_named(paths: Sequence[str]) -> str:
-    """The directories that were looked into, for a sentence."""
+    """Return the searched directories for a sentence."""
     return ", ".join(paths) or runs_home()

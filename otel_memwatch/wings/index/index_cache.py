@@ -1,13 +1,13 @@
-"""Rows of the run index kept in a SQLite file beside the runs, so that a run is read once.
+"""Cache of the run index in a SQLite file beside the runs: each run is read once.
 
-The file may be deleted at any time, and nothing depends on it: where it cannot be opened, written or understood, rows are
-made from the runs. It is for its owner only, since commands stand in it.
+The file may be deleted at any time. If it cannot be opened, written or parsed, rows are made from the runs. Only its owner
+can read it, because it contains commands.
 
 The file may come from an unpacked archive, so it is checked before it is used:
 
-* It belongs to the reader, in a directory of the reader's that is not open to everybody.
-* There is no journal beside it: SQLite would carry out what stands there. We keep ours in memory; a crash costs the file.
-* It holds our table and nothing else. Views and triggers would run as part of a query.
+* It belongs to the reader, in a directory of the reader's that is not world-writable.
+* It has no journal: SQLite would replay it. Ours is kept in memory; a crash costs the file.
+* It contains our table and nothing else. Views and triggers would run as part of a query.
 * Each column of a row has the type that we write. Other rows are made anew.
 * A query ends after a number of steps that grows with the number of runs.
 """
@@ -34,12 +34,12 @@ if TYPE_CHECKING:
     from otel_memwatch.wings.index.tree import Signature
 
 _VERSION = 7
-"""Of the rows: raised whenever a row is made in another way, so that old ones are made again."""
+"""Version of the rows: raise it if rows are made in another way, so old ones are made anew."""
 _PATIENCE = 0.2
-"""Seconds that another reader, who is writing what it found, is waited for."""
+"""Seconds to wait for another reader that is writing."""
 
 _TOGETHER = 1000
-"""Rows that are written in one transaction."""
+"""Rows written in one transaction."""
 
 _KEPT = IndexedRun._fields[1:]  # the path depends on how the directory was named
 _QUOTED = ", ".join(f'"{name}"' for name in _KEPT)
@@ -47,18 +47,21 @@ _SIGNATURE = "directory, changed, size, inode"
 _COLUMNS = f"{_SIGNATURE}, {_QUOTED}"
 _CREATE = f"CREATE TABLE runs (directory BLOB PRIMARY KEY, changed, size, inode, {_QUOTED}) WITHOUT ROWID"
 _SCHEMA = [("table", "runs", "runs", _CREATE)]
-"""What `sqlite_master` holds."""
+"""Expected content of `sqlite_master`."""
 _FORMAT = b"\1\1"
 """Bytes 18 and 19 of the file: no write-ahead log."""
 _SIDE_FILES = ("-journal", "-wal", "-shm")
 
 _STEPS, _STEPS_A_RUN = 5_000_000, 500
-"""Steps of SQLite's virtual machine allowed in all, and in addition for each run. A run needs 110; five million take a second."""
+"""Steps of SQLite's virtual machine allowed in total, plus those for each run.
+
+A run needs 110 steps; five million take a second.
+"""
 _STEPS_AT_ONCE = 100_000
 """Steps between two counts."""
 _LIMIT_LENGTH = 0  # sqlite3.SQLITE_LIMIT_LENGTH, which Python 3.10 lacks
 _LONGEST = 64 << 20
-"""Bytes of the longest value: a command has 6 MiB at most, and as many again for each escaped character."""
+"""Bytes of the longest value: a command has up to 6 MiB, and escaping multiplies its size."""
 
 _ALLOWED: dict[str, frozenset[type]] = {
     "str": frozenset((str,)),
@@ -102,9 +105,9 @@ class IndexCache:
         make: Callable[[str], IndexedRun],
         newest: int | None = None,
     ) -> Iterator[IndexedRun]:
-        """The row of each run directory in `entries`, in no order: the one that is kept where its signature is the same, else made anew.
+        """Yield a row for each run directory in `entries`, unordered: from the cache if its signature matches, else anew.
 
-        With `newest` no more than these need be among them: of the others no more is read than whether they are the same.
+        With `newest`, only that many of the newest rows are required; of the others only the signature is checked.
         """
         missing, gone = dict(entries), []
         whole = newest is None
@@ -120,7 +123,7 @@ class IndexCache:
                 if whole:
                     yield tuple.__new__(IndexedRun, (f"{self._directory}/{name}", *kept[4:]))
         if newest is not None:
-            # Those that are gone or to be made anew may stand among the newest.
+            # Removed and outdated rows may be among the newest.
             yield from self._newest(newest + len(gone) + len(missing), entries, missing)
         if gone:
             self._keep([], gone)
@@ -129,7 +132,7 @@ class IndexCache:
     def _newest(
         self, number: int, entries: Mapping[str, Signature | None], missing: dict[str, Signature | None]
     ) -> Iterator[IndexedRun]:
-        """The newest rows of those in `entries` that are not `missing`; what cannot be read of these becomes missing."""
+        """Yield the newest rows in `entries` that are not `missing`; unreadable ones become missing."""
         known = entries.keys() - missing.keys()
         for kept in self._kept(_COLUMNS, f"ORDER BY started DESC, directory DESC LIMIT {number}"):
             name = os.fsdecode(kept[0])
@@ -146,9 +149,9 @@ class IndexCache:
     def _made_anew(
         self, missing: Mapping[str, Signature | None], make: Callable[[str], IndexedRun]
     ) -> Iterator[IndexedRun]:
-        """The rows of these, which are kept some at a time: what was read stays, though the reader be interrupted."""
+        """Make rows and store them in batches: an interrupted reader keeps the finished batches."""
         fresh: list[tuple[str, Signature, IndexedRun]] = []
-        # In the order of the file, to whose end they are written then: in any other one each would be another page of it.
+        # Sorted as in the file, rows are appended at its end. In another order each would touch another page.
         for name in sorted(missing):
             row, signature = make(f"{self._directory}/{name}"), missing[name]
             if signature is not None and row.state in _FINAL:
@@ -168,7 +171,7 @@ class IndexCache:
         for _ in range(2):
             with contextlib.suppress(FileExistsError):
                 os.close(os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
-            # What another user has put there is neither believed nor written to.
+            # Never read or write another user's file.
             if not self._is_ours():
                 return None
             if self._is_plain() and (database := self._connect()) is not None:
@@ -177,7 +180,7 @@ class IndexCache:
         return None
 
     def _is_ours(self) -> bool:
-        """Return whether the file, and what SQLite would use beside it, can be read and replaced by us alone."""
+        """Return whether only this user can read and replace the file and SQLite's side files."""
         status = os.lstat(self._path)
         if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid():
             return False
@@ -204,7 +207,7 @@ class IndexCache:
                 set_limit(_LIMIT_LENGTH, _LONGEST)
             database.set_progress_handler(self._is_over, _STEPS_AT_ONCE)
             database.execute("PRAGMA journal_mode=MEMORY")
-            database.execute("PRAGMA synchronous=OFF")  # what a crash of the machine destroys is made again
+            database.execute("PRAGMA synchronous=OFF")  # a file lost in a crash is made anew
             if not _schema(database):
                 database.execute("BEGIN IMMEDIATE")
                 if not _schema(database):  # another reader may have been faster
@@ -223,7 +226,7 @@ class IndexCache:
         return None
 
     def _is_over(self) -> bool:
-        """Return whether SQLite has taken all steps that it may; called each `_STEPS_AT_ONCE`."""
+        """Return whether SQLite has used up its steps; called each `_STEPS_AT_ONCE`."""
         self._steps -= _STEPS_AT_ONCE
         return self._steps < 0
 
@@ -233,7 +236,7 @@ class IndexCache:
                 os.unlink(f"{self._path}{suffix}")
 
     def _kept(self, columns: str, which: str = "") -> Iterator[tuple[Any, ...]]:
-        """These columns of the rows in the file; fewer where it is damaged."""
+        """Yield these columns of the rows in the file; fewer if it is damaged."""
         if self._database is None:
             return
         try:
@@ -261,7 +264,7 @@ class IndexCache:
             self._give_up(error)
 
     def _give_up(self, error: Exception) -> None:
-        """Goes on without the file; one that is damaged is removed, one that somebody else is writing is left."""
+        """Continue without the file. Remove a damaged one; leave one that another reader is writing."""
         self._close()
         if _is_damage(error):
             self._remove()
@@ -293,11 +296,11 @@ def _is_damage(error: Exception) -> bool:
 
 
 _sound_types: set[tuple[type, ...]] = set()
-"""Types of whole rows that have been checked column by column: the rows of a directory have few."""
+"""Combinations of types that were checked column by column; the rows of a directory have few."""
 
 
 def is_sound_row(values: tuple[Any, ...]) -> bool:
-    """Return whether these columns, without the signature, can be of a row that we wrote."""
+    """Return whether these columns, without the signature, are a valid row of ours."""
     types = tuple(map(type, values))
     if types not in _sound_types:
         if not all(kind in allowed for kind, allowed in zip(types, _TYPES, strict=True)):

@@ -1,11 +1,11 @@
-"""One run in a row of the run index: made from its `run.json`, from its ticks only where that holds no figures.
+"""Row of the run index for one run: from its `run.json`, or from its samples if that has no figures.
 
 =============  ==================================================================================================
 state          figures
 =============  ==================================================================================================
-finished       those that the monitor wrote at the end
-incomplete     folded from the ticks, as for a report; kept, since nothing is added any more
-running        what the last ticks say: at least so much so far; never kept
+finished       from the monitor, written at the end
+incomplete     computed from the samples, as for a report; cached, because the record no longer grows
+running        lower bounds from the last samples; never cached
 broken         none; `error` says why
 =============  ==================================================================================================
 """
@@ -33,19 +33,19 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _BOUNDED = (None, Certainty.EXACT.value, Certainty.CENSORED.value)
-"""Certainties of a figure that is its own upper bound, and that of a figure without any."""
+"""Certainties of figures that are also their upper bound; None: a figure without a certainty."""
 
 
 class IndexedRun(NamedTuple):
-    """One run in a row. Sizes are bytes, times seconds; `None`: not known."""
+    """Row of one run. Sizes are bytes, times seconds; `None`: unknown."""
 
     path: str
-    """The run directory, beginning as the directory that was named."""
+    """Run directory, below the path that the caller named."""
     id: str
     state: str
     """"finished", "running", "incomplete" (the monitor died) or "broken"."""
     error: str | None = None
-    """Why a broken run cannot be read, in a sentence."""
+    """Reason that a broken run cannot be read, in a sentence."""
     name: str | None = None
     tags_json: str = "{}"
     command_json: str = "[]"
@@ -54,66 +54,66 @@ class IndexedRun(NamedTuple):
     cwd: str | None = None
     host: str | None = None
     system: str = ""
-    """Kernel and machine, as "Linux 6.18 x86_64": what memory is compared under."""
+    """Kernel and machine, as "Linux 6.18 x86_64"; memory is comparable only between equal ones."""
     cpus: int | None = None
     host_memory: int | None = None
     host_swap: int | None = None
     mode: str = "wrap"
     by: str | None = None
-    """Who measured, where that was not us."""
+    """Name of the tool that measured; `None`: otel-memwatch."""
     started: float = 0.0
-    """Unix seconds; of a broken run, when its directory was changed last."""
+    """Unix seconds; for a broken run the modification time of its directory."""
     seconds: float | None = None
     exit_code: int | None = None
     signal: int | None = None
     oom_kills: int | None = None
     reason: str = ""
     memory: int | None = None
-    """What the whole tree needed."""
+    """Peak memory of the whole tree."""
     low: int | None = None
     high: int | None = None
     certainty: str | None = None
     how: str | None = None
-    """What it is known by, as "cgroup watermark"."""
+    """Evidence for the figure, as "cgroup watermark"."""
     process: int | None = None
     """The largest process."""
     process_low: int | None = None
     process_high: int | None = None
     main: int | None = None
     gpu: int | None = None
-    """The most of any GPU."""
+    """Largest figure of any GPU."""
     cgroup: int | None = None
-    """Watermark of the control group, page cache included."""
+    """High-water mark of the cgroup, page cache included."""
     own_group: int = 0
-    """1 if that control group was made for the run; 0 if other processes may be charged to it too."""
+    """1 if the cgroup was created for the run; 0 if other processes may be charged to it too."""
     file_bytes: int | None = None
-    """The most file pages (program, libraries, mapped files) that one process was sampled with."""
+    """Largest sampled file pages of one process: program, libraries, mapped files."""
     limit: int | None = None
-    """Memory limit of the control group that the run was in."""
+    """Memory limit of the run's cgroup."""
     input_bytes: int | None = None
     cpu: float | None = None
-    """Seconds of processors."""
+    """CPU seconds."""
     read: int | None = None
     """Bytes read from disks."""
     written: int | None = None
     major_faults: int | None = None
     processes: int | None = None
     group: str | None = None
-    """The group that it belongs to: the runs of one job on several ranks or hosts."""
+    """Group of the run: the runs of one job on several ranks or hosts."""
     rank: int | None = None
     span: str | None = None
-    """Id of its span."""
+    """ID of its span."""
     parent: str | None = None
-    """Id of the span that it was started in: perhaps another run's."""
+    """ID of the enclosing span, perhaps another run's."""
 
     @property
     def command(self) -> tuple[str, ...]:
-        """The arguments of the command."""
+        """Command with its arguments."""
         return tuple(json.loads(self.command_json))
 
     @property
     def tags(self) -> Mapping[str, str]:
-        """Its tags."""
+        """Tags of the run."""
         tags: Mapping[str, str] = json.loads(self.tags_json)
         return tags
 
@@ -124,17 +124,17 @@ class IndexedRun(NamedTuple):
 
     @property
     def charged(self) -> bool:
-        """Whether the memory is what a control group was charged, with that which the kernel takes for the processes."""
+        """True if the memory is a cgroup's charge, which includes kernel memory of the processes."""
         return not BY_CGROUP.isdisjoint(evidence_of(self.how or ""))
 
     @property
     def machine_bytes(self) -> int | None:
-        """Memory and swap of the machine; `None`: not recorded."""
+        """Memory and swap of the machine; `None`: unknown."""
         return None if self.host_memory is None else self.host_memory + (self.host_swap or 0)
 
     @property
     def upper_bound(self) -> int | None:
-        """Bytes that the run needed at most, within what its machine has; `None`: no upper bound is known."""
+        """Upper bound of the run's peak, limited by the machine's memory; `None`: unknown."""
         high, machine = self.high, self.machine_bytes
         if high is None and (self.by is not None or self.certainty in _BOUNDED):
             high = self.memory
@@ -142,7 +142,7 @@ class IndexedRun(NamedTuple):
 
     @property
     def library_bytes(self) -> int:
-        """File pages of the process that had most; for older runs those that its size certainly contains."""
+        """Largest file pages of one process; for older runs a lower bound from the process's size."""
         if self.file_bytes is not None:
             return self.file_bytes
         high = self.upper_bound
@@ -150,12 +150,12 @@ class IndexedRun(NamedTuple):
 
     @property
     def killed_for_memory(self) -> bool:
-        """Whether the kernel's OOM killer had a part in its end: it would have needed more than it was given."""
+        """True if the kernel's OOM killer killed a process of the run: it needed more memory than it got."""
         return bool(self.oom_kills)
 
 
 def row_of(path: str) -> IndexedRun:
-    """The row of one run directory, made now."""
+    """Return the row of one run directory, read now."""
     try:
         return _made(path)
     except RunError as error:
@@ -168,7 +168,7 @@ def _made(path: str) -> IndexedRun:
         return _of_run(load(directory), path)
     info = read_info(directory / RUN_FILE)
     if whole(info.get("schema")) != SCHEMA:
-        return _of_run(load(directory), path)  # which says what is wrong with it
+        return _of_run(load(directory), path)  # raises with the reason
     if info.get("state") == "running" and state_of(info, directory) == "running":
         return _running(RecordedRun(open_record(directory, info)), path)
     return _of_run(RecordedRun(open_record(directory, info)), path)
@@ -216,7 +216,7 @@ def _running(run: RecordedRun, path: str) -> IndexedRun:
 
 
 def _described(run: RecordedRun, path: str) -> IndexedRun:
-    """What is known of a run from its start on."""
+    """Return the row with the fields that are known when a run starts."""
     info, host = run.info, run.host
     tags = {_storable(key): _storable(value) for key, value in run.tags.items()}
     return IndexedRun(
@@ -257,5 +257,5 @@ def _broken(path: str, why: str) -> IndexedRun:
 
 
 def _storable(value: str) -> str:
-    """Text without the broken bytes of a name, which no database takes."""
+    """Escape undecodable bytes of a name, which no database accepts."""
     return value if value.isascii() else value.encode("utf-8", "backslashreplace").decode("utf-8")

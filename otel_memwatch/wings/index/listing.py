@@ -29,18 +29,18 @@ if TYPE_CHECKING:
     from otel_memwatch.wings.index.run_fields import RunField
 
 _LEAST_COMMAND = 20
-"""Columns that a command gets on a terminal at least."""
+"""Smallest width of the command on a terminal, in columns."""
 _END = 34
 """Largest width of the end reason. `--columns run,end` shows it whole."""
 _OTHERS = 19 + 12 + 22 + 10
-"""Columns of the start, the duration and the memory, and between all columns."""
+"""Width of the start, the duration, the memory, and the gaps between all columns."""
 
 
 # -- for a person
 
 
 def lines(rows: Sequence[IndexedRun], width: int | None) -> list[str]:
-    """The table of the runs; `width`: columns of the terminal, `None` elsewhere, where nothing is cut."""
+    """Return the table of the runs. `width`: columns of the terminal; `None`: no terminal, nothing is shortened."""
     room = None
     if width is not None:
         used = max(len(row.path) + len(row.name or "") for row in rows) + _OTHERS + _END
@@ -52,7 +52,7 @@ def lines(rows: Sequence[IndexedRun], width: int | None) -> list[str]:
 def _cells(row: IndexedRun, room: int | None) -> tuple[str, ...]:
     path, name, started = clean(row.path), clean(row.name or ""), _local(row.started)
     if row.state == "broken":
-        # The last column alone may be long: it widens no other row.
+        # Only the last column may be long: it does not widen other rows.
         return (path, name, started, "-", "-", "", "broken", clean(row.error or ""))
     end = shorten(row.reason, _END)
     return (
@@ -68,7 +68,7 @@ def _cells(row: IndexedRun, room: int | None) -> tuple[str, ...]:
 
 
 def memory(row: IndexedRun) -> str:
-    """What the run needed, as a table says it: one figure, or the bounds."""
+    """Return a run's memory for a table: one figure, or the bounds."""
     if row.memory is None:
         return "-"
     if row.certainty == Certainty.INTERVAL.value:
@@ -97,15 +97,15 @@ def _local(unix: float) -> str:
 
 
 def column_lines(rows: Sequence[IndexedRun], columns: Sequence[RunField]) -> list[str]:
-    """The table of some fields of the runs."""
+    """Return a table of some fields of the runs."""
     right = "".join("l" if column.kind in ("text", "moment") else "r" for column in columns)
-    # A blank stands for what is not known, so that a column that was asked for is there without a single value too.
+    # Unknown values are blanks: a requested column appears even if it has no values.
     cells = [tuple(shown(column, column.of(row)) or " " for column in columns) for row in rows]
     return table(cells, [column.name for column in columns], right)
 
 
 def shown(column: RunField, value: Any) -> str:
-    """A value of a field as a person reads it."""
+    """Format a field's value for people."""
     if value is None:
         return ""
     if column.kind == "size":
@@ -118,7 +118,7 @@ def shown(column: RunField, value: Any) -> str:
 
 
 def totals(rows: Sequence[IndexedRun]) -> str:
-    """All runs in a line: "72 runs, 3 of them failed, the largest 1.20 GiB, 4 h 03 min in all, 3 h 10 min of CPU"."""
+    """Summarize all runs: "72 runs, 3 failed, the largest 1.20 GiB, 4 h 03 min in all, 3 h 10 min of CPU"."""
     failed = sum(1 for row in rows if _failed(row))
     broken = sum(1 for row in rows if row.state == "broken")
     peaks = [row.memory for row in rows if row.memory is not None]
@@ -140,24 +140,25 @@ def _failed(row: IndexedRun) -> bool:
 
 
 class RunGroup(NamedTuple):
-    """Runs that have something in common, in figures; `None`: no run of them has it."""
+    """Figures of runs with the same values of some fields; `None`: unknown for all of them."""
 
     value: str
     runs: int
     failed: int
     largest: int | None
-    """Of the memory that each needed, in bytes."""
+    """Largest memory of a run, in bytes."""
     median: float | None
+    """Median memory of the runs, in bytes."""
     spread: float | None
     """Standard deviation of the memory as a share of its mean; `None` with fewer than two runs."""
     seconds: float | None
-    """The median."""
+    """Median duration."""
     cpu: float | None
-    """Seconds of processors, of all runs."""
+    """CPU seconds of all runs."""
 
 
 def groups(rows: Iterable[IndexedRun], by: Sequence[RunField]) -> list[RunGroup]:
-    """The runs grouped by what some fields say, the group that needed most first."""
+    """Group the runs by some fields, the group with the largest memory first."""
     together: dict[tuple[str, ...], list[IndexedRun]] = {}
     for row in rows:
         together.setdefault(tuple(shown(column, column.of(row)) for column in by), []).append(row)
@@ -185,7 +186,7 @@ def _group(value: str, rows: Sequence[IndexedRun]) -> RunGroup:
 
 
 def group_lines(found: Sequence[RunGroup], title: str) -> list[str]:
-    """The table of groups."""
+    """Return the table of groups."""
     header = (title, "runs", "failed", "largest", "median", "spread", "duration", "CPU")
     cells = [
         (
@@ -207,18 +208,18 @@ def group_lines(found: Sequence[RunGroup], title: str) -> list[str]:
 
 
 def fields(row: IndexedRun, columns: Sequence[RunField]) -> dict[str, Any]:
-    """Fields of a run by their names, in bytes, seconds and Unix seconds."""
+    """Return fields of a run by name, in bytes, seconds and Unix seconds."""
     return {column.name: column.of(row) for column in columns}
 
 
 def exported_columns(rows: Iterable[IndexedRun], tag: Callable[[str], RunField | None]) -> list[RunField]:
-    """All fields, and one for each tag that any of the runs has."""
+    """Return all fields, and one for each tag of the runs."""
     tags = sorted({name for row in rows if row.tags_json != "{}" for name in row.tags})
     return [*COLUMNS.values(), *(found for name in tags if (found := tag(f"tag.{name}")) is not None)]
 
 
 def write_csv(rows: Sequence[IndexedRun], columns: Sequence[RunField], out: Any) -> None:
-    """Writes a line of names and a line for each run; what is not known is empty."""
+    """Write a line of names and a line for each run; unknown values are empty."""
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow([column.name for column in columns])
     for row in rows:
@@ -226,7 +227,7 @@ def write_csv(rows: Sequence[IndexedRun], columns: Sequence[RunField], out: Any)
 
 
 def write_parquet(rows: Sequence[IndexedRun], columns: Sequence[RunField], out: Any) -> None:
-    """Writes one row group of all runs. Raises `Unavailable` without pyarrow."""
+    """Write one row group with all runs. Raises `Unavailable` without pyarrow."""
     try:
         import pyarrow as pa
         import pyarrow.parquet as pq

@@ -1,8 +1,8 @@
-"""How far a run is that is still being recorded, from its last ticks: as cheap for a day as for a second.
+"""Progress of a running job from its last samples: as cheap for a day as for a second.
 
-Most ticks hold only some of the columns, those in front. CPU time stands in all of them; what the tree certainly needed may
-stand some ticks back. The rest of the record is not read, so that fifty running jobs can be listed every second: a peak of
-some time ago is in `live`, and in the row once the run has ended.
+* Most samples hold only the first columns. CPU time is in all of them; the lower bound of the tree may be some samples back.
+* The rest of the record is not read: fifty running jobs can be listed every second.
+* An earlier peak is in `live`, and in the row once the run has ended.
 """
 
 from __future__ import annotations
@@ -17,30 +17,30 @@ from otel_memwatch.record.jsonl import open_regular, parse
 from otel_memwatch.runtime.typed import NamedTuple
 
 _END = 64 * 1024
-"""Bytes at either end of the file that are read: a line has some 300."""
+"""Bytes read at either end of the file; a line has about 300."""
 
 _FLOORS = (
     (catalog.MEMWATCH_TREE_MEMORY_NEEDED_LOW,),
     (catalog.MEMWATCH_TREE_MEMORY_PSS_NEEDED,),
     (catalog.MEMWATCH_PROCESS_MEMORY_LINUX_ANON, catalog.MEMWATCH_PROCESS_MEMORY_LINUX_SHMEM),
 )
-"""Columns that together are no more than what the tree needed at that moment: no pages of files, each page once."""
+"""Columns that add up to a lower bound of the tree at that moment: no file pages, each page once."""
 _GROUP_FLOOR = (catalog.MEMWATCH_CGROUP_MEMORY_ANON, catalog.MEMWATCH_CGROUP_MEMORY_SHMEM)
-"""The same of a control group, where it is the run's own: of another one they are other programs' too."""
+"""Lower bound from the run's own cgroup. Any other cgroup includes other programs."""
 
 
 class Progress(NamedTuple):
-    """The last tick of a run; `None`: not known."""
+    """Last sample of a run; `None`: unknown."""
 
     time: float | None = None
     """Monotonic seconds."""
     at_least: int | None = None
-    """Bytes that the tree has certainly needed at some moment up to now."""
+    """Lower bound of the tree's peak so far, in bytes."""
     cpu_seconds: float | None = None
 
 
 def progress(directory: Path) -> Progress:
-    """The last tick of the run in `directory`; empty before its first one, or where it cannot be read."""
+    """Return the last sample of the run in `directory`; empty before the first one, or if the file is unreadable."""
     try:
         with os.fdopen(open_regular(directory / SAMPLES_FILE), "rb") as file:
             head = file.read(_END)
@@ -50,7 +50,7 @@ def progress(directory: Path) -> Progress:
         return Progress()
     columns: list[str] = []
     for line in head.split(b"\n"):
-        if line.startswith(b"{"):  # declared again where a driver came late
+        if line.startswith(b"{"):  # the columns are declared again if a driver is found late
             listed = mapping(parse(line)).get("columns")
             columns = (
                 [str(mapping(one).get("metric")) for one in listed] if isinstance(listed, list) else columns
@@ -67,7 +67,7 @@ def progress(directory: Path) -> Progress:
 
 
 def _of_tick(columns: list[str], values: list[object]) -> Progress:
-    """The figures of one tick, whose first value is its time."""
+    """Return the figures of one sample; its first value is the time."""
     known = [
         (metric, amount)
         for metric, value in zip(columns, values[1:], strict=False)

@@ -1,8 +1,9 @@
 """Selection and removal of old runs.
 
-`run.json` alone decides, and it is read again at the moment of removal. Only files that this package names
-(`record.format.is_run_file`) are removed. The directory is held open meanwhile, and opened without following a link at any depth
-below the named directory: a path that somebody replaces in between leads nowhere else.
+* `run.json` alone decides, and it is read again at the moment of removal.
+* Only files that this package names (`record.format.is_run_file`) are removed.
+* The directory stays open meanwhile. It is opened without following links at any depth below the named directory, so a
+  path that is replaced in between cannot redirect the removal.
 """
 
 from __future__ import annotations
@@ -27,13 +28,13 @@ if TYPE_CHECKING:
     from otel_memwatch.wings.index.indexed_run import IndexedRun
 
 _ABANDONED = 86400.0
-"""Seconds without a write after which a running run of another machine counts as dead: its monitor cannot be looked up."""
+"""Seconds without a write after which a running run of another machine counts as dead: its monitor is not visible here."""
 
 _NAMED = 3
-"""Other files of a run directory that a message names."""
+"""Number of foreign files in a run directory that a message names."""
 
 _ROOT = 0
-"""User whose links are trusted as the caller's own."""
+"""User ID of root, trusted to place links like the caller."""
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -42,11 +43,11 @@ class Removal(NamedTuple):
     """Result of the removal of one run."""
 
     removed: bool
-    """Whether the run is gone; its directory may be left with other files."""
+    """True if the run is gone; its directory may remain with other files."""
     size: int = 0
     """Disk space of the removed files, in bytes."""
     note: str = ""
-    """What stays and why, in one line; empty if nothing does."""
+    """Remaining files and the reason, in one line; empty if nothing remains."""
 
 
 class _Entries(NamedTuple):
@@ -61,10 +62,10 @@ class _Entries(NamedTuple):
 
 
 def resolve(named: str) -> str:
-    """Return the directory that a person named, itself no link. Raises `RunError` if it is a link of another user.
+    """Resolve a directory from the command line. Raises `RunError` if it is a link of another user.
 
-    Links of the caller and of root are followed. Anybody may put a link into a directory that is open to all, perhaps under the
-    name of the default directory.
+    Links of the caller and of root are followed. In a world-writable directory any user can create a link, perhaps under
+    the name of the default directory.
     """
     bare = named.rstrip("/") or named
     try:
@@ -84,7 +85,7 @@ def old_runs(
     """Return the ended runs to remove, oldest first, and directories that look like runs but are none.
 
     Args:
-        rows: runs of which broken and running ones are ignored.
+        rows: all runs; broken and running ones are ignored.
         keep: number of the newest runs that stay.
         older: age in seconds up to which runs stay.
         now: Unix seconds; default: now.
@@ -103,7 +104,7 @@ def old_runs(
 
 
 def remove(row: IndexedRun, roots: Sequence[str], *, dry_run: bool = False) -> Removal:
-    """Remove a finished run that was found in one of the directories `roots`, or find out what the removal would do."""
+    """Remove a finished run in one of the directories `roots`. With `dry_run`, only return the result of a removal."""
     root = next(root for root in roots if f"{row.path}/".startswith(f"{root.rstrip('/')}/"))
     try:
         with _opened(row.path, root) as (parent, name, directory):
@@ -199,7 +200,7 @@ def _entries(directory: int) -> _Entries:
             found = os.stat(name, dir_fd=directory, follow_symlinks=False)
         except FileNotFoundError:
             continue
-        # A link or a directory of such a name was put there by somebody else.
+        # A link or a directory of such a name is not ours.
         if stat.S_ISREG(found.st_mode) and is_run_file(name):
             ours.append(name)
             size += found.st_blocks * 512

@@ -1,7 +1,7 @@
-"""Runs in an object store, or any file system that fsspec knows: brought here, as they were uploaded (`monitor.workers.uploading`).
+"""Download of runs from an object store or any other file system of fsspec (uploads: `monitor.workers.uploading`).
 
-A file that was uploaded in parts is put together from those that follow on each other; where a part is missing it ends
-there, as a file whose writer was killed. A run of which nothing but some parts is there is one too.
+A file that was uploaded in parts is assembled from consecutive parts. It ends at the first missing part, as if its writer
+had been killed. A directory with nothing but parts is a run too.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _FETCHED: dict[str, str] = {}
-"""By URL, where it is here."""
+"""Local directories by URL."""
 _AT_ONCE = 16
-"""Files that are fetched at the same time."""
+"""Number of files fetched at the same time."""
 _NOT_READ = frozenset((PAGE_FILE, REPORT_FILE, PLOT_FILE))
-"""What is made of a record need not be fetched."""
+"""Files derived from a record, which need not be fetched."""
 
 
 def is_remote(given: str | None) -> bool:
-    """Whether it is a URL."""
+    """Return whether an argument is a URL and not an existing path."""
     return given is not None and "://" in given and not os.path.lexists(given)
 
 
 def here(given: str) -> str:
-    """The path of a directory with what is at a URL; it is removed when this process ends. What is no URL is given back.
+    """Return a local directory with the files at a URL; it is removed when this process ends. Return paths unchanged.
 
-    Raises `Unavailable` where the client of the store is not installed, `RunError` where there is nothing, or it cannot be read.
+    Raises `Unavailable` if the store's client is not installed, and `RunError` if the URL is empty or cannot be read.
     """
     if not is_remote(given):
         return given
@@ -59,7 +59,7 @@ def _fetched(url: str) -> str:
         raise Unavailable(
             f"{mask_url(url)} needs a client: {error}.", "pip install s3fs, gcsfs or adlfs"
         ) from None
-    except Exception as error:  # noqa: BLE001 - clients of stores raise what they like
+    except Exception as error:  # noqa: BLE001 - clients of stores raise any exception
         raise RunError(mask_url(f"{url} cannot be read: {describe(error)}.")) from None
     wanted = [name for name in found if name.rpartition("/")[2] not in _NOT_READ]
     if not wanted:
@@ -87,7 +87,7 @@ def _fetched(url: str) -> str:
 
 
 def _join(directory: str, names: list[str]) -> None:
-    """Puts files together from their parts."""
+    """Assemble files from their parts."""
     parts: dict[str, list[tuple[int, str]]] = {}
     for name in names:
         whole, found, offset = name.rpartition(PART)

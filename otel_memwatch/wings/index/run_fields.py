@@ -1,4 +1,4 @@
-"""The fields of a run that a table of runs may show, sort by, group by and be filtered by."""
+"""Fields of a run for the columns, order, groups and conditions of a table of runs."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ _SYNONYMS = {"peak": "memory", "seconds": "duration", "path": "run", "rss": "pro
 
 
 def column(name: str) -> RunField | None:
-    """The field of that name, "tag.NAME" included; `None`: there is none."""
+    """Return the field of this name, also "tag.NAME"; `None`: unknown name."""
     if name.startswith(_TAG) and len(name) > len(_TAG):
         tag = name.removeprefix(_TAG)
-        # Most runs have no tags: their JSON is looked at only where there is something in it.
+        # Most runs have no tags, so parse only non-empty JSON.
         return RunField(name, "text", lambda row: row.tags.get(tag) if row.tags_json != "{}" else None)
     return COLUMNS.get(_SYNONYMS.get(name, name))

@@ -1,4 +1,4 @@
-"""Finds the run directories in a tree of directories."""
+"""Search for run directories in a directory tree."""
 
 from __future__ import annotations
 
@@ -12,26 +12,25 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _DEEPEST = 8
-"""Directories below the named one in which runs are looked for."""
+"""Depth of the search below the named directory."""
 
 _NO_DISK = frozenset({"/proc", "/sys", "/dev"})
-"""Where no run can lie, and a great deal of else: looked into only where it is named itself."""
+"""Large directories without runs: searched only if named directly."""
 
 Signature = tuple[int, int, int]
-"""Modification time in nanoseconds, size and inode of a `run.json`: another one has another signature."""
+"""Modification time in nanoseconds, size and inode of a `run.json`; a replaced file has another signature."""
 
 
 def run_directories(root: str) -> list[str]:
-    """The run directories at or below `root`, broken ones too; in no order. Raises `RunError` where it cannot be read."""
+    """Return the run directories at or below `root`, also broken ones, unordered. Raises `RunError` if it is unreadable."""
     return [f"{parent}/{name}" if name else parent for parent, entries in run_tree(root) for name in entries]
 
 
 def run_tree(root: str, *, follow_links: bool = True) -> Iterator[tuple[str, dict[str, Signature | None]]]:
-    """Directories that hold runs, each with the names of these and their signatures; "" for a directory that is a run itself.
+    """Yield directories that contain runs, each with the runs' names and signatures. A root that is a run has the name "".
 
-    A directory that is a run is not looked into. Links are followed in the named directory only, which excludes circles;
-    without `follow_links` nowhere.
-    Raises `RunError` where the root cannot be read; one that is not there holds none.
+    Run directories are not searched. Links are followed only directly in the root, which excludes cycles, and nowhere
+    without `follow_links`. Raises `RunError` if the root cannot be read; a missing root contains no runs.
     """
     if os.path.lexists(f"{root}/{RUN_FILE}") or os.path.isfile(root):
         yield root, {"": None}
@@ -61,7 +60,7 @@ def _below(parent: str, depth: int, *, follow: bool) -> Iterator[tuple[str, dict
         try:
             yield from _below(path, depth + 1, follow=False)
         except OSError:
-            continue  # it was removed meanwhile, or is not ours to read
+            continue  # it was removed meanwhile, or is unreadable
 
 
 def _is_passed_over(entry: os.DirEntry[str]) -> bool:
@@ -69,7 +68,7 @@ def _is_passed_over(entry: os.DirEntry[str]) -> bool:
 
 
 def _looked_at(entry: os.DirEntry[str], *, follow: bool, ours: bool) -> tuple[str, Signature | None]:
-    """What an entry of a directory is: "run", "directory" or "other"; and the signature of a run that has a description."""
+    """Classify a directory entry as "run", "directory" or "other"; return also the signature of a run's `run.json`."""
     try:
         if entry.name.startswith(INDEX_FILE) or not entry.is_dir(follow_symlinks=follow):
             return "other", None
@@ -77,19 +76,22 @@ def _looked_at(entry: os.DirEntry[str], *, follow: bool, ours: bool) -> tuple[st
     except FileNotFoundError:
         return _without_description(entry.path, ours=ours), None
     except OSError:
-        # It may not be looked into, or is a link in a circle: a run, for all that can be told, where only runs are kept.
+        # An unreadable directory or a cyclic link counts as a run if the parent contains only runs.
         return "run" if ours else "other", None
     return "run", (status.st_mtime_ns, status.st_size, status.st_ino)
 
 
 def _without_description(path: str, *, ours: bool) -> str:
-    """What a directory without a `run.json` is: "run", or what is left of one; "directory": there may be runs in it."""
+    """Classify a directory without a `run.json`.
+
+    "run" includes the remains of a run; a "directory" may contain runs.
+    """
     try:
         names = os.listdir(path)
     except OSError:
         return "run" if ours else "other"
     if SAMPLES_FILE in names or RUN_FILE in names:
-        return "run"  # a run.json that is a link to nowhere was meant for one too
+        return "run"  # a run.json that is a dangling link counts too
     if not names:
         return "run" if ours else "other"
     return "other" if METRICS_OTLP_FILE in names else "directory"
