@@ -1,11 +1,19 @@
 """THE table of figures: each number by which a run is reported, judged, indexed, exported and tracked, once.
 
-`FigureRow.of` reads a figure from a run. All else follows from the table: budgets and comparisons, the row of the run
-index, OpenMetrics and OTLP at the end of a run, trackers, the words of a figure.
+`FigureRow.of` reads a figure from a run. These follow from the table:
 
-Figures of operations have no row, since their names are the program's: `operation:NAME` is the need of the whole tree
-while NAME was open, `operation-process:NAME` that of the process that NAME ran in, each the largest of its repeats.
-Others may be added under names of their own, as a plugin does for tests: they are bytes.
+* budgets and comparisons
+* rows of the run index
+* OpenMetrics and OTLP at the end of a run
+* trackers
+* the wording of figures
+
+Figures of operations have no row, because the program chooses their names. Each is the largest of its repeats:
+
+* `operation:NAME`: memory of the whole tree while NAME was open.
+* `operation-process:NAME`: memory of the process that NAME ran in.
+
+Plugins may add further names, as for tests: their figures are bytes.
 """
 
 from __future__ import annotations
@@ -40,7 +48,7 @@ class Figure(NamedTuple):
     alone: bool = False
     """True if one process with one thread made it, as far as samples show: then repeated runs give the same value."""
     basis: str = ""
-    """What was measured, if the same figure can be measured in two ways. Only figures of one basis are compared."""
+    """Way of measuring, for figures that have several. Only figures of one basis are compared."""
 
     @classmethod
     def measured(cls, value: float, *, alone: bool = False, basis: str = "") -> Figure:
@@ -80,7 +88,7 @@ class Conditions(NamedTuple):
 
 
 def _apart(one: int | None, other: int | None) -> bool:
-    """Return whether sizes of machines differ by more than what firmware and kernels reserve."""
+    """Return whether sizes of machines differ by more than firmware and kernels reserve."""
     if one is None or other is None:
         return one is not other
     return abs(one - other) > 0.1 * max(one, other)

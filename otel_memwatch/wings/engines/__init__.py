@@ -1,7 +1,10 @@
-"""Workflow engines' own files, made exact from the runs that were recorded below them: a module an engine, listed in `ENGINES`.
+"""Correction of workflow engines' measurement files with exact figures of recorded runs.
 
-Each has `correct(directory, runs)`. A file is replaced whole or not at all, keeps its times, so that no engine does anything again, and its
-first version stands beside it as `.orig`.
+`ENGINES` lists the engines; each is a module with `correct(directory, runs)`.
+
+* A file is replaced atomically.
+* It keeps its times; otherwise engines would repeat jobs.
+* Its first version stays beside it as `.orig`.
 """
 
 from __future__ import annotations
@@ -21,21 +24,21 @@ ENGINES = {
     "snakemake": "The benchmark files of a workflow's finished jobs.",
     "nextflow": "The .command.trace of the tasks in a work directory.",
 }
-"""Each engine, and which of its files are made exact."""
+"""Each engine, and the files that are corrected."""
 
 ORIGINAL = ".orig"
 
 
 class Corrected(NamedTuple):
-    """What became of the files of a workflow."""
+    """Result for the files of a workflow."""
 
     made_exact: tuple[Path, ...]
     left_out: tuple[tuple[Path, str], ...]
-    """Those that were left as they are, each with the reason."""
+    """Unchanged files, each with the reason."""
 
 
 def correct(engine: str, directory: Path, runs: Path) -> Corrected:
-    """Makes the files of the workflow in `directory` exact, from the runs below `runs`. Raises `RunError`."""
+    """Correct the files of the workflow in `directory` with the runs below `runs`. Raises `RunError`."""
     finished = []
     for path in run_directories(str(runs)):
         with contextlib.suppress(RunError):
@@ -53,7 +56,7 @@ def correct(engine: str, directory: Path, runs: Path) -> Corrected:
 
 
 def replace(path: Path, text: str) -> None:
-    """Puts the text in place of a file; the first version of it stays beside it. Raises `OSError`."""
+    """Replace the text of a file; its first version stays beside it. Raises `OSError`."""
     status = path.stat()
     original = path.with_name(path.name + ORIGINAL)
     part, kept = (path.with_name(f".{path.name}.{os.getpid()}{end}") for end in (".part", ORIGINAL))

@@ -1,4 +1,4 @@
-"""`engine`: a workflow engine's own files, made exact from the runs of its jobs."""
+"""`engine`: correct a workflow engine's measurement files with the runs of its jobs."""
 
 from __future__ import annotations
 

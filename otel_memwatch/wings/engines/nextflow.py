@@ -1,7 +1,7 @@
 """Nextflow's `.command.trace` of each task, from exact figures; `.command.memwatch.json` beside it is the run's report.
 
-A task's directory is the working directory of its run. Nextflow reads the trace when a task ends: what it has told by then (`trace.txt`, its
-report) is what its own wrapper measured.
+A task's directory is the working directory of its run. Nextflow reads the trace when a task ends. Files that it has
+already written (`trace.txt`, its report) keep the figures of Nextflow's wrapper.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ TRACE, FIGURES = ".command.trace", ".command.memwatch.json"
 
 
 def correct(directory: Path, runs: Sequence[RecordedRun]) -> Corrected:
-    """Makes the traces of the tasks below `directory` exact. Of several runs of a task the last one counts."""
+    """Correct the traces of the tasks below `directory`. If a task has several runs, the last one counts."""
     latest: dict[Path, RecordedRun] = {}
     for run in runs:
         if run.cwd and run.tags.get("nextflow.task"):
@@ -42,7 +42,7 @@ def _correct(path: Path, run: RecordedRun) -> str:
         if head != HEAD:
             return f"it is no {HEAD}"
         figures = {key: str(value) for key, value in trace_of(run).items()}
-        # What Nextflow measures around the task besides stays: its time, the model of the processor, switches of context.
+        # Keep Nextflow's other measurements of the task: time, CPU model, context switches.
         figures.pop("realtime", None)
         changed = []
         for line in lines:

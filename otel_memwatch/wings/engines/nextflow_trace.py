@@ -1,7 +1,13 @@
-"""The run as Nextflow's `.command.trace` of a task, from exact figures: `nextflow.trace/v2`, a key a line.
+"""Nextflow's `.command.trace` for a run, from exact figures: `nextflow.trace/v2`, one key per line.
 
-Memory is in KB of 1024 bytes, I/O in bytes, time in milliseconds, shares in tenths of a percent, as Nextflow's own wrapper has them.
-`peak_rss` and `rss` are both the memory that the tree needed, each page once. What is not known is left out.
+Units are those of Nextflow's wrapper:
+
+* memory: KB of 1024 bytes
+* I/O: bytes
+* time: milliseconds
+* shares: tenths of a percent
+
+`peak_rss` and `rss` are both the memory that the tree needed, each page once. Unknown figures are omitted.
 """
 
 from __future__ import annotations
@@ -18,13 +24,13 @@ _KB = 1024
 
 
 def render(run: RecordedRun, out: BinaryIO, options: Options) -> None:  # noqa: ARG001 - every report is called alike
-    """Writes the head and a line for each key."""
+    """Write the head and a line for each key."""
     lines = [HEAD, *(f"{key}={value}" for key, value in trace_of(run).items())]
     out.write(("\n".join(lines) + "\n").encode("ascii"))
 
 
 def trace_of(run: RecordedRun) -> dict[str, int]:
-    """The keys that are known, in Nextflow's order."""
+    """Return the known keys in Nextflow's order."""
     totals, tree = run.totals, run.peaks.tree
     needed = None if tree is None or tree.low is None else tree.bytes
     cpu, machine = totals.get("cpu_seconds"), run.host.get("memory_bytes")

@@ -99,7 +99,7 @@ def command(directory: str, *, name: str, runs: str | None, force: bool) -> None
 
 
 def _real(name: str, place: Path) -> str:
-    """Path of the shell itself: the first of that name on PATH that does not lie in the directory of the file."""
+    """Return the path of the real shell: the first of this name on PATH outside the directory of the file."""
     elsewhere = [folder for folder in os.get_exec_path() if Path(os.path.abspath(folder)) != place]
     found = shutil.which(name, path=os.pathsep.join(elsewhere))
     if found is None:

@@ -1,8 +1,12 @@
 """Snakemake's benchmark files, from exact figures.
 
-Which file belongs to which run is said by Snakemake's own records: a log (`.snakemake/log`) names the outputs and the benchmark
-file of each job, the metadata of an output (`.snakemake/metadata`) the shell command that made it, and when. A run whose script ends
-with that command and that was made in that time is the job's; a file with repeats has as many.
+Snakemake's records connect files and runs:
+
+* A log (`.snakemake/log`) names the outputs and the benchmark file of each job.
+* The metadata of an output (`.snakemake/metadata`) contains the shell command that made it, and the time.
+
+A run belongs to a job if its script ends with that command and it started in that time. A file with repeats has one run
+for each.
 """
 
 from __future__ import annotations
@@ -28,7 +32,7 @@ _SLACK = 2.0
 
 
 class _Made(NamedTuple):
-    """How an output was made."""
+    """Origin of an output."""
 
     command: str
     started: float
@@ -37,7 +41,7 @@ class _Made(NamedTuple):
 
 
 def correct(directory: Path, runs: Sequence[RecordedRun]) -> Corrected:
-    """Makes the benchmark files of the workflow in `directory` exact, from runs in the order of their starts."""
+    """Correct the benchmark files of the workflow in `directory`, with runs in the order of their starts."""
     made = dict(_metadata(directory / ".snakemake" / "metadata"))
     exact: list[Path] = []
     left_out: list[tuple[Path, str]] = []
@@ -65,7 +69,7 @@ def _is_of(run: RecordedRun, how: _Made) -> bool:
 
 
 def _correct(path: Path, runs: Sequence[RecordedRun]) -> str:
-    """Makes one file exact; else says why not."""
+    """Correct one file. Return the reason if that fails, else an empty text."""
     original = path.with_name(path.name + ORIGINAL)
     try:
         before = (original if original.is_file() else path).read_text(encoding="utf-8")
@@ -94,7 +98,7 @@ def _row(head: Sequence[str], row: str, exact: dict[str, str]) -> str:
     cells = row.split("\t")
     if len(cells) != len(head):
         raise ValueError(f"a row has {len(cells)} of {len(head)} columns")
-    # NA where nobody knows: what stands there is in part of the monitor, which the engine took for the job.
+    # Unknown figures become NA: the engine's numbers include the monitor, which it mistook for the job.
     return "\t".join(exact.get(name, cell) for name, cell in zip(head, cells, strict=True))
 
 
@@ -107,7 +111,7 @@ def _object(row: str, exact: dict[str, str]) -> str:
 
 
 def _benchmarks(logs: Path) -> dict[str, list[str]]:
-    """The outputs of the job of each benchmark file; the latest log counts."""
+    """Return the outputs of the job of each benchmark file; the latest log counts."""
     found: dict[str, list[str]] = {}
     for log in sorted(logs.glob("*.log")):
         outputs: list[str] = []
@@ -132,7 +136,10 @@ def _lines(path: Path) -> Iterator[str]:
 
 
 def _metadata(folder: Path) -> Iterator[tuple[str, _Made]]:
-    """How each output was made. The name of a file of metadata is the output's in base64, long ones in parts that begin with @."""
+    """Yield the origin of each output.
+
+    The name of a metadata file is the output's name in base64; long names are split into parts that begin with @.
+    """
     for path in folder.rglob("*"):
         try:
             if not path.is_file() or path.stat().st_size > _LARGEST:

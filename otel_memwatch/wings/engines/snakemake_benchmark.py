@@ -1,8 +1,8 @@
-"""The run as one row of Snakemake's benchmark files: what a rule's own `benchmark:` would say, from exact figures.
+"""Row of Snakemake's benchmark files for a run: the output of a rule's `benchmark:`, from exact figures.
 
-The columns are Snakemake's (snakemake.benchmark, TSV), sizes in MiB; what is not known is NA. `max_rss` and `max_pss` are
-both the memory that the tree needed, each page once: Snakemake's sum of resident sizes counts shared pages once a process,
-and both of its own are the largest of a few samples.
+* The columns are Snakemake's (snakemake.benchmark, TSV). Sizes are in MiB; unknown figures are NA.
+* `max_rss` and `max_pss` are both the memory that the tree needed, each page once.
+* Snakemake's `max_rss` counts shared pages once per process, and both of its figures are maxima of a few samples.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ UNKNOWN = "NA"
 
 
 def render(run: RecordedRun, out: BinaryIO, options: Options) -> None:  # noqa: ARG001 - every report is called alike
-    """Writes the head and the row."""
+    """Write the head and the row."""
     row = benchmark_row(run)
     out.write(("\t".join(row) + "\n" + "\t".join(row.values()) + "\n").encode("ascii"))
 
 
 def benchmark_row(run: RecordedRun) -> dict[str, str]:
-    """The row by its columns, in their order."""
+    """Return the row by column, in their order."""
     totals, tree = run.totals, run.peaks.tree
     needed = None if tree is None or tree.low is None else tree.bytes / _MIB
     cpu = totals.get("cpu_seconds")

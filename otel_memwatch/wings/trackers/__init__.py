@@ -1,4 +1,6 @@
-"""Experiment trackers: a run's final figures and its page in the run of the tracker that the environment names.
+"""Experiment trackers: send a run's final figures and its page to a tracker's run.
+
+The environment, or `--into`, selects the tracker's run:
 
 ===========  ======================================================  =====================================
 tracker      run                                                     value of `--into`
@@ -9,8 +11,8 @@ tensorboard  `AIP_TENSORBOARD_LOG_DIR`, `TENSORBOARD_LOG_DIR`        the directo
 trackio      `TRACKIO_PROJECT`, and the name of our run              PROJECT or PROJECT/NAME
 ===========  ======================================================  =====================================
 
-Each tracker is a module of its name, with `send(figures, page, into)`. It uses the tracker's client, whose settings are the
-servers and tokens, and returns in words where the figures are. A run stores these variables in its tags.
+Each tracker is a module of that name with `send(figures, page, into)`. It uses the tracker's client with its configured
+servers and tokens, and returns the place of the figures in words. A run stores these variables in its tags.
 """
 
 from __future__ import annotations
@@ -37,13 +39,13 @@ class Tracker(NamedTuple):
     name: str
     help: str
     module: str
-    """Its client."""
+    """Module of its client."""
     package: str
-    """What installs that."""
+    """Package that installs the client."""
     variables: tuple[str, ...]
-    """The first of these that is set names the run."""
+    """Environment variables for the run; the first one that is set counts."""
     tag: str = ""
-    """The tag of a run in which that variable is remembered."""
+    """Tag of a run that stores the variable."""
 
 
 TRACKERS = {
@@ -80,7 +82,7 @@ TRACKERS = {
 
 
 def named(environ: Mapping[str, str]) -> list[str]:
-    """Return the trackers whose run the environment names."""
+    """Return the trackers with a run in the environment."""
     return [
         tracker.name
         for tracker in TRACKERS.values()
@@ -89,10 +91,10 @@ def named(environ: Mapping[str, str]) -> list[str]:
 
 
 def send(name: str, run: RecordedRun, into: str | None = None) -> str:
-    """Send the figures and the page of a run, and return in words where they are.
+    """Send the figures and the page of a run, and return their place in words.
 
     `into` is as above; `None`: from the run's tags, else from the environment. Raises `UsageError` if no run is selected or
-    the client is not installed, `RunError` if the client fails.
+    the client is not installed, and `RunError` if the client fails.
     """
     from otel_memwatch.wings.trackers.figures import tracked_figures
 
@@ -108,10 +110,10 @@ def send(name: str, run: RecordedRun, into: str | None = None) -> str:
     module = import_module(f".{name}", __name__)
     with tempfile.TemporaryDirectory(prefix="memwatch-") as folder:
         try:
-            told: str = module.send(figures, _page(run, Path(folder)), target)
+            place: str = module.send(figures, _page(run, Path(folder)), target)
         except Exception as error:
             raise RunError(f"{name} rejected the figures: {describe(error)}.") from error
-    return told
+    return place
 
 
 def _variable(tracker: Tracker) -> str | None:

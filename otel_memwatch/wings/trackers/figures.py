@@ -1,4 +1,4 @@
-"""Figures that a tracker gets: at most forty numbers, and a few words."""
+"""Figures for a tracker: at most forty numbers, and a few words."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class TrackedFigures(NamedTuple):
     """Unix seconds; `ended` too."""
     ended: float
     exit_code: int | None
-    """As in a shell."""
+    """Exit code as a shell reports it."""
 
 
 def tracked_figures(run: RecordedRun) -> TrackedFigures:

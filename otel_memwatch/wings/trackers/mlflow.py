@@ -8,7 +8,7 @@ from otel_memwatch.wings.trackers.figures import TrackedFigures
 
 
 def send(figures: TrackedFigures, page: Path, into: str) -> str:
-    """Sends them into the run of this id, with the server that MLflow's own settings name."""
+    """Send the figures to the run with this ID, on the server in MLflow's settings."""
     from mlflow.entities import Metric, RunTag
     from mlflow.tracking import MlflowClient
 

@@ -1,7 +1,7 @@
-"""The worker process that sends a run to trackers at the end of `wrap`.
+"""Worker process that sends a run to trackers at the end of `wrap`.
 
-The job: `directory`, the run, and `trackers`, their names. For each tracker there is one answer: `sent`, or `failed` with
-a sentence. If `wrap` has ended meanwhile, sending goes on, for a minute at most.
+The job contains `directory`, the run, and `trackers`, their names. Each tracker gets one answer: `failed` is `None`, or a
+sentence. If `wrap` ends meanwhile, sending continues for up to a minute.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""TensorBoard: an event file beside the others with the figures as scalars and the summary as text, and the page beside it."""
+"""TensorBoard: another event file with the figures as scalars and the summary as text, and the page beside it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _PAGE = "memwatch-report.html"
 
 
 def send(figures: TrackedFigures, page: Path, into: str) -> str:
-    """Writes them into this directory."""
+    """Write the figures to this directory."""
     from tensorboard.compat.proto.event_pb2 import Event
     from tensorboard.compat.proto.summary_pb2 import Summary
     from tensorboard.plugins.text import metadata
@@ -22,7 +22,7 @@ def send(figures: TrackedFigures, page: Path, into: str) -> str:
     os.makedirs(into, exist_ok=True)
     writer = EventFileWriter(into, filename_suffix=".memwatch")
     values = [Summary.Value(tag=name, simple_value=value) for name, value in figures.scalars.items()]
-    # Four blanks at the beginning of each line: Markdown leaves them as they are.
+    # Markdown keeps lines that begin with four blanks unchanged.
     text = "\n".join(f"    {line}" for line in figures.summary.splitlines())
     values.append(
         Summary.Value(

@@ -8,12 +8,12 @@ from otel_memwatch.wings.trackers.figures import TrackedFigures
 
 
 def send(figures: TrackedFigures, page: Path, into: str) -> str:
-    """Sends them into PROJECT/NAME; without a name into the run that is called as ours."""
+    """Send the figures to PROJECT/NAME. NAME defaults to the name of the recorded run."""
     import trackio
 
     project, _, given = into.partition("/")
     name = given or figures.name
-    # Its own sampling would be of this process, which is not the one that was watched.
+    # Trackio would sample this process rather than the recorded one.
     run = trackio.init(
         project, name=name, resume="allow", embed=False, auto_log_gpu=False, auto_log_cpu=False
     )

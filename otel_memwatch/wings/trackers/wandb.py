@@ -1,4 +1,4 @@
-"""W&B: figures in the summary of the run, the page as an artifact. The run is taken up again, and ends as the command ended."""
+"""W&B: figures in the run's summary, the page as an artifact. The run is resumed, and ends with the command's exit code."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ _SETTINGS = {
     "WANDB_X_DISABLE_META": "true",
     "WANDB_X_SAVE_REQUIREMENTS": "false",
 }
-"""What W&B would tell of this process is nothing that is wanted in the run of another."""
+"""Settings that keep data about this process out of the recorded command's run."""
 
 
 def send(figures: TrackedFigures, page: Path, into: str) -> str:
-    """Sends them into the run ID, PROJECT/ID or ENTITY/PROJECT/ID."""
+    """Send the figures to the run ID, PROJECT/ID or ENTITY/PROJECT/ID."""
     os.environ.update(_SETTINGS)
-    # In offline mode its files lie where the job's own do; else nothing is to stay in the working directory.
+    # In offline mode W&B's files stay beside the job's files; otherwise leave nothing in the working directory.
     if os.environ.get("WANDB_MODE") not in ("offline", "dryrun") and not os.environ.get("WANDB_DIR"):
         os.environ["WANDB_DIR"] = tempfile.gettempdir()
     import wandb
