@@ -1,7 +1,7 @@
-"""From the raw record to figures: peaks with their certainty, totals, operations, endings.
+"""Derive a run's figures from its raw record: peaks with their certainty, totals, operations, endings.
 
-`RunAggregator` adds up samples and process records while the run is recorded; `load` gives a recorded `Run`. Importing this package
-imports nothing else: a monitor needs the aggregator only, until the run has ended.
+`RunAggregator` adds up samples and process records while the run is recorded; `load` gives a recorded `Run`. Importing this
+package imports nothing else: a monitor needs only the aggregator until the run has ended.
 """
 
 from __future__ import annotations

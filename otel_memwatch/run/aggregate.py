@@ -40,7 +40,7 @@ _LARGEST = {
     "swap": "system_swap",
     "watermark": "watermark",
 }
-"""Fields of a sample whose largest value is evidence, and its name there."""
+"""Fields of a sample and the evidence that their largest value gives."""
 
 _OF_OTHERS = ("virtual", "system")
 """Fields that only the superseded tools read."""
@@ -48,7 +48,7 @@ _OF_OTHERS = ("virtual", "system")
 METRICS = frozenset(metric for field, (metric, _) in FIELDS.items() if field not in _OF_OTHERS) | {
     catalog.HW_GPU_MEMORY_USAGE
 }
-"""Metrics that figures of a run and of its operations are made of."""
+"""Metrics behind the figures of a run and of its operations."""
 
 
 class DeviceMaxima:
@@ -86,8 +86,7 @@ class RunAggregator:
 
     Args:
         columns: of the samples.
-        info: `run.json` as it is at the start: what `RunConditions.of` reads has to be in it.
-
+        info: `run.json` at the start, with all fields that `RunConditions.of` reads.
     """
 
     def __init__(self, columns: Sequence[Column], info: Mapping[str, Any]) -> None:
@@ -102,15 +101,15 @@ class RunAggregator:
         self._longest_gap: float | None = None
         self._evidence = evidence = RunEvidence(self.conditions, self.processes)
         self._beside_disk = 0
-        """Bytes of write calls so far, less those that went to disk."""
+        """Bytes of write calls so far, less the bytes that went to disk."""
         self._unseen_faults = 0
         """Page faults of unseen processes so far."""
         self._faults_of_unseen: int | None = None
-        """Those of the sample at which `Evidence.unseen` were found; `None`: not known."""
+        """Their count at the sample that found `Evidence.unseen`; `None`: not known."""
         self._latest: float | None = None
         """Monotonic seconds of the last sample."""
         self._last_of_tree: float | None = None
-        """Monotonic seconds of the last sample that read the tree: what costs too much is not read at every one."""
+        """Monotonic seconds of the last sample that read the tree. Costly sources are not read at every sample."""
         self._totals: dict[str, Value] = dict.fromkeys(TOTALS)
         self._fields = fields_in(columns)
         # In a cgroup of the run's own the bounds of memory needed are the group's, not those by page faults.
@@ -177,7 +176,7 @@ class RunAggregator:
     def _add_unseen(self, sample: Sample) -> None:
         """Add the bound of this sample's window, and the processes that began and ended since the sample before.
 
-        A sample at which the tree was not read ends no window of it: that of the next one reaches back to the last that did.
+        A sample that did not read the tree ends no window of it. The next window then reaches back to the last sample that did.
         """
         evidence, time = self._evidence, sample.time
         if self._by_faults:
@@ -202,14 +201,14 @@ class RunAggregator:
         self._last_of_tree = time
 
     def _close_unseen(self, faults: int | None) -> None:
-        """Adds the processes that the tick before found to have been missed, now that all their page faults are known.
+        """Add the processes that the previous sample missed, now that all their page faults are known.
 
         Together they never had more than one page (or huge page) for each fault. The faults of a process are known when
-        its parent waits for it, and reading a tick takes a moment:
+        its parent waits for it, and reading a sample takes a moment:
 
-            tick 1: the count of processes ... | the parent waits ... | tick 2: the faults of the child
+            sample 1: the count of processes ... | the parent waits ... | sample 2: the faults of the child
 
-        So those that tick 1 counted can have had the faults that both ticks counted.
+        So the processes that sample 1 counted can have had the faults that both samples counted.
         """
         unseen, before = self._evidence.unseen, self._faults_of_unseen
         self._evidence.unseen = None
@@ -252,17 +251,17 @@ class RunAggregator:
             evidence.unmapped.add(time, shmem + kernel)
 
     def process(self, record: ProcessRecord) -> None:
-        """Takes in what is known of a process."""
+        """Add a record of a process."""
         with self._lock:
             self.processes.add_record(record)
             if record.event is ProcessEvent.EXIT:
                 self.processes.settle(record.time)
 
     def boundaries(self, lines: Iterable[OperationLines]) -> None:
-        """Takes in the maxima between the boundaries of operations so far.
+        """Add the maxima between the boundaries of operations so far.
 
-        Needed before `peaks` where processes reset their own watermark: what the kernel tells afterwards is only
-        the maximum since the last reset.
+        Call it before `peaks` if processes reset their own high-water mark. The kernel then reports only the maximum since
+        the last reset.
         """
         with self._lock:
             for line in lines:
@@ -271,13 +270,13 @@ class RunAggregator:
 
     @property
     def tree_low(self) -> int | None:
-        """Bytes that the tree certainly needed at its worst so far; `None`: nothing known. Cheap."""
+        """Lower bound of the tree's peak so far, in bytes; `None`: not known. Cheap."""
         return tree_low(self._evidence)
 
     def peaks(self, operations: CandidateStore | None = None, *, whole: bool = True) -> Peaks:
-        """The peaks so far, each with the innermost of `operations` that was open when it was reached.
+        """Return the peaks so far, each with the innermost of `operations` that was open at the peak.
 
-        `whole` false: the recording stopped before the run did, and what could have grown since has no upper bound.
+        If `whole` is false, the recording stopped before the run did. Peaks that can have grown since have no upper bound.
         """
         with self._lock:
             peaks = peaks_from(self._evidence, whole=whole)._replace(
@@ -288,9 +287,9 @@ class RunAggregator:
         return attribute_peaks(peaks, operations, self.conditions.started, self.conditions.interval)
 
     def totals(self) -> dict[str, float | None]:
-        """Totals of the tree so far: the last values of the counters, and the processes seen and not seen.
+        """Return the totals of the tree so far: the last values of the counters, and the processes seen and not seen.
 
-        They are those of the recorded time: what was used before it is not in them.
+        Totals cover the recorded time only, not earlier use.
         """
         totals = {name: None if value is None else round(value, 6) for name, value in self._totals.items()}
         totals["processes"] = None if self.conditions.blind else self.processes.count or None
@@ -299,13 +298,13 @@ class RunAggregator:
         return totals
 
     def quality(self) -> dict[str, float | None]:
-        """How well it was recorded so far."""
+        """Return the quality of the recording so far."""
         hertz = None
         if self.samples > 1 and self.first_time is not None and self.last_time is not None:
             seconds = self.last_time - self.first_time
             hertz = round((self.samples - 1) / seconds, 3) if seconds > 0 else None
         if hertz is not None and self.conditions.interval:
-            # The last tick is taken when the target ends, whenever that is.
+            # The last sample is taken when the target ends, at any point of the interval.
             hertz = min(hertz, round(1 / self.conditions.interval, 3))
         return {
             "interval": self.conditions.interval or None,

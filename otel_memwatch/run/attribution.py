@@ -1,18 +1,19 @@
-"""Which operation a peak belongs to.
+"""Attribute each peak to an operation.
 
-The operations' own watermarks decide, since they say what a process had between two moments of its own work. Ticks are
-100 ms apart, and two windows between ticks may tell nearly the same figure: only where no watermark is as high as the peak
-(it was that of several processes together) the tick counts at which it was first seen.
+The high-water marks of operations decide, since they cover the time between two moments of the operation's own work.
+Samples are 100 ms apart, and two windows between samples may show nearly the same figure. The sample that first saw the
+peak decides only if no high-water mark reaches it. Then several processes had the peak together.
 
-| who may have held it                                   | the peak was                                                    |
+| operations that may have held it                       | operation of the peak                                           |
 | ------------------------------------------------------ | --------------------------------------------------------------- |
-| one operation has the highest watermark                | in it                                                           |
-| several, one around the others, all as high to the     | in the innermost of them                                        |
+| one operation has the highest mark                     | that operation                                                  |
+| several, one around the others, all as high to the     | the innermost of them                                           |
 | reading's error                                        |                                                                 |
-| several side by side, as high to the reading's error   | in the first of them, where none later was measured higher      |
-|                                                        | else in one of up to three names: "epoch 58 or 59"              |
-|                                                        | else in the innermost operation around them all, if there is    |
-| none is as high as the peak                            | in the one of those open at that tick whose process had most    |
+| several side by side, as high to the reading's error   | the first of them, if none later was measured higher            |
+|                                                        | else one of up to three names: "epoch 58 or 59"                 |
+|                                                        | else the innermost operation around them all, if one exists     |
+| none is as high as the peak                            | of the operations open at that sample, the one in the process   |
+|                                                        | that had most                                                   |
 """
 
 from __future__ import annotations
@@ -30,10 +31,10 @@ if TYPE_CHECKING:
     from otel_memwatch.run.results import Peaks
 
 _NAMES = 3
-"""Names that are told where it was one of several."""
+"""Names that are listed if the operation is one of several."""
 
 _TIES = 4096
-"""Operations that are looked at, of those that may have held a peak."""
+"""Limit of the operations that are examined among all that may have held a peak."""
 
 
 class Candidate(NamedTuple):
@@ -56,19 +57,19 @@ class Attributed(NamedTuple):
 
     operation: Candidate
     names: tuple[str, ...]
-    """Of the operations that it may have been in, the first that of `operation`: up to three, or four of more."""
+    """Names of the operations that may have held the peak, first that of `operation`: up to three, or four of more."""
 
     @property
     def certain(self) -> bool:
-        """Whether it was in this operation, and not perhaps in another one."""
+        """True if no other operation may have held the peak."""
         return len(self.names) == 1
 
 
 class CandidateStore(Protocol):
-    """Search the operations of a run, wherever they are kept."""
+    """Search the operations of a run, in any store."""
 
     def holding(self, low: int, pid: int | None) -> Sequence[Candidate]:
-        """Return the operations, of one process or of all, that may have had `low` bytes.
+        """Return the operations, of one process or of all, whose peak can be `low` bytes.
 
         An operation that certainly had less than another one is omitted.
         """
@@ -77,7 +78,7 @@ class CandidateStore(Protocol):
         """Return the operations that were open at some time between two moments."""
 
     def name(self, operation: Candidate) -> str:
-        """The name of one of them."""
+        """Return the name of an operation."""
 
     def with_allocators(self) -> Sequence[RecordedOperation]:
         """Return operations with figures of GPU allocators: all, or of many the largest of each device."""
@@ -88,8 +89,7 @@ class RecordedCandidates:
 
     Args:
         table: of the record.
-        last: peaks of those that were never closed, by their position, where more is known of them than their lines tell.
-
+        last: peaks of unclosed operations, by position, if more is known of them than their lines contain.
     """
 
     def __init__(self, table: OperationTable, last: Mapping[int, Peak] | None = None) -> None:
@@ -97,7 +97,7 @@ class RecordedCandidates:
         self._lows, self._highs = table.lows, table.highs
         self._ties: list[int] = []
         self._sized_ties: tuple[Candidate, ...] = ()
-        """What `holding` found last: of a run's peaks it often finds the same."""
+        """The last result of `holding`: the peaks of one run often have the same."""
         if last:
             self._lows, self._highs = table.lows[:], table.highs[:]
             for position, peak in last.items():
@@ -146,13 +146,13 @@ class RecordedCandidates:
 
 
 def attribute_peaks(peaks: Peaks, operations: CandidateStore, started: float, interval: float = 0.0) -> Peaks:
-    """The peaks with `operation` filled in.
+    """Return the peaks with `operation` filled in.
 
     Args:
         peaks: of the run.
         operations: of the run.
         started: start of the run in monotonic seconds.
-        interval: seconds between ticks: a peak is first seen by so much late.
+        interval: seconds between samples, the delay with which a peak is first seen.
     """
     from otel_memwatch.run.gpu import raised_by_allocators
 
@@ -166,7 +166,7 @@ def attribute_peaks(peaks: Peaks, operations: CandidateStore, started: float, in
 
 
 def _attributed_by_time(peak: Peak, operations: CandidateStore, started: float) -> Peak:
-    """A GPU's peak, attributed by its moment alone: sizes of operations are those of another memory."""
+    """Attribute a GPU's peak by its moment alone: sizes of operations are those of another memory."""
     if peak.at is None:
         return peak
     time = peak.at + started
@@ -190,7 +190,7 @@ def _attributed(
 
 
 def _within(peak: Peak, operation: Candidate, started: float) -> float | None:
-    """The moment of the peak, moved into the operation: it is first seen at a tick, which may come after its end."""
+    """Return the moment of the peak, moved into the operation: a sample sees it late, possibly after the operation's end."""
     end = None if math.isinf(operation.end) else operation.end - started
     if peak.at is None:
         return None if end is None else round(end, 4)
@@ -205,9 +205,9 @@ def where(
     interval: float = 0.0,
     known: dict[tuple[Candidate, ...], Attributed] | None = None,
 ) -> Attributed | None:
-    """The operation in which a peak was reached; `None`: in none. See the table at the beginning of this module.
+    """Return the operation in which a peak was reached; `None`: in none. See the table at the beginning of this module.
 
-    `known` has what was found for other peaks of the run: the same operations may often have held several.
+    `known` caches the results for other peaks of the run: the same operations often held several.
     """
     ties = tuple(operations.holding(peak.low, peak.pid)) if peak.low else ()
     if ties:

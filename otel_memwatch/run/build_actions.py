@@ -1,14 +1,14 @@
-"""The actions of a build: which processes of a run made which file, and what each of them needed.
+"""The actions of a build: the processes that made each file, and the memory that they needed.
 
-An action is the topmost process that names an output, with all that it started: of `g++ -c -o a.o a.cpp` the compiler proper and
-the assembler. Shells, and tools of which -o means something else, name none.
+An action is the topmost process that names an output, with all processes that it started. For `g++ -c -o a.o a.cpp`
+these are the compiler proper and the assembler. Shells name no output, nor do tools that use -o for something else.
 
 =======================================  ==================================
 arguments                                output
 =======================================  ==================================
 -o FILE, -oFILE, --output FILE, =FILE    FILE
 ar, llvm-ar: operation, then FILE        FILE
-rustc --crate-name NAME                  "crate NAME", where no -o is there
+rustc --crate-name NAME                  "crate NAME", without -o
 javac -d DIRECTORY                       DIRECTORY
 =======================================  ==================================
 """
@@ -61,7 +61,7 @@ _NO_BUILDERS = frozenset(
         *("mount", "umount", "chown", "taskset", "otel-memwatch"),
     }
 )
-"""Programs that make nothing themselves, or of which -o says something else."""
+"""Programs that make nothing themselves, or that use -o for something else."""
 
 _COMPILERS = (
     "gcc",
@@ -78,27 +78,27 @@ _COMPILERS = (
     "lld",
     "mold",
 )
-"""Endings of the names of programs of which -oFILE in one word names the output; a version may follow."""
+"""Endings of the names of programs that accept -oFILE as one word; a version may follow."""
 
 _START_ERROR = 0.02
-"""Seconds by which two starts may be in the wrong order: the kernel tells them in hundredths."""
+"""Seconds by which two starts may be in the wrong order: the kernel reports hundredths."""
 
 _DEPTH = 64
-"""Ancestors that are looked at: a pid that is its own ancestor would keep us for ever."""
+"""Limit of the ancestors that are visited: a damaged record may contain a cycle."""
 
 
 class BuildAction(NamedTuple):
-    """One action; of several that made the same file, the one that needed most. Bytes and seconds."""
+    """One action; if several made the same file, the one that needed most. Bytes and seconds."""
 
     output: str
     times: int
-    """How many actions of the run made this file."""
+    """Number of actions of the run that made this file."""
     program: str
-    """The largest process of it."""
+    """Program of its largest process."""
     peak: Peak | None
-    """Of that process."""
+    """Peak of that process."""
     needed: int
-    """Of all its processes at one moment: the largest with its upper bound where it has one, the others as they were seen."""
+    """Memory of all its processes at one moment: the upper bound of the largest, if known, and the seen sizes of the others."""
     start: float
     """Seconds since the start of the run."""
     seconds: float
@@ -107,18 +107,18 @@ class BuildAction(NamedTuple):
 
 
 class Parallelism(NamedTuple):
-    """How many actions fit into memory at once, whichever they are."""
+    """The number of actions that fit into memory at once, in any combination."""
 
     jobs: int
     needed: int
-    """Bytes that so many of the largest take at once, with what runs beside them."""
+    """Bytes that this many of the largest actions take at once, with everything that runs beside them."""
     within: int
     every: bool
-    """Whether it is all of them that fit."""
+    """True if all actions fit."""
 
 
 def output_of(argv: Sequence[str] | None) -> str | None:
-    """The output that a command names; `None`: none. See the table above."""
+    """Return the output that a command names; `None`: none. See the table above."""
     if not argv:
         return None
     name = os.path.basename(argv[0])
@@ -141,7 +141,7 @@ def output_of(argv: Sequence[str] | None) -> str | None:
 
 
 def build_actions(processes: Sequence[ProcessFigures], end: float) -> list[BuildAction]:
-    """The actions of a run, one for each output, the largest first; `end`: the run's, in seconds since its start."""
+    """Return the actions of a run, one for each output, the largest first; `end`: the run's, in seconds since its start."""
     tops = _tops(processes)
     members: dict[int, list[ProcessFigures]] = {}
     for process, top in zip(processes, tops, strict=True):
@@ -161,13 +161,13 @@ def build_actions(processes: Sequence[ProcessFigures], end: float) -> list[Build
 
 
 def beside_actions(processes: Sequence[ProcessFigures]) -> int:
-    """Bytes of what belongs to no action at its largest moment: the build tool, its shells."""
+    """Return the peak of all processes outside actions, in bytes: the build tool, its shells."""
     rest = [process for process, top in zip(processes, _tops(processes), strict=True) if top is None]
     return _at_once((process, _seen(process)) for process in rest)
 
 
 def parallelism(actions: Sequence[BuildAction], beside: int, within: int) -> Parallelism:
-    """The largest `-j` at which the largest actions, all at once, fit into so many bytes; 0: not even one."""
+    """Return the largest `-j` at which the largest actions, all at once, fit into `within` bytes; 0: not even one."""
     needed, jobs = beside, 0
     for action in sorted((action.needed for action in actions), reverse=True):
         if needed + action > within:
@@ -177,7 +177,7 @@ def parallelism(actions: Sequence[BuildAction], beside: int, within: int) -> Par
 
 
 def _tops(processes: Sequence[ProcessFigures]) -> list[int | None]:
-    """Of each process the topmost one from it upwards that names an output, as its index."""
+    """Return for each process the index of the topmost process that names an output, from itself up to its oldest ancestor."""
     starts: dict[int, list[tuple[float, int]]] = {}
     for index, process in enumerate(processes):
         starts.setdefault(process.pid, []).append((process.start, index))
@@ -200,7 +200,7 @@ def _tops(processes: Sequence[ProcessFigures]) -> list[int | None]:
 
 
 def _parent(process: ProcessFigures, starts: Mapping[int, list[tuple[float, int]]]) -> int | None:
-    """The process that had the parent's pid when this one was started; pids are used again."""
+    """Return the process that had the parent's pid when this one was started; pids are used again."""
     spans = starts.get(process.ppid or 0)
     if not spans:
         return None
@@ -227,7 +227,7 @@ def _action(output: str, top: ProcessFigures, belonging: Sequence[ProcessFigures
 
 
 def _seen(process: ProcessFigures) -> int:
-    """Bytes that the process certainly had, or was seen with."""
+    """Return the bytes that the process certainly had, or was seen with."""
     peak = process.peak
     if peak is None:
         return 0
@@ -235,20 +235,20 @@ def _seen(process: ProcessFigures) -> int:
 
 
 def _most(process: ProcessFigures) -> int:
-    """Bytes that it can have had; where nobody knows, those that it had."""
+    """Return the process's upper bound in bytes, or the measured peak if it has none."""
     peak = process.peak
     return 0 if peak is None else peak.bytes if peak.high is None else max(peak.high, peak.bytes)
 
 
 def _at_once(weights: Iterable[tuple[ProcessFigures, int]]) -> int:
-    """The largest sum of processes that were there at the same time."""
+    """Return the largest sum of processes that lived at the same time."""
     changes: list[tuple[float, int]] = []
     for process, weight in weights:
         changes.append((process.start, weight))
         if process.end is not None:
             changes.append((process.end, -weight))
     total = largest = 0
-    # Who ends where another one begins may still have been there.
+    # A process that ends when another one begins may overlap with it.
     for _, change in sorted(changes, key=lambda change: (change[0], -change[1])):
         total += change
         largest = max(largest, total)

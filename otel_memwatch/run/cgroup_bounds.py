@@ -1,4 +1,4 @@
-"""Bounds of what a control group of the run's own needed between samples; the rule is `needed_between_ticks`."""
+"""Bounds of the memory that the run's cgroup needed between samples; the rule is `needed_between_ticks`."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ class CgroupWindow(NamedTuple):
 
 
 class CgroupBounds:
-    """Turns successive samples into the bounds between them; those between two samples are known one sample later.
+    """Turn successive samples into the bounds between them; the bounds between two samples are known one sample later.
 
-    The later sample holds them. Samples of older records, and those that the monitor has just read, do not: then the rule is
-    applied to the readings.
+    The later sample holds them. Samples of older records, and samples that the monitor has just read, do not. For these the
+    rule is applied to the readings.
     """
 
     def __init__(self, conditions: RunConditions) -> None:
@@ -47,10 +47,10 @@ class CgroupBounds:
         self._before: Sample | None = None
         self._current = Sample(conditions.started, gap=0, window=0, watermark=0, file=0, moved=0)
         self.most_in_gap = 0
-        """Bytes that the group may have had, page cache included, while its watermark was being reset."""
+        """Upper bound of the cgroup's memory, page cache included, while its high-water mark was being reset."""
 
     def add(self, sample: Sample) -> CgroupWindow | None:
-        """Add a sample; return the window that ended at the sample before, if there is one."""
+        """Add a sample; return the window that ended at the sample before, or `None` for the first."""
         if sample.gap and sample.window is not None:
             reached = int(sample.window) + touched(sample.gap, self._cpus)
             self.most_in_gap = max(self.most_in_gap, reached)
@@ -62,8 +62,8 @@ class CgroupBounds:
         """Yield the window that no later sample completes; asking changes nothing.
 
         `all_ended`: no process of the tree was alive at its last sample. Otherwise cache may have come while that sample was
-        read, after the I/O had been counted: then nothing is taken off its watermark, since the next sample would be
-        needed to know how much of it was cache.
+        read, after the I/O had been counted. Only the next sample could show how much of it was cache. Then no cache is
+        subtracted from the high-water mark.
         """
         before, current = self._before, self._current
         if before is not None:
@@ -76,7 +76,7 @@ class CgroupBounds:
     def _window(self, before: Sample, current: Sample, after: Sample) -> CgroupWindow:
         top, file_before, file = _whole(current.window), _whole(before.file), _whole(current.file)
         watermark, watermark_before = _whole(current.watermark), _whole(before.watermark)
-        # If nobody can reset the watermark, it was reached in this window if it has risen.
+        # A high-water mark that cannot be reset was reached in this window if it has risen.
         if (
             top is None
             and watermark is not None

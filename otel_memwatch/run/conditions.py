@@ -1,4 +1,4 @@
-"""What has to be known of a run before its figures can be judged; from `run.json`."""
+"""Conditions of a recording, from `run.json`, that its figures depend on."""
 
 from __future__ import annotations
 
@@ -11,56 +11,56 @@ if TYPE_CHECKING:
 
 _HUGE_PAGE = 2 << 20
 _LARGEST_PAGE = 64 << 10
-"""Bytes of the largest base page that there is."""
+"""Bytes of the largest base page of any machine."""
 
 
 class RunConditions(NamedTuple):
-    """Under which conditions a run was recorded."""
+    """Conditions under which a run was recorded."""
 
     started: float
     """Monotonic seconds."""
     interval: float
-    """Seconds between ticks."""
+    """Seconds between samples."""
     root: int | None
     """Pid of the target."""
     joined: bool
-    """Whether the target was there before the run."""
+    """True if the target is older than the run."""
     own_cgroup: bool
-    """Whether the control group in the samples holds the run and nothing else, from its first moment on."""
+    """True if the cgroup in the samples holds the run and nothing else, from its first moment on."""
     unbroken_watermark: bool
-    """Whether that group's watermark is that of its life, also while it was reset for the windows between ticks."""
+    """True if that cgroup's high-water mark covers its whole life, even if it was reset for the windows between samples."""
     floor: int
-    """Bytes up to which wait4's maximum may be the launcher's own, which the target inherits."""
+    """Bytes up to which wait4's maximum may be the launcher's, which the target inherits."""
     rss_error: int
     """Bytes by which the kernel's counters of one process may be off."""
     fault_bytes: int
-    """Bytes by which a page fault can raise what a process has."""
+    """Bytes that one page fault can bring at most."""
     page_bytes: int
-    """Bytes of a base page: what a page fault brings at the least."""
+    """Bytes of a base page: a page fault brings at least one."""
     faults_carried: bool
-    """Whether page faults that are told at a tick, and may have been before the one before, are in its upper bound already."""
+    """True if the upper bound of a sample includes page faults that may have occurred before the previous sample."""
     cpus: int
     machine_bytes: int | None
     """Bytes of the machine's memory and swap; `None`: not recorded, as in old records."""
     portable: bool
-    """Whether the figures come from a system without watermarks."""
+    """True if the figures come from a system without high-water marks."""
     blind: bool
-    """Whether processes could not be watched, so that only those are known that were waited for."""
+    """True if processes could not be watched: only processes that we waited for are known."""
     exact: bool
-    """Whether the watermarks were reset at every tick."""
+    """True if the high-water marks were reset at every sample."""
 
     @property
     def charge_error(self) -> int:
-        """Bytes by which a control group's watermark may be off."""
+        """Bytes by which a cgroup's high-water mark may be off."""
         return charge_error(self.cpus)
 
     def since_start(self, time: float | None) -> float | None:
-        """Seconds since the start of the run, of a moment in monotonic seconds."""
+        """Return the seconds from the start of the run to a moment in monotonic seconds."""
         return None if time is None else round(max(0.0, time - self.started), 4)
 
     @classmethod
     def of(cls, info: Mapping[str, Any]) -> RunConditions:
-        """From the fields of `run.json`; what is not there is taken at its most careful."""
+        """Read the fields of `run.json`; a missing field takes its most careful value."""
         target, host = mapping(info.get("target")), mapping(info.get("host"))
         memory, swap = whole(host.get("memory_bytes")), whole(host.get("swap_bytes"))
         return cls(

@@ -1,7 +1,7 @@
-"""Counters from the beginning of the run, if what is watched existed before it.
+"""Counters from the beginning of the run, if the watched processes existed before it.
 
-A sample holds what the processes have used since their own start. A command that `wrap` started has its whole life in the
-run; for what was attached to, the first known value is what had been used before.
+A sample holds the use of the processes since their own start. A command that `wrap` started has its whole life in the
+run. For a process that was attached to, the first known value is the use before the run.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _COUNTERS = frozenset(
         catalog.MEMWATCH_TREE_PAGING_FAULTS,
     }
 )
-"""What processes have counted since their start, summed over the tree."""
+"""Counters of the processes since their start, summed over the tree."""
 
 
 def counters_in(columns: Sequence[Column]) -> list[Column]:
@@ -41,7 +41,7 @@ class CounterRebase:
         self._before: dict[Hashable, Value] = dict.fromkeys(counters)
 
     def of(self, counter: Hashable, value: Value) -> Value:
-        """Return a value without what was used before. Values have to come in their order in time."""
+        """Return a value without the use before the run. Pass values in the order of time."""
         if value is None or counter not in self._before:
             return value
         before = self._before[counter]

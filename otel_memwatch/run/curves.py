@@ -1,12 +1,15 @@
-"""A run's figures over time in few points that keep every peak, made while the ticks come in: a page needs no more.
+"""A run's figures over time in few points that keep every peak, computed while samples arrive: enough for the page.
 
-Ticks are put into buckets. Up to `POINTS` ticks each has a bucket of its own. Then neighbours are joined: a bucket holds all
-ticks of a stretch of time, and whenever there are too many again, the stretches become twice as long. So a day takes as
-little memory as a minute, nothing is left to be computed at the end, and what is read again from the record is the same.
+Samples are put into buckets. Up to `POINTS` samples each has a separate bucket. Then neighbours are joined: a bucket
+holds all samples of a stretch of time. Whenever the buckets are too many again, the stretches double. So:
 
-A bucket reaches from the last tick of the one before it, exclusive, to its own last tick. So the window between two ticks
-lies in exactly one bucket, and the largest value of a bucket is the largest of the ticks and windows in it, however often
-neighbours were joined. A mean would lower peaks, and a choice of points could leave them out.
+- a day takes as little memory as a minute,
+- nothing remains to be computed at the end,
+- reading the record again gives the same curves.
+
+A bucket reaches from the last sample of the bucket before it, exclusive, to the last sample in it. So the window between
+two samples lies in exactly one bucket. The largest value of a bucket is the largest of its samples and windows, however
+often neighbours were joined. A mean would lower peaks, and a choice of points could omit them.
 """
 
 from __future__ import annotations
@@ -44,7 +47,7 @@ GAUGES = {
     catalog.HW_GPU_UTILIZATION,
     catalog.MEMWATCH_TREE_GPU_MEMORY_USAGE,
 }
-"""Metrics of which a bucket keeps the smallest and the largest value."""
+"""Metrics for which a bucket keeps the smallest and the largest value."""
 
 COUNTERS = {
     catalog.MEMWATCH_TREE_CPU_TIME,
@@ -52,46 +55,46 @@ COUNTERS = {
     catalog.MEMWATCH_TREE_SYSCALL_IO,
     catalog.MEMWATCH_CGROUP_MEMORY_EVENTS,
 }
-"""Metrics of which a bucket keeps the last value."""
+"""Metrics for which a bucket keeps the last value."""
 
 NEEDED = "needed"
-"""Memory charged to the run's own control group less page cache, at ticks."""
+"""Memory charged to the run's own cgroup less page cache, at samples."""
 LEAST, MOST = "least", "most"
-"""Bounds of what was needed in the windows between ticks, where the group's watermark tells them."""
+"""Bounds of the memory needed in the windows between samples, if the cgroup's high-water mark gives them."""
 
 Key = tuple[str, tuple[tuple[str, str], ...]]
-"""What a curve shows: a metric or one of the names above, with attributes."""
+"""Subject of a curve: a metric or one of the names above, with attributes."""
 
 _UNKNOWN = math.nan
 
 _WAITING = 512
-"""Ticks that wait at most to be taken into a bucket: one of a month has some ten thousand."""
+"""Limit of the samples that wait to enter a bucket: a bucket of a month has some ten thousand."""
 
 
 class Curve(NamedTuple):
-    """One figure over time; a value for each bucket, NaN where it is not known."""
+    """One figure over time: a value for each bucket, NaN if it is not known."""
 
     low: Sequence[float]
-    """The smallest value at a tick; of a counter the same as `high`."""
+    """The smallest value at a sample; for a counter, equal to `high`."""
     high: Sequence[float]
-    """The largest value; of a counter the last one."""
+    """The largest value; for a counter, the last one."""
 
 
 class DrawnCurves(NamedTuple):
-    """What a page draws. Times are seconds since the start of the run."""
+    """The curves of a page. Times are seconds since the start of the run."""
 
     first: Sequence[float]
-    """Time of each bucket's first tick."""
+    """Time of each bucket's first sample."""
     last: Sequence[float]
-    """Time of each bucket's last tick."""
+    """Time of each bucket's last sample."""
     step: float
-    """Seconds that a bucket stands for; 0: each is one tick."""
+    """Seconds that a bucket covers; 0: each is one sample."""
     curves: Mapping[Key, Curve]
     lives: ProcessLives
     """Memory of the largest processes."""
 
     def find(self, metric: str, **attributes: str) -> Curve | None:
-        """The first curve of a metric with these attributes (dots as underscores); `None` where nothing is known of it."""
+        """Return the first curve of a metric with these attributes (dots as underscores); `None`: no value is known."""
         wanted = {(name.replace("_", "."), value) for name, value in attributes.items()}
         return next(
             (c for (name, more), c in self.curves.items() if name == metric and wanted <= set(more)), None
@@ -105,10 +108,10 @@ class _Extremes:
         self.low = array("d", [_UNKNOWN]) * buckets
         self.high = array("d", [_UNKNOWN]) * buckets
         self.known = False
-        """Whether any value ever was."""
+        """True once any value was known."""
 
     def take(self, low: float, high: float, *, counter: bool = False) -> None:
-        """Takes the smallest and the largest of some values into the last bucket; of a counter the last one stands."""
+        """Add the smallest and the largest of some values to the last bucket; the last value of a counter replaces the others."""
         self.known = True
         # "not at most" is true of an unknown value too.
         if counter or not self.low[-1] <= low:
@@ -118,27 +121,27 @@ class _Extremes:
 
 
 class _Buckets:
-    """The buckets and what is in them.
+    """The buckets and their values.
 
     Args:
-        keys: what the values of each sample belong to.
-        points: most buckets that there may be.
-        step: seconds that the first longer ones stand for.
+        keys: the subjects of each sample's values.
+        points: limit of the number of buckets.
+        step: seconds that the first longer buckets cover.
     """
 
     def __init__(self, keys: Sequence[Key], points: int, step: float) -> None:
         self.first, self.last = array("d"), array("d")
         self.width = 0.0
-        """Seconds that a bucket stands for; 0: each is one tick."""
+        """Seconds that a bucket covers; 0: each is one sample."""
         self.figures = {key: _Extremes(0) for key in keys}
         self._points = points
         self._step = step
         self._row = [(figure, key[0] in COUNTERS) for key, figure in self.figures.items()]
-        """What the values of a sample belong to, and whether each is a counter."""
+        """The figure that each value of a sample belongs to, and whether it is a counter."""
         self._place: int | None = None
-        """Number of the stretch of time that the last bucket stands for."""
+        """Number of the stretch of time that the last bucket covers."""
         self._waiting: list[Sequence[Value]] = []
-        """Samples of the last bucket that are not in its figures yet: some hundreds at once take a tenth of the time."""
+        """Samples of the last bucket that its figures lack: adding some hundreds at once takes a tenth of the time."""
 
     def add(self, time: float, values: Sequence[Value]) -> None:
         """Add a sample."""
@@ -152,7 +155,7 @@ class _Buckets:
             self.fold()
 
     def fold(self) -> None:
-        """Brings the figures of the last bucket up to date."""
+        """Update the figures of the last bucket."""
         if len(self._waiting) == 1:
             for (figure, counter), value in zip(self._row, self._waiting[0], strict=True):
                 if value is not None and value == value:  # noqa: PLR0124 - not NaN
@@ -168,7 +171,7 @@ class _Buckets:
         self._waiting.clear()
 
     def _open(self, time: float) -> None:
-        """Makes the last bucket the one of a tick at `time`, which is none of those of the last one as it is."""
+        """Open a bucket for a sample at `time` that belongs to no existing bucket."""
         place = math.floor(time / self.width) if self.width else None
         if place is not None and place == self._place:  # since neighbours were joined
             self.last[-1] = time
@@ -185,7 +188,7 @@ class _Buckets:
             figure.high.append(_UNKNOWN)
 
     def copy(self) -> _Buckets:
-        """A twin that can be changed."""
+        """Return a copy that can be changed."""
         self.fold()
         twin = _Buckets(list(self.figures), self._points, self._step)
         twin.first, twin.last, twin.width, twin._place = self.first[:], self.last[:], self.width, self._place
@@ -195,10 +198,10 @@ class _Buckets:
         return twin
 
     def _join_neighbours(self) -> None:
-        """Makes the stretches of time longer, until half as many are enough."""
+        """Lengthen the stretches of time until half as many are enough."""
         while len(self.last) > self._points // 2:
             self.width = self.width * 2 or 2 * self._step
-            # A bucket's last tick tells its stretch: both ends of a longer one are ends of shorter ones.
+            # A bucket's last sample gives its stretch: both ends of a longer one are ends of shorter ones.
             places = [math.floor(time / self.width) for time in self.last]
             begins = [i for i, place in enumerate(places) if i == 0 or place != places[i - 1]]
             parts = [slice(*pair) for pair in pairwise((*begins, len(places)))]
@@ -225,13 +228,12 @@ def _latest(values: list[float]) -> float:
 
 
 class Curves:
-    """Takes in samples and keeps their curves; costs some 10 us a sample, 1 MiB in all.
+    """Collect samples and keep their curves; costs some 10 us a sample, 1 MiB in all.
 
     Args:
         columns: of the samples.
-        info: `run.json` as it is at the start: what `RunConditions.of` reads has to be in it.
-        points: buckets at most.
-
+        info: `run.json` at the start, with all fields that `RunConditions.of` reads.
+        points: limit of the number of buckets.
     """
 
     def __init__(self, columns: Sequence[Column], info: Mapping[str, Any], points: int = POINTS) -> None:
@@ -244,11 +246,11 @@ class Curves:
         self._buckets = _Buckets(keys, points, conditions.interval or 0.1)
         self._bounds = CgroupBounds(conditions)
         self._held: tuple[float, Sequence[Value]] | None = None
-        """The last sample: what its window can have needed is known with the next one."""
+        """The last sample: the bounds of its window are known with the next one."""
         self.lives = ProcessLives(conditions.started)
 
     def add(self, sample: Sample) -> None:
-        """Add a sample. One out of order is left out."""
+        """Add a sample. A sample out of order is omitted."""
         since_start, held = sample.time - self._started, self._held
         if held is not None and since_start < held[0]:
             return
@@ -281,9 +283,9 @@ class Curves:
 
 
 def curves_of(record: Record, samples: Samples | None = None) -> Curves:
-    """Return the curves of a record: the same that its monitor had at the end. Reads all samples and lines of processes once.
+    """Return the curves of a record, equal to those of its monitor at the end. Read all samples and process lines once.
 
-    `samples`: its samples with all that is drawn, if they have been read and none of them is damaged.
+    `samples`: its samples with all drawn metrics, if they have been read and none of them is damaged.
     """
     columns = record.columns if samples is None else samples.columns
     curves = Curves(columns, record.info)

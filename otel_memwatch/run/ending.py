@@ -1,4 +1,4 @@
-"""How the target ended, in words."""
+"""The ending of the target, in words."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _SILENCE = 60.0
-"""Seconds without a tick after which a monitor on another machine counts as dead (or 20 intervals, if more)."""
+"""Seconds without a sample after which a monitor on another machine counts as dead (or 20 intervals, if more)."""
 
 _START_TOLERANCE = 1.0
-"""Seconds by which the clock may be behind between the start of the monitor's process and what it wrote down."""
+"""Seconds by which the clock may lag between the start of the monitor's process and the recorded start."""
 
 
 def describe_end(
@@ -32,16 +32,15 @@ def describe_end(
     *,
     monitor: int | None = None,
 ) -> Ending:
-    """How the target ended, with the reason in one phrase.
+    """Describe the ending of the target, with the reason in one phrase.
 
     Args:
-        exit_code: of the target; `None` when a signal ended it, or it was not ours to know.
+        exit_code: of the target; `None`: a signal ended it, or its exit code was not reported to us.
         signal: that ended it.
-        oom_kills: processes of its control group that the kernel's OOM killer killed during the run.
-        usage: bytes of the control group's watermark.
-        limit: bytes that the control group may have; `None`: no limit.
-        monitor: bytes of these that the monitor itself had; `None`: it is not below that limit.
-
+        oom_kills: processes of its cgroup that the kernel's OOM killer killed during the run.
+        usage: bytes of the cgroup's high-water mark.
+        limit: of the cgroup, in bytes; `None`: no limit.
+        monitor: bytes of the monitor within `usage`; `None`: the limit does not apply to it.
     """
     if signal is not None:
         reason = f"killed by {signal_name(signal)}"
@@ -64,7 +63,7 @@ def describe_end(
 
 
 def signal_name(number: int) -> str:
-    """Its name, as SIGKILL; "signal 77" for one without a name."""
+    """Return the name of a signal, as SIGKILL; "signal 77" for one without a name."""
     try:
         return signals.Signals(number).name
     except ValueError:
@@ -86,7 +85,7 @@ def _mebibytes(size: int) -> str:
 def ending_of(
     info: Mapping[str, Any], state: str, last_tick: float | None, open_names: Sequence[str]
 ) -> Ending:
-    """The ending of a recorded run: as it was written, or what is known of a run whose monitor died."""
+    """Return the ending of a recorded run: the recorded one, or a description of a run that its monitor did not survive."""
     written = mapping(info.get("exit"))
     if written:
         code, signal, kills = (whole(written.get(name)) for name in ("exit_code", "signal", "oom_kills"))
@@ -106,7 +105,7 @@ def ending_of(
 
 
 def state_of(info: Mapping[str, Any], path: Path) -> str:
-    """State of a run: "finished", "running", or "incomplete" when the monitor died and left "running" behind."""
+    """Return the state of a run: "finished", "running", or "incomplete" if the monitor died and left "running" behind."""
     if info.get("state") != RUNNING:
         return "finished"
     if is_monitor_visible(info):
@@ -125,13 +124,13 @@ def is_monitor_visible(info: Mapping[str, Any]) -> bool:
 
 
 def _knows_our_pids(info: Mapping[str, Any]) -> bool:
-    """Whether the pids of the record are ours to ask for: pid 1 of a container that is gone is always there."""
+    """Return whether the record's pids are in our pid namespace: pid 1 of a removed container always exists."""
     recorded, ours = whole(mapping(info.get("monitor")).get("pid_namespace")), pid_namespace()
     return recorded is None or ours is None or recorded == ours
 
 
 def _monitor_lives(info: Mapping[str, Any]) -> bool:
-    """Whether the process that records is there, and is not another one that got its pid."""
+    """Return whether the recording process lives, and not another one that got its pid."""
     pid = whole(mapping(info.get("monitor")).get("pid"))
     if pid is None or pid <= 0:
         return False
@@ -143,14 +142,14 @@ def _monitor_lives(info: Mapping[str, Any]) -> bool:
         pass
     if _is_zombie(pid):
         return False
-    # The monitor was there when it wrote the start of the run: what was born later got its pid.
+    # The monitor lived when it wrote the start of the run: a process that started later reuses its pid.
     latest = moment(mapping(info.get("started")).get("wall"))
     born = _born(pid)
     return born is None or latest is None or born <= latest + _START_TOLERANCE
 
 
 def _is_zombie(pid: int) -> bool:
-    """Whether the process has ended and only waits for whoever should have waited for it."""
+    """Return whether the process has ended and its parent has not waited for it yet."""
     import psutil
 
     try:
@@ -160,7 +159,7 @@ def _is_zombie(pid: int) -> bool:
 
 
 def _born(pid: int) -> float | None:
-    """Unix seconds at which the process started; `None` when that is not known."""
+    """Return the Unix seconds at which the process started; `None`: not known."""
     import psutil
 
     try:

@@ -1,4 +1,4 @@
-"""GPU memory of operations, from what allocators reported at their boundaries."""
+"""GPU memory of operations, from the reports of allocators at operation boundaries."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ if TYPE_CHECKING:
 
 
 class AllocatorFigures(NamedTuple):
-    """What one allocator held of one device during one operation, in bytes. `None`: not reported."""
+    """The memory that one allocator held on one device during one operation, in bytes. `None`: not reported."""
 
     device: str
     allocator: str
     peak: Peak
-    """In tensors, or whatever the library calls what it hands out."""
+    """Memory in tensors, or in the library's equivalent."""
     reserved_peak: int | None
-    """Held from the device at the worst moment, at least."""
+    """Lower bound of the peak of memory held from the device."""
     ooms: int | None
     retries: int | None
     fragmentation: int | None
@@ -29,7 +29,7 @@ class AllocatorFigures(NamedTuple):
 
 
 def allocator_figures(operation: RecordedOperation) -> list[AllocatorFigures]:
-    """The figures of an operation, by device; entries that are not of the record's form are left out."""
+    """Return the figures of an operation, by device; entries in an unknown form are omitted."""
     found = []
     for device, reported in operation.gpu.items():
         if not isinstance(reported, dict):
@@ -48,13 +48,12 @@ def allocator_figures(operation: RecordedOperation) -> list[AllocatorFigures]:
 def raised_by_allocators(
     peaks: Mapping[str, Peak], operations: Sequence[RecordedOperation], started: float
 ) -> Mapping[str, Peak]:
-    """Peaks of devices, where an allocator held more than any tick saw, or nothing else is known of the device.
+    """Return the peaks of devices, raised if an allocator held more than any sample saw, or if no sample saw the device.
 
     Args:
-        peaks: by device, as the ticks saw them.
+        peaks: by device, from samples.
         operations: of the whole run.
         started: of the run, in monotonic seconds.
-
     """
     result = dict(peaks)
     shortest_first = sorted(
@@ -72,7 +71,7 @@ def raised_by_allocators(
 
 
 def told_by_allocators(operations: Iterable[RecordedOperation]) -> bool:
-    """Whether any operation has figures of an allocator."""
+    """Return whether any operation has figures of an allocator."""
     return any(operation.gpu for operation in operations)
 
 

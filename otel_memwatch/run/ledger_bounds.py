@@ -1,4 +1,4 @@
-"""What page faults tell of the memory that a tree needed, collected tick by tick; the rules are those of `certainty`."""
+"""Bounds of the memory that a tree needed, from page faults of each sample; the rules are those of `truth`."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from otel_memwatch.truth.faults import gained
 
 
 class LedgerBounds:
-    """The bounds between ticks, from the columns `memwatch.tree.memory.needed.*`.
+    """The bounds between samples, from the columns `memwatch.tree.memory.needed.*`.
 
-    What processes gained that nobody saw afterwards is told by whoever waited for them, and reading a tick takes a moment: so what is
-    told at the tick at which a window ends is added to the window, and what is told at the next one may be.
+    The process that waits for another one reports the page faults after the other's last sample. Reading a sample takes a
+    moment. The reports at the sample that ends a window count in that window. Reports at the next sample may belong to it too:
 
-        tick 1 ------------ tick 2 ------------ tick 3
-              |<- bound of tick 2 ->|
-                 page faults told at tick 2 count in it, and at tick 3 of what had ended before tick 2 was over
+        sample 1 ---------- sample 2 ---------- sample 3
+                  |<- bound of sample 2 ->|
+                     page faults reported at sample 2 count, and those at sample 3 of processes that ended before
+                     sample 2 was over
 
     Args:
         page: bytes of a base page.
-        carried: whether the bound of a tick is not below that of the one before, wherever what is told at it may have been
-            before that: else it is taken to have been always.
+        carried: whether a sample's bound is at least the previous one, if its reports may belong to the previous window.
+            Otherwise they are assumed to belong to it.
 
     Attributes:
-        low: the most that was certainly there at one moment.
-        estimate: the most likely.
-
+        low: the most that certainly existed at one moment.
+        estimate: the best estimate.
     """
 
     def __init__(self, page: int, *, carried: bool = False) -> None:
@@ -35,27 +35,26 @@ class LedgerBounds:
         self._carried = carried
         self.low, self.estimate = Maximum(), Maximum()
         self._share: float | None = None
-        """What the shares of all pages are of the guess; `None`: they have not been read yet."""
+        """Ratio of the sum of proportional sizes to the estimate; `None`: not read yet."""
         self._unknown = WindowBounds()
-        """Windows of which page faults tell nothing; in place of the others, ones of nothing."""
+        """Windows that page faults do not bound; the others are present as windows of 0 bytes."""
         self._most = 0
-        """The largest bound of the others."""
+        """The largest bound of the other windows."""
         self._open: tuple[float, int | None, int | None] | None = None
         self.known = False
-        """Whether there is any bound."""
+        """True if any bound is known."""
 
     def add_tick(self, time: float, high: int | None, faults: int | None) -> None:
-        """Takes a tick in.
+        """Add a sample.
 
         Args:
             time: monotonic seconds.
-            high: bytes that the processes which were seen never exceeded since the tick before; `None`: not known.
-            faults: page faults of others, and of these after they were last seen; `None`: not known.
-
+            high: bytes that the seen processes never exceeded since the previous sample; `None`: not known.
+            faults: page faults of other processes, and of the seen ones after their last sample; `None`: not known.
         """
         if self._open is not None:
             before, bound, first = self._open
-            # Where nobody was told of what had ended, it may have been in either window.
+            # If the faults of ended processes were not reported, they may belong to either window.
             told = self._bound(bound, first, 0 if self._carried and faults is not None else faults)
             self._unknown.add_tick(before, None if told is None else 0, 0)
             self._most = max(self._most, told or 0)
@@ -63,16 +62,15 @@ class LedgerBounds:
         self.known = self.known or high is not None
 
     def add_guess(self, time: float, guess: int | None, shares: int | None) -> None:
-        """Takes in what was needed most likely.
+        """Add the best estimate of the needed memory.
 
-        How much of what forked processes gained they have given back since is not to be seen in /proc, but for the
-        moments at which the shares of all pages are read: by how much the guess is too high then is taken off the others.
+        /proc does not show how much of the memory that forked processes gained they have freed since. It does at samples that
+        read the proportional sizes of all pages. The ratio found there corrects the other estimates.
 
         Args:
             time: monotonic seconds.
-            guess: bytes, as if nothing had been given back.
-            shares: bytes of the shares of all pages; `None`: they were not read at this tick.
-
+            guess: bytes, as if nothing had been freed.
+            shares: sum of proportional sizes, in bytes; `None`: not read at this sample.
         """
         self.low.add(time, shares)
         if guess is None:
@@ -89,16 +87,15 @@ class LedgerBounds:
         return None if high is None or told is None else high + gained(told, page=self._page)
 
     def most(self, sums: SumOverTime | None, *, over: bool) -> int | None:
-        """Bytes that the tree never needed more than; `None`: not known. Asking changes nothing.
+        """Return the bytes that the tree never needed more than; `None`: not known. Asking changes nothing.
 
-        Where page faults tell nothing of a window, the processes that lived in it do; elsewhere they bound nothing, since
-        what nobody maps (a file in /dev/shm) is in none of them.
+        If page faults do not bound a window, the bounds of the processes that lived in it do. In other windows these bound
+        nothing: a file in /dev/shm that no process maps is in none of them.
 
         Args:
             sums: the bounds of all processes over time; `None`: not all have one.
-            over: whether the last tick was taken after the target's end, or found no process alive: what a daemon that it
-                leaves behind has later is not the run's.
-
+            over: whether the last sample was taken after the target's end, or found no process alive. The later memory of a
+                daemon that the target leaves behind does not belong to the run.
         """
         if self._open is None or not self.known:
             return None

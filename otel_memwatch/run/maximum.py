@@ -1,4 +1,4 @@
-"""The largest of what comes one after the other."""
+"""The largest of successive values."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ class Maximum:
         self.at: float | None = None
 
     def copy(self) -> Maximum:
-        """Another one of the same values."""
+        """Return a copy."""
         other = Maximum()
         other.value, other.first, other.at = self.value, self.first, self.at
         return other
 
     def add(self, time: float, value: int | None) -> None:
-        """Takes a value in; `None` is no value."""
+        """Add a value; `None` is no value."""
         if value is not None and (self.value is None or value > self.value):
             if self.value is None:
                 self.first = value
