@@ -1,1 +1,1 @@
-"""The run directory: what its files are called and mean, who writes, follows and reads them."""
+"""The run directory: names and format of its files, writers, followers and readers."""

@@ -1,4 +1,4 @@
-"""Fields of a JSON object, each of the kind that it should be or `None`: a reader believes no file."""
+"""Checked fields of a JSON object, each of the expected type or `None`: a reader trusts no file."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ if TYPE_CHECKING:
 
 _LARGEST = 2**63 - 1
 FARTHEST = 2.0**33
-"""Seconds, 272 years: so many nanoseconds fit 64 bits. A moment beyond is damage."""
+"""Seconds, 272 years: the largest time with nanoseconds that fit 64 bits. A later moment is damage."""
 
 
 def whole(value: Any) -> int | None:
-    """A whole number that fits 64 bits, or `None`."""
+    """Return a whole number that fits 64 bits, or `None`."""
     if type(value) is int and -_LARGEST <= value <= _LARGEST:
-        return value  # what nearly all are: a program may write a hundred thousand a second
+        return value  # the usual case: a program may write a hundred thousand a second
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
     if isinstance(value, float):
@@ -29,7 +29,7 @@ def whole(value: Any) -> int | None:
 
 
 def number(value: Any) -> float | None:
-    """A finite number, or `None`."""
+    """Return a finite number, or `None`."""
     if type(value) is float and math.isfinite(value):
         return value
     if isinstance(value, bool) or not isinstance(value, (int, float)):
@@ -42,39 +42,39 @@ def number(value: Any) -> float | None:
 
 
 def moment(value: Any) -> float | None:
-    """Seconds of a clock, not farther away than a clock can tell; `None` for anything else."""
+    """Return seconds of a clock, at most `FARTHEST` from 0; `None` for anything else."""
     seconds = number(value)
     return seconds if seconds is not None and abs(seconds) <= FARTHEST else None
 
 
 def period(value: Any) -> float | None:
-    """Seconds between two ticks, as far as anybody can have asked for; `None` for anything else."""
+    """Return a sampling interval in seconds, from 1e-6 to `FARTHEST`; `None` for anything else."""
     seconds = number(value)
     return seconds if seconds is not None and 1e-6 <= seconds <= FARTHEST else None
 
 
 def text(value: Any) -> str | None:
-    """A string, or `None`."""
+    """Return a string, or `None`."""
     return value if isinstance(value, str) else None
 
 
 def mapping(value: Any) -> Mapping[str, Any]:
-    """An object; empty for anything else."""
+    """Return an object; empty for anything else."""
     return value if isinstance(value, dict) else {}
 
 
 def is_trace_id(value: Any) -> bool:
-    """Whether it is the id of a trace: 32 hexadecimal digits, not all zero."""
+    """Return whether the value is a trace id: 32 hexadecimal digits, not all zero."""
     return isinstance(value, str) and is_id(value, TRACE_DIGITS)
 
 
 def is_span_id(value: Any) -> bool:
-    """Whether it is the id of a span: 16 hexadecimal digits, not all zero."""
+    """Return whether the value is a span id: 16 hexadecimal digits, not all zero."""
     return isinstance(value, str) and is_id(value, SPAN_DIGITS)
 
 
 def trace_ids(trace: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The run's "trace", empty where it does not name a span; without a parent that is none."""
+    """Return the run's "trace" without an invalid parent; empty unless it names a span."""
     if not (is_trace_id(trace.get("trace_id")) and is_span_id(trace.get("span_id"))):
         return {}
     if is_span_id(trace.get("parent_span_id")):
@@ -83,5 +83,5 @@ def trace_ids(trace: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def texts(value: Any) -> tuple[str, ...]:
-    """The strings of an array; empty for anything else."""
+    """Return the strings of an array; empty for anything else."""
     return tuple(item for item in value if isinstance(item, str)) if isinstance(value, list) else ()

@@ -1,4 +1,4 @@
-"""Follows the operations of a run while it goes on."""
+"""Follower of a run's operations while the run continues."""
 
 from __future__ import annotations
 
@@ -20,29 +20,29 @@ if TYPE_CHECKING:
     OnPairs = Callable[[OperationLines, PlainPairs], int]
 
 _BLOCK = 64 << 10
-"""Bytes read of one file at one poll: of a program that marks more than that between two polls the rest is read later."""
+"""Bytes read from one file at one poll; if a program writes more between two polls, later polls read the rest."""
 _MAX_DESCRIPTORS = 256
-"""Files kept open at once; the others are opened for each look at them."""
+"""Files kept open at once; the others are opened for each read."""
 _SINGLY = 16
-"""Blocks that are read line by line before pairs are looked for again in a file in which that did not pay."""
+"""Blocks read line by line after a search for pairs did not pay, before the next search in the file."""
 
 
 class Followed(NamedTuple):
-    """What a poll has found."""
+    """Result of a poll."""
 
     closed: list[RecordedOperation]
-    """Operations that have ended since the poll before."""
+    """Operations that have ended since the previous poll."""
     opened: int
-    """How many have begun."""
+    """Number of operations that have begun."""
     behind: bool = False
-    """Whether there was more than one poll reads."""
+    """True if more data were available than one poll reads."""
 
 
 class _OperationsFile:
-    """One `operations-*.jsonl` that grows."""
+    """One growing `operations-*.jsonl`."""
 
     def __init__(self, path: str, pid: int) -> None:
-        # Most programs mark nothing: it is loaded for those that do.
+        # Most programs mark nothing: import it only for those that do.
         from otel_memwatch.record.operation_lines import OperationLines
 
         self.path = path
@@ -50,21 +50,21 @@ class _OperationsFile:
         self.damaged = 0
         self.descriptor: int | None = None
         self.behind = False
-        """Whether there was more than was read."""
+        """True if more data were available than the last call read."""
         self._rest = b""
         self._offset = 0
         self._singly = 0
-        """Blocks that are read line by line before pairs are looked for again."""
+        """Blocks to read line by line before the next search for pairs."""
 
     @property
     def name(self) -> str:
-        """Of the file, without its directory."""
+        """Return the name of the file, without its directory."""
         return os.path.basename(self.path)
 
     def read(self, keep: bool, last: bool = False) -> bytes:
-        """The lines that were completed since the last time, each with its newline; what follows them waits for its rest.
+        """Return the lines completed since the last call, each with its newline; an incomplete line waits for its rest.
 
-        `last`: nothing more will come; what is whole without its newline is a line too.
+        `last`: the file grows no more, so a complete value without its newline is a line too.
         """
         self.behind = False
         try:
@@ -93,7 +93,7 @@ class _OperationsFile:
         return lines
 
     def add(self, texts: Iterable[bytes], on_close: OnClose) -> int:
-        """Takes lines in, of which empty ones are none; gives how many operations they opened."""
+        """Add lines, except empty ones; return the number of operations that they opened."""
         opened = 0
         for line in parse_all([text for text in texts if text]):
             if not isinstance(line, dict):
@@ -110,7 +110,7 @@ class _OperationsFile:
         return opened
 
     def add_pairs(self, text: bytes, on_close: OnClose, on_pairs: OnPairs) -> int:
-        """As `add`, with pairs apart where most lines are of pairs that can be looked at together."""
+        """Add lines as `add` does; process pairs together if most lines belong to pairs."""
         if self._singly:
             self._singly -= 1
             return self.add(text.split(b"\n"), on_close)
@@ -135,10 +135,10 @@ class _OperationsFile:
 
 
 class OperationFollower:
-    """The operations of a run directory, as far as they have been written.
+    """Operations of a run directory that have been written so far.
 
-    A poll costs one `stat` of the directory and one short `pread` for each process that marks operations; the
-    directory is listed only after it has changed.
+    A poll costs one `stat` of the directory and one short `pread` for each process that marks operations. The
+    directory is listed only after a change.
     """
 
     def __init__(self, directory: Path | str) -> None:
@@ -150,14 +150,14 @@ class OperationFollower:
     def poll(
         self, *, last: bool = False, on_close: OnClose | None = None, on_pairs: OnPairs | None = None
     ) -> Followed:
-        """Read what was written since the last poll. Never raises for what a program wrote, or for a missing file.
+        """Read the lines written since the last poll. Never raises for invalid lines or a missing file.
 
         Args:
-            last: all processes have ended, so that a line without its newline is complete too.
-            on_close: is given the two lines of each operation that was closed, instead of `closed`: making an operation of
-                them takes longer than reading them.
-            on_pairs: is given those that opened and closed without a line between them, instead of `on_close`, and gives how many
-                of these it could look at together: of very many that takes a third of the time.
+            last: all processes have ended, so a line without its newline is complete too.
+            on_close: receives the two lines of each closed operation, instead of `closed`: building an operation
+                takes longer than reading its lines.
+            on_pairs: receives operations that opened and closed without a line between them, instead of `on_close`.
+                It returns the number that it processed together; for very many that takes a third of the time.
 
         """
         self._discover()
@@ -180,7 +180,7 @@ class OperationFollower:
             names = os.listdir(self._directory)
         except OSError:
             return
-        # A file made within the resolution of the time stamp would be missed: look once more after a change.
+        # A file created within the resolution of the time stamp would be missed: list once more after a change.
         self._listed = changed if self._listed is not None and changed == -self._listed else -changed
         for name in names:
             if (
@@ -198,22 +198,22 @@ class OperationFollower:
 
     @property
     def files(self) -> int:
-        """Processes that mark operations, as of the last poll."""
+        """Return the number of processes that mark operations, as of the last poll."""
         return len(self._files)
 
     def open_operations(self) -> list[RecordedOperation]:
-        """The operations that are open as of the last poll, with their peak so far, in the order of their start."""
+        """Return the operations open at the last poll, with their peak so far, in the order of their start."""
         found = [operation for file in self._files.values() for operation in file.lines.still_open()]
         return sorted(found, key=lambda operation: operation.start)
 
     def lines(self) -> list[OperationLines]:
-        """What each process has written so far."""
+        """Return the lines of each process so far."""
         return [file.lines for file in self._files.values()]
 
     def marks_operations(self, pid: int) -> bool:
-        """Whether the process starts its own watermark anew, so that nobody else may.
+        """Return whether the process resets its high-water mark itself; then no other process may reset it.
 
-        Answered from the directory itself for a process that has not been seen to mark any: it may have begun a moment ago.
+        For a process without known operations the directory itself is checked: it may have begun a moment ago.
         """
         file = self._by_pid.get(pid)
         if file is None:
@@ -226,14 +226,14 @@ class OperationFollower:
 
     @property
     def damaged(self) -> int:
-        """Lines that were none of ours."""
+        """Return the number of invalid lines."""
         return sum(file.damaged for file in self._files.values())
 
     def damage(self) -> list[tuple[str, int]]:
-        """The files that have such lines, and how many."""
+        """Return the files with invalid lines and the number of these."""
         return [(file.name, file.damaged) for file in self._files.values() if file.damaged]
 
     def close(self) -> None:
-        """Give all descriptors back."""
+        """Close all descriptors."""
         for file in self._files.values():
             file.close()

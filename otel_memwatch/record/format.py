@@ -1,34 +1,35 @@
-"""The run directory, schema 1: names of its files, their lines, and what each field means.
+"""The run directory, schema 1: names of its files, their lines, and the meaning of each field.
 
-A promise: a run directory written by any released version is read by every later one. Fields may be added;
-none changes its meaning. Sizes are bytes, times monotonic seconds of the recording machine, `null` is "not known".
+A promise: every later version reads a run directory written by any released version. Fields may be added; none changes
+its meaning. Sizes are bytes, times monotonic seconds of the recording machine; `null` means unknown.
 
 `run.json`
     One object, replaced atomically at the start, on a change and at the end. `run_info_schema.RunInfo` declares the
-    fields that describe the run and its recording. Beside them:
+    fields that describe the run and its recording. Further fields:
 
     ==============  ==========================================================================
     schema          1
     gpus            [{"id", "name", "pci", "vendor", "driver", "parent", "visible", "recorded", "absent", "accounting",
-                    "processes", "trouble", "held", "accounted", "xid"}]: the machine's GPUs. `parent` is the card of
-                    a MIG instance; `visible` null: which devices the target may use could not be told; `absent` names
-                    what it does not tell; `processes` whether memory is told by process, or why not; `held` and
-                    `accounted` are {pid: bytes} for processes of the tree: most that was seen, and the driver's own
-                    exact peak; `xid` [{"time", "uuid", "code"}]
+                    "processes", "trouble", "held", "accounted", "xid"}]: GPUs of the machine. `parent` is the card of
+                    a MIG instance. `visible` is null if the devices that the target may use are unknown. `absent`
+                    names values that the GPU does not report. `processes` is true if it reports memory by process,
+                    or the reason why not. `held` and `accounted` are {pid: bytes} for processes of the tree: largest
+                    sample, and the driver's own exact peak. `xid` is [{"time", "uuid", "code"}]
     peaks           null, or {"main", "process", "tree", "cgroup", "gpu", "hugetlb"} as in the report's contract
     totals          null, or as in the report's contract
     quality         null, or as in the report's contract
     resource        attributes of the run as an OpenTelemetry resource: service, process, host, container ...
-    group           null, or who it is among the runs of one job: {"group", "launcher", "rank", "local_rank", "size", "first",
-                    "step", "node", "attempt"}; `first` is the lowest rank, `step` what is from one to the next
-    clock           {"boot_id", "monotonic_offset"}: which clocks the monotonic seconds are of, and by how many seconds a time
-                    namespace has moved them
+    group           null, or the position among the runs of one job: {"group", "launcher", "rank", "local_rank", "size",
+                    "first", "step", "node", "attempt"}; `first` is the lowest rank, `step` the difference of two ranks
+    clock           {"boot_id", "monotonic_offset"}: start of the machine that the monotonic seconds belong to, and
+                    seconds by which a time namespace has moved them
     ci              attributes of the CI run that it belongs to; on spans, not on metrics
-    limit           only under --limit: {"bytes", "by", "breached", "peak", "operation", "largest"}: `by` is "control group"
-                    or "process" (each has it), `breached` whether the run was ended for it, null: not known; `operation`
-                    the innermost one that was open then, `largest` [{"pid", "command", "bytes"}] the largest processes
-    measured_by     only where others have measured: who; the run has no ticks then, and its peaks are "sampled"
-    imported_from   only there: the path of their file
+    limit           only under --limit: {"bytes", "by", "breached", "peak", "operation", "largest"}. `by` is "control
+                    group" or "process" (for each process). `breached` is true if the run was killed for exceeding
+                    the limit, null if unknown. `operation` is the innermost operation open then. `largest` is
+                    [{"pid", "command", "bytes"}], the largest processes
+    measured_by     only if another tool measured: its name; the run has no samples then, and its peaks are "sampled"
+    imported_from   only then: the path of its file
     ==============  ==========================================================================
 
 `samples.jsonl`
@@ -36,45 +37,47 @@ none changes its meaning. Sizes are bytes, times monotonic seconds of the record
 
         {"schema": 1, "columns": [{"metric": "process.memory.usage", "unit": "By", "attributes": {}, "period": 0}]}
 
-    A line that is an array is one tick: monotonic seconds, then one value for each column. Values missing at
-    the end of the array are null: columns that are not read every tick stand last. Counters stand as the kernel
-    has them: where the target was there before the run (mode "attach" or "watch"), the tree's begin with what had
-    been used before, and their differences from the first value are the run's.
+    A line that is an array is one sample: monotonic seconds, then one value for each column. Values missing at the end
+    of the array are null; columns without a value in every sample come last. Counters have the kernel's values. If the
+    target ran before the recording (mode "attach" or "watch"), the tree's counters include earlier use. Differences
+    from the first value belong to the run.
 
 `processes.jsonl`
-    Objects of the fields of `model.ProcessRecord`, fields of no value left out. A process has one "seen",
+    Objects with the fields of `model.ProcessRecord`; fields without a value are omitted. A process has one "seen",
     any number of "figures" and at most one "exit". A process without "exit" was alive when the record ended.
 
 `budgets.json`
-    Where the run was given budgets, what came of them: {"schema": 1, "budgets": [{"figure", "unit", "limit", "verdict",
-    "value", "low", "high", "certainty", "why"}]}; the verdict is "within", "over" or "cannot tell".
+    Verdicts, if the run had budgets: {"schema": 1, "budgets": [{"figure", "unit", "limit", "verdict", "value", "low",
+    "high", "certainty", "why"}]}; the verdict is "within", "over" or "cannot tell".
 
 `clock.jsonl`, `clock.upload.jsonl`
-    Only in older records of a group. Not read any more: hosts are not compared at one instant.
+    Only in older records of a group. No longer read: hosts are not compared at one instant.
 
 `.reserve`
-    64 KiB kept aside for `run.json` while the run is recorded, so that a full disk can still be told of.
+    64 KiB reserved for `run.json` during the recording, to report a full disk.
 
 `operations-<pid>.jsonl`
-    Written by the process `pid` itself (or by `otel-memwatch mark`, whose file is `operations-mark-<pid>.jsonl`
-    with the pid of the shell; or by the monitor from spans that it received, `operations-otlp-<pid>.jsonl`, without
-    figures of memory). Objects, one a line:
+    Objects, one a line. The writer is one of:
+
+    - the process `pid` itself
+    - `otel-memwatch mark`: file `operations-mark-<pid>.jsonl`, with the pid of the shell
+    - the monitor, from received spans: file `operations-otlp-<pid>.jsonl`, without memory values
 
     header
         {"schema": 1, "pid", "start", "program", "exact": true|false, "floor", "rank"}: `start` is the start of the
-        process in monotonic seconds, `exact` whether it resets its own watermark; `rank` is there where a launcher of many
-        processes gave it one.
+        process in monotonic seconds. `exact` is true if the process resets its high-water mark itself. `rank` exists only
+        if a launcher of many processes set it.
     opening
         {"open": id, "time", "name", "trace", "span", "parent", "thread", "rss", "segment", "attributes",
-        "exported"}: `exported` is true where the program's own tracer made a span of it
+        "exported"}: `exported` is true if the program's own tracer exports a span for it
     closing
         {"close": id, "time", "status": "ok"|"error", "error", "rss", "segment", "peak", "low", "high", "certainty",
         "cpu_user", "cpu_system", "minor_faults", "major_faults", "read_bytes", "write_bytes", "read_chars",
-        "write_chars", "gpu"}: the totals are those of the process between opening and closing, its reaped children
-        included. `attributes` added while it was open may stand here too.
+        "write_chars", "gpu"}: the totals are those of the process between opening and closing, including its reaped
+        children. `attributes` added while it was open may occur here too.
 
-    `segment` is the largest RSS of the process since its boundary before this one (whatever the operation), exact
-    where the header says so: the largest of all segments is the process's lifetime peak although it was reset.
+    `segment` is the largest RSS of the process since its previous boundary, of any operation. It is exact if the header
+    says so. The largest of all segments is then the process's lifetime peak, despite the resets.
 """
 
 from __future__ import annotations
@@ -89,34 +92,34 @@ PROCESSES_FILE = "processes.jsonl"
 OPERATIONS_PREFIX = "operations-"
 OPERATIONS_SUFFIX = ".jsonl"
 RESERVE_FILE = ".reserve"
-"""Space kept aside while the run is recorded, for `run.json` on a full disk."""
+"""Space reserved during the recording, for `run.json` on a full disk."""
 BUDGETS_FILE = "budgets.json"
 REPORT_FILE = "report.txt"
 PAGE_FILE = "report.html"
 PLOT_FILE = "memory.png"
 PHASES_FILE = "phases.png"
-"""The same of `plot --style phases`."""
+"""Picture of `plot --style phases`."""
 PART = ".part-"
-"""Between the name of a file and the offset of a part of it, in a store to which the run is uploaded while it goes on."""
+"""Separator of a file's name and the offset of a part, in a store that receives uploads during the run."""
 INDEX_FILE = ".memwatch-index.sqlite"
-"""Beside many runs, not in one: what was read of them, which may be deleted at any time."""
+"""Cache of the runs in a directory, next to them; it may be deleted at any time."""
 METRICS_OTLP_FILE = "metrics.otlp.jsonl"
 TRACES_OTLP_FILE = "traces.otlp.jsonl"
 
 UNFINISHED = ".part"
-"""Ends the name of a report that is being written."""
+"""Suffix of a report during its writing."""
 
 RUNNING = "running"
 FINISHED = "finished"
 
 TICK_DECIMALS = 4
-"""Of the monotonic seconds of a tick: what is made of ticks while they come is then what a reader makes of the record."""
+"""Decimals of a sample's monotonic seconds: live results and those of a reader then agree."""
 
 DIRECTORY_MODE = 0o700
 FILE_MODE = 0o600
 
 TRACE_DIGITS, SPAN_DIGITS = 32, 16
-"""Hexadecimal digits of the ids of OpenTelemetry's traces and spans."""
+"""Hexadecimal digits of trace and span ids in OpenTelemetry."""
 
 RUN_DIRECTORY_VARIABLE = "OTEL_MEMWATCH_RUN_DIR"
 """Environment variable that names the run directory to the target and all its descendants."""
@@ -134,7 +137,7 @@ _OFFSET_DIGITS, _RANDOM_DIGITS = 14, 8
 
 
 def is_run_file(name: str) -> bool:
-    """Return whether this package gives that name to a file in a run directory, temporary files and uploaded parts included.
+    """Return whether this package uses the name for a file in a run directory, including temporary and uploaded parts.
 
     `runs prune` removes nothing else: add each new file here.
     """
@@ -162,5 +165,5 @@ def _is_digits(text: str, number: int | None = None) -> bool:
 
 
 def is_id(text: str, digits: int) -> bool:
-    """Whether `text` is an id of that many hexadecimal digits, in small letters and not all zero."""
+    """Return whether `text` is an id with this number of hexadecimal digits, in lower case and not all zero."""
     return len(text) == digits and not text.strip("0123456789abcdef") and bool(text.strip("0"))

@@ -1,7 +1,7 @@
-"""Lines of JSON as a crash, a full disk or a stranger may have left them.
+"""Lines of JSON, possibly damaged by a crash, a full disk or another program.
 
-Reading never fails: a torn last line is dropped (it was being written), whatever else is not what it should be is
-left out and counted. Memory is bounded by `MAX_LINE`, time by what is lines of ours, whatever the file holds.
+Reading never fails: a torn last line is dropped, because its write was interrupted. All other invalid content is skipped
+and counted. `MAX_LINE` bounds the memory; `MAX_DAMAGED` and `MAX_SKIPPED` bound the time for any content.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 MAX_LINE = 8 * 1024 * 1024
-"""Bytes of the longest line that is read; a longer one is damage."""
+"""Size limit of a line in bytes; a longer one is damage."""
 
 MAX_DAMAGED = 20_000
-"""Lines of a file that may be damaged: what follows so many is not read. A crash damages one, a bad disk some pages."""
+"""Damaged lines before the rest of a file is skipped. A crash damages one, a bad disk some pages."""
 
 MAX_SKIPPED = 64 * 1024 * 1024
-"""Bytes of a file that may be no lines at all (the inside of one that is too long, holes) before it is given up."""
+"""Bytes without lines (an overlong line, holes) before the rest of a file is skipped."""
 
 _BLOCK = 256 * 1024
 
 
 def open_regular(path: str | os.PathLike[str], flags: int = 0, directory: int | None = None) -> int:
-    """A descriptor to read a regular file by; `flags` are added to those of open(2), `path` begins at `directory`.
+    """Open a regular file for reading; `flags` are added to those of open(2), `path` is relative to `directory`.
 
-    Somebody else may have put another thing into the run directory: opening a named pipe would wait for its writer for
-    ever, and reading a device may do anything. Raises `OSError` for these too.
+    Another program may have put a special file into the run directory. Opening a named pipe would wait for its writer
+    for ever, and reading a device may have any effect. Raises `OSError` for these too.
     """
     descriptor = os.open(
         path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY | flags, dir_fd=directory
@@ -48,56 +48,55 @@ def open_regular(path: str | os.PathLike[str], flags: int = 0, directory: int | 
 
 
 class Damage:
-    """What could not be read of one file.
+    """Unreadable parts of one file.
 
     Args:
-        name: of the file, for its sentences.
+        name: name of the file, for messages.
 
     """
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.lines = 0
-        """Lines left out, the torn last one not counted."""
+        """Skipped lines, without the torn last one."""
         self.torn = False
-        """Whether the last line was incomplete: normal after a kill."""
+        """True if the last line was incomplete: normal after a kill."""
         self.other: list[str] = []
-        """Whatever else was wrong, in sentences."""
+        """Other problems, in sentences."""
 
     def sentences(self) -> list[str]:
-        """What a person should know; nothing for a torn last line."""
+        """Return the messages for the user; none for a torn last line."""
         if not self.lines:
             return self.other
         return [f"{self.name}: {count(self.lines, 'line')} could not be read and left out.", *self.other]
 
     def give_up(self, reason: str) -> None:
-        """Says why the rest of the file is not read."""
+        """Record why the rest of the file is not read."""
         self.other.append(f"{self.name}: {reason}; what follows was not read.")
 
 
 def count(number: int, noun: str) -> str:
-    """A number of things: "1 line", "3 lines"."""
+    """Return a number with its noun: "1 line", "3 lines"."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def text_lines(path: Path, damage: Damage) -> Iterator[bytes]:
-    """The non-empty complete lines of a file, without their ends; nothing when the file is missing.
+    """Yield the non-empty complete lines of a file, without newlines; nothing if the file is missing.
 
-    The last line counts as complete only with its newline, or when it is whole JSON (a writer's last act may have
-    been cut exactly before the newline).
+    The last line counts as complete if it has a newline or is valid JSON: a crash may cut it exactly before the newline.
     """
     for lines in line_blocks(path, damage):
         yield from lines
 
 
 def line_blocks(path: Path, damage: Damage, block: int = _BLOCK, begin: int = 0) -> Iterator[list[bytes]]:
-    """As `text_lines`, some `block` bytes of lines at a time; `begin`: bytes of the file that are left out."""
+    """Yield the lines of `text_lines` in blocks of about `block` bytes; `begin`: bytes of the file to skip."""
     for _, lines in _raw_blocks(path, damage, block, begin):
         yield _clean(lines)
 
 
 def located_lines(path: Path, damage: Damage) -> Iterator[tuple[int, bytes]]:
-    """As `text_lines`, each with its offset in the file, by which `line_at` finds it again."""
+    """Yield the lines of `text_lines`, each with its offset in the file for `line_at`."""
     for offset, lines in _raw_blocks(path, damage, _BLOCK, 0):
         at = offset
         for line in lines:
@@ -106,7 +105,7 @@ def located_lines(path: Path, damage: Damage) -> Iterator[tuple[int, bytes]]:
 
 
 def line_at(path: Path, offset: int, size: int) -> bytes:
-    """At least the whole line that begins at `offset`, and `size` bytes where there are as many; empty where it has gone."""
+    """Return the whole line at `offset`, and up to `size` bytes; empty if the line no longer exists."""
     data = b""
     try:
         descriptor = open_regular(path)
@@ -123,7 +122,7 @@ def line_at(path: Path, offset: int, size: int) -> bytes:
 
 
 def _raw_blocks(path: Path, damage: Damage, block: int, begin: int) -> Iterator[tuple[int, list[bytes]]]:
-    """Complete lines as they are, some at a time, with the offset of the first of them."""
+    """Yield complete raw lines in blocks, with the offset of the first one."""
     rest = b""
     skipping = False
     garbage = GarbageGuard()
@@ -187,12 +186,12 @@ def _hopeless(garbage: GarbageGuard, data: bytes, damage: Damage) -> bool:
 
 
 def _clean(lines: list[bytes]) -> list[bytes]:
-    """Without empty lines, and without the NUL bytes that a crash of the machine leaves in a file."""
+    """Remove empty lines, and the NUL bytes that a crash of the machine leaves in a file."""
     return [line.strip(b"\0 \r\t") if line[:1] == b"\0" else line for line in lines if line.strip(b"\0 \r\t")]
 
 
 def parse(line: bytes | str) -> Any:
-    """The line's JSON value; `None` when it is none (`null` stands for nothing we write)."""
+    """Return the JSON value of a line; `None` if it is invalid. No line of ours is `null`."""
     try:
         return _DECODER.decode(line if isinstance(line, str) else line.decode("utf-8", "surrogateescape"))
     except (ValueError, RecursionError):
@@ -200,7 +199,7 @@ def parse(line: bytes | str) -> Any:
 
 
 def parse_all(lines: list[bytes]) -> list[Any]:
-    """As `parse` of each line. All at once where they are sound, which takes two thirds of the time."""
+    """Return `parse` of each line. Valid lines are parsed all at once, which takes two thirds of the time."""
     try:
         values = _DECODER.decode((b"[" + b",".join(lines) + b"]").decode())
     except (ValueError, RecursionError):
@@ -211,15 +210,15 @@ def parse_all(lines: list[bytes]) -> list[Any]:
 
 
 def _not_a_number(_: str) -> None:
-    """`NaN` and `Infinity` are no JSON; what they stood for is not known."""
+    """Return `None` for `NaN` and `Infinity`: they are not JSON, and their values are unknown."""
 
 
 _DECODER = json.JSONDecoder(parse_constant=_not_a_number)
-"""Made once: `json.loads` with `parse_constant` makes one for each line, which takes three times as long as the line."""
+"""Created once: `json.loads` with `parse_constant` creates a decoder for each line, which takes three times as long."""
 
 
 def objects(path: Path, damage: Damage) -> Iterator[dict[str, Any]]:
-    """The objects of a file of JSON lines."""
+    """Yield the objects of a file of JSON lines."""
     for line in text_lines(path, damage):
         value = parse(line)
         if isinstance(value, dict):

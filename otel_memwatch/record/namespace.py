@@ -1,4 +1,4 @@
-"""Whose process ids a record holds: each pid namespace counts its own."""
+"""PID namespace of the process ids in a record: each namespace numbers its processes separately."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 
 
 def pid_namespace() -> int | None:
-    """Number of the pid namespace that this process is in; `None` where the system does not say."""
+    """Return the number of this process's PID namespace; `None` if the system does not report it."""
     try:
         return os.stat("/proc/self/ns/pid").st_ino
     except OSError:

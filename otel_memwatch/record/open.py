@@ -1,20 +1,20 @@
-"""Opens a recorded run: decides what lies in a path, and which kind of `Record` reads it.
+"""Opening of a recorded run: find the kind of a path's content, and the class of `Record` that reads it.
 
-A directory that is no run, or that cannot be understood, raises `RunError`: one sentence and what to do.
+A directory without a run, or with an invalid one, raises `RunError`: one sentence and a remedy.
 
-1. `read_run` opens a path that a person named. It checks that the path holds a run, reads the run's description with
-   `read_info`, and hands both to `open_record`.
+1. `read_run` opens a path given by the user. It checks that the path holds a run, reads the run's description with
+   `read_info`, and passes both to `open_record`.
 2. `read_info` reads one `run.json`, and nothing else.
-3. `open_record` opens a directory whose description the caller has already, as the monitor has at the end of a run: on a
-   full disk `run.json` may be older than that, or lack.
+3. `open_record` opens a directory with a known description, as the monitor does at the end of a run. On a full disk
+   `run.json` may be older or missing.
 
 ======================================  ==============================================================================
-what there is                           who reads it
+content                                 reader
 ======================================  ==============================================================================
-`samples.jsonl`, no spans beside it     `Record`
+`samples.jsonl` without spans           `Record`
 `samples.jsonl` and exported spans      `SpannedRecord`: as `Record`, and the spans are operations too
-OTLP JSON lines only (a directory, or   `OtlpRecord`: ticks and operations come from these lines
-a file that is named for itself)
+only OTLP JSON lines, in a directory    `OtlpRecord`: samples and operations come from these lines
+or one file
 ======================================  ==============================================================================
 """
 
@@ -41,13 +41,13 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _MAX_INFO = 16 * 1024 * 1024
-"""Bytes of the largest `run.json` that is read: the longest command that Linux starts has 6 MiB of arguments."""
+"""Size limit of `run.json` in bytes: the longest command that Linux starts has 6 MiB of arguments."""
 
 
 def read_run(path: str | os.PathLike[str]) -> Record:
-    """Opens a run directory, or a file of OTLP JSON lines.
+    """Open a run directory, or a file of OTLP JSON lines.
 
-    Raises `RunError` when there is none, or it is not one that this version can read.
+    Raises `RunError` if the run does not exist, or this version cannot read it.
     """
     directory = Path(path)
     try:
@@ -86,14 +86,14 @@ def read_run(path: str | os.PathLike[str]) -> Record:
 
 
 def read_info(path: Path, directory: int | None = None) -> Mapping[str, Any]:
-    """The object in a `run.json`. Raises `RunError` for what is none: no regular file, too large, damaged.
+    """Return the object in a `run.json`. Raises `RunError` if it is not a regular file, too large or damaged.
 
-    With `directory`, the descriptor of an open directory, `path` is the name of a file in it and no link is followed.
+    With `directory`, the descriptor of an open directory, `path` is the name of a file in it; no link is followed.
     """
     flags = 0 if directory is None else os.O_NOFOLLOW
     try:
         with os.fdopen(open_regular(path, flags, directory), "rb") as file:
-            # `read` allocates as many bytes as it is asked for before it looks how many the file holds.
+            # `read` allocates the requested bytes before it checks the size of the file.
             size = os.fstat(file.fileno()).st_size
             data = file.read(min(size, _MAX_INFO))
     except OSError as error:
@@ -115,7 +115,7 @@ def read_info(path: Path, directory: int | None = None) -> Mapping[str, Any]:
 
 
 def open_record(directory: Path, info: Mapping[str, Any]) -> Record:
-    """The record of a directory whose ticks we wrote, and whose description the caller knows. Raises nothing."""
+    """Return the record of a directory with our samples and a known description. Raises nothing."""
     if os.path.isfile(directory / TRACES_OTLP_FILE):
         from otel_memwatch.record.otlp_file import SpannedRecord
 

@@ -1,12 +1,12 @@
-"""The fields of an operation's two lines, in the order in which they are written. `format.py` says what each means.
+"""Fields of an operation's two lines, in writing order. `format.py` describes each.
 
-Whoever writes such lines (Python and C code in the target, `otel-memwatch mark`) goes by these two tables.
+All writers of such lines use these two tables: Python and C code in the target, and `otel-memwatch mark`.
 """
 
 from __future__ import annotations
 
 OPENING = ("open", "time", "name", "trace", "span", "parent", "thread", "rss", "segment")
-"""Behind them, where there are any: `attributes`, `exported`."""
+"""Optional fields follow: `attributes`, `exported`."""
 
 CLOSING = (
     "close",
@@ -28,4 +28,4 @@ CLOSING = (
     "read_chars",
     "write_chars",
 )
-"""Behind them, where there are any: `gpu`, `attributes`."""
+"""Optional fields follow: `gpu`, `attributes`."""

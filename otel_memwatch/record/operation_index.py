@@ -1,7 +1,7 @@
-"""Where the lines of every operation stand, so that any number of them can be read one by one, by their start.
+"""Index of the lines of every operation, to read any number of operations one by one, by their start.
 
-A run may have marked millions of operations. What is kept of each is a row of numbers (60 bytes); the operation itself is
-made of its two lines when it is asked for, and forgotten again.
+A run may have millions of operations. Each takes a row of numbers (60 bytes) in memory. The operation itself is built from
+its two lines on request, and is not kept.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ if TYPE_CHECKING:
 
 _BLOCK = 64 * 1024
 _BLOCKS = 64
-"""Blocks of the files that are kept: operations are read nearly in the order of their lines."""
+"""Cached blocks of the files: operations are read nearly in the order of their lines."""
 _NO_CLOSING = -1
 _UNKNOWN = -1
 _MOST = 1 << 62
-"""Bytes that nothing has: a file may say more."""
+"""Upper limit of a size in bytes: a file may contain a larger number."""
 
 
 class OperationTable:
-    """The operations of a run by their start, the longest first where they began together.
+    """Operations of a run by their start; if several start together, the longest first.
 
     Attributes:
-        starts, ends: monotonic seconds; an end of infinity: never closed.
-        lows, highs: bytes that the operation's process certainly had in it, and that it never exceeded; -1: not known.
-        pids: its process.
-        parents: position of the operation around each, which comes before it; -1: none in this run.
-        depths: number of operations around it.
-        with_gpu: positions of those with figures of a GPU's allocator.
+        starts, ends: monotonic seconds; an infinite end means never closed.
+        lows, highs: lower and upper bound of the process's peak during the operation, in bytes; -1: unknown.
+        pids: process of each.
+        parents: position of the enclosing operation, which comes earlier; -1: none in this run.
+        depths: number of enclosing operations.
+        with_gpu: positions of the operations with values of a GPU's allocator.
 
     """
 
@@ -55,15 +55,15 @@ class OperationTable:
         return len(self.starts)
 
     def __iter__(self) -> Iterator[RecordedOperation]:
-        """All, one by one."""
+        """Yield all operations, one by one."""
         return map(self.operation, range(len(self)))
 
     def operation(self, position: int) -> RecordedOperation:
-        """One of them."""
+        """Return the operation at a position."""
         raise NotImplementedError
 
     def _nest(self, spans: Sequence[int], around: Sequence[int]) -> None:
-        """Finds the parents, by numbers that stand for span ids (0: none). One that comes later, or a circle, is none."""
+        """Find the parents, by numbers that represent span ids (0: none). A later parent, or a cycle, counts as none."""
         wanted = set(around)
         wanted.discard(0)
         positions: dict[int, int] = {}
@@ -76,7 +76,7 @@ class OperationTable:
 
 
 class ListedOperations(OperationTable):
-    """Those of a list, as spans that a program exported are."""
+    """Operations from a list, for example the spans that a program exported."""
 
     def __init__(self, operations: Sequence[RecordedOperation]) -> None:
         super().__init__()
@@ -95,20 +95,20 @@ class ListedOperations(OperationTable):
         )
 
     def operation(self, position: int) -> RecordedOperation:
-        """One of them."""
+        """Return the operation at a position."""
         return self._operations[position]
 
 
 class OperationIndex(OperationTable):
-    """Those of a run directory.
+    """Operations of a run directory.
 
     Args:
-        directory: of the run.
-        names: of the files of operations in it.
-        damage_of: gives what notes the damage of a file.
+        directory: run directory.
+        names: files of operations in it.
+        damage_of: returns the `Damage` of a file.
 
     Attributes:
-        lines: what each file says of its process.
+        lines: lines of each file.
 
     """
 
@@ -166,7 +166,7 @@ class OperationIndex(OperationTable):
             rows.add(number, opened, math.inf, known, (offsets[opened.identity], _NO_CLOSING))
 
     def operation(self, position: int) -> RecordedOperation:
-        """One of them, read again. One whose lines have gone since is told as far as it is known here."""
+        """Read an operation again. If its lines no longer exist, return the values known here."""
         number = self._numbers[position]
         still_open = self._open.get(number)
         if still_open is not None:
@@ -179,7 +179,7 @@ class OperationIndex(OperationTable):
         return lines.operation(opened, closing)
 
     def _line(self, file: int, offset: int) -> Mapping[str, Any]:
-        """The object that begins at an offset; empty where it has gone."""
+        """Return the object that begins at an offset; empty if it no longer exists."""
         block, begin = divmod(offset, _BLOCK)
         data = self._blocks.get((file, block))
         if data is None:
@@ -188,14 +188,14 @@ class OperationIndex(OperationTable):
             if len(self._blocks) > _BLOCKS:
                 self._blocks.popitem(last=False)
         end = data.find(b"\n", begin)
-        # A line that goes on in the next block is read by itself.
+        # A line that continues in the next block is read separately.
         line = line_at(self._paths[file], offset, 4096).partition(b"\n")[0] if end < 0 else data[begin:end]
         found = parse(line.strip(b"\0 \r\t"))
         return found if isinstance(found, dict) else {}
 
 
 class _Rows:
-    """The rows while they are read, in the order in which operations were closed."""
+    """Rows during reading, in the order of the operations' ends."""
 
     def __init__(self) -> None:
         self.files, self.openings, self.closings = array("l"), array("q"), array("q")
@@ -212,7 +212,7 @@ class _Rows:
         known: tuple[int, int],
         places: tuple[int, int],
     ) -> None:
-        """Adds one; `known` are its `sizes`, `places` the offsets of its two lines."""
+        """Add an operation; `known` are its `sizes`, `places` the offsets of its two lines."""
         self.files.append(file)
         self.openings.append(places[0])
         self.closings.append(places[1])
@@ -225,7 +225,7 @@ class _Rows:
 
 
 def sizes(peak: Peak | None) -> tuple[int, int]:
-    """Lower and upper bound of a peak as the table has them."""
+    """Return lower and upper bound of a peak, as stored in the table."""
     if peak is None:
         return _UNKNOWN, _UNKNOWN
     low, high = ((_UNKNOWN if bound is None else min(bound, _MOST)) for bound in (peak.low, peak.high))
@@ -237,5 +237,5 @@ def _end(end: float | None) -> float:
 
 
 def _number(span_id: str | None) -> int:
-    """A number that stands for a span id while this process runs; 0: none."""
+    """Return a number that represents a span id in this process only; 0: none."""
     return hash(span_id) if span_id else 0

@@ -1,4 +1,4 @@
-"""Operations from the lines of one `operations-<pid>.jsonl`, added one by one: while the file grows, or afterwards."""
+"""Operations from the lines of one `operations-<pid>.jsonl`, added one by one while the file grows or afterwards."""
 
 from __future__ import annotations
 
@@ -20,27 +20,27 @@ _TOTALS = ("minor_faults", "major_faults", "read_bytes", "write_bytes", "read_ch
 
 
 class OpenOperation(NamedTuple):
-    """An operation that is open, or that a line has just closed."""
+    """Operation that is open, or that a line has just closed."""
 
     identity: int
-    """Its number in its process."""
+    """Number in its process."""
 
     line: Mapping[str, Any]
     time: float
     boundary: int
-    """Number of its own boundary."""
+    """Number of the boundary at its opening."""
 
 
 class OperationLines:
-    """What one process said of its operations.
+    """Operations in the lines of one process.
 
     Attributes:
-        pid: the process; from the header, else as given (the file's name).
-        start: its start in monotonic seconds; `None`: the header is missing.
-        exact: whether it resets its own watermark at each boundary.
-        rank: its number among those that a launcher (torchrun, mpirun, srun) started; `None`: not told.
-        largest: (bytes, monotonic seconds) of the largest segment so far: with resets, the process's lifetime peak
-            up to its last boundary; `None` before the first.
+        pid: PID from the header, otherwise from the file's name.
+        start: start of the process in monotonic seconds; `None`: the header is missing.
+        exact: true if the process resets its high-water mark at each boundary.
+        rank: number among the processes of a launcher (torchrun, mpirun, srun); `None`: unknown.
+        largest: (bytes, monotonic seconds) of the largest segment so far. With resets, it is the process's lifetime
+            peak up to its last boundary; `None` before the first.
 
     """
 
@@ -57,12 +57,12 @@ class OperationLines:
         self._open: dict[int, OpenOperation] = {}
 
     def add(self, line: Mapping[str, Any]) -> RecordedOperation | None:
-        """Adds a line; gives the operation that it closes. Raises `ValueError` for a line that is none of ours."""
+        """Add a line; return the operation that it closes. Raises `ValueError` for an invalid line."""
         opened = self.match(line)
         return None if opened is None else self.operation(opened, line)
 
     def match(self, line: Mapping[str, Any]) -> OpenOperation | None:
-        """As `add`, without making an operation of the two lines: gives what the line closes."""
+        """Add a line, without building an operation; return the opening that the line closes."""
         if "open" in line:
             self._add_opening(line)
             return None
@@ -77,7 +77,7 @@ class OperationLines:
         raise ValueError("neither header nor boundary")
 
     def match_pairs(self, pairs: PlainPairs) -> None:
-        """As `match` of the two lines of each pair."""
+        """Add the two lines of each pair, with the effect of `match`."""
         both = zip(pairs.start_segments, pairs.end_segments, strict=True)
         segments = [int(segment) for pair in both for segment in pair]
         largest = max(segments)
@@ -89,25 +89,25 @@ class OperationLines:
         self.last_time = float(pairs.ends[-1])
         if self._open:
             for identity in pairs.identities:
-                # Of a number that is open already, as no program of ours has it, this is another opening.
+                # If the number is already open, which our programs never do, the pair replaces that opening.
                 self._open.pop(int(identity), None)
 
     @staticmethod
     def opened_and_closing(lines: str) -> tuple[OpenOperation, Mapping[str, Any]]:
-        """What `match` gives of the second line of a pair, and this line."""
+        """Return the result of `match` for the second line of a pair, and this line."""
         opening, closing, _ = map(parse, lines.split("\n"))
         return OpenOperation(opening["open"], opening, opening["time"], 0), closing
 
     def still_open(self) -> list[RecordedOperation]:
-        """The operations that are open after the last line, with their peak so far."""
+        """Return the operations open after the last line, with their peak so far."""
         return [self.operation(opened, {}) for opened in self._open.values()]
 
     def open_operations(self) -> list[OpenOperation]:
-        """The same as they were opened, in the same order."""
+        """Return the open operations in opening order, unparsed."""
         return list(self._open.values())
 
     def _add_boundary(self, line: Mapping[str, Any]) -> float:
-        # As ours are, and a program may write a hundred thousand a second; `moment` and `whole` look at what is odd.
+        # Our programs write valid values, up to a hundred thousand a second; `moment` and `whole` check unusual ones.
         time, segment = line.get("time"), line.get("segment")
         if type(time) is not float or not 0 <= time <= FARTHEST:
             time = moment(time)
@@ -142,7 +142,7 @@ class OperationLines:
         return self._open.pop(identity)
 
     def operation(self, opened: OpenOperation, closing: Mapping[str, Any]) -> RecordedOperation:
-        """The operation of an opening and its closing line; without the latter, one that is still open."""
+        """Return the operation of an opening and its closing line; if `closing` is empty, it is still open."""
         opening = opened.line
         closed = bool(closing)
         status = text(closing.get("status")) or "ok"
@@ -168,7 +168,7 @@ class OperationLines:
         )
 
     def _peak_so_far(self, opened: OpenOperation) -> Peak | None:
-        """At least the largest segment after the opening, where the process resets; else what it had at the start."""
+        """Return the peak so far: the largest segment since the opening if the process resets, else the opening size."""
         low = whole(opened.line.get("rss")) or 0
         if self.exact:
             low = max(low, self._segments.since(opened.boundary) or 0)
@@ -176,7 +176,7 @@ class OperationLines:
 
 
 def peak_of(closing: Mapping[str, Any], pid: int) -> Peak | None:
-    """The peak that a closing line tells of; `None`: none."""
+    """Return the peak in a closing line; `None`: none."""
     value = whole(closing.get("peak"))
     if value is None:
         return None

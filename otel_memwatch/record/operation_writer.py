@@ -1,6 +1,6 @@
 """Write the lines of `operations-<pid>.jsonl`, which `record/format.py` describes.
 
-The lines have few shapes, so they are written without `json`: importing that costs the watched program 7 ms. Compiled code
+The lines have few shapes, so they are written without `json`: its import costs the watched program 7 ms. Compiled code
 (`in_target/operations/_native.c`) writes the same lines.
 """
 
@@ -50,13 +50,13 @@ def header_line(
     floor: int | None = None,
     rank: int | None = None,
 ) -> bytes:
-    """The first line of a process's file.
+    """Return the first line of a process's file.
 
     Args:
         pid: process ID.
         start: start of the process in monotonic seconds.
         program: name of the program.
-        exact: whether the process resets its own peak counter at each boundary.
+        exact: true if the process resets its peak counter at each boundary.
         floor: peak of the process before its first operation, in bytes.
         rank: number of the process among those that a launcher started.
 

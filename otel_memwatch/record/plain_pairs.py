@@ -1,9 +1,9 @@
-"""Operations that opened and closed without a line between them, found in a block of lines in a third of the time.
+"""Fast search for operations that opened and closed without a line between them, in a third of the time.
 
-A program may mark a hundred thousand operations a second, and nearly all are such pairs: no attributes, nothing of a GPU, a
-name in which nothing is escaped. One search takes from each what totals need, and makes no object of anything else.
-Whatever is not exactly as `record/operation_writer.py` writes it stays a line: for `jsonl.parse_all` and
-`OperationLines.match`, which say of these pairs the same as what is found here.
+A program may mark a hundred thousand operations a second, and nearly all are such pairs. They have no attributes, no GPU
+values, and no escapes in the name. One search extracts the fields for totals from each, and creates no other object.
+Text that differs from the output of `record/operation_writer.py` stays a line, for `jsonl.parse_all` and
+`OperationLines.match`. These give the same results for the pairs.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _TEXT = r'"[ !#-\[\]-~]*"'
 _WHOLE = r"(?:0|[1-9]\d{0,17})"
-"""What `OperationLines` believes: it fits 62 bits."""
+"""Whole number that `OperationLines` accepts: it fits 62 bits."""
 _SECONDS = r"(?:0|[1-9]\d{0,8})\.\d{6}"
 _SHAPES = {
     "time": _SECONDS,
@@ -36,16 +36,16 @@ _SHAPES = {
 }
 """All other fields are whole numbers."""
 _FEW = 4
-"""Pairs that are not worth what it takes to look at them together."""
+"""Number of pairs below which processing them together does not pay."""
 _WANTED_OF_OPENING = {"open", "time", "name", "segment"}
 _WANTED_OF_CLOSING = {"time", "status", "segment", "peak", "low", "high", "cpu_user", "cpu_system"}
 
 
 class PlainPairs(NamedTuple):
-    """What is wanted of some pairs in the order of their lines: each field of all of them, as it stands there."""
+    """Fields of pairs in the order of their lines: each field for all pairs, as text."""
 
     lines: tuple[str, ...]
-    """Both of a pair, each with its newline."""
+    """Both lines of each pair, with their newlines."""
     identities: tuple[str, ...]
     starts: tuple[str, ...]
     names: tuple[str, ...]
@@ -63,13 +63,13 @@ class PlainPairs(NamedTuple):
 
 
 def pieces(text: bytes) -> Iterator[PlainPairs | list[bytes]]:
-    """Complete lines, each with its newline, as pairs and lines that follow each other. Few pairs are left as lines too."""
+    """Split complete lines, each with its newline, into pairs and other lines, in order. Few pairs stay lines too."""
     if not text.isascii():
         yield text.split(b"\n")
         return
     rows = _search().findall(
         text.decode("ascii")
-    )  # numbers of text are read in half the time of those of bytes
+    )  # int() and float() take half the time for str that they take for bytes
     begin = 0
     lines: list[bytes] = []
     for index in (*(index for index, row in enumerate(rows) if not row[0]), len(rows)):
@@ -90,9 +90,9 @@ def pieces(text: bytes) -> Iterator[PlainPairs | list[bytes]]:
 
 @cache
 def _search() -> re.Pattern[str]:
-    """Made when it is first needed, in some milliseconds: few programs mark so many."""
+    """Return the search pattern, compiled at first use in some milliseconds: few programs mark so many operations."""
     opening = _line(OPENING, _WANTED_OF_OPENING)
-    # The number that is closed is the one that was opened: the second group.
+    # The closed number equals the opened one: the second group.
     closing = _line(CLOSING, _WANTED_OF_CLOSING, close=r"\2")
     return re.compile(rf"({opening}{closing})|([^\n]*)\n", re.ASCII)
 

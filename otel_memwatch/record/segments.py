@@ -1,4 +1,4 @@
-"""The largest value since any earlier moment, for any number of overlapping stretches at once."""
+"""Largest value since any earlier moment, for any number of overlapping periods at once."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _ABOVE_ALL = 1 << 63
 class Segments:
     """Maxima of the segments between boundaries.
 
-    Operations overlap in any way (threads, tasks), so that a value cannot simply be passed on to an enclosing
-    one. A segment matters only until a later one is at least as large: what is kept is a strictly decreasing
-    sequence, in which the largest value after a boundary is the first entry behind it. Adding costs O(1)
-    amortised, asking O(log n), however many operations are open. Not thread-safe.
+    Operations overlap in any way (threads, tasks), so a value cannot simply be passed to an enclosing one. A segment
+    matters only until a later one is at least as large. So the entries form a strictly decreasing sequence: the largest
+    value after a boundary is the first entry after it. Adding costs O(1) amortised, a query O(log n), for any number of
+    open operations. Not thread-safe.
     """
 
     __slots__ = ("_entries",)
@@ -28,14 +28,14 @@ class Segments:
         ] = []  # of pairs: an interrupt between two steps leaves them in order
 
     def push(self, number: int, value: int) -> None:
-        """The segment that ended at boundary `number` (numbers increase) reached `value`."""
+        """Add the largest `value` of the segment that ended at boundary `number`; numbers increase."""
         entries = self._entries
         while entries and entries[-1][1] <= value:
             entries.pop()
         entries.append((number, value))
 
     def push_all(self, first: int, values: Sequence[int]) -> None:
-        """As `push` of each, numbered from `first` on. Costs one look at most of them: few are larger than all behind them."""
+        """Push each value, numbered from `first` on. Most cost one comparison: few exceed all later ones."""
         kept: list[tuple[int, int]] = []
         largest, number = -1, first + len(values)
         for value in reversed(values):
@@ -50,11 +50,11 @@ class Segments:
         entries.extend(kept)
 
     def since(self, number: int) -> int | None:
-        """Largest value of the segments that ended after boundary `number`; `None`: there was none."""
+        """Return the largest value of the segments that ended after boundary `number`; `None`: none did."""
         entries = self._entries
         position = bisect_right(entries, (number, _ABOVE_ALL))
         return entries[position][1] if position < len(entries) else None
 
     def clear(self) -> None:
-        """Forget all: nothing that began before now will be asked for."""
+        """Remove all segments: no later query concerns an earlier moment."""
         self._entries.clear()
