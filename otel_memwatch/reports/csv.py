@@ -1,7 +1,10 @@
-"""Every tick as a row of CSV, every series as a column.
+"""CSV with a row for each sample and a column for each series.
 
-The first column is the time in seconds since the start of the run, the second in Unix seconds; the others are named
-for metric, attributes and unit, as in `memwatch.tree.disk.io{disk.io.direction=read} [By]`. Empty is "not known".
+* First column: seconds since the start of the run.
+* Second column: Unix seconds.
+* Other columns: metric, attributes and unit, for example `memwatch.tree.disk.io{disk.io.direction=read} [By]`.
+
+An empty cell is "unknown".
 """
 
 from __future__ import annotations
@@ -24,7 +27,7 @@ _ROWS_AT_ONCE = 1000
 
 
 def render(run: RecordedRun, out: BinaryIO, options: Options) -> None:  # noqa: ARG001 - every report is called alike
-    """Writes the rows as they are read: a day of ticks takes no more memory than a second."""
+    """Write the rows as they are read: a day of samples takes no more memory than a second."""
     lines = io.StringIO(newline="")
     writer = csv.writer(lines, lineterminator="\n")
     writer.writerow([TIME, WALL, *(clean(header(column)) for column in run.record.columns)])
@@ -38,7 +41,7 @@ def render(run: RecordedRun, out: BinaryIO, options: Options) -> None:  # noqa: 
 
 
 def header(column: Column) -> str:
-    """The name of a series' column."""
+    """Return the name of a series' column."""
     attributes = ",".join(f"{name}={value}" for name, value in column.attributes)
     metric = METRICS.get(column.metric)
     return (

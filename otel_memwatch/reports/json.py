@@ -1,6 +1,6 @@
-"""The figures of a run as JSON: the contract with other programs, schema 1.
+"""Figures of a run as JSON: the contract with other programs, schema 1.
 
-Fields may be added; none is removed or changes its meaning. Bytes and seconds; `null` is "not known".
+Fields may be added; none is removed or changes its meaning. Bytes and seconds; `null` is "unknown".
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ _SECONDS = "seconds"
 
 
 def render(run: RecordedRun, out: BinaryIO, options: Options) -> None:
-    """Writes the document as ASCII; indented unless `options["indent"]` says otherwise.
+    """Write the document as ASCII, indented by `options["indent"]`.
 
-    It is written part by part, and operations one by one: a run may have more of them than there is memory for.
+    Parts are written one after the other, and so are operations: a run may have more of them than fit into memory.
     """
     indent = options.get("indent", 2)
     newline, pad = ("", "") if indent is None else ("\n", " " * indent)
 
     def text(value: Any, depth: int) -> str:
-        # No string has a line break of its own: JSON escapes it.
+        # JSON escapes line breaks in strings, so each newline is layout.
         written = strict_json.dumps(value, indent=indent, ensure_ascii=True)
         return written.replace("\n", newline + pad * depth)
 
@@ -54,12 +54,12 @@ def render(run: RecordedRun, out: BinaryIO, options: Options) -> None:
 
 
 def document(run: RecordedRun) -> dict[str, Any]:
-    """The document as a dictionary whose keys stand in the order of the contract."""
+    """Return the document as a dictionary, with keys in the order of the contract."""
     return {key: list(value) if isinstance(value, Iterator) else value for key, value in _parts(run)}
 
 
 def _parts(run: RecordedRun) -> Iterator[tuple[str, Any]]:
-    """The keys of the document and what they stand for; a list that may be long as an iterator."""
+    """Yield keys and values of the document; lists that may be long are iterators."""
     yield "schema", SCHEMA
     yield "run", _run(run)
     yield (
@@ -123,7 +123,7 @@ def _rounded(seconds: float | None) -> float | None:
 
 
 def _totals(totals: Mapping[str, float | None]) -> dict[str, float | int | None]:
-    """Counts and bytes as whole numbers, whatever the record holds them as."""
+    """Return counts and bytes as integers, even if the record holds floats."""
     return {name: _plain(name, value) for name, value in totals.items()}
 
 

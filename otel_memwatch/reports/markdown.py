@@ -1,4 +1,4 @@
-"""Summary as GitHub-flavoured Markdown, without arguments of commands, as other people read it."""
+"""Summary as GitHub-flavoured Markdown, without arguments of commands, because other people read it."""
 
 from __future__ import annotations
 

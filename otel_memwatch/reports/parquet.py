@@ -1,6 +1,6 @@
-"""Every tick as a row of a Parquet file, every series as a column, for pandas, DuckDB, Spark and the like.
+"""Parquet file with a row for each sample and a column for each series, for pandas, DuckDB or Spark.
 
-Columns are named as in CSV. Needs the extra `parquet`.
+Columns have the same names as in CSV. Needs the extra `parquet`.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ _ROWS_AT_ONCE = 20_000
 
 
 def render(run: RecordedRun, out: BinaryIO, options: Options) -> None:  # noqa: ARG001 - every report is called alike
-    """Writes the rows in groups as they are read.
+    """Write the rows in groups as they are read.
 
-    run.json is in the file's metadata, key "memwatch", but for the arguments of the command: they stay here.
+    The file's metadata holds run.json under the key "memwatch", without arguments of the command.
     """
     try:
         import pyarrow  # noqa: ICN001 - an extra

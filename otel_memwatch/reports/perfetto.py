@@ -1,6 +1,6 @@
-"""A run as trace events in JSON, which ui.perfetto.dev and chrome://tracing open: curves, operations, processes.
+"""Trace events in JSON for ui.perfetto.dev and chrome://tracing: curves, operations, processes.
 
-A curve has at most `POINTS` pairs of points: the smallest and the largest of each stretch, so that every peak stays.
+A curve has at most `POINTS` pairs of points: the smallest and the largest value of each stretch. No peak is lost.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ Json = dict[str, Any]
 POINTS = 20_000
 
 _CURVES = 1
-"""Process id of the curves in the trace; 1 is no process of a tree that we watch, or its init."""
+"""Process id of the curves in the trace. A recorded tree has no process 1, except for its init."""
 
 
 def render(run: RecordedRun, out: BinaryIO, options: Options) -> None:  # noqa: ARG001 - every report is called alike
-    """Writes the events one by one."""
+    """Write the events one by one."""
     head = {"displayTimeUnit": "ms", "otherData": {"run": str(run.info.get("id") or "")}}
     out.write(strict_json.dumps(head)[:-1].encode() + b', "traceEvents": [\n')
     separator = b""
@@ -76,7 +76,7 @@ def _events(run: RecordedRun) -> Iterator[Json]:
 
 
 def _operations(run: RecordedRun) -> Iterator[Json]:
-    """Asynchronous events: operations of one process may overlap in any way."""
+    """Yield operations as asynchronous events: operations of one process may overlap in any way."""
     for number, figures in enumerate(run.iterate_operations()):
         operation = figures.operation
         common = {
@@ -92,7 +92,7 @@ def _operations(run: RecordedRun) -> Iterator[Json]:
 
 
 def _curve(samples: Samples, column: Column) -> Iterator[Json]:
-    """A counter track: levels as they are, totals as they grow."""
+    """Yield a counter track: levels, or growing totals of counters."""
     reduced = samples.reduced(column, POINTS)
     attributes = ",".join(value for _, value in column.attributes)
     metric = METRICS[column.metric]

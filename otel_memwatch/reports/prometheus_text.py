@@ -1,11 +1,10 @@
-"""A run in the text format of Prometheus, OpenMetrics: with every tick, or with the figures at the end alone.
+"""Run in the text format of Prometheus (OpenMetrics): every sample, or only the final figures.
 
-Every tick, with timestamps, is what `promtool tsdb create-blocks-from openmetrics` takes. Names are those of the
-Prometheus endpoint; `job` and `instance` are the service's name and instance, as in the series that Prometheus makes of
-OTLP. `target_info`, with which dashboards join, is there too, and whether the run was active.
-
-The figures at the end, one line each, are what GitLab compares between branches. A comparison is by name and labels,
-so their labels are only what stays the same from run to run.
+* Every sample, with timestamps, is input for `promtool tsdb create-blocks-from openmetrics`. Names match the Prometheus
+  endpoint. `job` and `instance` are the service's name and instance, like in series that Prometheus makes from OTLP.
+  `target_info`, which dashboards join, and the active state of the run are included.
+* The final figures, one per line, are input for GitLab, which compares branches by name and labels. So their labels are
+  the same in every run.
 """
 
 from __future__ import annotations
@@ -27,13 +26,13 @@ if TYPE_CHECKING:
     from otel_memwatch.run import RecordedRun
 
 _STEP = 60.0
-"""Seconds between samples of what does not change; Prometheus looks back five minutes."""
+"""Seconds between points of constant series; Prometheus looks back five minutes."""
 
 _TYPES = {Instrument.COUNTER: "counter", Instrument.UP_DOWN_COUNTER: "gauge", Instrument.GAUGE: "gauge"}
 
 
 def render(run: RecordedRun, out: BinaryIO, options: Options) -> None:
-    """Writes every tick; with `options["at_end"]` only the figures at the end."""
+    """Write every sample; with `options["at_end"]` only the final figures."""
     lines = _figures_at_end(run) if options.get("at_end") else _every_tick(run)
     out.writelines(line.encode() for line in lines)
     out.write(b"# EOF\n")
@@ -55,7 +54,7 @@ def _figures_at_end(run: RecordedRun) -> Iterator[str]:
 def _figures(run: RecordedRun) -> Iterator[tuple[str, Mapping[str, str], float]]:
     """Yield name in the catalogue, labels and value of each known figure."""
     yield from at_end(run)
-    # Of the operations of one name the largest peak, each of the process that it ran in.
+    # Largest peak of the operations of one name; each is the peak of the operation's process.
     largest: dict[str, int] = {}
     for operation in (figures.operation for figures in run.iterate_operations()):
         if operation.peak is not None:
@@ -68,7 +67,7 @@ def _figures(run: RecordedRun) -> Iterator[tuple[str, Mapping[str, str], float]]
 
 
 def _every_tick(run: RecordedRun) -> Iterator[str]:
-    """Metric by metric, as the format demands."""
+    """Yield lines metric by metric: the format requires this order."""
     resource = resource_of(run.info)
     service = str(resource.get("service.name") or "")
     namespace = resource.get("service.namespace")
@@ -78,7 +77,7 @@ def _every_tick(run: RecordedRun) -> Iterator[str]:
     }
     samples = run.samples()
     by_name: dict[str, list[Column]] = {}
-    for column in samples.columns:  # those of sources that were opened late, too
+    for column in samples.columns:  # includes sources that opened late
         if column.metric in METRICS and METRICS[column.metric].instrument in _TYPES:
             by_name.setdefault(column.metric, []).append(column)
     for name in sorted(by_name):
@@ -99,7 +98,7 @@ def _series(
     series = prometheus_names(METRICS[name])[0] + _labels(labels)
     before = -math.inf
     for time, value in zip(times, values, strict=True):
-        # Two points of one millisecond are one to Prometheus.
+        # Prometheus accepts one point per millisecond.
         stamp = round(float(time), 3)
         if stamp > before:
             yield f"{series} {_number(value)} {stamp:.3f}\n"
@@ -115,7 +114,7 @@ def _peaks_at_end(run: RecordedRun, common: Mapping[str, str]) -> Iterator[str]:
 
 
 def _state(run: RecordedRun, common: Mapping[str, str]) -> Iterator[str]:
-    """That it was active, and how it ended, where that is known."""
+    """Yield the active state of the run and, if it has finished, end time and exit code."""
     *before, end = _moments(run)
     ended = run.state == "finished"
     if ended:
@@ -131,7 +130,7 @@ def _state(run: RecordedRun, common: Mapping[str, str]) -> Iterator[str]:
 
 
 def _moments(run: RecordedRun) -> list[float]:
-    """From the start to the end of the run, the end included; Unix seconds."""
+    """Return times from the start to the end of the run, including the end; Unix seconds."""
     steps = int(run.seconds // _STEP) + 1
     return [*(run.started_wall + step * _STEP for step in range(steps)), run.started_wall + run.seconds]
 
@@ -140,7 +139,7 @@ def _moments(run: RecordedRun) -> list[float]:
 
 
 def _head(name: str) -> str:
-    """The two lines before the series of a metric. OpenMetrics counts the ending of a counter to the series alone."""
+    """Return the two lines before the series of a metric. In OpenMetrics the family of a counter lacks "_total"."""
     metric = METRICS[name]
     family = prometheus_names(metric)[0]
     if metric.instrument is Instrument.COUNTER:
@@ -150,7 +149,7 @@ def _head(name: str) -> str:
 
 
 def _labels(attributes: Mapping[str, str]) -> str:
-    """Attributes as labels; one without a value is to Prometheus as if it were not there."""
+    """Return attributes as labels. Empty ones are omitted: Prometheus treats them as absent."""
     parts = [
         f'{re.sub(r"[^A-Za-z0-9_]+", "_", name)}="{_escape(value)}"'
         for name, value in attributes.items()
@@ -160,7 +159,7 @@ def _labels(attributes: Mapping[str, str]) -> str:
 
 
 def _escape(text: str) -> str:
-    # The format forbids no control character; a terminal, or a log that is parsed line by line, obeys them.
+    # The format allows control characters, but terminals and line-based log parsers interpret them.
     return "\\n".join(clean(line).replace("\\", "\\\\").replace('"', '\\"') for line in text.split("\n"))
 
 

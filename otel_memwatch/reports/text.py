@@ -22,7 +22,7 @@ _HOW_TO_MARK = (
 
 
 def render(run: RecordedRun, out: BinaryIO, options: Options) -> None:
-    """Write the report in the encoding of `options["encoding"]` (UTF-8); escape what it cannot represent."""
+    """Write the report in `options["encoding"]`, default UTF-8. Escape characters that it cannot represent."""
     words = text(run, options.get("display") or FILE)
     out.write(words.encode(options.get("encoding") or "utf-8", "backslashreplace"))
 

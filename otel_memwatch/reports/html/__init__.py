@@ -1,9 +1,10 @@
 """Page of a run: one HTML file that works offline, under a content security policy.
 
-The static page has all words and figures and a picture of the memory curve (SVG), for CI servers that forbid scripts, for
-paper and for screen readers. Scripts replace the picture with charts and make tables sortable.
+The static page has all words and figures, and the memory curve as SVG. It serves CI servers that forbid scripts, paper and
+screen readers. Scripts replace the picture with charts and make tables sortable.
 
-Two runs differ only in text and data. So the policy allows the package's scripts and styles by hash, and no name can run.
+Pages differ only in text and data. The policy allows the package's scripts and styles by hash, so no recorded name can
+run as a script.
 """
 
 from __future__ import annotations
@@ -51,12 +52,15 @@ def render(run: RecordedRun, out: BinaryIO, options: Options) -> None:  # noqa: 
         *(f"<script>{_asset(name)}</script>\n" for name in SCRIPTS),
         "</body>\n</html>\n",
     ]
-    # Names of files may hold bytes that are no text.
+    # File names may contain bytes that are not valid UTF-8.
     out.write("".join(parts).encode("utf-8", "backslashreplace"))
 
 
 def _policy() -> str:
-    """Nothing is loaded from anywhere; of scripts and styles only ours are accepted. `file:` has no other place to say so."""
+    """Return a policy that loads nothing and accepts only the package's scripts and styles.
+
+    It is in the page because `file:` URLs have no response headers.
+    """
     scripts = " ".join(f"'sha256-{HASHES[name]}'" for name in SCRIPTS)
     styles = " ".join(f"'sha256-{HASHES[name]}'" for name in STYLES)
     return f"default-src 'none'; script-src {scripts}; style-src {styles}; img-src data:; base-uri 'none'; form-action 'none'"
@@ -67,6 +71,6 @@ def _asset(name: str) -> str:
 
 
 def _inert(data: Any) -> str:
-    """Return JSON without characters of HTML markup, so that it cannot end its element or begin a comment."""
+    """Return JSON without characters of HTML markup: it cannot end its element or begin a comment."""
     text = strict_json.dumps(data, ensure_ascii=True, separators=(",", ":"))
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")

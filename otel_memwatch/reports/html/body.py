@@ -1,4 +1,4 @@
-"""Content of the page as it is without scripts: head, cards, charts, and the sections of every report."""
+"""Static content of the page: head, cards, charts, and the sections of every report."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def _amount(peak: Peak | None) -> str:
 
 
 def _second_sentence(run: RecordedRun) -> str:
-    """Say when and where the peak was, and how the run ended."""
+    """Return time and operation of the peak, and how the run ended."""
     where = phrases.when_and_where(run, run.peaks.tree)
     share = "" if _is_tight(run) else _share(run)
     details = ", ".join(part for part in (where, share) if part)

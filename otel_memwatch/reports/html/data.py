@@ -1,6 +1,6 @@
-"""What the page's script draws, as one JSON object: curves, operations, processes. Bytes and seconds; `null`: not known.
+"""Data for the page's script as one JSON object: curves, operations, processes. Bytes and seconds; `null`: unknown.
 
-Long columns are whole numbers, each the difference from the one before it: a third of the size, and quick to read.
+Long columns are whole numbers, each the difference from the one before. This takes a third of the size and reads fast.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from otel_memwatch.run.curves import Curve, DrawnCurves
 
 _GAP = 3.0
-"""Intervals without a tick from which on a curve is interrupted: one missed tick is no gap."""
+"""Sampling intervals without a sample that interrupt a curve. One missed sample is no gap."""
 
 _CPU, _DISK, _CALLS = (
     catalog.MEMWATCH_TREE_CPU_TIME,
@@ -29,15 +29,15 @@ _CPU, _DISK, _CALLS = (
     catalog.MEMWATCH_TREE_SYSCALL_IO,
 )
 _DEVICES = 16
-"""Devices that are drawn."""
+"""Most devices to draw."""
 _IDLE_CORES = 0.005
-"""Cores on average below which there is nothing to see."""
+"""Least average cores for a CPU chart."""
 _MOVED = 8 << 20
-"""Bytes in all below which there is no I/O to see."""
+"""Least total bytes for an I/O chart."""
 
 
 def page_data(run: RecordedRun) -> dict[str, Any]:
-    """The object; its keys are described where the script reads them."""
+    """Return the object. The script that reads it describes its keys."""
     curves = run.curves
     limit = phrases.limit(run)
     return {
@@ -61,7 +61,7 @@ _KILL = {"memwatch_cgroup_memory_event_type": "oom_kill"}
 
 
 def peak_json(peak: Peak | None) -> dict[str, Any] | None:
-    """A peak as the report's contract has it, without its process and operation."""
+    """Return a peak as in the JSON report, without process and operation."""
     if peak is None:
         return None
     return {
@@ -75,7 +75,7 @@ def peak_json(peak: Peak | None) -> dict[str, Any] | None:
 
 
 def steps(values: Iterable[float], unit: float = 1) -> list[int | None]:
-    """Whole multiples of `unit`, each as its difference from the last one known; `None` for NaN."""
+    """Return whole multiples of `unit`, each as its difference from the last known one; `None` for NaN."""
     before = 0
     found: list[int | None] = []
     for value in values:
@@ -89,13 +89,13 @@ def steps(values: Iterable[float], unit: float = 1) -> list[int | None]:
 
 
 def column(values: Sequence[float]) -> dict[str, Any]:
-    """A column of bytes: in KiB where nothing is lost by that."""
+    """Return a column of bytes, in KiB if that is exact."""
     unit = 1 if any(value % 1024 for value in values if value == value) else 1024  # noqa: PLR0124 - NaN
     return {"unit": unit, "steps": steps(values, unit)}
 
 
 def _buckets(run: RecordedRun, curves: DrawnCurves) -> dict[str, Any]:
-    """Ends of the buckets in ms, and the places at which the record has a hole, with the time at which it goes on."""
+    """Return the ends of the buckets in ms, and the gaps of the record: next bucket and the time at which it resumes."""
     longest = max(_GAP * (run.interval or 0.1), 2 * curves.step)
     holes = [
         [index, round(curves.first[index] * 1000)]
@@ -106,7 +106,7 @@ def _buckets(run: RecordedRun, curves: DrawnCurves) -> dict[str, Any]:
 
 
 def _memory(run: RecordedRun, curves: DrawnCurves) -> list[dict[str, Any]]:
-    """The curves of memory, the one that answers the question first."""
+    """Return the memory curves, the curve of needed memory first."""
     needed = curves.curves.get((NEEDED, ()))
     tree, main = curves.find(catalog.MEMWATCH_TREE_MEMORY_USAGE), curves.find(catalog.PROCESS_MEMORY_USAGE)
     pss, group = (
@@ -122,21 +122,23 @@ def _memory(run: RecordedRun, curves: DrawnCurves) -> list[dict[str, Any]]:
             _line(
                 "needed",
                 "needed",
-                "Resident memory of the only process, at ticks; the peak is its watermark.",
+                "Resident memory of the only process at each sample. The peak is its high-water mark.",
                 main,
             )
         )
         main = tree = None
-    sums = "Resident sizes of all processes, added up: pages that several share are counted in each."
+    sums = "Sum of the resident sizes of all processes. Shared pages are counted in each process."
     if tree is not None:
         shown.append(_line("sum", "resident sizes added up", sums, tree, first=not shown))
     if main is not None and not (alone and needed is None):
-        shown.append(_line("main", "main process", "Resident memory of the target's own process.", main))
+        shown.append(_line("main", "main process", "Resident memory of the command's main process.", main))
     if pss is not None:
-        words = "Proportional sizes: a shared page is divided among those that share it. Read seldom."
+        words = (
+            "Proportional sizes: a shared page is divided among the processes that share it. Sampled rarely."
+        )
         shown.append(_line("pss", "shared pages once (PSS)", words, pss))
     if group is not None and run.info.get("own_cgroup"):
-        words = "All that is charged to the run's control group: what the OOM killer compares with a limit."
+        words = "All memory charged to the run's cgroup, which the OOM killer compares with the limit."
         shown.append(_line("group", "with page cache", words, group))
     if shown:
         shown[0]["shown"] = True
@@ -144,16 +146,14 @@ def _memory(run: RecordedRun, curves: DrawnCurves) -> list[dict[str, Any]]:
 
 
 def _needed(curves: DrawnCurves, needed: Curve) -> dict[str, Any]:
-    """What was needed: at ticks, and in the windows between them as far as their watermarks tell."""
+    """Return needed memory at samples and, from high-water marks, between them."""
     least, most = curves.curves.get((LEAST, ())), curves.curves.get((MOST, ()))
-    words = "Charged to the run's control group less page cache"
+    words = "Memory charged to the run's cgroup, less page cache"
     if least is None or most is None:
-        return _line("needed", "needed", f"{words}, at ticks.", needed)
-    # Where nothing tells of a window, the ticks at its ends do.
+        return _line("needed", "needed", f"{words}, at each sample.", needed)
+    # If a window has no evidence, use the samples at its ends.
     top = [high if not low > high else low for high, low in zip(needed.high, least.high, strict=True)]
-    line = _line(
-        "needed", "needed", f"{words}; the watermark between two ticks is in it: nothing is missed.", needed
-    )
+    line = _line("needed", "needed", f"{words}. High-water marks cover the time between samples.", needed)
     return {**line, "high": column(top), "most": column(most.high)}
 
 
@@ -165,7 +165,7 @@ def _line(name: str, label: str, how: str, curve: Curve, *, first: bool = False)
 
 
 def _rises(curves: DrawnCurves, metric: str, **attributes: str) -> list[float]:
-    """The times at which a counter had risen."""
+    """Return the times at which a counter had risen."""
     counter = curves.find(metric, **attributes)
     if counter is None:
         return []
@@ -178,7 +178,7 @@ def _rises(curves: DrawnCurves, metric: str, **attributes: str) -> list[float]:
 
 
 def _cpu(run: RecordedRun, curves: DrawnCurves) -> dict[str, Any] | None:
-    """Counters of CPU time in ms, of which the script makes cores in use; `None` where hardly any was used."""
+    """Return counters of CPU time in ms, which the script converts to cores; `None` if hardly any was used."""
     used = run.totals.get("cpu_seconds")
     if used is None or run.seconds <= 0 or used / run.seconds < _IDLE_CORES:
         return None
@@ -188,7 +188,7 @@ def _cpu(run: RecordedRun, curves: DrawnCurves) -> dict[str, Any] | None:
 
 
 def _io(run: RecordedRun, curves: DrawnCurves) -> dict[str, Any] | None:
-    """Counters of bytes; `None` where next to nothing was moved."""
+    """Return counters of bytes; `None` for little I/O."""
     names = ("read_bytes", "write_bytes", "read_chars", "write_chars")
     if sum(run.totals.get(name) or 0 for name in names) < _MOVED:
         return None
@@ -203,7 +203,7 @@ def _io(run: RecordedRun, curves: DrawnCurves) -> dict[str, Any] | None:
 
 
 def _gpus(run: RecordedRun, curves: DrawnCurves) -> list[dict[str, Any]]:
-    """Memory and utilization of each device."""
+    """Return memory and utilization of each device."""
     keys = [
         key
         for key in curves.curves

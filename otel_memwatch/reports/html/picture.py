@@ -1,4 +1,4 @@
-"""The memory curve as SVG: what is seen where no script runs, and on paper. Presentation attributes only, no style."""
+"""Memory curve as SVG, for browsers without scripts and for paper. Presentation attributes only, no style."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ if TYPE_CHECKING:
 WIDTH, HEIGHT = 960, 300
 _LEFT, _RIGHT, _TOP, _BOTTOM = 64, 16, 28, 28
 _PARTS = 480
-"""Parts of the time axis in each of which the largest value is drawn."""
+"""Parts of the time axis; the largest value of each is drawn."""
 _NEAR = 3.0
-"""Times the peak up to which a limit is drawn: beyond, the curve would be flat."""
+"""Largest ratio of limit to peak for which the limit is drawn; above it the curve would be flat."""
 _INK, _SOFT, _LINE, _NEEDED, _LIMIT = "#1f2328", "#667079", "#d8dde2", "#00795c", "#c8500a"
 
 
 def picture(run: RecordedRun, data: Mapping[str, Any]) -> str:
-    """The picture; a sentence where no tick was recorded."""
+    """Return the picture, or a sentence if the record has no samples."""
     times = [value / 1000 for value in _values(data["buckets"]["ends"]) if value is not None]
     curves = data["memory"]
     if not times or not curves:
-        return tag("p", "No tick was recorded: there is no curve.", class_="more")
+        return tag("p", "No samples were recorded, so there is no curve.", class_="more")
     curve = curves[0]
     values = [None if v is None else v * curve["high"]["unit"] for v in _values(curve["high"]["steps"])]
     seconds = data["seconds"] or 1.0
@@ -89,7 +89,7 @@ def _text(x: float, y: float, text: str, anchor: str, colour: str = _SOFT) -> st
 
 
 def _values(steps: Sequence[int | None]) -> list[int | None]:
-    """The inverse of `data.steps`."""
+    """Return the values whose differences `data.steps` returned."""
     level, found = 0, []
     for step in steps:
         if step is not None:
@@ -99,7 +99,7 @@ def _values(steps: Sequence[int | None]) -> list[int | None]:
 
 
 def _steps(times: Sequence[float], values: Sequence[float | None], seconds: float, x: Any, y: Any) -> str:
-    """The line: in each part of the time axis the largest value."""
+    """Return the path of the line, with the largest value of each part of the time axis."""
     largest: dict[int, tuple[float, float]] = {}
     for time, value in zip(times, values, strict=True):
         place = int(_PARTS * time / seconds)
@@ -109,7 +109,7 @@ def _steps(times: Sequence[float], values: Sequence[float | None], seconds: floa
 
 
 def _ticks(top: float) -> tuple[list[tuple[float, str]], float]:
-    """Values and labels of the memory axis, and its upper end."""
+    """Return values and labels of the memory axis, and its upper end."""
     scale, unit = size_scale(top)
     span = top / scale
     step = next(

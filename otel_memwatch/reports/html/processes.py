@@ -1,4 +1,4 @@
-"""Processes for the page: a tree of them, and (`stack.py`) the memory of the largest ones over time."""
+"""Processes for the page: their tree, and (`stack.py`) the memory of the largest ones over time."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ if TYPE_CHECKING:
     from otel_memwatch.run.curves import DrawnCurves
 
 ROWS = 400
-"""Processes of which the page has a row: the largest, and those that they descend from."""
+"""Processes with a row: the largest, in addition to their ancestors."""
 _COMMAND = 600
 _NAME = 60
 
 
 def processes_data(run: RecordedRun, curves: DrawnCurves) -> dict[str, Any]:
-    """The rows in the order of the tree, each with its depth, how many processes have none, and the stack of the largest."""
+    """Return the total number of processes, rows with depths in tree order, and the stack of the largest."""
     listed = run.processes
     parents = _parents(listed)
     chosen = set(sorted(range(len(listed)), key=lambda i: (-_size(listed[i]), i))[:ROWS])
@@ -30,8 +30,8 @@ def processes_data(run: RecordedRun, curves: DrawnCurves) -> dict[str, Any]:
             chosen.add(parent)
             parent = parents[parent]
     named = sorted(chosen)
-    told = phrases.process_names([listed[i] for i in named], _NAME, run.ranks)
-    names = dict(zip(named, told, strict=True))
+    texts = phrases.process_names([listed[i] for i in named], _NAME, run.ranks)
+    names = dict(zip(named, texts, strict=True))
     rows = [
         _row(run, listed[index], names[index], depth) for index, depth in _in_order(chosen, parents, listed)
     ]
@@ -44,7 +44,7 @@ def _size(process: ProcessFigures) -> int:
 
 
 def _parents(listed: Sequence[ProcessFigures]) -> list[int | None]:
-    """Place of each process's parent: the one of that pid which had begun and not ended. Pids are used again."""
+    """Return the index of each process's parent. The kernel reuses pids, so the parent must run at that time."""
     by_pid: dict[int, list[int]] = {}
     for index, process in enumerate(listed):
         by_pid.setdefault(process.pid, []).append(index)
@@ -58,7 +58,7 @@ def _parents(listed: Sequence[ProcessFigures]) -> list[int | None]:
             and ((end := listed[other].end) is None or end >= process.start)
         ]
         parent = candidates[-1] if candidates else None
-        # By their start they are in a row: a parent that comes later would make a circle.
+        # Processes are sorted by start; a later parent would make a cycle.
         found.append(parent if parent is not None and parent < index else None)
     return found
 
@@ -66,7 +66,7 @@ def _parents(listed: Sequence[ProcessFigures]) -> list[int | None]:
 def _in_order(
     chosen: set[int], parents: Sequence[int | None], listed: Sequence[ProcessFigures]
 ) -> list[tuple[int, int]]:
-    """Places and depths, each process followed by its descendants, siblings by their start."""
+    """Return indices and depths, each process followed by its descendants, siblings by start."""
     children: dict[int | None, list[int]] = {}
     for index in sorted(chosen, key=lambda i: (listed[i].start, i), reverse=True):
         children.setdefault(parents[index], []).append(index)

@@ -1,15 +1,15 @@
-"""Whose the memory was at each moment: the largest processes on top of each other, and the rest together.
+"""Memory of the largest processes at each moment, stacked, and of all other processes together.
 
-The sum of all is read at every tick, each process every second at most. So a process has what was read last until it is read
-again; but where the sum says that something has changed meanwhile, it has in those that may have changed:
+Every sample has the sum of all processes; each process is read at most once per second. Between two readings a process
+keeps its last value, unless the sum changed. Then the change is attributed in this order, each time in proportion:
 
-| the sum | first changes, in proportion | then | then |
+| sum | first | then | then |
 | --- | --- | --- | --- |
-| is larger | what is read larger the next time, up to that | all, up to their peaks | others where there are any, else all |
-| is smaller | what is read smaller the next time, down to that | all | |
+| larger | processes with a larger next reading, up to that | all, up to their peaks | other processes if any, else all |
+| smaller | processes with a smaller next reading, down to that | all | |
 
-Example: sort was read with 37 MiB at 0.1 s and with 161 at 1.1 s, gzip with 1. At 0.3 s all had 151 MiB together: sort had 150. On
-a straight line between its readings it would have 62, and somebody else 88 that nobody ever had.
+Example: sort had 37 MiB at 0.1 s and 161 MiB at 1.1 s; gzip had 1 MiB both times. At 0.3 s the sum was 151 MiB, so sort
+had 150 MiB. Linear interpolation would give sort 62 MiB and leave 88 MiB that belong to no process.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ if TYPE_CHECKING:
 STACKED = 8
 _POINTS = 600
 _THIN = 0.02
-"""Share of the largest process's memory below which another one is not drawn by itself: it could not be seen."""
+"""Least share of the largest process's memory for a separate area; a smaller one would be invisible."""
 _READ_TOGETHER = 0.001
-"""Seconds that a process may have been read after the tick that it was read at: a record rounds the time of a tick."""
+"""Seconds by which the reading of a process may follow its sample: the record rounds the time of a sample."""
 
 
 def stack_data(run: RecordedRun, curves: DrawnCurves, names: Mapping[Identity, str]) -> dict[str, Any] | None:
-    """Resident memory of the largest processes at moments, and of the rest together; `None` for one process alone.
+    """Return resident memory of the largest processes and of the rest together; `None` for a single process.
 
-    Of each stretch of time the moment of the largest sum is taken: all values are of one moment, since the largest ones of
-    each process would add up to more than there ever was. They add up to what all had at it.
+    Each stretch of time is represented by the moment of its largest sum. All values are for that moment and add up to
+    the sum. The maxima of the processes would add up to more than the sum ever was.
     """
     total = curves.find(catalog.MEMWATCH_TREE_MEMORY_USAGE)
     every = curves.lives.largest(len(run.processes))
@@ -62,7 +62,7 @@ def stack_data(run: RecordedRun, curves: DrawnCurves, names: Mapping[Identity, s
     main, target = curves.find(catalog.PROCESS_MEMORY_USAGE), phrases.target_pid(run)
     for place, life in enumerate(lives):
         if main is not None and life.pid == target:
-            # It was read at every tick.
+            # The main process is read at every sample.
             last[place] = following[place] = most[place] = [_known(main.high[index]) for index in moments]
     sums = [round(total.high[index]) for index in moments]
     rows = map(_shares, sums, zip(*last, strict=True), zip(*following, strict=True), zip(*most, strict=True))
@@ -87,7 +87,7 @@ def _known(value: float) -> int:
 
 
 def _moments(times: Sequence[float], totals: Sequence[float]) -> list[int]:
-    """The place of the largest total in each of a few hundred stretches of time, and the first and the last place."""
+    """Return the index of the largest total in each of `_POINTS` stretches of time, and the first and last index."""
     known = [index for index, value in enumerate(totals) if value == value]  # noqa: PLR0124 - NaN
     if len(known) <= _POINTS:
         return known
@@ -103,15 +103,15 @@ def _moments(times: Sequence[float], totals: Sequence[float]) -> list[int]:
 def _readings(
     lives: Iterable[ProcessLife], drawn: set[Identity], times: Sequence[float]
 ) -> tuple[list[Sequence[int]], list[Sequence[int]]]:
-    """At each moment what each that is drawn was last read with, and then with: two lists, in each one of the others together."""
+    """Return the last and the next reading of each drawn process at each moment; the others are added up in the last row."""
     last: list[Sequence[int]] = []
     following: list[Sequence[int]] = []
     last_of_others: list[Sequence[int]] = [[0] * len(times)]
     following_of_others: list[Sequence[int]] = [[0] * len(times)]
     for life in lives:
-        # Before its start and after its end it has nothing; what it had before it was read is on the way to that.
+        # A process has no memory before its start and after its end. Before its first reading it grows towards that.
         changes = [(life.start, 0), *life.points, *([] if life.end is None else [(life.end, 0)])]
-        # The clock of a start and that of a reading are not one: what is told of a later moment comes later.
+        # Starts and readings use different clocks, so enforce their order.
         places = list(accumulate((bisect_left(times, time - _READ_TOGETHER) for time, _ in changes), max))
         values = [0, *(value for _, value in changes)]
         had: list[int] = []
@@ -130,7 +130,7 @@ def _readings(
 
 
 def _peaks_together(processes: Iterable[ProcessFigures], times: Sequence[float]) -> list[int]:
-    """What those that were alive at each moment had at most, together."""
+    """Return the sum of the peaks of the processes that ran at each moment."""
     changes = [0] * (len(times) + 1)
     for process in processes:
         if process.peak is not None:
@@ -141,10 +141,10 @@ def _peaks_together(processes: Iterable[ProcessFigures], times: Sequence[float])
 
 
 def _shares(total: int, last: Sequence[int], following: Sequence[int], most: Sequence[int]) -> list[int]:
-    """What each had of `total` at a moment, all others last. See the table at the beginning of this module."""
+    """Divide `total` among the processes at a moment, all others last. The module's docstring has the rules."""
     found = list(last)
     smaller = sum(found) > total
-    # One that is not there has neither had anything nor will have.
+    # A process that does not run has neither a last nor a next reading.
     peaks = [
         peak if before or after else 0 for peak, before, after in zip(most, last, following, strict=True)
     ]

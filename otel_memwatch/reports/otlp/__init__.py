@@ -1,7 +1,7 @@
-"""A run as OTLP: JSON lines as OpenTelemetry's file exporter writes them, one signal in a file.
+"""Run as OTLP: JSON lines in the format of OpenTelemetry's file exporter, one signal per file.
 
-Every line is a whole request: it can be posted to `/v1/metrics`, `/v1/traces` or `/v1/logs` as it is. Points carry the times
-of the run, not of the export.
+Every line is a complete request for `/v1/metrics`, `/v1/traces` or `/v1/logs`. Points carry the times of the run, not of
+the export.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ SIGNALS = ("metrics", "traces", "logs")
 def requests(
     run: RecordedRun, signal: str, metrics: Container[str] | None = None
 ) -> Iterator[Mapping[str, Any]]:
-    """The requests of one signal, in the form of OTLP JSON, each below a mebibyte; of `metrics` alone, where these are given."""
+    """Return the requests of one signal as OTLP JSON, each below 1 MiB. `metrics` limits them to these metrics."""
     if signal == "metrics":
         return metric_requests(run, metrics)
     if signal == "traces":
         return trace_requests(run)
     if signal == "logs":
         return log_requests(run)
-    raise UsageError(f"There is no signal {signal!r}.", "there are " + ", ".join(SIGNALS))
+    raise UsageError(f"Unknown signal {signal!r}.", "available: " + ", ".join(SIGNALS))
 
 
 def render(run: RecordedRun, out: BinaryIO, options: Options) -> None:
-    """Writes the lines of the signal that `options` names, of metrics without one."""
+    """Write the lines of `options["signal"]`, by default of metrics."""
     for request in requests(run, options.get("signal") or "metrics"):
         text = strict_json.dumps(request, separators=(",", ":"), ensure_ascii=True)
         out.write(text.encode() + b"\n")

@@ -1,4 +1,4 @@
-"""The end of a run as an OTLP log record: one wide event, as the monitor sends it."""
+"""End of a run as an OTLP log record: one wide event, like the one that the monitor sends."""
 
 from __future__ import annotations
 
@@ -22,7 +22,10 @@ _LIMITS = {
 
 
 def log_requests(run: RecordedRun) -> Iterator[Mapping[str, Any]]:
-    """One request with one record; none of a run that goes on. The moments of OOM kills are not recorded, only their number."""
+    """Yield one request with one record; nothing for a run in progress.
+
+    Times of OOM kills are not recorded, only their number.
+    """
     if run.state == "running":
         return
     times = Times(run)

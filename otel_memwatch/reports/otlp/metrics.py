@@ -1,4 +1,4 @@
-"""The ticks of a run as OTLP metrics."""
+"""Samples of a run as OTLP metrics."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
     from otel_memwatch.run import RecordedRun
 
 _POINTS_PER_LINE = 4000
-"""Points of one request: about 600 kB. The Collector's receiver of such files skips lines above 1 MiB."""
+"""Points of one request, about 600 kB. The Collector's file receiver skips lines above 1 MiB."""
 
 _CUMULATIVE = 2
 
 
 def metric_requests(run: RecordedRun, chosen: Container[str] | None = None) -> Iterator[Mapping[str, Any]]:
-    """Requests with all ticks, then one with the figures of the end: peaks, exit code, operations.
+    """Yield requests with all samples, then one with the final figures: peaks, exit code, operations.
 
-    `chosen`: names of the metrics that are wanted; `None`: all.
+    `chosen`: names of the metrics to include; `None`: all.
     """
     wanted: Container[str] = METRICS if chosen is None else chosen
     times = Times(run)
@@ -60,7 +60,7 @@ def _request(run: RecordedRun, metrics: Iterable[Json]) -> Json:
 
 
 class _Batch:
-    """The points of some ticks, series by series."""
+    """Points of some samples, series by series."""
 
     def __init__(self, columns: tuple[Column, ...], times: Times, wanted: Container[str]) -> None:
         self.points = 0
@@ -117,7 +117,7 @@ def _point(metric: str, labels: list[Json], value: Value, time: str, start: str)
 
 
 def _final(run: RecordedRun, times: Times) -> Iterator[Json]:
-    """What the live export tells at the end."""
+    """Yield the metrics that the live export sends at the end."""
 
     def single(name: str, value: Value, labels: Mapping[str, str]) -> Json:
         return _metric(name, [_point(name, attributes(labels), value, times.end, times.start)])
@@ -178,7 +178,7 @@ def _operations(operations: Iterable[RecordedOperation], times: Times) -> Iterat
 def _totals_of_operations(
     durations: Mapping[tuple[str, str], list[float]], peaks: Mapping[str, list[float]], times: Times
 ) -> Iterator[Json]:
-    """What gauges and counters tell of the operations of each name: count, time, largest peak."""
+    """Yield gauges and counters of operations by name: count, time, largest peak."""
     by_name: dict[str, float] = {}
     for (name, _), seconds in durations.items():
         by_name[name] = by_name.get(name, 0.0) + sum(seconds)

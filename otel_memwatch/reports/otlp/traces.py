@@ -1,4 +1,4 @@
-"""The run and its operations as OTLP spans."""
+"""Run and operations as OTLP spans."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _ERROR = 2
 
 
 def trace_requests(run: RecordedRun) -> Iterator[Mapping[str, Any]]:
-    """Requests with the run's span and those of its operations that the program did not export itself."""
+    """Yield requests with the span of the run and spans of operations that the program did not export itself."""
     times = Times(run)
     spans = [_run_span(run, times)] if run.trace.get("trace_id") else []
     for figures in run.iterate_operations():

@@ -15,7 +15,7 @@ Json = dict[str, Any]
 
 
 def attributes(items: Mapping[str, Any]) -> list[Json]:
-    """A list of key and value."""
+    """Return attributes as a list of keys and values."""
     return [{"key": name, "value": _value(value)} for name, value in items.items()]
 
 
@@ -32,17 +32,17 @@ def _value(value: Any) -> Json:
 
 
 def resource(run: RecordedRun) -> Json:
-    """The resource that everything of the run belongs to."""
+    """Return the resource of the run."""
     return {"attributes": attributes(resource_of(run.info))}
 
 
 def scope() -> Json:
-    """The instrumentation scope."""
+    """Return the instrumentation scope."""
     return {"name": SCOPE, "version": __version__}
 
 
 class Times:
-    """Moments of a run as OTLP has them: nanoseconds since 1970, in text."""
+    """Times of a run in OTLP's form: nanoseconds since 1970, as text."""
 
     def __init__(self, run: RecordedRun) -> None:
         self._offset = run.started_wall - run.started
@@ -50,7 +50,7 @@ class Times:
         self.end = self.of(run.started + run.seconds)
 
     def of(self, monotonic: float) -> str:
-        """The moment at `monotonic` seconds."""
+        """Convert monotonic seconds."""
         return str(round((monotonic + self._offset) * 1e9))
 
 

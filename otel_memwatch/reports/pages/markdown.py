@@ -77,11 +77,11 @@ class MarkdownPage:
         self.raw(row(header), f"| {rule} |", *map(row, rows))
 
     def fold(self, summary: str) -> None:
-        """Hide what follows behind a line that opens it; `unfold` ends it."""
+        """Begin a collapsed block under a line that opens it; `unfold` ends the block."""
         self.raw(f"<details><summary>{escape(summary)}</summary>")
 
     def unfold(self) -> None:
-        """End what `fold` began."""
+        """End a collapsed block."""
         self.raw("</details>")
 
     def gap(self) -> None:
@@ -93,5 +93,5 @@ class MarkdownPage:
 
 
 def escape(text: str) -> str:
-    """Escape text for one cell of a table, so that Markdown shows it unchanged."""
+    """Escape text for one cell of a table, which Markdown then shows unchanged."""
     return re.sub(r"([\\`*_\[\]<>|~#@!])", r"\\\1", text.replace("&", "&amp;"))

@@ -1,4 +1,4 @@
-"""Text as HTML shows it."""
+"""Escaped text and elements of HTML."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ _ESCAPES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;",
 
 
 def escaped(text: str) -> str:
-    """Text for an element or an attribute in quotes: nothing in it is markup, and control characters can be seen."""
+    """Escape text for an element or a quoted attribute; control characters become visible."""
     return clean(text).translate(_ESCAPES)
 
 
 def tag(name: str, content: str, **attributes: object) -> str:
-    """An element around content that is HTML already; an attribute `class_` is `class`, and `data_x` is `data-x`."""
+    """Return an element around content that is HTML already. `class_` becomes `class`, and `data_x` becomes `data-x`."""
     words = "".join(
         f' {key.rstrip("_").replace("_", "-")}="{escaped(str(value))}"'
         for key, value in attributes.items()

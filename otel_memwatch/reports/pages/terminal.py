@@ -22,7 +22,7 @@ _INDENT = "  "
 
 
 class TerminalPage:
-    """Lines of text; on a terminal none is longer than it is wide, except for words that are."""
+    """Lines of text. On a terminal they fit its width, except for long words."""
 
     def __init__(self, display: Display = FILE, *, label_width: int = 0) -> None:
         self._lines: list[str] = []
@@ -75,7 +75,7 @@ class TerminalPage:
         """Add a table.
 
         If the terminal is too narrow for it, omit the columns `first_to_go`, then shorten the cells of the column
-        `names`. Figures are never shortened. Cut what is still too wide at the edge of the terminal.
+        `names`. Figures are never shortened. Lines that are still too wide are cut at the edge of the terminal.
         """
         if not rows:
             return

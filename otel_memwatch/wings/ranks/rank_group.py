@@ -294,7 +294,7 @@ class RankGroup:
 
     @cached_property
     def first_death(self) -> Death | None:
-        """First run that failed. Runs around ranks are considered only if no rank failed."""
+        """Return the first run that failed; a run around ranks only if no rank failed."""
         dead = [rank for rank in self.dead if rank.rank is not None] or list(self.dead)
         if not dead:
             return None
